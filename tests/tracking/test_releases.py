@@ -1,6 +1,7 @@
 """The log of releases: whatever is changed, removed or added in it shows."""
 
 import hashlib
+import json
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,10 @@ def test_a_line_says_who_when_what_and_what_stood_before(tmp_path: Path) -> None
     assert first["at"].endswith("+00:00")
 
 
+def test_names_cannot_leave_the_folder(tmp_path: Path) -> None:
+    assert log_file(tmp_path, "../../x").parent == tmp_path / "releases"
+
+
 @settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_any_change_of_any_byte_shows(data: st.DataObject, whole: tuple[bytes, Mark], tmp_path: Path) -> None:
@@ -74,6 +79,25 @@ def test_lines_that_were_removed_added_or_exchanged_show_and_still_do_when_other
     for _ in range(more):
         mark = append(file, "loans", RELEASE, mark)
         assert read_log(file, mark).problems
+
+
+def test_a_log_that_is_gone_shows_as_long_as_the_registry_knows_of_it(tmp_path: Path) -> None:
+    file, mark = written(tmp_path)
+    file.unlink()
+
+    assert read_log(file, mark).problems == (f"line {LINES}, the last that the registry knows, is missing",)
+    mark = append(file, "loans", RELEASE, mark)
+    assert read_log(file, mark).problems == (
+        f"line 1 has the number {LINES + 1} instead of 1: lines were removed or added",
+    )
+
+
+def test_one_line_that_is_missing_is_named_once(tmp_path: Path) -> None:
+    file, mark = written(tmp_path)
+    lines = file.read_bytes().splitlines(keepends=True)
+    file.write_bytes(b"".join(lines[:1] + lines[2:]))
+
+    assert read_log(file, mark).problems == ("line 2 has the number 3 instead of 2: lines were removed or added",)
 
 
 def test_a_chain_written_anew_from_its_beginning_is_not_the_registrys(tmp_path: Path) -> None:
@@ -108,10 +132,11 @@ def test_a_line_that_the_disk_cut_off_stays_and_shows(tmp_path: Path) -> None:
     assert "line 6 is no line of a log of releases" in read_log(file, mark).problems
 
 
-def test_a_mark_that_makes_no_sense_marks_nothing_and_shows(tmp_path: Path) -> None:
+@pytest.mark.parametrize("text", ["7", "x:y", "-1:ff", ":", "٣:aa"])
+def test_a_mark_that_makes_no_sense_marks_nothing_and_shows(tmp_path: Path, text: str) -> None:
     file, _ = written(tmp_path)
-    for text in ("7", "x:y", "-1:ff", ":", "٣:aa"):
-        assert read_log(file, mark_of(text)).problems, text
+
+    assert read_log(file, mark_of(text)).problems
 
 
 def test_a_log_that_cannot_be_written_is_the_machines_fault(tmp_path: Path) -> None:
@@ -120,3 +145,9 @@ def test_a_log_that_cannot_be_written_is_the_machines_fault(tmp_path: Path) -> N
 
     with pytest.raises(ToolchainError, match=r"loans\.jsonl cannot be (read|written): "):
         append(log_file(tmp_path, "loans"), "loans", RELEASE, None)
+
+
+def test_lines_are_json_for_any_tool(tmp_path: Path) -> None:
+    file, _ = written(tmp_path)
+
+    assert [json.loads(line)["number"] for line in file.read_text().splitlines()] == [1, 2, 3, 4, 5]

@@ -40,6 +40,19 @@ def test_a_sweep_is_on_the_server_with_its_files_and_nothing_of_it_in_the_worksp
     assert links_of(tmp_path, name) == links
 
 
+def test_two_users_with_experiments_of_one_name_share_an_experiment_and_no_run(
+    server: Team, tmp_path: Path, name: str
+) -> None:
+    mine, theirs = tmp_path / "mine", tmp_path / "theirs"
+
+    first = swept(mine, name=name)
+    second = swept(theirs, evaluations()[:4], name)
+
+    assert len(runs(mine, "tags.kind = 'candidate'", name)) == 6 + 4
+    assert len(runs(mine, f"tags.candidate = '{BASELINE.candidate.id}'", name)) == 2
+    assert (links_of(mine, name), links_of(theirs, name)) == (first, second)
+
+
 def test_a_server_that_hangs_is_asked_once_and_told_everything_when_it_answers(
     server: Team, tmp_path: Path, name: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -107,10 +120,10 @@ def test_an_experiment_with_runs_of_somebody_elses_is_left_alone(server: Team, t
     assert len(runs(tmp_path, "", name)) == 1
 
 
-def test_an_address_that_is_no_servers_is_refused(tmp_path: Path) -> None:
-    for address in ("sqlite:///x.db", "./mlruns", "databricks", "ftp://x"):
-        with pytest.raises(ConfigError, match=r"MLFLOW_TRACKING_URI: .* is no address of an MLflow server"):
-            place_of(tmp_path, {"MLFLOW_TRACKING_URI": address})
+@pytest.mark.parametrize("address", ["sqlite:///x.db", "./mlruns", "databricks", "ftp://x"])
+def test_an_address_that_is_no_servers_is_refused(address: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"MLFLOW_TRACKING_URI: .* is no address of an MLflow server"):
+        place_of(tmp_path, {"MLFLOW_TRACKING_URI": address})
 
 
 def test_a_registry_without_a_server_for_its_bundles_is_refused(tmp_path: Path) -> None:

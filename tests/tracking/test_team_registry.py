@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from tests.tracking.team import Team
 from tests.tracking.test_team import client
-from tests.tracking.test_versions import aliases, roll_back
+from tests.tracking.test_versions import Killed, aliases, roll_back
 from tests.tracking.test_versions import registered as registered_in
-from workbench.tracking import links_of
+from workbench.tracking import champion, links_of
 from workbench.tracking.champion import open_versions, promote
 from workbench.tracking.versions import CHAMPION, PREVIOUS, Version, Versions
 from workbench.values.errors import ConfigError, ToolchainError
@@ -104,6 +105,90 @@ def test_of_four_who_promote_at_once_one_moves_champion_and_the_others_are_told(
         assert moved_to(versions) == winners[0]
 
 
+def test_of_two_who_register_one_bundle_at_once_there_is_one_version_and_one_line(
+    tmp_path: Path,
+    name: str,
+) -> None:
+    results = at_once(*(lambda place=place: registered(tmp_path / place, name, "a") for place in "xy"))
+
+    with open_versions(tmp_path, name) as versions:
+        assert {v.number for v in results} == {v.number for v in versions.all()}
+        assert [line["act"] for line in said(versions)] == ["registration"]
+
+
+@pytest.mark.parametrize("after", ["line", "champion"])
+def test_a_kill_between_the_line_and_the_aliases_is_made_good_by_whoever_comes_next(
+    after: str,
+    tmp_path: Path,
+    name: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    a, b = (registered(tmp_path, name, letter) for letter in "ab")
+
+    def kill(*_: object) -> None:
+        raise Killed
+
+    with open_versions(tmp_path, name) as versions:
+        promote(versions, a, over=None)
+        with monkeypatch.context() as patched:
+            patched.setattr(champion, "_follow" if after == "line" else "_set_previous", kill)
+            with pytest.raises(Killed):
+                promote(versions, b, over=a)
+
+    with open_versions(tmp_path / "elsewhere", name) as versions:
+        assert aliases(versions) == {CHAMPION: 2, PREVIOUS: 1}
+        assert moved_to(versions) == 2
+        assert roll_back(versions).champion.number == 1
+
+
+def test_who_may_edit_and_not_delete_rolls_back_to_a_champion_without_a_previous(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mlflow import MlflowClient
+    from mlflow.exceptions import RestException
+
+    def forbidden(*_: object) -> None:
+        raise RestException({"error_code": "PERMISSION_DENIED", "message": "Permission denied"})
+
+    a, b = (registered(tmp_path, name, letter) for letter in "ab")
+    # the test's server has no users with rights: this is what one says to a user who may not delete
+    monkeypatch.setattr(MlflowClient, "delete_registered_model_alias", forbidden)
+    with open_versions(tmp_path, name) as versions:
+        promote(versions, a, over=None)
+        promote(versions, b, over=a)
+        moved = roll_back(versions)
+
+        assert (moved.champion.number, moved.previous) == (1, None)
+        assert versions.with_alias(CHAMPION) == moved.champion
+        with pytest.raises(ConfigError, match="has no previous version"):
+            roll_back(versions)
+
+
+def test_who_sets_the_aliases_late_sets_what_is_newest(
+    tmp_path: Path,
+    name: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    a, b, c = (registered(tmp_path, name, letter) for letter in "abc")
+    follow = champion._follow
+    late: list[bool] = []
+
+    def slow(versions: Versions, move: Any) -> None:
+        if not late:
+            late.append(True)
+            with open_versions(tmp_path / "quick", name) as quick:
+                promote(quick, c, over=b)
+        follow(versions, move)
+
+    with open_versions(tmp_path, name) as versions:
+        promote(versions, a, over=None)
+        monkeypatch.setattr(champion, "_follow", slow)  # itself, after somebody else was quicker: no timing decides
+        promote(versions, b, over=a)
+
+        assert aliases(versions) == {CHAMPION: 3, PREVIOUS: 2}
+        assert moved_to(versions) == 3
+
+
 def test_a_line_that_is_taken_out_of_the_servers_log_shows(tmp_path: Path, name: str) -> None:
     for letter in "ab":
         registered(tmp_path, name, letter)
@@ -113,6 +198,43 @@ def test_a_line_that_is_taken_out_of_the_servers_log_shows(tmp_path: Path, name:
         for entry, problem in (("4", "line 4, the last that the registry knows, is missing"), ("2", "line 2 has")):
             versions.client.delete_model_version(f"{name}.releases", entry)
             assert any(problem in one for one in versions.releases().problems)
+
+
+def test_files_that_somebody_deleted_are_named_and_put_back_by_registering_again(
+    tmp_path: Path,
+    name: str,
+    services: Team,
+) -> None:
+    import boto3
+
+    version = registered(tmp_path, name, "a")
+    keys = {"aws_access_key_id": "test", "aws_secret_access_key": "test", "region_name": "us-east-1"}
+    store = boto3.resource("s3", endpoint_url=services.s3, **keys).Bucket("artifacts")
+    store.objects.filter(Prefix=f"mlflow/{client(tmp_path).get_run(version.run_id).info.experiment_id}").delete()
+
+    with (
+        open_versions(tmp_path, name) as versions,
+        pytest.raises(ToolchainError, match=r"version 1 of .* has no bundle at mlflow-artifacts:/"),
+    ):
+        versions.bundle(version)
+    assert registered(tmp_path, name, "a") == version
+    with open_versions(tmp_path, name) as versions:
+        assert (versions.bundle(version) / "manifest.json").read_text() == '"a"\n'
+
+
+def test_a_registry_of_its_own_holds_the_versions_and_the_log(
+    tmp_path: Path,
+    name: str,
+    services: Team,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("MLFLOW_REGISTRY_URI", services.address.replace("127.0.0.1", "localhost"))
+
+    version = registered(tmp_path, name, "a")
+    with open_versions(tmp_path, name) as versions:
+        promote(versions, version, over=None)
+        assert versions.bundle(version).is_dir()
+        assert versions.log_name == f"http://localhost:{services.address.split(':')[-1]}, model {name}.releases"
 
 
 def test_a_server_that_is_away_is_said_before_any_work(
@@ -125,3 +247,8 @@ def test_a_server_that_is_away_is_said_before_any_work(
     with pytest.raises(ToolchainError, match=r"the connection was refused\. Check MLFLOW_TRACKING_URI"):
         registered(tmp_path, name, "a")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_name_that_the_server_does_not_know_is_said(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ConfigError, match="nothing was registered there"), open_versions(tmp_path, name, create=False):
+        pass

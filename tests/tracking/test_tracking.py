@@ -1,8 +1,6 @@
-"""MLflow as users meet it: the store on disk, the runs in it, and servers that refuse."""
+"""MLflow as users meet it: the store on disk, and the runs in it."""
 
 import contextlib
-import http.server
-import json
 import os
 import shutil
 import sqlite3
@@ -21,9 +19,6 @@ from workbench.evaluation.journal import Journal
 from workbench.evaluation.sweep_folders import open_journal
 from workbench.report import Summary, summarize
 from workbench.tracking import Tracker, open_tracker, place_of, store
-from workbench.tracking.links import VIEW, save_view
-from workbench.tracking.run import NOTE, candidate_tags, marked_name
-from workbench.tracking.store import copy_empty, mlflow_errors, open_client, open_experiment, prepare
 from workbench.values.errors import ToolchainError
 from workbench.values.objectives import Constraint, Objective
 from workbench.values.results import Evaluation, Failure, Stop
@@ -71,6 +66,7 @@ def runs(workspace: Path, chosen: str, name: str = NAME) -> list[Any]:
     with store.mlflow_errors():
         client = store.client_of(place_of(workspace))
         experiment = client.get_experiment_by_name(name)
+        assert experiment is not None
         return store.find_runs(client, experiment.experiment_id, chosen)
 
 
@@ -193,6 +189,17 @@ def test_a_run_that_a_killed_process_left_open_is_finished_in_place(workspace: P
     assert run.data.metrics["speedup"] == 2.0
 
 
+def test_a_candidate_evaluated_anew_replaces_its_numbers(workspace: Path) -> None:
+    swept(workspace)
+    again = replace(evaluations()[1], measurement=evaluation(p50_ms=1.9, speedup=2.1, drop_pp=0.3).measurement)
+    with tracker(workspace) as writer:
+        writer.evaluated(again, reused=False)
+
+    (run,) = runs(workspace, f"tags.candidate = '{again.candidate.id}'")
+
+    assert run.data.metrics["latency_p50_ms"] == 1.9
+
+
 def test_a_second_attempt_that_succeeds_takes_the_note_of_the_failure_away(workspace: Path) -> None:
     out_of_time = Failure(stage="compile", kind="CompileError", message="900 s", reproduce="again", transient=True)
     with tracker(workspace) as writer:
@@ -206,6 +213,15 @@ def test_a_second_attempt_that_succeeds_takes_the_note_of_the_failure_away(works
     assert "900 s" in failed.data.tags["mlflow.note.content"]
     assert run.data.tags["mlflow.note.content"] == ""
     assert run.data.tags["status"] == "complete"
+
+
+def test_two_sweeps_of_one_experiment_stay_apart(workspace: Path) -> None:
+    swept(workspace)
+    journal = open_journal(workspace, NAME, "another question", fresh=True)
+    with open_tracker(workspace, NAME, journal, is_feasible=lambda _: True) as writer:
+        writer.evaluated(BASELINE, reused=False)
+
+    assert len(runs(workspace, f"tags.candidate = '{BASELINE.candidate.id}'")) == 2
 
 
 def test_what_could_not_be_logged_during_the_sweep_is_logged_at_its_end(
@@ -227,6 +243,14 @@ def test_what_could_not_be_logged_during_the_sweep_is_logged_at_its_end(
 
     assert {run.info.status for run in runs(workspace, "tags.kind = 'candidate'")} == {"FINISHED", "FAILED"}
     assert len(runs(workspace, "tags.kind = 'candidate'")) == 6
+
+
+def test_an_experiment_deleted_in_the_ui_comes_back(workspace: Path) -> None:
+    swept(workspace)
+    with tracker(workspace) as writer:
+        writer._client.delete_experiment(writer.experiment_id)
+
+    assert len(swept(workspace)) == 3
 
 
 def test_mlflow_is_imported_when_a_store_is_opened_and_finds_its_environment_set() -> None:
@@ -262,11 +286,22 @@ def test_mlruns_that_is_not_a_folder_is_refused_before_any_work(tmp_path: Path) 
     assert "--workspace" in refusal(tmp_path)
 
 
-def test_a_damaged_database_is_refused_with_what_to_do(workspace: Path) -> None:
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write to read-only folders")
+def test_a_read_only_mlruns_is_refused(workspace: Path) -> None:
+    (workspace / "mlruns").chmod(0o555)
+    try:
+        assert "cannot be written" in refusal(workspace)
+    finally:
+        (workspace / "mlruns").chmod(0o755)
+
+
+@pytest.mark.parametrize("damage", ["not a database", "cut in half", "empty"])
+def test_a_damaged_database_is_refused_with_what_to_do(workspace: Path, damage: str) -> None:
     path = workspace / "mlruns" / "mlflow.db"
-    for content in (path.read_bytes()[:2048], b"x" * 4096, b""):
-        path.write_bytes(content)
-        assert "Move it away; the next sweep makes a new one" in refusal(workspace)
+    content = {"not a database": b"x" * 4096, "cut in half": path.read_bytes()[:2048], "empty": b""}
+    path.write_bytes(content[damage])
+
+    assert "Move it away; the next sweep makes a new one" in refusal(workspace)
 
 
 def test_a_locked_database_is_refused_and_says_by_what(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -294,6 +329,29 @@ def test_a_workspace_that_was_copied_is_written_and_read_in_its_new_place_and_th
     assert {path: path.stat().st_mtime_ns for path in (workspace / "mlruns" / "artifacts").rglob("*")} == before
 
 
+def test_artifacts_that_somebody_keeps_elsewhere_are_left_there(workspace: Path, tmp_path: Path) -> None:
+    swept(workspace)
+    with store.mlflow_errors():
+        client = store.open_client(workspace / "mlruns" / "mlflow.db")
+        theirs = client.create_experiment("theirs", artifact_location="s3://bucket/mlruns/artifacts")
+        run = client.create_run(theirs)
+    copied = tmp_path / "copy"
+    shutil.copytree(workspace / "mlruns", copied / "mlruns")
+
+    store.follow_move(copied / "mlruns" / "mlflow.db")
+
+    with store.mlflow_errors():
+        found = store.open_client(copied / "mlruns" / "mlflow.db").get_run(run.info.run_id)
+    assert found.info.artifact_uri == run.info.artifact_uri
+
+
+def test_a_new_database_appears_whole_and_leaves_nothing_beside_it(empty_store: Path) -> None:
+    assert {p.name.split("-")[0] for p in empty_store.parent.iterdir()} == {"mlflow.db", "artifacts"}
+    with contextlib.closing(sqlite3.connect(empty_store)) as connection:
+        assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+        assert connection.execute("SELECT count(*) FROM runs").fetchone() == (0,)
+
+
 def test_two_trackers_write_to_one_store_at_once(workspace: Path) -> None:
     def write(name: str, journal: Journal) -> None:
         with open_tracker(workspace, name, journal, is_feasible=lambda _: True) as writer:
@@ -309,130 +367,3 @@ def test_two_trackers_write_to_one_store_at_once(workspace: Path) -> None:
         thread.join()
 
     assert len(runs(workspace, "tags.kind = 'candidate'")) == 6
-
-
-def test_the_view_shows_the_metric_it_is_sorted_by_and_what_the_service_does(tmp_path: Path) -> None:
-    prepare(tmp_path)
-    found = {}
-    with mlflow_errors():
-        client = open_client(tmp_path / "mlflow.db")
-        experiment_id = open_experiment(client, "x", tmp_path / "artifacts", "")
-        for order in ("service_throughput_per_s", "latency_p50_ms", "size_mb"):
-            save_view(client, experiment_id, order)
-            tags = client.get_experiment(experiment_id).tags
-            found[order] = json.loads(tags[f"mlflow.sharedViewState.{VIEW}"])
-
-    assert [state["orderByAsc"] for state in found.values()] == [False, True, True]
-    for order, state in found.items():
-        columns = state["selectedColumns"]
-        assert state["orderByKey"] == f"metrics.`{order}`"
-        assert columns.count(f"metrics.`{order}`") == 1
-        assert {"metrics.`service_throughput_per_s`", "metrics.`service_p99_ms`"} <= set(columns)
-
-
-def test_the_description_of_a_stopped_candidate_says_emulated_as_well() -> None:
-    stop = Stop(stage="accuracy_subset", reason="too wrong", violations={"accuracy_drop_pp": 0.25})
-    found = evaluation(scheme="static", stop=stop)
-    found = replace(found, toolchain=replace(found.toolchain, emulated=True))
-
-    assert candidate_tags(found, "1", False)[NOTE] == (
-        "Emulated: no number of this run was measured on a real device.\n\nStopped at accuracy_subset: too wrong."
-    )
-
-
-def test_a_name_says_what_is_less_than_measured() -> None:
-    for name, level, marked in (
-        ("99a5a2 INT8", "predicted", "★ [predicted] 99a5a2 INT8"),
-        ("◆ [shared] 99a5a2 INT8", "measured", "★ 99a5a2 INT8"),
-        ("★ 99a5a2 INT8", "measured held-out", "★ 99a5a2 INT8"),
-        ("[emulated] 99a5a2 INT8", "modelled", "★ [emulated] 99a5a2 INT8"),
-        ("99a5a2 INT8", None, "★ 99a5a2 INT8"),
-    ):
-        assert marked_name(name, True, True, level) == marked
-        assert marked_name(marked, True, True, level) == marked
-
-
-def experiments(database: Path) -> list[str]:
-    with store.mlflow_errors():
-        return [found.name for found in store.open_client(database).search_experiments()]
-
-
-def schema(database: Path) -> list[tuple[str, ...]]:
-    connection = sqlite3.connect(database)
-    try:
-        return connection.execute("SELECT type, name, sql FROM sqlite_master ORDER BY 1, 2").fetchall()
-    finally:
-        connection.close()
-
-
-def test_the_second_workspace_gets_a_copy_that_mlflow_takes_for_its_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    store.prepare(tmp_path / "first")
-    (kept,) = (tmp_path / "cache" / "workbench" / "mlflow").iterdir()
-
-    store.prepare(tmp_path / "second")
-
-    first, second = tmp_path / "first" / "mlflow.db", tmp_path / "second" / "mlflow.db"
-    assert [*kept.parent.iterdir()] == [kept]
-    assert schema(second) == schema(first)
-    assert experiments(second) == ["Default"]
-
-    content = bytearray(kept.read_bytes())
-    content[len(content) // 2] ^= 1
-    kept.write_bytes(content)
-    assert not copy_empty(tmp_path / "third.db")
-
-
-class _Answer(http.server.BaseHTTPRequestHandler):
-    code = 500
-
-    def do_GET(self) -> None:
-        self.send_response(self.code)
-        self.send_header("Content-Length", "0")
-        self.send_header("Retry-After", "3600")
-        self.end_headers()
-
-    do_POST = do_GET
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass
-
-
-@pytest.fixture
-def server() -> Iterator[str]:
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Answer) as served:
-        thread = threading.Thread(target=served.serve_forever, args=(0.05,))
-        thread.start()
-        yield f"http://127.0.0.1:{served.server_address[1]}"
-        served.shutdown()
-        thread.join()
-
-
-@pytest.mark.parametrize(
-    ("code", "said"),
-    [
-        (500, "it answered 500"),
-        (503, "it answered 503"),
-        (401, "it refused the credentials (401; MLFLOW_TRACKING_USERNAME and _PASSWORD, or _TOKEN)"),
-        (403, "it does not permit this to your user (403)"),
-    ],
-)
-def test_a_server_that_refuses_is_named_once_and_the_sweep_goes_on(
-    server: str,
-    code: int,
-    said: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", server)
-    monkeypatch.setattr(_Answer, "code", code)  # what the test's own server answers
-
-    first, later = swept(tmp_path)
-
-    assert len(caplog.records) == 1
-    assert f"{server} failed: {said}" in caplog.text
-    assert f"{server} failed: {said}" in first
-    assert later == f"to log it later: workbench log experiments/loans.yaml --workspace {tmp_path}"

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 import urllib.request
 from collections.abc import Iterator
@@ -39,6 +40,15 @@ def test_there_are_no_links_before_anything_was_logged(workspace: Path, tmp_path
     assert links_of(tmp_path / "elsewhere", NAME) == []
     with pytest.raises(ToolchainError, match="Run a sweep first"):
         ui_command(tmp_path / "elsewhere")
+
+
+def test_the_ui_is_started_small_and_silent(workspace: Path) -> None:
+    command, environment = ui_command(workspace, "127.0.0.1", 5001)
+
+    assert command[:4] == [sys.executable, "-m", "mlflow", "ui"]
+    assert command[-2:] == ["--workers", "1"]
+    assert environment["MLFLOW_SERVER_ENABLE_JOB_EXECUTION"] == "false"
+    assert environment["MLFLOW_DISABLE_TELEMETRY"] == "true"
 
 
 class Browser:

@@ -2,12 +2,15 @@
 
 import hashlib
 import shutil
+import subprocess
+import sys
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from workbench.tracking import store
+from workbench.tracking import links_of, store
 from workbench.tracking.champion import Moved, open_versions, promote, recover, restorable, rollback
 from workbench.tracking.versions import CHAMPION, PREVIOUS, Version, Versions
 from workbench.values.errors import ConfigError, ToolchainError
@@ -78,6 +81,15 @@ def test_bundles_and_aliases_move_with_the_workspace(versions: Versions, workspa
     assert (folder / "model" / "model.onnx").read_bytes() == b"a" * 100
 
 
+def test_registering_again_gives_the_same_version(versions: Versions, workspace: Path) -> None:
+    first = registered(versions, workspace, "a")
+    second = registered(versions, workspace, "a")
+    other = registered(versions, workspace, "b")
+
+    assert first == second
+    assert [v.number for v in versions.all()] == [first.number, other.number] == [1, 2]
+
+
 def test_the_files_lie_with_the_run_of_the_candidate(versions: Versions, workspace: Path) -> None:
     with store.mlflow_errors():
         client = store.open_client(workspace / "mlruns" / "mlflow.db")
@@ -86,6 +98,32 @@ def test_the_files_lie_with_the_run_of_the_candidate(versions: Versions, workspa
 
     assert registered(versions, workspace, "a").run_id == run.info.run_id
     assert registered(versions, workspace, "b").run_id != run.info.run_id
+
+
+def test_the_ui_is_led_to_the_versions_once_there_are_some(versions: Versions, workspace: Path) -> None:
+    assert links_of(workspace, NAME) == []
+
+    registered(versions, workspace, "a")
+
+    assert links_of(workspace, NAME)[-1] == (
+        "bundles:         http://127.0.0.1:5000/#/models/loans?workflowType=machine_learning"
+    )
+
+
+def test_the_first_champion_has_no_previous(versions: Versions, workspace: Path) -> None:
+    moved = promote(versions, registered(versions, workspace, "a"), over=None)
+
+    assert aliases(versions) == {CHAMPION: 1}
+    assert (moved.champion.number, moved.previous, moved.before) == (1, None, None)
+
+
+def test_a_promotion_keeps_the_former_champion_as_previous(versions: Versions, workspace: Path) -> None:
+    _, b, c = promoted(versions, workspace, "abc")
+    moved = promote(versions, c, over=b)
+
+    assert aliases(versions) == {CHAMPION: 3, PREVIOUS: 2}
+    assert moved.before is not None
+    assert moved.before.number == 2
 
 
 def test_a_rollback_walks_back_as_far_as_there_were_champions(versions: Versions, workspace: Path) -> None:
@@ -101,6 +139,11 @@ def test_a_rollback_walks_back_as_far_as_there_were_champions(versions: Versions
         roll_back(versions)
     assert aliases(versions) == {CHAMPION: 1}
     assert "rolled_back_at" in versions.version(3).tags
+
+
+def test_nothing_is_rolled_back_without_a_champion(versions: Versions) -> None:
+    with pytest.raises(ConfigError, match="'loans' has no champion"):
+        roll_back(versions)
 
 
 def test_a_champion_that_changed_during_the_comparison_stops_the_move(versions: Versions, workspace: Path) -> None:
@@ -183,6 +226,15 @@ def test_a_champion_that_was_lost_leaves_its_previous_to_roll_back_to(versions: 
     assert aliases(versions) == {CHAMPION: 1}
 
 
+def test_a_promotion_after_a_lost_champion_does_not_lose_previous_too(versions: Versions, workspace: Path) -> None:
+    *_, c = promoted(versions, workspace, "abc")
+    versions.client.delete_registered_model_alias(NAME, CHAMPION)
+
+    promote(versions, c, over=None)
+
+    assert aliases(versions) == {CHAMPION: 3, PREVIOUS: 1}
+
+
 def test_a_previous_that_was_deleted_is_named_and_nothing_moves(versions: Versions, workspace: Path) -> None:
     promoted(versions, workspace, "ab")
     versions.client.delete_model_version(NAME, "1")
@@ -221,14 +273,14 @@ def test_a_registry_whose_versions_were_deleted_after_a_kill_opens_again(
         assert again.releases().problems == ()
 
 
-def test_a_note_of_a_move_that_makes_no_sense_locks_nobody_out(versions: Versions, workspace: Path) -> None:
+@pytest.mark.parametrize("note", ["{", "[]", '{"champion": "x", "previous": null}', "null"])
+def test_a_note_of_a_move_that_makes_no_sense_locks_nobody_out(versions: Versions, workspace: Path, note: str) -> None:
     promote(versions, registered(versions, workspace, "a"), over=None)
-    for note in ("{", "[]", '{"champion": "x", "previous": null}', "null"):
-        versions.client.set_registered_model_tag(NAME, "workbench.moving", note)
+    versions.client.set_registered_model_tag(NAME, "workbench.moving", note)
 
-        with open_versions(workspace, NAME) as again:
-            assert aliases(again) == {CHAMPION: 1}
-            assert recover(again) == ""
+    with open_versions(workspace, NAME) as again:
+        assert aliases(again) == {CHAMPION: 1}
+        assert recover(again) == ""
 
 
 def test_every_export_promotion_and_rollback_has_its_line(versions: Versions, workspace: Path) -> None:
@@ -277,6 +329,51 @@ def test_files_of_a_version_that_are_gone_are_put_back_by_registering_again(
     assert (versions.bundle(version) / "model" / "model.onnx").read_bytes() == b"a" * 100
 
 
+def test_a_kill_while_registering_leaves_no_version_and_the_next_try_makes_one(
+    versions: Versions, workspace: Path
+) -> None:
+    from mlflow import MlflowClient
+
+    def kill(*_: object, **__: object) -> None:
+        raise Killed
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(MlflowClient, "create_model_version", kill)
+        with pytest.raises(Killed):
+            registered(versions, workspace, "a")
+    assert versions.all() == []
+
+    made = registered(versions, workspace, "a")
+
+    assert [v.number for v in versions.all()] == [1]
+    assert (versions.bundle(made) / "manifest.json").exists()
+    assert len(list((workspace / "mlruns" / "artifacts").iterdir())) == 1
+
+
+def test_a_real_kill_is_recovered_from(versions: Versions, workspace: Path) -> None:
+    promote(versions, registered(versions, workspace, "a"), over=None)
+    registered(versions, workspace, "b")
+    code = """
+        import os, sys
+        from pathlib import Path
+        from workbench.tracking import champion
+        from workbench.tracking.champion import open_versions, promote
+
+        champion._set_previous = lambda *_: os._exit(9)
+        with open_versions(Path(sys.argv[1]), "loans") as versions:
+            promote(versions, versions.version(2), over=versions.version(1))
+        """
+
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code), str(workspace)], capture_output=True, timeout=300, check=False
+    )
+
+    assert done.returncode == 9, done.stderr
+    assert aliases(versions) == {CHAMPION: 2}
+    with open_versions(workspace, NAME) as again:
+        assert aliases(again) == {CHAMPION: 2, PREVIOUS: 1}
+
+
 def test_a_registry_that_is_being_changed_is_waited_for(
     versions: Versions, workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -288,6 +385,14 @@ def test_a_registry_that_is_being_changed_is_waited_for(
 def test_a_store_that_is_not_there_is_said(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="nothing was registered here"), open_versions(tmp_path, NAME, create=False):
         pass
+
+
+def test_files_that_are_gone_are_the_machines_fault(versions: Versions, workspace: Path) -> None:
+    version = registered(versions, workspace, "a")
+    shutil.rmtree(versions.bundle(version))
+
+    with pytest.raises(ToolchainError, match="version 1 of 'loans' has no bundle at"):
+        versions.bundle(version)
 
 
 def test_a_verdict_is_kept_whole_beside_the_bundle(versions: Versions, workspace: Path) -> None:

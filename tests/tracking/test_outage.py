@@ -1,0 +1,81 @@
+"""Servers that refuse: what a sweep is told, how often, and that it goes on."""
+
+import http.server
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.tracking.test_tracking import swept
+from workbench.tracking.server import Outage
+
+
+class _Answer(http.server.BaseHTTPRequestHandler):
+    code = 500
+
+    def do_GET(self) -> None:
+        self.send_response(self.code)
+        self.send_header("Content-Length", "0")
+        self.send_header("Retry-After", "3600")
+        self.end_headers()
+
+    do_POST = do_GET
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def server() -> Iterator[str]:
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Answer) as served:
+        thread = threading.Thread(target=served.serve_forever, args=(0.05,))
+        thread.start()
+        yield f"http://127.0.0.1:{served.server_address[1]}"
+        served.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        (500, "it answered 500"),
+        (503, "it answered 503"),
+        (401, "it refused the credentials (401; MLFLOW_TRACKING_USERNAME and _PASSWORD, or _TOKEN)"),
+        (403, "it does not permit this to your user (403)"),
+    ],
+)
+def test_a_server_that_refuses_is_named_once_and_the_sweep_goes_on(
+    server: str,
+    code: int,
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", server)
+    monkeypatch.setattr(_Answer, "code", code)  # what the test's own server answers
+
+    first, later = swept(tmp_path)
+
+    assert len(caplog.records) == 1
+    assert f"{server} failed: {said}" in caplog.text
+    assert f"{server} failed: {said}" in first
+    assert later == f"to log it later: workbench log experiments/loans.yaml --workspace {tmp_path}"
+
+
+def test_pauses_grow_to_ten_minutes_and_begin_anew_after_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    # a clock of the test's: 30 minutes of pauses are not waited for
+    monkeypatch.setattr("workbench.tracking.server.time.monotonic", lambda: now[0])
+    outage, pauses = Outage(), []
+    for _ in range(7):
+        outage.failed()
+        pauses.append(outage._until - now[0])
+        now[0] = outage._until
+        assert outage.may_try()
+    outage.ended()
+
+    assert pauses == [30, 60, 120, 240, 480, 600, 600]
+    assert outage.failed()
+    assert not outage.may_try()
