@@ -71,7 +71,8 @@ def _unknown(name: str, device: DeviceData) -> Unknown:
     error = device.errors[name]
     unit, reads = _READ.get(name, ("times what is modelled", "time"))
     refitted = bool(error.refitted_by) and all(device.origins[one].startswith("measured") for one in error.refitted_by)
-    found = f"{error.rows} timed cases that were left out, half of them within {error.median:.0%}"
+    half = f", half of them within {error.median:.0%}" if error.median else " with their whole operator"
+    found = f"{error.rows} timed cases that were left out{half}"
     return Unknown(
         name=name,
         about=error.about,
