@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests import evaluations
 from tests.modelled import CLOCK, call, latency, service
-from workbench.values.documents.canonical import canonical_json, decode
+from workbench.values.documents.canonical import DecodeError, canonical_json, decode, encode
 from workbench.values.documents.json_reader import loads
 from workbench.values.measurement import Latency, Measurement
 from workbench.values.modelled_times.costs import at_errors, call_ms, interval
@@ -20,7 +21,7 @@ from workbench.values.modelled_times.figures import (
     service_figures,
     with_intervals,
 )
-from workbench.values.modelled_times.statement import ModelledCalls, Work, summed, with_known
+from workbench.values.modelled_times.statement import ModelledCalls, Unknown, Work, summed, with_known
 
 
 @given(vector=st.floats(0.1, 1e4), count=st.integers(1, 9), factor=st.floats(0.01, 100))
@@ -163,3 +164,17 @@ def test_a_served_figure_has_the_interval_of_the_clocks_beside_its_own() -> None
 
     assert shown.best.throughput_per_s.low < 900
     assert shown.best.throughput_per_s.high > 1100
+
+
+def test_costs_of_earlier_files_are_read_and_those_of_a_roofline_refused_in_few_words() -> None:
+    """A bundle that was exported before is verified as it was."""
+    earlier = {"count": 2, "before": [["launch", 1.0]], "beside": [], "products": []}
+    roofline = {**earlier, "beside": [[["vector", 3.0]]]}
+
+    assert decode(Work, earlier) == Work(count=2, amounts=(("launch", 1.0),))
+    assert decode(Unknown, {**encode(CLOCK.unknowns[0]), "data_sheet": 1.0}) == CLOCK.unknowns[0]
+    with pytest.raises(DecodeError, match=r"^Work: unknown key 'before'$"):
+        decode(Work, roofline)
+    with pytest.raises(DecodeError) as refused:
+        decode(Latency, {**encode(evaluations.latency(1.0, 1.0)), "p99_ms": ["a long value"] * 1000})
+    assert len(str(refused.value)) < 700

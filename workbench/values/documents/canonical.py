@@ -19,6 +19,8 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 _LATER = "left out while it has its default"
+_MOST_SHOWN = 200
+"""Characters of a value that does not fit: it may be a whole measurement."""
 _SCALARS = frozenset({str, int, float, bool, type(None)})
 
 
@@ -100,7 +102,8 @@ def decode(kind: type[T], data: Any, path: str = "") -> T:
     Raises:
         DecodeError: a key is unknown or missing, or a value has another type; names the path inside `data`.
 
-    A dataclass whose fields' types depend on each other has `types_within(data)`, which gives the exact ones by name.
+    A dataclass whose fields' types depend on each other has `types_within(data)`, which gives the exact ones by name;
+    one that had other fields before has `from_earlier(data)`, which gives such data today's.
     """
     return typing.cast(T, _decode(kind, data, path or kind.__name__))
 
@@ -138,8 +141,13 @@ def _decode(kind: Any, data: Any, path: str) -> Any:
     if kind is type(None):
         kind = types.NoneType
     if not isinstance(data, kind) or (isinstance(data, bool) and kind is not bool):
-        raise DecodeError(f"{path}: expected {kind.__name__}, got {data!r}")
+        raise DecodeError(f"{path}: expected {kind.__name__}, got {_shown(data)}")
     return data
+
+
+def _shown(data: Any) -> str:
+    text = repr(data)
+    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]} …"
 
 
 def _decode_union(arguments: tuple[Any, ...], data: Any, path: str) -> Any:
@@ -165,6 +173,8 @@ def _decode_tuple(arguments: tuple[Any, ...], data: Any, path: str) -> tuple[Any
 def _decode_dataclass(kind: Any, data: Any, path: str) -> Any:
     if not isinstance(data, dict):
         raise DecodeError(f"{path}: expected an object, got {type(data).__name__}")
+    if hasattr(kind, "from_earlier"):
+        data = kind.from_earlier(data)
     fields = {f.name: f for f in dataclasses.fields(kind)}
     if unknown := sorted(set(data) - set(fields)):
         raise DecodeError(f"{path}: unknown key {unknown[0]!r}")
