@@ -93,7 +93,7 @@ def open_bench(
             "experiment of its own, or on the device."
         )
     for name, chain in toolchains.items():
-        if experiment.device and described(name).chosen_by and chain.device != experiment.device:
+        if experiment.device and any(described(name).chosen_by) and chain.device != experiment.device:
             raise ToolchainError(
                 f"{experiment.path} asks for {experiment.device}, and here is {chain.device}. Run it on a machine with "
                 "such a device, or ask for this one."

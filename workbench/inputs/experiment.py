@@ -280,26 +280,25 @@ def _devices(top: Section) -> dict[str, str]:
     """Target → the kind of device that the experiment names for it."""
     found = {}
     for target in descriptions():
-        if target.chosen_by is not None and top.has(target.chosen_by[0]):
-            with top.section(target.chosen_by[0]) as section:
-                found[target.name] = section.name(target.chosen_by[1])
+        section, key = target.chosen_by
+        if section and top.has(section):
+            with top.section(section) as named:
+                found[target.name] = named.name(key)
     return found
 
 
 def _choose_device(top: Section, devices: Mapping[str, str], space: SearchSpace) -> str:
-    """Empty where none is named."""
-    for target, device in devices.items():
-        section, key = described(target).chosen_by or ("", "")
-        if target not in space.targets:
-            raise top.error(section, f"{' and '.join(space.targets)} has no such device.", "Leave the section out.")
-        choose = described(target).choose
-        assert choose is not None  # whoever names a key says what it does
+    """The kind of device; empty where none is named, and what an experiment read before has chosen is taken back."""
+    for target in devices.keys() - set(space.targets):
+        section, _ = described(target).chosen_by
+        raise top.error(section, f"{' and '.join(space.targets)} has no such device.", "Leave the section out.")
+    for target in space.targets:
+        section, key = described(target).chosen_by
         try:
-            choose(device)
+            described(target).choose(devices.get(target, ""))
         except ConfigError as error:
-            raise top.section(section).error(key, error.rule, error.hint) from error
-        return device
-    return ""
+            raise (top.section(section).error(key, error.rule, error.hint) if target in devices else error) from error
+    return next(iter(devices.values()), "")
 
 
 def _check_graph_question(

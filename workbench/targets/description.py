@@ -214,10 +214,10 @@ class TargetDescription(InstalledTarget):
             versions that its toolchain names say enough.
         cards: the devices that this process may use, each to be measured on alone; raises ToolchainError where they
             cannot be told.
-        chosen_by: section and key of an experiment that name the kind of device that its answers are for; None where
-            there is one kind.
-        choose: of such a device, by that name: has what stands in for one be of that kind, and leaves a real one as it
-            is; raises ConfigError for none that it knows.
+        chosen_by: section and key of an experiment that name the kind of device that its answers are for; ('', '')
+            where there is one kind.
+        choose: has what stands in for a device be of the kind of that name, '' for the one that it was; leaves a real
+            one as it is. Raises ConfigError for no kind that it knows.
         read_device: gives a reader of one card, by its number and the environment of the process that computes on it;
             None where the host computes, or nothing can be read.
         cluster_resource: what a cluster's scheduler counts its cards by; '' where it computes on the host.
@@ -253,8 +253,8 @@ class TargetDescription(InstalledTarget):
     make: Callable[[], Target]
     findings: Callable[[Mapping[str, str]], Iterator[Finding]] | None = None
     cards: Callable[[], tuple[Card, ...]] = no_cards
-    chosen_by: tuple[str, str] | None = None
-    choose: Callable[[str], None] | None = None
+    chosen_by: tuple[str, str] = ("", "")
+    choose: Callable[[str], None] = lambda _: None
     read_device: Callable[[int, Mapping[str, str]], Reader] | None = None
     cluster_resource: str = ""
     devices_hint: str = ""

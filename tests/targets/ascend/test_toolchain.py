@@ -1,3 +1,4 @@
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -18,8 +19,8 @@ from workbench.targets.ascend.installation import (
     read_installation,
     same_release,
 )
-from workbench.targets.ascend.toolchain import ascend_toolchain, device_count, forget_toolchain
-from workbench.values.errors import ToolchainError
+from workbench.targets.ascend.toolchain import ascend_toolchain, choose_chip, device_count, forget_toolchain
+from workbench.values.errors import ConfigError, ToolchainError
 from workbench.values.versions import version_key
 
 CAPTURES = Path(__file__).parent / "npu_smi"
@@ -171,6 +172,30 @@ def test_a_refitted_time_model_is_another_toolchain(tmp_path: Path) -> None:
 
     assert said[0] != said[1]
     assert all(" fit " in text for text in said)
+
+
+def test_a_chosen_chip_is_emulated_until_an_experiment_without_one_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two experiments of one process: what the first chose is not the second's."""
+    monkeypatch.delenv("WORKBENCH_EMULATED_SOC", raising=False)
+    monkeypatch.setenv("CANN_EMULATOR_SOC", "Ascend910B1")
+    monkeypatch.setitem(sys.modules, "acl", ModuleType("acl"))  # none that knows its chip
+
+    monkeypatch.delenv("CANN_EMULATOR_VERSION", raising=False)
+    choose_chip("Ascend910B4")
+    assert os.environ["CANN_EMULATOR_SOC"] == "Ascend910B1", "a device is what it is"
+
+    monkeypatch.setenv("CANN_EMULATOR_VERSION", "8.5.0")
+    seen = []
+    for asked in ("Ascend910B4", "Ascend910B2", ""):
+        choose_chip(asked)
+        seen.append(os.environ["CANN_EMULATOR_SOC"])
+    assert seen == ["Ascend910B4", "Ascend910B2", "Ascend910B1"]
+    with pytest.raises(ConfigError, match=r"'Ascend910B7' is no chip of the 910B family\. Did you mean"):
+        choose_chip("Ascend910B7")
+
+    sys.modules["acl"].get_soc_name = lambda: "Ascend910B1"  # type: ignore[attr-defined]
+    with pytest.raises(ConfigError, match=r"emulates Ascend910B1 already, and Ascend910B4 .* process of its own"):
+        choose_chip("Ascend910B4")
 
 
 def test_devices_are_those_of_npu_smi_or_those_that_the_variable_leaves(

@@ -36,7 +36,7 @@ from workbench.targets.ascend.flags import VARIABLE, operators_environment
 from workbench.targets.ascend.interface import has_axis, interface_of
 from workbench.targets.ascend.lowering import atc_form
 from workbench.targets.ascend.operators import NOT_IN_OPS_NN, check_operators
-from workbench.targets.ascend.settings import AscendCompile
+from workbench.targets.ascend.settings import SOC_VERSION, AscendCompile
 from workbench.targets.base import OperatorIssue
 from workbench.targets.int8_issues import nothing_to_quantize
 from workbench.values.candidate import Candidate
@@ -47,7 +47,6 @@ from workbench.values.system.scratch import scratch_folder
 
 _log = logging.getLogger(__name__)
 
-SOC_VERSION = "Ascend910B3"
 _SMALL_CHANNELS = 4
 
 

@@ -27,7 +27,7 @@ from workbench.values.errors import ConfigError, nearest
 if TYPE_CHECKING:
     from workbench.values.candidate import Candidate
 
-ASCEND = "ascend910b3"
+ASCEND, SOC_VERSION = "ascend910b3", "Ascend910B3"
 PRECISION_MODES = (
     "force_fp16",
     "allow_fp32_to_fp16",

@@ -8,6 +8,7 @@ import logging
 import os
 import platform
 import shutil
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
@@ -27,7 +28,7 @@ from workbench.targets.ascend.installation import (
     find_installation,
 )
 from workbench.targets.ascend.npu_smi import Card, details, overview, soc_name, value_of, visible_devices
-from workbench.targets.ascend.settings import ASCEND
+from workbench.targets.ascend.settings import ASCEND, SOC_VERSION
 from workbench.values.artifact import Toolchain
 from workbench.values.documents.input_files import folder_digest
 from workbench.values.errors import ConfigError, ToolchainError, nearest
@@ -40,6 +41,8 @@ _SEARCHED = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "HOME", "TUNE_BANK_PATH", 
 DEFAULT_BANK = "Ascend/latest/data/aoe/custom/op"
 """Below HOME: where AOE keeps an operator bank, and ATC looks for one that nobody named (atc.md §9)."""
 _NAMED = {"TUNE_BANK_PATH": "op_bank_path", VARIABLE: "custom_opp_path"}
+_EMULATED, _FIRST = "CANN_EMULATOR_SOC", "WORKBENCH_EMULATED_SOC"
+"""The chip that is emulated, and the one that the user's environment names, which child processes learn by it."""
 _KNOWN: dict[tuple[tuple[str, str], ...], Toolchain] = {}
 """By the environment that decides it: asking the tools takes seconds, and every candidate asks."""
 
@@ -65,16 +68,30 @@ def forget_toolchain() -> None:
 
 
 def choose_chip(soc_version: str) -> None:
-    """Have the emulated kit be of this chip; a real one is what it is.
+    """Have the emulated kit be of this chip, '' for the one that the environment named first; a real one is what it is.
 
     Raises:
-        ConfigError: no chip of the family.
+        ConfigError: no chip of the family, or the emulated kit is in use in this process as another one.
     """
-    if soc_version not in (chips := chip_names()):
+    if soc_version and soc_version not in (chips := chip_names()):
         raise ConfigError(f"{soc_version!r} is no chip of the 910B family.", hint=nearest(soc_version, chips))
-    if os.environ.get("CANN_EMULATOR_VERSION") and os.environ.get("CANN_EMULATOR_SOC") != soc_version:
-        os.environ["CANN_EMULATOR_SOC"] = soc_version
-        forget_toolchain()
+    if not os.environ.get("CANN_EMULATOR_VERSION"):
+        return
+    here = os.environ.get(_EMULATED, "")
+    wanted = soc_version or os.environ.get(_FIRST, here)
+    if here == wanted:
+        return
+    loaded = getattr(sys.modules.get("acl"), "get_soc_name", None)  # it is of one chip from its import on
+    if loaded is not None and loaded() != (wanted or SOC_VERSION):
+        raise ConfigError(
+            f"this process emulates {loaded()} already, and {wanted or SOC_VERSION} is asked for.",
+            hint="Read and sweep each experiment of another chip in a process of its own.",
+        )
+    os.environ.setdefault(_FIRST, here)
+    os.environ[_EMULATED] = wanted
+    if not soc_version:
+        del os.environ[_FIRST]
+    forget_toolchain()
 
 
 def device_count(environment: Mapping[str, str] = os.environ) -> int:
