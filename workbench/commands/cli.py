@@ -5,10 +5,12 @@ A command is one door to one module; heavy libraries are imported inside it.
 
 from __future__ import annotations
 
+import atexit
 import logging
+import os
 import sys
 from collections.abc import Callable
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -23,7 +25,7 @@ from workbench.commands.guard import GUARDED, guarded
 from workbench.commands.load import load
 from workbench.commands.serve import api_key, serve
 from workbench.values.documents.canonical import DecodeError
-from workbench.values.errors import WorkbenchError
+from workbench.values.errors import ClusterLostError, WorkbenchError
 from workbench.values.exit_codes import ended_by_signals, exit_code_of
 from workbench.values.system.scratch import remove_abandoned
 
@@ -64,7 +66,18 @@ def main() -> None:
         except (WorkbenchError, DecodeError) as error:
             said = f"a stored file does not fit this version: {error}" if isinstance(error, DecodeError) else str(error)
             note("error", said, "bold red")
+            if isinstance(error, ClusterLostError):
+                _leave(exit_code_of(error))
             raise SystemExit(exit_code_of(error)) from error
+
+
+def _leave(code: int) -> NoReturn:
+    """End without the destructors of C++ libraries: one of Ray's has crashed there (exit code -11),
+    with its threads still waiting for a head that is gone."""
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 @app.callback(invoke_without_command=True)

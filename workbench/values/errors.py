@@ -64,6 +64,10 @@ class ToolchainError(WorkbenchError):
     """The machine cannot do what was asked, whatever the candidate: stop the sweep."""
 
 
+class ClusterLostError(ToolchainError):
+    """The head of a cluster is gone. Threads of Ray's own still wait for it and may crash the end of the process."""
+
+
 class CandidateError(WorkbenchError):
     """One candidate cannot be evaluated; the sweep records it and goes on.
 

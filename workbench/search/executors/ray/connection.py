@@ -19,7 +19,7 @@ from concurrent.futures import Future, wait
 from typing import Any, TypeVar
 
 from workbench.search.executors.ray.settings import ClusterSettings
-from workbench.values.errors import ConfigError, ToolchainError
+from workbench.values.errors import ClusterLostError, ConfigError
 from workbench.values.versions import install_command
 
 _log = logging.getLogger(__name__)
@@ -57,9 +57,9 @@ class Watch:
         return time.monotonic() - self._answered > self._limit_s
 
     def check(self) -> None:
-        """Raises: ToolchainError: the head has not answered for too long."""
+        """Raises: ClusterLostError: the head has not answered for too long."""
         if self.gone:
-            raise ToolchainError(
+            raise ClusterLostError(
                 f"The cluster's head at {self.address} has not answered for {self._limit_s:g} s. Everything measured "
                 "is kept here. Start the head again (ray start --head) and its nodes, and run the same command: it "
                 "goes on from there."
@@ -79,7 +79,7 @@ def within(watch: Watch, call: Callable[[], T]) -> T:
     """What a call of Ray's gives that asks the head: it would wait for a head that is gone.
 
     Raises:
-        ToolchainError: the head is gone.
+        ClusterLostError: the head is gone.
     """
     done: Future[T] = Future()
 
