@@ -54,7 +54,7 @@ def calibrated(model: Path, data: Path, work: Path) -> dict[str, float | None]:
         cfg = write_recipe(lines, work / f"{name}.yaml")
         command = [sys.executable, "-m", "workbench", "calibrate-llm", str(model), "--cfg", str(cfg)]
         began = time.perf_counter()
-        subprocess.run([*command, "--data", str(data), "--out", str(work / name)], check=True, timeout=7200)
+        subprocess.run([*command, "--data", str(data), "--to", str(work / name)], check=True, timeout=7200)
         seconds[name] = time.perf_counter() - began
     return seconds
 

@@ -175,7 +175,7 @@ def _children(tree: psutil.Process) -> list[psutil.Process]:
 def command_of(way: str, model: Path, data: Path, folder: Path, nncf_python: Path | None) -> list[str]:
     if way == "calibrate":
         out = str(folder / "out")
-        return [sys.executable, "-m", "workbench", "calibrate", str(model), "--data", str(data), "--out", out]
+        return [sys.executable, "-m", "workbench", "calibrate", str(model), "--data", str(data), "--to", out]
     if way == "nncf":
         return [str(nncf_python), "-c", NNCF, str(model), str(data), str(folder / "nncf.onnx")]
     return [sys.executable, "-m", "benchmarks.model_size", "--child", way, str(model), str(data), str(folder)]

@@ -9,6 +9,11 @@ from bs4 import BeautifulSoup
 from sphinx.application import Sphinx
 from sphinx.locale import __file__ as sphinx_locale
 from sphinx.search.en import SearchEnglish
+from typer import Context
+from typer.cli import get_docs_for_click
+from typer.main import get_command
+
+from workbench.commands.cli import app as workbench_app
 
 project = "INT8 workbench"
 language = "en"
@@ -128,12 +133,20 @@ def _navigation(tree: str, chinese: bool) -> str:
     return str(soup)
 
 
+def write_options(app: Sphinx) -> None:
+    """The page of all commands with every option, from the command line itself."""
+    command = get_command(workbench_app)
+    page = get_docs_for_click(obj=command, ctx=Context(command), name="workbench", title="Every option")
+    Path(app.srcdir, "options.md").write_text(page, encoding="utf-8")
+
+
 def keep_notebooks_in_the_site(app: Sphinx) -> None:
     """The notebook's outputs lie with Sphinx's own files; myst-nb would put them beside the site's folder."""
     app.env.mystnb_config = app.env.mystnb_config.copy(output_folder=str(Path(app.doctreedir) / "notebooks"))
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
+    app.connect("builder-inited", write_options)
     app.connect("builder-inited", keep_notebooks_in_the_site, priority=900)  # after myst-nb's own
     app.add_search_language(BothLanguages)
     app.connect("html-page-context", page_language, priority=900)  # after the theme's own, which makes the navigation

@@ -1,5 +1,6 @@
 """The pages tell the truth: what README and docs/ say of commands, options, files and settings is there."""
 
+import ast
 import re
 from functools import cache
 from pathlib import Path
@@ -82,6 +83,14 @@ def test_help_lists_every_command_under_what_it_is_for_in_the_order_of_use() -> 
 
     assert list(dict.fromkeys(panels)) == list(TASKS)
     assert listed.index("doctor") < listed.index("sweep") < listed.index("export") < listed.index("serve")
+
+
+def test_help_shows_few_options_first_and_defaults_in_one_style() -> None:
+    for name, command in COMMANDS.items():
+        options = [p for p in command.params if p.param_type_name == "option" and p.name != "help"]
+        assert len([p for p in options if p.rich_help_panel is None]) <= 12, name
+        assert [p.name for p in options if "default: " in (p.help or "")] == [], name
+    assert {"Service", "Server", "Limits", "Output"} <= {p.rich_help_panel for p in COMMANDS["load"].params[1:]}
 
 
 def test_the_readme_is_short_and_its_chinese_form_shows_the_same_commands_and_pictures() -> None:
@@ -206,3 +215,59 @@ def test_every_yaml_file_is_commented_for_a_newcomer(folder: str) -> None:
         text = file.read_text(encoding="utf-8")
         assert text.startswith("#"), file
         assert YAML(typ="safe").load(text)["version"] == 1
+
+
+READERS = {
+    "Experiment": ("inputs/experiment", "inputs/language", "targets/ascend/description"),
+    "`service`": ("space/service_reader:read_question", "space/service_reader:_load", "space/service_reader:_host"),
+    "Dataset manifest": tuple(
+        f"inputs/dataset/{n}" for n in ("manifest", "interface_reader", "metric_reader", "language")
+    ),
+    "Search space": ("space/reader", "space/service_reader:read_choices", "space/service_reader:_today"),
+    "Cluster file": ("search/executors/ray/settings",),
+    "Prices": ("prediction/prices",),
+    "Baseline of another platform": ("shipping/acceptance/baseline",),
+}
+"""Section of the page of keys → the code that reads them: modules, or functions of one."""
+ASKS = [
+    "has",
+    "raw",
+    "text",
+    "name",
+    "integer",
+    "number",
+    "flag",
+    "seconds",
+    "file_path",
+    "texts",
+    "integers",
+    "section",
+    "sections",
+    "items",
+    "optional",
+]
+
+
+def read_keys(place: str) -> set[str]:
+    """The keys that a reader asks a section for by name."""
+    module, _, function = place.partition(":")
+    tree: ast.AST = ast.parse((ROOT / "workbench" / f"{module}.py").read_text(encoding="utf-8"))
+    if function:
+        tree = next(n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and n.name == function)
+    calls = [n for n in ast.walk(tree) if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute) and n.args]
+    asked = [n.args[0] for n in calls if isinstance(n.func, ast.Attribute) and n.func.attr in ASKS]
+    return {n.value for n in asked if isinstance(n, ast.Constant) and isinstance(n.value, str)}
+
+
+def test_every_key_that_a_file_may_have_is_on_the_page_of_keys_and_no_other() -> None:
+    page = (DOCS / "keys.md").read_text(encoding="utf-8")
+    sections = dict(re.findall(r"^###? (.+?)\n(.*?)(?=^##|\Z)", page, re.MULTILINE | re.DOTALL))
+    for heading, places in READERS.items():
+        first = re.findall(r"^\| (`.+?) \|", sections[heading], re.MULTILINE)
+        shown = {part.strip("[]") for row in first for key in re.findall(r"`([^`]+)`", row) for part in key.split(".")}
+        source = "".join((ROOT / "workbench" / f"{p.split(':')[0]}.py").read_text(encoding="utf-8") for p in places)
+        asked = set().union(*map(read_keys, places)) - {"version", "promising"}
+
+        assert asked - shown == set(), heading
+        for key in shown:
+            assert key.isupper() or key == "…" or re.search(rf"\b{key}\b", source), (heading, key)

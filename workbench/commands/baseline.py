@@ -27,7 +27,7 @@ from workbench.commands.loading import (
     facts_of,
     open_server,
 )
-from workbench.commands.options import AsJson, one_of, pairs, spelled_out
+from workbench.commands.options import AsJson, arranged, one_of, pairs, spelled_out
 from workbench.commands.options import seconds as seconds_of
 from workbench.values.errors import ConfigError
 from workbench.values.exit_codes import INTERRUPTED
@@ -59,6 +59,7 @@ class Recorded(Asking):
 
 
 @baseline.command()
+@arranged
 @spelled_out
 def record(
     url: Annotated[str, typer.Argument(help="http://HOST:PORT or grpc://HOST:PORT of its server", show_default=False)],

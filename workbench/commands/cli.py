@@ -23,6 +23,7 @@ from workbench.commands.console import note, out
 from workbench.commands.emulator import emulator
 from workbench.commands.guard import GUARDED, guarded
 from workbench.commands.load import load
+from workbench.commands.options import arranged
 from workbench.commands.serve import api_key, serve
 from workbench.values.documents.canonical import DecodeError
 from workbench.values.errors import ClusterLostError, WorkbenchError
@@ -47,7 +48,6 @@ app = typer.Typer(
     help="Find the fastest INT8, fusion and serving settings of an ONNX model that keep its accuracy, and ship them.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    add_completion=False,
 )
 
 
@@ -89,6 +89,6 @@ def _root(version: Annotated[bool, typer.Option("--version", help="print the ver
 
 for task, commands in TASKS.items():
     for command in commands:
-        app.command(rich_help_panel=task)(command)
+        app.command(rich_help_panel=task)(arranged(command))
 app.add_typer(baseline, rich_help_panel="Ship")
 app.add_typer(emulator, rich_help_panel="Around it")

@@ -16,7 +16,7 @@ from workbench.values.documents.canonical import encode
 def calibrate_llm(
     model: Annotated[Path, typer.Argument(help="folder of a Llama, Qwen2 or Qwen3 model", show_default=False)],
     cfg: Annotated[Path, typer.Option(help="msModelSlim's YAML recipe, modelslim_v0 or modelslim_v1")],
-    to: Annotated[Path, typer.Option("--out", help="folder to write into")],
+    to: Annotated[Path, typer.Option(help="folder to write into")],
     data: Annotated[
         Path | None, typer.Option(help="calibration texts, .jsonl or .json; default: what the recipe names")
     ] = None,

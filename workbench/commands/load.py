@@ -50,7 +50,7 @@ def load(
         typer.Argument(metavar="URL|BUNDLE", help="http://HOST:PORT, or the folder of a bundle", show_default=False),
     ],
     concurrency: Annotated[
-        int | None, typer.Option(min=1, help="closed loop: clients that wait for their answers; default 100")
+        int | None, typer.Option(min=1, help="closed loop: clients that wait for their answers; default: 100")
     ] = None,
     rate: Annotated[float | None, typer.Option(min=0.001, help="open loop: Poisson arrivals per second")] = None,
     trace: Annotated[

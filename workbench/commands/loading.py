@@ -70,7 +70,7 @@ class TokenOptions:
     ] = AUTO
     max_tokens: Annotated[
         int | None,
-        typer.Option(min=1, help="of prompts whose line does not say it; default 128", rich_help_panel=_PANEL),
+        typer.Option(min=1, help="of prompts whose line does not say it; default: 128", rich_help_panel=_PANEL),
     ] = None
     ignore_eos: Annotated[
         bool,

@@ -6,13 +6,16 @@ import contextlib
 import dataclasses
 import functools
 import inspect
+import re
 import shlex
 import sys
+import types
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
+from typer.models import OptionInfo
 
 from workbench.commands.console import tell
 from workbench.serve.settings import options_of
@@ -61,6 +64,55 @@ def spelled_out(command: Callable[..., None]) -> Callable[..., None]:
     called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what typer reads
     called.__annotations__ = {}
     return called
+
+
+_PANELS: dict[str, str] = {
+    "Service": "workers devices front_ends max_batch_size batch_timeout_ms",
+    "Server": "protocol model model_version tensors map_input metrics_url host_allowed api_key_env",
+    "Who may ask": "allowed_host api_keys no_key rate_limit",
+    "Trust": "trusted_keys policy",
+    "Administration": "admin_host admin_port metrics docs",
+    "Limits": "max_requests timeout connections connections_of_address queue no_worker_s first_start_s max_drop_pp "
+    "max_drop require_proof max_p99_increase min_throughput max_size_increase cosine max_abs mae compare.error",
+    "Load of the comparison": "promote.load promote.concurrency promote.load_seconds promote.rounds",
+    "Hardware": "cards_per_server card_power_w prices",
+    "Modelled times": "judge_llm.batch prompt_tokens context",
+    "Output": "as_json verbose to html timeline workspace seed",
+}
+"""Below which heading options stand in the help of a command that has more than `_FEW` of them, by parameter."""
+_FEW = 12
+
+
+def arranged(command: Callable[..., None]) -> Callable[..., None]:
+    """The command for typer, its help in order: few options below the first heading, defaults in one style.
+
+    A help text that ends in "default: …" gives what typer shows of a default.
+    """
+    hints = get_type_hints(command, include_extras=True)
+    if hints:  # texts otherwise, of which typer would make options anew
+        command.__annotations__ = hints
+    if command.__doc__:
+        command.__doc__ = re.sub(r"(?<!\n)\n(?!\n)", " ", inspect.cleandoc(command.__doc__))
+    options: dict[str, Any] = {}
+    for one in inspect.signature(command).parameters.values():
+        hint = hints.get(one.name, one.annotation)
+        info = next((x for x in getattr(hint, "__metadata__", ()) if isinstance(x, OptionInfo)), None)
+        if info is not None:
+            options[one.name] = info
+            text, found, default = (info.help or "").rpartition("default: ")
+            if found:
+                info.help, info.show_default = text.rstrip("; "), default
+            if get_origin(inner := hint.__origin__) is types.UnionType:
+                inner = next(kind for kind in get_args(inner) if kind is not type(None))
+            if get_origin(inner) is list and info.metavar is None:
+                info.metavar = f"{get_args(inner)[0].__name__.lower()} …"
+    if len(options) > _FEW:
+        for panel, names in _PANELS.items():
+            for name in names.split():
+                of, _, plain = name.rpartition(".")
+                if plain in options and of in ("", command.__name__) and options[plain].rich_help_panel is None:
+                    options[plain].rich_help_panel = panel
+    return command
 
 
 def _options(kind: Any) -> Iterable[inspect.Parameter]:

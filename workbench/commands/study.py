@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
 
 def calibrate(
     model: Annotated[Path, typer.Argument(help="float ONNX file", show_default=False)],
-    to: Annotated[Path, typer.Option("--out", help="folder to write into")],
+    to: Annotated[Path, typer.Option(help="folder to write into")],
     data: Annotated[
         Path | None, typer.Option(help="NPZ with one array per batch (arr_0 …, or INPUT_0 …), or a dataset manifest")
     ] = None,

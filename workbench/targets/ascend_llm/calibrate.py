@@ -103,7 +103,7 @@ def calibrate_llm(
         ConfigError: a file is missing or damaged, the recipe does not fit, or there is too little memory.
         ToolchainError: the folder cannot be written, or another run writes it.
     """
-    check_apart(to, model_folder, key="--out")
+    check_apart(to, model_folder, key="--to")
     if not (to / WORK).exists() and any((to / name).exists() for name in (DESCRIPTION, "config.json")):
         raise ConfigError("holds a model and is left alone.", file=to, hint="Choose another folder.")
     model = open_model(model_folder)
