@@ -229,11 +229,6 @@ READERS = {
     "Baseline of another platform": ("shipping/acceptance/baseline",),
 }
 """Section of the page of keys → the code that reads them: modules, or functions of one."""
-ASKS = [
-    "has",
-    "raw",
-    "text",
-    "name",
     "integer",
     "number",
     "flag",
