@@ -1,5 +1,7 @@
 """What `init` cannot go on with is refused as the user's to change, with the next step."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -40,6 +42,27 @@ def test_a_model_that_the_reference_cannot_open_is_refused_with_its_file(tmp_pat
 def test_the_option_to_write_can_be_pasted_into_a_shell(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"such as --output 'my y=values'"):
         started(tmp_path, TensorProto.FLOAT, "my y")
+
+
+def test_a_table_of_numbers_is_refused_with_the_program_that_makes_arrays_of_it(tmp_path: Path) -> None:
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 4])
+    y = helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", 3])
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["logits"], "product")]
+    model = saved(model_of(nodes, {"w": weight(4, 3)}, [x], [y]), tmp_path)
+    rng, tables = np.random.default_rng(0), [tmp_path / "train.csv", tmp_path / "valid.csv"]
+    for csv in tables:
+        table = np.column_stack([rng.normal(size=(200, 4)), rng.integers(0, 3, 200)])
+        np.savetxt(csv, table, delimiter=",", header="age,income,term,rate,label", comments="", fmt="%g")
+
+    with pytest.raises(ConfigError, match="its columns are numbers") as refused:
+        initialize(model, tables, tmp_path, name="m", targets=(), wishes=Wishes())
+    program = str(refused.value).split('python -c "')[1].rstrip('"')
+    for name in ("train", "valid"):
+        asked = [sys.executable, "-c", program.replace("train", name)]
+        subprocess.run(asked, cwd=tmp_path, check=True, timeout=120)
+    arrays = [file.with_suffix(".npz") for file in tables]
+
+    assert initialize(model, arrays, tmp_path, name="m", targets=(), wishes=Wishes()).files
 
 
 @pytest.mark.parametrize(

@@ -194,6 +194,8 @@ def _examine_texts(files: Mapping[Split, Path], model: Model, tokenizer: Path | 
     text = match(lists, TOKEN_COLUMNS)
     words = text is not None
     text = text or match(record.keys() - set(lists), TEXT_COLUMNS)
+    if text is None and not lists and all(map(_is_number, record.values())):
+        raise _table_of_numbers(first, record, model)
     if text is None:
         raise ConfigError(
             f"none of its columns ({', '.join(record)}) is known to hold the text.",
@@ -229,6 +231,35 @@ def _examine_texts(files: Mapping[Split, Path], model: Model, tokenizer: Path | 
         label_note=note,
         tokenizer=tokenizer,
         lengths=lengths,
+    )
+
+
+def _is_number(value: object) -> bool:
+    try:
+        float(str(value))
+    except ValueError:
+        return False
+    return True
+
+
+def _table_of_numbers(file: Path, columns: Iterable[str], model: Model) -> ConfigError:
+    """With the lines that turn the file into arrays."""
+    label = match(list(columns), LABEL_COLUMNS)
+    features = [column for column in columns if column != label]
+    arrays = [f"{spec.name}=t[{features}]" for spec in model.inputs[:1]]
+    if len(model.inputs) > 1 and {spec.name for spec in model.inputs} <= set(features):
+        arrays = [f"{spec.name}=t[['{spec.name}']]" for spec in model.inputs]
+    dtype = model.inputs[0].dtype
+    arrays = [f"{array}.to_numpy('{dtype}')" for array in arrays]
+    arrays += [f"{LABELS}=t['{label}'].to_numpy()"] if label else []
+    program = (
+        f"import numpy, pandas; t = pandas.read_csv('{file.name}'); numpy.savez('{file.stem}', {', '.join(arrays)})"
+    )
+    return ConfigError(
+        "its columns are numbers, and a CSV file is read for its texts.",
+        file=file,
+        key="--data",
+        hint=f'Write each file as arrays and give the .npz: python -c "{program}"',
     )
 
 
@@ -296,12 +327,13 @@ def _lengths(files: Mapping[Split, Path], tokenizer: Path, text: str, task: Task
 
 
 def _first_record(path: Path) -> Mapping[str, Any]:
-    """The first row of a JSONL file, or the header of a CSV file with no values; the rest is not looked at."""
+    """The first row of a file; the rest is not looked at."""
     csv_file = path.suffix == ".csv"
     with open_lines(path, limit_bytes=MOST_BYTES, newline="" if csv_file else "\n") as lines:
         if csv_file:
             try:
-                found: Any = dict.fromkeys(next(csv.reader(lines), []))
+                header = next(csv.reader(lines), [])
+                found: Any = dict.fromkeys(header, "") | dict(zip(header, next(csv.reader(lines), []), strict=False))
             except csv.Error as error:
                 raise ConfigError(f"not valid CSV: {error}.", file=path, key="--data") from error
         else:
