@@ -229,18 +229,7 @@ READERS = {
     "Baseline of another platform": ("shipping/acceptance/baseline",),
 }
 """Section of the page of keys → the code that reads them: modules, or functions of one."""
-    "integer",
-    "number",
-    "flag",
-    "seconds",
-    "file_path",
-    "texts",
-    "integers",
-    "section",
-    "sections",
-    "items",
-    "optional",
-]
+ASKS = re.compile("has|raw|text|name|integer|number|flag|seconds|file_path|texts|integers|sections?|items|optional")
 
 
 def read_keys(place: str) -> set[str]:
@@ -250,7 +239,7 @@ def read_keys(place: str) -> set[str]:
     if function:
         tree = next(n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and n.name == function)
     calls = [n for n in ast.walk(tree) if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute) and n.args]
-    asked = [n.args[0] for n in calls if isinstance(n.func, ast.Attribute) and n.func.attr in ASKS]
+    asked = [n.args[0] for n in calls if isinstance(n.func, ast.Attribute) and ASKS.fullmatch(n.func.attr)]
     return {n.value for n in asked if isinstance(n, ast.Constant) and isinstance(n.value, str)}
 
 
