@@ -136,6 +136,10 @@ def init(
     metric: Annotated[
         str | None, typer.Option(help="file.py:function, or NAME:OPTION=VALUE,… of a library; decides the accuracy")
     ] = None,
+    cfg: Annotated[
+        list[Path] | None,
+        typer.Option(exists=True, dir_okay=False, help="AMCT configuration to try as a candidate; repeat for several"),
+    ] = None,
     loader_template: Annotated[
         Path | None, typer.Option(help="write a loader.py to be filled in for data of any other kind, and nothing else")
     ] = None,
@@ -158,7 +162,7 @@ def init(
         from workbench.commands.init.language import initialize_language
 
         given = {"--tokenizer": tokenizer, "--labels": labels, "--kind": kind, "--metric": metric}
-        for key, value in {**given, "--constant": constant, "--output": output}.items():
+        for key, value in {**given, "--constant": constant, "--output": output, "--cfg": cfg}.items():
             if value:
                 raise ConfigError("means nothing for a language model.", key=key, hint="Leave it out.")
         _tell(initialize_language(model, data, to, name=name, targets=target or ()))
@@ -170,6 +174,7 @@ def init(
         constants=pairs(constant or (), "--constant"),
         outputs=pairs(output or (), "--output"),
         metric=metric,
+        cfg=tuple(cfg or ()),
         ask=_ask if sys.stdin.isatty() and sys.stdout.isatty() else None,
     )
     _tell(initialize(model, data, to, name=name, targets=target or (), wishes=wishes))

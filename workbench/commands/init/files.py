@@ -47,6 +47,7 @@ class Wishes:
         constants: input → number, as written.
         outputs: output → meaning, as written.
         metric: `file.py:function`, or a name with options, as written; then nothing is asked of outputs.
+        cfg: configurations of AMCT, each of which becomes a candidate.
         ask: asks whoever sits before the terminal; None where nobody does.
     """
 
@@ -56,6 +57,7 @@ class Wishes:
     constants: Mapping[str, str] = field(default_factory=dict)
     outputs: Mapping[str, str] = field(default_factory=dict)
     metric: str | None = None
+    cfg: Sequence[Path] = ()
     ask: Ask | None = None
 
 
@@ -207,13 +209,13 @@ def initialize(
                     )
                     facts[padded] = facts_of(chosen_name, manifest, subject, wishes)
                 declared = facts[padded].subject.declared
-            staged = _contents(facts, staging, chosen, absolute)
+            staged = _contents(facts, staging, chosen, absolute, wishes.cfg)
             write_all(staged)
             experiments = [path for path in staged if path.parent.name == "experiments"]
             groups, notes = read_back(chosen, experiments, staging, one_size=not corpus.sizes)
             said += notes
             chosen = replace(chosen, groups=groups)  # without one that compiles sizes, a group is not padded any more
-    contents = _contents(facts, to, chosen, relative_path)
+    contents = _contents(facts, to, chosen, relative_path, wishes.cfg)
     write_all(contents)
     first = facts[_padded(chosen.groups[0], axes)]
     return Started(
@@ -265,7 +267,9 @@ def _files_of(root: Path, name: str, chosen: Chosen) -> list[Path]:
     return [*own, root / "calibration" / f"{name}.labels.json"]
 
 
-def _contents(facts: Mapping[bool, Facts], root: Path, chosen: Chosen, show: Show) -> dict[Path, str]:
+def _contents(
+    facts: Mapping[bool, Facts], root: Path, chosen: Chosen, show: Show, cfg: Sequence[Path]
+) -> dict[Path, str]:
     """File → text, the experiments first."""
     experiments: dict[Path, str] = {}
     manifests: dict[Path, str] = {}
@@ -292,7 +296,8 @@ def _contents(facts: Mapping[bool, Facts], root: Path, chosen: Chosen, show: Sho
             service=not steps,
             about=of.name,
         )
-        spaces[root / "search_spaces" / f"{name}.yaml"] = space_text(
+        space = root / "search_spaces" / f"{name}.yaml"
+        spaces[space] = space_text(
             name,
             outline,
             cores,
@@ -301,6 +306,7 @@ def _contents(facts: Mapping[bool, Facts], root: Path, chosen: Chosen, show: Sho
             max_length=max_length_of(outline, corpus),
             compiled_lengths=compiled_lengths(corpus, outline.model, axes if subject.padded else (), steps=steps),
             service=not steps,
+            cfg=[show(file, space) for file in cfg],
             about=of.name,
         )
         if manifest not in manifests:

@@ -9,7 +9,7 @@ from typing import TypeVar
 import numpy as np
 
 from workbench.commands.init.model import Outline
-from workbench.space.dimensions import TARGET, dimensions_of
+from workbench.space.dimensions import CFG, TARGET, dimensions_of
 from workbench.space.space import choice_text
 from workbench.space.words import bins_of
 from workbench.targets import described
@@ -45,6 +45,7 @@ def space_text(
     max_length: int | None = None,
     compiled_lengths: Sequence[int] = (),
     service: bool = True,
+    cfg: Sequence[str] = (),
     about: str = "",
 ) -> str:
     """The search space.
@@ -54,6 +55,7 @@ def space_text(
         lengths, max_length: of the texts; choices that come to the same bins stand once.
         compiled_lengths: of samples that are arrays along a free axis, for targets that compile every length.
         service: which settings a service may be told.
+        cfg: configurations of AMCT, relative to the space's file.
         about: the model, where the space has a name of its own.
     """
     weights = [layer for layer in outline.layers if layer.weight is not None]
@@ -75,8 +77,11 @@ def space_text(
         "",
         "parameters:",
     ]
-    lines += [f"  # {note}" for start in outline.starts for note in start.notes]
-    lines += _quantization(outline, schemes)
+    if not cfg:
+        lines += [f"  # {note}" for start in outline.starts for note in start.notes]
+    lines += _quantization(outline, schemes, cfg)
+    if cfg:
+        lines += _parameter(CFG, cfg, {"quantization.scheme": ("cfg",)})
     lines += _of_targets(outline)
     threads = _halvings(cores)
     threaded = [t for t in outline.targets if "serving.intra_op_threads" in dimensions_of(t)]
@@ -96,6 +101,7 @@ def space_text(
     lines += _forbidden(outline, schemes)
     lines += ["", "# Evaluated before anything is proposed: the float model first, then what usually does well."]
     lines += ["presets:", *_presets(outline, schemes, bins, threads if threaded else [])]
+    lines += [f"  - {{name: cfg-{i}, quantization.scheme: cfg, {CFG}: {file}}}" for i, file in enumerate(cfg, 1)]
     return "\n".join(lines) + "\n"
 
 
@@ -117,14 +123,14 @@ def _schemes(outline: Outline) -> dict[str, tuple[str, ...]]:
     return {scheme: targets for scheme, targets in found.items() if targets}
 
 
-def _quantization(outline: Outline, schemes: dict[str, tuple[str, ...]]) -> list[str]:
+def _quantization(outline: Outline, schemes: dict[str, tuple[str, ...]], cfg: Sequence[str]) -> list[str]:
     weights = [layer for layer in outline.layers if layer.weight is not None]
     attention = sum(layer.second is not None for layer in outline.layers)
     products = sum(layer.op_type in ("MatMul", "Gemm") for layer in weights)
     lines = []
     if not (weights or attention):
         lines.append("  # No layer of this model can be INT8: nothing multiplies by a constant float32 matrix.")
-    lines += _parameter("quantization.scheme", ["none", *schemes])
+    lines += _parameter("quantization.scheme", ["none", *schemes, *(["cfg"] if cfg else [])])
     if "static" not in schemes:
         return lines
     algorithms = _union(start.algorithms for start in outline.starts)
