@@ -42,12 +42,15 @@ def test_the_same_command_again_does_nothing_twice(swept: tuple[Path, str]) -> N
     assert "0 candidates evaluated, 6 from before" in done.stdout
 
 
-def test_show_prints_the_front_as_text_and_as_json(swept: tuple[Path, str]) -> None:
-    text, full, data = (workbench("show", swept[0], *more) for more in ((), ("-v",), ("--json",)))
+def test_show_prints_the_front_as_text_page_and_json(swept: tuple[Path, str], tmp_path: Path) -> None:
+    page = tmp_path / "front.html"
+    text, full, data = (workbench("show", swept[0], *more) for more in ((), ("-v", "--html", page), ("--json",)))
 
     assert VERDICT.search(text.stdout)
     assert len(text.stdout.splitlines()) <= 25
     assert VERDICT.search(full.stdout)
+    assert f"wrote {page}" in full.stdout
+    assert page.read_text(encoding="utf-8").count('<div class="tiles">') == 1
     assert "on the Pareto front" in full.stdout
     assert "On the search space:" in full.stdout
     found = json.loads(data.stdout)

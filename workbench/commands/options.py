@@ -194,6 +194,7 @@ def next_lines(experiment: Path, workspace: Path | None, summary: Summary) -> li
     given = [str(experiment)] if workspace is None else [str(experiment), "--workspace", str(workspace)]
     found = [
         f"all of it:       {shlex.join(['workbench', 'show', *given, '-v'])}",
+        f"as a page:       {shlex.join(['workbench', 'show', *given, '--html', 'front.html'])}",
         f"to open them:    {shlex.join(['workbench', 'ui', *given])}",
     ]
     if summary.recommended is not None:

@@ -24,6 +24,7 @@ from workbench.commands.options import (
     tell_damage_of_last,
 )
 from workbench.values.exit_codes import FAILED, INTERRUPTED
+from workbench.values.system.files import write_text_atomically
 from workbench.values.system.lifeline import run_tied
 from workbench.values.system.steps import Steps
 
@@ -168,6 +169,9 @@ def show(
         Path | None,
         typer.Option(help="file of micro-benchmarks: an emulated device's times priced by what they measured"),
     ] = None,
+    html: Annotated[Path | None, typer.Option(help="also draw the front into this page, one file", dir_okay=False)] = (
+        None
+    ),
     verbose: Verbose = False,
     workspace: Workspace = None,
     as_json: AsJson = False,
@@ -195,6 +199,11 @@ def show(
         if measured is not None:
             say(f"Modelled times are priced by {measured.words()}.")
         _print_report(summary, experiment, workspace, verbose=verbose)
+        if html is not None:
+            from workbench.report.page import pareto_html
+
+            write_text_atomically(html, pareto_html(summary))
+            say(f"wrote {html}")
         if not verbose:
             return
         said = advice_of(question, journal).sentences()

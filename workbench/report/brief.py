@@ -47,7 +47,9 @@ def brief_lines(summary: Summary, next_commands: Sequence[str] = ()) -> list[Lin
             name = f"{chosen.candidate.short_id}  {summary.title(chosen.candidate)}"
             said = f"Cannot be told apart: {name} and {count_of(equals, 'other')}{by}"
         found += _sentence(said, "bold yellow" if equals else "bold green", 3)
-        found += _figures(summary, chosen)
+        rows = figures(summary, chosen)
+        widths = [max((len(row[i]) for row in rows), default=0) for i in range(2)]
+        found += [(f"  {a:<{widths[0]}}  {b:<{widths[1]}}  {c}".rstrip(), "") for a, b, c in rows]
         found += [line for warning in recommended.warnings[:1] for line in _sentence(f"Mind: {warning}", "yellow")]
         if len(recommended.warnings) > 1:
             found.append((f"  and {len(recommended.warnings) - 1} more to mind: -v", "yellow"))
@@ -65,8 +67,8 @@ def _cut(line: str) -> str:
     return line if len(line) <= WIDTH else f"{line[: WIDTH - 1]}…"
 
 
-def _figures(summary: Summary, chosen: Evaluation) -> list[Line]:
-    """A line a figure: the four that every answer has, then what else was asked for."""
+def figures(summary: Summary, chosen: Evaluation) -> list[tuple[str, str, str]]:
+    """(name, value with interval, evidence and limit): the four that every answer has, then what else was asked for."""
     by, limits = scored(summary.evaluations), {c.metric: c for c in summary.constraints}
     asked = [o.metric for o in summary.objectives] + list(limits)
     usual = ["speedup", by.drop_metric, *_served(summary, chosen)]
@@ -78,8 +80,7 @@ def _figures(summary: Summary, chosen: Evaluation) -> list[Line]:
             words = f"loss of {by.noun}" if of_own else _LABELS.get(name)
             limit = f"; limit {limits[name].limit:g}" if name in limits else ""
             rows.append((words or METRICS[name].label, _cell(name, value, by.drop_unit), f"{level or ''}{limit}"))
-    widths = [max((len(row[i]) for row in rows), default=0) for i in range(2)]
-    return [(f"  {a:<{widths[0]}}  {b:<{widths[1]}}  {c}".rstrip(), "") for a, b, c in rows]
+    return rows
 
 
 _LABELS = {

@@ -11,6 +11,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
+from workbench.report.brief import figures
 from workbench.report.factors import float_alike
 from workbench.report.importance import Importance
 from workbench.report.recommendation import headline
@@ -87,11 +88,12 @@ def pareto_html(summary: Summary, importance: Importance | None = None) -> str:
         question=_question(summary),
         damage=damage_words(summary),
         headline=headline(summary),
+        tiles=figures(summary, chosen) if chosen else (),
         said=verdict_sentences(summary) if chosen else (),
         again=reproduce(summary, chosen) if chosen else "",
         plots=_plots(summary),
         missing=count_of(missing, "candidate") if missing else "",
-        heads=[(_SHORT.split(name), kind) for name, kind in _heads(summary, shown, differing)],
+        heads=[(_SHORT.split(name), kind) for name, kind in _heads(summary, shown)],
         rows=rows,
         alike="" if alike is None else alike.candidate.short_id,
         levels=[level for level in LEVELS if level in known],
@@ -293,7 +295,7 @@ def _shown(summary: Summary) -> list[Evaluation]:
     return found
 
 
-def _heads(summary: Summary, shown: Sequence[Evaluation], differing: Sequence[str]) -> list[tuple[str, str]]:
+def _heads(summary: Summary, shown: Sequence[Evaluation]) -> list[tuple[str, str]]:
     """(name, class) of each column."""
     by = scored(summary.evaluations)
     heads = [("id", ""), ("same", ""), ("evidence", "")]
@@ -302,8 +304,7 @@ def _heads(summary: Summary, shown: Sequence[Evaluation], differing: Sequence[st
     simulated = "modelled" if summary.emulated else "predicted"
     if any(best_known_service(summary, e) is not None for e in shown):
         heads += [(f"{what} {how}", "n") for what in ("served /s,", "P99 ms,") for how in (simulated, "measured")]
-        heads += [("service settings", "")]
-    return heads + [(name, "") for name in differing]
+    return heads
 
 
 def _asked(summary: Summary) -> list[str]:
@@ -340,6 +341,7 @@ def _front_row(summary: Summary, evaluation: Evaluation, differing: Sequence[str
             for name in _asked(summary)
         ),
     ]
+    settings: list[str] = []
     service = best_known_service(summary, evaluation)
     if service is not None:
         shown, confirmed = service.best or service.closest, service.confirmed
@@ -350,8 +352,8 @@ def _front_row(summary: Summary, evaluation: Evaluation, differing: Sequence[str
             (f"{confirmed.throughput_per_s.value:.0f}" if confirmed is not None else "", loaded),
             (interval(shown.p99_ms, "", 1), simulated),
             (f"{confirmed.p99_ms.value:.1f}" if confirmed is not None else "", loaded),
-            (str(shown.settings), None),
         ]
+        settings.append(f"served with {shown.settings}")
     values = evaluation.candidate.parameters()
     name = evaluation.candidate.short_id + (" (float)" if is_baseline else "")
     name += " (off the front)" if any(m.id == evaluation.candidate.id for m in summary.fallen) else ""
@@ -363,7 +365,7 @@ def _front_row(summary: Summary, evaluation: Evaluation, differing: Sequence[str
         "level": summary.evidence(evaluation),
         "reused": ", ".join(f"{what} of {source[:SHORT]}" for what, source in reused),
         "figures": figures,
-        "settings": [str(values.get(key, "")) for key in differing],
+        "settings": "; ".join([*settings, *(f"{key} {values[key]}" for key in differing if key in values)]),
     }
 
 
