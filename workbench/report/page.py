@@ -298,7 +298,7 @@ def _shown(summary: Summary) -> list[Evaluation]:
 def _heads(summary: Summary, shown: Sequence[Evaluation]) -> list[tuple[str, str]]:
     """(name, class) of each column."""
     by = scored(summary.evaluations)
-    heads = [("id", ""), ("same", ""), ("evidence", "")]
+    heads = [("id", ""), ("evidence", "")]
     heads += [(name, "n") for name in ("speed-up", f"drop {by.drop_unit}", by.column, "P50 ms", "MB")]
     heads += [(METRICS[name].head or name, "n") for name in _asked(summary)]
     simulated = "modelled" if summary.emulated else "predicted"
