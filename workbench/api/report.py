@@ -19,7 +19,7 @@ from workbench.prediction.fleet_cost import Capacity, priced, read_capacity
 from workbench.prediction.prices import read_prices
 from workbench.quantization.record import QuantizationRecord, record_from_json
 from workbench.report import Summary
-from workbench.report.written.compose import written_report
+from workbench.report.written.compose import Form, written_report
 from workbench.report.written.document import Document, Language
 from workbench.report.written.files import check_form, write_report
 from workbench.report.written.material import ChangeLine, Material, ModelFacts, QuantizedLayers
@@ -68,6 +68,7 @@ def report(
     to: Path | str,
     *,
     language: Language = "zh",
+    form: Form = "full",
     candidate: str | None = None,
     given: Given | None = None,
     workspace: Path | str | None = None,
@@ -78,6 +79,7 @@ def report(
     Args:
         subject: an experiment file that was swept, or a folder of a bundle.
         to: .docx, .html or .md.
+        form: 'briefing' is what those who decide are told in eight minutes.
         candidate: id or its first digits, of a sweep; None for the recommended one, or for the one that came closest.
         now: when it was written; None for now.
 
@@ -88,7 +90,9 @@ def report(
     """
     check_form(Path(to))
     made = now or datetime.now(UTC)
-    document = composed(subject, language=language, candidate=candidate, given=given, workspace=workspace, now=made)
+    document = composed(
+        subject, language=language, form=form, candidate=candidate, given=given, workspace=workspace, now=made
+    )
     return write_report(document, Path(to), created=made)
 
 
@@ -96,6 +100,7 @@ def composed(
     subject: Path | str,
     *,
     language: Language,
+    form: Form = "full",
     candidate: str | None = None,
     given: Given | None = None,
     workspace: Path | str | None = None,
@@ -111,7 +116,7 @@ def composed(
         found = _of_bundle(read_bundle(path), str(subject), at)
     else:
         found = _of_sweep(question_of(path, workspace), str(subject), candidate, at)
-    return written_report(_with_documents(found, documents), language)
+    return written_report(_with_documents(found, documents), language, form)
 
 
 def _of_sweep(question: Experiment, source: str, candidate: str | None, at: str) -> Material:

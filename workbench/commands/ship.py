@@ -190,6 +190,9 @@ def report(
     ],
     to: Annotated[Path, typer.Option(help="report.docx, .html or .md", show_default=False)],
     lang: Annotated[Literal["zh", "en"], typer.Option(help="language of the report")] = "zh",
+    form: Annotated[
+        Literal["full", "briefing"], typer.Option(help="the whole report, or what is told in eight minutes")
+    ] = "full",
     candidate: Annotated[str | None, typer.Option(help="id; default: the recommended candidate")] = None,
     verdict: Annotated[
         Path | None,
@@ -230,7 +233,7 @@ def report(
         prices=prices,
         command=command_line(),
     )
-    files = run(subject, to, language=lang, candidate=candidate, given=given, workspace=workspace)
+    files = run(subject, to, language=lang, form=form, candidate=candidate, given=given, workspace=workspace)
     if lang == "zh" and chinese_font() is None:
         tell(
             "this machine has no Chinese font: words in the pictures are English. Install one (fonts-noto-cjk).",

@@ -165,13 +165,16 @@ def cosine(value: float) -> str:
 
 
 def estimate_words(found: Estimate, *, signed: bool = False, digits: int | None = None) -> str:
-    """'12.34 [12.01, 12.70]'; a figure without an interval stands alone."""
+    """'12.3 [12.0, 12.7]': as many decimals as give the interval two digits; a figure without one stands alone."""
+    spread = found.high - found.low
+    if digits is None and 0 < spread < math.inf:
+        digits = max(0, 1 - math.floor(math.log10(spread)))
 
     def one(value: float) -> str:
         text = number(value) if digits is None else f"{value:,.{digits}f}"
         return f"+{text}" if signed and value > 0 else text
 
-    if found.low == found.high:
+    if not spread:
         return one(found.value)
     return f"{one(found.value)} [{one(found.low)}, {one(found.high)}]"
 

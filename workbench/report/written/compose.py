@@ -5,7 +5,9 @@ those that have no figures: what was examined and how it was made, what is open,
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Literal
 
 from workbench.report.words import drop_of
 from workbench.report.written.cells import (
@@ -38,6 +40,7 @@ from workbench.values.installed_targets import installed_target
 from workbench.values.metrics import drop_metric
 from workbench.values.model import TensorSpec
 
+Form = Literal["full", "briefing"]
 _MODEL = "float model"
 _FILES = "Compiled files"
 
@@ -354,11 +357,49 @@ def _lines(m: Material) -> Iterator[str]:
     yield m.command or f"workbench report {source}{named} --lang {spoken()} --to report.docx"
 
 
-def written_report(m: Material, language: Language) -> Document:
+def written_report(m: Material, language: Language, form: Form = "full") -> Document:
     """The report, numbered; the same material gives the same document on any machine but for words in pictures, which
-    are English where a machine has no Chinese font."""
+    are English where a machine has no Chinese font.
+
+    Args:
+        form: 'briefing' is what those who decide are told in eight minutes: the conclusion with its goals, then one
+            table and one picture of each part, with the minutes that it takes.
+    """
     with speaking(language):
-        return numbered(_document(m, language))
+        return numbered(_document(m, language) if form == "full" else _briefing(m, language))
+
+
+_MINUTES: tuple[tuple[Callable[[Material], Section], int], ...] = (
+    *((goals, 2), (performance, 2), (int8, 1), (serving, 1)),
+    *((fleet, 1), (risks, 1)),
+)
+_BRIEF_ROWS = 8
+
+
+def _briefing(m: Material, language: Language) -> Document:
+    whole = _document(m, language)
+    parts = []
+    for part, minutes in _MINUTES:
+        section = part(m)
+        title = say("{title} ({n} min)", title=section.title, n=minutes)
+        parts.append(Section(title=title, blocks=tuple(_brief(section.blocks))))
+    return replace(whole, title=say("Briefing: migration and INT8"), sections=tuple(parts))
+
+
+def _brief(blocks: Sequence[Block]) -> Iterator[Block]:
+    """Verdicts and warnings, the first other paragraph, the first table and the first picture, in their order."""
+    seen: set[str] = set()
+    for block in blocks:
+        kind = type(block).__name__
+        if isinstance(block, Paragraph):
+            kind = block.kind if block.kind != "plain" else kind
+        elif isinstance(block, Table):
+            kept = range(min(_BRIEF_ROWS, len(block.rows)))
+            strong = tuple(row for row in block.strong if row in kept)
+            block = replace(block, rows=block.rows[:_BRIEF_ROWS], strong=strong)
+        if kind in ("verdict", "warning") or (kind in ("Paragraph", "Table", "Figure") and kind not in seen):
+            yield block
+        seen.add(kind)
 
 
 def _document(m: Material, language: Language) -> Document:

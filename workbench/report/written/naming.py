@@ -77,7 +77,15 @@ def candidate_name(candidate: Candidate) -> str:
         and name != "compile.sequence_bins"
         and value not in ("", usual.get(name.removeprefix("compile.")))
     }
-    return "，".join([*words, *(f"{name.removeprefix('compile.')}={value}" for name, value in own.items())])
+    said = ((_COMPILE.get(name, f"{name.removeprefix('compile.')} ="), value) for name, value in own.items())
+    return "，".join([*words, *(f"{name} {value}" for name, value in said)])
+
+
+_COMPILE = {
+    "compile.disabled_fusions": "关闭融合",
+    "compile.enabled_fusions": "开启融合",
+    "compile.graph_optimization": "图优化",
+}
 
 
 def _numbers(mode: str, q: Quantization) -> str:

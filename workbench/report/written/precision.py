@@ -295,7 +295,7 @@ def _recipe(m: Material) -> Table:
         if len(m.layers.float_layers) > _MOST_NAMES:
             names.append(f"… ({len(m.layers.float_layers)})")
         rows += [
-            (label("scales derived by"), text(m.layers.by)),
+            (label("scales derived by"), label("the workbench") if m.layers.by == "native" else text(m.layers.by)),
             (label("layers in INT8"), text(kinds or say(_NONE))),
             (
                 label(
@@ -306,12 +306,9 @@ def _recipe(m: Material) -> Table:
                 text("\n".join(names) or say(_NONE)),
             ),
         ]
-    out = (
-        [say("products of two activations (quantization.attention_matmul: false)")]
-        if asked.attention_matmul is False
-        else []
-    )
-    out += [f"quantization.operators: {asked.operators}"] if asked.operators != "all" else []
+    out = [say("products of two activations")] if asked.attention_matmul is False else []
+    if asked.operators != "all":
+        out.append(say("all but {kind}", kind={"matmul": "MatMul, Gemm", "conv": "Conv"}[asked.operators]))
     rows += [
         (label("left out by a setting"), text("\n".join(out) or say(_NONE))),
         (label("never quantized"), label("operators other than MatMul, Gemm, Conv, ConvTranspose")),
