@@ -5,6 +5,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import shlex
+import sys
 from pathlib import Path
 from typing import Annotated, Literal, get_args
 
@@ -13,10 +16,11 @@ import typer
 from workbench.commands.console import note, print_json, say, tell
 from workbench.commands.options import AsJson, ExperimentFile, Workspace, command_line, tell_damage_of_last
 from workbench.commands.signing import SigningKey, TrustedKeysFile, opened_key
-from workbench.values.errors import ConfigError
+from workbench.values.errors import ConfigError, ToolchainError
 from workbench.values.exit_codes import FAILED
 from workbench.values.measurement import Split
 from workbench.values.system.files import write_json_atomically
+from workbench.values.system.lifeline import run_tied
 from workbench.values.system.steps import Steps
 
 
@@ -194,6 +198,18 @@ def report(
         Literal["full", "briefing"], typer.Option(help="the whole report, or what is told in eight minutes")
     ] = "full",
     candidate: Annotated[str | None, typer.Option(help="id; default: the recommended candidate")] = None,
+    baseline: Annotated[
+        Path | None,
+        typer.Option(
+            exists=True,
+            dir_okay=False,
+            help="of an EXPERIMENT: first export, fidelity, load against these figures and plan-capacity, "
+            "into the folder TO-parts",
+        ),
+    ] = None,
+    qps: Annotated[float | None, typer.Option(help="with --baseline: requests a second that a fleet is to stand")] = (
+        None
+    ),
     verdict: Annotated[
         Path | None,
         typer.Option(exists=True, dir_okay=False, help="verdict.json of `workbench load --baseline … --to`"),
@@ -224,6 +240,14 @@ def report(
     from workbench.api.report import report as run
     from workbench.report.written.drawing import chinese_font
 
+    if baseline is not None:
+        if Path(subject).is_dir() or verdict is not None or load:
+            raise ConfigError("measures an experiment's winner anew.", key="--baseline", hint="Name the experiment.")
+        parts = to.with_name(f"{to.stem}-parts")
+        _measure_parts(subject, parts, baseline, qps, candidate, workspace)
+        verdict, load = parts / "load" / "verdict.json", [parts / "load"]
+        fidelity = fidelity or parts / "fidelity.json"
+        capacity = capacity or (parts / "capacity.json" if qps is not None else None)
     given = Given(
         verdict=verdict,
         fidelity=fidelity,
@@ -241,3 +265,37 @@ def report(
         )
     more = f", with {len(files) - 1} pictures in {files[1].parent}" if len(files) > 1 else ""
     say(f"{files[0]}{more}")
+
+
+def _measure_parts(
+    experiment: str, to: Path, baseline: Path, qps: float | None, candidate: str | None, workspace: Path | None
+) -> None:
+    """What a report is made of, by the commands that a user would type, in their order; what is there is kept.
+
+    Raises:
+        ToolchainError: a command failed; what it said is on the screen.
+    """
+    place = [] if workspace is None else ["--workspace", str(workspace)]
+    chosen = [] if candidate is None else ["--candidate", candidate]
+    bundle = str(to / "bundle")
+    steps = {
+        to / "bundle" / "manifest.json": ["export", experiment, "--to", bundle, "--allow-emulated", *chosen, *place],
+        to / "fidelity.json": ["fidelity", experiment, "--to", str(to / "fidelity.json"), *chosen, *place],
+        to / "load" / "verdict.json": [
+            *("load", bundle, "--experiment", experiment, "--baseline", str(baseline), "--to", str(to / "load"))
+        ],
+    }
+    if qps is not None:
+        steps[to / "capacity.json"] = ["plan-capacity", experiment, "--qps", f"{qps:g}", "--json", *place]
+    to.mkdir(parents=True, exist_ok=True)
+    for made, command in steps.items():
+        if made.exists():
+            continue
+        tell(shlex.join(["workbench", *command]))
+        draft = made.with_name(f"{made.name}.part") if "--json" in command else None
+        with contextlib.nullcontext() if draft is None else draft.open("w", encoding="utf-8") as output:
+            code = run_tied([sys.executable, "-m", "workbench", *command], output=output)
+        if draft is not None and code == 0:
+            draft.replace(made)
+        if not made.exists():  # a verdict that is not passed ends its command with 1
+            raise ToolchainError(f"`workbench {command[0]}` ended with exit code {code}; what it said stands above.")

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from typing import IO
 
 _PR_SET_PDEATHSIG = 1  # man 2 prctl
 _TIED = """
@@ -42,12 +43,16 @@ def tied(command: Sequence[str], *, number: signal.Signals = signal.SIGKILL, mos
     return [sys.executable, "-I", "-S", "-c", _TIED, str(os.getpid()), str(int(number)), str(most_bytes), *command]
 
 
-def run_tied(command: Sequence[str], environment: Mapping[str, str] | None = None) -> int:
+def run_tied(
+    command: Sequence[str], environment: Mapping[str, str] | None = None, output: IO[str] | None = None
+) -> int:
     """Run a command to its end and return its exit code; it ends when this process is told to end, or dies.
 
     It has a process group of its own, so Ctrl-C comes here alone and is passed on as SIGTERM to all of the group.
     """
-    process = subprocess.Popen(tied(command, number=signal.SIGTERM), env=environment, start_new_session=True)
+    process = subprocess.Popen(
+        tied(command, number=signal.SIGTERM), env=environment, stdout=output, start_new_session=True
+    )
     try:
         return process.wait()
     except KeyboardInterrupt:
