@@ -22,6 +22,7 @@ hypothesis.settings.load_profile("shared machines")
 
 TESTS = Path(__file__).parent
 LONGEST = (
+    "commands/test_report_parts",
     "search/executors/ray/test_cluster",
     "test_ascend_sweep",
     "commands/test_cli",
@@ -68,6 +69,7 @@ LONGEST = (
 other processor has nothing to do (xdist keeps this order with `--no-loadscope-reorder`)."""
 
 HEAVY = (
+    "commands/test_report_parts",
     "search/executors/ray/test_cluster",
     "tracking/test_team",
     "tracking/test_team_registry",
