@@ -2,8 +2,8 @@
 
     python docs/pictures.py experiments/loan-intent-mini.yaml [--workspace DIR] [--to docs/images]
 
-`pareto.png` is the report's page in a headless chromium, `table.svg` what `workbench show` prints. Both hold figures
-of the machine that swept.
+`pareto.png` is the report's page in a headless chromium, `table.svg` what `workbench show` prints, and beside them are
+written reports in both languages. All hold figures of the machine that swept.
 """
 
 import argparse
@@ -14,10 +14,12 @@ import subprocess
 import tempfile
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 from rich._export_format import CONSOLE_SVG_FORMAT
 from rich.console import Console
 
+from workbench.api import report
 from workbench.api.opening import journal_of, summary_of
 from workbench.commands.options import next_lines
 from workbench.inputs.experiment import read_experiment
@@ -25,6 +27,7 @@ from workbench.report import Summary
 from workbench.report.brief import brief_lines
 from workbench.report.importance import importance
 from workbench.report.page import pareto_html
+from workbench.report.written.document import Language
 
 COLUMNS = 104
 PAGE = (1280, 1000)  # pixels of the window: the head of the page, with the first plot
@@ -43,6 +46,8 @@ def main() -> None:
     (given.to / "table.svg").write_text(table_svg(summary, given.experiment), encoding="utf-8")
     ranked = importance(summary.evaluations, summary.objectives, seed=question.seed)
     screenshot(pareto_html(summary, ranked), given.to / "pareto.png")
+    for language in get_args(Language):
+        report(given.experiment, given.to / f"report.{language}.html", language=language, workspace=given.workspace)
 
 
 def table_svg(summary: Summary, experiment: Path) -> str:

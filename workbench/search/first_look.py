@@ -32,6 +32,8 @@ FIRST = 2
 """INT8 candidates that come before all others."""
 FEWEST_SAMPLES, MOST_SAMPLES, SAMPLES_S = 16, 256, 4.0
 """Of a look: doubled until so many are scored, or so many seconds are gone."""
+TIMED_S = 20.0
+"""Of its timing, where calls take long."""
 LOOKED = "a first look"
 INT8_FIRST = "INT8 by this scheme, with the first choice of everything else"
 _SCHEME = "quantization.scheme"
@@ -108,7 +110,8 @@ def look(request: Request, progress: Progress, sessions: contextlib.ExitStack) -
             theirs.measure_afresh()  # what the store has are the baseline's answers
         progress.then(_scored(request, progress.result, ours, theirs))
     with progress.stage("latency_short"):
-        latency = timed_calls(request, session, baseline, experiment.measure.short_calls, anchor=False)
+        calls = experiment.measure.short_calls
+        latency = timed_calls(request, session, baseline, calls, anchor=False, limit_s=TIMED_S)
         progress.then(progress.result.measured(latency=latency).stopped(LOOKED))
 
 

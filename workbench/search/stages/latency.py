@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import logging
 import math
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -65,10 +66,18 @@ def _feeds(request: Request) -> tuple[list[Feeds], list[Feeds]]:
     return feeds, baseline_feeds
 
 
-def timed_calls(request: Request, session: Session, baseline: Session, calls: int, *, anchor: bool) -> Latency:
+def timed_calls(
+    request: Request, session: Session, baseline: Session, calls: int, *, anchor: bool, limit_s: float | None = None
+) -> Latency:
+    """Args: limit_s: about how long it may take, where calls are so slow that fewer rounds must do."""
     batch = request.candidate.serving.batch
     feeds, baseline_feeds = _feeds(request)
     protocol = TimingProtocol(seed=request.experiment.seed)
+    if limit_s is not None and not request.bench.toolchain(request.candidate).emulated:
+        began = time.perf_counter()
+        session.run(feeds[0])
+        baseline.run(baseline_feeds[0])
+        calls, protocol = _shortened(calls, protocol, limit_s / (time.perf_counter() - began))
     with device_lock(request.bench.device_lock, wait_s=3600.0, report=_log.info):
         if request.bench.toolchain(request.candidate).emulated:
             latency, raw = time_modelled(
@@ -90,6 +99,20 @@ def timed_calls(request: Request, session: Session, baseline: Session, calls: in
         save_raw_times(raw, request.bench.journal.latency(request.candidate.id, request.split))
     first = request.bench.journal.anchor(request.split, batch, latency.baseline_p50_ms, keep=anchor)
     return replace(latency, drift=latency.baseline_p50_ms / first)
+
+
+_FEWEST_ROUNDS = 3
+
+
+def _shortened(calls: int, protocol: TimingProtocol, fitting: float) -> tuple[int, TimingProtocol]:
+    """(calls, protocol) where so many calls of each session fit: rounds, calls and warm-up in one proportion."""
+    share = fitting / (2 * calls + 6 * protocol.minimum_warmup)  # one untimed call to each block; warm-up in windows
+    if share >= 1:
+        return calls, protocol
+    rounds = max(_FEWEST_ROUNDS, int(protocol.rounds * share))
+    warmup = max(1, int(6 * protocol.minimum_warmup * share))
+    fewer = replace(protocol, rounds=rounds, minimum_warmup=1, maximum_warmup=warmup)
+    return max(2 * rounds, int(calls * share)), fewer
 
 
 def _key(request: Request, artifact: Artifact, directory: Path) -> str | None:
