@@ -23,6 +23,7 @@ WeightAlgorithm = Literal["minmax", "mse", "arq", "adaround"]
 Granularity = Literal["tensor", "channel"]
 FloatUnit = Literal["layer", "group"]
 Operators = Literal["all", "matmul", "conv"]
+Elementwise = Literal["float", "int8"]
 SensitivityMetric = Literal["sqnr", "kl", "cosine", "first_order"]
 
 
@@ -58,6 +59,8 @@ class Quantization:
         cfg: the text of a configuration that `quantization.amct` reads; the content, not a path.
         operators: what may become INT8: 'matmul' leaves convolutions in float (MatMul and Gemm alone), 'conv' the
             products of matrices.
+        elementwise: 'int8' keeps tensors in 8 bits between layers, through additions, pooling and activations; None for
+            float, and where a target has no such choice.
         calibrator: who derives the scales, where a target has a choice of its own: its vendor's quantizer, or this
             workbench; None for what the target takes by itself. The record says who it was.
     """
@@ -77,9 +80,12 @@ class Quantization:
     cfg: str | None = None
     calibrator: str | None = None
     operators: Operators = added_later("all")  # noqa: RUF009  # it gives a dataclass field
+    elementwise: Elementwise | None = added_later(None)  # noqa: RUF009  # it gives a dataclass field
 
     def __post_init__(self) -> None:
         _check_literal(Scheme, "quantization.scheme", self.scheme)
+        if self.elementwise == "float":
+            object.__setattr__(self, "elementwise", None)
         if self.scheme == "static":
             self._complete()
         required, optional = _QUANTIZATION_FIELDS[self.scheme]
@@ -154,7 +160,7 @@ _QUANTIZATION_FIELDS: Mapping[Scheme, tuple[frozenset[str], frozenset[str]]] = {
                 "keep_float",
             }
         ),
-        frozenset({"balance", "calibrator", "operators"}),
+        frozenset({"balance", "calibrator", "operators", "elementwise"}),
     ),
 }
 """Scheme → the fields it needs, and those it may have."""
@@ -165,6 +171,7 @@ _QUANTIZATION_LITERALS: Mapping[str, Any] = {
     "weight_granularity": Granularity,
     "keep_float_unit": FloatUnit,
     "operators": Operators,
+    "elementwise": Elementwise,
     "sensitivity": SensitivityMetric,
 }
 
@@ -243,6 +250,7 @@ class Candidate:
         self.compile.check(self)
         self._check_optional("precision.mode", self.precision.mode)
         self._check_optional("quantization.calibrator", self.quantization.calibrator)
+        self._check_optional("quantization.elementwise", self.quantization.elementwise)
         self._check_optional("serving.streams", self.serving.streams)
         self._check_optional("serving.sequence_bins", self.serving.sequence_bins)
 

@@ -29,6 +29,8 @@ def _numbers(mode: str, q: Quantization) -> list[str]:
     words = [mode if q.scheme == "none" else f"INT8 {q.scheme}"]
     if q.operators != "all":
         words.append({"matmul": "matrix products alone", "conv": "convolutions alone"}[q.operators])
+    if q.elementwise is not None:
+        words.append("8 bits between layers")
     if q.calibrator is not None:
         words.append(f"scales by {q.calibrator}")
     if q.cfg is not None:

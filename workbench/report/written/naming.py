@@ -93,6 +93,8 @@ def _numbers(mode: str, q: Quantization) -> str:
         return f"{mode}（不量化）"
     scheme = {"dynamic": "动态", "static": "静态", "cfg": "按配置文件"}[q.scheme]
     facts = [] if q.operators == "all" else [{"matmul": "仅矩阵乘", "conv": "仅卷积"}[q.operators]]
+    if q.elementwise is not None:
+        facts.append("层间保持 8 位")
     if q.calibrator is not None:
         facts.append(f"标定器 {q.calibrator}")
     if q.algorithm is not None:

@@ -32,6 +32,7 @@ from workbench.graph.runtime_errors import RUNTIME_ERRORS
 from workbench.graph.write import weights_beside, write_shared
 from workbench.quantization.exact_operands import exact
 from workbench.quantization.lowering.dynamic import lower_dynamic
+from workbench.quantization.lowering.elementwise import with_integers_between
 from workbench.quantization.lowering.normalize import normalized
 from workbench.quantization.lowering.qdq import lower_static
 from workbench.quantization.record import QuantizationRecord
@@ -207,7 +208,8 @@ def _graph(file: Path) -> onnx.ModelProto:
 
 def _lowered(proto: onnx.ModelProto, candidate: Candidate, record: QuantizationRecord | None) -> onnx.ModelProto:
     if record is not None:
-        return lower_static(proto, record)
+        lowered = lower_static(proto, record)
+        return with_integers_between(lowered) if candidate.quantization.elementwise == "int8" else lowered
     if candidate.quantization.scheme == "dynamic":
         assert candidate.quantization.weight_granularity is not None
         return lower_dynamic(proto, candidate.quantization.weight_granularity)
