@@ -19,8 +19,8 @@ from typing import get_args
 from rich._export_format import CONSOLE_SVG_FORMAT
 from rich.console import Console
 
-from workbench.api import report
 from workbench.api.opening import journal_of, summary_of
+from workbench.api.report import report
 from workbench.commands.options import next_lines
 from workbench.inputs.experiment import read_experiment
 from workbench.report import Summary

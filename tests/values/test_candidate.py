@@ -113,6 +113,7 @@ OTHERWISE: dict[str, tuple[object, ...]] = {
     "keep_float_unit": ("group",),
     "sensitivity": ("kl",),
     "operators": ("matmul", "conv"),
+    "elementwise": ("int8",),
 }
 
 

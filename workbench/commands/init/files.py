@@ -47,7 +47,7 @@ class Wishes:
         constants: input → number, as written.
         outputs: output → meaning, as written.
         metric: `file.py:function`, or a name with options, as written; then nothing is asked of outputs.
-        cfg: configurations of AMCT, each of which becomes a candidate.
+        cfg: configurations of a vendor's quantizer, each of which becomes a candidate.
         ask: asks whoever sits before the terminal; None where nobody does.
     """
 
