@@ -55,7 +55,7 @@ def space_text(
         lengths, max_length: of the texts; choices that come to the same bins stand once.
         compiled_lengths: of samples that are arrays along a free axis, for targets that compile every length.
         service: which settings a service may be told.
-        cfg: configurations of AMCT, relative to the space's file.
+        cfg: configurations of a vendor's quantizer, relative to the space's file.
         about: the model, where the space has a name of its own.
     """
     weights = [layer for layer in outline.layers if layer.weight is not None]
