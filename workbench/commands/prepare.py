@@ -138,7 +138,11 @@ def init(
     ] = None,
     cfg: Annotated[
         list[Path] | None,
-        typer.Option(exists=True, dir_okay=False, help="AMCT configuration to try as a candidate; repeat for several"),
+        typer.Option(
+            exists=True,
+            dir_okay=False,
+            help="configuration of the target's quantizer (.cfg) to try as a candidate; repeat for several",
+        ),
     ] = None,
     loader_template: Annotated[
         Path | None, typer.Option(help="write a loader.py to be filled in for data of any other kind, and nothing else")

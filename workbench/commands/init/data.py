@@ -194,7 +194,8 @@ def _examine_texts(files: Mapping[Split, Path], model: Model, tokenizer: Path | 
     text = match(lists, TOKEN_COLUMNS)
     words = text is not None
     text = text or match(record.keys() - set(lists), TEXT_COLUMNS)
-    if text is None and not lists and all(map(_is_number, record.values())):
+    floats = any(spec.dtype.startswith("float") for spec in model.inputs)
+    if text is None and floats and not lists and all(map(_is_number, record.values())):
         raise _table_of_numbers(first, record, model)
     if text is None:
         raise ConfigError(
