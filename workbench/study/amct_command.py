@@ -26,6 +26,7 @@ from workbench.graph.apart import is_large, kept_aside
 from workbench.graph.layers import Layer, quantizable_layers
 from workbench.graph.read import load_graph
 from workbench.graph.write import WEIGHTS, write_model
+from workbench.inputs.metrics.score import common_part
 from workbench.quantization.amct.cfg import AmctConfig
 from workbench.quantization.amct.config import expand, parse_config
 from workbench.quantization.amct.json_form import ExpandedConfig, config_json
@@ -33,7 +34,6 @@ from workbench.quantization.amct.protobuf_text import MOST_BYTES
 from workbench.quantization.amct.recipe import recipe_of_config
 from workbench.quantization.amct.record_file import parse_record, record_text
 from workbench.quantization.calibrate import follow_amct
-from workbench.quantization.common_part import common_part
 from workbench.quantization.integers.interpreter import Interpreter
 from workbench.quantization.lowering.deploy import lower_deploy
 from workbench.quantization.lowering.normalize import normalized
