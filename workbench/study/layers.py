@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy.typing as npt
 import onnx
@@ -22,7 +22,7 @@ from onnx import helper
 
 from workbench.evaluation.bench import Bench, StageClock
 from workbench.evaluation.carried import calibration_feeds
-from workbench.evaluation.layer_prices import layer_prices
+from workbench.evaluation.layer_prices import Prices, layer_prices
 from workbench.evaluation.sensitivity import SENSITIVITY_RECIPE, SENSITIVITY_SAMPLES, kept_in_float, sensitivity_of
 from workbench.evaluation.statistics import statistics_of
 from workbench.graph.layers import Layer, quantizable_layers
@@ -37,13 +37,11 @@ from workbench.quantization.recipe import recipe_of
 from workbench.quantization.record import QuantizationRecord
 from workbench.quantization.sensitivity import Sensitivity, ranked
 from workbench.quantization.sessions import open_session, session_on
-from workbench.quantization.statistics import Statistics
 from workbench.search.pipeline import evaluate
 from workbench.targets import described
 from workbench.values.candidate import Candidate, FloatUnit, Quantization, SensitivityMetric
 from workbench.values.documents.canonical import encode
 from workbench.values.errors import ConfigError
-from workbench.values.evidence import Evidence
 from workbench.values.metrics import metrics
 from workbench.values.objectives import feasible
 from workbench.values.results import Evaluation
@@ -70,29 +68,6 @@ class Unit:
     int8_us: float
     float_us: float
     call_share: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prices:
-    """Where the times of layers come from.
-
-    Attributes:
-        by: 'device' for a profile of the float and the INT8 files on the target; 'host' for the kernels of ONNX Runtime
-            on this machine, one layer at a time, one thread, the fastest of some rounds.
-        level: how well they are known; 'modelled' on an emulated device.
-        call_us: the float model's whole call; on a device that of its kernels alone.
-        batch, length: of what was timed; on a device those that the files were compiled for.
-        elsewhere_us: by how much the INT8 files take less in kernels that belong to no layer.
-        unpriced: layers that could not be priced; their times are equal and cost nothing.
-    """
-
-    by: Literal["device", "host"]
-    level: Evidence
-    call_us: float
-    batch: int
-    length: int
-    elsewhere_us: float = 0.0
-    unpriced: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,7 +165,8 @@ def study_layers(
     values = values_of(experiment, seen.layers, feeds)
     if described(experiment.baseline.target).profiler is not None:
         report("profiling the float and the INT8 files")
-        times, prices = _on_the_device(experiment, bench, quantization, feeds, seen)
+        names = [layer.name for layer in seen.layers]
+        times, prices = layer_prices(experiment, bench, quantization, feeds, names)
     else:
         report("timing the kernels of every layer in float and in INT8")
         first = next(iter(feeds.values()))
@@ -229,23 +205,6 @@ def study_layers(
         float_by_recipe=tuple(layer.name for layer in seen.layers if layer.name not in applicable),
         rungs=tuple(rungs),
     )
-
-
-def _on_the_device(
-    experiment: Experiment, bench: Bench, quantization: Quantization, feeds: Feeds, seen: Statistics
-) -> tuple[dict[str, tuple[float, float]], Prices]:
-    names = [layer.name for layer in seen.layers]
-    found = layer_prices(experiment, bench, quantization, feeds, names)
-    prices = Prices(
-        by="device",
-        level=found.level,
-        call_us=found.call_us,
-        batch=found.batch,
-        length=found.length,
-        elsewhere_us=found.elsewhere_us,
-        unpriced=found.unpriced,
-    )
-    return {name: found.layers.get(name, (0.0, 0.0)) for name in names}, prices
 
 
 def plain_recipe() -> Quantization:
