@@ -9,9 +9,10 @@ The ladder then keeps the most sensitive 0, 1, 2, 4 … units in float and evalu
 from __future__ import annotations
 
 import math
-import time
+import timeit
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -395,16 +396,12 @@ def _pair_us(
     single: onnx.ModelProto, quantized: onnx.ModelProto, inputs: Mapping[str, npt.NDArray[Any]]
 ) -> tuple[float, float]:
     """Microseconds of both: the fastest of some rounds in turns, since other work only ever adds time."""
-    sessions = [_session(model) for model in (single, quantized)]
-    calls = [lambda s=session: s.run(None, dict(inputs)) for session in sessions]
-    per_round = [_repeats(call) for call in calls]
+    timers = [timeit.Timer(partial(_session(model).run, None, dict(inputs))) for model in (single, quantized)]
+    calls = [max(1, int(_ROUND_S / max(timer.repeat(2, 1)[1], 1e-7))) for timer in timers]
     rounds: list[list[float]] = [[], []]
     for turn in range(_ROUNDS):
         for which in (0, 1) if turn % 2 == 0 else (1, 0):
-            began = time.perf_counter()
-            for _ in range(per_round[which]):
-                calls[which]()
-            rounds[which].append((time.perf_counter() - began) / per_round[which] * 1e6)
+            rounds[which].append(timers[which].timeit(calls[which]) / calls[which] * 1e6)
     return min(rounds[0]), min(rounds[1])
 
 
@@ -416,20 +413,10 @@ def _session(model: onnx.ModelProto) -> onnxruntime.InferenceSession:
     return session_on(model, options, without=["MatMulAddFusion"])
 
 
-def _repeats(call: Callable[[], object]) -> int:
-    call()
-    began = time.perf_counter()
-    call()
-    return max(1, int(_ROUND_S / max(time.perf_counter() - began, 1e-7)))
-
-
 def _fastest_us(call: Callable[[], object]) -> float:
     """For a second at least: a call of milliseconds is interrupted more often than one kernel."""
     call()
     found: list[float] = []
-    ends = time.perf_counter() + _CALL_S
-    while len(found) < _ROUNDS or time.perf_counter() < ends:
-        began = time.perf_counter()
-        call()
-        found.append((time.perf_counter() - began) * 1e6)
-    return min(found)
+    while len(found) < _ROUNDS or sum(found) < _CALL_S:
+        found.append(timeit.timeit(call, number=1))
+    return min(found) * 1e6
