@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import onnx
-import onnxruntime as ort
 from onnx import helper
 
 from tests.quantization.golden import cnn, data, mlp
@@ -15,7 +14,7 @@ from workbench.graph.layers import quantizable_layers
 from workbench.quantization.amct.record_file import parse_record
 from workbench.quantization.lowering.normalize import normalized
 from workbench.quantization.record import QuantizationRecord
-from workbench.testing.encoder import model_of, record_of, value
+from workbench.testing.encoder import model_of, record_of, run, value
 
 Array = npt.NDArray[np.generic]
 
@@ -52,13 +51,7 @@ def plain_run(
     model = onnx.load(proto) if isinstance(proto, Path) else onnx.ModelProto.FromString(proto.SerializeToString())
     known = {value.name for value in model.graph.output}
     model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in outputs or () if name not in known)
-    options = ort.SessionOptions()
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.intra_op_num_threads = 1
-    options.log_severity_level = 3
-    session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    names = [value.name for value in session.get_outputs()]
-    return dict(zip(names, session.run(names, feeds), strict=True))
+    return dict(zip([value.name for value in model.graph.output], run(model, feeds), strict=True))
 
 
 def min_max_record(
