@@ -76,7 +76,7 @@ OWNERS = {
     "torch": {"graph/export.py", "commands/example", "quantization/llm", "targets/ascend_llm"},
     "transformers": {"graph/export.py", "commands/example", "quantization/llm/forward.py"},
     "ruamel": {"values/documents"},
-    "numba": {"quantization/counting.py", "prediction/simulation"},
+    "numba": {"quantization/histogram.py", "prediction/simulation"},
     "plotly": {"report"},
     "matplotlib": {"report/written/drawing.py"},
     "docx": {"report/written"},

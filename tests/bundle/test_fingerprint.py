@@ -34,10 +34,7 @@ def with_component(toolchain: Toolchain, name: str, version: str | None) -> Tool
 
 
 def test_the_machine_it_was_made_on_differs_in_nothing() -> None:
-    for toolchain in (
-        CPU,
-        NPU,
-    ):
+    for toolchain in (CPU, NPU):
         assert compare(toolchain, toolchain) == ()
         assert admit(toolchain, toolchain, "refuse") == ()
 

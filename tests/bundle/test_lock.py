@@ -79,10 +79,7 @@ def deployment_pins(target: str) -> tuple[str, ...]:
 
 
 def test_an_image_is_named_by_a_digest_or_called_not_pinned() -> None:
-    for target in (
-        "onnxruntime",
-        "ascend910b3",
-    ):
+    for target in ("onnxruntime", "ascend910b3"):
         pinned = f"registry.local:5000/base:3.11@sha256:{SUM}"
         plain = deployment_files(manifest(target))["Dockerfile"]
         fixed = deployment_files(manifest(target), DeploymentSettings(base_image=pinned))["Dockerfile"]

@@ -85,7 +85,7 @@ def test_layers_are_priced_by_the_files_of_the_device_with_their_fusions(asked: 
     feeds = next(calibration_feeds(question.dataset, question.model, batch=1, samples=1))
     names = [layer.name for layer in quantizable_layers(normalized(load_graph(question.model)))]
 
-    found = layer_prices(question, bench, plain_recipe(), feeds, names)
+    layers, found = layer_prices(question, bench, plain_recipe(), feeds, names)
 
     def device_us(candidate: Candidate) -> float:
         artifact, directory = artifact_of(question, candidate, bench)
@@ -94,12 +94,12 @@ def test_layers_are_priced_by_the_files_of_the_device_with_their_fusions(asked: 
 
     assert (found.level, found.batch, found.length) == ("modelled", 1, 8)
     assert found.unpriced == ()
-    assert set(found.layers) == set(names)
+    assert set(layers) == set(names)
     assert found.call_us == pytest.approx(device_us(question.baseline), abs=0.1)
-    assert all(plain > 0 and int8 > 0 for plain, int8 in found.layers.values())
+    assert all(plain > 0 and int8 > 0 for plain, int8 in layers.values())
     quantized = device_us(replace(question.baseline, quantization=plain_recipe()))
-    by_recipe = [found.layers[name] for name in names if name not in ("scores", "context")]
+    by_recipe = [layers[name] for name in names if name not in ("scores", "context")]
     told = sum(plain - int8 for plain, int8 in by_recipe) + found.elsewhere_us
     assert told == pytest.approx(found.call_us - quantized, abs=0.1)
     # query, key and value read one tensor: one AscendQuant is for all three
-    assert found.layers["query"] == found.layers["key"] == found.layers["value"]
+    assert layers["query"] == layers["key"] == layers["value"]

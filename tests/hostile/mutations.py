@@ -360,47 +360,6 @@ def _change_model(proto: onnx.ModelProto, random_: random.Random) -> None:
         proto.graph.ClearField(random_.choice(("node", "input", "output", "initializer", "name")))
 
 
-def _add_growth(proto: onnx.ModelProto, random_: random.Random) -> None:
-    """Constants that an optimizer or shape inference may write out: gigabytes from a few bytes."""
-    size = random_.choice((2**10, 2**20, 2**31, 2**40, 2**62, -1))
-    graph = proto.graph
-    for name, values in (("size", [size]), ("pads", [0, size]), ("one", [1]), ("zero", [0])):
-        graph.initializer.append(helper.make_tensor(f"hostile_{name}", TensorProto.INT64, [len(values)], values))
-    nodes = {
-        "Expand": ["hostile_one", "hostile_size"],
-        "Tile": ["hostile_one", "hostile_size"],
-        "ConstantOfShape": ["hostile_size"],
-        "Pad": ["hostile_one", "hostile_pads"],
-        "Range": ["hostile_zero", "hostile_size", "hostile_one"],
-        "Resize": ["hostile_one", "", "", "hostile_size"],
-        "OneHot": ["hostile_zero", "hostile_size", "hostile_pads"],
-    }
-    kind = random_.choice([*nodes, "Concat", "If"])
-    if kind == "Concat":
-        last = "hostile_one"
-        for level in range(random_.choice((10, 28, 50))):
-            graph.node.append(helper.make_node("Concat", [last, last], [f"hostile_{level}"], axis=0))
-            last = f"hostile_{level}"
-    elif kind == "If":
-        graph.initializer.append(helper.make_tensor("hostile_yes", TensorProto.BOOL, [], [True]))
-        graph.node.append(
-            helper.make_node("If", ["hostile_yes"], ["hostile_if"], **_branches(random_.randrange(2, 11)))
-        )
-    else:
-        graph.node.append(helper.make_node(kind, nodes[kind], ["hostile_grown"]))
-    grown = graph.node[-1].output[0]
-    graph.output.append(helper.make_tensor_value_info(grown, random_.choice((1, 7)), None))
-
-
-def _branches(depth: int) -> dict[str, onnx.GraphProto]:
-    output = [helper.make_tensor_value_info("o", TensorProto.INT64, None)]
-    graph = helper.make_graph([helper.make_node("Identity", ["hostile_one"], ["o"])], "leaf", [], output)
-    for _ in range(depth - 1):
-        node = helper.make_node("If", ["hostile_yes"], ["o"], then_branch=graph, else_branch=graph)
-        graph = helper.make_graph([node], "inner", [], output)
-    return {"then_branch": graph, "else_branch": graph}
-
-
 _OPERATORS = (
     *(
         "",
@@ -423,5 +382,5 @@ _OPERATORS = (
 )
 _GRAPH_CHANGES: Sequence[Callable[[onnx.ModelProto, random.Random], None]] = (
     *(_change_tensor, _change_tensor, _change_node, _change_node, _change_node),
-    *(_change_values, _change_model, _add_growth),
+    *(_change_values, _change_model),
 )

@@ -81,19 +81,6 @@ def test_tokens_without_a_label_are_no_decisions() -> None:
     assert decided.found().value == 0.5
 
 
-@given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20)), min_size=1, max_size=50))
-def test_a_share_lies_in_its_interval_and_both_within_zero_and_one(pairs: list[tuple[int, int]]) -> None:
-    same = np.array([min(pair) for pair in pairs], np.float64)
-    of = np.array([max(pair) for pair in pairs], np.float64)
-    if not of.sum():
-        return
-
-    found = share(same, of)
-
-    assert 0.0 <= found.low <= found.value <= found.high <= 1.0
-    assert found.value == same.sum() / of.sum()
-
-
 def test_a_share_of_single_decisions_has_wilsons_interval_and_equal_tokens_prove_no_more_than_their_samples() -> None:
     found = share(np.array([1.0] * 90 + [0.0] * 10), np.ones(100))
 

@@ -3,7 +3,7 @@
 import pytest
 
 from workbench.graph.read import read_model
-from workbench.quantization.counting import compiled_count
+from workbench.quantization.histogram import compiled_count
 from workbench.testing.encoder import save, tiny_encoder
 from workbench.values.model import Model
 

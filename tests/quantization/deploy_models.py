@@ -7,16 +7,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import onnx
-import onnxruntime as ort
-from onnx import helper, numpy_helper
+from onnx import helper
 
 from tests.quantization.golden import cnn, data, mlp
-from workbench.graph.layers import Layer, quantizable_layers
-from workbench.graph.read import constants
+from workbench.graph.layers import quantizable_layers
 from workbench.quantization.amct.record_file import parse_record
 from workbench.quantization.lowering.normalize import normalized
-from workbench.quantization.record import ActivationScale, LayerRecord, Provenance, QuantizationRecord, WeightScale
-from workbench.testing.encoder import model_of, value
+from workbench.quantization.record import QuantizationRecord
+from workbench.testing.encoder import model_of, record_of, run, value
 
 Array = npt.NDArray[np.generic]
 
@@ -53,13 +51,7 @@ def plain_run(
     model = onnx.load(proto) if isinstance(proto, Path) else onnx.ModelProto.FromString(proto.SerializeToString())
     known = {value.name for value in model.graph.output}
     model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in outputs or () if name not in known)
-    options = ort.SessionOptions()
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.intra_op_num_threads = 1
-    options.log_severity_level = 3
-    session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    names = [value.name for value in session.get_outputs()]
-    return dict(zip(names, session.run(names, feeds), strict=True))
+    return dict(zip([value.name for value in model.graph.output], run(model, feeds), strict=True))
 
 
 def min_max_record(
@@ -67,46 +59,12 @@ def min_max_record(
 ) -> QuantizationRecord:
     """A record of every layer of a model from one batch; products of two activations are always symmetric."""
     prepared = normalized(proto)
-    layers = quantizable_layers(prepared)
-    wanted = sorted({name for layer in layers for name in (layer.activation, layer.second) if name} - set(feeds))
-    values = {**feeds, **plain_run(prepared, feeds, wanted)}
-    known = constants(prepared)
-
-    def activation(name: str, symmetric: bool) -> ActivationScale:
-        low, high = min(0.0, float(values[name].min())), max(0.0, float(values[name].max()))
-        if symmetric:
-            high = max(-low, high)
-            return ActivationScale(tensor=name, scale=high / 127, zero_point=0, low=-high, high=high)
-        scale = (high - low) / 255
-        return ActivationScale(tensor=name, scale=scale, zero_point=round(-128 - low / scale), low=low, high=high)
-
-    def weight(layer: Layer) -> WeightScale | None:
-        if layer.weight is None:
-            return None
-        magnitudes = np.abs(numpy_helper.to_array(known[layer.weight]))
-        if not per_channel or layer.op_type not in ("Conv", "ConvTranspose"):
-            return WeightScale(scales=(float(magnitudes.max()) / 127,), axis=None)
-        if layer.op_type == "ConvTranspose":
-            split = magnitudes.reshape(layer.groups, -1, *magnitudes.shape[1:])
-            largest = split.max(axis=(1, *range(3, split.ndim))).reshape(-1)
-        else:
-            largest = magnitudes.max(axis=tuple(range(1, magnitudes.ndim)))
-        return WeightScale(scales=tuple(float(m) / 127 for m in largest), axis=layer.output_axis)
-
-    return QuantizationRecord(
-        model_sha256="0" * 64,
-        layers=tuple(
-            LayerRecord(
-                layer=layer.name,
-                op_type=layer.op_type,
-                activation=activation(layer.activation, symmetric or layer.second is not None),
-                weight=weight(layer),
-                second=activation(layer.second, True) if layer.second else None,
-            )
-            for layer in layers
-        ),
-        float_layers=(),
-        provenance=Provenance(engine="native", recipe={}, statistics=None, code_revision="test"),
+    return record_of(
+        prepared,
+        feeds,
+        quantizable_layers(prepared),
+        ("Conv", "ConvTranspose") if per_channel else (),
+        lambda layer: symmetric or layer.second is not None,
     )
 
 

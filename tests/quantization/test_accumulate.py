@@ -1,19 +1,18 @@
 """Accumulators: every figure against NumPy in float64, for every layout, order and split; sums exact in any order."""
 
-import functools
 import math
 
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from tests.quantization.histograms import histogram_of
 from workbench.quantization.histogram import CHUNK
 from workbench.quantization.observe import Accumulator
-from workbench.quantization.statistics import TensorStatistics, add_pairs, add_rows, merge_tensors
+from workbench.quantization.statistics import TensorStatistics, add_pairs, add_rows
 
 Floats = npt.NDArray[np.float32]
 
@@ -62,45 +61,6 @@ def test_extremes_of_the_samples_are_averaged(axis: int | None) -> None:
     assert samples.min(axis=1).mean() == pytest.approx(statistics.sample_minimum_mean, rel=1e-15)
     assert samples.max(axis=1).mean() == pytest.approx(statistics.sample_maximum_mean, rel=1e-15)
     assert (statistics.channels is None) == (axis is None)
-
-
-def same(a: TensorStatistics, b: TensorStatistics) -> bool:
-    figures = ("histogram", "samples", "sample_minimum_mean", "sample_maximum_mean", "halves")
-    if any(getattr(a, name) != getattr(b, name) for name in figures):
-        return False
-    if a.channels is None or b.channels is None:
-        return a.channels is b.channels
-    arrays = ("minima", "maxima", "sums", "squares")
-    return a.channels.rows == b.channels.rows and all(
-        np.array_equal(getattr(a.channels, name), getattr(b.channels, name)) for name in arrays
-    )
-
-
-@settings(max_examples=60)
-@given(
-    values=hnp.arrays(
-        np.float32,
-        st.tuples(st.integers(1, 8), st.integers(1, 4), st.integers(1, 3)),
-        elements=st.floats(-(2.0**17), 2.0**17, width=32).map(lambda x: round(x * 2**16) / 2**16),
-    ),
-    axis=st.sampled_from([None, -1, 1]),
-    data=st.data(),
-)
-def test_any_order_any_split_and_any_thread_give_equal_statistics(
-    values: Floats, axis: int | None, data: st.DataObject
-) -> None:
-    halves = np.array(data.draw(st.lists(st.booleans(), min_size=len(values), max_size=len(values))), np.bool_)
-    order = np.array(data.draw(st.permutations(range(len(values)))))
-    cuts = sorted(data.draw(st.sets(st.integers(1, max(len(values) - 1, 1)), max_size=3)))
-    whole = Accumulator({"x": axis})
-    whole.add([values], halves)
-
-    threads = [Accumulator({"x": axis}) for _ in range(2)]
-    for part in np.split(order, [cut for cut in cuts if cut < len(values)]):
-        threads[data.draw(st.integers(0, 1))].add([values[part]], halves[part])
-    merged = functools.reduce(merge_tensors, (thread.statistics()["x"] for thread in threads))
-
-    assert same(whole.statistics()["x"], merged)
 
 
 Doubles = npt.NDArray[np.float64]

@@ -185,10 +185,7 @@ def test_without_a_compiled_float_path_float32_itself_is_held_against_pytorch() 
 
 
 def test_an_interval_that_holds_the_limit_proves_nothing_on_either_side_of_it() -> None:
-    for value in (
-        0.3,
-        0.6,
-    ):
+    for value in (0.3, 0.6):
         wide = Estimate(value=value, low=value - 0.4, high=value + 0.4)
 
         drop = row(complete(accuracy_drop_pp=wide, accuracy_samples=1000), "accuracy drop")
@@ -199,11 +196,7 @@ def test_an_interval_that_holds_the_limit_proves_nothing_on_either_side_of_it() 
 
 
 def test_as_many_samples_are_asked_for_as_the_interval_that_decides_takes() -> None:
-    for samples in (
-        60,
-        150,
-        400,
-    ):
+    for samples in (60, 150, 400):
         alike = np.ones(samples, dtype=np.bool_)
         drop = mcnemar(alike, alike).drop_pp
 
@@ -259,10 +252,7 @@ def test_nothing_measured_is_nothing_passed() -> None:
 
 
 def test_one_missing_figure_keeps_a_verdict_from_passing() -> None:
-    for without in (
-        "fidelity",
-        "accuracy_drop_pp",
-    ):
+    for without in ("fidelity", "accuracy_drop_pp"):
         assert complete(**{without: None}).outcome == "not decided"
 
 
@@ -369,20 +359,6 @@ def test_a_wrong_baseline_file_is_refused_by_its_key(tmp_path: Path) -> None:
 
         with pytest.raises(ConfigError, match=says):
             read_baseline(tmp_path / "b.yaml")
-
-
-def test_figures_with_one_condition_for_latencies_and_one_for_throughput_are_read(tmp_path: Path) -> None:
-    (tmp_path / "b.yaml").write_text(
-        "version: 1\nname: n\nsource: s\nfigures: {p99_ms: 11, throughput_per_s: 900, memory_gb: 1.5}\n"
-        "conditions: {latency: {concurrency: 1, length: 512}, throughput: {concurrency: 50}}\n"
-        "limits: {p99_at_most_percent: 120}\n",
-        encoding="utf-8",
-    )
-
-    baseline = read_baseline(tmp_path / "b.yaml")
-
-    assert [str(load) for load in baseline.loads] == ["1 client, length 512", "50 clients"]
-    assert baseline.memory == Resource(value=1.5, of=None, source="as the other figures")
 
 
 def test_what_is_written_is_read_again(tmp_path: Path) -> None:

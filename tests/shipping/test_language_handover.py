@@ -94,21 +94,3 @@ def test_another_number_of_threads_than_swept_with_is_said_with_the_way_to_set_i
     measured = [replace(e, toolchain=replace(made, features=others)) for e in contents.evaluations]
     with pytest.raises(BundleError, match="export with OMP_NUM_THREADS=7, as it was swept, or sweep again"):
         hand_over(tmp_path / "bundle", replace(contents, evaluations=tuple(measured)))
-
-
-def test_a_checkpoint_that_was_changed_in_the_store_is_handed_over_to_nobody(
-    swept: tuple[Experiment, Bench, Evaluation], tmp_path: Path
-) -> None:
-    question, bench, chosen = swept
-    contents = bundle_contents(question, chosen.candidate, bench, bench.journal)
-    file = contents.artifact_directory / "config.json"
-    before = file.read_bytes()
-    try:
-        file.write_bytes(before.replace(b"}", b" }"))
-        with pytest.raises(BundleError, match="changed since it was compiled"):
-            hand_over(tmp_path / "bundle", contents)
-        file.unlink()
-        with pytest.raises(BundleError, match="or is gone"):
-            hand_over(tmp_path / "bundle", contents)
-    finally:
-        file.write_bytes(before)

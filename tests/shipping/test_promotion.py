@@ -148,24 +148,49 @@ def test_a_drop_within_the_limit_is_proven_only_where_all_of_its_interval_is(
     assert ("score on more of them with --experiment" in outcome(strict, "accuracy").reason) is not proven
 
 
-def test_outcomes_of_other_samples_are_not_compared(folders: tuple[Path, Path]) -> None:
+def test_what_cannot_be_compared_has_not_passed(folders: tuple[Path, Path]) -> None:
     before, after = folders
-    changed(after, lambda m: m["outcomes"].update(samples_sha256="f" * 64))
+    sound = {folder: (folder / "manifest.json").read_text(encoding="utf-8") for folder in folders}
+    rows: list[tuple[Path, Callable[[dict[str, Any]], None], str, str]] = [
+        (after, lambda m: m["outcomes"].update(samples_sha256="f" * 64), "accuracy", "holdout outcomes are of other"),
+        (before, lambda m: m.update(outcomes=None), "accuracy", "the current bundle brings no holdout outcomes along"),
+        (after, lambda m: m.update(labels=["yes", "no", "later", "x"]), "answers", "other labels (with later, no, x"),
+    ]
+    for bundle, change, name, reason in rows:
+        changed(bundle, change)
 
-    check = outcome(judge(after, before, limits=LOOSE), "accuracy")
+        verdict = judge(after, before, limits=LOOSE)
 
-    assert (check.outcome, check.figure) == ("failed", None)
-    assert "of other samples; score both afresh with --experiment" in check.reason
+        assert (outcome(verdict, name).outcome, verdict.passed) == ("failed", False)
+        assert reason in outcome(verdict, name).reason
+        (bundle / "manifest.json").write_text(sound[bundle], encoding="utf-8")
+        reseal(bundle, {})
 
 
-def test_a_bundle_without_outcomes_does_not_pass_by_their_absence(folders: tuple[Path, Path]) -> None:
+def test_size_machine_and_emulation_are_held_against_limits_and_policy(folders: tuple[Path, Path]) -> None:
     before, after = folders
-    changed(before, lambda m: m.update(outcomes=None))
+    grown, allowed = (
+        outcome(judge(before, after, limits=limits), "size") for limits in (LOOSE, Limits(max_size_increase=9.0))
+    )
+    assert (grown.outcome, grown.limit, allowed.outcome) == ("failed", 20.0, "passed")
 
-    check = outcome(judge(after, before, limits=LOOSE), "accuracy")
+    changed(after, lambda m: m["artifact"]["toolchain"]["components"].update(onnxruntime="1.20.0"))
+    strict, lenient = (
+        outcome(judge(after, before, limits=LOOSE, policy=policy), "toolchain")  # type: ignore[arg-type]  # policies
+        for policy in ("refuse", "warn")
+    )
+    assert (strict.outcome, lenient.outcome) == ("failed", "passed")
+    assert "it was made with 1.20.0" in lenient.reason
 
-    assert check.outcome == "failed"
-    assert check.reason.startswith("the current bundle brings no holdout outcomes along")
+    changed(after, lambda m: m["artifact"]["toolchain"].update(emulated=True))
+    for current, asked, result, reason in (
+        (None, False, "failed", ""),
+        (None, True, "not checked", "EMULATED, a rehearsal"),
+        (before, True, "failed", "can never replace a measured one"),
+    ):
+        check = outcome(judge(after, current, limits=LOOSE, policy="warn", allow_emulated=asked), "measured")
+        assert check.outcome == result
+        assert reason in check.reason
 
 
 def test_scored_afresh_bundles_give_the_outcomes_they_were_exported_with_and_need_none(
@@ -194,57 +219,6 @@ def test_data_with_other_labels_cannot_score_a_bundle(made: Path) -> None:
 
     with pytest.raises(ConfigError, match="its task and labels are not those of"):
         rescored(read_bundle(made / "static" / "bundle"), dataclasses.replace(data, labels=("a", "b", "c", "d")))
-
-
-def test_other_labels_are_refused_for_the_clients_sake(folders: tuple[Path, Path]) -> None:
-    before, after = folders
-    changed(after, lambda m: m.update(labels=["yes", "no", "later", "never"]))
-
-    verdict = judge(after, before, limits=LOOSE)
-
-    assert outcome(verdict, "answers").reason.startswith("other labels (with later, never, no, yes): clients")
-    assert outcome(verdict, "accuracy").outcome == "not checked"
-    assert not verdict.passed
-
-
-def test_a_larger_bundle_fails_beyond_its_limit(folders: tuple[Path, Path]) -> None:
-    before, after = folders
-
-    grown = outcome(judge(before, after, limits=LOOSE), "size")
-    allowed = outcome(judge(before, after, limits=Limits(max_size_increase=9.0)), "size")
-
-    assert (grown.outcome, allowed.outcome) == ("failed", "passed")
-    assert grown.limit == 20.0
-
-
-def test_another_machine_is_refused_by_policy(folders: tuple[Path, Path]) -> None:
-    before, after = folders
-    changed(after, lambda m: m["artifact"]["toolchain"]["components"].update(onnxruntime="1.20.0"))
-
-    strict, lenient = (judge(after, before, limits=LOOSE, policy=p) for p in ("refuse", "warn"))  # type: ignore[arg-type]  # both are policies
-
-    assert outcome(strict, "toolchain").outcome == "failed"
-    assert outcome(lenient, "toolchain").outcome == "passed"
-    assert "it was made with 1.20.0" in outcome(lenient, "toolchain").reason
-
-
-def emulate(manifest: dict[str, Any]) -> None:
-    manifest["artifact"]["toolchain"]["emulated"] = True
-
-
-def test_an_emulated_bundle_passes_as_a_rehearsal_only_and_never_over_a_measured_one(
-    folders: tuple[Path, Path],
-) -> None:
-    before, after = folders
-    changed(after, emulate)
-
-    def measured(old: Path | None, *, allowed: bool) -> Check:
-        verdict = judge(after, old, limits=LOOSE, policy="warn", allow_emulated=allowed)
-        return outcome(verdict, "measured")
-
-    assert measured(None, allowed=False).outcome == "failed"
-    assert measured(None, allowed=True).reason.startswith("EMULATED, a rehearsal")
-    assert "can never replace a measured one" in measured(before, allowed=True).reason
 
 
 def test_the_first_bundle_is_held_against_its_own_float_model(folders: tuple[Path, Path]) -> None:

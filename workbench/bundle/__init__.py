@@ -13,7 +13,7 @@ Nothing here knows a sweep; how a bundle is filled and brought to production is 
     record.json       the QuantizationRecord, for static INT8
     outcomes/         what became of every holdout sample: two bundles are compared by it without the data
     deploy/           container recipe, service unit, Kubernetes manifests, dashboard; or files for an engine of others
-    sbom.cdx.json     what it is made of (CycloneDX): model, data, packages of serving, files
+    sbom.cdx.json     what it is made of (CycloneDX): model, what that was made from, packages of serving
     provenance.intoto.json    how it was made (in-toto, SLSA): inputs with digests, toolchain, commit of the workbench
     tokenizer.json …  what turns a request into feeds
 

@@ -254,8 +254,7 @@ def _fill(
         for name, words in deployment(manifest).items():
             (to / DEPLOY / name).parent.mkdir(exist_ok=True)
             (to / DEPLOY / name).write_text(words, encoding="utf-8")
-    sums = _sums(to)
-    _write_json(to / SBOM, sbom(manifest, sums, lock))
+    _write_json(to / SBOM, sbom(manifest, lock))
     _write_json(to / STATEMENT, statement(manifest, _sums(to), contents.origin))
     (to / README).write_text(readme(replace(manifest, files=_sums(to))), encoding="utf-8")
     sums = _sums(to)

@@ -18,7 +18,7 @@ from workbench.inputs.dataset.arrays import ArrayRows
 from workbench.inputs.dataset.loader import LoaderRows
 from workbench.inputs.experiment import Experiment
 from workbench.inputs.metrics import Outputs
-from workbench.quantization.common_part import common_part
+from workbench.inputs.metrics.score import common_part
 from workbench.targets.base import FLOAT32_ROWS, INT8_ROWS, Feeds, Session
 from workbench.values.errors import ConfigError
 from workbench.values.measurement import Split

@@ -10,6 +10,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from onnx import ModelProto
 
@@ -31,33 +32,39 @@ _NEAR = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LayerPrices:
-    """Microseconds of one call on the device.
+class Prices:
+    """Where the times of layers come from.
 
     Attributes:
-        layers: layer → (in the float files, in the INT8 ones), its quantization and what is fused with it included.
-        call_us: of all kernels of the float files.
+        by: 'device' for a profile of the float and the INT8 files on the target; 'host' for the kernels of ONNX Runtime
+            on this machine, one layer at a time, one thread, the fastest of some rounds.
+        level: how well they are known; 'modelled' on an emulated device.
+        call_us: the float model's whole call; on a device that of its kernels alone.
+        batch, length: of what was timed; on a device those that the files were compiled for, length 0 where samples are
+            no sequences.
         elsewhere_us: by how much the INT8 files take less in kernels that belong to no layer.
-        unpriced: layers that no recipe of the target makes INT8; they have no entry.
-        level: whether a device was measured, or a model of one asked.
-        batch, length: that both were compiled for; length 0 where samples are no sequences.
+        unpriced: layers that could not be priced; their times are equal and cost nothing.
     """
 
-    layers: Mapping[str, tuple[float, float]]
-    call_us: float
-    elsewhere_us: float
-    unpriced: tuple[str, ...]
+    by: Literal["device", "host"]
     level: Evidence
+    call_us: float
     batch: int
     length: int
+    elsewhere_us: float = 0.0
+    unpriced: tuple[str, ...] = ()
 
 
 def layer_prices(
     experiment: Experiment, bench: Bench, quantization: Quantization, feeds: Feeds, layers: Sequence[str]
-) -> LayerPrices:
+) -> tuple[dict[str, tuple[float, float]], Prices]:
     """Compile the float baseline and the recipe for the one shape of these feeds, and profile both.
 
     Layers that the recipe leaves in float are priced by the same recipe with products of activations in INT8.
+
+    Returns:
+        layer → microseconds of one call (in the float files, in the INT8 ones), its quantization and what is fused with
+        it included, (0, 0) where it is not priced; and whose times they are.
 
     Args:
         quantization: a static recipe; its `keep_float` is not looked at.
@@ -97,15 +104,16 @@ def layer_prices(
         quantized_now = {layer for owned in owners.values() for layer in owned}
         found |= {name: priced[name] for name in left if name in quantized_now and name in priced}
         elsewhere_us = rest if number == 0 else elsewhere_us
-    return LayerPrices(
-        layers=found,
-        call_us=sum(kernel.call_us for kernel in kernels),
-        elsewhere_us=elsewhere_us,
-        unpriced=tuple(name for name in layers if name not in found),
+    priced_by = Prices(
+        by="device",
         level="modelled" if modelled else "measured",
+        call_us=sum(kernel.call_us for kernel in kernels),
         batch=base.serving.batch,
         length=held[0] if held else length,
+        elsewhere_us=elsewhere_us,
+        unpriced=tuple(name for name in layers if name not in found),
     )
+    return {name: found.get(name, (0.0, 0.0)) for name in layers}, priced_by
 
 
 def prices(

@@ -31,6 +31,7 @@ from workbench.values import errors
 from workbench.values.documents.canonical import digest
 from workbench.values.errors import ConfigError, ToolchainError, WorkbenchError
 from workbench.values.model import Model
+from workbench.values.system.environment import number_of
 from workbench.values.system.lifeline import ending, tied
 from workbench.values.system.source_closure import closure_digest
 
@@ -87,25 +88,12 @@ def limits_of(size_bytes: int, effort: float = 1.0) -> OpeningLimits:
     """What a model of this size may take to open, or so many times that; the environment raises it."""
     memory = int(effort * (_BASE_BYTES + _BYTES_PER_BYTE * size_bytes))
     seconds = _BASE_S + size_bytes / _BYTES_PER_S + min(size_bytes, _GRAPH_BYTES) / _GRAPH_BYTES_PER_S
-    seconds = max(effort * seconds, _given(SECONDS_VARIABLE))
+    seconds = max(effort * seconds, number_of(SECONDS_VARIABLE, 0.0))
     return OpeningLimits(
-        memory_bytes=max(memory, int(_given(MEMORY_VARIABLE) * (1 << 30))),
+        memory_bytes=max(memory, int(number_of(MEMORY_VARIABLE, 0.0) * (1 << 30))),
         cpu_s=-int(-seconds // 1),
         wall_s=_WALL * seconds,
     )
-
-
-def _given(variable: str) -> float:
-    written = os.environ.get(variable)
-    if not written:
-        return 0.0
-    try:
-        value = float(written)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value < 1e9:
-        raise ConfigError(f"{written!r} is not a positive number.", key=variable)
-    return value
 
 
 def call_apart(

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from workbench.quantization.counting import compiled_search, compiled_sort
 from workbench.quantization.density import density_of
 from workbench.quantization.histogram import BINS_PER_SIDE, Histogram
 from workbench.quantization.recipe import ActivationRecipe
@@ -143,13 +142,7 @@ def squared_errors(values: Floats, tried: Candidates) -> Doubles:
     Args:
         values: float32, any shape.
     """
-    sort = compiled_sort()
-    if sort is not None:
-        ordered, first, second, places, distinct = sort(np.ascontiguousarray(values).reshape(-1))
-        if distinct > _FEW:
-            return _errors_between_borders(ordered, tried, first, second, places)
-    else:
-        ordered = np.sort(values, axis=None)
+    ordered = np.sort(values, axis=None)
     starts = np.flatnonzero(np.diff(ordered, prepend=np.float32(np.nan)) != 0)
     if starts.size <= _FEW:
         return _literal_errors(ordered[starts], np.diff(starts, append=ordered.size), tried)
@@ -191,28 +184,14 @@ def _literal_errors(values: Floats, counts: npt.NDArray[np.int64], tried: Candid
     return errors
 
 
-def _errors_between_borders(
-    ordered: Floats,
-    tried: Candidates,
-    first: Doubles | None = None,
-    second: Doubles | None = None,
-    places: npt.NDArray[np.int64] | None = None,
-) -> Doubles:
-    """Args:
-    first, second, places: what `compiled_sort` gives with them.
-    """
-    if first is None or second is None:
-        exact = ordered.astype(np.float64)
-        first = np.concatenate([[0.0], np.cumsum(exact)])
-        second = np.concatenate([[0.0], np.cumsum(exact * exact)])
+def _errors_between_borders(ordered: Floats, tried: Candidates) -> Doubles:
+    exact = ordered.astype(np.float64)
+    first = np.concatenate([[0.0], np.cumsum(exact)])
+    second = np.concatenate([[0.0], np.cumsum(exact * exact)])
     levels = tried.levels()
     borders = ((levels[:, 1:] + levels[:, :-1]) / 2).astype(np.float32)
     ends = np.zeros((len(levels), levels.shape[1] + 1), np.int64)
-    search = compiled_search()
-    if search is not None and places is not None:
-        search(ordered, places, borders, ends)
-    else:
-        ends[:, 1:-1] = np.searchsorted(ordered, borders)
+    ends[:, 1:-1] = np.searchsorted(ordered, borders)
     ends[:, -1] = ordered.size
     errors = np.diff(second[ends], axis=1) - 2 * levels * np.diff(first[ends], axis=1)
     errors += levels * levels * np.diff(ends, axis=1)

@@ -12,8 +12,6 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from workbench.quantization.counting import compiled_count_upper
-
 Floats = npt.NDArray[np.float32]
 Counts = npt.NDArray[np.int64]
 
@@ -50,11 +48,7 @@ class OrderStatistics:
             part = flat[start : start + _CHUNK]
             self._upper.add(part)
             self._lower.add(-part)
-            count = compiled_count_upper()
-            if count is None:
-                self._counts += np.bincount(_buckets(part), minlength=_BUCKETS)
-            else:
-                count(np.ascontiguousarray(part), self._counts)
+            self._counts += np.bincount(_buckets(part), minlength=_BUCKETS)
 
     def settled(self, rank: int) -> bool:
         """Whether the `rank`-th largest and smallest are known without a second pass."""

@@ -26,6 +26,8 @@ from workbench.graph.apart import is_large, kept_aside
 from workbench.graph.layers import Layer, quantizable_layers
 from workbench.graph.read import load_graph
 from workbench.graph.write import WEIGHTS, write_model
+from workbench.inputs.metrics.agreement.judge import cosines
+from workbench.inputs.metrics.score import common_part
 from workbench.quantization.amct.cfg import AmctConfig
 from workbench.quantization.amct.config import expand, parse_config
 from workbench.quantization.amct.json_form import ExpandedConfig, config_json
@@ -33,7 +35,6 @@ from workbench.quantization.amct.protobuf_text import MOST_BYTES
 from workbench.quantization.amct.recipe import recipe_of_config
 from workbench.quantization.amct.record_file import parse_record, record_text
 from workbench.quantization.calibrate import follow_amct
-from workbench.quantization.common_part import common_part
 from workbench.quantization.integers.interpreter import Interpreter
 from workbench.quantization.lowering.deploy import lower_deploy
 from workbench.quantization.lowering.normalize import normalized
@@ -187,11 +188,11 @@ def _agreement(model: Model, deploy: onnx.ModelProto, qdq: onnx.ModelProto, feed
 
     integers = _doubles(Interpreter(deploy).run(feeds), names)
     float_values, qdq_values = values(None), values(qdq)
-    ours, theirs = _paired(integers, qdq_values)
+    both, (ours, theirs) = _paired(integers, float_values), _paired(integers, qdq_values)
     largest = float(np.abs(theirs).max(initial=0.0)) or 1.0
     return Agreement(
-        cosine=_cosine(*_paired(integers, float_values)),
-        qdq_cosine=_cosine(ours, theirs),
+        cosine=float(cosines(*np.atleast_2d(*both))[0]),
+        qdq_cosine=float(cosines(*np.atleast_2d(ours, theirs))[0]),
         qdq_max_abs=float(np.abs(ours - theirs).max(initial=0.0)) / largest,
         other_sizes=tuple(n for n, a, b in zip(names, integers, float_values, strict=True) if a.shape != b.shape),
     )
@@ -201,11 +202,6 @@ def _paired(ours: Sequence[_Doubles], theirs: Sequence[_Doubles]) -> tuple[_Doub
     """All outputs of two models side by side; of those whose length depends on the data the part that both have."""
     pairs = [common_part(a, b) for a, b in zip(ours, theirs, strict=True)]
     return np.concatenate([a.ravel() for a, _ in pairs]), np.concatenate([b.ravel() for _, b in pairs])
-
-
-def _cosine(a: npt.NDArray[np.float64], b: npt.NDArray[np.float64]) -> float:
-    norm = float(np.linalg.norm(a) * np.linalg.norm(b))
-    return float(a @ b) / norm if norm else float(np.array_equal(a, b))
 
 
 def _doubles(outputs: Mapping[str, npt.NDArray[Any]], names: Iterable[str]) -> list[_Doubles]:

@@ -22,6 +22,7 @@ import onnx
 from workbench.graph.door import open_foreign
 from workbench.graph.flow import Flow
 from workbench.graph.read import load_graph, read_model
+from workbench.inputs.metrics.score import common_part
 from workbench.quantization.observe import Feeds
 from workbench.study.compared import Comparison, Judgement, TensorComparison
 from workbench.study.device_side import DeviceSide
@@ -221,10 +222,9 @@ def _shape_words(shape: tuple[Any, ...]) -> str:
 
 def _common(name: str, ours: Array, others: Array) -> tuple[Array, Array]:
     """The part that both have: along axes whose size depends on the data, the first positions."""
-    common = tuple(slice(min(sizes)) for sizes in zip(ours.shape, others.shape, strict=False))
-    if ours.ndim != others.ndim or not ours[common].size:
+    if ours.ndim != others.ndim or 0 in (*ours.shape, *others.shape):
         raise _other_shape(name, ours.shape, others.shape)
-    return ours[common], others[common]
+    return common_part(ours, others)
 
 
 def _add_all(

@@ -139,14 +139,9 @@ def _issues_of(target: TargetDescription, model: Model) -> tuple[OperatorIssue, 
 
 
 def _not_asked(target: str, error: ToolchainError) -> OperatorIssue:
-    return OperatorIssue(
-        severity="warning",
-        node=target,
-        operator="target",
-        problem=f"it was not asked about this model: {error}",
-        remedy="Optional: without it this target cannot be swept; the others are not concerned.",
-        source="this machine",
-    )
+    problem = f"it was not asked about this model: {error}"
+    remedy = "Optional: without it this target cannot be swept; the others are not concerned."
+    return _issue("warning", target, "target", problem, remedy, "this machine")
 
 
 def _model_issues(model: Model, proto: onnx.ModelProto) -> tuple[OperatorIssue, ...]:
@@ -156,40 +151,19 @@ def _model_issues(model: Model, proto: onnx.ModelProto) -> tuple[OperatorIssue, 
         if tensor.data_type in (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16):
             values = array_of(tensor)
             if np.isnan(values).any() or (values.size > 1 and np.isinf(values).any()):
-                issues.append(
-                    OperatorIssue(
-                        severity="error",
-                        node=name,
-                        operator="constant",
-                        problem=f"{int((~np.isfinite(values)).sum())} of {values.size} values are not finite",
-                        remedy="Export again from a sound checkpoint; no scale can be derived from this.",
-                        source="the model itself",
-                    )
-                )
+                wrong = f"{int((~np.isfinite(values)).sum())} of {values.size} values are not finite"
+                remedy = "Export again from a sound checkpoint; no scale can be derived from this."
+                issues.append(_issue("error", name, "constant", wrong, remedy))
     for spec in model.inputs:
         unnamed = [str(i) for i, d in enumerate(spec.shape) if d is None]
         if unnamed:
-            issues.append(
-                OperatorIssue(
-                    severity="warning",
-                    node=spec.name,
-                    operator="input",
-                    problem=f"axes {', '.join(unnamed)} are dynamic and have no name, so nothing ties them together",
-                    remedy="Export with named dynamic axes, the same name where two inputs share a length.",
-                    source="the model itself",
-                )
-            )
+            wrong = f"axes {', '.join(unnamed)} are dynamic and have no name, so nothing ties them together"
+            remedy = "Export with named dynamic axes, the same name where two inputs share a length."
+            issues.append(_issue("warning", spec.name, "input", wrong, remedy))
         if spec.shape and isinstance(spec.shape[0], int):
-            issues.append(
-                OperatorIssue(
-                    severity="warning",
-                    node=spec.name,
-                    operator="input",
-                    problem=f"its batch is fixed at {spec.shape[0]}, so no other can be measured or served",
-                    remedy=f"Export with a dynamic first axis, or set serving.batch to {spec.shape[0]} alone.",
-                    source="the model itself",
-                )
-            )
+            wrong = f"its batch is fixed at {spec.shape[0]}, so no other can be measured or served"
+            remedy = f"Export with a dynamic first axis, or set serving.batch to {spec.shape[0]} alone."
+            issues.append(_issue("warning", spec.name, "input", wrong, remedy))
     return tuple(sorted(issues, key=lambda issue: issue.severity))
 
 

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from workbench.evaluation.bench import Bench
 from workbench.evaluation.checkpoint import ranking_of
 from workbench.inputs.experiment import Experiment
+from workbench.inputs.metrics.agreement.decisions import divergence
 from workbench.study.compared import Comparison, Judgement
 from workbench.study.comparison import compared_row
 from workbench.study.differences import Differences
@@ -122,8 +123,7 @@ class _Meaning:
         for start in range(0, len(a), _ROWS):
             ours, theirs = a[start : start + _ROWS].astype(np.float64), b[start : start + _ROWS].astype(np.float64)
             self._agreed += int((ours.argmax(-1) == theirs.argmax(-1)).sum())
-            p, q = _logarithms(ours), _logarithms(theirs)
-            self._divergence += float((np.exp(p) * (p - q)).sum())
+            self._divergence += float(divergence(theirs, ours).sum())
         self._tokens += len(a)
 
     def judgements(self) -> tuple[Judgement, ...]:
@@ -132,12 +132,6 @@ class _Meaning:
             Judgement(metric="kl", a=0.0, b=self._divergence / self._tokens),
             Judgement(metric="top1_agreement", a=1.0, b=agreed),
         )
-
-
-def _logarithms(logits: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    wide = logits - logits.max(-1, keepdims=True)
-    found: npt.NDArray[np.float64] = wide - np.log(np.exp(wide).sum(-1, keepdims=True))
-    return found
 
 
 MOST_ROWS = 20

@@ -9,11 +9,12 @@ The ladder then keeps the most sensitive 0, 1, 2, 4 … units in float and evalu
 from __future__ import annotations
 
 import math
-import time
+import timeit
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy.typing as npt
 import onnx
@@ -22,7 +23,7 @@ from onnx import helper
 
 from workbench.evaluation.bench import Bench, StageClock
 from workbench.evaluation.carried import calibration_feeds
-from workbench.evaluation.layer_prices import layer_prices
+from workbench.evaluation.layer_prices import Prices, layer_prices
 from workbench.evaluation.sensitivity import SENSITIVITY_RECIPE, SENSITIVITY_SAMPLES, kept_in_float, sensitivity_of
 from workbench.evaluation.statistics import statistics_of
 from workbench.graph.layers import Layer, quantizable_layers
@@ -37,13 +38,11 @@ from workbench.quantization.recipe import recipe_of
 from workbench.quantization.record import QuantizationRecord
 from workbench.quantization.sensitivity import Sensitivity, ranked
 from workbench.quantization.sessions import open_session, session_on
-from workbench.quantization.statistics import Statistics
 from workbench.search.pipeline import evaluate
 from workbench.targets import described
 from workbench.values.candidate import Candidate, FloatUnit, Quantization, SensitivityMetric
 from workbench.values.documents.canonical import encode
 from workbench.values.errors import ConfigError
-from workbench.values.evidence import Evidence
 from workbench.values.metrics import metrics
 from workbench.values.objectives import feasible
 from workbench.values.results import Evaluation
@@ -70,29 +69,6 @@ class Unit:
     int8_us: float
     float_us: float
     call_share: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prices:
-    """Where the times of layers come from.
-
-    Attributes:
-        by: 'device' for a profile of the float and the INT8 files on the target; 'host' for the kernels of ONNX Runtime
-            on this machine, one layer at a time, one thread, the fastest of some rounds.
-        level: how well they are known; 'modelled' on an emulated device.
-        call_us: the float model's whole call; on a device that of its kernels alone.
-        batch, length: of what was timed; on a device those that the files were compiled for.
-        elsewhere_us: by how much the INT8 files take less in kernels that belong to no layer.
-        unpriced: layers that could not be priced; their times are equal and cost nothing.
-    """
-
-    by: Literal["device", "host"]
-    level: Evidence
-    call_us: float
-    batch: int
-    length: int
-    elsewhere_us: float = 0.0
-    unpriced: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,7 +166,8 @@ def study_layers(
     values = values_of(experiment, seen.layers, feeds)
     if described(experiment.baseline.target).profiler is not None:
         report("profiling the float and the INT8 files")
-        times, prices = _on_the_device(experiment, bench, quantization, feeds, seen)
+        names = [layer.name for layer in seen.layers]
+        times, prices = layer_prices(experiment, bench, quantization, feeds, names)
     else:
         report("timing the kernels of every layer in float and in INT8")
         first = next(iter(feeds.values()))
@@ -229,23 +206,6 @@ def study_layers(
         float_by_recipe=tuple(layer.name for layer in seen.layers if layer.name not in applicable),
         rungs=tuple(rungs),
     )
-
-
-def _on_the_device(
-    experiment: Experiment, bench: Bench, quantization: Quantization, feeds: Feeds, seen: Statistics
-) -> tuple[dict[str, tuple[float, float]], Prices]:
-    names = [layer.name for layer in seen.layers]
-    found = layer_prices(experiment, bench, quantization, feeds, names)
-    prices = Prices(
-        by="device",
-        level=found.level,
-        call_us=found.call_us,
-        batch=found.batch,
-        length=found.length,
-        elsewhere_us=found.elsewhere_us,
-        unpriced=found.unpriced,
-    )
-    return {name: found.layers.get(name, (0.0, 0.0)) for name in names}, prices
 
 
 def plain_recipe() -> Quantization:
@@ -436,16 +396,12 @@ def _pair_us(
     single: onnx.ModelProto, quantized: onnx.ModelProto, inputs: Mapping[str, npt.NDArray[Any]]
 ) -> tuple[float, float]:
     """Microseconds of both: the fastest of some rounds in turns, since other work only ever adds time."""
-    sessions = [_session(model) for model in (single, quantized)]
-    calls = [lambda s=session: s.run(None, dict(inputs)) for session in sessions]
-    per_round = [_repeats(call) for call in calls]
+    timers = [timeit.Timer(partial(_session(model).run, None, dict(inputs))) for model in (single, quantized)]
+    calls = [max(1, int(_ROUND_S / max(timer.repeat(2, 1)[1], 1e-7))) for timer in timers]
     rounds: list[list[float]] = [[], []]
     for turn in range(_ROUNDS):
         for which in (0, 1) if turn % 2 == 0 else (1, 0):
-            began = time.perf_counter()
-            for _ in range(per_round[which]):
-                calls[which]()
-            rounds[which].append((time.perf_counter() - began) / per_round[which] * 1e6)
+            rounds[which].append(timers[which].timeit(calls[which]) / calls[which] * 1e6)
     return min(rounds[0]), min(rounds[1])
 
 
@@ -457,20 +413,10 @@ def _session(model: onnx.ModelProto) -> onnxruntime.InferenceSession:
     return session_on(model, options, without=["MatMulAddFusion"])
 
 
-def _repeats(call: Callable[[], object]) -> int:
-    call()
-    began = time.perf_counter()
-    call()
-    return max(1, int(_ROUND_S / max(time.perf_counter() - began, 1e-7)))
-
-
 def _fastest_us(call: Callable[[], object]) -> float:
     """For a second at least: a call of milliseconds is interrupted more often than one kernel."""
     call()
     found: list[float] = []
-    ends = time.perf_counter() + _CALL_S
-    while len(found) < _ROUNDS or time.perf_counter() < ends:
-        began = time.perf_counter()
-        call()
-        found.append((time.perf_counter() - began) * 1e6)
-    return min(found)
+    while len(found) < _ROUNDS or sum(found) < _CALL_S:
+        found.append(timeit.timeit(call, number=1))
+    return min(found) * 1e6

@@ -21,8 +21,9 @@
 A target whose compiled files hold one shape only sets `batch` and `length` to it; the others are dynamic.
 """
 
+import contextlib
 import shutil
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -39,7 +40,7 @@ from workbench.quantization.record import (
     QuantizationRecord,
     WeightScale,
 )
-from workbench.targets.base import DeviceSession, StatesForms, Target
+from workbench.targets.base import DeviceSession, Session, StatesForms, Target
 from workbench.targets.classes import numerics_class, time_class
 from workbench.testing.encoder import Array, ids, model_of, record_for, run, save, value
 from workbench.values.artifact import Artifact
@@ -72,21 +73,38 @@ def compiled(
     return target.compile(file, candidate, to / "compiled"), to / "compiled"
 
 
-def classes(target: Target, artifact: tuple[Artifact, Path], candidate: Candidate) -> tuple[str, str]:
-    """(numerics class, time class at the suite's shape)"""
-    return (
-        numerics_class(target, *artifact, candidate),
-        time_class(target, *artifact, candidate, batch=BATCH, length=LENGTH),
-    )
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Form:
+    """A candidate of the encoder and what a target made of it."""
+
+    target: Target
+    candidate: Candidate
+    record: QuantizationRecord | None
+    artifact: Artifact
+    directory: Path
+
+    def open(self) -> Session:
+        return self.target.open(self.artifact, self.directory, self.candidate)
+
+    def outputs(self, feeds: dict[str, Array]) -> Array:
+        with contextlib.closing(self.open()) as session:
+            return session.run(feeds)["logits"]
+
+    def classes(self) -> tuple[str, str]:
+        """(numerics class, time class at the suite's shape)"""
+        made = (self.target, self.artifact, self.directory, self.candidate)
+        return numerics_class(*made), time_class(*made, batch=BATCH, length=LENGTH)
+
+    def modelled_ms(self) -> float:
+        with contextlib.closing(self.open()) as session:
+            assert isinstance(session, DeviceSession)
+            session.run(ids(BATCH, LENGTH))
+            return session.times().execute_ms
 
 
-def modelled_ms(target: Target, artifact: tuple[Artifact, Path], candidate: Candidate) -> float:
-    session = target.open(*artifact, candidate)
-    assert isinstance(session, DeviceSession)
-    session.run(ids(BATCH, LENGTH))
-    times = session.times()
-    session.close()
-    return times.execute_ms
+def form(target: Target, model: Model, candidate: Candidate, record: QuantizationRecord | None, to: Path) -> Form:
+    artifact, directory = compiled(target, model, candidate, record, to)
+    return Form(target=target, candidate=candidate, record=record, artifact=artifact, directory=directory)
 
 
 def with_wider_scales(record: QuantizationRecord) -> QuantizationRecord:
@@ -96,6 +114,10 @@ def with_wider_scales(record: QuantizationRecord) -> QuantizationRecord:
         return replace(scale, scale=scale.scale * 1.25, low=scale.low * 1.25, high=scale.high * 1.25)
 
     return replace(record, layers=tuple(replace(each, activation=wider(each.activation)) for each in record.layers))
+
+
+def errors_of(target: Target, model: Model, candidate: Candidate) -> list[str]:
+    return [issue.problem for issue in target.check(model, candidate) if issue.severity == "error"]
 
 
 class TargetConformance:
@@ -121,36 +143,18 @@ class TargetConformance:
 
     @pytest.fixture(scope="class")
     @classmethod
-    def record(cls, model_path: Path) -> QuantizationRecord:
-        return record_for(model_path, ids(BATCH, LENGTH))
-
-    @pytest.fixture(scope="class")
-    @classmethod
-    def float_artifact(
+    def plain(
         cls, target: Target, model: Model, float_candidate: Candidate, tmp_path_factory: pytest.TempPathFactory
-    ) -> tuple[Artifact, Path]:
-        return compiled(target, model, float_candidate, None, tmp_path_factory.mktemp("float"))
+    ) -> Form:
+        return form(target, model, float_candidate, None, tmp_path_factory.mktemp("float"))
 
     @pytest.fixture(scope="class")
     @classmethod
-    def static_artifact(
-        cls,
-        target: Target,
-        model: Model,
-        static_candidate: Candidate,
-        record: QuantizationRecord,
-        tmp_path_factory: pytest.TempPathFactory,
-    ) -> tuple[Artifact, Path]:
-        return compiled(target, model, static_candidate, record, tmp_path_factory.mktemp("static"))
-
-    def outputs(
-        self, target: Target, artifact: tuple[Artifact, Path], candidate: Candidate, feeds: dict[str, Array]
-    ) -> Array:
-        session = target.open(*artifact, candidate)
-        try:
-            return session.run(feeds)["logits"]
-        finally:
-            session.close()
+    def static(
+        cls, target: Target, model: Model, static_candidate: Candidate, tmp_path_factory: pytest.TempPathFactory
+    ) -> Form:
+        record = record_for(model.path, ids(BATCH, LENGTH))
+        return form(target, model, static_candidate, record, tmp_path_factory.mktemp("static"))
 
     # --- toolchain and check ---------------------------------------------------------------------------------------
 
@@ -166,8 +170,7 @@ class TargetConformance:
     def test_a_sound_model_has_no_errors(
         self, target: Target, model: Model, float_candidate: Candidate, static_candidate: Candidate
     ) -> None:
-        for candidate in (float_candidate, static_candidate):
-            assert [i for i in target.check(model, candidate) if i.severity == "error"] == []
+        assert errors_of(target, model, float_candidate) == errors_of(target, model, static_candidate) == []
 
     def test_a_model_without_int8_layers_is_an_error_only_when_it_is_quantized(
         self, target: Target, rows_candidate: Candidate, tmp_path: Path
@@ -178,90 +181,62 @@ class TargetConformance:
         )
 
         for quantization, expected in ((Quantization(), []), (STATIC, ["no float32 layer can be INT8"])):
-            issues = target.check(model, replace(rows_candidate, quantization=quantization))
-            assert [issue.problem for issue in issues if issue.severity == "error"] == expected
+            assert errors_of(target, model, replace(rows_candidate, quantization=quantization)) == expected
 
     # --- lower -----------------------------------------------------------------------------------------------------
 
-    def test_equal_inputs_lower_to_equal_bytes(
-        self,
-        target: Target,
-        model: Model,
-        float_candidate: Candidate,
-        static_candidate: Candidate,
-        record: QuantizationRecord,
-        tmp_path: Path,
-    ) -> None:
-        for name, candidate, scales in (("float", float_candidate, None), ("static", static_candidate, record)):
-            digests = {
-                file_digest(lowered(target, model, candidate, scales, tmp_path / name / str(i))) for i in range(2)
-            }
-            assert len(digests) == 1
+    def test_equal_inputs_lower_to_equal_bytes(self, model: Model, plain: Form, static: Form, tmp_path: Path) -> None:
+        for name, made in (("float", plain), ("static", static)):
+            again = [tmp_path / name / str(i) for i in range(2)]
+            files = [lowered(made.target, model, made.candidate, made.record, to) for to in again]
+            assert len(set(map(file_digest, files))) == 1
 
     def test_lowering_writes_below_its_folder_only_and_leaves_the_model_alone(
-        self, target: Target, model: Model, static_candidate: Candidate, record: QuantizationRecord, tmp_path: Path
+        self, target: Target, model: Model, static: Form, tmp_path: Path
     ) -> None:
         before = {file: file_digest(file) for file in model.path.parent.iterdir() if file.is_file()}
 
-        file = lowered(target, model, static_candidate, record, tmp_path / "lowered")
+        file = lowered(target, model, static.candidate, static.record, tmp_path / "lowered")
 
         assert file.is_relative_to(tmp_path / "lowered")
         assert {file: file_digest(file) for file in model.path.parent.iterdir() if file.is_file()} == before
 
-    def test_a_record_is_given_exactly_with_the_static_scheme(
-        self,
-        target: Target,
-        model: Model,
-        float_candidate: Candidate,
-        static_candidate: Candidate,
-        record: QuantizationRecord,
-        tmp_path: Path,
+    def test_a_record_is_given_exactly_with_the_static_scheme_and_is_of_this_model(
+        self, target: Target, model: Model, plain: Form, static: Form, tmp_path: Path
     ) -> None:
-        with pytest.raises(TypeError, match="needs record"):
-            lowered(target, model, static_candidate, None, tmp_path / "static")
-        with pytest.raises(TypeError, match="takes no record"):
-            lowered(target, model, float_candidate, record, tmp_path / "float")
+        assert static.record is not None
+        foreign = replace(static.record, model_sha256="f" * 64)
 
-    def test_a_record_of_another_model_is_refused(
-        self, target: Target, model: Model, static_candidate: Candidate, record: QuantizationRecord, tmp_path: Path
-    ) -> None:
+        with pytest.raises(TypeError, match="needs record"):
+            lowered(target, model, static.candidate, None, tmp_path / "static")
+        with pytest.raises(TypeError, match="takes no record"):
+            lowered(target, model, plain.candidate, static.record, tmp_path / "float")
         with pytest.raises(LoweringError, match="Calibrate again"):
-            lowered(target, model, static_candidate, replace(record, model_sha256="f" * 64), tmp_path / "lowered")
+            lowered(target, model, static.candidate, foreign, tmp_path / "foreign")
 
     # --- compile ---------------------------------------------------------------------------------------------------
 
-    def test_an_artifact_describes_its_files(self, target: Target, static_artifact: tuple[Artifact, Path]) -> None:
-        artifact, directory = static_artifact
-
-        assert artifact.files
-        assert artifact.toolchain == target.toolchain()
-        for file in artifact.files:
-            assert file_digest(directory / file.file) == file.sha256
-            assert (directory / file.file).stat().st_size == file.size_bytes
+    def test_an_artifact_describes_its_files(self, target: Target, static: Form) -> None:
+        assert static.artifact.files
+        assert static.artifact.toolchain == target.toolchain()
+        for file in static.artifact.files:
+            assert file_digest(static.directory / file.file) == file.sha256
+            assert (static.directory / file.file).stat().st_size == file.size_bytes
 
     def test_serving_settings_do_not_change_what_is_compiled(
-        self,
-        target: Target,
-        model: Model,
-        static_candidate: Candidate,
-        record: QuantizationRecord,
-        static_artifact: tuple[Artifact, Path],
-        tmp_path: Path,
+        self, target: Target, model: Model, static: Form, tmp_path: Path
     ) -> None:
-        served = replace(static_candidate, serving=Serving(batch=2, intra_op_threads=2))
+        served = replace(static.candidate, serving=Serving(batch=2, intra_op_threads=2))
 
-        artifact, _ = compiled(target, model, served, record, tmp_path)
+        assert form(target, model, served, static.record, tmp_path).artifact == static.artifact
 
-        assert artifact == static_artifact[0]
+    def test_every_quantized_layer_runs_in_integers(self, plain: Form, static: Form) -> None:
+        quantized, floats = static.artifact, plain.artifact
 
-    def test_every_quantized_layer_runs_in_integers(
-        self, static_artifact: tuple[Artifact, Path], float_artifact: tuple[Artifact, Path], record: QuantizationRecord
-    ) -> None:
-        quantized, plain = static_artifact[0], float_artifact[0]
-
-        assert quantized.int8_ops == len(record.layers)
-        assert quantized.int8_ops + quantized.float_matmuls_left == plain.float_matmuls_left
-        assert plain.int8_ops == 0
+        assert static.record is not None
+        assert quantized.int8_ops == len(static.record.layers)
+        assert quantized.int8_ops + quantized.float_matmuls_left == floats.float_matmuls_left
+        assert floats.int8_ops == 0
 
     def test_a_damaged_lowered_file_is_refused_with_a_log(
         self, target: Target, float_candidate: Candidate, tmp_path: Path
@@ -279,66 +254,40 @@ class TargetConformance:
 
     # --- open and run ----------------------------------------------------------------------------------------------
 
-    def test_a_cold_artifact_opens_from_another_folder(
-        self, target: Target, static_candidate: Candidate, static_artifact: tuple[Artifact, Path], tmp_path: Path
-    ) -> None:
-        artifact, directory = static_artifact
-        moved = tmp_path / "elsewhere"
-        shutil.copytree(directory, moved)
+    def test_a_cold_artifact_opens_from_another_folder(self, static: Form, tmp_path: Path) -> None:
+        moved = replace(static, directory=shutil.copytree(static.directory, tmp_path / "elsewhere"))
 
-        first = self.outputs(target, (artifact, directory), static_candidate, ids(BATCH, LENGTH))
-        second = self.outputs(target, (artifact, moved), static_candidate, ids(BATCH, LENGTH))
+        assert np.array_equal(static.outputs(ids(BATCH, LENGTH)), moved.outputs(ids(BATCH, LENGTH)))
 
-        assert np.array_equal(first, second)
-
-    def test_rows_come_back_in_the_order_of_the_feeds(
-        self, target: Target, float_candidate: Candidate, float_artifact: tuple[Artifact, Path]
-    ) -> None:
+    def test_rows_come_back_in_the_order_of_the_feeds(self, plain: Form) -> None:
         feeds = ids(BATCH, LENGTH)
-        turned = {name: array[::-1].copy() for name, array in feeds.items()}
 
-        forward = self.outputs(target, float_artifact, float_candidate, feeds)
-        backward = self.outputs(target, float_artifact, float_candidate, turned)
+        forward = plain.outputs(feeds)
+        backward = plain.outputs({name: array[::-1].copy() for name, array in feeds.items()})
 
         assert forward.shape[0] == BATCH
         assert np.allclose(forward, backward[::-1], atol=1e-5)
         assert not np.allclose(forward, forward[::-1], atol=1e-2)
 
-    def test_a_ragged_last_batch_gives_the_same_rows(
-        self, target: Target, float_candidate: Candidate, float_artifact: tuple[Artifact, Path]
-    ) -> None:
+    def test_a_ragged_last_batch_gives_the_same_rows(self, plain: Form) -> None:
         if not self.dynamic_batch:
             pytest.skip("this target compiles fixed batches; whoever feeds it pads the last one")
         feeds = ids(BATCH, LENGTH)
-        ragged = {name: array[: BATCH - 1] for name, array in feeds.items()}
 
-        whole = self.outputs(target, float_artifact, float_candidate, feeds)
-        part = self.outputs(target, float_artifact, float_candidate, ragged)
+        part = plain.outputs({name: array[: BATCH - 1] for name, array in feeds.items()})
 
-        assert np.allclose(whole[: BATCH - 1], part, atol=1e-5)
+        assert np.allclose(plain.outputs(feeds)[: BATCH - 1], part, atol=1e-5)
 
-    def test_equal_feeds_give_equal_outputs(
-        self, target: Target, static_candidate: Candidate, static_artifact: tuple[Artifact, Path]
-    ) -> None:
-        session = target.open(*static_artifact, static_candidate)
+    def test_equal_feeds_give_equal_outputs(self, static: Form) -> None:
+        with contextlib.closing(static.open()) as session:
+            first, second = (session.run(ids(BATCH, LENGTH))["logits"] for _ in range(2))
 
-        first, second = (session.run(ids(BATCH, LENGTH))["logits"] for _ in range(2))
-
-        session.close()
         assert np.array_equal(first, second)
 
-    def test_int8_agrees_with_float(
-        self,
-        target: Target,
-        float_candidate: Candidate,
-        static_candidate: Candidate,
-        float_artifact: tuple[Artifact, Path],
-        static_artifact: tuple[Artifact, Path],
-    ) -> None:
-        plain = self.outputs(target, float_artifact, float_candidate, ids(BATCH, LENGTH)).ravel()
-        quantized = self.outputs(target, static_artifact, static_candidate, ids(BATCH, LENGTH)).ravel()
+    def test_int8_agrees_with_float(self, plain: Form, static: Form) -> None:
+        floats, quantized = (made.outputs(ids(BATCH, LENGTH)).ravel() for made in (plain, static))
 
-        assert np.dot(plain, quantized) > 0.99 * np.linalg.norm(plain) * np.linalg.norm(quantized)
+        assert np.dot(floats, quantized) > 0.99 * np.linalg.norm(floats) * np.linalg.norm(quantized)
 
     @pytest.mark.parametrize(
         ("wrong", "fault"),
@@ -350,114 +299,67 @@ class TargetConformance:
         ],
         ids=["missing", "unknown", "dtype", "rank"],
     )
-    def test_a_wrong_feed_is_refused_by_name(
-        self,
-        target: Target,
-        float_candidate: Candidate,
-        float_artifact: tuple[Artifact, Path],
-        wrong: dict[str, Array],
-        fault: str,
-    ) -> None:
-        session = target.open(*float_artifact, float_candidate)
+    def test_a_wrong_feed_is_refused_by_name(self, plain: Form, wrong: dict[str, Array], fault: str) -> None:
+        with contextlib.closing(plain.open()) as session:
+            with pytest.raises(MeasureError, match=fault):
+                session.run(wrong)
 
-        with pytest.raises(MeasureError, match=fault):
-            session.run(wrong)
+            assert session.run(ids(BATCH, LENGTH))["logits"].shape[0] == BATCH
 
-        assert session.run(ids(BATCH, LENGTH))["logits"].shape[0] == BATCH
-        session.close()
-
-    def test_a_closed_session_refuses_to_run(
-        self, target: Target, float_candidate: Candidate, float_artifact: tuple[Artifact, Path]
-    ) -> None:
-        session = target.open(*float_artifact, float_candidate)
+    def test_a_closed_session_refuses_to_run(self, plain: Form) -> None:
+        session = plain.open()
         session.close()
         session.close()
 
         with pytest.raises(MeasureError, match="closed"):
             session.run(ids(BATCH, LENGTH))
 
-    def test_a_device_that_is_not_there_is_refused(
-        self, target: Target, static_artifact: tuple[Artifact, Path], static_candidate: Candidate
-    ) -> None:
+    def test_a_device_that_is_not_there_is_refused(self, target: Target, static: Form) -> None:
         assert target.devices() >= 1
 
         with pytest.raises(ToolchainError, match=str(missing := target.devices() + 6)):
-            target.open(*static_artifact, static_candidate, device=missing)
+            target.open(static.artifact, static.directory, static.candidate, device=missing)
 
     @pytest.mark.parametrize("damage", ["truncated", "missing"])
-    def test_a_damaged_artifact_does_not_open(
-        self,
-        target: Target,
-        float_candidate: Candidate,
-        float_artifact: tuple[Artifact, Path],
-        tmp_path: Path,
-        damage: str,
-    ) -> None:
-        artifact, directory = float_artifact
+    def test_a_damaged_artifact_does_not_open(self, plain: Form, tmp_path: Path, damage: str) -> None:
         if damage == "truncated":
-            for file in artifact.files:
-                content = (directory / file.file).read_bytes()
+            for file in plain.artifact.files:
+                content = (plain.directory / file.file).read_bytes()
                 (tmp_path / file.file).write_bytes(content[: len(content) // 2])
 
         with pytest.raises(MeasureError, match="cannot load"):
-            target.open(artifact, tmp_path, float_candidate)
+            replace(plain, directory=tmp_path).open()
 
     # --- classes ---------------------------------------------------------------------------------------------------
 
     def test_values_of_scales_change_what_is_computed_and_not_how_long_it_takes(
-        self,
-        target: Target,
-        model: Model,
-        static_candidate: Candidate,
-        record: QuantizationRecord,
-        static_artifact: tuple[Artifact, Path],
-        tmp_path: Path,
+        self, target: Target, model: Model, static: Form, tmp_path: Path
     ) -> None:
-        other = compiled(target, model, static_candidate, with_wider_scales(record), tmp_path / "wider")
-        ours, theirs = classes(target, static_artifact, static_candidate), classes(target, other, static_candidate)
+        assert static.record is not None
+        other = form(target, model, static.candidate, with_wider_scales(static.record), tmp_path / "wider")
+        ours, theirs = static.classes(), other.classes()
 
-        assert ours == classes(target, static_artifact, static_candidate)
+        assert ours == static.classes()
         assert ours[0] != theirs[0]
-        assert static_artifact[0].kernels == other[0].kernels
+        assert static.artifact.kernels == other.artifact.kernels
         if isinstance(target, StatesForms):  # of others every byte decides
             assert ours[1] == theirs[1]
         if target.toolchain().emulated:  # whose clock has no noise
-            assert modelled_ms(target, other, static_candidate) == modelled_ms(
-                target, static_artifact, static_candidate
-            )
+            assert other.modelled_ms() == static.modelled_ms()
 
     def test_another_form_of_scales_is_another_time_class(
-        self,
-        target: Target,
-        model: Model,
-        model_path: Path,
-        static_candidate: Candidate,
-        static_artifact: tuple[Artifact, Path],
-        float_candidate: Candidate,
-        float_artifact: tuple[Artifact, Path],
-        tmp_path: Path,
+        self, target: Target, model: Model, plain: Form, static: Form, tmp_path: Path
     ) -> None:
-        channels = record_for(model_path, ids(BATCH, LENGTH), per_channel=True)
-        candidate = replace(static_candidate, quantization=replace(STATIC, weight_granularity="channel"))
-        by_channel = compiled(target, model, candidate, channels, tmp_path / "channels")
+        channels = record_for(model.path, ids(BATCH, LENGTH), per_channel=True)
+        candidate = replace(static.candidate, quantization=replace(STATIC, weight_granularity="channel"))
+        by_channel = form(target, model, candidate, channels, tmp_path / "channels")
 
-        found = {
-            classes(target, artifact, asked)[1]
-            for artifact, asked in (
-                (static_artifact, static_candidate),
-                (by_channel, candidate),
-                (float_artifact, float_candidate),
-            )
-        }
+        assert len({made.classes()[1] for made in (static, by_channel, plain)}) == 3
 
-        assert len(found) == 3
+    def test_threads_decide_times(self, static: Form) -> None:
+        threads = replace(static.candidate, serving=replace(static.candidate.serving, intra_op_threads=2))
 
-    def test_threads_decide_times(
-        self, target: Target, static_candidate: Candidate, static_artifact: tuple[Artifact, Path]
-    ) -> None:
-        threads = replace(static_candidate, serving=replace(static_candidate.serving, intra_op_threads=2))
-
-        assert classes(target, static_artifact, threads)[1] != classes(target, static_artifact, static_candidate)[1]
+        assert replace(static, candidate=threads).classes()[1] != static.classes()[1]
 
     # --- probe -----------------------------------------------------------------------------------------------------
 
@@ -479,14 +381,9 @@ class TargetConformance:
             assert np.allclose(array, got[name], atol=1e-4), name
 
     def test_a_probe_of_a_quantized_model_gives_what_its_layers_compute(
-        self,
-        target: Target,
-        model: Model,
-        static_candidate: Candidate,
-        record: QuantizationRecord,
-        tmp_path: Path,
+        self, target: Target, model: Model, static: Form, tmp_path: Path
     ) -> None:
-        file = lowered(target, model, static_candidate, record, tmp_path / "lowered")
+        file = lowered(target, model, static.candidate, static.record, tmp_path / "lowered")
 
         got = target.probe(file, ["norm_y", "query_y"]).run(ids(BATCH, LENGTH))
 
@@ -510,9 +407,7 @@ class TargetConformance:
         ]
         halves = model_of(nodes, {"w16": np.eye(4, dtype=np.float16)}, [value("x", ["n", 4])], [value("y", ["n", 4])])
 
-        issues = target.check(read_model(save(halves, tmp_path / "halves.onnx")), rows_candidate)
-
-        assert [issue.problem for issue in issues if issue.severity == "error"] == []
+        assert errors_of(target, read_model(save(halves, tmp_path / "halves.onnx")), rows_candidate) == []
 
 
 class HostConformance(TargetConformance):
@@ -563,10 +458,9 @@ class HostConformance(TargetConformance):
         record = record_for(model.path, {"x": x}, per_channel=True)
         (layer,) = record.layers
 
-        artifact, directory = compiled(target, model, rows_candidate, record, tmp_path)
-        session = target.open(artifact, directory, rows_candidate)
-        got = session.run({"x": x})["y"]
-        session.close()
+        made = form(target, model, rows_candidate, record, tmp_path)
+        with contextlib.closing(made.open()) as session:
+            got = session.run({"x": x})["y"]
 
         assert layer.weight is not None
         x_scale, w_scale = np.float32(layer.activation.scale), np.asarray(layer.weight.scales, np.float32)
@@ -575,7 +469,7 @@ class HostConformance(TargetConformance):
         w_scale = w_scale * np.float32(self.weight_steps)
         w_integers = np.clip(np.rint(w / w_scale), -128, 127).astype(np.int64)
         expected = ((x_integers - zero_point) @ w_integers) * (x_scale * w_scale) + b
-        assert (artifact.int8_ops, artifact.float_matmuls_left) == (1, 0), artifact.kernels
+        assert (made.artifact.int8_ops, made.artifact.float_matmuls_left) == (1, 0), made.artifact.kernels
         assert np.allclose(expected, got, rtol=1e-5, atol=1e-4)
 
     @pytest.mark.parametrize("conv_outputs", [False, True], ids=["float results", "8-bit results"])

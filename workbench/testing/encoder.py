@@ -3,6 +3,8 @@
 Seven layers with weights (query, key, value, out, up, down, classifier as a Gemm) and two products of activations.
 """
 
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +14,8 @@ import onnx
 import onnxruntime as ort
 from onnx import TensorProto, helper, numpy_helper
 
-from workbench.graph.layers import quantizable_layers
-from workbench.graph.read import load_graph, read_model
+from workbench.graph.layers import Layer, quantizable_layers
+from workbench.graph.read import constants, load_graph, read_model
 from workbench.quantization.record import (
     ActivationScale,
     LayerRecord,
@@ -137,11 +139,29 @@ def record_for(
     model = read_model(path)
     proto = load_graph(model)
     layers = [layer for layer in quantizable_layers(proto) if products or layer.weight]
+    types = {layer.op_type for layer in layers} if per_channel else ()
+    record = record_of(proto, feeds, layers, types, lambda layer: symmetric, conv_outputs=conv_outputs)
+    return replace(record, model_sha256=model.sha256)
+
+
+def record_of(
+    proto: onnx.ModelProto,
+    feeds: dict[str, Array],
+    layers: Sequence[Layer],
+    per_channel: Collection[str],
+    symmetric: Callable[[Layer], bool],
+    *,
+    conv_outputs: bool = False,
+) -> QuantizationRecord:
+    """The same of some layers of a graph.
+
+    Args:
+        per_channel: operator types whose weights have a scale for each output channel.
+        symmetric: whether what a layer reads is.
+    """
     outputs = {node.name: node.output[0] for node in proto.graph.node}
-    wanted = sorted(
-        {t for layer in layers for t in (layer.activation, layer.second, outputs[layer.name]) if t}
-        - {value.name for value in model.inputs}
-    )
+    tensors = {t for layer in layers for t in (layer.activation, layer.second, outputs[layer.name]) if t}
+    wanted = sorted(tensors - {value.name for value in proto.graph.input})
     probe = onnx.ModelProto()
     probe.CopyFrom(proto)
     known = {output.name for output in probe.graph.output}
@@ -149,7 +169,7 @@ def record_for(
         helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in wanted if name not in known
     )
     values = {**feeds, **dict(zip(wanted, run(probe, feeds, wanted), strict=True))}
-    initializers = {tensor.name: numpy_helper.to_array(tensor) for tensor in proto.graph.initializer}
+    stored = constants(proto)
 
     def activation(tensor: str, symmetric: bool) -> ActivationScale:
         low, high = min(0.0, float(values[tensor].min())), max(0.0, float(values[tensor].max()))
@@ -159,23 +179,31 @@ def record_for(
         scale = (high - low) / 255
         return ActivationScale(tensor=tensor, scale=scale, zero_point=round(-128 - low / scale), low=low, high=high)
 
-    def weight(name: str, axis: int) -> WeightScale:
-        values = np.abs(initializers[name])
-        if not per_channel:
+    def weight(layer: Layer) -> WeightScale | None:
+        if layer.weight is None:
+            return None
+        values = np.abs(numpy_helper.to_array(stored[layer.weight]))
+        if layer.op_type not in per_channel:
             return WeightScale(scales=(float(values.max()) / 127,), axis=None)
-        others = tuple(i for i in range(values.ndim) if i != axis)
-        return WeightScale(scales=tuple(float(s) / 127 for s in values.max(axis=others)), axis=axis)
+        if layer.op_type == "ConvTranspose":  # a group after the other, each with its own output channels
+            split = values.reshape(layer.groups, -1, *values.shape[1:])
+            largest = split.max(axis=(1, *range(3, split.ndim))).reshape(-1)
+        else:
+            largest = values.max(axis=tuple(i for i in range(values.ndim) if i != layer.output_axis))
+        return WeightScale(scales=tuple(float(s) / 127 for s in largest), axis=layer.output_axis)
 
     return QuantizationRecord(
-        model_sha256=model.sha256,
+        model_sha256="0" * 64,
         layers=tuple(
             LayerRecord(
                 layer=layer.name,
                 op_type=layer.op_type,
-                activation=activation(layer.activation, symmetric),
-                weight=weight(layer.weight, layer.output_axis or 0) if layer.weight else None,
+                activation=activation(layer.activation, symmetric(layer)),
+                weight=weight(layer),
                 second=activation(layer.second, True) if layer.second else None,
-                output=activation(outputs[layer.name], symmetric) if layer.op_type == "Conv" and conv_outputs else None,
+                output=activation(outputs[layer.name], symmetric(layer))
+                if layer.op_type == "Conv" and conv_outputs
+                else None,
             )
             for layer in layers
         ),

@@ -211,15 +211,6 @@ def test_minisign_signs_with_our_keys_and_checks_our_signatures(tmp_path: Path, 
     assert minisign("-V", "-p", public, "-m", content, "-x", tmp_path / "ours").returncode == 1
 
 
-@needs_minisign
-def test_keys_of_minisign_sign_for_us(tmp_path: Path) -> None:
-    minisign("-G", "-W", "-s", tmp_path / "b.key", "-p", tmp_path / "b.pub")
-    opened = read_secret_key(tmp_path / "b.key", never)
-
-    verify(opened.public, CONTENT, sign(opened, CONTENT, ""))
-    assert opened.public.text == (tmp_path / "b.pub").read_text().splitlines()[1]
-
-
 # --- trust ------------------------------------------------------------------------------------------------------------
 
 
@@ -234,12 +225,6 @@ def test_a_file_of_trusted_keys_names_and_revokes(tmp_path: Path) -> None:
     (found,) = keys.of(parse_public_key(one).key_id)
     assert found.words == f"{parse_public_key(one).name} (release 2026, 张伟)"
     assert keys.of(b"12345678") == ()
-
-
-def test_a_public_key_file_of_minisign_is_a_file_of_trusted_keys() -> None:
-    (key,) = read_trusted_keys(DATA / "plain.pub").keys
-
-    assert key.public.text == public_of("plain")
 
 
 def test_a_file_that_would_trust_nobody_or_is_misread_is_refused(tmp_path: Path) -> None:

@@ -4,12 +4,9 @@ import re
 
 import numpy as np
 import pytest
-from google.protobuf import text_format
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from tests.data import AMCT, AMCT_CASES
-from tests.quantization.amct_files import PEERS, conv, conv_transpose, matmul, pool, product
+from tests.quantization.amct_files import conv, conv_transpose, matmul, pool, product
 from workbench.graph.layers import Layer
 from workbench.quantization.amct.record_file import parse_record, record_text
 from workbench.quantization.record import QuantizationRecord
@@ -205,38 +202,3 @@ def test_what_amcts_reader_refuses_is_refused_with_its_words_and_line(text: str,
         parse(text)
 
     assert (caught.value.file, caught.value.line) == ("record.txt", line)
-
-
-SCALE = st.floats(2.0**-40, 2.0**40, width=32)
-FACTOR = st.floats(2.0**-22, 2.0**22, width=32)
-OFFSET = st.integers(-128, 127)
-
-
-@st.composite
-def texts(draw: st.DrawFn) -> str:
-    """Records as protobuf itself prints them."""
-    peer = PEERS["ScaleOffsetRecord"]()
-    shapes = {"conv1": (2, 3), "pool": (1, 0), "fc1": (1, 3), "up": (2, 4), "gemm": (1, 3)}
-    for name in sorted(draw(st.sets(st.sampled_from(sorted(shapes)), min_size=1)), key=list(shapes).index):
-        channels, inputs = shapes[name]
-        record = peer.record.add(key=name)
-        value = record.value
-        value.scale_d, value.offset_d = draw(SCALE), draw(OFFSET)
-        count = draw(st.sampled_from([1, channels]))
-        value.scale_w.extend([1.0] if name == "pool" else draw(st.lists(SCALE, min_size=count, max_size=count)))
-        value.offset_w.extend([0] * len(value.scale_w))
-        if inputs and draw(st.booleans()):
-            value.tensor_balance_factor.extend(draw(st.lists(FACTOR, min_size=inputs, max_size=inputs)))
-        value.act_type = "INT8"
-        if name != "pool":
-            value.wts_type = "INT8"
-    return text_format.MessageToString(peer, as_utf8=True)
-
-
-@given(texts())
-@settings(max_examples=150, deadline=None)
-def test_any_record_protobuf_prints_is_written_back_to_the_byte(text: str) -> None:
-    record = parse(text)
-
-    assert record_text(record) == text
-    assert parse(record_text(record)) == record

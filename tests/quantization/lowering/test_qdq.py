@@ -7,8 +7,6 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from tests.data import AMCT, AMCT_CASES
@@ -52,33 +50,6 @@ def one_matmul(w: Array, opset: int = 17) -> onnx.ModelProto:
 
 def producers(proto: onnx.ModelProto) -> dict[str, onnx.NodeProto]:
     return {name: node for node in proto.graph.node for name in node.output}
-
-
-@given(
-    seed=st.integers(0, 2**32 - 1),
-    scale=st.floats(1e-3, 1.0),
-    zero_point=st.integers(-128, 127),
-    per_channel=st.booleans(),
-)
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_the_lowered_layer_computes_what_the_integers_say(
-    seed: int, scale: float, zero_point: int, per_channel: bool
-) -> None:
-    random = np.random.default_rng(seed)
-    x = (random.normal(size=(4, 6)) * 60 * scale).astype(np.float32)
-    w = random.normal(size=(6, 3)).astype(np.float32)
-    largest = np.abs(w).max(axis=0) if per_channel else np.abs(w).max(keepdims=True)[0]
-    weight = WeightScale(scales=tuple(float(v) / 127 for v in largest), axis=1 if per_channel else None)
-    activation = scale_of("x", scale, zero_point)
-    layer = LayerRecord(layer="layer", op_type="MatMul", activation=activation, weight=weight)
-
-    (got,) = run(lower_static(one_matmul(w), record_of(layer)), {"x": x})
-
-    x_scale, w_scale = np.float32(scale), np.asarray(weight.scales, np.float32)
-    x_integers = np.clip(np.rint(x / x_scale) + zero_point, -128, 127).astype(np.int64)
-    w_integers = np.clip(np.rint(w / w_scale), -128, 127).astype(np.int64)
-    expected = ((x_integers - zero_point) @ w_integers) * (x_scale.astype(np.float64) * w_scale)
-    assert np.allclose(expected, got, rtol=1e-5, atol=1e-6 * np.abs(expected).max())  # sums in float32 may cancel
 
 
 def test_a_lowered_encoder_shares_quantizations_and_keeps_residuals_in_float(encoder: Model) -> None:

@@ -60,10 +60,6 @@ def test_a_bundle_gets_every_file(files: dict[str, str]) -> None:
     assert all(text.endswith("\n") and "None" not in text and "\t" not in text for text in files.values())
 
 
-def test_the_same_manifest_gives_the_same_files() -> None:
-    assert deployment_files(manifest("openvino")) == deployment_files(manifest("openvino"))
-
-
 @pytest.mark.parametrize("target", TARGETS)
 def test_an_emulated_bundle_says_so_in_every_file_that_is_read(target: str) -> None:
     for name, text in deployment_files(manifest(target, emulated=True)).items():
@@ -117,19 +113,6 @@ def test_what_the_image_copies_lies_in_the_build_context(files: dict[str, str]) 
 
     assert sources == ["bundle/deploy/requirements-serve.txt", "wheels/int8_workbench-0.1.0-py3-none-any.whl", "bundle"]
     assert "wheels/int8_workbench-0.1.0-py3-none-any.whl" in files["README.md"]
-
-
-def test_the_image_installs_nothing_beyond_its_list(files: dict[str, str]) -> None:
-    installs = [
-        part
-        for name, value in instructions(files["Dockerfile"])
-        if name == "RUN"
-        for part in value.split("&&")
-        if "pip install" in part
-    ]
-
-    assert len(installs) == 2
-    assert all("--no-deps" in part for part in installs)
 
 
 def test_the_health_check_of_the_image_is_true_of_200_only(files: dict[str, str]) -> None:

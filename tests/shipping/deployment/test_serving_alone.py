@@ -49,28 +49,6 @@ def environment_of(packages: Path) -> dict[str, str]:
     return {"PATH": os.environ["PATH"], "PYTHONPATH": str(packages), "HOME": str(packages.parent)}
 
 
-def alone(packages: Path, code: str) -> str:
-    """What a Python without site-packages prints."""
-    done = subprocess.run(
-        [sys.executable, "-S", "-c", code],
-        env=environment_of(packages),
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def test_such_a_python_has_nothing_that_only_searching_needs(packages: Path) -> None:
-    code = (
-        f"import importlib.util\nprint([name for name in {FORBIDDEN!r} if importlib.util.find_spec(name) is not None])"
-    )
-
-    assert alone(packages, code).strip() == "[]"
-
-
 def test_such_a_python_serves_a_bundle(packages: Path, tmp_path: Path) -> None:
     """Front end and worker: the worker is spawned with the same flags, and so sees no more."""
     bundle, log = make_bundle(tmp_path), tmp_path / "service.log"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -11,15 +10,14 @@ from workbench.inputs.dataset.arrays import read_arrays
 from workbench.inputs.dataset.batch import GRAPH_TASKS, Source, Task
 from workbench.inputs.dataset.interface_reader import interface_of, nothing_for_texts, roles_only_for_texts
 from workbench.inputs.dataset.loader import read_loader
-from workbench.inputs.dataset.metric_reader import MetricUse, metric_of
-from workbench.inputs.dataset.sizing import ONE_SIZE, Sizing, sizing_of
+from workbench.inputs.dataset.metric_reader import metric_of
+from workbench.inputs.dataset.sizing import ONE_SIZE, sizing_of
 from workbench.inputs.dataset.splits import Dataset, SplitRows
 from workbench.inputs.dataset.text import read_texts
-from workbench.inputs.user_code import UserCode, named_code
+from workbench.inputs.user_code import named_code
 from workbench.values.documents.json_reader import read_json
 from workbench.values.documents.yaml_reader import Section, read_yaml
 from workbench.values.errors import ConfigError, nearest
-from workbench.values.interface import Interface
 from workbench.values.measurement import Split
 from workbench.values.model import Model
 from workbench.values.preprocess import (
@@ -55,33 +53,6 @@ _KEYS = (
 _SUFFIXES: Mapping[str, Kind] = {".csv": "text", ".jsonl": "text", ".npz": "arrays"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Manifest:
-    """The keys of a manifest, read but with no data behind them yet.
-
-    Attributes:
-        column: of the text or the words.
-        truths: targets may be of any kind, for a metric or an output's meaning to look at.
-        label: column or array of the labels, None for the task 'tensors'.
-    """
-
-    top: Section
-    task: Task
-    kind: Kind
-    files: Mapping[Split, Files]
-    column: str
-    label: str | None
-    labels: tuple[str, ...]
-    preprocessor: Preprocessor | None
-    loader: UserCode | None
-    interface: Interface
-    metric: MetricUse | None
-    truths: bool
-    sizing: Sizing
-    holdout_fraction: float
-    seed: int
-
-
 def read_manifest(path: Path, model: Model | None = None) -> Dataset:
     """Read a manifest and all its data: text is kept, arrays are checked where they lie, a loader runs once.
 
@@ -95,29 +66,6 @@ def read_manifest(path: Path, model: Model | None = None) -> Dataset:
     Raises:
         ConfigError: names file, line and key of what is wrong.
     """
-    manifest = _read_keys(path, model)
-    calibration = _source(manifest, "calibration")
-    validation = _source(manifest, "validation")
-    holdout = _source(manifest, "holdout")
-    assert calibration is not None, "only a holdout may be left out"
-    assert validation is not None
-    held = 0 if holdout is not None else _holdout_size(manifest, validation.size)
-    seen = validation.size - held
-    rest = SplitRows(source=validation, seed=manifest.seed, start=seen, stop=validation.size)
-    return Dataset(
-        path=manifest.top.file,
-        task=manifest.task,
-        labels=manifest.labels,
-        preprocessor=manifest.preprocessor,
-        calibration=_whole(calibration, manifest.seed),
-        validation=SplitRows(source=validation, seed=manifest.seed, start=0, stop=seen),
-        holdout=_whole(holdout, manifest.seed) if holdout is not None else rest,
-        interface=manifest.interface,
-        metric=manifest.metric,
-    )
-
-
-def _read_keys(path: Path, model: Model | None) -> _Manifest:
     with read_yaml(path) as top:
         for key in top.names():  # here, because what follows from a misspelt key may end the reading
             if key not in _KEYS:
@@ -126,7 +74,7 @@ def _read_keys(path: Path, model: Model | None) -> _Manifest:
         loader = named_code(top, "loader", top.text("loader")) if top.has("loader") else None
         files = {} if loader else _files(top)
         kind = "loader" if loader else _kind(top, files)
-        truths = top.has("metric") or top.has("outputs")
+        truths = top.has("metric") or top.has("outputs")  # targets may be of any kind, for these to look at
         column, label = _columns(top, kind, task, truths=truths)
         labels = _labels(top, task, required=(kind == "text" or task == "ner") and not top.wrong("task"))
         interface = interface_of(top)
@@ -147,75 +95,52 @@ def _read_keys(path: Path, model: Model | None) -> _Manifest:
             if section.has("holdout_fraction") and "holdout" in files:
                 section.refuse("holdout_fraction", "means nothing beside files.holdout.", "Leave one of them out.")
             fraction = section.number("holdout_fraction", 0.5, minimum=0.0, maximum=1.0)
-    return _Manifest(
-        top=top,
+    sizing = ONE_SIZE if kind == "text" else sizing_of(interface, model, top.file)
+    classes = len(labels) or None
+    ner = task == "ner"
+
+    def source(split: Split) -> Source | None:
+        if loader is not None:
+            return read_loader(loader, split, task=task, classes=classes, truths=truths, sizing=sizing)
+        if split not in files:
+            return None
+        named = files[split]
+        if preprocessor is None:
+            free = truths and task == "tensors"
+            return read_arrays(named, label=label, classes=classes, tags=ner, truths=free, sizing=sizing)
+        assert isinstance(named, Path)
+        free = task == "tensors"
+        return read_texts(named, preprocessor, text=column, label=label, labels=labels, words=ner, truths=free)
+
+    calibration, validation, holdout = source("calibration"), source("validation"), source("holdout")
+    assert calibration is not None, "only a holdout may be left out"
+    assert validation is not None
+    seen = validation.size
+    if holdout is None:
+        held = round(fraction * validation.size)
+        seen -= held
+        if not 0 < held < validation.size:
+            raise top.section("split").error(
+                "holdout_fraction",
+                f"{fraction:g} of {validation.size} validation rows leaves a split empty.",
+                "Add rows, change the fraction, or name a file under files.holdout.",
+            )
+    rest = SplitRows(source=validation, seed=seed, start=seen, stop=validation.size)
+    return Dataset(
+        path=top.file,
         task=task,
-        kind=kind,
-        files=files,
-        column=column,
-        label=label,
         labels=labels,
         preprocessor=preprocessor,
-        loader=loader,
+        calibration=_whole(calibration, seed),
+        validation=SplitRows(source=validation, seed=seed, start=0, stop=seen),
+        holdout=rest if holdout is None else _whole(holdout, seed),
         interface=interface,
         metric=metric,
-        truths=truths,
-        sizing=ONE_SIZE if kind == "text" else sizing_of(interface, model, top.file),
-        holdout_fraction=fraction,
-        seed=seed,
-    )
-
-
-def _source(manifest: _Manifest, split: Split) -> Source | None:
-    classes = len(manifest.labels) or None
-    if manifest.loader is not None:
-        return read_loader(
-            manifest.loader,
-            split,
-            task=manifest.task,
-            classes=classes,
-            truths=manifest.truths,
-            sizing=manifest.sizing,
-        )
-    if split not in manifest.files:
-        return None
-    files = manifest.files[split]
-    if manifest.kind == "arrays":
-        free = manifest.truths and manifest.task == "tensors"
-        return read_arrays(
-            files,
-            label=manifest.label,
-            classes=classes,
-            tags=manifest.task == "ner",
-            truths=free,
-            sizing=manifest.sizing,
-        )
-    assert isinstance(files, Path)
-    assert manifest.preprocessor is not None
-    return read_texts(
-        files,
-        manifest.preprocessor,
-        text=manifest.column,
-        label=manifest.label,
-        labels=manifest.labels,
-        words=manifest.task == "ner",
-        truths=manifest.task == "tensors",
     )
 
 
 def _whole(source: Source, seed: int) -> SplitRows:
     return SplitRows(source=source, seed=seed, start=0, stop=source.size)
-
-
-def _holdout_size(manifest: _Manifest, rows: int) -> int:
-    held = round(manifest.holdout_fraction * rows)
-    if not 0 < held < rows:
-        raise manifest.top.section("split").error(
-            "holdout_fraction",
-            f"{manifest.holdout_fraction:g} of {rows} validation rows leaves a split empty.",
-            "Add rows, change the fraction, or name a file under files.holdout.",
-        )
-    return held
 
 
 def _files(top: Section) -> dict[Split, Files]:

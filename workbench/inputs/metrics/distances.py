@@ -14,6 +14,7 @@ import numpy.typing as npt
 from workbench.inputs.dataset.batch import NOT_SCORED, Batch
 from workbench.inputs.metrics.agreement.judge import cosines, counted, one_of
 from workbench.inputs.metrics.extents import Extents, own_parts
+from workbench.inputs.metrics.score import common_part
 from workbench.values.fidelity import OutputAgreement
 from workbench.values.measurement import Estimate
 
@@ -38,8 +39,7 @@ class Distances:
 
     def add(self, ours: Array, theirs: Array, batch: Batch) -> None:
         """Take in [n, …] of both, of any type of numbers. Where their sizes differ, the part that both have counts."""
-        common = tuple(slice(min(sizes)) for sizes in zip(ours.shape, theirs.shape, strict=True))
-        ours, theirs = ours[common], theirs[common]
+        ours, theirs = common_part(ours, theirs)
         if self._extents is not None and self._extents.padded(batch):
             for row in range(len(batch)):
                 both = [{self.output: ours}, {self.output: theirs}]

@@ -292,7 +292,6 @@ _MOVES = frozenset(
 """Operators that only move or copy values."""
 _WITHIN = frozenset(("ReduceMean", "ReduceMax", "ReduceMin", "MaxPool", "AveragePool", "GlobalAveragePool", "Split"))
 """Operators whose results lie within the range of what they are given: shares stay shares."""
-_SHARES = frozenset(("Sigmoid", "HardSigmoid", "Softmax"))
 _DEEPEST = 200
 """Steps back: a graph has no circles, but a file may be made by anybody."""
 
@@ -317,7 +316,7 @@ def last_operator(proto: onnx.ModelProto, output: str) -> str:
         elif node.op_type in _WITHIN and node.input:
             kept, name = kept or node.op_type, node.input[0]
         else:
-            return kept if kept and node.op_type not in _SHARES else node.op_type
+            return kept if kept and node.op_type not in _PROBABILITY else node.op_type
     return kept or "many operators"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -98,13 +98,7 @@ class MeaningScorer:
         """Every output that is judged is one of the model's."""
         given = {spec.name: spec for spec in model.outputs}
         for use in self.uses:
-            if use.name not in given:
-                raise ConfigError(
-                    f"the model has no output {use.name!r}.",
-                    file=self.file,
-                    key=f"outputs.{use.name}",
-                    hint=nearest(use.name, given),
-                )
+            _known(use.name, given, f"the model has no output {use.name!r}", f"outputs.{use.name}", self.file)
             if use.meaning == "ids" and np.dtype(given[use.name].dtype).kind == "f":
                 raise ConfigError(
                     f"output {use.name!r} holds {given[use.name].dtype}, and ids are whole numbers.",
@@ -114,13 +108,8 @@ class MeaningScorer:
                 )
         for judge in self.judges:
             for name in judge.reads:
-                if name not in given:
-                    raise ConfigError(
-                        f"the model has no output {name!r}, which {judge.use.name!r} refers to.",
-                        file=self.file,
-                        key=f"outputs.{judge.use.name}",
-                        hint=nearest(name, given),
-                    )
+                rule = f"the model has no output {name!r}, which {judge.use.name!r} refers to"
+                _known(name, given, rule, f"outputs.{judge.use.name}", self.file)
 
     def spec_of(self, metric: str) -> tuple[MetricSpec, OutputUse]:
         """A metric by the name that constraints have, and the output it is of."""
@@ -222,12 +211,8 @@ def _order(judge: Judge) -> tuple[int, ...]:
     names = [spec.name for spec in judge.metrics]
     chosen = dict(judge.use.options).get(_PRIMARY, names[0])
     able = [spec.name for spec in judge.metrics if spec.reduce == "ratio"]
-    if chosen not in able:
-        raise ConfigError(
-            f"{chosen!r} is no metric that {judge.use.meaning} can be searched by ({', '.join(able)}).",
-            key=f"outputs.{judge.use.name}.{_PRIMARY}",
-            hint=nearest(str(chosen), able),
-        )
+    rule = f"{chosen!r} is no metric that {judge.use.meaning} can be searched by ({', '.join(able)})"
+    _known(str(chosen), able, rule, f"outputs.{judge.use.name}.{_PRIMARY}")
     first = names.index(str(chosen))
     return (first, *(at for at in range(len(names)) if at != first))
 
@@ -236,20 +221,16 @@ def _check_options(use: OutputUse) -> None:
     common = (_PRIMARY, _LIMITED, AGAINST) if MEANINGS[use.meaning].make is not None else ()
     known = (*MEANINGS[use.meaning].options, *common)
     for name, _ in use.options:
-        if name not in known:
-            raise ConfigError(
-                f"{use.meaning} has no option {name!r}.",
-                key=f"outputs.{use.name}.{name}",
-                hint=nearest(name, known) if known else None,
-            )
+        _known(name, known, f"{use.meaning} has no option {name!r}", f"outputs.{use.name}.{name}")
 
 
 def _check_limits(judge: Judge) -> None:
     known = [spec.name for spec in judge.metrics]
     for name, _ in judge.use.limits:
-        if name not in known:
-            raise ConfigError(
-                f"{judge.use.meaning} has no metric {name!r}.",
-                key=f"outputs.{judge.use.name}.limits.{name}",
-                hint=nearest(name, known),
-            )
+        rule = f"{judge.use.meaning} has no metric {name!r}"
+        _known(name, known, rule, f"outputs.{judge.use.name}.limits.{name}")
+
+
+def _known(name: str, known: Collection[str], rule: str, key: str, file: Path | None = None) -> None:
+    if name not in known:
+        raise ConfigError(f"{rule}.", file=file, key=key, hint=nearest(name, known) if known else None)

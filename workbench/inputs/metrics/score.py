@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -100,7 +101,7 @@ def outcomes_of(
     tags = tag_set(labels)
     entities, tokens, scored = count_entities(tags, predicted, targets)
     return NerOutcomes(
-        types=np.array(tags.types, dtype=np.str_),
+        types=np.array(tags[0], dtype=np.str_),
         entities=entities,
         tokens=tokens,
         scored=scored,
@@ -161,9 +162,22 @@ def cut_alike(outputs: Outputs, batch: Batch, reference: Outputs, other: Batch) 
     ours, theirs = dict(outputs), dict(reference)
     for name in ours.keys() & theirs.keys():
         if ours[name].ndim == theirs[name].ndim:
-            common = tuple(slice(min(sizes)) for sizes in zip(ours[name].shape, theirs[name].shape, strict=True))
-            ours[name], theirs[name] = ours[name][common], theirs[name][common]
+            ours[name], theirs[name] = common_part(ours[name], theirs[name])
     return ours, theirs, replace(batch, valid=batch.valid[:, :width])
+
+
+def common_part(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """Two arrays whose sizes depend on the data, both cut to the smaller size along every axis.
+
+    Raises:
+        ValueError: they differ in their number of axes.
+    """
+    if a.shape == b.shape:
+        return a, b
+    if a.ndim != b.ndim:
+        raise ValueError(f"shapes {a.shape} and {b.shape} differ in their number of axes")
+    common = tuple(slice(min(sizes)) for sizes in zip(a.shape, b.shape, strict=True))
+    return np.ascontiguousarray(a[common]), np.ascontiguousarray(b[common])
 
 
 def _lowest_cosine(outputs: Outputs, reference: Outputs, batch: Batch) -> FloatArray:
@@ -219,48 +233,20 @@ def _label_count(name: str, classes: int, labels: int) -> ConfigError:
 
 
 _OUTSIDE, _BEGIN, _INSIDE = 0, 1, 2
+Tags = tuple[tuple[str, ...], IntArray, IntArray]
+"""Entity types, sorted; of each tag id its prefix (O, B or I) [tags], and its index into the types [tags], -1 for O."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class TagSet:
-    """What each tag id means.
-
-    Attributes:
-        types: entity types, sorted.
-        prefix: [tags] O, B or I.
-        kind: [tags] index into `types`, -1 for O.
-    """
-
-    types: tuple[str, ...]
-    prefix: IntArray
-    kind: IntArray
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Spans:
-    """Entities of a run of words: type, first word, last word; each [entities]."""
-
-    kind: IntArray
-    first: IntArray
-    last: IntArray
-
-    def keys(self, words: int) -> IntArray:
-        """One number per entity, equal exactly when type and both ends are."""
-        return (self.kind * words + self.first) * words + self.last
-
-
-def tag_set(tags: Sequence[str]) -> TagSet:
+def tag_set(tags: Sequence[str]) -> Tags:
     """Split BIO tags; their order gives the ids."""
     types = sorted({tag[2:] for tag in tags if tag != "O"})
     prefixes = {"O": _OUTSIDE, "B": _BEGIN, "I": _INSIDE}
-    return TagSet(
-        types=tuple(types),
-        prefix=np.array([prefixes[tag[0]] for tag in tags], dtype=np.int64),
-        kind=np.array([types.index(tag[2:]) if tag != "O" else -1 for tag in tags], dtype=np.int64),
-    )
+    prefix = np.array([prefixes[tag[0]] for tag in tags], dtype=np.int64)
+    kind = np.array([types.index(tag[2:]) if tag != "O" else -1 for tag in tags], dtype=np.int64)
+    return tuple(types), prefix, kind
 
 
-def count_entities(tags: TagSet, predicted: IntArray, gold: IntArray) -> tuple[IntArray, IntArray, IntArray]:
+def count_entities(tags: Tags, predicted: IntArray, gold: IntArray) -> tuple[IntArray, IntArray, IntArray]:
     """Counts per sentence over the positions that `gold` scores.
 
     Args:
@@ -269,20 +255,22 @@ def count_entities(tags: TagSet, predicted: IntArray, gold: IntArray) -> tuple[I
     Returns:
         entities [n, types, 3] and tokens [n, 3], columns CORRECT, PREDICTED, GOLD; scored tokens [n].
     """
+    types, prefix, kind = tags
     sentences, scored = len(gold), gold != NOT_SCORED
     sentence = np.nonzero(scored)[0]
     flat_predicted, flat_gold = predicted[scored], gold[scored]
     words = len(sentence)
 
-    found, wanted = _spans(tags, flat_predicted, sentence), _spans(tags, flat_gold, sentence)
-    hits = np.isin(found.keys(words), wanted.keys(words))
-    per_type = (sentences, len(tags.types))
+    found, wanted = (_spans(prefix[ids], kind[ids], sentence) for ids in (flat_predicted, flat_gold))
+    keys = [(kinds * words + firsts) * words + lasts for kinds, firsts, lasts in (found, wanted)]
+    hits = np.isin(keys[0], keys[1])
+    per_type = (sentences, len(types))
     entities = np.empty((*per_type, 3), dtype=np.int64)
-    entities[..., CORRECT] = _counts(per_type, sentence[found.first[hits]], found.kind[hits])
-    entities[..., PREDICTED] = _counts(per_type, sentence[found.first], found.kind)
-    entities[..., GOLD] = _counts(per_type, sentence[wanted.first], wanted.kind)
+    entities[..., CORRECT] = _counts(per_type, sentence[found[1][hits]], found[0][hits])
+    entities[..., PREDICTED] = _counts(per_type, sentence[found[1]], found[0])
+    entities[..., GOLD] = _counts(per_type, sentence[wanted[1]], wanted[0])
 
-    inside_predicted, inside_gold = tags.prefix[flat_predicted] != _OUTSIDE, tags.prefix[flat_gold] != _OUTSIDE
+    inside_predicted, inside_gold = prefix[flat_predicted] != _OUTSIDE, prefix[flat_gold] != _OUTSIDE
     tokens = np.empty((sentences, 3), dtype=np.int64)
     tokens[:, CORRECT] = _counts((sentences,), sentence[inside_gold & (flat_predicted == flat_gold)])
     tokens[:, PREDICTED] = _counts((sentences,), sentence[inside_predicted])
@@ -298,12 +286,11 @@ def _counts(shape: tuple[int, ...], *index: IntArray) -> IntArray:
     return np.bincount(np.ravel_multi_index(index, shape), minlength=cells).astype(np.int64).reshape(shape)
 
 
-def _spans(tags: TagSet, flat: IntArray, sentence: IntArray) -> _Spans:
-    """Entities of consecutive sentences; none reaches over the end of its sentence."""
-    prefix, kind = tags.prefix[flat], tags.kind[flat]
-    joins = np.zeros(len(flat), dtype=np.bool_)  # an I- that goes on with the entity before it
+def _spans(prefix: IntArray, kind: IntArray, sentence: IntArray) -> tuple[IntArray, IntArray, IntArray]:
+    """Type, first word and last word of each entity of consecutive sentences; none reaches over its sentence's end."""
+    joins = np.zeros(len(prefix), dtype=np.bool_)  # an I- that goes on with the entity before it
     joins[1:] = (prefix[1:] == _INSIDE) & (kind[1:] == kind[:-1]) & (sentence[1:] == sentence[:-1])
     first = np.flatnonzero((prefix != _OUTSIDE) & ~joins)
-    breaks = np.append(np.flatnonzero(~joins), len(flat))  # every word that begins something, O included
+    breaks = np.append(np.flatnonzero(~joins), len(prefix))  # every word that begins something, O included
     last = breaks[np.searchsorted(breaks, first, side="right")] - 1
-    return _Spans(kind=kind[first], first=first, last=last)
+    return kind[first], first, last

@@ -28,6 +28,7 @@ from typing import IO, Any
 from workbench.inputs.user_code.source import UserCode
 from workbench.inputs.user_code.wire import HEAD, MOST_DATA_BYTES, MOST_HEADER_BYTES, WireError, pack, unpack
 from workbench.values.errors import ConfigError, ToolchainError, nearest
+from workbench.values.system.environment import number_of
 from workbench.values.system.lifeline import ending
 
 SECONDS_VARIABLE = "WORKBENCH_USER_CODE_SECONDS"
@@ -82,7 +83,7 @@ class UserProcess:
         self.owner = os.getpid()
         self._closed = False
         self._lock = threading.Lock()
-        self._limit_s = _seconds()
+        self._limit_s = number_of(SECONDS_VARIABLE, _SECONDS)
         self._log = UserLog(code.file)
         root = str(Path(__file__).parents[3])
         try:
@@ -315,19 +316,6 @@ def _close_all() -> None:
 
 
 atexit.register(_close_all)
-
-
-def _seconds() -> float:
-    written = os.environ.get(SECONDS_VARIABLE)
-    if not written:
-        return _SECONDS
-    try:
-        value = float(written)
-    except ValueError:
-        value = -1.0
-    if not 0 < value < 1e7:
-        raise ConfigError(f"{written!r} is not a positive number.", key=SECONDS_VARIABLE)
-    return value
 
 
 def _environment() -> dict[str, str]:

@@ -1,10 +1,26 @@
-"""Variables of this process, for what is started from it."""
+"""Variables of this process: what a user says by one, and those for what is started from it."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 from collections.abc import Iterator, Mapping
+
+from workbench.values.errors import ConfigError
+
+
+def number_of(variable: str, usual: float) -> float:
+    """Raises ConfigError for a variable that is set and holds no positive number."""
+    written = os.environ.get(variable)
+    if not written:
+        return usual
+    try:
+        value = float(written)
+    except ValueError:
+        value = -1.0
+    if not 0 < value < 1e9:
+        raise ConfigError(f"{written!r} is not a positive number.", key=variable)
+    return value
 
 
 @contextlib.contextmanager

@@ -95,7 +95,7 @@ class LogitsJudge(_Decisions):
             (cosines(flat(ours, batch), flat(theirs, batch)), 1.0),
             (errors.max(axis=1, initial=0.0), 1.0),
             (errors.sum(axis=1), values),
-            ((_divergence(ours, theirs) * kept).reshape(len(batch), -1).sum(axis=1), decisions),
+            ((divergence(ours, theirs) * kept).reshape(len(batch), -1).sum(axis=1), decisions),
         )
 
 
@@ -156,7 +156,7 @@ def _is_distribution(array: Floats, batch: Batch) -> bool:
     return bool((np.abs(sums[kept] - 1) < _SUMS_TO_ONE).all()) and bool((array >= -_SUMS_TO_ONE).all())
 
 
-def _divergence(ours: Floats, theirs: Floats) -> Floats:
+def divergence(ours: Floats, theirs: Floats) -> Floats:
     """Kullback-Leibler divergence of each decision; a single score is the logit of a Bernoulli variable."""
     if not _has_classes(ours):
         ours, theirs = (np.stack([np.zeros_like(scores), scores], axis=-1) for scores in (ours, theirs))

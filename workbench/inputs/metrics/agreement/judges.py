@@ -105,20 +105,16 @@ class LabelledJudge(Judge):
     def reads(self) -> tuple[str, ...]:
         return self._judge.reads
 
-    @property
-    def label_metrics(self) -> tuple[MetricSpec, ...]:
-        return self._judge.label_metrics
-
     def specs(self, whose: str) -> tuple[MetricSpec, ...]:
-        return (*self.label_metrics, *(replace(spec, name=FLOAT + spec.name) for spec in self._judge.specs(whose)))
+        return (
+            *self._judge.label_metrics,
+            *(replace(spec, name=FLOAT + spec.name) for spec in self._judge.specs(whose)),
+        )
 
     def judge(self, outputs: Outputs, reference: Outputs, batch: Batch) -> Fractions:
-        right, right_of = self.labelled(outputs, self._labels(batch), batch)
+        right, right_of = self._judge.labelled(outputs, self._labels(batch), batch)
         same, same_of = self._judge.judge(outputs, reference, batch)
         return np.concatenate([right, same], axis=1), np.concatenate([right_of, same_of], axis=1)
-
-    def labelled(self, outputs: Outputs, labels: Sequence[Any], batch: Batch) -> Fractions:
-        return self._judge.labelled(outputs, labels, batch)
 
     def learn(self, batches: Callable[[], Iterable[Batch]]) -> None:
         """What the labels of a whole split tell; once, and only where the judge asks for it."""
@@ -126,13 +122,10 @@ class LabelledJudge(Judge):
             self._learned = True
             self._judge.learn([label for batch in batches() for label in self._labels(batch)])
 
-    def check_label(self, label: Any, sample: int) -> None:
-        self._judge.check_label(label, sample)
-
     def check(self, batch: Batch) -> None:
         """Raises ConfigError where a sample of the batch has no label, or none of this meaning's."""
         for sample, label in zip(batch.indices.tolist(), self._labels(batch), strict=True):
-            self.check_label(label, sample)
+            self._judge.check_label(label, sample)
 
     def _labels(self, batch: Batch) -> list[Any]:
         """What the data say of each sample."""
