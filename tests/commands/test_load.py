@@ -25,7 +25,8 @@ BASELINE = """
 version: 1
 name: another platform
 source: a test
-loads: [{concurrency: 4, throughput_per_s: 100, p99_ms: 500}]
+figures: {throughput_per_s: 100, p99_ms: 500}
+conditions: {latency: {concurrency: 4}, throughput: {concurrency: 4}}
 limits: {throughput_at_least_percent: 80, p99_at_most_percent: 120}
 """
 

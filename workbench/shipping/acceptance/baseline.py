@@ -7,7 +7,7 @@ its load: clients, length, samples a request.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, cast, get_args
 
@@ -122,7 +122,8 @@ def conditions_words(concurrency: int, length: int | None, batch: int) -> str:
 
 
 def read_baseline(path: Path) -> Baseline:
-    """Read a baseline file.
+    """Read a baseline file: `loads`, or `figures` with their `conditions` where there is one load for latencies and one
+    for the throughput.
 
     Raises:
         ConfigError: missing, malformed, with an unknown key, or a limit on a share of a figure that is not given; names
@@ -132,8 +133,7 @@ def read_baseline(path: Path) -> Baseline:
         with top.section("limits") as section:
             names = AcceptanceLimits.__dataclass_fields__
             limits = AcceptanceLimits(**{name: _positive(section, name) for name in names})
-        loads = _loads(top)
-        memory, power = _resource(top, "memory_gb"), _resource(top, "power_w")
+        loads, memory, power = _listed(top) if top.has("loads") else _two(top)
         answers = top.optional("answers", lambda key: top.file_path(key, must_exist=False))
         found = Baseline(
             name=top.name("name"),
@@ -178,7 +178,7 @@ def write_baseline(baseline: Baseline, path: Path) -> None:
     write_text_atomically(path, "\n".join(lines) + "\n")
 
 
-def _loads(top: Section) -> tuple[BaselineLoad, ...]:
+def _listed(top: Section) -> tuple[tuple[BaselineLoad, ...], Resource | None, Resource | None]:
     loads = []
     for section in top.items("loads"):
         with section:
@@ -195,7 +195,37 @@ def _loads(top: Section) -> tuple[BaselineLoad, ...]:
             )
     if len({(load.concurrency, load.length, load.batch) for load in loads}) < len(loads):
         raise top.error("loads", "two entries are of one load.")
-    return tuple(loads)
+    return tuple(loads), _resource(top, "memory_gb"), _resource(top, "power_w")
+
+
+def _two(top: Section) -> tuple[tuple[BaselineLoad, ...], Resource | None, Resource | None]:
+    """Latencies under one load and throughput under another, as platforms are published."""
+    with top.section("figures") as figures:
+        rate, p50, p95, p99 = (_estimate(figures, name) for name in TIMES)
+        memory, power = (_positive(figures, name) for name in ("memory_gb", "power_w"))
+    of: ResourceOf | None = None
+    with top.section("conditions") as conditions:
+        latency, throughput = _conditions(conditions, "latency", 1), _conditions(conditions, "throughput", 100)
+        if conditions.has("memory"):
+            with conditions.section("memory") as section:
+                of = _of(section)
+    loads: tuple[BaselineLoad, ...]
+    timed = replace(latency, p50_ms=p50, p95_ms=p95, p99_ms=p99)
+    loads = (timed, replace(throughput, throughput_per_s=rate))
+    if latency == throughput:
+        loads = (replace(timed, throughput_per_s=rate),)
+    used = None if memory is None else Resource(value=memory, of=of, source="as the other figures")
+    drawn = None if power is None else Resource(value=power, of="device", source="as the other figures")
+    return loads, used, drawn
+
+
+def _conditions(conditions: Section, kind: str, concurrency: int) -> BaselineLoad:
+    with conditions.section(kind) as section:
+        return BaselineLoad(
+            concurrency=section.integer("concurrency", concurrency, minimum=1),
+            length=_whole(section, "length"),
+            batch=section.integer("batch", 1, minimum=1),
+        )
 
 
 def _resource(top: Section, key: str) -> Resource | None:
