@@ -15,8 +15,6 @@ from workbench.evaluation.sweep_folders import open_journal
 from workbench.inputs.experiment import read_experiment
 from workbench.values.errors import ConfigError
 
-PRICES = Path(__file__).parents[2] / "experiments" / "prices" / "example.yaml"
-
 app = typer.Typer()
 app.command()(plan_capacity)
 
@@ -63,10 +61,6 @@ def test_what_cannot_be_planned_is_refused(served_experiment: Path) -> None:
         (("--p99-ms", 100, "--qps", 10, "--headroom", "much"), "'much' is no share"),
         (("--p99-ms", 0, "--qps", 10), "p99_ms"),
         (("--p99-ms", 100, "--qps", 10, "--candidate", "ffff"), "no candidate"),
-        (("--streams-per-card", 6), "Add --current-cards"),
-        (("--current-cards", 10, "--priority", "a=60%"), "do not add up"),
-        (("--current-cards", 10, "--p99-ms", 1), "no rate keeps a P99"),
-        (("--current-cards", 10, "--streams-per-card", -1), "not positive"),
     )
     for arguments, message in cases:
         _, error = run(served_experiment, *arguments)
@@ -88,22 +82,11 @@ def test_a_sweep_without_batch_curves_is_refused_with_what_to_write(tmp_path: Pa
     assert "Add service: {concurrency: 100" in str(error)
 
 
-def test_todays_cards_need_no_rate_and_the_limit_is_the_experiments_own(served_experiment: Path) -> None:
-    shown, error = run(
-        served_experiment, "--current-cards", 40, "--prices", PRICES, "--priority", "a=60%", "--priority", "b=40%"
-    )
-
+def test_users_are_a_rate_the_limit_is_the_experiments_own_and_a_price_gives_the_cost(served_experiment: Path) -> None:
+    users = ("--users", 300, "--think-s", 0.5, "--price-per-hour", 2)
+    shown, error = run(served_experiment, *users)
     assert error is None
-    words = " ".join(shown.split())
-    for fact in ("P99 <= 80 ms", "today's settings", "+ batching", "INT8", "CNY a month", "a (60%)", "invented"):
-        assert fact in words
-
-
-def test_streams_and_their_pauses_are_a_rate(served_experiment: Path) -> None:
-    streams = ("--current-cards", 50, "--streams-per-card", 6, "--think-s", 0.5)
-    shown, error = run(served_experiment, *streams, "--prices", PRICES, "--json")
-    assert error is None
-    found = json.loads(shown)
-    assert (found["demand"]["rate_per_s"], found["fleet"]["basis"], found["fleet"]["rate_per_s"]) == (600, "rate", 600)
-    assert found["costs"][0]["what_if"] == "as run"
-    assert found["costs"][-1]["cards"] < found["costs"][1]["cards"]
+    assert "P99 <= 80 ms" in " ".join(shown.split())
+    found = json.loads(run(served_experiment, *users, "--json")[0])
+    assert (found["demand"]["rate_per_s"], found["demand"]["price_per_hour"]) == (600, 2)
+    assert f"{found['members'][0]['cards'] * 2 * 730.5:,.0f}" in shown

@@ -1,4 +1,4 @@
-"""Front ends as a resource: how many a rate needs, and what a simulated service with several is limited by."""
+"""Front ends as a resource: what a simulated service with several is limited by."""
 
 from dataclasses import replace
 
@@ -7,7 +7,7 @@ import pytest
 
 from tests.prediction.fleets import HOST
 from tests.prediction.simulation.services import exact
-from workbench.prediction.highest_rate import front_ends_for, with_front_ends
+from workbench.prediction.highest_rate import with_front_ends
 from workbench.prediction.simulation import simulate
 from workbench.values.service import HostCosts, ServiceLoad, ServiceSettings
 
@@ -32,17 +32,5 @@ def test_each_front_end_adds_its_own_rate_until_the_process_with_the_queues_is_f
     assert rates[2] == pytest.approx(8_000, rel=0.03)
     assert rates[4] == pytest.approx(16_000, rel=0.03)
     assert rates[8] == pytest.approx(20_000, rel=0.03), "1 / 0.05 ms"
-
-
-def test_front_ends_are_counted_for_a_rate_and_cards_are_divided_where_the_queues_are_full() -> None:
-    few, more, most = (front_ends_for(rate, MEASURED, 16.0) for rate in (3_000.0, 12_000.0, 40_000.0))
-
-    assert (few.count, few.services, round(few.one_per_s)) == (1, 1, 5_000)
-    assert (more.count, more.services) == (4, 1), "12,000 of 3,200 each"
-    assert (most.count, most.services) == (15, 3), "three times 13,333 of 16,000 that queues hand on"
-
-
-def test_without_a_measurement_of_several_nothing_is_said_of_them() -> None:
-    assert front_ends_for(12_000.0, replace(MEASURED, front_end_ms=0.0), 16.0) is None
     with pytest.raises(ValueError, match="was not measured"):
         with_front_ends(HOST, 2)

@@ -17,14 +17,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal
 
 from workbench.inputs.dataset.batch import IntArray
 from workbench.prediction.highest_rate import (
-    FrontEnds,
     LimitedBy,
     OneCard,
-    front_ends_for,
     host_ms_of_a_request,
     limited_by,
     on_its_curve,
@@ -35,10 +34,15 @@ from workbench.prediction.highest_rate import (
     with_front_ends,
 )
 from workbench.targets import described
+from workbench.values.documents.canonical import DecodeError, added_later, decode, encode
+from workbench.values.documents.json_reader import read_json
 from workbench.values.errors import ConfigError
 from workbench.values.measurement import Clock, Estimate, ServiceFigures, ServiceResult
 from workbench.values.results import Evaluation
 from workbench.values.service import HostCosts, ServiceChoices, ServiceLoad, ServiceSettings
+
+_VERSION = 1
+_HOURS_A_MONTH = 365.25 * 24 / 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +54,7 @@ class Demand:
         p99_ms: what 99 of 100 requests take at most.
         headroom: share of the rate that is added before cards are counted.
         users, think_s: where the rate was given so: each of `users` sends one request every `think_s` seconds.
-        card_power_w: a card's power that the caller assumes where it was not measured, such as a rated figure.
+        price_per_hour: of a card (on a CPU target, of a server process), in any currency; None where nobody said it.
     """
 
     rate_per_s: float
@@ -59,16 +63,21 @@ class Demand:
     users: int | None = None
     think_s: float | None = None
     cards_per_server: int = 8
-    card_power_w: float | None = None
+    price_per_hour: float | None = added_later(None)
 
     def __post_init__(self) -> None:
-        positive = ("rate_per_s", "p99_ms", "cards_per_server", "users", "think_s", "card_power_w")
+        positive = ("rate_per_s", "p99_ms", "cards_per_server", "users", "think_s", "price_per_hour")
         for name in positive:
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
                 raise ConfigError(f"{value} is not positive.", key=f"demand.{name}")
         if not 0 <= self.headroom < math.inf:
             raise ConfigError(f"{self.headroom} is negative.", key="demand.headroom", hint="Write 30% or 0.3.")
+
+    @staticmethod
+    def from_earlier(data: Mapping[str, Any]) -> Mapping[str, Any]:
+        """A plan once held an assumed power."""
+        return {key: value for key, value in data.items() if key != "card_power_w"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,12 +117,9 @@ class MemberPlan:
         lowest_p99_ms: the least P99 that was seen at any rate.
         planned, one_lost, server_lost: None where no card is left.
         front_ends: processes that take requests in for one card, as simulated.
-        server_front_ends: that a server needs for the load of its cards behind one port, see `FrontEnds`; None where no
-            rate is kept, on a CPU target, and where one does not suffice and several were not measured.
         cards_to_lose_one: cards with which the demand, without headroom, is carried by one card fewer.
         power_w: of all planned cards, each as busy as when it was measured, so at most; None where nobody knows.
         memory_per_card_bytes: of all workers' sessions together; None where it was not measured.
-        real_time_factor: P99 over `Demand.think_s`: below 1 a streaming user's answers keep up with what it sends.
         confirmed: measured over predicted (throughput, P99) where this candidate was confirmed by a real load.
     """
 
@@ -132,25 +138,60 @@ class MemberPlan:
     server_lost: CardLoad | None = None
     cards_to_lose_one: int | None = None
     front_ends: int = 1
-    server_front_ends: FrontEnds | None = None
     power_w: float | None = None
     power_basis: str = "not measured"
     memory_per_card_bytes: int | None = None
-    real_time_factor: float | None = None
     confirmed: tuple[float, float] | None = None
     clock: Clock = "host"
     emulated: bool = False
 
+    @staticmethod
+    def from_earlier(data: Mapping[str, Any]) -> Mapping[str, Any]:
+        """A plan once counted the front ends of a server, and held answers against a user's pause."""
+        return {key: value for key, value in data.items() if key not in ("server_front_ends", "real_time_factor")}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapacityPlan:
-    """Fewest cards first; candidates that cannot keep the limit last."""
+    """Fewest cards first; candidates that cannot keep the limit last.
+
+    Attributes:
+        command: the command line that asked for it; '' where there was none.
+    """
 
     demand: Demand
     unit: Literal["card", "server process"]
     members: tuple[MemberPlan, ...]
     assumptions: tuple[str, ...]
     emulated: bool
+    command: str = added_later("")
+
+    def to_json(self) -> dict[str, Any]:
+        return {"version": _VERSION, **encode(self)}
+
+    def cost_a_month(self, member: MemberPlan) -> float | None:
+        """Of the member's cards; None without a price, and where no number of cards suffices."""
+        price = self.demand.price_per_hour
+        return None if price is None or member.cards is None else price * member.cards * _HOURS_A_MONTH
+
+
+def read_capacity(path: Path) -> CapacityPlan:
+    """Read what `workbench plan-capacity --json` wrote.
+
+    Raises:
+        ConfigError: no such document, or of another version.
+    """
+    body = read_json(path)
+    if not isinstance(body, dict) or body.pop("version", None) != _VERSION:
+        raise ConfigError(
+            "is no plan of capacity of this workbench.", file=path, hint="Write one: workbench plan-capacity … --json"
+        )
+    # what earlier plans said of changes to today's fleet and of a file of prices
+    kept = {key: value for key, value in body.items() if key not in ("fleet", "prices", "costs")}
+    try:
+        return decode(CapacityPlan, kept, "plan")
+    except DecodeError as error:
+        raise ConfigError(f"is no plan of capacity of this workbench: {error}.", file=path) from error
 
 
 def users_rate_per_s(users: int, think_s: float) -> float:
@@ -261,29 +302,20 @@ def _plan_member(
         result = card.asked(ServiceLoad(arrivals="poisson", rate_per_s=rate), only, front_ends)
         return _card_load(left, rate, rate_per_card, result.best or result.closest, host, demand.p99_ms)
 
-    power_w, basis = _power(evaluation, demand, cards)
-    planned = loaded(cards)
-    needed = None
-    if on_card and planned is not None:
-        rate_of_server = planned.rate_per_s * min(cards, demand.cards_per_server)
-        needed = front_ends_for(rate_of_server, card.host, planned.mean_batch)
+    power_w, basis = _power(evaluation, cards)
     return replace(
         plan,
         limited_by=limited_by(highest, host),
         cards=cards,
         servers=math.ceil(cards / demand.cards_per_server),
-        planned=planned,
+        planned=loaded(cards),
         one_lost=loaded(cards - 1),
         server_lost=loaded(cards - demand.cards_per_server),
         front_ends=front_ends,
-        server_front_ends=needed,
         cards_to_lose_one=max(cards, math.ceil(demand.rate_per_s / rate_per_card) + 1),
         power_w=power_w,
         power_basis=basis,
         memory_per_card_bytes=_memory_per_card(evaluation, chosen.workers),
-        real_time_factor=(
-            planned.p99_ms.value / 1000 / demand.think_s if planned is not None and demand.think_s else None
-        ),
     )
 
 
@@ -306,13 +338,11 @@ def _card_load(
     )
 
 
-def _power(evaluation: Evaluation, demand: Demand, cards: int) -> tuple[float | None, str]:
+def _power(evaluation: Evaluation, cards: int) -> tuple[float | None, str]:
     device = evaluation.measurement.device
     if device is not None and device.power_w is not None:
         emulated = ", EMULATED" if evaluation.toolchain.emulated else ""
         return cards * device.power_w, f"{device.power_w:.0f} W each, measured while calls ran back to back{emulated}"
-    if demand.card_power_w is not None:
-        return cards * demand.card_power_w, f"{demand.card_power_w:.0f} W each, ASSUMED on the command line"
     return None, "not measured"
 
 
@@ -374,6 +404,4 @@ def _assumptions(demand: Demand, unit: str, host: HostCosts, lengths: IntArray, 
         found.append(
             f"{demand.users} users send one request every {demand.think_s:g} s each, without waiting for the answer"
         )
-    if demand.card_power_w is not None:
-        found.append(f"{demand.card_power_w:g} W each is the caller's figure wherever power was not measured")
     return tuple(found)

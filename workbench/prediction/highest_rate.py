@@ -8,7 +8,6 @@ with the model's, as where cards compute.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -24,47 +23,9 @@ LimitedBy = Literal["the model", "the front end", "the limit on P99"]
 _MOST_FRONT_ENDS = 8
 _WORTH = 1.02
 """Times the rate that one more front end must give."""
-FRONT_ENDS_BUSY = 0.8
-"""Share of its time that a front end, or the process with the queues, may work in the mean: requests come unevenly."""
 BUSY = 0.6
 """Share of its time above which the busiest part of a service counts as what limits it: by queueing in front of it a
 request waits as long as it is served. Below it, a limit on P99 leaves little room beyond a lone request's time."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FrontEnds:
-    """What a service of several cards needs of front ends.
-
-    Attributes:
-        one_per_s: requests a second that one front end answers at most, by its processor time.
-        count: that keep each below FRONT_ENDS_BUSY of it; 1 is the process that has the queues as well.
-        queues_per_s: requests a second that the process with the queues hands on at most; None with one front end.
-        services: how many services the cards are to be divided among, so that no process with queues is above that.
-    """
-
-    one_per_s: float
-    count: int
-    queues_per_s: float | None
-    services: int
-
-
-def front_ends_for(rate_per_s: float, host: HostCosts, mean_batch: float) -> FrontEnds | None:
-    """For so many requests a second on one host; None where one does not suffice and several were not measured."""
-    alone_ms = host.request_ms + host.batch_ms / mean_batch
-    if rate_per_s * alone_ms / 1000 <= FRONT_ENDS_BUSY:
-        one = 1000 / alone_ms if alone_ms else math.inf
-        return FrontEnds(one_per_s=one, count=1, queues_per_s=None, services=1)
-    if not host.front_end_ms:
-        return None
-    queue_ms = host.passed_row_ms + host.passed_batch_ms / mean_batch
-    services = max(1, math.ceil(rate_per_s * queue_ms / 1000 / FRONT_ENDS_BUSY))
-    each = math.ceil(rate_per_s / services * host.front_end_ms / 1000 / FRONT_ENDS_BUSY)
-    return FrontEnds(
-        one_per_s=1000 / host.front_end_ms,
-        count=services * max(2, each),
-        queues_per_s=1000 / queue_ms if queue_ms else None,
-        services=services,
-    )
 
 
 def with_front_ends(host: HostCosts, count: int) -> HostCosts:
