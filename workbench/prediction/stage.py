@@ -22,8 +22,7 @@ from workbench.prediction.curve import (
     quick_look,
     startup_s,
 )
-from workbench.prediction.host_costs import assumed_costs, host_costs
-from workbench.prediction.host_costs.capacity import processors
+from workbench.prediction.host_costs import assumed_costs, host_costs, processors
 from workbench.prediction.search import at_other_speeds, best_settings
 from workbench.prediction.surface import chosen_points, fitted
 from workbench.prediction.together import MOST_SESSIONS, host_beside, side_by_side, slower_after_idle

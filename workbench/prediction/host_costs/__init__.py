@@ -7,6 +7,12 @@ workers and their transport are the real ones; in place of the model's call, whi
 time is taken off.
 """
 
-from workbench.prediction.host_costs.measure import assumed_costs, host_costs, measure_host_costs, measuring_s
+from workbench.prediction.host_costs.measure import (
+    assumed_costs,
+    host_costs,
+    measure_host_costs,
+    measuring_s,
+    processors,
+)
 
-__all__ = ["assumed_costs", "host_costs", "measure_host_costs", "measuring_s"]
+__all__ = ["assumed_costs", "host_costs", "measure_host_costs", "measuring_s", "processors"]

@@ -16,7 +16,7 @@ import numpy as np
 from workbench.prediction.simulation.service_times import Floats, IntArray
 from workbench.prediction.simulation.simulation import Simulated, simulate
 from workbench.values.measurement import BatchCurve, CurvePoint, Estimate, OwnIntervals, ServiceFigures
-from workbench.values.service import HostCosts, Unexplained
+from workbench.values.service import HostCosts
 
 REPLICATES = 24
 """Enough to know a standard deviation within 15 %, for the cost of the run that gave the figures."""
@@ -39,7 +39,6 @@ class Draws:
     host: Floats
     curve: Floats
     points: Floats
-    wait: Floats
 
 
 def for_a_measurement(
@@ -91,14 +90,8 @@ def for_a_measurement(
             for k in range(replicates)
         ]
     )
-    left = host.unexplained
-    figure_of = (
-        (own.throughput_per_s, left.throughput),
-        (own.p50_ms, left.p50),
-        (own.p95_ms, left.p99),  # of the same tail
-        (own.p99_ms, left.p99),
-    )
-    rate, p50, p95, p99 = (_widened(one, found[:, i], sides) for i, (one, sides) in enumerate(figure_of))
+    of = (own.throughput_per_s, own.p50_ms, own.p95_ms, own.p99_ms)
+    rate, p50, p95, p99 = (_widened(one, found[:, i]) for i, one in enumerate(of))
     return replace(figures, own=own, throughput_per_s=rate, p50_ms=p50, p95_ms=p95, p99_ms=p99)
 
 
@@ -108,14 +101,13 @@ def drawn(points: int, seed: int, replicates: int = REPLICATES) -> Draws:
     generator = np.random.default_rng(np.random.SeedSequence((seed, points)))
     # every column takes each of as many equal shares of the normal distribution once, in an order of its own
     normal = special.ndtri((np.arange(replicates) + 0.5) / replicates)
-    columns = np.stack([generator.permutation(normal) for _ in range(5 + points)], axis=1)
+    columns = np.stack([generator.permutation(normal) for _ in range(4 + points)], axis=1)
     return Draws(
         speed=columns[:, 0],
         capacity=columns[:, 1],
         host=columns[:, 2],
         curve=columns[:, 3],
-        points=columns[:, 4:-1],
-        wait=columns[:, -1],
+        points=columns[:, 4:],
     )
 
 
@@ -143,9 +135,7 @@ def drawn_host(host: HostCosts, draws: Draws, k: int) -> HostCosts:
     together = np.minimum(known * np.exp(np.array(spreads) * draws.capacity[k]), most)
     together[0] = 1.0
     times = {name: getattr(host, name) * factor for name in _TIMES}
-    after_idle = tuple((idle_ms, more_ms * factor) for idle_ms, more_ms in host.after_idle)
-    wait_ms = host.wait_ms * math.exp(host.wait_spread * draws.wait[k])
-    return replace(host, capacity=tuple(together.tolist()), wait_ms=wait_ms, after_idle=after_idle, **times)
+    return replace(host, capacity=tuple(together.tolist()), **times)
 
 
 def relative_spread(estimate: Estimate) -> float:
@@ -157,8 +147,7 @@ def relative_spread(estimate: Estimate) -> float:
 
 def _is_uncertain(curve: BatchCurve, host: HostCosts) -> bool:
     points = any(p.p50_ms.low != p.p50_ms.high for p in curve.points)
-    spreads = (curve.speed_spread, host.spread, *host.capacity_spread, host.wait_spread)
-    return bool(points or any(spreads) or host.unexplained != Unexplained())
+    return bool(points or curve.speed_spread or host.spread or any(host.capacity_spread))
 
 
 def _another(seed: int, k: int) -> int:
@@ -172,12 +161,8 @@ def _measured(simulated: Simulated) -> tuple[float, ...]:
     return simulated.throughput_per_s, *(float(p) for p in percentiles)
 
 
-def _widened(estimate: Estimate, found: Floats, unexplained: tuple[float, float]) -> Estimate:
-    """Never narrower than it was.
-
-    Args:
-        unexplained: standard deviations of what no draw holds, below and above.
-    """
+def _widened(estimate: Estimate, found: Floats) -> Estimate:
+    """Never narrower than it was."""
     from scipy import special  # a quarter of a second that whoever tests nothing need not spend
 
     if not (estimate.value > 0 and np.isfinite(found).all() and (found > 0).all()):
@@ -187,6 +172,5 @@ def _widened(estimate: Estimate, found: Floats, unexplained: tuple[float, float]
     above, below = (math.sqrt(2 * float(np.square(np.maximum(side, 0.0)).mean())) for side in (away, -away))
     count = len(found)
     wide = float(special.stdtrit(count - 1, 0.975)) * math.sqrt(1 + 1 / count)
-    halves = (math.hypot(wide * half, Z * more) for half, more in zip((below, above), unexplained, strict=True))
-    low, high = (estimate.value * math.exp(sign * half) for sign, half in zip((-1, 1), halves, strict=True))
+    low, high = estimate.value * math.exp(-wide * below), estimate.value * math.exp(wide * above)
     return replace(estimate, low=min(low, estimate.low), high=max(high, estimate.high))

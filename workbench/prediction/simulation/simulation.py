@@ -36,11 +36,6 @@ from workbench.values.service import HostCosts, ServiceLoad, ServiceSettings
 
 _FEWEST_WARM_UP = 200
 _WARM_UP_SHARE = 0.1
-_PULLED = 0.5
-"""Over the number of processors, of several: how often a waiting thread is taken over by one that falls idle. That is
-mostly the one whose thread did the waking, and Linux 6 looks for work elsewhere only where it expects to be idle for
-long. On two, with a quarter, the simulation leaves as much idle as was measured (11, 9 and 2 % at batches of 1, 4 and
-16)."""
 _CYCLES_OF_WARM_UP = 5
 """Answers of each client that pass before any is counted: the service begins empty, and clients fall into step."""
 
@@ -249,9 +244,6 @@ def _serve(
         client_half=float(host.client_ms / 2),
         transport_half=float(host.transport_ms / 2),
         network_half=float(host.network_ms / 2),
-        wait=float(host.wait_ms),
-        pulled=_PULLED / host.processor_count if host.processor_count > 1 else 1.0,
-        processors=host.processor_count,
     )
     rates = Rates(
         speed=plain(capacity / np.maximum(busy, 1)),
@@ -263,8 +255,6 @@ def _serve(
         uniforms=plain(uniforms),
         idle=plain(idle),
         slower=plain(slower),
-        asleep=plain(np.array([0.0, *(wait for wait, _ in host.after_idle)])),
-        waking=plain(np.array([0.0, *(more for _, more in host.after_idle)])),
     )
     state = memory(1, State(arrival_at=float(arrivals[0]), free=workers))
     numbers = total + workers + 1

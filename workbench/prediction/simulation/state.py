@@ -43,8 +43,6 @@ class Setup(NamedTuple):
         threads: of a call on the host; 0 where a device runs it.
         call_share: work of each thread in a millisecond of the call as it was measured.
         request_half …: half of `HostCosts`' value: what one way costs.
-        wait: mean wait of a thread that wakes while all `processors` are busy.
-        pulled: how often one that falls idle takes over a thread that waits behind another's.
     """
 
     closed: bool
@@ -66,9 +64,6 @@ class Setup(NamedTuple):
     client_half: float
     transport_half: float
     network_half: float
-    wait: float
-    pulled: float
-    processors: int
 
 
 class Tables(NamedTuple):
@@ -78,15 +73,12 @@ class Tables(NamedTuple):
         times: [bins, max_batch, quantiles] of a call, flat.
         uniforms: numbers that draw the time of each batch's call.
         idle, slower: by how much a call is slower after its worker did nothing for so long; both from 0, ascending.
-        asleep, waking: what the front end's work for a request takes more after it did nothing for so long; likewise.
     """
 
     times: list[float]
     uniforms: list[float]
     idle: list[float]
     slower: list[float]
-    asleep: list[float]
-    waking: list[float]
 
 
 @dataclass(slots=True)
@@ -99,13 +91,8 @@ class State:
         front_item, client_item: what the front end's thread, and the client's, works on.
         front_ends, client_ends, worker_ends: in `work`, when the front end, the client's thread and the worker
             `next_worker` are done with what they do on the host.
-        front_since: when the front end was last done with something.
         device_at, delay_at, timer_at, arrival_at: moments at which the call of `next_device`, the delay of the first in
             `delay_queue`, the wait for company, and the wait for the next arrival end.
-        front_waits, client_waits, worker_waits: moments at which the front end, the client's thread, and the worker
-            `waiting_worker` take a processor from somebody, at the latest; `wait_at` is the first of them.
-        chances: so often something was left to chance among those that wait.
-        woken: the worker that a batch has reached just now.
         pump_waits: the pump is in the front end's queue.
         free: workers without a batch.
         running: workers that have theirs.
@@ -120,7 +107,6 @@ class State:
     busy: int = 0
     front_item: int = NONE
     front_ends: float = NEVER
-    front_since: float = 0.0
     client_item: int = NONE
     client_ends: float = NEVER
     next_worker: int = 0
@@ -130,13 +116,6 @@ class State:
     delay_queue: int = NONE
     delay_at: float = NEVER
     timer_at: float = NEVER
-    front_waits: float = NEVER
-    client_waits: float = NEVER
-    waiting_worker: int = 0
-    worker_waits: float = NEVER
-    wait_at: float = NEVER
-    chances: int = 0
-    woken: int = NONE
     pump_waits: bool = False
     running: int = 0
     arrived: int = 0
@@ -193,7 +172,7 @@ class Worker:
     """`rows` and `bin` of its batch; `call` is the work of its call.
 
     `ends` is when it is done in its host's work, `call_ends` in its device's; NEVER where it does nothing there. Its
-    last call ended at the moment `since`. `waits`: when it takes a processor for its batch, at the latest.
+    last call ended at the moment `since`.
     """
 
     state: int = FREE
@@ -203,7 +182,6 @@ class Worker:
     ends: float = NEVER
     call_ends: float = NEVER
     since: float = 0.0
-    waits: float = NEVER
 
 
 @dataclass(slots=True)
