@@ -62,8 +62,8 @@ def _larger_than_two(service: Running) -> float:
     return metric(service, "workbench_batch_rows_count") - below
 
 
-def test_a_few_lasting_connections_are_spread_evenly_and_share_their_batches(service: Running) -> None:
-    """Six clients on three front ends: two each, and batches larger than what any one of them had in hand."""
+def test_connections_of_all_front_ends_share_their_batches(service: Running) -> None:
+    """Whoever takes them in, six clients have batches of more than two."""
     larger, rows = _larger_than_two(service), metric(service, "workbench_batch_rows_sum")
 
     def post(connection: http.client.HTTPConnection) -> int:
@@ -83,10 +83,9 @@ def test_a_few_lasting_connections_are_spread_evenly_and_share_their_batches(ser
         while not rounds or (_larger_than_two(service) == larger and time.monotonic() < until):
             assert {*pool.map(post, connections)} == {200}  # a busy machine may let them in one by one
             rounds += 1
-        service.wait_until(lambda: {*samples(service, "workbench_connections").values()} <= {2.0, 3.0})
 
     assert metric(service, "workbench_batch_rows_sum") == rows + 48 * rounds
-    assert _larger_than_two(service) > larger, "a front end alone never has more than two rows"
+    assert _larger_than_two(service) > larger
 
 
 def test_a_front_end_that_is_killed_costs_its_own_connections_and_no_counter_falls(service: Running) -> None:
