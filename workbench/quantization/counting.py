@@ -2,7 +2,7 @@
 
 NumPy's `bincount` takes 1.5 ns a value, holds the interpreter's lock meanwhile, and needs the bin numbers in an array
 of 64-bit integers first: 2.9 ns a value in all. The loop below takes 1.0 ns, holds no lock, and gives the same
-counts to the last one; without numba (extra [fast]) the histogram counts with NumPy. Sorting: see `compiled_sort`.
+counts to the last one; without numba the histogram counts with NumPy. Sorting: see `compiled_sort`.
 """
 
 from __future__ import annotations

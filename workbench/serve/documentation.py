@@ -62,18 +62,12 @@ def openapi(manifest: Manifest, settings: ServeSettings) -> dict[str, Any]:
 
 def page(document: dict[str, Any]) -> str:
     """The document as HTML."""
-    info, predict = document["info"], document["paths"]["/predict"]["post"]
-    bodies = predict["requestBody"]["content"]["application/json"]["examples"].values()
-    rows = [(f"GET {path}", of["get"]["summary"]) for path, of in document["paths"].items() if "get" in of]
-    rows += [("POST /predict", json.dumps(body["value"], ensure_ascii=False)) for body in bodies]
-    rows += [(status, answer["description"]) for status, answer in predict["responses"].items()]
-    cells = (f"<tr><td><code>{html.escape(name)}</code></td><td>{html.escape(text)}</td></tr>" for name, text in rows)
-    title, about, how = (html.escape(text) for text in (info["title"], info["description"], predict["description"]))
+    title, predict = html.escape(document["info"]["title"]), document["paths"]["/predict"]["post"]["description"]
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title></head><body>\n'
-        f"<h1>{title}</h1><p>{about}</p><p>{how}</p>\n<p>Try it: <code>curl -H 'Content-Type: application/json' -d "
-        "BODY http://HOST:PORT/predict</code>, with <code>-H 'X-API-Key: KEY'</code> where the service asks for a key. "
-        f'For programs: <a href="/openapi.json">openapi.json</a>.</p>\n<table>{"".join(cells)}</table></body></html>\n'
+        f"<h1>{title}</h1><p>{html.escape(predict)}</p>\n<p>Try it: <code>curl -H 'Content-Type: application/json' -d "
+        "BODY http://HOST:PORT/predict</code>, with <code>-H 'X-API-Key: KEY'</code> where the service asks for a key."
+        f"</p>\n<pre>{html.escape(json.dumps(document, indent=1, ensure_ascii=False))}</pre></body></html>\n"
     )
 
 

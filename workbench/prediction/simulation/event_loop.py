@@ -21,9 +21,11 @@ What the functions share stands in `state`. None of them makes an array (`machin
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar, cast
 
-from workbench.prediction.simulation.machine_code import machine_code
+import numba
+
 from workbench.prediction.simulation.state import (
     BACK,
     BINS,
@@ -50,6 +52,8 @@ from workbench.prediction.simulation.state import (
     Worker,
 )
 
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
 FRONT_END_DONE, CLIENT_DONE, WORKER_DONE, ARRIVAL, TIMER, DEVICE_DONE, DELAY_OVER, NEVER_MORE = range(8)
 """Events; up to WORKER_DONE they are the end of something that occupied a thread of the host."""
 
@@ -60,6 +64,19 @@ the front end, is back at the client, is read; the request leaves the client."""
 
 ROUNDING_MS = 1e-6
 """What sums of times may be wrong by; a wait of a whole millisecond and so much more is not rounded up."""
+
+
+def machine_code(function: _Function) -> _Function:
+    """The function itself, compiled at its first call (some seconds) and read from numba's cache on disk later.
+
+    It may read and write the arrays it is given, and make none: their references are not counted (`_nrt`). Counting
+    them at every call of a function within, atomically, takes more than half of the time otherwise.
+    """
+    compiled: Callable[..., Any] = numba.njit  # its types leave `_nrt` out
+    try:
+        return cast(_Function, compiled(cache=True, nogil=True, _nrt=False, forceinline=True)(function))
+    except RuntimeError:  # numba finds no place for its cache: neither this folder nor the user's can be written
+        return cast(_Function, compiled(nogil=True, _nrt=False, forceinline=True)(function))
 
 
 @machine_code

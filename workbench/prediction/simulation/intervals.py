@@ -9,7 +9,7 @@ requests as the measurement counts, with another draw of all of these, and the i
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -24,21 +24,6 @@ MOST_REQUESTS = 8_000
 """Of a replicate: a P99 of more has little luck left, and longer measurements are taken to have as much."""
 _TIMES = ("request_ms", "batch_ms", "worker_batch_ms", "worker_row_ms", "client_ms", "transport_ms")
 Z = 1.96
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Draws:
-    """Standard normal numbers, one row for each replicate; columns are balanced, so few rows represent all.
-
-    Attributes:
-        points: [replicates, points of the curve].
-    """
-
-    speed: Floats
-    capacity: Floats
-    host: Floats
-    curve: Floats
-    points: Floats
 
 
 def for_a_measurement(
@@ -71,15 +56,14 @@ def for_a_measurement(
     if requests is None and not _is_uncertain(curve, host):
         return replace(figures, own=own)
     counted = min(MOST_REQUESTS if requests is None else max(requests, 1), MOST_REQUESTS)
-    draws = drawn(len(curve.points), seed, replicates)
     found = np.array(
         [
             _measured(
                 simulate(
-                    drawn_curve(curve, draws, k),
+                    drawn_curve(curve, drawn),
                     figures.settings,
                     figures.load,
-                    drawn_host(host, draws, k),
+                    drawn_host(host, drawn),
                     lengths,
                     bins,
                     devices=figures.devices,
@@ -87,7 +71,7 @@ def for_a_measurement(
                     seed=seed if requests is None else _another(seed, k),
                 )
             )
-            for k in range(replicates)
+            for k, drawn in enumerate(draws(len(curve.points), seed, replicates))
         ]
     )
     of = (own.throughput_per_s, own.p50_ms, own.p95_ms, own.p99_ms)
@@ -95,44 +79,37 @@ def for_a_measurement(
     return replace(figures, own=own, throughput_per_s=rate, p50_ms=p50, p95_ms=p95, p99_ms=p99)
 
 
-def drawn(points: int, seed: int, replicates: int = REPLICATES) -> Draws:
+def draws(points: int, seed: int, replicates: int = REPLICATES) -> Floats:
+    """[replicates, 4 + points] standard normal numbers: of the machine's speed, of what processors do together, of the
+    host's costs, of the whole curve, and of each of its points. Columns are balanced, so few rows represent all."""
     from scipy import special  # a quarter of a second that whoever tests nothing need not spend
 
     generator = np.random.default_rng(np.random.SeedSequence((seed, points)))
     # every column takes each of as many equal shares of the normal distribution once, in an order of its own
     normal = special.ndtri((np.arange(replicates) + 0.5) / replicates)
-    columns = np.stack([generator.permutation(normal) for _ in range(4 + points)], axis=1)
-    return Draws(
-        speed=columns[:, 0],
-        capacity=columns[:, 1],
-        host=columns[:, 2],
-        curve=columns[:, 3],
-        points=columns[:, 4:],
-    )
+    return np.stack([generator.permutation(normal) for _ in range(4 + points)], axis=1)
 
 
-def drawn_curve(curve: BatchCurve, draws: Draws, k: int) -> BatchCurve:
+def drawn_curve(curve: BatchCurve, drawn: Floats) -> BatchCurve:
     """As it may be in truth. Half of a point's variance is all points' alike: they were timed in the same rounds."""
-    speed = curve.speed_spread * draws.speed[k]
+    speed = curve.speed_spread * drawn[0]
 
     def drawn_point(point: CurvePoint, own: float) -> CurvePoint:
-        factor = math.exp(speed + relative_spread(point.p50_ms) * (draws.curve[k] + own) / math.sqrt(2))
+        factor = math.exp(speed + relative_spread(point.p50_ms) * (drawn[3] + own) / math.sqrt(2))
         return replace(
             point, mean_ms=point.mean_ms * factor, quantiles_ms=tuple(q * factor for q in point.quantiles_ms)
         )
 
-    return replace(
-        curve, points=tuple(drawn_point(p, own) for p, own in zip(curve.points, draws.points[k], strict=True))
-    )
+    return replace(curve, points=tuple(drawn_point(p, own) for p, own in zip(curve.points, drawn[4:], strict=True)))
 
 
-def drawn_host(host: HostCosts, draws: Draws, k: int) -> HostCosts:
-    factor = math.exp(host.spread * draws.host[k])
+def drawn_host(host: HostCosts, drawn: Floats) -> HostCosts:
+    factor = math.exp(host.spread * drawn[2])
     spreads = host.capacity_spread or (0.0,) * len(host.capacity)
     known = np.array(host.capacity)
     # work of n threads is no more than n times one's, unless it was measured so
     most = np.maximum(known, np.arange(1, len(known) + 1))
-    together = np.minimum(known * np.exp(np.array(spreads) * draws.capacity[k]), most)
+    together = np.minimum(known * np.exp(np.array(spreads) * drawn[1]), most)
     together[0] = 1.0
     times = {name: getattr(host, name) * factor for name in _TIMES}
     return replace(host, capacity=tuple(together.tolist()), **times)

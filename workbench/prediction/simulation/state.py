@@ -1,17 +1,13 @@
 """What the event loop reads and writes.
 
 Where there are many of a kind (`Items`, `Rates`) a named tuple holds a column for each of their values. Of the others
-each is a row: in machine code a record of a structured array, interpreted an object in a list; `rows` makes either.
-Times are milliseconds.
+each is a row: a record of a structured array, which `rows` makes. Times are milliseconds.
 """
 
 from __future__ import annotations
 
-import copy
-import functools
-from collections.abc import Sequence
-from dataclasses import astuple, dataclass, fields, make_dataclass
-from typing import Any, NamedTuple, TypeVar
+from dataclasses import astuple, dataclass, fields
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,7 +23,6 @@ worker with the rows of its batch."""
 FREE, OUT, PREPARING, CALLING, BACK = range(5)
 """A worker: without a batch; its batch leaves the front end; its own work; the model's call; on the way back."""
 
-_Row = TypeVar("_Row")
 _TYPES = {"int": np.int64, "float": np.float64, "bool": np.bool_}
 
 
@@ -199,28 +194,8 @@ def dtype_of(kind: type[Any]) -> np.dtype[np.void]:
     return np.dtype([(field.name, _TYPES[str(field.type)]) for field in fields(kind)], align=True)
 
 
-def rows(count: int, row: _Row, *, compiled: bool) -> Sequence[_Row]:
-    """`count` rows like `row`."""
-    if not compiled:
-        return [copy.copy(row) for _ in range(count)]
+def rows(count: int, row: Any) -> Any:
+    """`count` records like `row`."""
     table = np.empty(count, dtype_of(type(row)))
-    table[:] = astuple(row)  # type: ignore[call-overload]  # a dataclass, as every row is
-    return table  # type: ignore[return-value]  # its rows have the same fields
-
-
-def attributes(values: tuple[Any, ...]) -> Any:
-    """A named tuple's values as an object, whose attributes the interpreter reads twice as quickly."""
-    return _slotted(type(values))(*values)
-
-
-@functools.cache
-def _slotted(kind: Any) -> type[Any]:
-    return make_dataclass(kind.__name__, kind._fields, slots=True)
-
-
-def first(table: Any, kind: type[_Row]) -> _Row:
-    """The first row as an object, whichever the table is."""
-    if isinstance(table, np.ndarray):
-        return kind(*table[0].item())
-    row: _Row = table[0]
-    return row
+    table[:] = astuple(row)
+    return table
