@@ -55,9 +55,6 @@ def test_json_holds_the_same_and_int8_takes_fewer_processes(served_experiment: P
 
 def test_what_cannot_be_planned_is_refused(served_experiment: Path) -> None:
     cases: tuple[tuple[tuple[object, ...], str], ...] = (
-        (("--p99-ms", 100), "either --qps or --users"),
-        (("--p99-ms", 100, "--qps", 10, "--users", 5), "either --qps or --users"),
-        (("--p99-ms", 100, "--users", 5), "belong together"),
         (("--p99-ms", 100, "--qps", 10, "--headroom", "much"), "'much' is no share"),
         (("--p99-ms", 0, "--qps", 10), "p99_ms"),
         (("--p99-ms", 100, "--qps", 10, "--candidate", "ffff"), "no candidate"),
@@ -82,11 +79,11 @@ def test_a_sweep_without_batch_curves_is_refused_with_what_to_write(tmp_path: Pa
     assert "Add service: {concurrency: 100" in str(error)
 
 
-def test_users_are_a_rate_the_limit_is_the_experiments_own_and_a_price_gives_the_cost(served_experiment: Path) -> None:
-    users = ("--users", 300, "--think-s", 0.5, "--price-per-hour", 2)
-    shown, error = run(served_experiment, *users)
+def test_the_limit_is_the_experiments_own_and_a_price_gives_the_cost(served_experiment: Path) -> None:
+    asked = ("--qps", 600, "--price-per-hour", 2)
+    shown, error = run(served_experiment, *asked)
     assert error is None
     assert "P99 <= 80 ms" in " ".join(shown.split())
-    found = json.loads(run(served_experiment, *users, "--json")[0])
+    found = json.loads(run(served_experiment, *asked, "--json")[0])
     assert (found["demand"]["rate_per_s"], found["demand"]["price_per_hour"]) == (600, 2)
     assert f"{found['members'][0]['cards'] * 2 * 730.5:,.0f}" in shown

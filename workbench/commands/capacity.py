@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -19,23 +18,17 @@ from workbench.commands.options import AsJson, command_line, share, tell_damage
 from workbench.values.errors import ConfigError
 
 if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
-    from workbench.prediction.capacity import CapacityPlan, CardLoad, MemberPlan
+    from workbench.prediction.capacity import CapacityPlan, CardLoad
 
 _PLURAL = {"card": "cards", "server process": "server processes"}
 
 
 def plan_capacity(
     experiment: Annotated[Path, typer.Argument(help="experiment file (YAML) that was swept", show_default=False)],
+    qps: Annotated[float, typer.Option("--qps", help="requests per second in all", show_default=False)],
     p99_ms: Annotated[
         float | None,
         typer.Option("--p99-ms", help="limit: what 99 of 100 requests take at most; default: the experiment's"),
-    ] = None,
-    qps: Annotated[float | None, typer.Option("--qps", help="requests per second in all")] = None,
-    users: Annotated[
-        int | None, typer.Option("--users", min=1, help="streaming users instead of --qps; needs --think-s")
-    ] = None,
-    think_s: Annotated[
-        float | None, typer.Option("--think-s", help="each user (stream) sends one request every so many seconds")
     ] = None,
     headroom: Annotated[str, typer.Option(help="share added to the rate for bursts: 30% or 0.3")] = "30%",
     cards_per_server: Annotated[int, typer.Option(min=1, help="cards in one server")] = 8,
@@ -48,11 +41,11 @@ def plan_capacity(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Size a fleet for a demand: cards, servers, power and cost, and what a lost card or server means."""
+    """Size a fleet for a demand: cards, servers, power and cost, and what a lost card means."""
     from workbench.api.capacity import plan_capacity as run
     from workbench.api.opening import journal_of, summary_of
     from workbench.inputs.experiment import read_experiment
-    from workbench.prediction.capacity import Demand, users_rate_per_s
+    from workbench.prediction.capacity import Demand
 
     question = read_experiment(experiment, workspace)
     limit_ms = p99_ms if p99_ms is not None or question.service is None else question.service.p99_ms
@@ -60,20 +53,10 @@ def plan_capacity(
         raise ConfigError(
             "the experiment sets no limit on P99, so one must be said.", key="--p99-ms", hint="Such as --p99-ms 100"
         )
-    if (qps is None) == (users is None):
-        raise ConfigError(
-            "say either --qps or --users.", key="--qps", hint="--users 20000 --think-s 0.5 is 40000 requests/s."
-        )
-    if (users is None) != (think_s is None):
-        raise ConfigError("--users and --think-s belong together.", key="--think-s")
-    if think_s is not None and not 0 < think_s < math.inf:
-        raise ConfigError(f"{think_s} is not positive.", key="--think-s")
     demand = Demand(
-        rate_per_s=qps if qps is not None else users_rate_per_s(users or 0, think_s or 1.0),
+        rate_per_s=qps,
         p99_ms=1.0 if limit_ms is None else limit_ms,
         headroom=share(headroom, "--headroom"),
-        users=users,
-        think_s=think_s,
         cards_per_server=cards_per_server,
         price_per_hour=price_per_hour,
     )
@@ -104,9 +87,8 @@ def _print_plan(plan: CapacityPlan) -> None:
 
 def _title(plan: CapacityPlan) -> str:
     demand = plan.demand
-    users = f" ({demand.users} users, one request every {demand.think_s:g} s)" if demand.users else ""
     return (
-        f"PREDICTED for {demand.rate_per_s:,.0f} requests/s{users}, P99 <= {demand.p99_ms:g} ms, "
+        f"PREDICTED for {demand.rate_per_s:,.0f} requests/s, P99 <= {demand.p99_ms:g} ms, "
         f"{demand.headroom:.0%} headroom"
     )
 
@@ -141,30 +123,12 @@ def _fleet_table(plan: CapacityPlan) -> Table:
 
 
 def _card_table(plan: CapacityPlan) -> Table:
-    columns = ["candidate", "load", "P50 / P99 ms", "mean batch", "workers busy", "front end busy", "host cores"]
-    columns += ["memory", f"one {plan.unit} lost"]
-    columns += ["one server lost"] if plan.unit == "card" else []
-    columns += ["measured / predicted"] if any(m.confirmed for m in plan.members) else []
-    table = Table(*columns, title=f"One {plan.unit} of it")
+    table = Table("candidate", "load", "P50 / P99 ms", f"one {plan.unit} lost", title=f"One {plan.unit} of it")
     for member in plan.members:
-        now = member.planned
-        if now is None:
-            continue
-        memory = member.memory_per_card_bytes
-        row = [
-            member.candidate_id[:12],
-            f"{now.rate_per_s:,.0f}/s ({now.share:.0%})",
-            f"{now.p50_ms.value:.1f} / {now.p99_ms.value:.1f} [{now.p99_ms.low:.1f}, {now.p99_ms.high:.1f}]",
-            f"{now.mean_batch:.1f}",
-            "" if now.workers_busy is None else f"{now.workers_busy:.0%}",
-            f"{now.front_end_busy:.0%}",
-            f"{now.host_cores:.2f}",
-            "not measured" if memory is None else f"{memory / 1e6:,.0f} MB",
-            _lost(member.one_lost),
-        ]
-        row += [_lost(member.server_lost)] if plan.unit == "card" else []
-        row += [_ratio(member)] if any(m.confirmed for m in plan.members) else []
-        table.add_row(*map(Text, row))
+        if (now := member.planned) is not None:
+            load = f"{now.rate_per_s:,.0f}/s ({now.share:.0%})"
+            times = f"{now.p50_ms.value:.1f} / {now.p99_ms.value:.1f} [{now.p99_ms.low:.1f}, {now.p99_ms.high:.1f}]"
+            table.add_row(*map(Text, (member.candidate_id[:12], load, times, _lost(member.one_lost))))
     return table
 
 
@@ -174,12 +138,6 @@ def _lost(left: CardLoad | None) -> str:
     if not left.reliable:
         return f"OVERLOADED ({left.share:.0%})"
     return f"P99 {left.p99_ms.value:.1f} ms{'' if left.keeps else ' OVER'} ({left.share:.0%})"
-
-
-def _ratio(member: MemberPlan) -> str:
-    if member.confirmed is None:
-        return ""
-    return f"throughput {member.confirmed[0]:.2f}, P99 {member.confirmed[1]:.2f}"
 
 
 def _or_dash(value: float | None, digits: int) -> str:

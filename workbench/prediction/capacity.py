@@ -8,8 +8,8 @@ balancer:
 
 Where the front end is what limits a card, and the sweep measured what several cost, the card is simulated with as many
 as let its own time limit it (`highest_rate`).
-Then one card is simulated again at its share of the demand, with all cards and with one of them, or a whole server,
-lost. Nothing here was measured under load; `CapacityPlan.assumptions` says in words what the figures rest on.
+Then one card is simulated again at its share of the demand, with all cards and with one of them lost. Nothing here was
+measured under load; `CapacityPlan.assumptions` says in words what the figures rest on.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from workbench.inputs.dataset.batch import IntArray
 from workbench.prediction.highest_rate import (
     LimitedBy,
     OneCard,
-    host_ms_of_a_request,
     limited_by,
     on_its_curve,
     one_card,
@@ -37,7 +36,7 @@ from workbench.targets import described
 from workbench.values.documents.canonical import DecodeError, added_later, decode, encode
 from workbench.values.documents.json_reader import read_json
 from workbench.values.errors import ConfigError
-from workbench.values.measurement import Clock, Estimate, ServiceFigures, ServiceResult
+from workbench.values.measurement import Clock, Estimate, ServiceFigures
 from workbench.values.results import Evaluation
 from workbench.values.service import HostCosts, ServiceChoices, ServiceLoad, ServiceSettings
 
@@ -53,21 +52,17 @@ class Demand:
         rate_per_s: requests per second in all, in the mean.
         p99_ms: what 99 of 100 requests take at most.
         headroom: share of the rate that is added before cards are counted.
-        users, think_s: where the rate was given so: each of `users` sends one request every `think_s` seconds.
         price_per_hour: of a card (on a CPU target, of a server process), in any currency; None where nobody said it.
     """
 
     rate_per_s: float
     p99_ms: float
     headroom: float = 0.3
-    users: int | None = None
-    think_s: float | None = None
     cards_per_server: int = 8
     price_per_hour: float | None = added_later(None)
 
     def __post_init__(self) -> None:
-        positive = ("rate_per_s", "p99_ms", "cards_per_server", "users", "think_s", "price_per_hour")
-        for name in positive:
+        for name in ("rate_per_s", "p99_ms", "cards_per_server", "price_per_hour"):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
                 raise ConfigError(f"{value} is not positive.", key=f"demand.{name}")
@@ -76,8 +71,8 @@ class Demand:
 
     @staticmethod
     def from_earlier(data: Mapping[str, Any]) -> Mapping[str, Any]:
-        """A plan once held an assumed power."""
-        return {key: value for key, value in data.items() if key != "card_power_w"}
+        """A plan once held an assumed power, and users whose rate it was."""
+        return {key: value for key, value in data.items() if key not in ("card_power_w", "users", "think_s")}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,9 +83,6 @@ class CardLoad:
         cards: how many share the demand.
         share: the card's rate over the highest that keeps the limit; above 1 the limit breaks.
         keeps: whether P99 stays within the limit.
-        workers_busy: share of the time that a worker has a batch; front_end_busy: of the front end's process.
-        host_cores: processors of the host that this card's front end and workers keep busy, beside a model that
-            computes on them.
         reliable: False where the card is overloaded, so that its times grow for as long as one waits.
     """
 
@@ -100,11 +92,13 @@ class CardLoad:
     p50_ms: Estimate
     p99_ms: Estimate
     keeps: bool
-    mean_batch: float
-    workers_busy: float | None
-    front_end_busy: float
-    host_cores: float
     reliable: bool
+
+    @staticmethod
+    def from_earlier(data: Mapping[str, Any]) -> Mapping[str, Any]:
+        """A load once told more of the host."""
+        gone = ("mean_batch", "workers_busy", "front_end_busy", "host_cores")
+        return {key: value for key, value in data.items() if key not in gone}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,12 +109,10 @@ class MemberPlan:
         highest: a card at the highest rate that keeps the limit; None where no rate does, and then all of the fleet
             is None.
         lowest_p99_ms: the least P99 that was seen at any rate.
-        planned, one_lost, server_lost: None where no card is left.
+        planned, one_lost: None where no card is left.
         front_ends: processes that take requests in for one card, as simulated.
         cards_to_lose_one: cards with which the demand, without headroom, is carried by one card fewer.
         power_w: of all planned cards, each as busy as when it was measured, so at most; None where nobody knows.
-        memory_per_card_bytes: of all workers' sessions together; None where it was not measured.
-        confirmed: measured over predicted (throughput, P99) where this candidate was confirmed by a real load.
     """
 
     candidate_id: str
@@ -135,20 +127,18 @@ class MemberPlan:
     servers: int | None = None
     planned: CardLoad | None = None
     one_lost: CardLoad | None = None
-    server_lost: CardLoad | None = None
     cards_to_lose_one: int | None = None
     front_ends: int = 1
     power_w: float | None = None
     power_basis: str = "not measured"
-    memory_per_card_bytes: int | None = None
-    confirmed: tuple[float, float] | None = None
     clock: Clock = "host"
     emulated: bool = False
 
     @staticmethod
     def from_earlier(data: Mapping[str, Any]) -> Mapping[str, Any]:
-        """A plan once counted the front ends of a server, and held answers against a user's pause."""
-        return {key: value for key, value in data.items() if key not in ("server_front_ends", "real_time_factor")}
+        """A plan once told more of servers, of memory and of confirmations."""
+        gone = ("server_front_ends", "real_time_factor", "server_lost", "memory_per_card_bytes", "confirmed")
+        return {key: value for key, value in data.items() if key not in gone}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,11 +182,6 @@ def read_capacity(path: Path) -> CapacityPlan:
         return decode(CapacityPlan, kept, "plan")
     except DecodeError as error:
         raise ConfigError(f"is no plan of capacity of this workbench: {error}.", file=path) from error
-
-
-def users_rate_per_s(users: int, think_s: float) -> float:
-    """Requests per second of users that each send one every `think_s` seconds, whether or not an answer came."""
-    return users / think_s
 
 
 def cards_needed(demand: Demand, highest_rate_per_s: float) -> int:
@@ -285,7 +270,6 @@ def _plan_member(
         settings=chosen,
         highest=highest,
         lowest_p99_ms=found.closest.p99_ms.value,
-        confirmed=_confirmed(service),
         clock=service.curve.clock,
         emulated=evaluation.toolchain.emulated,
     )
@@ -300,7 +284,16 @@ def _plan_member(
             return None
         rate = demand.rate_per_s / left
         result = card.asked(ServiceLoad(arrivals="poisson", rate_per_s=rate), only, front_ends)
-        return _card_load(left, rate, rate_per_card, result.best or result.closest, host, demand.p99_ms)
+        figures = result.best or result.closest
+        return CardLoad(
+            cards=left,
+            rate_per_s=rate,
+            share=rate / rate_per_card,
+            p50_ms=figures.p50_ms,
+            p99_ms=figures.p99_ms,
+            keeps=figures.reliable and figures.p99_ms.value <= demand.p99_ms,
+            reliable=figures.reliable,
+        )
 
     power_w, basis = _power(evaluation, cards)
     return replace(
@@ -310,31 +303,10 @@ def _plan_member(
         servers=math.ceil(cards / demand.cards_per_server),
         planned=loaded(cards),
         one_lost=loaded(cards - 1),
-        server_lost=loaded(cards - demand.cards_per_server),
         front_ends=front_ends,
         cards_to_lose_one=max(cards, math.ceil(demand.rate_per_s / rate_per_card) + 1),
         power_w=power_w,
         power_basis=basis,
-        memory_per_card_bytes=_memory_per_card(evaluation, chosen.workers),
-    )
-
-
-def _card_load(
-    cards: int, rate: float, highest_rate: float, figures: ServiceFigures, host: HostCosts, p99_ms: float
-) -> CardLoad:
-    front_ms, worker_ms = host_ms_of_a_request(figures, host)
-    return CardLoad(
-        cards=cards,
-        rate_per_s=rate,
-        share=rate / highest_rate,
-        p50_ms=figures.p50_ms,
-        p99_ms=figures.p99_ms,
-        keeps=figures.reliable and figures.p99_ms.value <= p99_ms,
-        mean_batch=figures.mean_batch,
-        workers_busy=figures.worker_busy,
-        front_end_busy=rate * front_ms / 1000,
-        host_cores=rate * (front_ms + worker_ms) / 1000,
-        reliable=figures.reliable,
     )
 
 
@@ -344,23 +316,6 @@ def _power(evaluation: Evaluation, cards: int) -> tuple[float | None, str]:
         emulated = ", EMULATED" if evaluation.toolchain.emulated else ""
         return cards * device.power_w, f"{device.power_w:.0f} W each, measured while calls ran back to back{emulated}"
     return None, "not measured"
-
-
-def _memory_per_card(evaluation: Evaluation, workers: int) -> int | None:
-    measurement = evaluation.measurement
-    if measurement.device is not None:
-        return workers * measurement.device.memory_bytes
-    return workers * measurement.peak_memory_bytes if measurement.peak_memory_bytes is not None else None
-
-
-def _confirmed(service: ServiceResult) -> tuple[float, float] | None:
-    """A prediction that was never put to the test says nothing of its error; one that was, does."""
-    if service.confirmed is None or service.best is None:
-        return None
-    return (
-        service.confirmed.throughput_per_s.value / service.best.throughput_per_s.value,
-        service.confirmed.p99_ms.value / service.best.p99_ms.value,
-    )
 
 
 def _about_front_ends(host: HostCosts) -> str:
@@ -377,8 +332,8 @@ def _about_front_ends(host: HostCosts) -> str:
 
 def _assumptions(demand: Demand, unit: str, host: HostCosts, lengths: IntArray, emulated: bool) -> tuple[str, ...]:
     sharing = (
-        "cards of a server share its front ends and queues (serve --devices all), and it has processors enough for all "
-        "of them (host cores a card)"
+        "cards of a server share its front ends and queues (serve --devices all), and it has processors enough for "
+        "all of them"
         if unit == "card"
         else "each server process has a machine to itself, as fast as the one that measured"
     )
@@ -400,8 +355,4 @@ def _assumptions(demand: Demand, unit: str, host: HostCosts, lengths: IntArray, 
         found.append(_about_front_ends(host))
     if emulated:
         found.insert(0, "EMULATED: times come from a model of the chip, not from a device; sizes are a rehearsal")
-    if demand.users is not None and demand.think_s is not None:
-        found.append(
-            f"{demand.users} users send one request every {demand.think_s:g} s each, without waiting for the answer"
-        )
     return tuple(found)

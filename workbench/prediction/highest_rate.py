@@ -118,19 +118,13 @@ def rate_of(highest: ServiceFigures) -> float:
 
 
 def limited_by(highest: ServiceFigures, host: HostCosts) -> LimitedBy:
-    front_ms, _ = host_ms_of_a_request(highest, host)
+    front_ms = host.request_ms + host.batch_ms / highest.mean_batch  # utilization law
     busy: dict[LimitedBy, float] = {
         "the model": highest.worker_busy or 0.0,
         "the front end": rate_of(highest) * front_ms / 1000,
     }
     busiest = max(busy, key=lambda part: busy[part])
     return busiest if busy[busiest] >= BUSY else "the limit on P99"
-
-
-def host_ms_of_a_request(figures: ServiceFigures, host: HostCosts) -> tuple[float, float]:
-    """Processor time of the front end and of the worker, without the model's own call (utilization law)."""
-    front_ms = host.request_ms + host.batch_ms / figures.mean_batch
-    return front_ms, host.worker_row_ms + host.worker_batch_ms / figures.mean_batch
 
 
 def service_of(evaluation: Evaluation) -> ServiceResult:
