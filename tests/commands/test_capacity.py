@@ -29,12 +29,12 @@ def run(*arguments: object) -> tuple[str, BaseException | None]:
     return done.stdout, None if done.exit_code == 0 else done.exception
 
 
-def test_the_front_and_the_baseline_stand_in_two_tables_with_what_they_rest_on(served_experiment: Path) -> None:
+def test_the_front_and_the_baseline_stand_in_a_table_with_what_they_rest_on(served_experiment: Path) -> None:
     shown, error = run(served_experiment, "--qps", 1000, "--p99-ms", 100)
 
     assert error is None
     words = " ".join(shown.split())
-    for fact in ("PREDICTED for 1,000 requests/s", "float baseline", "INT8 static", "30% headroom", "not measured"):
+    for fact in ("PREDICTED for 1,000 requests/s", "float baseline", "INT8 static", "30% headroom", "P50 / P99 ms"):
         assert fact in words
     assert "server processes scale linearly" in words
     assert "independently of each other (Poisson)" in words

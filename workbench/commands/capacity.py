@@ -18,7 +18,7 @@ from workbench.commands.options import AsJson, command_line, share, tell_damage
 from workbench.values.errors import ConfigError
 
 if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
-    from workbench.prediction.capacity import CapacityPlan, CardLoad
+    from workbench.prediction.capacity import CapacityPlan
 
 _PLURAL = {"card": "cards", "server process": "server processes"}
 
@@ -41,7 +41,7 @@ def plan_capacity(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Size a fleet for a demand: cards, servers, power and cost, and what a lost card means."""
+    """Size a fleet for a demand: cards, servers and cost."""
     from workbench.api.capacity import plan_capacity as run
     from workbench.api.opening import journal_of, summary_of
     from workbench.inputs.experiment import read_experiment
@@ -74,7 +74,6 @@ def plan_capacity(
 def _print_plan(plan: CapacityPlan) -> None:
     say(_title(plan))
     out.print(_fleet_table(plan))
-    out.print(_card_table(plan))
     if any(m.highest is None for m in plan.members):
         say(
             f"No number of {_PLURAL[plan.unit]} keeps {plan.demand.p99_ms:g} ms where the highest rate is none: its "
@@ -96,9 +95,9 @@ def _title(plan: CapacityPlan) -> str:
 def _fleet_table(plan: CapacityPlan) -> Table:
     on_cards = plan.unit == "card"
     columns = ["candidate", "what", "accuracy", "service settings", f"highest rate of a {plan.unit}", "limited by"]
-    columns += ["cards", "servers", "front ends a card", "N+1"] if on_cards else ["processes", "N+1"]
+    columns += ["cards", "servers", "N+1"] if on_cards else ["processes", "N+1"]
     priced = plan.demand.price_per_hour is not None
-    table = Table(*columns, "power", *(["cost a month"] if priced else []), title="The fleet")
+    table = Table(*columns, "P50 / P99 ms", *(["cost a month"] if priced else []), title="The fleet")
     for member in plan.members:
         row = [member.candidate_id[:12], member.what, _or_dash(member.accuracy, 4)]
         highest = member.highest
@@ -109,35 +108,15 @@ def _fleet_table(plan: CapacityPlan) -> Table:
         rate_per_s = highest.load.rate_per_s or highest.throughput_per_s.value
         row += [str(member.settings), f"{rate_per_s:,.0f}/s"]
         row += [member.limited_by or "", f"{member.cards:,}"]
-        row += [f"{member.servers:,}", str(member.front_ends)] if on_cards else []
+        row += [f"{member.servers:,}"] if on_cards else []
         row += [f"{member.cards_to_lose_one:,}"]
-        row += [
-            member.power_basis
-            if member.power_w is None
-            else f"<= {member.power_w / 1000:,.1f} kW ({member.power_basis})"
-        ]
+        if (now := member.planned) is not None:
+            p99 = now.p99_ms
+            row.append(f"{now.p50_ms.value:.1f} / {p99.value:.1f} [{p99.low:.1f}, {p99.high:.1f}]")
         if (cost := plan.cost_a_month(member)) is not None:
             row.append(f"{cost:,.0f}")
         table.add_row(*map(Text, row))
     return table
-
-
-def _card_table(plan: CapacityPlan) -> Table:
-    table = Table("candidate", "load", "P50 / P99 ms", f"one {plan.unit} lost", title=f"One {plan.unit} of it")
-    for member in plan.members:
-        if (now := member.planned) is not None:
-            load = f"{now.rate_per_s:,.0f}/s ({now.share:.0%})"
-            times = f"{now.p50_ms.value:.1f} / {now.p99_ms.value:.1f} [{now.p99_ms.low:.1f}, {now.p99_ms.high:.1f}]"
-            table.add_row(*map(Text, (member.candidate_id[:12], load, times, _lost(member.one_lost))))
-    return table
-
-
-def _lost(left: CardLoad | None) -> str:
-    if left is None:
-        return "no service"
-    if not left.reliable:
-        return f"OVERLOADED ({left.share:.0%})"
-    return f"P99 {left.p99_ms.value:.1f} ms{'' if left.keeps else ' OVER'} ({left.share:.0%})"
 
 
 def _or_dash(value: float | None, digits: int) -> str:

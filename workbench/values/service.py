@@ -17,7 +17,10 @@ from workbench.values.errors import ConfigError
 
 Arrivals = Literal["closed", "poisson", "trace"]
 Goal = Literal["throughput", "p99"]
-_NO_LONGER_TOLD = ("wait_ms", "wait_spread", "after_idle", "unexplained")
+_NO_LONGER_TOLD = (
+    *("wait_ms", "wait_spread", "after_idle", "unexplained"),
+    *("front_end_ms", "passed_row_ms", "passed_batch_ms"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,9 +161,6 @@ class HostCosts:
         spread: relative standard deviation of the times, all of them together, over repetitions; 0 where assumed.
         capacity_spread: that of each entry of `capacity`, from one moment to another; () where assumed.
         processors: where `capacity` tells of more threads than there are; 0 for as many as it tells of.
-        front_end_ms: for each request, of a front end that is a process of its own, of which there are several; then
-            `request_ms` and `batch_ms` do not apply. 0 where it was not measured.
-        passed_row_ms, passed_batch_ms: of the one process that has queues and workers then, for each request and batch.
     """
 
     request_ms: float
@@ -175,9 +175,6 @@ class HostCosts:
     spread: float = added_later(0.0)
     capacity_spread: tuple[float, ...] = added_later(())
     processors: int = added_later(0)
-    front_end_ms: float = added_later(0.0)
-    passed_row_ms: float = added_later(0.0)
-    passed_batch_ms: float = added_later(0.0)
 
     def __post_init__(self) -> None:
         for name in (field for field in self.__slots__ if field.endswith("_ms")):
@@ -190,7 +187,7 @@ class HostCosts:
 
     @staticmethod
     def from_earlier(data: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Costs once told of waits for a processor, of waking up, and of what no cost explains."""
+        """Costs once told of waits for a processor, of waking up, of front ends apart, and of what no cost explains."""
         return {key: value for key, value in data.items() if key not in _NO_LONGER_TOLD}
 
     @property

@@ -218,7 +218,6 @@ def member(found: Evaluation, cards: int, *, baseline: bool) -> MemberPlan:
         cards=cards,
         servers=cards // 8,
         cards_to_lose_one=cards + 1,
-        power_w=300.0 * cards,
     )
 
 

@@ -6,16 +6,13 @@ time is so much for each request and so much for each batch. What is left of a l
 
 from __future__ import annotations
 
-import contextlib
 import importlib.metadata
 import logging
 import os
 import platform
-import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from statistics import median
 
 import numpy as np
@@ -46,18 +43,13 @@ REPEATS = 2
 times as long for seconds), so of each load the cheapest repetition counts."""
 WARMUP_S = 0.1
 LIMIT_S = 10.0
-"""Of the whole, but for front ends: repetitions that do not fit are left out, and said so."""
-SEVERAL_S = 12.0
-"""That front ends take which are processes of their own."""
+"""Of the whole: repetitions that do not fit are left out, and said so."""
 _BODIES, _FEWEST_BODIES, _MOST_NUMBERS = 1000, 8, 4_000_000
 _READ_S = 0.4e-6
 """For each number of a request as JSON, roughly."""
 _UNREPEATED = 0.2
 """Spread of costs of which no load could be repeated [inferred]."""
 _SETTINGS = ServiceSettings(max_batch_size=16)
-_FRONT_ENDS, _FRONT_CLIENTS = 2, (2, 32)
-"""Few clients fill small messages and batches, many fill large ones."""
-_READY = re.compile(r'"event": "front_end_ready".*?"pid": (\d+)')
 _LIBRARIES = ("uvicorn", "httptools", "uvloop", "tokenizers", "numpy")
 
 _log = logging.getLogger(__name__)
@@ -73,16 +65,12 @@ def host_costs(
     dataset: Dataset,
     store: Store,
     *,
-    several: bool = False,
     report: Callable[[str], None] = _log.info,
 ) -> HostCosts:
-    """What serving this model and data costs this host, from the user's cache or measured now (some 10 s).
+    """What serving this model and data costs this host, from the store or measured now (some 10 s).
 
     Args:
-        store: of the workspace: keeps costs that were measured while others kept the machine busy, or cut to the time,
-            so that candidates of a sweep compare however often it is resumed, and another one measures again; all where
-            this user has no cache that can be written.
-        several: also what front ends cost that are processes of their own, which is asked where cards compute.
+        store: of the workspace, so that candidates of a sweep compare however often it is resumed.
 
     Depends on the model's inputs and outputs, the validation split's texts, this machine, and the code and libraries
     that serve.
@@ -90,32 +78,13 @@ def host_costs(
     Raises:
         ToolchainError: the service cannot be started here, or failed under load.
     """
-    toolchain, key = _key(model, dataset, several)
-    with _of_user(store) as kept:
-        known = _known((kept, store), key)
-        if known is None:
-            report(f"measuring what serving costs this host beside the model (some {LIMIT_S:.0f} s)")
-            known, quiet = measure_host_costs(model, dataset, toolchain, several=several)
-            (kept if quiet else store).put_json("host_costs", key, encode(known))
+    toolchain, key = _key(model, dataset)
+    if (found := store.get_json("host_costs", key)) is not None:
+        return decode(HostCosts, found, "host_costs")
+    report(f"measuring what serving costs this host beside the model (some {LIMIT_S:.0f} s)")
+    known, _ = measure_host_costs(model, dataset, toolchain)
+    store.put_json("host_costs", key, encode(known))
     return known
-
-
-@contextlib.contextmanager
-def _of_user(store: Store) -> Iterator[Store]:
-    """The store in this user's cache: a host is the same for all workspaces. `store` where there is none."""
-    try:
-        home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-        opened = Store(home / "workbench" / "hosts")
-    except (OSError, RuntimeError, ToolchainError):  # a read-only home, or none
-        yield store
-    else:
-        with contextlib.closing(opened):
-            yield opened
-
-
-def _known(stores: Sequence[Store], key: dict[str, object]) -> HostCosts | None:
-    found = next((body for one in stores if (body := one.get_json("host_costs", key)) is not None), None)
-    return None if found is None else decode(HostCosts, found, "host_costs")
 
 
 def assumed_costs(model: Model, dataset: Dataset) -> HostCosts:
@@ -131,16 +100,13 @@ def assumed_costs(model: Model, dataset: Dataset) -> HostCosts:
     )
 
 
-def measuring_s(model: Model, dataset: Dataset, store: Store, *, several: bool = False) -> float:
+def measuring_s(model: Model, dataset: Dataset, store: Store) -> float:
     """Roughly what `host_costs` would take now; 0 where they are known."""
-    _, key = _key(model, dataset, several)
-    with _of_user(store) as kept:
-        if _known((kept, store), key) is not None:
-            return 0.0
-    return LIMIT_S + (SEVERAL_S if several else 0.0)
+    _, key = _key(model, dataset)
+    return LIMIT_S if store.get_json("host_costs", key) is None else 0.0
 
 
-def _key(model: Model, dataset: Dataset, several: bool) -> tuple[Toolchain, dict[str, object]]:
+def _key(model: Model, dataset: Dataset) -> tuple[Toolchain, dict[str, object]]:
     reference = open_target(REFERENCE)
     toolchain = reference.toolchain()
     key: dict[str, object] = {
@@ -153,7 +119,6 @@ def _key(model: Model, dataset: Dataset, several: bool) -> tuple[Toolchain, dict
         "code": closure_digest(
             *("workbench.serve", "workbench.load", "workbench.prediction.host_costs", type(reference).__module__)
         ),
-        **({"front ends": "several"} if several else {}),
     }
     return toolchain, key
 
@@ -164,10 +129,8 @@ class LoadedRun:
 
     Attributes:
         requests, batches: answered, and run by workers. Each request carries one row.
-        front_s, workers_s, client_s: processor seconds of all front ends, of all workers without their calls of the
+        front_s, workers_s, client_s: processor seconds of the front end, of all workers without their calls of the
             model, of the client.
-        queues_s: of the process with the queues, part of `front_s`; all of it, unless front ends are processes of
-            their own.
         model_s: seconds the workers spent in calls of the model.
         p50_ms: latency as its clients saw it.
         others: processors that others kept busy meanwhile.
@@ -180,7 +143,6 @@ class LoadedRun:
     client_s: float
     model_s: float
     p50_ms: float
-    queues_s: float = 0.0
     others: float = 0.0
 
     @property
@@ -196,7 +158,6 @@ def measure_host_costs(
     *,
     clients: Sequence[int] = CLIENTS,
     load_s: float = LOAD_S,
-    several: bool = False,
     limit_s: float = LIMIT_S,
 ) -> tuple[HostCosts, bool]:
     """The costs, and whether they are whole and the machine was quiet meanwhile.
@@ -224,15 +185,9 @@ def measure_host_costs(
                 for runs, count in [*zip(seen, clients, strict=True)] * (REPEATS - 1):
                     if time.perf_counter() - began + a_load_s <= limit_s:
                         runs.append(_load(service, bodies, count, load_s))
-            fronts = []
-            if several:
-                more = ("--front-ends", str(_FRONT_ENDS))
-                with running_service(bundle, log=folder / "several.log", more=more, own=True) as service:
-                    found = [[_load(service, bodies, n, load_s) for n in _FRONT_CLIENTS] for _ in range(REPEATS)]
-                fronts = [_cheapest(runs) for runs in zip(*found, strict=True)]
         except BundleError as error:
             raise ToolchainError(f"what serving costs this host cannot be measured: {error}") from error
-    best = [_cheapest(runs) for runs in seen]
+    best = [min(runs, key=lambda run: run.busy_ms) for runs in seen]
     others, count = max(run.others for run in best), processors()
     quiet, cut = others < OTHERS_CPUS, any(len(runs) < REPEATS for runs in seen)
     words = f"measured on {toolchain.device}, {count} processor{'s' if count > 1 else ''}"
@@ -241,7 +196,7 @@ def measure_host_costs(
     if cut:
         words += f", cut to {limit_s:g} s"
     costs = fit_costs(best, capacity=tuple(map(float, range(1, count + 1))), origin=words)
-    return replace(_with_front_ends(costs, fronts) if fronts else costs, spread=_spread(seen)), quiet and not cut
+    return replace(costs, spread=_spread(seen)), quiet and not cut
 
 
 def fit_costs(runs: Sequence[LoadedRun], *, capacity: tuple[float, ...], origin: str) -> HostCosts:
@@ -250,7 +205,7 @@ def fit_costs(runs: Sequence[LoadedRun], *, capacity: tuple[float, ...], origin:
     Args:
         runs: with few and with many rows in a batch; the first is that of a single client.
     """
-    counts = _counts(runs)
+    counts = np.array([[run.requests, run.batches] for run in runs], dtype=np.float64)
     request_ms, batch_ms = _fitted_ms(counts, [run.front_s for run in runs])
     worker_row_ms, worker_batch_ms = _fitted_ms(counts, [run.workers_s for run in runs])
     return HostCosts(
@@ -265,19 +220,6 @@ def fit_costs(runs: Sequence[LoadedRun], *, capacity: tuple[float, ...], origin:
     )
 
 
-def _with_front_ends(costs: HostCosts, runs: Sequence[LoadedRun]) -> HostCosts:
-    """The costs with those of front ends that are processes of their own."""
-    counts = _counts(runs)
-    row_ms, batch_ms = _fitted_ms(counts, [run.queues_s for run in runs])
-    fronts_s = sum(run.front_s - run.queues_s for run in runs)
-    front_end_ms = 1000 * fronts_s / float(counts[:, 0].sum())
-    return replace(costs, front_end_ms=front_end_ms, passed_row_ms=row_ms, passed_batch_ms=batch_ms)
-
-
-def _counts(runs: Sequence[LoadedRun]) -> npt.NDArray[np.float64]:
-    return np.array([[run.requests, run.batches] for run in runs], dtype=np.float64)
-
-
 def _fitted_ms(counts: npt.NDArray[np.float64], seconds: Sequence[float]) -> tuple[float, float]:
     """Milliseconds for each request and batch, near what was spent in relative terms; zeros where nothing was."""
     from scipy.optimize import nnls  # a second of processor time, which most who import this module need not spend
@@ -288,10 +230,6 @@ def _fitted_ms(counts: npt.NDArray[np.float64], seconds: Sequence[float]) -> tup
         return 0.0, 0.0
     found, _ = nnls(counts[some] / spent[some, None], np.ones(int(some.sum())))
     return 1000 * float(found[0]), 1000 * float(found[1])
-
-
-def _cheapest(runs: Sequence[LoadedRun]) -> LoadedRun:
-    return min(runs, key=lambda run: run.busy_ms)
 
 
 def _spread(repeated: Sequence[Sequence[LoadedRun]]) -> float:
@@ -326,7 +264,6 @@ class _Spent:
     """
 
     at_s: float
-    queues_s: float
     front_s: float
     workers_s: float
     everybody_s: float
@@ -360,7 +297,6 @@ def _load(service: RunningService, bodies: Sequence[str], clients: int, load_s: 
         requests=requests,
         batches=_gained(before, after, "workbench_batch_rows_count"),
         front_s=front_s,
-        queues_s=after.queues_s - before.queues_s,
         workers_s=max(workers_s - model_s, 0.0),
         client_s=result.client_share * window_s,
         model_s=model_s,
@@ -374,14 +310,10 @@ def _spent(service: RunningService) -> _Spent:
     if metrics is None:
         raise ToolchainError("the service without a model gives no metrics.")
     first = psutil.Process(service.pid)
-    fronts = {int(pid) for pid in _READY.findall(service.log.read_text(encoding="utf-8"))}
-    seconds = {child.pid: _cpu_s(child) for child in first.children(recursive=True)}
-    queues_s = _cpu_s(first)
     return _Spent(
         at_s=time.perf_counter(),
-        queues_s=queues_s,
-        front_s=queues_s + sum(spent_s for pid, spent_s in seconds.items() if pid in fronts),
-        workers_s=sum(spent_s for pid, spent_s in seconds.items() if pid not in fronts),
+        front_s=_cpu_s(first),
+        workers_s=sum(_cpu_s(child) for child in first.children(recursive=True)),
         everybody_s=_taken_s(psutil.cpu_times()),
         own_s=sum(os.times()[:4]),
         metrics=metrics,

@@ -50,7 +50,7 @@ def _members(plan: CapacityPlan) -> Table:
     unit, count = say(_CARD if card else _PROCESS), say(_CARDS if card else _PROCESSES)
     return table(
         _MEMBERS,
-        "id|what|highest rate of a {unit}|limited by|{count}|servers|N+1|P99 with one {unit} lost, ms|kW|cost a month",
+        "id|what|highest rate of a {unit}|limited by|{count}|servers|N+1|P99 ms|cost a month",
         [_member_row(each, plan) for each in plan.members],
         unit=unit,
         count=count,
@@ -62,14 +62,8 @@ def _member_row(each: MemberPlan, plan: CapacityPlan) -> tuple[Cell, ...]:
     level: Evidence = "modelled" if each.emulated else "predicted"
     if each.highest is None:
         none = Cell(text=say("no rate keeps the limit on P99"), state="missed")
-        return (*head, none, *(DASH for _ in range(7)))
+        return (*head, none, *(DASH for _ in range(6)))
     rate = each.highest.load.rate_per_s or each.highest.throughput_per_s.value
-    lost = each.one_lost
-    after = DASH if lost is None else Cell(text=say("overloaded"), state="missed", figure=True)
-    if lost is not None and lost.reliable:
-        after = Cell(
-            text=number(lost.p99_ms.value), figure=True, state="plain" if lost.keeps else "missed", evidence=level
-        )
     cost = plan.cost_a_month(each)
     return (
         *head,
@@ -78,8 +72,7 @@ def _member_row(each: MemberPlan, plan: CapacityPlan) -> tuple[Cell, ...]:
         figure(each.cards),
         figure(each.servers) if plan.unit == "card" else DASH,
         figure(each.cards_to_lose_one),
-        after,
-        figure(None if each.power_w is None else each.power_w / 1000, digits=1),
+        DASH if each.planned is None else figure(each.planned.p99_ms.value, level),
         DASH if cost is None else figure(cost, digits=0),
     )
 
@@ -92,8 +85,6 @@ def _assumptions(plan: CapacityPlan) -> Iterator[str]:
         "no load was put on a fleet."
     )
     yield say("Cards scale linearly behind a balancer that spreads requests at random; its own time is not counted.")
-    if any(member.power_w is not None for member in plan.members):
-        yield say("A card's power is that of calls back to back, so at most.")
     if plan.demand.price_per_hour is not None:
         yield say(
             "Cost: {price} an hour for each {unit}, which runs all the time.",
