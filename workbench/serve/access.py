@@ -150,13 +150,10 @@ class Keys:
         self._keys = (*self._read(), *fixed)
 
     def look(self) -> None:
-        """Read the file again if it is not the one that was read."""
+        """Read the file again if it is not the one that was read; a key that stays has used what it has used."""
         before, self._seen = self._seen, self._stamp()
-        if self._seen != before:
-            self.reload()
-
-    def reload(self) -> None:
-        """Read the file again; a key that stays has used what it has used."""
+        if self._seen == before:
+            return
         keys: tuple[Key, ...] = ()
         faults: list[ConfigError] = []
         try:

@@ -9,7 +9,7 @@ answers of outputs, and leaves queues and workers to that process.
     there → here   {"answered": [n, …], "company", "depth", "retry"} and the outputs' rows
                    {"failed": [n, …], "refusal": [kind, message, retry_after_s]}
                    {"state": {…}}                         how workers and queues are
-                   {"text": …, "id"} | {"reload": true} | {"drain": true}
+                   {"text": …, "id"} | {"drain": true}
 
 This process ends when its link does.
 """
@@ -194,8 +194,6 @@ class _FrontEnd(RemoteQueue):
             waiting = self._asked.pop(head["id"], None)
             if waiting is not None and not waiting.done():
                 waiting.set_result(head["text"].encode())
-        elif "reload" in head and self._service.keys is not None:
-            self._service.keys.reload()
         elif "drain" in head:
             self._service.draining = self.draining = True
             self._keep(self._beats(_POLL_S))

@@ -138,10 +138,6 @@ class FrontEnds(Pool[FrontEnd], Collector):
         """See `Dispatch.condition`."""
         return self._dispatch.condition([front.about() for front in self.all], self.proved)
 
-    def reload(self) -> None:
-        """Let all read the file of keys again."""
-        self._all_say({"reload": True})
-
     async def metrics_text(self) -> bytes:
         """Of the whole service; of each front end what it said last, which it does every second."""
         return self._merged.text(self._dispatch.metrics)

@@ -85,10 +85,6 @@ class _Here:
     def start(self) -> None:
         self._serving = asyncio.get_running_loop().create_task(self._http.serve(sockets=[self._listener]))
 
-    def reload(self) -> None:
-        if self._service.keys is not None:
-            self._service.keys.reload()
-
     async def drain(self, grace_s: float) -> bool:
         return await self._service.drain(grace_s)
 
@@ -134,8 +130,6 @@ async def _main(
     else:
         watched_keys(settings)  # a file that cannot be read is told before anything starts
         front = FrontEnds(bundle, settings, dispatch, listener, give_up, fronts)
-    if settings.keyed:
-        loop.add_signal_handler(signal.SIGHUP, front.reload)
     front.start()
     if manifest.artifact.toolchain.emulated:
         log("emulated", warning=EMULATED)
