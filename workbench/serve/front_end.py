@@ -4,7 +4,7 @@ answers of outputs, and leaves queues and workers to that process.
     here → there   {"ready": {"pid"}}
                    {"rows": [n, …], "key", "raw", "tokens", "arrived"} and their arrays, padded to their bin
                    {"drop": [n, …]}                       nobody waits for these any more
-                   {"beat": {…}, "metrics"?}               four times a second
+                   {"beat": {…}, "metrics"}                four times a second
                    {"ask": id, "metrics"}                 the metrics of the whole service; `metrics` are this one's
     there → here   {"answered": [n, …], "company", "depth", "retry"} and the outputs' rows
                    {"failed": [n, …], "refusal": [kind, message, retry_after_s]}
@@ -43,20 +43,19 @@ from workbench.serve.wire import Link, Message
 ALONE = "alone"
 """The key of a row that shares its batch with none."""
 BEAT_S = 0.25
-_BEATS_OF_METRICS = 4
 _ASK_S = 5.0
-_POLL_S = 0.02
 
 
-class RemoteQueue:
-    """`Dispatch` over a link; what it says of workers and queues is what it was told last."""
+class FrontEndProcess:
+    """Everything of this process; for its service the same as `Dispatch`, whose workers and queues are as it was told
+    last."""
 
-    def __init__(self, bundle: Bundle, limit: int) -> None:
+    def __init__(self, bundle: Bundle, settings: ServeSettings, rates: Rates) -> None:
         self.draining = False
         self.ended, self.told = asyncio.Event(), asyncio.Event()
         """The link is gone; how workers and queues are is known."""
         self.link = Link(self._received, self._gone)
-        self._preprocessor, self._limit = preprocessor_of(bundle), limit
+        self._preprocessor, self._limit = preprocessor_of(bundle), settings.limits.queue
         self._numbers = itertools.count()
         self._rows: dict[int, Row] = {}
         self._due: list[Row] = []
@@ -64,6 +63,13 @@ class RemoteQueue:
         self.worker_facts: Mapping[str, Any] = {}
         self._health: tuple[int, dict[str, Any]] = 503, {}
         self.depth, self._retry_after_s = 0, 1
+        self._metrics = Metrics()
+        self._service = Service(bundle, settings, self._metrics, self)
+        if self._service.keys is not None:
+            self._service.keys.rates = rates
+        self._connections = connections_within(settings.limits, 0, self._metrics)
+        self._http = http_server(self._service, self._connections)
+        self._asked: dict[int, asyncio.Future[bytes]] = {}
 
     # --- what the service asks --------------------------------------------------------------------------------------
 
@@ -104,7 +110,13 @@ class RemoteQueue:
 
     async def metrics_text(self) -> bytes:
         """Of the whole service."""
-        raise NotImplementedError
+        number = next(self._numbers)
+        waiting = self._asked[number] = asyncio.get_running_loop().create_future()
+        self.link.say({"ask": number, "metrics": snapshot(self._metrics)})
+        try:
+            return await asyncio.wait_for(waiting, _ASK_S)
+        finally:
+            self._asked.pop(number, None)
 
     # --- the link ---------------------------------------------------------------------------------------------------
 
@@ -149,15 +161,16 @@ class RemoteQueue:
             status, content = state["health"]
             self._health, self.depth, self._retry_after_s = (status, content), state["depth"], state["retry"]
             self.told.set()
-        else:
-            self.heard(head)
+        elif "text" in head:
+            waiting = self._asked.pop(head["id"], None)
+            if waiting is not None and not waiting.done():
+                waiting.set_result(head["text"].encode())
+        elif "drain" in head:
+            self._service.draining = self.draining = True
 
     def _gone(self) -> None:
         self.ended.set()
         self.told.set()
-
-    def heard(self, head: Mapping[str, Any]) -> None:
-        """What is no affair of rows."""
 
     def _answered(self, message: Message) -> None:
         head, outputs = message.head, message.arrays
@@ -173,68 +186,25 @@ class RemoteQueue:
             row.company = head["company"]
         rows[0].asker.answered(rows, outputs)
 
-
-class _FrontEnd(RemoteQueue):
-    """Everything of this process."""
-
-    def __init__(self, bundle: Bundle, settings: ServeSettings, rates: Rates) -> None:
-        super().__init__(bundle, settings.limits.queue)
-        self._metrics = Metrics()
-        self._service = Service(bundle, settings, self._metrics, self)
-        if self._service.keys is not None:
-            self._service.keys.rates = rates
-        self._connections = connections_within(settings.limits, 0, self._metrics)
-        self._http = http_server(self._service, self._connections)
-        self._asked: dict[int, asyncio.Future[bytes]] = {}
-        self._ids = itertools.count()
-        self._tasks: set[asyncio.Task[Any]] = set()
-
-    def heard(self, head: Mapping[str, Any]) -> None:
-        if "text" in head:
-            waiting = self._asked.pop(head["id"], None)
-            if waiting is not None and not waiting.done():
-                waiting.set_result(head["text"].encode())
-        elif "drain" in head:
-            self._service.draining = self.draining = True
-            self._keep(self._beats(_POLL_S))
-
-    async def metrics_text(self) -> bytes:
-        number = next(self._ids)
-        waiting = self._asked[number] = asyncio.get_running_loop().create_future()
-        self.link.say({"ask": number, "metrics": snapshot(self._metrics)})
-        try:
-            return await asyncio.wait_for(waiting, _ASK_S)
-        finally:
-            self._asked.pop(number, None)
-
-    def _beat(self, *, metrics: bool = False) -> None:
-        own = {"connections": self._connections.count, "open": self._service.open_requests}
-        own["draining"] = self._service.draining
-        self.link.say({"beat": own, **({"metrics": snapshot(self._metrics)} if metrics else {})})
-
-    async def _beats(self, pause_s: float) -> None:
-        for number in itertools.count():
-            self._beat(metrics=number % _BEATS_OF_METRICS == 0 and pause_s == BEAT_S)
-            await asyncio.sleep(pause_s)
-
-    def _keep(self, work: Any) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+    async def _beats(self) -> None:
+        while True:
+            own = {"connections": self._connections.count, "open": self._service.open_requests}
+            own["draining"] = self._service.draining
+            self.link.say({"beat": own, "metrics": snapshot(self._metrics)})
+            await asyncio.sleep(BEAT_S)
 
     async def run(self, link: socket.socket, listener: socket.socket) -> None:
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(log_loop_defect)
         await self.link.open(link)
         self.link.say({"ready": {"pid": os.getpid()}})
-        self._keep(self._beats(BEAT_S))
+        beats = loop.create_task(self._beats())
         await self.told.wait()
         serving = loop.create_task(self._http.serve(sockets=[listener]))
         await self.ended.wait()
         self._http.should_exit = True
         await serving
-        for task in self._tasks:
-            task.cancel()
+        beats.cancel()
         self._service.stop()
 
 
@@ -253,7 +223,7 @@ def run(
     bundle = read_bundle(Path(directory), manifest_sha256=manifest_sha256)
 
     async def serve() -> None:
-        await _FrontEnd(bundle, settings, rates).run(link, listener)  # which is made inside the loop
+        await FrontEndProcess(bundle, settings, rates).run(link, listener)  # which is made inside the loop
 
     with link, listener, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(serve())

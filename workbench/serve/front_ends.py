@@ -139,7 +139,7 @@ class FrontEnds(Pool[FrontEnd], Collector):
         return self._dispatch.condition([front.about() for front in self.all], self.proved)
 
     async def metrics_text(self) -> bytes:
-        """Of the whole service; of each front end what it said last, which it does every second."""
+        """Of the whole service; of each front end what it said last, which it does four times a second."""
         return self._merged.text(self._dispatch.metrics)
 
     def collect(self) -> Iterable[Metric]:
