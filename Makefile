@@ -62,11 +62,11 @@ $(VENV)/.torch: | $(VENV)/bin/python
 	touch $@
 
 $(VENV)/.installed: pyproject.toml $(VENV)/.torch
-	$(PIP_INSTALL) --quiet -e ".[export,fast]"
+	$(PIP_INSTALL) --quiet -e ".[export]"
 	touch $@
 
 $(VENV)/.installed-test: $(VENV)/.installed
-	$(PIP_INSTALL) --quiet -e ".[export,fast,test]"
+	$(PIP_INSTALL) --quiet -e ".[export,test]"
 	touch $@
 
 $(VENV)/.installed-docs: pyproject.toml | $(VENV)/bin/python

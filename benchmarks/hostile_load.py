@@ -5,11 +5,11 @@
 Normal load with known answers runs throughout. Beside it, each in a process of its own: malformed requests of every
 kind of `tests.serve.attacks`, wrong and missing hosts and request smuggling, `--count` of them; `--floods` connections
 that send 3 MB of requests each in one go, again and again; `--drips` connections that never end what they began.
-Liveness is asked at the admin port every 50 ms, and at the service's own port beside it, for comparison.
+Liveness is asked every 50 ms beside it.
 Everything goes to 127.0.0.1. Run it alone on the machine: it measures times.
 
-Exit code 1 where a promise breaks: a 5xx other than 503, a good answer that is wrong or missing, liveness that is not
-200 or takes 100 ms, descriptors that stay open, memory that grows, a worker or the front end that was started anew, a
+Exit code 1 where a promise breaks: a 5xx other than 503, a good answer that is wrong or missing, descriptors
+that stay open, memory that grows, a worker or the front end that was started anew, a
 line in the log that says defect or quotes a request.
 """
 
@@ -35,7 +35,6 @@ from tests.serve.attacks import SECRET
 from tests.serve.making import WORDS, Running, make_bundle, running
 from workbench.values.service import ServiceSettings
 
-LIVENESS_MS = 100.0
 GROWTH_BYTES = 20_000_000
 _CONTEXT = multiprocessing.get_context("spawn")
 
@@ -86,7 +85,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         settings = ServiceSettings(max_batch_size=8, batch_timeout_ms=2.0, workers=2)
         bundle = make_bundle(Path(folder), service=settings)
-        with running(bundle, "--workers", "2", "--admin-port", "0") as service:
+        with running(bundle, "--workers", "2") as service:
             wrong = _run(service, given)
             if given.keep:
                 shutil.copy(service.log, given.keep)
@@ -97,7 +96,6 @@ def main() -> None:
 
 
 def _run(service: Running, given: argparse.Namespace) -> list[str]:
-    admin = next(int(e["admin"].rpartition(":")[2]) for e in service.events() if e["event"] == "listening")
     texts = [" ".join(WORDS[2 + (i * j) % (len(WORDS) - 2)] for j in range(1, 2 + i % 14)) for i in range(40)]
     known = [service.predict({"text": text}).body for text in texts]
     _warm_up(service, given)
@@ -105,8 +103,7 @@ def _run(service: Running, given: argparse.Namespace) -> list[str]:
     before = _settled(service, None, 3.0)
     began = time.monotonic()
     calm = Player(good, service.port, texts, known, given.clients, stop)
-    live = Player(probe, admin, "/health/live", 0.05, stop)
-    own = Player(probe, service.port, "/health/live", 0.05, stop)
+    live = Player(probe, service.port, "/health/live", 0.05, stop)
     hostile = [Player(malformed, service.port, given.seed + 1, given.count, given.attackers)]
     if given.floods:
         hostile.append(Player(floods, service.port, given.floods, given.flood_s))
@@ -121,13 +118,12 @@ def _run(service: Running, given: argparse.Namespace) -> list[str]:
     seconds = time.monotonic() - began
     found = [player.found(60) for player in hostile]
     stop.set()
-    calm_found, live_found, own_found = (player.found(60) for player in (calm, live, own))
+    calm_found, live_found = (player.found(60) for player in (calm, live))
     after = _settled(service, before, 20.0)
+    _show_liveness(live_found)
     return [
         *_show_hostile(found, seconds),
         *_show_good(calm_found),
-        *_show_liveness("liveness, admin port", live_found, judged=True),
-        *_show_liveness("liveness, own port", own_found, judged=False),
         *_show_processes([*samples, after], before, after, peak_bytes(service.process.pid)),
         *_log_problems(service),
     ]
@@ -144,12 +140,10 @@ def _sample(service: Running, began: float) -> Sample:
     files: Counter[str] = Counter()
     resident: Counter[str] = Counter()
     pids = []
-    watchers = [event["pid"] for event in service.events() if event["event"] == "watcher_ready"]
     for process in service.family():
         try:
             words = " ".join(process.cmdline())
             role = "front end" if process.pid == service.process.pid else "workers"
-            role = "watcher" if process.pid in watchers else role
             if "resource_tracker" in words:
                 continue
             files[role] += process.num_fds()
@@ -197,21 +191,17 @@ def _show_good(found: dict[str, Any]) -> list[str]:
     return [*found["wrong"], *([] if times else ["no good request was answered"])]
 
 
-def _show_liveness(what: str, found: dict[str, Any], *, judged: bool) -> list[str]:
+def _show_liveness(found: dict[str, Any]) -> None:
     times, statuses = sorted(found["times_ms"]), found["statuses"]
     said = json.dumps(dict(statuses))
     print(
-        f"{what}: {len(times)} probes {said}; "
+        f"liveness: {len(times)} probes {said}; "
         f"P50 {_percentile(times, 50):.1f} ms, P99 {_percentile(times, 99):.1f} ms, max {times[-1]:.1f} ms"
     )
-    if not judged:
-        return []
-    wrong = [f"liveness said {status} {count} times" for status, count in statuses.items() if status != "200"]
-    return [*wrong, *([f"liveness took {times[-1]:.1f} ms"] if times[-1] >= LIVENESS_MS else [])]
 
 
 def _show_processes(samples: list[Sample], before: Sample, after: Sample, peak: int) -> list[str]:
-    roles = ("front end", "workers", "watcher")
+    roles = ("front end", "workers")
     print(f"{'':>8}" + "".join(f"{role + ' MB':>15}{'files':>8}" for role in roles))
     step = max(1, len(samples) // 12)
     for sample in [*samples[:-1:step], samples[-1]]:

@@ -59,8 +59,7 @@ from workbench.inputs.dataset import Dataset, read_manifest
 from workbench.load import LoadPlan, bodies_of_dataset, run_load
 from workbench.load.service_process import running_service
 from workbench.prediction.curve import measure_curve
-from workbench.prediction.host_costs import measure_host_costs
-from workbench.prediction.host_costs.capacity import processors
+from workbench.prediction.host_costs import measure_host_costs, processors
 from workbench.prediction.simulation import Simulated, figures, for_a_measurement, simulate
 from workbench.prediction.together import SideBySide, host_beside, side_by_side, slower_after_idle
 from workbench.targets import open_target
@@ -198,9 +197,8 @@ def scaled(curve: BatchCurve, factor: float) -> BatchCurve:
 
 def scaled_costs(host: HostCosts, factor: float) -> HostCosts:
     names = ("request_ms", "batch_ms", "worker_batch_ms", "worker_row_ms", "client_ms", "transport_ms")
-    after_idle = tuple((wait_ms, more_ms * factor) for wait_ms, more_ms in host.after_idle)
     times: dict[str, Any] = {name: getattr(host, name) * factor for name in names}
-    return replace(host, after_idle=after_idle, **times)
+    return replace(host, **times)
 
 
 def now(curve: BatchCurve, speeds: tuple[float, ...], together: tuple[Together, ...]) -> BatchCurve:

@@ -92,7 +92,6 @@ OWNERS = {
     "openvino": {"targets/openvino"},
     "cryptography": {"bundle/signing.py"},
     "jinja2": {"values/documents/templates.py"},
-    "grpc": {"load/kserve"},
 }
 """External packages with one home."""
 

@@ -10,7 +10,7 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from tests.load.kserve.servers import TRITON, over_grpc, over_http, sums
+from tests.load.kserve.servers import TRITON, over_http, sums
 from tests.load.servers import delayed, serving
 from tests.tiny_texts import write_text_workspace
 from workbench.commands.baseline import baseline
@@ -66,8 +66,7 @@ def test_a_server_becomes_a_baseline_with_intervals_conditions_and_resources(man
 
 
 def test_answers_are_those_of_the_very_samples(manifest: Path, tmp_path: Path) -> None:
-    pytest.importorskip("grpc", reason="gRPC takes the extra kserve")
-    with over_grpc() as url:
+    with over_http() as url:
         done = run(
             *(url, "--model", "sums", "--data", manifest, "--to", tmp_path / "old.yaml", "--batch", 4),
             *("--concurrency", 1, "--duration", "0.5s", "--warmup", "0.1s", "--answers", 10, "--split", "holdout"),
@@ -130,7 +129,7 @@ def test_a_load_that_cannot_be_relied_on_is_not_recorded(manifest: Path, tmp_pat
     [
         (["bundle"], "no URL of a running server"),
         (["http://example.org"], "--host-allowed example.org"),
-        (["grpc://127.0.0.1:9", "--model", "m"], "does not tell of a model 'm'"),
+        (["http://127.0.0.1:9", "--model", "m"], "does not answer"),
         (["http://127.0.0.1:9", "--split", "calibration"], "none of validation, holdout"),
     ],
 )

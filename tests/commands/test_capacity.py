@@ -15,8 +15,6 @@ from workbench.evaluation.sweep_folders import open_journal
 from workbench.inputs.experiment import read_experiment
 from workbench.values.errors import ConfigError
 
-PRICES = Path(__file__).parents[2] / "experiments" / "prices" / "example.yaml"
-
 app = typer.Typer()
 app.command()(plan_capacity)
 
@@ -31,12 +29,12 @@ def run(*arguments: object) -> tuple[str, BaseException | None]:
     return done.stdout, None if done.exit_code == 0 else done.exception
 
 
-def test_the_front_and_the_baseline_stand_in_two_tables_with_what_they_rest_on(served_experiment: Path) -> None:
+def test_the_front_and_the_baseline_stand_in_a_table_with_what_they_rest_on(served_experiment: Path) -> None:
     shown, error = run(served_experiment, "--qps", 1000, "--p99-ms", 100)
 
     assert error is None
     words = " ".join(shown.split())
-    for fact in ("PREDICTED for 1,000 requests/s", "float baseline", "INT8 static", "30% headroom", "not measured"):
+    for fact in ("PREDICTED for 1,000 requests/s", "float baseline", "INT8 static", "30% headroom", "P50 / P99 ms"):
         assert fact in words
     assert "server processes scale linearly" in words
     assert "independently of each other (Poisson)" in words
@@ -57,16 +55,9 @@ def test_json_holds_the_same_and_int8_takes_fewer_processes(served_experiment: P
 
 def test_what_cannot_be_planned_is_refused(served_experiment: Path) -> None:
     cases: tuple[tuple[tuple[object, ...], str], ...] = (
-        (("--p99-ms", 100), "either --qps or --users"),
-        (("--p99-ms", 100, "--qps", 10, "--users", 5), "either --qps or --users"),
-        (("--p99-ms", 100, "--users", 5), "belong together"),
         (("--p99-ms", 100, "--qps", 10, "--headroom", "much"), "'much' is no share"),
         (("--p99-ms", 0, "--qps", 10), "p99_ms"),
         (("--p99-ms", 100, "--qps", 10, "--candidate", "ffff"), "no candidate"),
-        (("--streams-per-card", 6), "Add --current-cards"),
-        (("--current-cards", 10, "--priority", "a=60%"), "do not add up"),
-        (("--current-cards", 10, "--p99-ms", 1), "no rate keeps a P99"),
-        (("--current-cards", 10, "--streams-per-card", -1), "not positive"),
     )
     for arguments, message in cases:
         _, error = run(served_experiment, *arguments)
@@ -88,22 +79,11 @@ def test_a_sweep_without_batch_curves_is_refused_with_what_to_write(tmp_path: Pa
     assert "Add service: {concurrency: 100" in str(error)
 
 
-def test_todays_cards_need_no_rate_and_the_limit_is_the_experiments_own(served_experiment: Path) -> None:
-    shown, error = run(
-        served_experiment, "--current-cards", 40, "--prices", PRICES, "--priority", "a=60%", "--priority", "b=40%"
-    )
-
+def test_the_limit_is_the_experiments_own_and_a_price_gives_the_cost(served_experiment: Path) -> None:
+    asked = ("--qps", 600, "--price-per-hour", 2)
+    shown, error = run(served_experiment, *asked)
     assert error is None
-    words = " ".join(shown.split())
-    for fact in ("P99 <= 80 ms", "today's settings", "+ batching", "INT8", "CNY a month", "a (60%)", "invented"):
-        assert fact in words
-
-
-def test_streams_and_their_pauses_are_a_rate(served_experiment: Path) -> None:
-    streams = ("--current-cards", 50, "--streams-per-card", 6, "--think-s", 0.5)
-    shown, error = run(served_experiment, *streams, "--prices", PRICES, "--json")
-    assert error is None
-    found = json.loads(shown)
-    assert (found["demand"]["rate_per_s"], found["fleet"]["basis"], found["fleet"]["rate_per_s"]) == (600, "rate", 600)
-    assert found["costs"][0]["what_if"] == "as run"
-    assert found["costs"][-1]["cards"] < found["costs"][1]["cards"]
+    assert "P99 <= 80 ms" in " ".join(shown.split())
+    found = json.loads(run(served_experiment, *asked, "--json")[0])
+    assert (found["demand"]["rate_per_s"], found["demand"]["price_per_hour"]) == (600, 2)
+    assert f"{found['members'][0]['cards'] * 2 * 730.5:,.0f}" in shown

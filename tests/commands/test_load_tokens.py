@@ -96,7 +96,6 @@ def test_a_server_that_refuses_is_quoted(prompts: Path) -> None:
     [
         (("--protocol", "openai", "--length", "5"), "one prompt of its own length"),
         (("--protocol", "openai", "--batch", "5"), "one prompt of its own length"),
-        (("--protocol", "openai", "--tensors", "json"), "is for --protocol kserve-v2"),
         (("--protocol", "openai", "--endpoint", "embeddings"), "none of auto, chat, completions"),
         (("--protocol", "openai", "--ttft-ms", "0"), "is no limit"),
         (("--protocol", "openai"), "does not say what to ask"),

@@ -34,8 +34,7 @@ from workbench.inputs.dataset import read_manifest
 from workbench.inputs.dataset.arrays import read_arrays
 from workbench.inputs.experiment import read_experiment
 from workbench.load.requests import bodies_of_file
-from workbench.prediction.fleet_cost import read_capacity
-from workbench.prediction.prices import read_prices
+from workbench.prediction.capacity import read_capacity
 from workbench.quantization.amct.config import parse_config
 from workbench.quantization.amct.record_file import parse_record
 from workbench.quantization.lowering.normalize import normalized
@@ -150,7 +149,6 @@ def prepare(folder: Path) -> dict[str, Format]:
         ),
         "manifest.yaml": (read_manifest, [beside("manifest.yaml"), beside("text.yaml")]),
         "baseline.yaml": (read_baseline, [p.read_bytes() for p in (ROOT / "experiments/baselines").glob("*.yaml")]),
-        "prices.yaml": (read_prices, [p.read_bytes() for p in (ROOT / "experiments/prices").glob("*.yaml")]),
         "verdict.json": (read_verdict, [json.dumps(VERDICT.to_json()).encode()]),
         "capacity.json": (read_capacity, [json.dumps(capacity().to_json()).encode()]),
         "device.yaml": (lambda path: load_device_data("Ascend910B3", path), [_device()]),

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import signal
+import socket
+import subprocess
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator
+import urllib.request
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 
 Handler = Callable[["Server", bytes, asyncio.StreamWriter], Awaitable[bool]]
 """Answers one request (its body); False closes the connection."""
@@ -21,8 +27,8 @@ def answer(status: str = "200 OK", body: bytes = ANSWER, headers: str = "") -> b
 class Server:
     """Attributes: requests, bodies seen; `stalled_s`: (begin, end), by perf_counter, of every time it stood still."""
 
-    def __init__(self, handler: Handler) -> None:
-        self.handler = handler
+    def __init__(self, handler: Handler, pages: Mapping[str, bytes]) -> None:
+        self.handler, self.pages = handler, pages
         self.port = 0
         self.requests = 0
         self.connections = 0
@@ -80,8 +86,10 @@ class Server:
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
             while True:
                 head = await reader.readuntil(b"\r\n\r\n")
-                if head.startswith(b"GET"):  # /metrics, which these servers have not
-                    writer.write(answer("404 Not Found", b"", "Connection: close\r\n"))
+                if head.startswith(b"GET"):
+                    page = self.pages.get(head.split()[1].decode())
+                    status = "404 Not Found" if page is None else "200 OK"
+                    writer.write(answer(status, page or b"", "Connection: close\r\n"))
                     break
                 length = int(head.lower().split(b"content-length:")[1].split(b"\r\n")[0])
                 body = await reader.readexactly(length)
@@ -110,10 +118,37 @@ def delayed(seconds: float, reply: bytes = b"") -> Handler:
 
 
 @contextlib.contextmanager
-def serving(handler: Handler) -> Iterator[Server]:
-    server = Server(handler)
+def serving(handler: Handler, pages: Mapping[str, bytes] | None = None) -> Iterator[Server]:
+    """Args: pages: what GET of a path gives; nothing is at others."""
+    server = Server(handler, pages or {})
     server.start()
     try:
         yield server
     finally:
         server.stop()
+
+
+def free_ports(count: int) -> list[int]:
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [one.getsockname()[1] for one in sockets]
+
+
+@contextlib.contextmanager
+def program(command: Sequence[str], ready: str, log: Path) -> Iterator[None]:
+    """A server that is a program of its own, from the moment that this URL gives 200 until the block ends."""
+    with log.open("wb") as output:
+        child = subprocess.Popen(command, cwd=log.parent, stdout=output, stderr=output, start_new_session=True)
+    try:
+        deadline = time.monotonic() + 200
+        while True:
+            assert child.poll() is None, log.read_text(errors="replace")
+            assert time.monotonic() < deadline, log.read_text(errors="replace")
+            with contextlib.suppress(OSError), urllib.request.urlopen(ready, timeout=30):
+                break
+            time.sleep(0.2)  # nothing tells when a program that starts is ready
+        yield
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)  # workers may outlive a first process that is told to end
+        child.wait(60)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import stat
 import threading
-from pathlib import Path
 
 import pytest
 
 from tests.load.kserve.servers import TRITON, over_http
 from workbench.load import LoadPlan, run_load
-from workbench.load.server import DeviceReaders, DeviceWatch, nvidia_readers
+from workbench.load.server import DeviceReaders, DeviceWatch
 from workbench.load.text import device_words
 from workbench.values.device_use import DeviceReading, use_of
 from workbench.values.errors import ToolchainError
@@ -84,22 +82,3 @@ def test_a_tool_that_fails_costs_figures_and_no_load() -> None:
     (use,) = watch.end()
     assert use.power_w is None
     assert "the driver is not loaded" in use.trouble
-
-
-def test_nvidias_tool_is_read_as_it_prints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert nvidia_readers() is None
-    tool = tmp_path / "nvidia-smi"
-    tool.write_text(
-        '#!/bin/sh\ncase "$1" in\n*uuid) echo GPU-a; echo GPU-b;;\n*) echo "1234, 71.25, 12, [N/A]";;\nesac\n',
-        encoding="utf-8",
-    )
-    tool.chmod(tool.stat().st_mode | stat.S_IXUSR)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-
-    found = nvidia_readers()
-
-    assert found is not None
-    assert list(found.readers) == ["GPU-a", "GPU-b"]
-    reading = found.readers["GPU-a"]()
-    assert reading == DeviceReading(memory_bytes=1234 * 2**20, power_w=71.25, utilization_percent=12.0)

@@ -84,12 +84,12 @@ def together(sessions: int, work: float) -> Together:
     return Together(sessions=sessions, work=Estimate(value=work, low=work * 0.9, high=work / 0.9), rounds=6)
 
 
-def test_what_the_artifact_found_replaces_what_the_matrix_product_found() -> None:
+def test_what_sessions_of_the_artifact_do_together_scales_the_host() -> None:
     four = HostCosts(request_ms=0.1, capacity=(1.0, 2.0, 3.0, 4.0), origin="a test")
     uneven = replace(four, capacity=(1.0, 1.8, 2.6, 3.2))
     for why, host, threads, work, expected in (
         ("two sessions", HOST, 1, 1.5, (1.0, 1.5)),
-        ("more than were timed share as the product says", four, 1, 1.5, (1.0, 1.5, 2.25, 3.0)),
+        ("more than were timed share as the host says", four, 1, 1.5, (1.0, 1.5, 2.25, 3.0)),
         ("two threads", uneven, 2, 1.5, (1.0, 1.8, 2.6 * (1 + 1.5 * 1.8 / 3.2) / 2, 1.5 * 1.8)),
         ("too many threads do less together", HOST, 2, 0.85, (1.0, 1.6, 1.6 * 0.925, 1.6 * 0.85)),
     ):

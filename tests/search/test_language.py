@@ -124,7 +124,7 @@ def test_a_report_and_a_capacity_of_it_are_refused_with_what_tells_instead(tmp_p
     assert not (tmp_path / "report.html").exists()
     question, bench = language_bench(file)
     with pytest.raises(ConfigError, match=f"engines of others.*workbench show {file}") as said:
-        plan_capacity(question, bench.journal, None, demand=None, p99_ms=1.0)  # type: ignore[arg-type]  # never asked
+        plan_capacity(question, bench.journal, None, None)  # type: ignore[arg-type]  # never asked
     assert "Add service" not in str(said.value)
 
 

@@ -123,10 +123,7 @@ def test_a_limit_that_is_over_before_anything_is_measured_is_said(tmp_path: Path
         workbench.sweep(write_workspace(tmp_path), timeout_s=0.01)
 
 
-def test_what_serving_costs_this_host_is_counted_once_where_it_is_not_known(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))  # other tests of this user may have measured it
+def test_what_serving_costs_this_host_is_counted_once_where_it_is_not_known(tmp_path: Path) -> None:
     known = "host: {request_ms: 0.4, batch_ms: 0.2, client_ms: 0.1, cores: 2, origin: a test}"
     found = []
     asked = "service: {concurrency: 4, confirm: 0"

@@ -102,22 +102,6 @@ def test_the_batch_of_a_killed_worker_runs_on_another_and_the_worker_comes_back(
     assert (degraded.status, degraded.body["status"]) == (200, "degraded")
 
 
-def test_a_worker_that_is_stopped_is_told_and_counts_again_once_it_goes_on(quick: Path) -> None:
-    with running(quick, "--workers", "2") as service:
-        pids = service.worker_pids()
-        first, second = pids[0], pids[1]
-        os.kill(first, signal.SIGSTOP)
-        service.wait_until(lambda: service.health().body["status"] == "degraded")
-        assert [worker["state"] for worker in service.health().body["workers"]] == ["stopped", "ready"]
-        os.kill(second, signal.SIGSTOP)
-        service.wait_until(lambda: service.health().status == 503)
-        assert service.health().body["status"] == "down"
-        for pid in (first, second):
-            os.kill(pid, signal.SIGCONT)
-        service.wait_until(lambda: service.health().body["status"] == "ok")
-        assert service.predict({"text": "anna"}).status == 200
-
-
 def test_a_request_that_kills_worker_after_worker_is_given_up(narrow: Running) -> None:
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         [waiting] = asked(narrow, pool, 1)

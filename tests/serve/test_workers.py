@@ -22,8 +22,8 @@ def test_the_model_loads_devices_as_the_service_does(devices: int, each: int, da
     free, busy = list(range(workers)), list[int]()
     setup = Setup(*[0] * len(Setup._fields))._replace(workers=workers, devices=devices)
     state, loads = [Worker() for _ in range(workers)], [Device() for _ in range(devices)]
-    # machine code takes tables; test_machine_code shows that it does the same
-    choose = getattr(event_loop.free_worker, "py_func", event_loop.free_worker)
+    # machine code takes tables; interpreted it takes objects too
+    choose = event_loop.free_worker.py_func  # type: ignore[attr-defined]  # of numba
     for _ in range(30):
         if free and (not busy or data.draw(st.booleans())):
             number = free.pop(least_loaded(free, busy, devices))

@@ -15,8 +15,7 @@ from workbench.bundle.manifest import SourceModel
 from workbench.evaluation.journal import Journal
 from workbench.inputs.experiment import Experiment
 from workbench.load.result import LoadResult, read_result
-from workbench.prediction.fleet_cost import Capacity, priced, read_capacity
-from workbench.prediction.prices import read_prices
+from workbench.prediction.capacity import read_capacity
 from workbench.quantization.record import QuantizationRecord, record_from_json
 from workbench.report import Summary
 from workbench.report.written.compose import Form, written_report
@@ -50,7 +49,6 @@ class Given:
         loads: results of `workbench load --to`, or folders of them.
         layers: of `workbench compare --json`.
         capacity: of `workbench plan-capacity --json`.
-        prices: instead of those that the plan was made with.
         command: the command line that asks for the report.
     """
 
@@ -59,7 +57,6 @@ class Given:
     loads: Sequence[Path] = ()
     layers: Path | None = None
     capacity: Path | None = None
-    prices: Path | None = None
     command: str = ""
 
 
@@ -267,7 +264,7 @@ def _with_documents(found: Material, given: Given) -> Material:
         comparison=None if given.layers is None else _comparison(given.layers),
         loads=loads_found,
         loads_emulated=bool(loads_found) and found.emulated,
-        capacity=_capacity(given),
+        capacity=None if given.capacity is None else read_capacity(given.capacity),
         command=given.command,
     )
 
@@ -303,17 +300,6 @@ def _comparison(path: Path) -> Comparison:
             key="--layers",
             hint="workbench compare … --json",
         ) from error
-
-
-def _capacity(given: Given) -> Capacity | None:
-    if given.capacity is None:
-        if given.prices is not None:
-            raise ConfigError(
-                "there is nothing to price without a plan.", key="--prices", hint="Add --capacity capacity.json."
-            )
-        return None
-    found = read_capacity(given.capacity)
-    return found if given.prices is None else priced(found, read_prices(given.prices))
 
 
 def _object(path: Path) -> dict[str, Any]:

@@ -62,7 +62,7 @@ class Recorded(Asking):
 @arranged
 @spelled_out
 def record(
-    url: Annotated[str, typer.Argument(help="http://HOST:PORT or grpc://HOST:PORT of its server", show_default=False)],
+    url: Annotated[str, typer.Argument(help="http://HOST:PORT of its server", show_default=False)],
     to: Annotated[Path, typer.Option(dir_okay=False, help="baseline file (YAML); answers go beside it, .npz")],
     concurrency: Annotated[
         list[int] | None, typer.Option(min=1, help="clients of a closed loop; repeat; default: 1 and 100")
@@ -151,19 +151,18 @@ def _answers(
 ) -> Path | None:
     """Ask the samples of a split, each once, and keep what the server says; None where it cannot be asked so."""
     from workbench.inputs.answers import Answer, write_answers
-    from workbench.load.kserve.asking import open_asking, samples_of
+    from workbench.load.kserve.asking import ask, samples_of
 
     chosen = how.dataset
     if how.protocol == PREDICT or asked.served is None or chosen is None:
         tell(f"no answers are kept: they take --protocol {KSERVE} and an --experiment", style="yellow")
         return None
     found = []
-    with open_asking(asked.served, asked.wire) as ask:
-        for one in samples_of(chosen[0], split, asked.served, batch=how.batch, most=most, last=True):
-            outputs = ask(one)
-            for place, digest in enumerate(one.digests):
-                row = one.rows[place] if one.rows else None
-                found.append(Answer(outputs={n: a[place] for n, a in outputs.items()}, digest=digest, row=row))
+    for one in samples_of(chosen[0], split, asked.served, batch=how.batch, most=most, last=True):
+        outputs = ask(asked.served, one)
+        for place, digest in enumerate(one.digests):
+            row = one.rows[place] if one.rows else None
+            found.append(Answer(outputs={n: a[place] for n, a in outputs.items()}, digest=digest, row=row))
     source = f"{asked.served} at {server.url}, {asked.wire}, {_now()}"
     write_answers(to, found, source=source, split=split)
     tell(f"kept the answers to {len(found)} samples of the {split} split")

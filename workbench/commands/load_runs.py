@@ -122,19 +122,15 @@ def run_loads(
 
 
 def _one(server: Server, plan: LoadPlan, asked_with: Question, one: Conditions, runs: Runs) -> LoadResult:
-    from workbench.load import is_loopback, run_load
-    from workbench.load.server import nvidia_readers
+    from workbench.load import run_load
 
-    devices = server.devices
-    if devices is None and asked_with.foreign and is_loopback(plan.address[0]):
-        devices = nvidia_readers()  # another platform's server on this machine
     times = f"times-{one.name}.npz" if runs.to is not None else None
     result = run_load(
         plan,
         asked_with.requests,
         api_key=server.api_key,
         server_pid=server.pid,
-        devices=devices,
+        devices=server.devices,
         times_to=runs.to / times if runs.to is not None and times is not None else None,
     )
     result = replace(result, times=times, command=runs.command)

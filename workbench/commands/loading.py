@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import http.client
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,8 +19,7 @@ import typer
 
 from workbench.commands.console import tell
 from workbench.commands.options import pairs
-from workbench.values.documents.json_reader import loads
-from workbench.values.errors import ConfigError
+from workbench.values.errors import ConfigError, MeasureError
 from workbench.values.system.scratch import scratch_folder
 
 if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
@@ -36,12 +34,11 @@ if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
     from workbench.values.preprocess import Preprocessor, Text
 
 PREDICT, KSERVE, OPENAI = "predict", "kserve-v2", "openai"
-_MOST_INFO_BYTES = 1 << 20
 _TRITON_METRICS = 8002
 
 AUTO = "auto"
 TIMEOUT_S, TOKENS_TIMEOUT_S = 30.0, 300.0
-_PLATFORMS = f"{PREDICT} (our service), {KSERVE} (Triton, KServe, MLServer; grpc://HOST:PORT for gRPC)"
+_PLATFORMS = f"{PREDICT} (our service), {KSERVE} (Triton, KServe, MLServer)"
 _PANEL = "Streams of tokens (--protocol openai)"
 
 Protocol = Annotated[
@@ -116,10 +113,6 @@ class Asking:
     protocol: Protocol = PREDICT
     model: Annotated[str, typer.Option("--model", help=f"of a {KSERVE} or {OPENAI} server; default: the only one")] = ""
     model_version: Annotated[str, typer.Option(help="of that model; default: the server's choice")] = ""
-    tensors: Annotated[
-        str,
-        typer.Option("--tensors", help="of kserve-v2 over HTTP: json, binary, or auto: binary where the server has it"),
-    ] = "auto"
     map_input: Annotated[
         list[str] | None,
         typer.Option(help="SERVER=OURS: which of our inputs the server's is, such as INPUT__0=input_ids; repeat"),
@@ -142,8 +135,8 @@ class Asking:
             raise ConfigError(f"{self.protocol!r} is none of {PREDICT}, {KSERVE}, {OPENAI}.", key="--protocol")
         if self.protocol == PREDICT and self.model:
             raise ConfigError(f"is for --protocol {KSERVE} or {OPENAI}.", key="--model")
-        if self.protocol != KSERVE and (self.model_version or self.renamed_inputs or self.tensors != "auto"):
-            raise ConfigError(f"is for --protocol {KSERVE}.", key="--model-version, --map-input, --tensors")
+        if self.protocol != KSERVE and (self.model_version or self.renamed_inputs):
+            raise ConfigError(f"is for --protocol {KSERVE}.", key="--model-version, --map-input")
         if self.protocol == OPENAI and (self.length is not None or self.batch > 1):
             raise ConfigError(
                 "a request is one prompt of its own length.",
@@ -190,11 +183,6 @@ class Question:
     asking: Asking
     served: ServedModel | None = None
     model: str = ""
-
-    @property
-    def foreign(self) -> bool:
-        """Whether it is another platform's server."""
-        return self.served is not None or self.asking.protocol == OPENAI
 
     @property
     def of_plan(self) -> dict[str, Any]:
@@ -264,31 +252,25 @@ def question(server: Server, how: Asking) -> Question:
 
 def facts_of(server: Server) -> dict[str, Any]:
     """What the service says of itself (GET /info); empty where it is no service of ours."""
-    parts = urlsplit(server.url)
-    if parts.scheme != "http":
-        return {}
-    connection = http.client.HTTPConnection(parts.hostname or "", parts.port or 80, timeout=10)
+    from workbench.load.http1 import asked
+
+    headers = {"X-API-Key": server.api_key} if server.api_key else {}
     try:
-        connection.request("GET", "/info", headers={"X-API-Key": server.api_key} if server.api_key else {})
-        answer = connection.getresponse()
-        found = loads(answer.read(_MOST_INFO_BYTES)) if answer.status == 200 else {}
-    except (OSError, http.client.HTTPException, ValueError):
+        status, found, _ = asked(server.url, "GET", "/info", None, headers)
+    except (ConfigError, MeasureError):
         return {}
-    finally:
-        connection.close()
-    return found if isinstance(found, dict) else {}
+    return found if status == 200 and isinstance(found, dict) else {}
 
 
 def _of_another_platform(server: Server, how: Asking) -> Question:
-    from workbench.load.kserve.asking import open_asking, requests_of, samples_of, served_model, wire_of
-    from workbench.load.kserve.served import path_of
+    from workbench.load.kserve.asking import ask, requests_of, samples_of
+    from workbench.load.kserve.served import path_of, served_model
 
     if server.bundle is not None:
         raise ConfigError("a bundle is served by our own service.", key="--protocol", hint="Name the URL of a server.")
     model = served_model(
         server.url, how.model, how.model_version, renamed_inputs=how.renamed_inputs, renamed_outputs=how.renamed_outputs
     )
-    wire = wire_of(model, how.tensors)  # type: ignore[arg-type]  # checked there
     chosen = how.dataset
     if chosen is None:
         raise ConfigError(
@@ -300,14 +282,13 @@ def _of_another_platform(server: Server, how: Asking) -> Question:
     samples = samples_of(chosen[0], "validation", model, batch=how.batch, length=how.length, texts=texts)
     asked = [next(samples, None)]
     if asked[0] is not None:
-        with open_asking(model, wire) as ask:
-            ask(asked[0])  # an error in the server's own words, before thousands of requests fail
-    requests = requests_of(model, (one for group in (asked, samples) for one in group if one is not None), wire)
-    tell(f"asking {model}: {len(requests)} requests ready, {wire}")
+        ask(model, asked[0])  # an error in the server's own words, before thousands of requests fail
+    requests = requests_of(model, (one for group in (asked, samples) for one in group if one is not None))
+    tell(f"asking {model}: {len(requests)} requests ready, {model.wire}")
     return Question(
         requests=requests,
         path=f"{path_of(model.name, model.version)}/infer",
-        wire=wire,
+        wire=model.wire,
         metrics=metrics_of(how, server.url),
         asking=how,
         served=model,
@@ -319,8 +300,7 @@ def check_host(url: str, how: Asking) -> None:
     from workbench.load import LoadPlan
     from workbench.values.service import ServiceLoad
 
-    wire: Wire = "kserve-v2/grpc" if url.startswith("grpc://") else "kserve-v2/json"
-    LoadPlan(url=url, wire=wire, load=ServiceLoad(concurrency=1), allowed_hosts=tuple(how.host_allowed or ()))
+    LoadPlan(url=url, load=ServiceLoad(concurrency=1), allowed_hosts=tuple(how.host_allowed or ()))
 
 
 def _bodies(server: Server, how: Asking) -> list[str]:

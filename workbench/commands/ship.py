@@ -227,9 +227,6 @@ def report(
     capacity: Annotated[
         Path | None, typer.Option(exists=True, dir_okay=False, help="what `workbench plan-capacity … --json` printed")
     ] = None,
-    prices: Annotated[
-        Path | None, typer.Option(exists=True, dir_okay=False, help="prices (YAML) instead of those of --capacity")
-    ] = None,
     workspace: Workspace = None,
 ) -> None:
     """Write the acceptance report of a sweep or a bundle: goals, precision, performance, cost, risks; zh or en.
@@ -254,7 +251,6 @@ def report(
         loads=tuple(load or ()),
         layers=layers,
         capacity=capacity,
-        prices=prices,
         command=command_line(),
     )
     files = run(subject, to, language=lang, form=form, candidate=candidate, given=given, workspace=workspace)

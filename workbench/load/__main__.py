@@ -7,7 +7,6 @@ tell when the window that counts begins and ends. An API key comes in the enviro
 from __future__ import annotations
 
 import asyncio
-import functools
 import gc
 import json
 import os
@@ -15,14 +14,14 @@ import resource
 import signal
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import uvloop
 
-from workbench.load.client import Clients, open_http
+from workbench.load.client import Clients, Connection, plain
 from workbench.load.http1 import encode_request
 from workbench.load.plan import LoadPlan
 from workbench.load.run import BODIES, END, HEADS, KEY_VARIABLE, PLAN, TIMES
@@ -45,9 +44,8 @@ def main(folder: Path) -> None:
     random = np.random.default_rng([plan.seed, 1])  # beside the stream of arrival times
     rounds = -(-_ORDER // len(requests))
     order = np.concatenate([random.permutation(len(requests)) for _ in range(rounds)])
-    over_grpc = plan.wire == "kserve-v2/grpc"
-    streams, opened = _opened(plan)
-    clients = Clients(plan, requests, order, opened)
+    streams, connection = _connections(plan)
+    clients = Clients(plan, requests, order, connection)
     cpu_s: dict[str, float] = {}
 
     def phase(name: str) -> None:
@@ -64,9 +62,7 @@ def main(folder: Path) -> None:
     gc.collect()
     gc.freeze()
     gc.disable()
-    # gRPC's own poller expects asyncio's loop
-    factory: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop if over_grpc else uvloop.new_event_loop
-    with asyncio.Runner(loop_factory=factory) as runner:
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(load())
     spent_s = cpu_s.get("measured", time.process_time()) - cpu_s.get("measuring", 0.0)
     recording = clients.recording
@@ -87,7 +83,7 @@ def main(folder: Path) -> None:
         "cpu_s": spent_s,
         "failed_connections": clients.failed_connections,
         "interrupted": clients.interrupted,
-        "loop": "asyncio" if over_grpc else "uvloop",
+        "loop": "uvloop",
         "woken_late_p99_s": float(np.quantile(clients.woken_late_s, 0.99)) if clients.woken_late_s else 0.0,
     }
     if streams is not None:
@@ -96,7 +92,7 @@ def main(folder: Path) -> None:
 
 
 def _requests(folder: Path, plan: LoadPlan) -> list[bytes]:
-    """The bytes of every request, of HTTP with their heads."""
+    """The bytes of every request."""
     content = (folder / BODIES).read_bytes()
     key = os.environ.get(KEY_VARIABLE)
     name, value = ("Authorization", f"Bearer {key}") if plan.streams else ("X-API-Key", key)
@@ -105,26 +101,18 @@ def _requests(folder: Path, plan: LoadPlan) -> list[bytes]:
     for length, headers in json.loads((folder / HEADS).read_text(encoding="utf-8")):
         body = content[at : at + length]
         at += length
-        if plan.wire == "kserve-v2/grpc":
-            found.append(body)
-        else:
-            found.append(encode_request(plan.path, plan.host_header, body, {**keyed, **headers}))
+        found.append(encode_request(plan.path, plan.host_header, body, {**keyed, **headers}))
     return found
 
 
-def _opened(plan: LoadPlan) -> tuple[Streams | None, Callable[[Clients, float], Awaitable[None]]]:
-    """(where streams are kept, what opens one connection more); modules of other protocols are imported only where
-    they are spoken."""
-    if plan.streams:
-        from workbench.load.openai.answer import Streams, open_stream
+def _connections(plan: LoadPlan) -> tuple[Streams | None, Callable[[Clients, float], Connection]]:
+    """(where streams are kept, what makes one connection more); what reads streams is imported only for them."""
+    if not plan.streams:
+        return None, plain
+    from workbench.load.openai.answer import StreamConnection, Streams
 
-        streams = Streams()
-        return streams, functools.partial(open_stream, streams)
-    if plan.wire == "kserve-v2/grpc":
-        from workbench.load.kserve.grpc_calls import open_grpc
-
-        return None, open_grpc
-    return None, open_http
+    streams = Streams()
+    return streams, lambda clients, intended_s: StreamConnection(clients, intended_s, streams)
 
 
 def _allow_files(count: int) -> None:

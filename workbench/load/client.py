@@ -13,7 +13,7 @@ import os
 import time
 from array import array
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -57,53 +57,26 @@ class Recording:
         self.outcome.append(outcome)
 
 
-class Connected:
-    """One connection with at most one request in flight, whatever it speaks."""
+class Connection(asyncio.Protocol):
+    """One HTTP/1.1 connection with at most one request in flight."""
 
-    __slots__ = ("busy", "clients", "failed", "idle_since_s", "intended_s", "sent_s")
+    __slots__ = ("busy", "clients", "failed", "idle_since_s", "intended_s", "reader", "sent_s", "transport")
 
-    def __init__(self, clients: Clients, intended_s: float) -> None:
-        self.clients, self.intended_s = clients, intended_s
+    def __init__(self, clients: Clients, intended_s: float, reader: AnswerReader) -> None:
+        self.clients, self.intended_s, self.reader = clients, intended_s, reader
+        self.transport: asyncio.Transport | None = None
         self.busy = False
         self.failed = True  # until the first answer: a server that accepts and closes is not asked in a tight loop
         self.sent_s = self.idle_since_s = 0.0
-
-    def send(self, request: bytes, intended_s: float) -> None:
-        """Called while it is not busy; the clients are told `idle` or `lost` afterwards."""
-        self.intended_s, self.sent_s, self.busy = intended_s, time.perf_counter(), True
-
-    def expire(self) -> None:
-        """Give the request up."""
-        self._finish(TIMEOUT)
-        self.close()
-
-    def close(self) -> None:
-        """The clients are told `lost`."""
-        raise NotImplementedError
-
-    def _finish(self, outcome: int, done_s: float | None = None) -> None:
-        self.busy, self.failed = False, outcome < 0
-        done_s = time.perf_counter() if done_s is None else done_s
-        self.clients.recording.add(self.intended_s, self.sent_s, done_s, outcome)
-
-
-class Connection(Connected, asyncio.Protocol):
-    """The same over HTTP/1.1."""
-
-    __slots__ = ("reader", "transport")
-
-    def __init__(self, clients: Clients, intended_s: float, reader: AnswerReader) -> None:
-        super().__init__(clients, intended_s)
-        self.reader = reader
-        self.transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
         self.clients.connected(self)
 
     def send(self, request: bytes, intended_s: float) -> None:
+        """Called while it is not busy; the clients are told `idle` or `lost` afterwards."""
         self.reader.begin()
-        super().send(request, intended_s)
+        self.intended_s, self.sent_s, self.busy = intended_s, time.perf_counter(), True
         if self.transport is not None:
             self.transport.write(request)
 
@@ -118,7 +91,11 @@ class Connection(Connected, asyncio.Protocol):
             self.close()
             return
         if whole:
-            self._answered()
+            self._finish(self.reader.status)
+            if self.reader.keep_alive:
+                self.clients.idle(self)
+            else:
+                self.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self.busy:
@@ -131,16 +108,20 @@ class Connection(Connected, asyncio.Protocol):
         self.transport = None
         self.clients.lost(self)
 
+    def expire(self) -> None:
+        """Give the request up."""
+        self._finish(TIMEOUT)
+        self.close()
+
     def close(self) -> None:
+        """The clients are told `lost`."""
         if self.transport is not None:
             self.transport.abort()
 
-    def _answered(self) -> None:
-        self._finish(self.reader.status)
-        if self.reader.keep_alive:
-            self.clients.idle(self)
-        else:
-            self.close()
+    def _finish(self, outcome: int, done_s: float | None = None) -> None:
+        self.busy, self.failed = False, outcome < 0
+        done_s = time.perf_counter() if done_s is None else done_s
+        self.clients.recording.add(self.intended_s, self.sent_s, done_s, outcome)
 
 
 class Clients:
@@ -151,14 +132,14 @@ class Clients:
         plan: LoadPlan,
         requests: Sequence[bytes],
         order: npt.NDArray[np.int64],
-        opened: Callable[[Clients, float], Awaitable[None]],
+        connection: Callable[[Clients, float], Connection],
     ) -> None:
-        """`opened` opens one connection more, for a request intended at that moment."""
+        """`connection` makes one more, for a request intended at that moment."""
         self.plan, self._requests, self._order = plan, requests, order.tolist()
-        self._opened = opened
+        self._connection = connection
         self._closed_loop = plan.load.arrivals == "closed"
-        self._connections: set[Connected] = set()
-        self._idle: list[Connected] = []
+        self._connections: set[Connection] = set()
+        self._idle: list[Connection] = []
         self._waiting: deque[float] = deque()  # intended times of an open loop's requests that wait for a connection
         self._connecting = 0
         self._sending = False
@@ -166,7 +147,6 @@ class Clients:
         self._parent = os.getppid()
         self._finished = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._ending: set[asyncio.Task[None]] = set()
         self._opened_since_collection = 0
         self._blocked_until_s = 0.0
         self.woken_late_s = array("d")  # every 50 ms: how late the loop came, which is in all that it times
@@ -213,7 +193,7 @@ class Clients:
                 connection.close()
             for task in tuple(self._tasks):
                 task.cancel()
-            await asyncio.gather(sweeper, *self._tasks, *self._ending, return_exceptions=True)
+            await asyncio.gather(sweeper, *self._tasks, return_exceptions=True)
 
     def interrupt(self) -> None:
         """Stop now, with what is there; answers still out are waited for, unless this is said twice."""
@@ -239,14 +219,14 @@ class Clients:
 
     # -- what connections report
 
-    def connected(self, connection: Connected) -> None:
+    def connected(self, connection: Connection) -> None:
         self._connections.add(connection)
         if self._closed_loop and self._sending:
             self._send_another(connection, connection.intended_s)
         else:
             self.idle(connection)
 
-    def idle(self, connection: Connected) -> None:
+    def idle(self, connection: Connection) -> None:
         if self._closed_loop:
             if self._sending:
                 self._send_another(connection, time.perf_counter())
@@ -260,7 +240,7 @@ class Clients:
             self._idle.append(connection)
             self._finish_when_empty()
 
-    def lost(self, connection: Connected) -> None:
+    def lost(self, connection: Connection) -> None:
         self._connections.discard(connection)
         if connection in self._idle:
             self._idle.remove(connection)
@@ -271,14 +251,9 @@ class Clients:
             self._open_more()
         self._finish_when_empty()
 
-    def ending(self, task: asyncio.Task[None]) -> None:
-        """What a closed connection still has to do before the loop ends."""
-        self._ending.add(task)
-        task.add_done_callback(self._ending.discard)
-
     # -- requests
 
-    def _send_another(self, connection: Connected, intended_s: float) -> None:
+    def _send_another(self, connection: Connection, intended_s: float) -> None:
         """The next request of a closed loop's client."""
         if self._accepted >= self.plan.max_requests:
             self.stop()
@@ -287,7 +262,7 @@ class Clients:
         self._accepted += 1
         self._send(connection, intended_s)
 
-    def _send(self, connection: Connected, intended_s: float) -> None:
+    def _send(self, connection: Connection, intended_s: float) -> None:
         request = self._requests[self._order[self._next % len(self._order)]]
         self._next += 1
         connection.send(request, intended_s)
@@ -344,7 +319,8 @@ class Clients:
             if wait_s > 0:
                 await asyncio.sleep(wait_s)
             self._opened_since_collection += 1
-            await asyncio.wait_for(self._opened(self, at_s), self.plan.timeout_s)
+            opening = self._loop.create_connection(lambda: self._connection(self, at_s), *self.plan.address)
+            await asyncio.wait_for(opening, self.plan.timeout_s)
             self._connecting -= 1
         except (OSError, TimeoutError):
             self._connecting -= 1
@@ -385,12 +361,9 @@ class Clients:
             self._finished.set()
 
 
-async def open_http(clients: Clients, intended_s: float) -> None:
-    """One connection more over HTTP/1.1; raises OSError where nobody takes it."""
-    host, port = clients.plan.address
-    await asyncio.get_running_loop().create_connection(
-        lambda: Connection(clients, intended_s, AnswerReader()), host, port
-    )
+def plain(clients: Clients, intended_s: float) -> Connection:
+    """A connection whose answers need not be read beyond their end."""
+    return Connection(clients, intended_s, AnswerReader())
 
 
 class _Timespec(ctypes.Structure):

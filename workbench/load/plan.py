@@ -19,11 +19,12 @@ MOST_SECONDS = 24 * 3600.0
 MOST_REQUESTS = 50_000_000
 MOST_BATCH = 1024
 _DEFAULT_CONNECTIONS = 256
-_PORTS = {"http": 80, "grpc": 8001}
+_PORT = 80
 
 Wire = Literal["predict", "kserve-v2/json", "kserve-v2/binary", "kserve-v2/grpc", "openai/chat", "openai/completions"]
-"""What requests look like: our own POST /predict; the open inference protocol over HTTP with tensors as JSON, over HTTP
-with tensors as bytes, over gRPC; OpenAI's API for chats and for completions, both answered by streams."""
+"""What requests look like: our own POST /predict; the open inference protocol with tensors as JSON or as
+bytes behind it (gRPC stands in results of an earlier workbench alone); OpenAI's API for chats and for completions, both
+answered by streams."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +58,7 @@ class LoadPlan:
     """One run.
 
     Attributes:
-        url: of the server, without a path: 'http://127.0.0.1:8000'; grpc:// where requests go over gRPC.
+        url: of the server, without a path: 'http://127.0.0.1:8000'.
         path: what is posted to.
         wire: what requests look like.
         model: that is asked, with its version; '' where the server has one.
@@ -120,12 +121,6 @@ class LoadPlan:
             raise ConfigError(
                 f"{self.path!r} cannot stand in a request line.", key="path", hint="Write it as /predict."
             )
-        if self.url.startswith("grpc://") != (self.wire == "kserve-v2/grpc"):
-            raise ConfigError(
-                f"{self.url} and {self.wire} do not go together.",
-                key="url, --protocol",
-                hint="Write grpc://HOST:PORT with --protocol kserve-v2 for gRPC, http:// for everything else.",
-            )
         host, _ = self.address
         if not is_loopback(host) and host not in self.allowed_hosts:
             raise ConfigError(
@@ -145,28 +140,26 @@ class LoadPlan:
         """(host, port) of the URL.
 
         Raises:
-            ConfigError: no http or grpc URL of a host.
+            ConfigError: no http URL of a host.
         """
         try:
             parts = urlsplit(self.url)
             port = parts.port
         except ValueError as error:
             raise ConfigError(f"{self.url!r} is no URL: {error}.", key="url") from error
-        if parts.scheme not in _PORTS or not parts.hostname or parts.username or parts.query or parts.fragment:
+        if parts.scheme != "http" or not parts.hostname or parts.username or parts.query or parts.fragment:
             raise ConfigError(
                 f"{self.url!r} is no address of a service.",
                 key="url",
-                hint="Write http://HOST:PORT, or grpc://HOST:PORT; TLS ends at a proxy in front of it.",
+                hint="Write http://HOST:PORT; TLS ends at a proxy in front of it.",
             )
         if parts.path not in ("", "/"):
             raise ConfigError(f"{self.url!r} has a path; requests go to {self.path}.", key="url")
-        return parts.hostname, _PORTS[parts.scheme] if port is None else port
+        return parts.hostname, _PORT if port is None else port
 
     @property
-    def metrics_address(self) -> tuple[str, int] | None:
-        """(host, port) of its /metrics; None where it is not known, as beside gRPC."""
-        if self.metrics is None and self.wire == "kserve-v2/grpc":
-            return None
+    def metrics_address(self) -> tuple[str, int]:
+        """(host, port) of its /metrics."""
         return self.metrics or self.address
 
     @property

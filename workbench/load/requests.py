@@ -36,7 +36,7 @@ MOST_BODIES = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What is sent, of whatever protocol; over gRPC a serialized message.
+    """What is sent, of whatever protocol.
 
     Attributes:
         headers: of HTTP, beside those that every request has.

@@ -135,8 +135,7 @@ class _Watch:
         self.server = figures_between(self._before, self._scraped(), seconds)
 
     def _scraped(self) -> Samples | None:
-        address = self._plan.metrics_address
-        return None if address is None else scrape(*address, self._key)
+        return scrape(*self._plan.metrics_address, self._key)
 
 
 def _run_child(folder: Path, plan: LoadPlan, api_key: str | None, watch: _Watch) -> None:

@@ -7,12 +7,10 @@ from __future__ import annotations
 import contextlib
 import http.client
 import re
-import shutil
-import subprocess
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from statistics import median
 
@@ -215,7 +213,6 @@ class ProcessWatch(Sampler):
         return True
 
 
-_PROGRAM_TIMEOUT_S = 10.0
 _GAUGES: Mapping[str, tuple[str, str, float]] = {
     "workbench_device_memory_used_bytes": ("device", "memory_bytes", 1.0),
     "workbench_device_power_watts": ("device", "power_w", 1.0),
@@ -287,53 +284,3 @@ def readings_in(samples: Samples) -> dict[str, DeviceReading]:
             card = labels_of(labels).get(label, "")
             values[card][quantity] = factor * value
     return {card: DeviceReading(**told) for card, told in values.items()}
-
-
-def nvidia_readers() -> DeviceReaders | None:
-    """The GPUs that `nvidia-smi` of this machine lists; None where it is missing or lists none.
-
-    Another platform's server on this machine is read so; no target of ours computes there.
-    """
-    program = shutil.which("nvidia-smi")
-    if program is None:
-        return None
-    try:
-        names = [row[0] for row in _nvidia(program, "uuid")]
-    except ToolchainError:
-        return None
-    return DeviceReaders(readers={name: _nvidia_reader(program, name) for name in names}, source="nvidia-smi")
-
-
-def _nvidia_reader(program: str, uuid: str) -> Reader:
-    def read() -> DeviceReading:
-        rows = _nvidia(program, "memory.used,power.draw,utilization.gpu,temperature.gpu", uuid)
-        if len(rows) != 1 or len(rows[0]) != 4:
-            raise ToolchainError(f"nvidia-smi does not list {uuid}.")
-        memory, power, utilization, temperature = map(_number, rows[0])
-        return DeviceReading(
-            memory_bytes=None if memory is None else memory * (1 << 20),  # MiB, as its manual says
-            power_w=power,
-            utilization_percent=utilization,
-            temperature_c=temperature,
-        )
-
-    return read
-
-
-def _nvidia(program: str, query: str, uuid: str = "") -> list[Sequence[str]]:
-    command = [program, f"--query-gpu={query}", "--format=csv,noheader,nounits", *([f"--id={uuid}"] if uuid else [])]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_PROGRAM_TIMEOUT_S, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise ToolchainError(f"nvidia-smi: {error}") from error
-    if done.returncode != 0:
-        raise ToolchainError(f"nvidia-smi: {' '.join((done.stdout + done.stderr).split())[:300]}")
-    return [[cell.strip() for cell in line.split(",")] for line in done.stdout.splitlines() if line.strip()]
-
-
-def _number(text: str) -> float | None:
-    """None for '[N/A]' and what is no number."""
-    try:
-        return float(text)
-    except ValueError:
-        return None

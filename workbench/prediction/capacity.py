@@ -6,10 +6,8 @@ balancer:
 
     cards = ceil(rate * (1 + headroom) / highest rate of one card)
 
-Where the front end is what limits a card, and the sweep measured what several cost, the card is simulated with as many
-as let its own time limit it (`highest_rate`).
-Then one card is simulated again at its share of the demand, with all cards and with one of them, or a whole server,
-lost. Nothing here was measured under load; `CapacityPlan.assumptions` says in words what the figures rest on.
+Each card has one front end, as `serve --front-ends auto` gives it. Then one card is simulated again at its share of the
+demand. Nothing here was measured under load; `CapacityPlan.assumptions` says in words what the figures rest on.
 """
 
 from __future__ import annotations
@@ -17,28 +15,26 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal
 
 from workbench.inputs.dataset.batch import IntArray
-from workbench.prediction.highest_rate import (
-    FrontEnds,
-    LimitedBy,
-    OneCard,
-    front_ends_for,
-    host_ms_of_a_request,
-    limited_by,
-    on_its_curve,
-    one_card,
-    predicted_with,
-    rate_of,
-    service_of,
-    with_front_ends,
-)
+from workbench.prediction.search import best_settings
 from workbench.targets import described
+from workbench.values.documents.canonical import DecodeError, added_later, decode, encode
+from workbench.values.documents.json_reader import read_json
 from workbench.values.errors import ConfigError
-from workbench.values.measurement import Clock, Estimate, ServiceFigures, ServiceResult
+from workbench.values.measurement import Clock, ServiceFigures, ServiceResult
 from workbench.values.results import Evaluation
-from workbench.values.service import HostCosts, ServiceChoices, ServiceLoad, ServiceSettings
+from workbench.values.service import HostCosts, ServiceChoices, ServiceLoad, ServiceQuestion, ServiceSettings
+
+_VERSION = 1
+_HOURS_A_MONTH = 365.25 * 24 / 12
+_BUSY = 0.6
+"""Share of its time above which the busiest part of a service counts as what limits it: by queueing in front of it a
+request waits as long as it is served. Below it, a limit on P99 leaves little room beyond a lone request's time."""
+
+LimitedBy = Literal["the model", "the front end", "the limit on P99"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,53 +45,27 @@ class Demand:
         rate_per_s: requests per second in all, in the mean.
         p99_ms: what 99 of 100 requests take at most.
         headroom: share of the rate that is added before cards are counted.
-        users, think_s: where the rate was given so: each of `users` sends one request every `think_s` seconds.
-        card_power_w: a card's power that the caller assumes where it was not measured, such as a rated figure.
+        price_per_hour: of a card (on a CPU target, of a server process), in any currency; None where nobody said it.
     """
 
     rate_per_s: float
     p99_ms: float
     headroom: float = 0.3
-    users: int | None = None
-    think_s: float | None = None
     cards_per_server: int = 8
-    card_power_w: float | None = None
+    price_per_hour: float | None = added_later(None)
 
     def __post_init__(self) -> None:
-        positive = ("rate_per_s", "p99_ms", "cards_per_server", "users", "think_s", "card_power_w")
-        for name in positive:
+        for name in ("rate_per_s", "p99_ms", "cards_per_server", "price_per_hour"):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
                 raise ConfigError(f"{value} is not positive.", key=f"demand.{name}")
         if not 0 <= self.headroom < math.inf:
             raise ConfigError(f"{self.headroom} is negative.", key="demand.headroom", hint="Write 30% or 0.3.")
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CardLoad:
-    """One card at its share of the demand, simulated.
-
-    Attributes:
-        cards: how many share the demand.
-        share: the card's rate over the highest that keeps the limit; above 1 the limit breaks.
-        keeps: whether P99 stays within the limit.
-        workers_busy: share of the time that a worker has a batch; front_end_busy: of the front end's process.
-        host_cores: processors of the host that this card's front end and workers keep busy, beside a model that
-            computes on them.
-        reliable: False where the card is overloaded, so that its times grow for as long as one waits.
-    """
-
-    cards: int
-    rate_per_s: float
-    share: float
-    p50_ms: Estimate
-    p99_ms: Estimate
-    keeps: bool
-    mean_batch: float
-    workers_busy: float | None
-    front_end_busy: float
-    host_cores: float
-    reliable: bool
+    @staticmethod
+    def from_earlier(data: Mapping[str, Any]) -> Mapping[str, Any]:
+        """A plan once held an assumed power, and users whose rate it was."""
+        return {key: value for key, value in data.items() if key not in ("card_power_w", "users", "think_s")}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,15 +76,8 @@ class MemberPlan:
         highest: a card at the highest rate that keeps the limit; None where no rate does, and then all of the fleet
             is None.
         lowest_p99_ms: the least P99 that was seen at any rate.
-        planned, one_lost, server_lost: None where no card is left.
-        front_ends: processes that take requests in for one card, as simulated.
-        server_front_ends: that a server needs for the load of its cards behind one port, see `FrontEnds`; None where no
-            rate is kept, on a CPU target, and where one does not suffice and several were not measured.
+        planned: a card at its share of the demand.
         cards_to_lose_one: cards with which the demand, without headroom, is carried by one card fewer.
-        power_w: of all planned cards, each as busy as when it was measured, so at most; None where nobody knows.
-        memory_per_card_bytes: of all workers' sessions together; None where it was not measured.
-        real_time_factor: P99 over `Demand.think_s`: below 1 a streaming user's answers keep up with what it sends.
-        confirmed: measured over predicted (throughput, P99) where this candidate was confirmed by a real load.
     """
 
     candidate_id: str
@@ -127,35 +90,62 @@ class MemberPlan:
     limited_by: LimitedBy | None = None
     cards: int | None = None
     servers: int | None = None
-    planned: CardLoad | None = None
-    one_lost: CardLoad | None = None
-    server_lost: CardLoad | None = None
+    planned: ServiceFigures | None = None
     cards_to_lose_one: int | None = None
-    front_ends: int = 1
-    server_front_ends: FrontEnds | None = None
-    power_w: float | None = None
-    power_basis: str = "not measured"
-    memory_per_card_bytes: int | None = None
-    real_time_factor: float | None = None
-    confirmed: tuple[float, float] | None = None
     clock: Clock = "host"
     emulated: bool = False
+
+    @staticmethod
+    def from_earlier(data: Mapping[str, Any]) -> Mapping[str, Any]:
+        """A plan once told more of servers, of memory, power and confirmations, and less of a card's load."""
+        gone = ["server_front_ends", "real_time_factor", "server_lost", "memory_per_card_bytes", "confirmed"]
+        gone += ["one_lost", "power_w", "power_basis", "front_ends"]
+        if "cards" in (data.get("planned") or {}):
+            gone.append("planned")
+        return {key: value for key, value in data.items() if key not in gone}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapacityPlan:
-    """Fewest cards first; candidates that cannot keep the limit last."""
+    """Fewest cards first; candidates that cannot keep the limit last.
+
+    Attributes:
+        command: the command line that asked for it; '' where there was none.
+    """
 
     demand: Demand
     unit: Literal["card", "server process"]
     members: tuple[MemberPlan, ...]
     assumptions: tuple[str, ...]
     emulated: bool
+    command: str = added_later("")
+
+    def to_json(self) -> dict[str, Any]:
+        return {"version": _VERSION, **encode(self)}
+
+    def cost_a_month(self, member: MemberPlan) -> float | None:
+        """Of the member's cards; None without a price, and where no number of cards suffices."""
+        price = self.demand.price_per_hour
+        return None if price is None or member.cards is None else price * member.cards * _HOURS_A_MONTH
 
 
-def users_rate_per_s(users: int, think_s: float) -> float:
-    """Requests per second of users that each send one every `think_s` seconds, whether or not an answer came."""
-    return users / think_s
+def read_capacity(path: Path) -> CapacityPlan:
+    """Read what `workbench plan-capacity --json` wrote.
+
+    Raises:
+        ConfigError: no such document, or of another version.
+    """
+    body = read_json(path)
+    if not isinstance(body, dict) or body.pop("version", None) != _VERSION:
+        raise ConfigError(
+            "is no plan of capacity of this workbench.", file=path, hint="Write one: workbench plan-capacity … --json"
+        )
+    # what earlier plans said of changes to today's fleet and of a file of prices
+    kept = {key: value for key, value in body.items() if key not in ("fleet", "prices", "costs")}
+    try:
+        return decode(CapacityPlan, kept, "plan")
+    except DecodeError as error:
+        raise ConfigError(f"is no plan of capacity of this workbench: {error}.", file=path) from error
 
 
 def cards_needed(demand: Demand, highest_rate_per_s: float) -> int:
@@ -191,27 +181,31 @@ def plan_capacity(
     """
     if not evaluations:
         raise ConfigError("there is no candidate to plan for.")
-    for evaluation in evaluations:
-        service_of(evaluation)
+    services = {e.candidate.id: _service_of(e) for e in evaluations}
     on_cards = {not described(e.candidate.target).on_host for e in evaluations}
     if len(on_cards) > 1:
         raise ConfigError(
             "candidates on cards and on processors cannot stand in one plan.", hint="Name one with --candidate."
         )
-    members = [
-        _plan_member(
-            e,
-            demand,
-            one_card(e, demand.p99_ms, lengths, bins[e.candidate.id], seed, host),
-            choices=on_its_curve(choices[e.candidate.id], service_of(e)),
-            what=titles[e.candidate.id],
-            baseline_id=baseline_id,
+    members = []
+    for one in evaluations:
+        known = one.candidate.id
+        members.append(
+            _plan_member(
+                one,
+                demand,
+                replace(host or _predicted_with(services[known]), client_ms=0.0),  # a fleet's clients compute elsewhere
+                _on_its_curve(choices[known], services[known]),
+                lengths,
+                bins[known],
+                what=titles[known],
+                baseline_id=baseline_id,
+                seed=seed,
+            )
         )
-        for e in evaluations
-    ]
     emulated = any(m.emulated for m in members)
     unit: Literal["card", "server process"] = "card" if on_cards.pop() else "server process"
-    fleet = host or predicted_with(service_of(evaluations[0]))
+    fleet = host or _predicted_with(services[evaluations[0].candidate.id])
     return CapacityPlan(
         demand=demand,
         unit=unit,
@@ -224,16 +218,22 @@ def plan_capacity(
 def _plan_member(
     evaluation: Evaluation,
     demand: Demand,
-    card: OneCard,
-    *,
+    host: HostCosts,
     choices: ServiceChoices,
+    lengths: IntArray,
+    bins: tuple[int, ...],
+    *,
     what: str,
     baseline_id: str,
+    seed: int,
 ) -> MemberPlan:
-    service, measurement = card.service, evaluation.measurement
-    on_card = not described(evaluation.candidate.target).on_host
-    found, front_ends = card.with_as_many_front_ends_as_pay(choices) if on_card else (card.asked(None, choices), 1)
-    host = with_front_ends(card.host, front_ends)
+    service, measurement = _service_of(evaluation), evaluation.measurement
+
+    def asked(load: ServiceLoad | None, among: ServiceChoices) -> ServiceResult:
+        question = ServiceQuestion(load=load, p99_ms=demand.p99_ms)
+        return best_settings(service.curve, among, question, host, lengths, bins, seed=seed)
+
+    found = asked(None, choices)
     highest = found.best
     chosen = (highest or found.closest).settings
     plan = MemberPlan(
@@ -244,111 +244,66 @@ def _plan_member(
         settings=chosen,
         highest=highest,
         lowest_p99_ms=found.closest.p99_ms.value,
-        confirmed=_confirmed(service),
         clock=service.curve.clock,
         emulated=evaluation.toolchain.emulated,
     )
     if highest is None:
         return plan
-    rate_per_card = rate_of(highest)
+    rate_per_card = highest.load.rate_per_s or highest.throughput_per_s.value
     cards = cards_needed(demand, rate_per_card)
-    only = ServiceChoices.only(chosen)
-
-    def loaded(left: int) -> CardLoad | None:
-        if left < 1:
-            return None
-        rate = demand.rate_per_s / left
-        result = card.asked(ServiceLoad(arrivals="poisson", rate_per_s=rate), only, front_ends)
-        return _card_load(left, rate, rate_per_card, result.best or result.closest, host, demand.p99_ms)
-
-    power_w, basis = _power(evaluation, demand, cards)
-    planned = loaded(cards)
-    needed = None
-    if on_card and planned is not None:
-        rate_of_server = planned.rate_per_s * min(cards, demand.cards_per_server)
-        needed = front_ends_for(rate_of_server, card.host, planned.mean_batch)
+    load = ServiceLoad(arrivals="poisson", rate_per_s=demand.rate_per_s / cards)
+    planned = asked(load, ServiceChoices.only(chosen))
     return replace(
         plan,
-        limited_by=limited_by(highest, host),
+        limited_by=_limited_by(highest, rate_per_card, host),
         cards=cards,
         servers=math.ceil(cards / demand.cards_per_server),
-        planned=planned,
-        one_lost=loaded(cards - 1),
-        server_lost=loaded(cards - demand.cards_per_server),
-        front_ends=front_ends,
-        server_front_ends=needed,
+        planned=planned.best or planned.closest,
         cards_to_lose_one=max(cards, math.ceil(demand.rate_per_s / rate_per_card) + 1),
-        power_w=power_w,
-        power_basis=basis,
-        memory_per_card_bytes=_memory_per_card(evaluation, chosen.workers),
-        real_time_factor=(
-            planned.p99_ms.value / 1000 / demand.think_s if planned is not None and demand.think_s else None
-        ),
     )
 
 
-def _card_load(
-    cards: int, rate: float, highest_rate: float, figures: ServiceFigures, host: HostCosts, p99_ms: float
-) -> CardLoad:
-    front_ms, worker_ms = host_ms_of_a_request(figures, host)
-    return CardLoad(
-        cards=cards,
-        rate_per_s=rate,
-        share=rate / highest_rate,
-        p50_ms=figures.p50_ms,
-        p99_ms=figures.p99_ms,
-        keeps=figures.reliable and figures.p99_ms.value <= p99_ms,
-        mean_batch=figures.mean_batch,
-        workers_busy=figures.worker_busy,
-        front_end_busy=rate * front_ms / 1000,
-        host_cores=rate * (front_ms + worker_ms) / 1000,
-        reliable=figures.reliable,
-    )
+def _on_its_curve(choices: ServiceChoices, service: ServiceResult) -> ServiceChoices:
+    """Of the bins those that its curve tells of: a confirmation's was timed at the chosen and untuned ones alone."""
+    if service.curve.checks:
+        return choices
+    exact = tuple(bins for bins in choices.sequence_bins if set(bins) <= set(service.curve.lengths))
+    return replace(choices, sequence_bins=exact)
 
 
-def _power(evaluation: Evaluation, demand: Demand, cards: int) -> tuple[float | None, str]:
-    device = evaluation.measurement.device
-    if device is not None and device.power_w is not None:
-        emulated = ", EMULATED" if evaluation.toolchain.emulated else ""
-        return cards * device.power_w, f"{device.power_w:.0f} W each, measured while calls ran back to back{emulated}"
-    if demand.card_power_w is not None:
-        return cards * demand.card_power_w, f"{demand.card_power_w:.0f} W each, ASSUMED on the command line"
-    return None, "not measured"
+def _limited_by(highest: ServiceFigures, rate_per_s: float, host: HostCosts) -> LimitedBy:
+    front_ms = host.request_ms + host.batch_ms / highest.mean_batch  # utilization law
+    busy: dict[LimitedBy, float] = {
+        "the model": highest.worker_busy or 0.0,
+        "the front end": rate_per_s * front_ms / 1000,
+    }
+    busiest = max(busy, key=lambda part: busy[part])
+    return busiest if busy[busiest] >= _BUSY else "the limit on P99"
 
 
-def _memory_per_card(evaluation: Evaluation, workers: int) -> int | None:
-    measurement = evaluation.measurement
-    if measurement.device is not None:
-        return workers * measurement.device.memory_bytes
-    return workers * measurement.peak_memory_bytes if measurement.peak_memory_bytes is not None else None
+def _service_of(evaluation: Evaluation) -> ServiceResult:
+    """Raises: ConfigError: it has no batch curve."""
+    service = evaluation.measurement.service
+    if service is None or not service.curve.points:
+        raise ConfigError(
+            f"candidate {evaluation.candidate.short_id} has no batch curve, so nothing says what a card of it carries.",
+            hint="Give the experiment and its search space a `service:` section and sweep again.",
+        )
+    return service
 
 
-def _confirmed(service: ServiceResult) -> tuple[float, float] | None:
-    """A prediction that was never put to the test says nothing of its error; one that was, does."""
-    if service.confirmed is None or service.best is None:
-        return None
-    return (
-        service.confirmed.throughput_per_s.value / service.best.throughput_per_s.value,
-        service.confirmed.p99_ms.value / service.best.p99_ms.value,
-    )
-
-
-def _about_front_ends(host: HostCosts) -> str:
-    one = f"one front end answers {1000 / host.request_ms:,.0f} requests/s at most" if host.request_ms else ""
-    if not host.front_end_ms:
-        return f"{one or 'front ends cost nothing'}; what several cost was not measured, so each card has one"
-    queue_ms = host.passed_row_ms
-    return (
-        f"{one}; of several each {1000 / host.front_end_ms:,.0f}"
-        + (f", and the process with their queues hands on {1000 / queue_ms:,.0f}" if queue_ms else "")
-        + " beside its batches"
-    )
+def _predicted_with(service: ServiceResult) -> HostCosts:
+    """Raises: ConfigError: the result does not say."""
+    host = (service.best or service.closest).host
+    if host is None:
+        raise ConfigError("the sweep does not say what serving costs its host.", hint="Sweep again.")
+    return host
 
 
 def _assumptions(demand: Demand, unit: str, host: HostCosts, lengths: IntArray, emulated: bool) -> tuple[str, ...]:
     sharing = (
-        "cards of a server share its front ends and queues (serve --devices all), and it has processors enough for all "
-        "of them (host cores a card)"
+        "each card has one front end; cards of a server share queues (serve --devices all), and it has processors "
+        "enough for all of them"
         if unit == "card"
         else "each server process has a machine to itself, as fast as the one that measured"
     )
@@ -366,14 +321,6 @@ def _assumptions(demand: Demand, unit: str, host: HostCosts, lengths: IntArray, 
         f"host costs: {host.origin} ({host.request_ms:.3g} ms a request, {host.batch_ms:.3g} ms a batch in the front "
         f"end); clients compute elsewhere",
     ]
-    if unit == "card":
-        found.append(_about_front_ends(host))
     if emulated:
         found.insert(0, "EMULATED: times come from a model of the chip, not from a device; sizes are a rehearsal")
-    if demand.users is not None and demand.think_s is not None:
-        found.append(
-            f"{demand.users} users send one request every {demand.think_s:g} s each, without waiting for the answer"
-        )
-    if demand.card_power_w is not None:
-        found.append(f"{demand.card_power_w:g} W each is the caller's figure wherever power was not measured")
     return tuple(found)

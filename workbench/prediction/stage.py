@@ -22,13 +22,11 @@ from workbench.prediction.curve import (
     quick_look,
     startup_s,
 )
-from workbench.prediction.host_costs import assumed_costs, host_costs
-from workbench.prediction.host_costs.capacity import processors
+from workbench.prediction.host_costs import assumed_costs, host_costs, processors
 from workbench.prediction.search import at_other_speeds, best_settings
 from workbench.prediction.surface import chosen_points, fitted
 from workbench.prediction.together import MOST_SESSIONS, host_beside, side_by_side, slower_after_idle
 from workbench.space.served_bins import choices_of
-from workbench.targets import described
 from workbench.targets.base import DeviceSession, Feeds, Session
 from workbench.values.artifact import Artifact
 from workbench.values.bins import timed_length
@@ -194,8 +192,8 @@ def best_service(
     if host is None and bench.toolchain(candidate).emulated:
         host = assumed_costs(experiment.model, experiment.dataset)
     if host is None:
-        report, several = partial(bench.report, candidate), on_cards(experiment)
-        measured = host_costs(experiment.model, experiment.dataset, bench.store, several=several, report=report)
+        report = partial(bench.report, candidate)
+        measured = host_costs(experiment.model, experiment.dataset, bench.store, report=report)
         host = host_beside(measured, curve)
     lengths = experiment.dataset.lengths(split)
     bins = serving_lengths(experiment, candidate)
@@ -217,11 +215,6 @@ def best_service(
         return result
     modelled = at_other_speeds(result, stated, question, host, lengths, bins, seed=experiment.seed)
     return served_with_intervals(replace(result, modelled=modelled))
-
-
-def on_cards(experiment: Experiment) -> bool:
-    """Whether a target of the sweep computes on cards, which several front ends may feed."""
-    return any(not described(target).on_host for target in experiment.targets)
 
 
 def searched_service(candidate: Candidate, bench: Bench) -> ServiceResult | None:

@@ -216,37 +216,12 @@ def widened(estimate: Estimate, share: float) -> Estimate:
 
 
 def interpolated(at: Sequence[float] | Floats, values: Floats, wanted: float) -> Floats:
-    """values[k] belongs to at[k], ascending; the value at `wanted` between the ends, by monotone cubics.
+    """values[k] belongs to at[k], ascending; the value at `wanted` between the ends, by monotone cubics: through every
+    value, never beyond its neighbours, straight between two."""
+    from scipy.interpolate import pchip_interpolate  # half a second that only a sweep should cost
 
-    Fritsch and Carlson's: through every value, never beyond its neighbours, straight between two.
-    """
-    places, values = np.asarray(at, np.float64), np.asarray(values, np.float64)
-    if len(places) == 1:
-        return np.asarray(values[0], dtype=np.float64)
-    steps = np.diff(places)
-    shape = (-1,) + (1,) * (values.ndim - 1)
-    slopes = np.diff(values, axis=0) / steps.reshape(shape)
-    tangents = np.concatenate([slopes[:1], slopes, slopes[-1:]])[: len(places)].copy()
-    if len(places) > 2:
-        before, after = slopes[:-1], slopes[1:]
-        wide, narrow = (2 * steps[1:] + steps[:-1]).reshape(shape), (steps[1:] + 2 * steps[:-1]).reshape(shape)
-        turning = before * after <= 0
-        safe = [np.where(turning, 1.0, each) for each in (before, after)]
-        tangents[1:-1] = np.where(turning, 0.0, (wide + narrow) / (wide / safe[0] + narrow / safe[1]))
-        tangents[0] = _at_end(steps[0], steps[1], slopes[0], slopes[1])
-        tangents[-1] = _at_end(steps[-1], steps[-2], slopes[-1], slopes[-2])
-    left = min(max(int(np.searchsorted(places, wanted, side="right")) - 1, 0), len(places) - 2)
-    step, share = steps[left], (wanted - places[left]) / steps[left]
-    up = share * share * (3 - 2 * share)
-    curved = step * share * (1 - share) * ((1 - share) * tangents[left] - share * tangents[left + 1])
-    return np.asarray(values[left] + up * (values[left + 1] - values[left]) + curved, dtype=np.float64)
-
-
-def _at_end(step: float, next_step: float, slope: Floats, next_slope: Floats) -> Floats:
-    """The slope at an end by the parabola through three values, kept monotone."""
-    found = ((2 * step + next_step) * slope - step * next_slope) / (step + next_step)
-    found = np.where(found * slope <= 0, 0.0, found)
-    return np.where((slope * next_slope <= 0) & (np.abs(found) > 3 * np.abs(slope)), 3 * slope, found)
+    found = values[0] if len(at) == 1 else pchip_interpolate(at, values, wanted)
+    return np.asarray(found, dtype=np.float64)
 
 
 def _refined(

@@ -1,9 +1,8 @@
 """What slows calls of one artifact beside their shape: other sessions of it, and an idle wait before. Measured beside
 its curve, used in its predictions.
 
-A matrix product says what processors do together (`host_costs.capacity`); a model may share caches and memory worse,
-and a shared host gives two processors now twice and now one and a half times the work of one. So the artifact itself is
-opened again, and calls of one session are timed in turns with calls of all at once.
+Hyper-threads, shared caches and memory, and other guests of the host make two processors less than twice one. So the
+artifact itself is opened again, and calls of one session are timed in turns with calls of all at once.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from statistics import median
 import numpy as np
 
 from workbench.evaluation.measure import collection_paused
-from workbench.prediction.host_costs.capacity import processors, spread_of
+from workbench.prediction.host_costs import processors
 from workbench.prediction.simulation.intervals import Z, relative_spread
 from workbench.targets.base import Feeds, Session
 from workbench.values.measurement import AfterIdle, BatchCurve, Estimate, Together
@@ -29,7 +28,7 @@ WAITS_MS = (1.0, 5.0, 20.0, 100.0)
 REPEATS = 4
 """Of every wait, in turns: half a second in all, beside the calls."""
 MOST_SESSIONS = 4
-"""Opening one costs what starting a worker costs; how more of them share, the matrix product tells."""
+"""Opening one costs what starting a worker costs; more of them are taken to share as so many do."""
 ROUNDS = 3
 SLICE_S, _FEWEST_CALLS = 0.06, 3
 _RUNNING = 0.75
@@ -113,7 +112,7 @@ def _close(pool: ThreadPoolExecutor, session: Session) -> None:
 def host_beside(host: HostCosts, curve: BatchCurve) -> HostCosts:
     """The host's capacity as the artifact of the curve finds it.
 
-    Where sessions were timed together, theirs counts; between them and beyond, the matrix product's is scaled alike.
+    Where sessions were timed together, theirs counts; between them and beyond, the host's is scaled alike.
     More threads than processors may do less together than fewer of them.
     """
     if not curve.together or curve.threads < 1:
@@ -144,6 +143,12 @@ def _calls(session: Session, feeds: Sequence[Feeds], slice_s: float) -> float:
         passed = time.perf_counter() - began
         if passed >= slice_s and calls >= _FEWEST_CALLS:
             return calls / max(passed, 1e-9)
+
+
+def spread_of(ratios: Sequence[float]) -> float:
+    """Relative standard deviation; robust, as a round in which somebody else had a processor says nothing of others."""
+    logs = np.log(ratios)
+    return float(1.4826 * np.median(np.abs(logs - np.median(logs))))
 
 
 def _moments(value: float, spread: float) -> Estimate:

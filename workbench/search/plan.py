@@ -21,7 +21,6 @@ from workbench.inputs.dataset.language import samples, windows
 from workbench.inputs.experiment import Experiment
 from workbench.inputs.metrics import Outputs, scoring_words
 from workbench.prediction.host_costs import measuring_s
-from workbench.prediction.stage import on_cards
 from workbench.search.effort import EFFORTS, FULL, Effort, effort_of_search
 from workbench.search.first_look import FIRST
 from workbench.search.forecast import Cost, Distinct, distinct_among, search_cost
@@ -257,7 +256,7 @@ def _once_s(experiment: Experiment, bench: Bench) -> float:
     service = experiment.service
     if service is None or service.host is not None or bench.toolchain(experiment.baseline).emulated:
         return 0.0
-    return measuring_s(experiment.model, experiment.dataset, bench.store, several=on_cards(experiment))
+    return measuring_s(experiment.model, experiment.dataset, bench.store)
 
 
 def _files_each(experiment: Experiment) -> float:

@@ -29,8 +29,9 @@ import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
+from multiprocessing.reduction import DupFd
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from workbench.serve.events import log
 from workbench.serve.refusals import Refusal
@@ -48,14 +49,10 @@ _ALLOWED = re.compile(r"(?:\*\.)?[a-z0-9_-]+(?:\.[a-z0-9_-]+)*")
 class Hosts:
     """The names under which a service may be asked, whatever the port behind them."""
 
-    def __init__(self, allowed: Iterable[str] = (), *, addresses: bool = False) -> None:
-        """Loopback names, and `allowed` as `canonical_host` gives them.
-
-        Args:
-            addresses: any address is taken instead of a name: no stranger's page can have one for its name.
-        """
+    def __init__(self, allowed: Iterable[str] = ()) -> None:
+        """Loopback names, and `allowed` as `canonical_host` gives them."""
         names = {*LOOPBACK, *allowed}
-        self._any, self._addresses = ANY in names, addresses
+        self._any = ANY in names
         self._names = frozenset(names)
         self._ends = tuple(name[1:] for name in names if name.startswith("*."))
 
@@ -77,8 +74,6 @@ class Hosts:
         if self._any or name in self._names or name.endswith(self._ends):
             return
         if here and name == (f"[{here}]" if ":" in here else here):
-            return
-        if self._addresses and _is_address(name):
             return
         raise Refusal(
             "host", "The service does not answer for this host; --allowed-host names further ones.", close=True
@@ -155,13 +150,10 @@ class Keys:
         self._keys = (*self._read(), *fixed)
 
     def look(self) -> None:
-        """Read the file again if it is not the one that was read."""
+        """Read the file again if it is not the one that was read; a key that stays has used what it has used."""
         before, self._seen = self._seen, self._stamp()
-        if self._seen != before:
-            self.reload()
-
-    def reload(self) -> None:
-        """Read the file again; a key that stays has used what it has used."""
+        if self._seen == before:
+            return
         keys: tuple[Key, ...] = ()
         faults: list[ConfigError] = []
         try:
@@ -315,6 +307,11 @@ class Rates:
     def __init__(self, descriptor: int | None = None) -> None:
         self._file, self._table = descriptor, mmap.mmap(-1 if descriptor is None else descriptor, SIZE)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For a process that is being started, which gets the same file."""
+        assert self._file is not None
+        return _handed, (DupFd(self._file),)
+
     def take(self, name: str, rate_per_s: float, now_s: float) -> float:
         """0 if this key may ask now, which is counted; else how many requests it lacks, below 1."""
         digest = hashlib.blake2b(name.encode(), digest_size=8).digest()
@@ -341,6 +338,10 @@ class Rates:
             yield
         finally:
             fcntl.lockf(self._file, fcntl.LOCK_UN)
+
+
+def _handed(file: Any) -> Rates:
+    return Rates(file.detach())
 
 
 def shared_file() -> int:

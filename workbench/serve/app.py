@@ -11,13 +11,12 @@ import contextlib
 import json
 import resource
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping, Sequence
 from typing import Any
 
 import uvicorn
 
 from workbench import __version__
-from workbench.bundle import Manifest
 from workbench.serve.access import Hosts, canonical_host
 from workbench.serve.connections import Connections
 from workbench.serve.documentation import openapi, page
@@ -26,7 +25,7 @@ from workbench.serve.metrics import CONTENT_TYPE, Metrics
 from workbench.serve.protocol import bounded_http
 from workbench.serve.refusals import Refusal
 from workbench.serve.service import Service
-from workbench.serve.settings import Exposure, Limits, ServeSettings
+from workbench.serve.settings import Limits
 from workbench.values.documents.canonical import encode
 from workbench.values.metrics import metrics
 
@@ -34,8 +33,6 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
-Page = Callable[[], Awaitable[tuple[int, str, str]]]
-"""→ status, media type, text."""
 
 _PATIENCE_S = 0.25
 """After so long a request that waits watches whether its client is still there."""
@@ -51,10 +48,10 @@ class ClientGone(Exception):
 
 
 def application(service: Service) -> Asgi:
-    """The whole HTTP interface of a front end, but what the port of administration has."""
+    """The whole HTTP interface of a front end."""
     host = canonical_host(service.settings.host)
     hosts = Hosts([*service.settings.hosts, *([] if host is None else [host])])
-    pages = _pages(service)
+    paths = _paths(service)
 
     async def entry(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -72,67 +69,51 @@ def application(service: Service) -> Asgi:
         if predicts:
             await _predict(service, scope, receive, send)
         else:
-            await _page(service, pages, scope, send)
+            await _page(service, paths, scope, send)
 
     return entry
 
 
-def told_pages(
-    manifest: Manifest,
-    settings: ServeSettings,
-    metrics_text: Callable[[], Awaitable[bytes]],
-    exposures: Sequence[Exposure],
-) -> dict[str, Page]:
-    """Path → what is told of metrics and documentation, where their exposure is one of these."""
-    pages: dict[str, Page] = {}
-
-    async def figures() -> tuple[int, str, str]:
-        return 200, CONTENT_TYPE, (await metrics_text()).decode()
-
-    if settings.metrics in exposures:
-        pages["/metrics"] = figures
-    if settings.docs in exposures:
-        document = openapi(manifest, settings)
-        pages["/openapi.json"] = _page_of(lambda: (200, _JSON, json.dumps(document)))
-        pages["/docs"] = _page_of(lambda: (200, "text/html; charset=utf-8", page(document)))
-    return pages
+def _paths(service: Service) -> tuple[str, ...]:
+    """What is there beside /predict."""
+    settings = service.settings
+    return (
+        *("/health", "/health/live", "/health/ready", "/info"),
+        *(("/metrics",) if settings.metrics == "open" else ()),
+        *(("/openapi.json", "/docs") if settings.docs == "open" else ()),
+    )
 
 
-def _page_of(answer: Callable[[], tuple[int, str, str]]) -> Page:
-    async def page() -> tuple[int, str, str]:
-        return answer()
-
-    return page
-
-
-def _pages(service: Service) -> dict[str, Page]:
-    def told(status: int, content: dict[str, Any]) -> tuple[int, str, str]:
-        return status, _JSON, json.dumps(content, ensure_ascii=False)
-
-    def ready() -> tuple[int, str, str]:
-        """Whether requests may be sent here, in one word."""
+async def _told(service: Service, path: str) -> tuple[int, str, str]:
+    """Status, media type, text."""
+    if path == "/metrics":
+        return 200, CONTENT_TYPE, (await service.queue.metrics_text()).decode()
+    if path == "/docs":
+        return 200, "text/html; charset=utf-8", page(openapi(service.bundle.manifest, service.settings))
+    status, content = 200, dict[str, Any]()
+    if path == "/openapi.json":
+        content = openapi(service.bundle.manifest, service.settings)
+    elif path == "/info":
+        content = _info(service)
+    elif path == "/health/live":
+        content = {"status": "live"}
+    else:
         status, content = service.queue.health()
-        return told(status, {"status": "ready" if status == 200 else content["status"]})
-
-    return {
-        "/health": _page_of(lambda: told(*service.queue.health())),
-        "/health/live": _page_of(lambda: told(200, {"status": "live"})),
-        "/health/ready": _page_of(ready),
-        "/info": _page_of(lambda: told(200, _info(service))),
-        **told_pages(service.bundle.manifest, service.settings, service.queue.metrics_text, ("open",)),
-    }
+        if path == "/health/ready":  # whether requests may be sent here, in one word
+            content = {"status": "ready" if status == 200 else content["status"]}
+    return status, _JSON, json.dumps(content, ensure_ascii=False)
 
 
-async def _page(service: Service, pages: Mapping[str, Page], scope: Scope, send: Send) -> None:
+async def _page(service: Service, paths: Sequence[str], scope: Scope, send: Send) -> None:
     path, extra = scope["path"], list[tuple[bytes, bytes]]()
     try:
-        if path not in pages:
-            raise Refusal("not_found", f"There is /predict, {', '.join(pages)}.")
+        if path not in paths:
+            raise Refusal("not_found", f"There is /predict, {', '.join(paths)}.")
         if scope["method"] not in ("GET", "HEAD"):
             raise Refusal("method", "This path takes GET.", allow="GET, HEAD")
         if path == "/info":
             service.identify(dict(reversed(scope["headers"])).get(b"x-api-key", b""))
-        status, media, text = await pages[path]()
+        status, media, text = await _told(service, path)
         content = text.encode()
     except Refusal as refusal:
         status, media, extra, content = refusal.status, _JSON, refusal.headers(), _content(refusal)
@@ -306,13 +287,6 @@ class HttpServer(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
-
-    def connection(self) -> asyncio.Protocol:
-        """For a connection that was accepted elsewhere."""
-        made: asyncio.Protocol = self.config.http_protocol_class(  # type: ignore[call-arg]  # as uvicorn calls it
-            config=self.config, server_state=self.server_state, app_state={}, _loop=None
-        )
-        return made
 
 
 def http_server(service: Service, connections: Connections) -> HttpServer:

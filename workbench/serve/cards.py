@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -100,15 +101,9 @@ class DeviceGauges(Collector):
         self._readers, self._every_s = readers, every_s
         self._last: dict[str, DeviceReading] = {}
         self._failures = dict.fromkeys(readers, 0)
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="device-gauges", daemon=True)
 
     def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        """A look that is under way is left to its own time limit."""
-        self._stop.set()
+        threading.Thread(target=self._watch, name="device-gauges", daemon=True).start()
 
     def look(self) -> None:
         """At every card, once."""
@@ -131,8 +126,7 @@ class DeviceGauges(Collector):
     def _watch(self) -> None:
         while True:
             self.look()
-            if self._stop.wait(self._every_s):
-                return
+            time.sleep(self._every_s)
 
 
 def device_gauges(target: str, places: Sequence[Place]) -> DeviceGauges | None:

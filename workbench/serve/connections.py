@@ -39,8 +39,6 @@ class Connections(Collector):
         """Newcomers that found no room."""
         self.displaced = 0
         """Connections that were closed to make room."""
-        self.on_close: Callable[[], None] = lambda: None
-        """Called when there is one less."""
         self._most, self._most_of_address = most, most_of_address
         self._open: dict[str, dict[BoundedHttp, float]] = {}
         self.count = 0
@@ -74,7 +72,6 @@ class Connections(Collector):
             self.count -= 1
             if not same:
                 del self._open[connection.address]
-            self.on_close()
 
     def collect(self) -> Iterable[Metric]:
         yield GaugeMetricFamily("workbench_connections", "Connections that are open.", self.count)

@@ -145,8 +145,7 @@ class Dispatch(Pool[Worker]):
             front_ends_started: all of them were ready at the same time, once.
         """
         workers, outage = self.all, self.outage
-        states = ["stopped" if one.state == "ready" and one.stopped else one.state for one in workers]
-        ready, count = states.count("ready"), len(states)
+        ready, count = self.ready, len(workers)
         running = sum(front["state"] == "ready" for front in front_ends)
         if self.draining:
             status = "draining"
@@ -157,11 +156,11 @@ class Dispatch(Pool[Worker]):
         else:
             status = "ok" if ready == count and running == len(front_ends) else "degraded"
         content: dict[str, Any] = {"status": status}
-        cards = {one.place.card: False for one in workers if one.place.card}
-        cards |= {one.place.card: True for one, state in zip(workers, states, strict=True) if state == "ready"}
-        if out := [card for card, serves in cards.items() if not serves]:
+        serving = {one.place.card for one in workers if one.state == "ready"}
+        cards = dict.fromkeys(one.place.card for one in workers if one.place.card)
+        if out := [card for card in cards if card not in serving]:
             content["cards_out"] = out
-        content["workers"] = [_about(one, state) for one, state in zip(workers, states, strict=True)]
+        content["workers"] = [_about(one) for one in workers]
         if front_ends:
             content["front_ends"] = list(front_ends)
         if outage.since_s is not None:
@@ -325,12 +324,12 @@ class _Alone:
     """A key that nothing else has."""
 
 
-def _about(one: Worker, state: str) -> dict[str, Any]:
+def _about(one: Worker) -> dict[str, Any]:
     return {
         "worker": one.number,
         **({"device": one.facts["device"]} if "device" in one.facts else {}),
         **({"card": one.place.card} if one.place.card else {}),
-        "state": state,
+        "state": one.state,
         "restarts": one.restarts,
         **({"failed_starts": one.failed_starts} if one.failed_starts else {}),
         **({"error": one.error} if one.error else {}),

@@ -1,18 +1,17 @@
-"""A front end in a process of its own: it takes connections that the service's first process accepted, makes rows of
-requests and answers of outputs, and leaves queues and workers to that process.
+"""A front end in a process of its own: it accepts connections from a socket that all share, makes rows of requests and
+answers of outputs, and leaves queues and workers to that process.
 
     here → there   {"ready": {"pid"}}
                    {"rows": [n, …], "key", "raw", "tokens", "arrived"} and their arrays, padded to their bin
                    {"drop": [n, …]}                       nobody waits for these any more
-                   {"beat": {…}, "metrics"?}               four times a second, and when connections close
+                   {"beat": {…}, "metrics"}                four times a second
                    {"ask": id, "metrics"}                 the metrics of the whole service; `metrics` are this one's
     there → here   {"answered": [n, …], "company", "depth", "retry"} and the outputs' rows
                    {"failed": [n, …], "refusal": [kind, message, retry_after_s]}
                    {"state": {…}}                         how workers and queues are
-                   {"text": …, "id"} | {"reload": true} | {"drain": true}
+                   {"text": …, "id"} | {"drain": true}
 
-Connections come over a socket pair of their own, a byte with a descriptor each; before them the file with what keys
-may still ask, which all front ends share. This process ends when its link does.
+This process ends when its link does.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ import uvloop
 
 from workbench.bundle import Bundle, preprocessor_of, read_bundle
 from workbench.serve.access import Rates
-from workbench.serve.app import HttpServer, connections_within, http_server
+from workbench.serve.app import connections_within, http_server
 from workbench.serve.batcher import QueueFull, Row
 from workbench.serve.events import log_defect, log_libraries, log_loop_defect
 from workbench.serve.metrics import Metrics, snapshot
@@ -43,22 +42,20 @@ from workbench.serve.wire import Link, Message
 
 ALONE = "alone"
 """The key of a row that shares its batch with none."""
-RATES, CONNECTION = b"r", b"c"
-"""What a descriptor is that comes with the byte."""
 BEAT_S = 0.25
-_BEATS_OF_METRICS = 4
 _ASK_S = 5.0
-_POLL_S = 0.02
 
 
-class RemoteQueue:
-    """`Dispatch` over a link; what it says of workers and queues is what it was told last."""
+class FrontEndProcess:
+    """Everything of this process; for its service the same as `Dispatch`, whose workers and queues are as it was told
+    last."""
 
-    def __init__(self, bundle: Bundle, limit: int) -> None:
+    def __init__(self, bundle: Bundle, settings: ServeSettings, rates: Rates) -> None:
         self.draining = False
-        self.ended = asyncio.Event()
-        self.link = Link(self._received, self.ended.set)
-        self._preprocessor, self._limit = preprocessor_of(bundle), limit
+        self.ended, self.told = asyncio.Event(), asyncio.Event()
+        """The link is gone; how workers and queues are is known."""
+        self.link = Link(self._received, self._gone)
+        self._preprocessor, self._limit = preprocessor_of(bundle), settings.limits.queue
         self._numbers = itertools.count()
         self._rows: dict[int, Row] = {}
         self._due: list[Row] = []
@@ -66,6 +63,13 @@ class RemoteQueue:
         self.worker_facts: Mapping[str, Any] = {}
         self._health: tuple[int, dict[str, Any]] = 503, {}
         self.depth, self._retry_after_s = 0, 1
+        self._metrics = Metrics()
+        self._service = Service(bundle, settings, self._metrics, self)
+        if self._service.keys is not None:
+            self._service.keys.rates = rates
+        self._connections = connections_within(settings.limits, 0, self._metrics)
+        self._http = http_server(self._service, self._connections)
+        self._asked: dict[int, asyncio.Future[bytes]] = {}
 
     # --- what the service asks --------------------------------------------------------------------------------------
 
@@ -106,7 +110,13 @@ class RemoteQueue:
 
     async def metrics_text(self) -> bytes:
         """Of the whole service."""
-        raise NotImplementedError
+        number = next(self._numbers)
+        waiting = self._asked[number] = asyncio.get_running_loop().create_future()
+        self.link.say({"ask": number, "metrics": snapshot(self._metrics)})
+        try:
+            return await asyncio.wait_for(waiting, _ASK_S)
+        finally:
+            self._asked.pop(number, None)
 
     # --- the link ---------------------------------------------------------------------------------------------------
 
@@ -150,11 +160,17 @@ class RemoteQueue:
             self.proved, self.none_starts, self.worker_facts = state["proved"], state["none_starts"], state["facts"]
             status, content = state["health"]
             self._health, self.depth, self._retry_after_s = (status, content), state["depth"], state["retry"]
-        else:
-            self.heard(head)
+            self.told.set()
+        elif "text" in head:
+            waiting = self._asked.pop(head["id"], None)
+            if waiting is not None and not waiting.done():
+                waiting.set_result(head["text"].encode())
+        elif "drain" in head:
+            self._service.draining = self.draining = True
 
-    def heard(self, head: Mapping[str, Any]) -> None:
-        """What is no affair of rows."""
+    def _gone(self) -> None:
+        self.ended.set()
+        self.told.set()
 
     def _answered(self, message: Message) -> None:
         head, outputs = message.head, message.arrays
@@ -170,107 +186,25 @@ class RemoteQueue:
             row.company = head["company"]
         rows[0].asker.answered(rows, outputs)
 
-
-class _FrontEnd(RemoteQueue):
-    """Everything of this process."""
-
-    def __init__(self, bundle: Bundle, settings: ServeSettings) -> None:
-        super().__init__(bundle, settings.limits.queue)
-        self._metrics = Metrics()
-        self._service = Service(bundle, settings, self._metrics, self)
-        self._connections = connections_within(settings.limits, 0, self._metrics)
-        self._http: HttpServer = http_server(self._service, self._connections)
-        self._taken = 0
-        self._beat_is_due = False
-        self._connections.on_close = self._closed
-        self._asked: dict[int, asyncio.Future[bytes]] = {}
-        self._ids = itertools.count()
-        self._tasks: set[asyncio.Task[Any]] = set()
-
-    def take(self, doors: socket.socket) -> None:
-        """Connections that were accepted for this front end."""
+    async def _beats(self) -> None:
         while True:
-            try:
-                byte, descriptors, *_ = socket.recv_fds(doors, 1, 1)
-            except (BlockingIOError, InterruptedError):
-                return
-            if not byte:
-                asyncio.get_running_loop().remove_reader(doors)
-                return
-            for descriptor in descriptors:
-                if byte == RATES:
-                    if self._service.keys is not None:
-                        self._service.keys.rates = Rates(descriptor)
-                    continue
-                self._taken += 1
-                self._keep(self._serve(socket.socket(fileno=descriptor)))
+            own = {"connections": self._connections.count, "open": self._service.open_requests}
+            own["draining"] = self._service.draining
+            self.link.say({"beat": own, "metrics": snapshot(self._metrics)})
+            await asyncio.sleep(BEAT_S)
 
-    async def _serve(self, connection: socket.socket) -> None:
-        connection.setblocking(False)
-        try:
-            await asyncio.get_running_loop().connect_accepted_socket(self._http.connection, connection)
-        except OSError:  # its client is gone
-            connection.close()
-
-    def heard(self, head: Mapping[str, Any]) -> None:
-        if "text" in head:
-            waiting = self._asked.pop(head["id"], None)
-            if waiting is not None and not waiting.done():
-                waiting.set_result(head["text"].encode())
-        elif "reload" in head and self._service.keys is not None:
-            self._service.keys.reload()
-        elif "drain" in head:
-            self._service.draining = self.draining = True
-            self._keep(self._beats(_POLL_S))
-
-    async def metrics_text(self) -> bytes:
-        number = next(self._ids)
-        waiting = self._asked[number] = asyncio.get_running_loop().create_future()
-        self.link.say({"ask": number, "metrics": snapshot(self._metrics)})
-        try:
-            return await asyncio.wait_for(waiting, _ASK_S)
-        finally:
-            self._asked.pop(number, None)
-
-    def _beat(self, *, metrics: bool = False) -> None:
-        self._beat_is_due = False
-        own = {"connections": self._connections.count, "taken": self._taken, "open": self._service.open_requests}
-        own["draining"] = self._service.draining
-        self.link.say({"beat": own, **({"metrics": snapshot(self._metrics)} if metrics else {})})
-
-    def _closed(self) -> None:
-        """Tell it soon: the next connection goes to the front end that has fewest."""
-        if not self._beat_is_due:
-            self._beat_is_due = True
-            asyncio.get_running_loop().call_soon(self._beat)
-
-    async def _beats(self, pause_s: float) -> None:
-        for number in itertools.count():
-            self._beat(metrics=number % _BEATS_OF_METRICS == 0 and pause_s == BEAT_S)
-            await asyncio.sleep(pause_s)
-
-    def _keep(self, work: Any) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def run(self, link: socket.socket, doors: socket.socket) -> None:
+    async def run(self, link: socket.socket, listener: socket.socket) -> None:
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(log_loop_defect)
         await self.link.open(link)
-        serving = loop.create_task(self._http.serve(sockets=[]))
-        while not self._http.started and not serving.done():
-            await asyncio.sleep(0)
-        doors.setblocking(False)
-        loop.add_reader(doors, self.take, doors)
         self.link.say({"ready": {"pid": os.getpid()}})
-        self._keep(self._beats(BEAT_S))
+        beats = loop.create_task(self._beats())
+        await self.told.wait()
+        serving = loop.create_task(self._http.serve(sockets=[listener]))
         await self.ended.wait()
-        loop.remove_reader(doors)
         self._http.should_exit = True
         await serving
-        for task in self._tasks:
-            task.cancel()
+        beats.cancel()
         self._service.stop()
 
 
@@ -278,17 +212,18 @@ def run(
     directory: str,
     manifest_sha256: str,
     settings: ServeSettings,
-    doors: socket.socket,
+    listener: socket.socket,
+    rates: Rates,
     link: socket.socket,
     parent: int,
 ) -> None:
-    """The process: serve what comes through `doors` until `link` ends."""
+    """The process: serve what comes to `listener` until `link` ends."""
     live_and_die_with(parent)
     log_libraries()
     bundle = read_bundle(Path(directory), manifest_sha256=manifest_sha256)
-    with link, doors, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_main(bundle, settings, link, doors))
 
+    async def serve() -> None:
+        await FrontEndProcess(bundle, settings, rates).run(link, listener)  # which is made inside the loop
 
-async def _main(bundle: Bundle, settings: ServeSettings, link: socket.socket, doors: socket.socket) -> None:
-    await _FrontEnd(bundle, settings).run(link, doors)  # which is made inside the loop
+    with link, listener, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(serve())

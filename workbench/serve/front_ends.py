@@ -1,8 +1,7 @@
 """Several front ends behind one port, as the process with queues and workers sees them.
 
-This process accepts, and hands each connection to the front end that has fewest: with a socket that every front end
-listens on, the kernel would spread a few lasting connections by chance or by whoever wakes first, and one front end
-would work while others idle; and a second service on the same port would take a share of its requests in silence.
+All accept from one listening socket that this process opened: whoever is free takes the next connection, one that hangs
+or died takes none, and a second service on the same port fails instead of taking a share of the requests in silence.
 
 Rows of all front ends wait in the same queues (`dispatch`), whoever took them in: bins fill as with one front end, and
 no card waits for the front end that feeds it.
@@ -11,9 +10,7 @@ no card waits for the front end that feeds it.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import multiprocessing.process
-import os
 import socket
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -26,11 +23,11 @@ from prometheus_client.registry import Collector
 
 from workbench.bundle import Bundle
 from workbench.serve import front_end
-from workbench.serve.access import shared_file
+from workbench.serve.access import Rates, shared_file
 from workbench.serve.batcher import QueueFull, Row
 from workbench.serve.dispatch import Dispatch
-from workbench.serve.events import every, log, log_seldom
-from workbench.serve.front_end import ALONE, BEAT_S, CONNECTION, RATES
+from workbench.serve.events import every, log
+from workbench.serve.front_end import ALONE, BEAT_S
 from workbench.serve.metrics import Merged, labelled
 from workbench.serve.pool import Member, Pool, spawned
 from workbench.serve.refusals import Refusal
@@ -43,7 +40,6 @@ from workbench.values.errors import ToolchainError, WorkbenchError
 _START_S = 120.0
 """How long a front end may take before it counts as hanging."""
 _POLL_S = 0.02
-_ACCEPTED_AT_ONCE = 64
 
 
 @dataclass(slots=True, eq=False)
@@ -51,25 +47,18 @@ class FrontEnd(Member):
     """One of them.
 
     Attributes:
-        given: connections handed to it; `taken` of them it has, and `connections` are open, as far as it said.
+        connections: that are open, as far as it said.
         open: requests that are not answered yet.
         drains: it said so: it takes no request any more.
         heard_s: when it said something last, by `time.monotonic`.
     """
 
-    doors: socket.socket | None = None
-    given: int = 0
-    taken: int = 0
     connections: int = 0
     open: int = 0
     drains: bool = False
     heard_s: float = 0.0
     rows: dict[int, Row] = field(default_factory=dict)
     tell_queue: Callable[[], dict[str, Any]] = dict
-
-    @property
-    def load(self) -> int:
-        return self.connections + self.given - self.taken
 
     def answered(self, rows: Sequence[Row], outputs: Mapping[str, Array]) -> None:
         numbers = self._done(rows)
@@ -133,8 +122,7 @@ class FrontEnds(Pool[FrontEnd], Collector):
         self._limits = settings.limits
         self._settings = replace(settings, limits=_share_of(settings.limits, count))
         self._merged = Merged()
-        self._rates = shared_file()
-        self._loop = asyncio.get_running_loop()
+        self._rates = Rates(shared_file())
         dispatch.metrics.registry.register(self)
         dispatch.on_change = self.tell_state
 
@@ -145,18 +133,13 @@ class FrontEnds(Pool[FrontEnd], Collector):
     def start(self) -> None:
         super().start()
         self.keep(every(BEAT_S, self._beat))
-        self._listener.setblocking(False)
 
     def health(self) -> tuple[int, dict[str, Any]]:
         """See `Dispatch.condition`."""
         return self._dispatch.condition([front.about() for front in self.all], self.proved)
 
-    def reload(self) -> None:
-        """Let all read the file of keys again."""
-        self._all_say({"reload": True})
-
     async def metrics_text(self) -> bytes:
-        """Of the whole service; of each front end what it said last, which it does every second."""
+        """Of the whole service; of each front end what it said last, which it does four times a second."""
         return self._merged.text(self._dispatch.metrics)
 
     def collect(self) -> Iterable[Metric]:
@@ -164,40 +147,6 @@ class FrontEnds(Pool[FrontEnd], Collector):
         restarts = [(str(front.number), front.restarts) for front in self.all]
         about = "Times a front end was started again."
         yield labelled(CounterMetricFamily, "workbench_front_end_restarts", about, "front_end", restarts)
-
-    # --- connections ------------------------------------------------------------------------------------------------
-
-    def _accept(self) -> None:
-        for _ in range(_ACCEPTED_AT_ONCE):
-            try:
-                connection, _address = self._listener.accept()
-            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-                return
-            except OSError as error:  # no open file is left
-                log_seldom("not_accepted", kind="accept", error=error.strerror or str(error))
-                self._loop.remove_reader(self._listener)
-                self._loop.call_later(BEAT_S, self._open_doors)
-                return
-            with connection, contextlib.suppress(OSError):
-                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                self._hand_over(connection)
-
-    def _hand_over(self, connection: socket.socket) -> None:
-        for front in sorted((f for f in self.all if f.state == "ready"), key=lambda f: f.load):
-            assert front.doors is not None
-            try:
-                socket.send_fds(front.doors, [CONNECTION], [connection.fileno()])
-            except OSError:  # it reads no more: it hangs, or died just now
-                continue
-            front.given += 1
-            return
-
-    def _open_doors(self) -> None:
-        """Accept as long as a front end is there; else connections wait in the kernel."""
-        if self.ready and not self._ending:
-            self._loop.add_reader(self._listener, self._accept)
-        else:
-            self._loop.remove_reader(self._listener)
 
     # --- what they say ----------------------------------------------------------------------------------------------
 
@@ -212,8 +161,7 @@ class FrontEnds(Pool[FrontEnd], Collector):
             front.say({"drain": True})
         if "beat" in head:
             beat = head["beat"]
-            front.connections, front.taken, front.open = beat["connections"], beat["taken"], beat["open"]
-            front.drains = beat["draining"]
+            front.connections, front.open, front.drains = beat["connections"], beat["open"], beat["draining"]
         if "metrics" in head:
             self._merged.put(front.number, head["metrics"])
         if "ask" in head:
@@ -258,22 +206,11 @@ class FrontEnds(Pool[FrontEnd], Collector):
     # --- their lives ------------------------------------------------------------------------------------------------
 
     def launch(self, member: FrontEnd) -> tuple[multiprocessing.process.BaseProcess, socket.socket]:
-        doors, theirs = socket.socketpair()
-        given = str(self._bundle.directory), self._bundle.manifest_sha256, self._settings, theirs
-        try:
-            with theirs:
-                socket.send_fds(doors, [RATES], [self._rates])
-                process, ours = spawned(f"front-end-{member.number}", front_end.run, *given)
-        except BaseException:
-            doors.close()
-            raise
-        doors.setblocking(False)
-        member.doors, member.drains, member.given, member.taken = doors, False, 0, 0
-        return process, ours
+        member.drains = False
+        given = str(self._bundle.directory), self._bundle.manifest_sha256, self._settings, self._listener, self._rates
+        return spawned(f"front-end-{member.number}", front_end.run, *given)
 
     def emptied(self, member: FrontEnd) -> dict[str, Any]:
-        if member.doors is not None:
-            member.doors.close()
         lost, member.open, member.connections = member.open, 0, 0
         rows, member.rows = list(member.rows.values()), {}
         self._dispatch.discard(rows)
@@ -281,7 +218,6 @@ class FrontEnds(Pool[FrontEnd], Collector):
         return {"requests": lost, "rows": len(rows)}
 
     def changed(self, member: FrontEnd) -> None:
-        self._open_doors()
         self.tell_state()
 
     def wants(self) -> bool:
@@ -304,11 +240,6 @@ class FrontEnds(Pool[FrontEnd], Collector):
             await asyncio.sleep(_POLL_S)
         return not self.open_requests
 
-    async def end(self) -> None:
-        self._loop.remove_reader(self._listener)
-        await super().end()
-        os.close(self._rates)
-
 
 def front_ends_wanted(cards: int, on_host: bool, processors: int) -> int:
     """What `--front-ends auto` means: one for each card, and at most as many as leave every second processor to the
@@ -317,7 +248,7 @@ def front_ends_wanted(cards: int, on_host: bool, processors: int) -> int:
 
 
 def _share_of(limits: Limits, count: int) -> Limits:
-    """Connections are spread evenly, so that each front end may have its part of them."""
+    """Each front end may have its part of the connections."""
     return replace(
         limits,
         connections=-(-limits.connections // count),

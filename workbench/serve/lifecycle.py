@@ -17,8 +17,7 @@ import uvloop
 
 from workbench.bundle import Bundle, check_bundle, golden_batches
 from workbench.serve.access import watched_keys
-from workbench.serve.admin import Admin
-from workbench.serve.app import BACKLOG, EMULATED, connections_within, http_server, told_pages
+from workbench.serve.app import BACKLOG, EMULATED, connections_within, http_server
 from workbench.serve.cards import Place, device_gauges, places_of
 from workbench.serve.dispatch import Dispatch
 from workbench.serve.events import log, log_libraries, log_loop_defect
@@ -64,10 +63,7 @@ def serve(bundle: Bundle, settings: ServeSettings) -> None:
         log("signature", key=signer.key, comment=signer.trusted_comment)
     with contextlib.ExitStack() as stack:
         listener = stack.enter_context(_bound(settings.host, settings.port))
-        admin = None
-        if settings.admin_port is not None:
-            admin = stack.enter_context(_bound(settings.admin_host, settings.admin_port, "--admin-"))
-        main = _main(bundle, with_room(settings, bundle), places, fronts, listener, admin)
+        main = _main(bundle, with_room(settings, bundle), places, fronts, listener)
         failure = asyncio.Runner(loop_factory=uvloop.new_event_loop).run(main)
     log("ended", failure=None if failure is None else str(failure))
     if failure is not None:
@@ -89,10 +85,6 @@ class _Here:
     def start(self) -> None:
         self._serving = asyncio.get_running_loop().create_task(self._http.serve(sockets=[self._listener]))
 
-    def reload(self) -> None:
-        if self._service.keys is not None:
-            self._service.keys.reload()
-
     async def drain(self, grace_s: float) -> bool:
         return await self._service.drain(grace_s)
 
@@ -103,12 +95,7 @@ class _Here:
 
 
 async def _main(
-    bundle: Bundle,
-    settings: ServeSettings,
-    places: Sequence[Place],
-    fronts: int,
-    listener: socket.socket,
-    admin: socket.socket | None,
+    bundle: Bundle, settings: ServeSettings, places: Sequence[Place], fronts: int, listener: socket.socket
 ) -> WorkbenchError | None:
     """Returns why the service gave up, None when it was told to end."""
     loop = asyncio.get_running_loop()
@@ -138,24 +125,15 @@ async def _main(
         gauges.start()
     dispatch = Dispatch(bundle, settings, metrics, places, give_up)
     front: _Here | FrontEnds
-    queue: Dispatch | FrontEnds = dispatch
     if fronts == 1:
         front = _Here(Service(bundle, settings, metrics, dispatch), len(dispatch.all), listener)
     else:
         watched_keys(settings)  # a file that cannot be read is told before anything starts
-        front = queue = FrontEnds(bundle, settings, dispatch, listener, give_up, fronts)
-    if settings.keyed:
-        loop.add_signal_handler(signal.SIGHUP, front.reload)
+        front = FrontEnds(bundle, settings, dispatch, listener, give_up, fronts)
     front.start()
-    watching = None
-    if admin is not None:
-        pages = told_pages(manifest, settings, queue.metrics_text, ("open", "admin"))
-        watching = Admin(admin, settings.hosts, settings.limits.hang_s, queue.health, pages)
-        watching.start()
     if manifest.artifact.toolchain.emulated:
         log("emulated", warning=EMULATED)
-    where = {"url": _url(listener), **({} if admin is None else {"admin": _url(admin)})}
-    log("listening", **where, bundle=manifest.name, **({"front_ends": fronts} if fronts > 1 else {}))
+    log("listening", url=_url(listener), bundle=manifest.name, **({"front_ends": fronts} if fronts > 1 else {}))
     try:
         dispatch.start()
         failure = await ending
@@ -163,8 +141,6 @@ async def _main(
             await _drained(front, settings.limits.grace_s, now)
     finally:
         await front.end()
-        if watching is not None:
-            await watching.end()
         await dispatch.end()
     return failure
 
@@ -226,15 +202,15 @@ def _url(listener: socket.socket) -> str:
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
-def _bound(host: str, port: int, option: str = "--") -> socket.socket:
-    """Raises ConfigError: no such address here, or the port is taken. `option` is what host and port are given by."""
+def _bound(host: str, port: int) -> socket.socket:
+    """Raises ConfigError: no such address here, or the port is taken."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, *_, address = found[0]
         return socket.create_server(address[:2], family=family, backlog=BACKLOG)
     except (socket.gaierror, UnicodeError) as error:  # no such name, or nothing that can be one
         hint = "Name an address of this machine; 0.0.0.0 is all of them."
-        raise ConfigError(f"{host!r} is no address: {error}.", key=f"{option}host", hint=hint) from error
+        raise ConfigError(f"{host!r} is no address: {error}.", key="--host", hint=hint) from error
     except OSError as error:
         if error.errno in _NOTHING_LEFT:
             raise ToolchainError(
@@ -242,6 +218,6 @@ def _bound(host: str, port: int, option: str = "--") -> socket.socket:
             ) from error
         raise ConfigError(
             f"{host}:{port} cannot be bound: {error.strerror or error}.",
-            key=f"{option}port",
+            key="--port",
             hint="Choose another port, or end what listens there.",
         ) from error

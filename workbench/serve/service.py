@@ -36,7 +36,7 @@ from workbench.serve.settings import ServeSettings
 from workbench.targets.base import Array
 
 if TYPE_CHECKING:
-    from workbench.serve.front_end import RemoteQueue
+    from workbench.serve.front_end import FrontEndProcess
 
 _SWEEP_S = 0.1
 """How often deadlines are looked at."""
@@ -63,7 +63,7 @@ class Service:
     """State of one front end. Make it inside the event loop."""
 
     def __init__(
-        self, bundle: Bundle, settings: ServeSettings, metrics: Metrics, queue: Dispatch | RemoteQueue
+        self, bundle: Bundle, settings: ServeSettings, metrics: Metrics, queue: Dispatch | FrontEndProcess
     ) -> None:
         self.bundle, self.settings, self.metrics, self.queue = bundle, settings, metrics, queue
         self.draining = False

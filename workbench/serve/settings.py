@@ -21,8 +21,7 @@ from workbench.values.service import ServiceSettings
 if TYPE_CHECKING:  # types only: whoever asks for the options alone need not wait for the libraries behind a bundle
     from workbench.bundle.signing import TrustedKeys
 
-Exposure = Literal["open", "admin", "off"]
-_PORTS = "Ports are 0 (any free one) to 65535."
+Exposure = Literal["open", "off"]
 _GIVE_KEYS = "Give --api-keys FILE, or WORKBENCH_API_KEY in the environment."
 MOST_FRONT_ENDS = 64
 API_KEY_VARIABLE = "WORKBENCH_API_KEY"
@@ -50,7 +49,7 @@ class Limits:
         request_timeout_s: from arrival to answer; then 504.
         batch_timeout_s: a worker that takes longer over one batch, or than `request_timeout_s`, is killed and started
             again.
-        hang_s: without a turn of the event loop; then the service does not call itself live any more.
+        hang_s: without a word of a front end; then it is killed and started again.
         grace_s: what is queued may still be answered for so long after SIGTERM.
         no_worker_s: the service ends with an error when no worker could answer for so long: since the last one was
             lost, or since the first start of the service failed. Whoever supervises it starts it anew.
@@ -115,11 +114,7 @@ class ServeSettings:
     api_keys: Path | None = _option(None, "file of keys, as `workbench api-key` prints their lines")
     no_key: bool = _option(False, "listen beyond loopback and ask for no key")
     rate_limit: float | None = _option(None, "requests a second of each key that states no limit")
-    admin_host: str = _option("127.0.0.1", "address of --admin-port")
-    admin_port: int | None = _option(
-        None, "liveness and readiness from a process of its own, for which no key is asked; 0 for any free port"
-    )
-    metrics: Exposure = _option("open", "/metrics: to everybody, at the admin port alone, or nowhere")
+    metrics: Exposure = _option("open", "/metrics, for which no key is asked")
     docs: Exposure = _option("open", "/docs and /openapi.json, as --metrics")
     service: ServiceSettings = field(default_factory=ServiceSettings)
     limits: Limits = Limits()
@@ -127,9 +122,8 @@ class ServeSettings:
     api_key: str | None = field(default_factory=lambda: os.environ.get(API_KEY_VARIABLE))
 
     def __post_init__(self) -> None:
-        for option, port in (("--port", self.port), ("--admin-port", self.admin_port)):
-            if port is not None and not 0 <= port <= 65535:
-                raise ConfigError(f"{port} is no port.", key=option, hint=_PORTS)
+        if not 0 <= self.port <= 65535:
+            raise ConfigError(f"{self.port} is no port.", key="--port", hint="Ports are 0 (any free one) to 65535.")
         if self.devices is not None:
             _check_devices(self.devices)
         if self.front_ends != "auto":
@@ -147,9 +141,6 @@ class ServeSettings:
             raise ConfigError(f"{self.rate_limit} is not positive.", key="--rate-limit")
         if self.rate_limit is not None and not self.keyed:
             raise ConfigError("limits requests of each key, and there is none.", key="--rate-limit", hint=_GIVE_KEYS)
-        for option, where in (("--metrics", self.metrics), ("--docs", self.docs)):
-            if where == "admin" and self.admin_port is None:
-                raise ConfigError("there is no port of administration.", key=option, hint="Give --admin-port as well.")
         if not is_loopback(self.host) and not self.keyed and not self.no_key:
             hint = f"{_GIVE_KEYS} --no-key serves whoever reaches it."
             raise ConfigError(f"{self.host} is not loopback, and no key is asked for.", key="--host", hint=hint)

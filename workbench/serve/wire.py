@@ -80,11 +80,6 @@ class Link(asyncio.Protocol):
         if not self._transport.is_closing():
             self._transport.write(pack(head, arrays))
 
-    @property
-    def unread(self) -> int:
-        """Bytes that the other side has not taken yet."""
-        return self._transport.get_write_buffer_size()
-
     def close(self) -> None:
         self._transport.close()
 

@@ -27,28 +27,15 @@ class Worker(Member):
     place: Place = HERE
     batch: Batch | None = None
     failed_batches: int = 0
-    _resident_bytes: int = 0
-
-    @property
-    def stopped(self) -> bool:
-        """Somebody's SIGSTOP keeps it from answering; it is not dead, and would go on."""
-        assert self.process is not None
-        try:
-            return bool(psutil.Process(self.process.pid).status() == psutil.STATUS_STOPPED)
-        except (psutil.Error, OSError):
-            return False
 
     @property
     def resident_bytes(self) -> int:
-        """0 when it is gone; the last known where it cannot be read, as when this process has no file left."""
+        """0 when it is gone, or cannot be read as this process has no file left."""
         assert self.process is not None
         try:
-            self._resident_bytes = int(psutil.Process(self.process.pid).memory_info().rss)
-        except psutil.NoSuchProcess:
-            return 0
+            return int(psutil.Process(self.process.pid).memory_info().rss)
         except (psutil.Error, OSError):
-            pass
-        return self._resident_bytes
+            return 0
 
 
 class WorkerMetrics(Collector):

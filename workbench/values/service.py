@@ -8,14 +8,19 @@ its simulation hold to it alike.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from workbench.values.documents.canonical import added_later
 from workbench.values.errors import ConfigError
 
 Arrivals = Literal["closed", "poisson", "trace"]
 Goal = Literal["throughput", "p99"]
+_NO_LONGER_TOLD = (
+    *("wait_ms", "wait_spread", "after_idle", "unexplained"),
+    *("front_end_ms", "passed_row_ms", "passed_batch_ms"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,16 +145,6 @@ class ServiceChoices:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unexplained:
-    """What measured loads lie beside their simulation, beyond what its intervals allow: relative standard deviations
-    below and above."""
-
-    throughput: tuple[float, float] = (0.0, 0.0)
-    p50: tuple[float, float] = (0.0, 0.0)
-    p99: tuple[float, float] = (0.0, 0.0)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class HostCosts:
     """What serving costs the host beside the model, as processor time, and how its processors share.
 
@@ -166,15 +161,6 @@ class HostCosts:
         spread: relative standard deviation of the times, all of them together, over repetitions; 0 where assumed.
         capacity_spread: that of each entry of `capacity`, from one moment to another; () where assumed.
         processors: where `capacity` tells of more threads than there are; 0 for as many as it tells of.
-        wait_ms: what a thread that wakes while every processor is busy waits until the scheduler takes one from
-            somebody, in the mean; it gets one sooner where somebody sleeps before.
-        wait_spread: relative standard deviation of it, from load to load.
-        after_idle: (wait, more) in milliseconds, ascending: what the way to the front end, and its work for a request,
-            cost more after it did nothing for so long; linear between, from 0.
-        unexplained: what the measured loads show that no cost explains; it widens predictions.
-        front_end_ms: for each request, of a front end that is a process of its own, of which there are several; then
-            `request_ms` and `batch_ms` do not apply. 0 where it was not measured.
-        passed_row_ms, passed_batch_ms: of the one process that has queues and workers then, for each request and batch.
     """
 
     request_ms: float
@@ -189,13 +175,6 @@ class HostCosts:
     spread: float = added_later(0.0)
     capacity_spread: tuple[float, ...] = added_later(())
     processors: int = added_later(0)
-    wait_ms: float = added_later(0.0)
-    wait_spread: float = added_later(0.0)
-    after_idle: tuple[tuple[float, float], ...] = added_later(())
-    unexplained: Unexplained = added_later(Unexplained())  # noqa: RUF009  # a frozen value
-    front_end_ms: float = added_later(0.0)
-    passed_row_ms: float = added_later(0.0)
-    passed_batch_ms: float = added_later(0.0)
 
     def __post_init__(self) -> None:
         for name in (field for field in self.__slots__ if field.endswith("_ms")):
@@ -203,15 +182,13 @@ class HostCosts:
                 raise ConfigError(f"{getattr(self, name)} is no time.", key=f"host.{name}")
         if not self.capacity or self.capacity[0] != 1.0 or not 0 < min(self.capacity) <= max(self.capacity) < math.inf:
             raise ConfigError(f"{list(self.capacity)} must begin with 1 and be positive.", key="host.capacity")
-        waits = [wait for wait, _ in self.after_idle]
-        if (
-            any(not 0 < x < math.inf for x in waits)
-            or waits != sorted(set(waits))
-            or any(not 0 <= more < math.inf for _, more in self.after_idle)
-        ):
-            raise ConfigError(f"{list(self.after_idle)} are no ascending waits.", key="host.after_idle")
         if self.capacity_spread and len(self.capacity_spread) != len(self.capacity):
             raise ConfigError("needs one entry for each of capacity.", key="host.capacity_spread")
+
+    @staticmethod
+    def from_earlier(data: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Costs once told of waits for a processor, of waking up, of front ends apart, and of what no cost explains."""
+        return {key: value for key, value in data.items() if key not in _NO_LONGER_TOLD}
 
     @property
     def processor_count(self) -> int:

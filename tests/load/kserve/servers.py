@@ -1,30 +1,22 @@
-"""Small servers of the open inference protocol: one over HTTP and one over gRPC here, and MLServer as a program.
+"""Small servers of the open inference protocol: one here, and MLServer as a program.
 
-All of them serve the same model: `logits` [rows, 2], the sum of the ids that the mask lets through, and their count.
+Both serve the same model: `logits` [rows, 2], the sum of the ids that the mask lets through, and their count.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-import itertools
 import json
 import os
-import signal
-import socket
-import subprocess
-import threading
-import time
-import urllib.request
+import re
 from collections.abc import Iterator
-from concurrent import futures
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from workbench.load.kserve.grpc_calls import message
+from tests.load.servers import Server, answer, free_ports, program, serving
 from workbench.load.kserve.served import NUMPY, ServedModel, ServedTensor
 from workbench.values.preprocess import Array
 
@@ -45,129 +37,50 @@ def sums(ids: Array, mask: Array) -> Array:
     return found
 
 
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    extensions: tuple[str, ...] = ("binary_tensor_data",)
-    metrics = b""
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Silent."""
-
-    def do_GET(self) -> None:
-        if self.path == "/metrics" and self.metrics:
-            self._send(200, self.metrics, {})
-        elif self.path == "/v2":
-            self._json(200, {"name": "small", "version": "1", "extensions": list(self.extensions)})
-        elif self.path in ("/v2/models/sums", "/v2/models/sums/versions/3"):
-            self._json(200, MODEL)
+def _infer(asked: bytes, head_bytes: int | None) -> bytes:
+    """A whole HTTP answer to a request's body, in the form in which it was asked."""
+    at, arrays = len(asked) if head_bytes is None else head_bytes, {}
+    head = json.loads(asked[:at])
+    for entry in head["inputs"]:
+        kind = np.dtype(NUMPY[entry["datatype"]])
+        if "data" in entry:
+            arrays[entry["name"]] = np.array(entry["data"], dtype=kind).reshape(entry["shape"])
         else:
-            self._json(404, {"error": f"nothing at {self.path}"})
+            size = entry["parameters"]["binary_data_size"]
+            arrays[entry["name"]] = np.frombuffer(asked[at : at + size], dtype=kind).reshape(entry["shape"])
+            at += size
+    if set(arrays) != {"input_ids", "attention_mask"}:
+        return answer("400 Bad Request", b'{"error": "expected two inputs"}')
+    logits = sums(arrays["input_ids"], arrays["attention_mask"])
+    entry = {"name": "logits", "datatype": "FP32", "shape": list(logits.shape)}
+    if not head.get("parameters", {}).get("binary_data_output"):
+        return answer(body=json.dumps({"outputs": [{**entry, "data": logits.ravel().tolist()}]}).encode())
+    entry["parameters"] = {"binary_data_size": logits.nbytes}
+    said = json.dumps({"outputs": [entry]}).encode()
+    return answer(body=said + logits.tobytes(), headers=f"Inference-Header-Content-Length: {len(said)}\r\n")
 
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        if self.path == "/v2/repository/index":
-            self._json(200, [{"name": "sums", "state": "READY"}])
-            return
-        length = self.headers.get("Inference-Header-Content-Length")
-        head = json.loads(body if length is None else body[: int(length)])
-        at, arrays = len(body) if length is None else int(length), {}
-        for entry in head["inputs"]:
-            kind = np.dtype(NUMPY[entry["datatype"]])
-            if "data" in entry:
-                arrays[entry["name"]] = np.array(entry["data"], dtype=kind).reshape(entry["shape"])
-            else:
-                size = entry["parameters"]["binary_data_size"]
-                arrays[entry["name"]] = np.frombuffer(body[at : at + size], dtype=kind).reshape(entry["shape"])
-                at += size
-        if set(arrays) != {"input_ids", "attention_mask"}:
-            self._json(400, {"error": "expected two inputs"})
-            return
-        logits = sums(arrays["input_ids"], arrays["attention_mask"])
-        entry = {"name": "logits", "datatype": "FP32", "shape": list(logits.shape)}
-        if head.get("parameters", {}).get("binary_data_output"):
-            entry["parameters"] = {"binary_data_size": logits.nbytes}
-            answer = json.dumps({"model_name": "sums", "outputs": [entry]}).encode()
-            self._send(200, answer + logits.tobytes(), {"Inference-Header-Content-Length": str(len(answer))})
-        else:
-            self._json(200, {"model_name": "sums", "outputs": [{**entry, "data": logits.ravel().tolist()}]})
 
-    def _json(self, status: int, body: object) -> None:
-        self._send(status, json.dumps(body).encode(), {"Content-Type": "application/json"})
-
-    def _send(self, status: int, body: bytes, headers: dict[str, str]) -> None:
-        self.send_response(status)
-        for name, value in {**headers, "Content-Length": str(len(body))}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(body)
+async def _handle(server: Server, body: bytes, writer: asyncio.StreamWriter) -> bool:
+    head = server.heads[-1]
+    if head.startswith(b"POST /v2/repository/index "):
+        writer.write(answer(body=b'[{"name": "sums", "state": "READY"}]'))
+    else:
+        length = re.search(rb"Inference-Header-Content-Length: (\d+)", head)
+        writer.write(_infer(body, None if length is None else int(length[1])))
+    return True
 
 
 @contextlib.contextmanager
 def over_http(*, binary: bool = True, metrics: bytes = b"") -> Iterator[str]:
-    """The URL of a server over HTTP, with the extension for binary tensors or without."""
-    members = {"extensions": ("binary_tensor_data",) if binary else (), "metrics": metrics}
-    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), members))
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join(60)
-
-
-@contextlib.contextmanager
-def over_grpc(*, raw: bool = True, asked: threading.Event | None = None) -> Iterator[str]:
-    """The URL of a server over gRPC that answers with raw contents, as Triton does, or typed ones, as MLServer does;
-    `asked` is set by the third request: of two clients one has its answer then."""
-    grpc = pytest.importorskip("grpc", reason="gRPC takes the extra kserve")
-
-    requests = itertools.count(1)
-
-    def server_metadata(_: bytes, __: Any) -> bytes:
-        return bytes(message("ServerMetadataResponse")(name="small", version="1").SerializeToString())
-
-    def metadata(content: bytes, context: Any) -> bytes:
-        name = message("ModelMetadataRequest").FromString(content).name
-        if name != "sums":
-            context.abort(grpc.StatusCode.NOT_FOUND, f"no model {name}")
-        found = message("ModelMetadataResponse")(name="sums", platform="numpy")
-        for kind in ("inputs", "outputs"):
-            for entry in MODEL[kind]:
-                getattr(found, kind).add(**entry)  # type: ignore[arg-type]  # fields of a message
-        return bytes(found.SerializeToString())
-
-    def infer(content: bytes, context: Any) -> bytes:
-        if asked is not None and next(requests) == 3:
-            asked.set()
-        question = message("ModelInferRequest").FromString(content)
-        arrays = {
-            entry.name: np.frombuffer(part, dtype=NUMPY[entry.datatype]).reshape(entry.shape)
-            for entry, part in zip(question.inputs, question.raw_input_contents, strict=True)
-        }
-        if set(arrays) != {"input_ids", "attention_mask"}:
-            context.abort(grpc.StatusCode.INVALID_ARGUMENT, "expected two inputs")
-        logits = sums(arrays["input_ids"], arrays["attention_mask"])
-        answer = message("ModelInferResponse")(model_name="sums")
-        output = answer.outputs.add(name="logits", datatype="FP32", shape=list(logits.shape))
-        if raw:
-            answer.raw_output_contents.append(logits.tobytes())
-        else:
-            output.contents.fp32_contents.extend(logits.ravel().tolist())
-        return bytes(answer.SerializeToString())
-
-    calls = {"ServerMetadata": server_metadata, "ModelMetadata": metadata, "ModelInfer": infer}
-    handlers = {name: grpc.unary_unary_rpc_method_handler(call) for name, call in calls.items()}
-    server = grpc.server(futures.ThreadPoolExecutor(max_workers=8))
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("inference.GRPCInferenceService", handlers),))
-    bound = server.add_insecure_port("127.0.0.1:0")
-    server.start()
-    try:
-        yield f"grpc://127.0.0.1:{bound}"
-    finally:
-        server.stop(None).wait(60)
+    """The URL of a server, with the extension for binary tensors or without."""
+    extensions = ["binary_tensor_data"] if binary else []
+    pages = {
+        "/v2": json.dumps({"name": "small", "version": "1", "extensions": extensions}).encode(),
+        **dict.fromkeys(("/v2/models/sums", "/v2/models/sums/versions/3"), json.dumps(MODEL).encode()),
+        **({"/metrics": metrics} if metrics else {}),
+    }
+    with serving(_handle, pages) as server:
+        yield server.url
 
 
 _RUNTIME = """
@@ -189,51 +102,20 @@ class Sums(MLModel):
 
 
 @contextlib.contextmanager
-def mlserver(folder: Path) -> Iterator[tuple[str, str]]:
-    """(http URL, grpc URL) of MLServer serving the model `sums`; skips where it is not installed."""
+def mlserver(folder: Path) -> Iterator[str]:
+    """The URL of MLServer serving the model `sums`; skips where it is not installed."""
     if not MLSERVER.is_file():
         pytest.skip(f"{MLSERVER} is missing: `make mlserver` installs MLServer in an environment of its own")
-    ports = _free_ports(3)
+    ports = dict(zip(("http_port", "grpc_port", "metrics_port"), free_ports(3), strict=True))
     (folder / "sums_runtime.py").write_text(_RUNTIME, encoding="utf-8")
-    names = ("http_port", "grpc_port", "metrics_port")
-    settings = {"host": "127.0.0.1", "parallel_workers": 0, **dict(zip(names, ports, strict=True))}
+    settings = {"host": "127.0.0.1", "parallel_workers": 0, **ports}
     (folder / "settings.json").write_text(json.dumps(settings), encoding="utf-8")
-    model = {
-        "name": "sums",
-        "implementation": "sums_runtime.Sums",
-        "inputs": MODEL["inputs"],
-        "outputs": MODEL["outputs"],
-    }
+    model = {**MODEL, "implementation": "sums_runtime.Sums"}
+    del model["platform"]
     (folder / "model-settings.json").write_text(json.dumps(model), encoding="utf-8")
-    log = folder / "mlserver.log"
-    with log.open("wb") as stream:
-        process = subprocess.Popen(
-            [str(MLSERVER), "start", str(folder)], cwd=folder, stdout=stream, stderr=stream, start_new_session=True
-        )
-    try:
-        _wait(f"http://127.0.0.1:{ports[0]}/v2/models/sums/ready", process, log)
-        yield f"http://127.0.0.1:{ports[0]}", f"grpc://127.0.0.1:{ports[1]}"
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait(60)
-
-
-def _wait(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
-    deadline = time.monotonic() + 200
-    while process.poll() is None and time.monotonic() < deadline:
-        with contextlib.suppress(OSError), urllib.request.urlopen(url, timeout=30):
-            return
-        time.sleep(0.2)  # a program of its own tells nobody when it is ready
-    pytest.fail(f"MLServer did not start:\n{log.read_text(encoding='utf-8', errors='replace')[-2000:]}")
-
-
-def _free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
+    url = f"http://127.0.0.1:{ports['http_port']}"
+    with program([str(MLSERVER), "start", str(folder)], f"{url}/v2/models/sums/ready", folder / "mlserver.log"):
+        yield url
 
 
 IDS = np.array([[101, 7, 8, 102], [101, 9, 102, 0]], dtype=np.int64)

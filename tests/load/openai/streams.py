@@ -4,19 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import http.client
 import json
-import os
-import signal
-import socket
-import subprocess
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.load.servers import Handler, Server, answer
+from tests.load.servers import Handler, Server, answer, free_ports, program
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 DONE = b"data: [DONE]\n\n"
@@ -81,34 +75,6 @@ def refusing(needle: bytes, status: str, words: str, otherwise: Handler) -> Hand
 @contextlib.contextmanager
 def lit_server(log: Path) -> Iterator[str]:
     """The URL of LitServe's server (`lit_server.py`) until the block ends."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = int(free.getsockname()[1])
-    with log.open("wb") as output:
-        program = Path(__file__).with_name("lit_server.py")
-        child = subprocess.Popen(
-            [sys.executable, str(program), str(port)], stdout=output, stderr=output, start_new_session=True
-        )
-        try:
-            _wait_for(port, child, log)
-            yield f"http://127.0.0.1:{port}"
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(child.pid, signal.SIGKILL)  # its workers outlive a first process that is told to end
-            child.wait()
-
-
-def _wait_for(port: int, child: subprocess.Popen[bytes], log: Path) -> None:
-    deadline = time.monotonic() + 200
-    while time.monotonic() < deadline:
-        assert child.poll() is None, log.read_text()
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
-        try:
-            connection.request("GET", "/health")
-            if connection.getresponse().status == 200:
-                return
-        except OSError:
-            time.sleep(0.2)  # nothing tells when a program that starts is ready
-        finally:
-            connection.close()
-    raise AssertionError(log.read_text())
+    url = f"http://127.0.0.1:{(port := free_ports(1)[0])}"
+    with program([sys.executable, str(Path(__file__).with_name("lit_server.py")), str(port)], f"{url}/health", log):
+        yield url

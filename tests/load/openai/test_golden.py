@@ -1,10 +1,9 @@
 """Golden prompts asked of a server: one that answers with the checkpoint's own logits, and servers that do not."""
 
+import asyncio
 import contextlib
 import json
-import threading
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,8 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.bundle.language import language_bundle
+from tests.load import servers
+from tests.load.servers import Server
 from workbench.api.llm import verify_served
 from workbench.bundle import read_bundle
 from workbench.bundle.prompts import golden_prompts
@@ -39,38 +40,14 @@ def answered(body: Any) -> Any:
 
 
 @contextlib.contextmanager
-def serving(change: Change = lambda answer: answer, status: int = 200) -> Iterator[tuple[str, list[Any]]]:
-    """A server's URL, and the bodies it was asked with."""
-    asked: list[Any] = []
+def serving(change: Change = lambda answer: answer, status: str = "200 OK") -> Iterator[Server]:
+    async def handle(server: Server, body: bytes, writer: asyncio.StreamWriter) -> bool:
+        said = change(answered(json.loads(body))) if status == "200 OK" else {"error": {"message": "no such model"}}
+        writer.write(servers.answer(status, said if isinstance(said, bytes) else json.dumps(said).encode()))
+        return True
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self._answer(200, {"data": [{"id": "tiny"}]})
-
-        def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            asked.append({**body, "path": self.path, "key": self.headers.get("Authorization")})
-            self._answer(status, change(answered(body)) if status == 200 else {"error": {"message": "no such model"}})
-
-        def _answer(self, status: int, body: Any) -> None:
-            content = body if isinstance(body, bytes) else json.dumps(body).encode()
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
-
-        def log_message(self, *_: Any) -> None:
-            return
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}", asked
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with servers.serving(handle, {"/v1/models": b'{"data": [{"id": "tiny"}]}'}) as server:
+        yield server
 
 
 def first(answer: Any) -> Any:
@@ -98,28 +75,30 @@ def another(place: int) -> Change:
 
 def test_a_server_that_gives_the_bundles_answers_is_found_right(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SERVER_KEY", "secret")  # the environment is the interface
-    with serving() as (url, asked):
-        found = verify_served(language_bundle(), f"{url}/v1", api_key_env="SERVER_KEY")
+    with serving() as server:
+        found = verify_served(language_bundle(), f"{server.url}/v1", api_key_env="SERVER_KEY")
     assert not found.faults
     assert (found.prompts, found.tokens, found.ties) == (3, 24, 0)
     assert found.numbers == 3 * 8 * 20
     assert found.largest < 1e-5
     golden = golden_prompts(read_bundle(language_bundle()))
+    asked = [json.loads(body) for body in server.bodies]
     assert [one["prompt"] for one in asked] == [list(prompt.ids) for prompt in golden.prompts]
-    assert {(one["temperature"], one["max_tokens"], one["ignore_eos"], one["model"], one["path"]) for one in asked} == {
-        (0, 8, True, "tiny", "/v1/completions")
+    assert {(one["temperature"], one["max_tokens"], one["ignore_eos"], one["model"]) for one in asked} == {
+        (0, 8, True, "tiny")
     }
-    assert asked[0]["key"] == "Bearer secret"
+    assert all(head.startswith(b"POST /v1/completions ") for head in server.heads)
+    assert b"\r\nAuthorization: Bearer secret\r\n" in server.heads[0]
 
 
 def test_differences_within_the_tolerance_pass_and_those_beyond_it_are_named() -> None:
     allowed = 2 * golden_prompts(read_bundle(language_bundle())).tolerance.absolute
-    with serving(moved(allowed / 2)) as (url, _):
-        near = verify_served(language_bundle(), url, model="tiny")
+    with serving(moved(allowed / 2)) as server:
+        near = verify_served(language_bundle(), server.url, model="tiny")
     assert not near.faults
     assert near.largest == pytest.approx(allowed / 2, rel=1e-3)
-    with serving(moved(2 * allowed + 1)) as (url, _):
-        far = verify_served(language_bundle(), url, model="tiny")
+    with serving(moved(2 * allowed + 1)) as server:
+        far = verify_served(language_bundle(), server.url, model="tiny")
     assert len(far.faults) == 3
     assert far.faults[0].startswith("prompt 0, token 2 of its answer: a log-probability differs")
 
@@ -128,13 +107,13 @@ def test_another_token_is_a_tie_only_where_it_is_nearly_as_likely() -> None:
     golden = golden_prompts(read_bundle(language_bundle()))
     steps = [prompt.steps[1].logits for prompt in golden.prompts]
     near = [logits[0] - logits[1] <= 2 * golden.tolerance.margin(np.array(logits[:1]))[0] for logits in steps]
-    with serving(another(1)) as (url, _):
-        found = verify_served(language_bundle(), url, model="tiny")
+    with serving(another(1)) as server:
+        found = verify_served(language_bundle(), server.url, model="tiny")
     assert found.ties == sum(near)
     assert len(found.faults) == len(near) - sum(near)
     assert found.tokens == 2 * 3  # nothing is compared behind the token that is another one
-    with serving(another(19)) as (url, _):
-        faults = verify_served(language_bundle(), url, model="tiny").faults
+    with serving(another(19)) as server:
+        faults = verify_served(language_bundle(), server.url, model="tiny").faults
     assert all("token 1 of its answer is" in fault for fault in faults)
     assert len(faults) == 3
 
@@ -165,12 +144,12 @@ def test_servers_of_another_kind_are_refused() -> None:
         (lambda answer: b"<html>", MeasureError, "answers no JSON"),
     )
     for change, kind, words in refused:
-        with serving(change) as (url, _), pytest.raises(kind, match=words):
-            verify_served(language_bundle(), url)
-    with serving(status=404) as (url, _), pytest.raises(ConfigError, match="status 404: no such model"):
-        verify_served(language_bundle(), url)
+        with serving(change) as server, pytest.raises(kind, match=words):
+            verify_served(language_bundle(), server.url)
+    with serving(status="404 Not Found") as server, pytest.raises(ConfigError, match="status 404: no such model"):
+        verify_served(language_bundle(), server.url)
     with pytest.raises(ConfigError, match="does not answer"):
-        verify_served(language_bundle(), url, model="tiny")
+        verify_served(language_bundle(), server.url, model="tiny")
     for wrong in ("https://x/v1", "file:///etc/passwd", "127.0.0.1:8000", "http://:80", "http://a:99999/"):
         with pytest.raises(ConfigError, match=r"is no address of a server|is no URL"):
             verify_served(language_bundle(), wrong, model="tiny")
@@ -178,13 +157,13 @@ def test_servers_of_another_kind_are_refused() -> None:
 
 def test_the_command_prints_faults_and_ends_with_one() -> None:
     runner = CliRunner()
-    with serving() as (url, _):
-        good = runner.invoke(app, ["verify", str(language_bundle()), "--url", url])
+    with serving() as server:
+        good = runner.invoke(app, ["verify", str(language_bundle()), "--url", server.url])
     assert good.exit_code == 0, good.output
     assert "3 golden prompts asked of the server" in good.output
     assert "golden samples not replayed" in good.output
-    with serving(moved(1000.0)) as (url, _):
-        bad = runner.invoke(app, ["verify", str(language_bundle()), "--url", url])
+    with serving(moved(1000.0)) as server:
+        bad = runner.invoke(app, ["verify", str(language_bundle()), "--url", server.url])
     assert bad.exit_code == 1
     assert "fault: prompt 0" in bad.output
     alone = runner.invoke(app, ["verify", str(language_bundle()), "--model", "tiny"])

@@ -6,10 +6,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.prediction.host_costs.data import classification, entities
+from tests.prediction.host_costs.data import classification
 from workbench.evaluation.store import Store
 from workbench.inputs.dataset import Dataset
-from workbench.prediction.host_costs import host_costs, measure
+from workbench.prediction.host_costs import host_costs, measure, measuring_s
 from workbench.prediction.host_costs.measure import measure_host_costs
 from workbench.targets import open_target
 from workbench.values.errors import ToolchainError
@@ -27,8 +27,7 @@ def before() -> set[int]:
 def measured(before: set[int], tmp_path_factory: pytest.TempPathFactory) -> HostCosts:
     model, dataset = classification(tmp_path_factory.mktemp("data"))
     toolchain = open_target("onnxruntime").toolchain()
-    costs, _ = measure_host_costs(model, dataset, toolchain, clients=(1, 16), load_s=0.5, several=True)
-    return costs
+    return measure_host_costs(model, dataset, toolchain, clients=(1, 16), load_s=0.5)[0]
 
 
 @pytest.fixture
@@ -44,8 +43,6 @@ def test_what_serving_costs_is_found_and_leaves_no_process_behind(measured: Host
     assert measured.request_ms + measured.batch_ms > 0
     assert min(measured.request_ms, measured.batch_ms, measured.worker_batch_ms, measured.worker_row_ms) >= 0
     assert measured.network_ms == 0
-    assert measured.front_end_ms > 0, "of several front ends each costs something, and where their queues are"
-    assert min(measured.passed_row_ms, measured.passed_batch_ms) >= 0
     assert measured.origin.startswith(f"measured on {open_target('onnxruntime').toolchain().device}, ")
     new = [p for p in psutil.Process().children(recursive=True) if p.pid not in before]
     alive = [p for p in new if p.status() != psutil.STATUS_ZOMBIE]
@@ -61,47 +58,16 @@ def test_measuring_ends_in_time_and_says_what_it_left_out(tmp_path: Path) -> Non
 
     assert not whole
     assert costs.origin.endswith("cut to 0.1 s")
-    assert (costs.after_idle, costs.wait_ms) == ((), 0.0)
     assert costs.request_ms + costs.batch_ms > 0
 
 
-@pytest.mark.parametrize("home", ["cache", "file"])
-def test_quiet_costs_are_kept_for_this_user_and_noisy_ones_for_a_day(
-    tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch, home: str
-) -> None:
-    """In the user's cache; in the workspace's store where there can be none."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / home))
-    if home == "file":
-        (tmp_path / home).touch()
-    for name in ("noisy", "quiet"):
-        (tmp_path / name).mkdir()
-    made: list[HostCosts] = []
-    quiet = False
-
-    def measuring(*_: object, **__: object) -> tuple[HostCosts, bool]:
-        made.append(HostCosts(request_ms=float(len(made)), capacity=(1.0, 1.5), origin="here"))
-        return made[-1], quiet
-
-    monkeypatch.setattr(measure, "measure_host_costs", measuring)  # whether the machine was quiet is the test's to say
-    monkeypatch.setattr(measure, "_noisy", {})  # what other tests of this process measured does not count
-    noisy = entities(tmp_path / "noisy")
-    assert [host_costs(*noisy, store).request_ms for _ in range(2)] == [0.0, 0.0]
-    quiet = True
-    calm = classification(tmp_path / "quiet")
-    assert [host_costs(*calm, store).request_ms for _ in range(2)] == [1.0, 1.0]
-
-    monkeypatch.setattr(measure, "_noisy", {})  # as in another process
-    kept = {usage.kind for usage in store.usage()}
-    assert kept == ({"host_costs"} if home == "file" else set())
-
-    assert host_costs(*calm, store) == made[1]
-    assert host_costs(*noisy, store) == made[0]
-
-    monkeypatch.setattr(measure, "_noisy", {})
-    monkeypatch.setattr(measure, "_today", lambda key: {**key, "noisy": "2200-01-01"})
-
-    assert host_costs(*calm, store) == made[1]
-    assert host_costs(*noisy, store) == made[2]
+def test_costs_are_measured_once_for_a_workspace_and_data(tmp_path: Path, store: Store) -> None:
+    asked, said = classification(tmp_path), list[str]()
+    assert measuring_s(*asked, store) > 0
+    first, second = (host_costs(*asked, store, report=said.append) for _ in range(2))
+    assert first == second
+    assert len(said) == 1
+    assert measuring_s(*asked, store) == 0
 
 
 def test_a_service_that_cannot_start_is_the_machines_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,7 +81,6 @@ def test_a_service_that_cannot_start_is_the_machines_fault(tmp_path: Path, monke
         return bundle
 
     monkeypatch.setattr(measure, "write_probe", damaged)  # the real one, damaged afterwards
-    monkeypatch.setattr(measure, "measure_capacity", lambda: (1.0,))  # seconds of work that comes to nothing here
 
     with pytest.raises(ToolchainError, match="what serving costs this host cannot be measured"):
         measure_host_costs(model, dataset, open_target("onnxruntime").toolchain(), clients=(1, 2), load_s=0.2)

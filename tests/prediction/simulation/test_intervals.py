@@ -9,7 +9,7 @@ import pytest
 from tests.prediction.simulation.services import clients, exact, poisson
 from workbench.prediction.simulation import figures, for_a_measurement, simulate
 from workbench.values.measurement import BatchCurve, Estimate, ServiceFigures
-from workbench.values.service import HostCosts, ServiceLoad, ServiceSettings, Unexplained
+from workbench.values.service import HostCosts, ServiceLoad, ServiceSettings
 
 BINS = (16, 64)
 LENGTHS = np.arange(4, 60)
@@ -89,7 +89,6 @@ def test_whoever_knows_less_says_less() -> None:
         {"speed": 0.05},
         {"host": replace(HOST, spread=0.2)},
         {"host": replace(HOST, capacity_spread=(0.0, 0.1))},
-        {"host": replace(HOST, unexplained=Unexplained(throughput=(0.1, 0.1)))},
         {"requests": 150},
     ):
         more = predicted(clients(40), **less)

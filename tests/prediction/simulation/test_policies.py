@@ -44,10 +44,6 @@ BY_HAND: list[tuple[str, BatchCurve, tuple[float, ...], dict[str, Any], list[int
         *(exact(lambda *_: 0.0, threads=0), (0, 0), TWO | {"host": host(2.0, worker_batch_ms=4.0)}, None, [11, 12]),
     ),
     (
-        "who has more to do keeps its processor: no work is waited for between requests that come at once",
-        *(FIVE, (0, 0, 0), {"max_batch_size": 8, "host": host(2.0, wait_ms=30.0)}, [3], [9, 10, 11]),
-    ),
-    (
         "the front end takes in all that waits before it looks for a batch: all are in at 3",
         *(FIVE, (0, 0.5, 0.5), FOUR | {"host": host(2.0, 1.0, 2.0)}, [3], [9, 9.5, 10.5]),
     ),
@@ -86,24 +82,6 @@ def test_examples_worked_out_by_hand() -> None:
         simulated = served(curve, trace_ms(*arrivals), **asked)
         assert latencies(simulated) == pytest.approx(expected, abs=1e-5), why
         assert rows is None or simulated.batch_rows.tolist() == rows, why
-
-
-def crowded(wait_ms: float, processors: int = 2) -> Simulated:
-    """Two workers of 4 ms, for which a front end has a millisecond of work before and after."""
-    costs = host(1.0, *(float(n + 1) for n in range(processors)), wait_ms=wait_ms)
-    return served(exact(lambda *_: 4.0), clients(8), workers=2, host=costs, requests=3000)
-
-
-def test_who_wakes_while_all_processors_are_busy_waits_for_one() -> None:
-    """Without waits two processors do all they can: 5 ms of work a request, 400 requests a second."""
-    free, waits = crowded(0.0), crowded(2.0)
-
-    assert free.throughput_per_s == pytest.approx(400, rel=0.01)
-    assert free.processors_busy == pytest.approx(1.0, abs=0.01)
-    assert waits.throughput_per_s < 0.95 * free.throughput_per_s
-    assert waits.processors_busy < 0.95, "one is idle while somebody waits for the other"
-    assert crowded(6.0).throughput_per_s < waits.throughput_per_s
-    assert latencies(crowded(50.0, processors=4)) == latencies(crowded(0.0, processors=4)), "one for everybody"
 
 
 def test_padding_counts_the_rows_of_a_compiled_batch_and_what_is_cut_has_none() -> None:

@@ -1,5 +1,8 @@
 """Figures of a simulated service, their intervals and what is said when they must not be relied on."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -51,3 +54,11 @@ def test_a_front_end_without_time_is_named() -> None:
         "the front end has no time left"
         in figures(served(exact(lambda *_: 0.1, threads=0), clients(30), host=host)).note
     )
+
+
+def test_numba_is_imported_only_when_a_service_is_simulated() -> None:
+    code = "import sys, workbench.prediction.search\nprint('numba' in sys.modules)"
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=True)
+
+    assert done.stdout.strip() == "False"

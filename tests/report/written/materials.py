@@ -5,9 +5,7 @@ from dataclasses import replace
 from tests.evaluations import evaluation, service
 from tests.report.summaries import judge
 from workbench.load.result import LoadResult, ServerFigures
-from workbench.prediction.fleet_cost import Capacity, fleet_costs
-from workbench.prediction.prices import Hardware, Prices
-from workbench.prediction.what_if import Fleet, PriorityClass, Step, fleet_plan
+from workbench.prediction.capacity import CapacityPlan, Demand, MemberPlan
 from workbench.report import Summary
 from workbench.report.written.material import ChangeLine, Material, ModelFacts, QuantizedLayers
 from workbench.shipping.acceptance import Criterion, Verdict
@@ -205,49 +203,34 @@ LOAD = LoadResult(
     server=SERVER,
 )
 
-STEPS = (
-    Step(what_if="today", candidate_id="a" * 64, settings=ServiceSettings(), rate_per_s=100.0, evidence="predicted"),
-    Step(what_if="bins", candidate_id="b" * 64, finding="not timed"),
-    Step(
-        what_if="batching",
-        candidate_id="c" * 64,
+
+def member(found: Evaluation, cards: int, *, baseline: bool) -> MemberPlan:
+    served = found.measurement.service
+    assert served is not None
+    return MemberPlan(
+        candidate_id=found.candidate.id,
+        what="a candidate",
+        baseline=baseline,
+        accuracy=0.95,
         settings=ServiceSettings(max_batch_size=8),
-        rate_per_s=250.0,
-        held=("bins",),
-        evidence="predicted",
-    ),
-    Step(
-        what_if="model",
-        candidate_id="d" * 64,
-        settings=ServiceSettings(max_batch_size=16),
-        rate_per_s=500.0,
-        groups=("precision",),
-        quantized=True,
-        evidence="predicted",
-    ),
-    Step(what_if="front ends", candidate_id="d" * 64, finding="not measured"),
-)
-PRICES = Prices(
-    currency="CNY",
-    source="invented",
-    card=Hardware(price=36_000.0, months=36),
-    server=Hardware(rent_per_month=500.0, power_w=1000.0),
-    energy_per_kwh=1.0,
-    pue=1.5,
-)
-CLASSES = (PriorityClass(name="live", share=0.7), PriorityClass(name="batch", share=0.3))
-
-
-def capacity() -> Capacity:
-    plan = fleet_plan(
-        STEPS,
-        Fleet(cards=450, streams_per_card=6),
-        p99_ms=100.0,
-        unit="card",
-        emulated=False,
-        classes=CLASSES,
+        highest=served.best,
+        lowest_p99_ms=20.0,
+        limited_by="the model",
+        cards=cards,
+        servers=cards // 8,
+        cards_to_lose_one=cards + 1,
     )
-    return Capacity(plan=None, fleet=plan, prices=PRICES, costs=fleet_costs(plan, PRICES, 300.0))
+
+
+def capacity() -> CapacityPlan:
+    slow, nowhere = member(BASELINE, 450, baseline=True), replace(member(INT8, 90, baseline=False), highest=None)
+    return CapacityPlan(
+        demand=Demand(rate_per_s=5000.0, p99_ms=100.0, price_per_hour=10.0),
+        unit="card",
+        members=(member(INT8, 90, baseline=False), slow, replace(nowhere, candidate_id="f" * 64, cards=None)),
+        assumptions=(),
+        emulated=False,
+    )
 
 
 BAD = FirstBad(

@@ -194,16 +194,13 @@ def test_fp16s_own_loss_and_what_int8_adds_stand_apart(language: Language) -> No
     assert shown == ["+0.20", "+0.05", "+0.20", "+0.25"]
 
 
-def test_capacity_tells_each_step_its_cost_and_who_is_served_with_a_server_lost() -> None:
+def test_capacity_tells_cards_and_cost_of_each_candidate() -> None:
     said = words(written_report(most(), "zh"))
 
-    assert "现网 450 张卡所承载的负载（每卡 6 路，共 2,700 路）" in said
-    assert "+ 序列分桶、攒批与工作进程" in said
-    assert "未测：该组合未经计时" in said
-    assert "未测：多前端的主机开销未测量" in said
-    assert "由 450 张卡降至 90 张卡（预测），月成本由" in said
-    assert "live（70%）仍可服务" in said
-    assert "单卡功耗为假定值，未测量。" in said
+    assert "需求：5,000 请求/s，P99 ≤ 100 ms，突发余量 30%。" in said
+    assert "由 450 张卡降至 90 张卡（预测），月成本由 3,287,250 降至 657,450" in said
+    assert "任何速率都不满足 P99 限值" in said
+    assert "成本：每卡每小时 10，全天运行。" in said
 
 
 @BOTH

@@ -97,7 +97,7 @@ def test_the_image_runs_as_a_user_that_is_not_root_and_stops_on_sigterm(files: d
     assert [value for name, value in made if name == "USER"][-1].startswith("10001:")
     assert names.index("ENTRYPOINT") > len(names) - 1 - names[::-1].index("USER")
     assert ("STOPSIGNAL", "SIGTERM") in made
-    assert ("EXPOSE", "8000 8001") in made
+    assert ("EXPOSE", "8000") in made
     assert made[0] in (
         ("ARG", "BASE_IMAGE=python:3.11-slim"),
         ("ARG", "CANN_IMAGE=quay.io/ascend/cann:8.5.0-910b-ubuntu22.04-py3.11"),
@@ -133,7 +133,7 @@ def test_the_health_check_of_the_image_is_true_of_200_only(files: dict[str, str]
         thread.start()
         try:
             port = str(server.server_port)
-            command = [sys.executable, "-c", command[2].replace("8001", port)]
+            command = [sys.executable, "-c", command[2].replace("8000", port)]
             codes = []
             for status in (200, 503):
                 answer["status"] = status
@@ -173,17 +173,14 @@ def test_the_ascend_entry_sets_canns_environment_and_becomes_the_service(tmp_pat
         "/usr/local/Ascend/driver/lib64/driver",
         "/own",
     ]
-    assert second == (
-        "<-m><workbench.serve></srv/bundle><--host><0.0.0.0><--port><8000><--admin-host><0.0.0.0><--admin-port><8001>"
-        "<--metrics><admin><--docs><admin><--workers><3>"
-    )
+    assert second == ("<-m><workbench.serve></srv/bundle><--host><0.0.0.0><--port><8000><--docs><off><--workers><3>")
 
 
 def test_compose_publishes_on_loopback_and_waits_longer_than_the_drain(files: dict[str, str]) -> None:
     (made,) = documents(files["compose.yaml"])
     (service,) = made["services"].values()
 
-    assert service["ports"] == ["127.0.0.1:8000:8000", "127.0.0.1:8001:8001"]
+    assert service["ports"] == ["127.0.0.1:8000:8000"]
     assert int(service["stop_grace_period"].removesuffix("s")) > GRACE_S
     assert service["read_only"] is True
     assert service["cap_drop"] == ["ALL"]
@@ -269,10 +266,9 @@ def test_kubernetes_sends_requests_to_pods_that_are_healthy(files: dict[str, str
     ports = {port["name"]: port["containerPort"] for port in container["ports"]}
     assert service["spec"]["ports"][0]["targetPort"] in ports
     for probe, path in (("startupProbe", "ready"), ("readinessProbe", "ready"), ("livenessProbe", "live")):
-        assert container[probe]["httpGet"] == {"path": f"/health/{path}", "port": "admin"}
-    assert ports == {"http": 8000, "admin": 8001}
-    assert [port["targetPort"] for port in service["spec"]["ports"]] == ["http"], "the admin port asks for no key"
-    assert template["metadata"]["annotations"]["prometheus.io/port"] == "8001"
+        assert container[probe]["httpGet"] == {"path": f"/health/{path}", "port": "http"}
+    assert ports == {"http": 8000}
+    assert template["metadata"]["annotations"]["prometheus.io/port"] == "8000"
     assert template["spec"]["terminationGracePeriodSeconds"] > GRACE_S + int(
         container["lifecycle"]["preStop"]["exec"]["command"][1]
     )
@@ -391,4 +387,4 @@ def test_prometheus_scrapes_the_port_that_is_served(files: dict[str, str]) -> No
     (job,) = made["scrape_configs"]
 
     assert job["metrics_path"] == "/metrics"
-    assert job["static_configs"][0]["targets"] == ["127.0.0.1:8001"]
+    assert job["static_configs"][0]["targets"] == ["127.0.0.1:8000"]

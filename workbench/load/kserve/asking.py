@@ -2,40 +2,25 @@
 
 model = served_model(url, name, version)
 samples = samples_of(dataset, "validation", model, batch=1)
-requests = requests_of(model, samples, wire_of(model, "auto"))
-for asked, outputs in answers_of(model, samples, wire): ...
+requests = requests_of(model, samples)
+outputs = ask(model, next(samples))
 """
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
 
 import numpy as np
 
 from workbench.inputs.answers import sample_digests, text_digest
 from workbench.inputs.dataset import Dataset
-from workbench.load.kserve.grpc_calls import OPTIONS, grpc_ask, grpc_library, grpc_model, infer_message, target_of
-from workbench.load.kserve.served import (
-    BINARY_EXTENSION,
-    ServedModel,
-    feeds_for,
-    http_ask,
-    http_model,
-    infer_request,
-    path_of,
-    texts_for,
-)
-from workbench.load.plan import Wire
+from workbench.load.kserve.served import ServedModel, feeds_for, http_ask, infer_request, texts_for
 from workbench.load.requests import MOST_BODIES, Request, texts_of_length
 from workbench.values.errors import ConfigError, MeasureError
 from workbench.values.measurement import Split
 from workbench.values.preprocess import Array, Preprocessor, Text, collate, encode
 
-Tensors = Literal["auto", "json", "binary"]
-"""How HTTP carries tensors; 'auto' is binary where the server says that it has the extension."""
 MOST_REQUEST_BYTES = 256 << 20
 """Of all requests of a run together; further samples are not sent."""
 
@@ -52,51 +37,6 @@ class Asked:
     feeds: Mapping[str, Array]
     digests: tuple[str, ...]
     rows: tuple[int, ...] = ()
-
-
-def served_model(
-    url: str,
-    name: str,
-    version: str,
-    *,
-    renamed_inputs: Mapping[str, str] | None = None,
-    renamed_outputs: Mapping[str, str] | None = None,
-) -> ServedModel:
-    """A model's metadata, over HTTP or gRPC by the URL.
-
-    Args:
-        renamed_inputs, renamed_outputs: the server's name → ours.
-
-    Raises:
-        ConfigError: nobody answers, not with this protocol, or there is no such model, input or output.
-        ToolchainError: gRPC is asked for and not installed.
-    """
-    found = (grpc_model if url.startswith("grpc://") else http_model)(url, name, version)
-    for option, tensors, given in (
-        ("--map-input", found.inputs, renamed_inputs or {}),
-        ("--map-output", found.outputs, renamed_outputs or {}),
-    ):
-        names = [tensor.name for tensor in tensors]
-        if unknown := sorted(set(given) - set(names)):
-            raise ConfigError(f"{found} has no {unknown[0]!r}; it has {', '.join(names)}.", key=option)
-    return replace(found, renamed_inputs=renamed_inputs or {}, renamed_outputs=renamed_outputs or {})
-
-
-def wire_of(model: ServedModel, tensors: Tensors) -> Wire:
-    """What requests look like.
-
-    Raises:
-        ConfigError: a form that gRPC does not have.
-    """
-    if tensors not in get_args(Tensors):
-        raise ConfigError(f"{tensors!r} is none of {', '.join(get_args(Tensors))}.", key="--tensors")
-    if model.url.startswith("grpc://"):
-        if tensors == "json":
-            raise ConfigError("gRPC carries no JSON.", key="--tensors", hint="Leave it out, or ask over http://.")
-        return "kserve-v2/grpc"
-    if tensors == "auto":
-        tensors = "binary" if BINARY_EXTENSION in model.extensions else "json"
-    return "kserve-v2/binary" if tensors == "binary" else "kserve-v2/json"
 
 
 def samples_of(
@@ -162,18 +102,7 @@ def _text_feeds(model: ServedModel, preprocessor: Preprocessor, texts: tuple[Tex
     return feeds_for(model, collate(preprocessor, encoded, width if width is not None else longest))
 
 
-def request_of(model: ServedModel, asked: Asked, wire: Wire) -> Request:
-    """One request.
-
-    Raises:
-        ConfigError: a type that the wire cannot carry.
-    """
-    if wire == "kserve-v2/grpc":
-        return infer_message(asked.feeds, model)
-    return infer_request(asked.feeds, model, binary=wire == "kserve-v2/binary")
-
-
-def requests_of(model: ServedModel, samples: Iterable[Asked], wire: Wire) -> list[Request]:
+def requests_of(model: ServedModel, samples: Iterable[Asked]) -> list[Request]:
     """Requests within `MOST_REQUEST_BYTES` together.
 
     Raises:
@@ -182,7 +111,7 @@ def requests_of(model: ServedModel, samples: Iterable[Asked], wire: Wire) -> lis
     found: list[Request] = []
     size = 0
     for asked in samples:
-        request = request_of(model, asked, wire)
+        request = infer_request(asked.feeds, model)
         size += len(request.body)
         if found and size > MOST_REQUEST_BYTES:
             break
@@ -192,29 +121,16 @@ def requests_of(model: ServedModel, samples: Iterable[Asked], wire: Wire) -> lis
     return found
 
 
-@contextlib.contextmanager
-def open_asking(model: ServedModel, wire: Wire) -> Iterator[Callable[[Asked], dict[str, Array]]]:
-    """A function that asks one request and gives the outputs by our names, [samples, …].
+def ask(model: ServedModel, asked: Asked) -> dict[str, Array]:
+    """The outputs of one request by our names, [samples, …].
 
-    It raises MeasureError: no answer, an error with the server's words, or outputs that have not one row a sample.
+    Raises:
+        MeasureError: no answer, an error with the server's words, or outputs that have not one row a sample.
     """
-    path = path_of(model.name, model.version)
-    with contextlib.ExitStack() as stack:
-        channel = None
-        if wire == "kserve-v2/grpc":
-            channel = stack.enter_context(grpc_library().insecure_channel(target_of(model.url), options=OPTIONS))
-
-        def ask(asked: Asked) -> dict[str, Array]:
-            request = request_of(model, asked, wire)
-            outputs = http_ask(model.url, path, request) if channel is None else grpc_ask(channel, request)
-            rows = len(asked.digests)
-            for name, array in outputs.items():
-                if array.ndim < 1 or len(array) != rows:
-                    raise MeasureError(
-                        f"output {name!r} of {model} has the shape {list(array.shape)} for {rows} samples."
-                    )
-            if not outputs:
-                raise MeasureError(f"{model} answers with no numbers.")
-            return {model.our_name(name): np.array(array) for name, array in outputs.items()}
-
-        yield ask
+    outputs, rows = http_ask(model, infer_request(asked.feeds, model)), len(asked.digests)
+    for name, array in outputs.items():
+        if array.ndim < 1 or len(array) != rows:
+            raise MeasureError(f"output {name!r} of {model} has the shape {list(array.shape)} for {rows} samples.")
+    if not outputs:
+        raise MeasureError(f"{model} answers with no numbers.")
+    return {model.our_name(name): np.array(array) for name, array in outputs.items()}

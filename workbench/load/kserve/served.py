@@ -18,12 +18,13 @@ from urllib.parse import quote
 import numpy as np
 
 from workbench.load.http1 import asked, body_words, exchange
+from workbench.load.plan import Wire
 from workbench.load.requests import Request
 from workbench.values.documents.json_reader import JsonError, loads
 from workbench.values.errors import ConfigError, MeasureError
 from workbench.values.preprocess import Array, Feeds, Text
 
-BINARY_EXTENSION = "binary_tensor_data"
+_BINARY_EXTENSION = "binary_tensor_data"
 """Name of the extension in a server's metadata."""
 _SAME_KIND = {"b": "b", "i": "iu", "u": "iu", "f": "f"}
 
@@ -76,6 +77,11 @@ class ServedModel:
 
     def our_name(self, output: str) -> str:
         return self.renamed_outputs.get(output, output)
+
+    @property
+    def wire(self) -> Wire:
+        """Tensors travel as bytes where the server says that it takes them."""
+        return "kserve-v2/binary" if _BINARY_EXTENSION in self.extensions else "kserve-v2/json"
 
 
 def texts_for(model: ServedModel, texts: tuple[Text, ...]) -> dict[str, Array]:
@@ -208,20 +214,28 @@ def path_of(name: str, version: str) -> str:
     return f"/v2/models/{quote(name, safe='')}" + (f"/versions/{quote(version, safe='')}" if version else "")
 
 
-def http_model(url: str, name: str, version: str) -> ServedModel:
+def served_model(
+    url: str,
+    name: str,
+    version: str,
+    *,
+    renamed_inputs: Mapping[str, str] | None = None,
+    renamed_outputs: Mapping[str, str] | None = None,
+) -> ServedModel:
     """Ask a server for its model's metadata.
 
     Args:
         name: '' where the server has one model alone.
+        renamed_inputs, renamed_outputs: the server's name → ours.
 
     Raises:
-        ConfigError: nobody answers, not with this protocol, or there is no such model.
+        ConfigError: nobody answers, not with this protocol, or there is no such model, input or output.
     """
     server = _got(url, "/v2", "is no server of the protocol kserve-v2")
     name = name or _only_model(url)
     body = _got(url, path_of(name, version), f"has no model {name!r}" + (f" version {version}" if version else ""))
     try:
-        return ServedModel(
+        found = ServedModel(
             url=url,
             name=name,
             version=version,
@@ -230,6 +244,8 @@ def http_model(url: str, name: str, version: str) -> ServedModel:
             outputs=_tensors(body["outputs"]),
             server=" ".join(str(server.get(key, "")) for key in ("name", "version")).strip(),
             extensions=tuple(str(extension) for extension in server.get("extensions", ())),
+            renamed_inputs=renamed_inputs or {},
+            renamed_outputs=renamed_outputs or {},
         )
     except (KeyError, TypeError, ValueError) as error:
         raise ConfigError(
@@ -237,14 +253,23 @@ def http_model(url: str, name: str, version: str) -> ServedModel:
             key="--model",
             hint="Give the model's configuration its inputs and outputs, with names, datatypes and shapes.",
         ) from error
+    for option, tensors, given in (
+        ("--map-input", found.inputs, found.renamed_inputs),
+        ("--map-output", found.outputs, found.renamed_outputs),
+    ):
+        names = [tensor.name for tensor in tensors]
+        if unknown := sorted(set(given) - set(names)):
+            raise ConfigError(f"{found} has no {unknown[0]!r}; it has {', '.join(names)}.", key=option)
+    return found
 
 
-def infer_request(feeds: Mapping[str, Array], model: ServedModel, *, binary: bool) -> Request:
+def infer_request(feeds: Mapping[str, Array], model: ServedModel) -> Request:
     """One request; outputs are asked for in the same form.
 
     Raises:
         ConfigError: a type that JSON cannot carry.
     """
+    binary = model.wire == "kserve-v2/binary"
     datatypes = {tensor.name: tensor.datatype for tensor in model.inputs}
     inputs: list[dict[str, Any]] = []
     contents = []
@@ -256,7 +281,9 @@ def infer_request(feeds: Mapping[str, Array], model: ServedModel, *, binary: boo
             contents.append(content)
         elif datatypes[name] == "FP16":
             raise ConfigError(
-                f"input {name!r} is FP16, which has no form in JSON.", key="--tensors", hint="Use --tensors binary."
+                f"input {name!r} is FP16, which has no form in JSON.",
+                key="url",
+                hint=f"Ask a server that lists the extension {_BINARY_EXTENSION}.",
             )
         else:
             entry["data"] = array.ravel().tolist()
@@ -270,19 +297,20 @@ def infer_request(feeds: Mapping[str, Array], model: ServedModel, *, binary: boo
     return Request(body=head + b"".join(contents), headers=headers)
 
 
-def http_ask(url: str, path: str, request: Request) -> dict[str, Array]:
+def http_ask(model: ServedModel, request: Request) -> dict[str, Array]:
     """The outputs of one request, by the server's names.
 
     Raises:
         MeasureError: another status than 200, with the server's words, or no answer of this protocol.
     """
+    url, path = model.url, f"{path_of(model.name, model.version)}/infer"
     headers = {"Content-Type": "application/json", **request.headers}
     try:
-        status, found, content = exchange(url, "POST", f"{path}/infer", request.body, headers)
+        status, found, content = exchange(url, "POST", path, request.body, headers)
     except (OSError, http.client.HTTPException) as error:
         raise MeasureError(f"{url} did not answer: {error}.", transient=True) from error
     if status != 200:
-        raise MeasureError(f"{url}{path}/infer: status {status}: {body_words(content)}")
+        raise MeasureError(f"{url}{path}: status {status}: {body_words(content)}")
     return _outputs(content, found.get(HEADER_LENGTH.lower()))
 
 

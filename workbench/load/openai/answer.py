@@ -4,26 +4,20 @@ generator's connection, which keeps the times.
 
 from __future__ import annotations
 
-import asyncio
+import json
+import time
 from array import array
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from workbench.load.client import Connection
-from workbench.load.http1 import CLOSED, GARBAGE, TIMEOUT
+from workbench.load.http1 import BROKEN, CLOSED, CUT, GARBAGE, NO_STREAM, TIMEOUT, AnswerReader, ProtocolError
 
 if TYPE_CHECKING:
     from workbench.load.client import Clients
-
-
-import json
-import time
-from typing import Any
-
-from workbench.load.http1 import BROKEN, CUT, NO_STREAM, AnswerReader, ProtocolError
 
 DONE = b"[DONE]"
 _TEXTS = ("content", "reasoning_content", "reasoning", "refusal", "tool_calls", "function_call")
@@ -285,8 +279,7 @@ class StreamConnection(Connection):
     __slots__ = ("stream", "streams")
 
     def __init__(self, clients: Clients, intended_s: float, streams: Streams) -> None:
-        self.stream = StreamReader()
-        self.streams = streams
+        self.stream, self.streams = StreamReader(), streams
         super().__init__(clients, intended_s, self.stream)
 
     def _finish(self, outcome: int, done_s: float | None = None) -> None:
@@ -298,10 +291,3 @@ class StreamConnection(Connection):
         super()._finish(outcome, stream.answer.done_s if outcome > 0 else done_s)
         if streams.full:
             self.clients.stop()
-
-
-async def open_stream(streams: Streams, clients: Clients, intended_s: float) -> None:
-    """One connection more; raises OSError where nobody takes it."""
-    host, port = clients.plan.address
-    loop = asyncio.get_running_loop()
-    await loop.create_connection(lambda: StreamConnection(clients, intended_s, streams), host, port)

@@ -8,9 +8,6 @@ A request passes: client's thread → network → front end (in) → queue of it
   All run at the same rate, so one clock (`work`) that ticks at that rate tells when each is done, and a change of n
   moves no appointment: processor sharing in virtual time. The model's call, measured with t busy threads, needs
   capacity(t) / t of its time as work of each thread. Devices beside the host have such a clock each.
-- A thread that wakes while others have every processor waits until the slice of one of them is over, or a processor
-  falls idle and takes it over, which it does not always; who goes on with its next work keeps its processor
-  (`give_processors`). Without `setup.wait` nobody waits.
 - Delays that occupy nobody have one length each, so those who wait form queues, not heaps.
 - The front end is an event loop: it looks for batches to form (`pump`) behind what already waits for it, so requests
   of one moment share a batch; when a batch comes back it does so at once, before the answers (`serve.service`). Its
@@ -24,10 +21,11 @@ What the functions share stands in `state`. None of them makes an array (`machin
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar, cast
 
-from workbench.prediction.simulation.machine_code import machine_code
-from workbench.prediction.simulation.queues import append_queue, delay, next_delay, pop, push
+import numba
+
 from workbench.prediction.simulation.state import (
     BACK,
     BINS,
@@ -53,9 +51,10 @@ from workbench.prediction.simulation.state import (
     Tables,
     Worker,
 )
-from workbench.prediction.simulation.tables import drawn_time, slower_by
 
-FRONT_END_DONE, CLIENT_DONE, WORKER_DONE, ARRIVAL, TIMER, DEVICE_DONE, DELAY_OVER, WAIT_OVER, NEVER_MORE = range(9)
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+FRONT_END_DONE, CLIENT_DONE, WORKER_DONE, ARRIVAL, TIMER, DEVICE_DONE, DELAY_OVER, NEVER_MORE = range(8)
 """Events; up to WORKER_DONE they are the end of something that occupied a thread of the host."""
 
 NOTHING, ENTERS_BIN, FORMS, PUMPS, GOES, STARTS, RETURNS, IS_ANSWERED, REACHES_CLIENT, IS_READ, IS_SENT = range(11)
@@ -63,11 +62,21 @@ NOTHING, ENTERS_BIN, FORMS, PUMPS, GOES, STARTS, RETURNS, IS_ANSWERED, REACHES_C
 front end has taken in what waits for it; the batch goes to its worker, is there, returns; the request's answer leaves
 the front end, is back at the client, is read; the request leaves the client."""
 
-GOLDEN = 0.6180339887498949
-"""Its multiples, without their whole parts, lie evenly between 0 and 1."""
-
 ROUNDING_MS = 1e-6
 """What sums of times may be wrong by; a wait of a whole millisecond and so much more is not rounded up."""
+
+
+def machine_code(function: _Function) -> _Function:
+    """The function itself, compiled at its first call (some seconds) and read from numba's cache on disk later.
+
+    It may read and write the arrays it is given, and make none: their references are not counted (`_nrt`). Counting
+    them at every call of a function within, atomically, takes more than half of the time otherwise.
+    """
+    compiled: Callable[..., Any] = numba.njit  # its types leave `_nrt` out
+    try:
+        return cast(_Function, compiled(cache=True, nogil=True, _nrt=False, forceinline=True)(function))
+    except RuntimeError:  # numba finds no place for its cache: neither this folder nor the user's can be written
+        return cast(_Function, compiled(nogil=True, _nrt=False, forceinline=True)(function))
 
 
 @machine_code
@@ -142,107 +151,11 @@ def run(
         elif step >= GOES:
             pass_batch(setup, state, tables, items, queues, workers, step, item)
 
-        if setup.wait > 0:
-            give_processors(setup, state, tables, items, queues, workers, event)
-        else:
-            if state.front_item < 0 and (queues[FRONT].head >= 0 or queues[URGENT].head >= 0):
-                take_next(setup, state, tables, items, queues)
-            if state.client_item < 0 and queues[CLIENT].head >= 0:
-                client_begins(setup, state, items, queues)
-    return state.done
-
-
-@machine_code
-def give_processors(
-    setup: Setup,
-    state: State,
-    tables: Tables,
-    items: Items,
-    queues: Sequence[Queue],
-    workers: Sequence[Worker],
-    event: int,
-) -> None:
-    """Whoever has more to do goes on; who woke gets a processor where one is free, and waits behind somebody else."""
-    before = state.busy
-    if event == FRONT_END_DONE and (queues[FRONT].head >= 0 or queues[URGENT].head >= 0):
-        take_next(setup, state, tables, items, queues)
-    if event == CLIENT_DONE and state.client_item < 0 and queues[CLIENT].head >= 0:
-        client_begins(setup, state, items, queues)
-    slept = event <= WORKER_DONE and state.busy == before and state.busy == setup.processors - 1
-    if slept and state.wait_at < NEVER and share_of(state) < setup.pulled:
-        begin_first(setup, state, tables, items, queues, workers)
-    if state.woken >= 0:
-        if state.busy < setup.processors:
-            start(setup, state, tables, workers, state.woken)
-        else:
-            workers[state.woken].waits = waits_until(setup, state)
-            next_waiting(setup, state, workers)
-        state.woken = NONE
-    wakes = queues[FRONT].head >= 0 or queues[URGENT].head >= 0
-    if wakes and state.front_item < 0 and state.front_waits == NEVER:
-        if state.busy < setup.processors:
-            take_next(setup, state, tables, items, queues)
-        else:
-            state.front_waits = waits_until(setup, state)
-    if queues[CLIENT].head >= 0 and state.client_item < 0 and state.client_waits == NEVER:
-        if state.busy < setup.processors:
+        if state.front_item < 0 and (queues[FRONT].head >= 0 or queues[URGENT].head >= 0):
+            take_next(setup, state, items, queues)
+        if state.client_item < 0 and queues[CLIENT].head >= 0:
             client_begins(setup, state, items, queues)
-        else:
-            state.client_waits = waits_until(setup, state)
-    while True:
-        state.wait_at = min(state.front_waits, state.client_waits, state.worker_waits)
-        if state.wait_at > state.now:
-            return
-        begin_first(setup, state, tables, items, queues, workers)
-
-
-@machine_code
-def begin_first(
-    setup: Setup,
-    state: State,
-    tables: Tables,
-    items: Items,
-    queues: Sequence[Queue],
-    workers: Sequence[Worker],
-) -> None:
-    """Of those that wait for a processor, the one whose wait ends first."""
-    first = min(state.front_waits, state.client_waits, state.worker_waits)
-    if state.worker_waits == first:
-        number = state.waiting_worker
-        workers[number].waits = NEVER
-        next_waiting(setup, state, workers)
-        start(setup, state, tables, workers, number)
-    elif state.front_waits == first:
-        state.front_waits = NEVER
-        take_next(setup, state, tables, items, queues)
-    else:
-        state.client_waits = NEVER
-        client_begins(setup, state, items, queues)
-
-
-@machine_code
-def waits_until(setup: Setup, state: State) -> float:
-    """When somebody's slice is over at the latest: any time within twice the mean wait."""
-    return state.now + 2 * setup.wait * share_of(state)
-
-
-@machine_code
-def share_of(state: State) -> float:
-    """The next of numbers that fill the time between 0 and 1 evenly."""
-    state.chances += 1
-    share = state.chances * GOLDEN
-    return share - math.floor(share)
-
-
-@machine_code
-def next_waiting(setup: Setup, state: State, workers: Sequence[Worker]) -> None:
-    """Find the worker whose wait for a processor ends first."""
-    found = 0
-    for number in range(1, setup.workers):
-        if workers[number].waits < workers[found].waits:
-            found = number
-    state.waiting_worker = found
-    state.worker_waits = workers[found].waits
+    return state.done
 
 
 @machine_code
@@ -278,9 +191,6 @@ def advance(state: State, rates: Rates) -> int:
     if state.delay_at < at:
         event = DELAY_OVER
         at = state.delay_at
-    if state.wait_at < at:
-        event = WAIT_OVER
-        at = state.wait_at
     if at == NEVER:
         return NEVER_MORE
     elapsed = at - now
@@ -310,7 +220,7 @@ def arrive(setup: Setup, state: State, arrivals: Sequence[float], items: Items, 
 
 
 @machine_code
-def take_next(setup: Setup, state: State, tables: Tables, items: Items, queues: Sequence[Queue]) -> None:
+def take_next(setup: Setup, state: State, items: Items, queues: Sequence[Queue]) -> None:
     """The front end begins what waits for it."""
     if queues[URGENT].head >= 0:
         state.front_item = pop(items, queues, URGENT)
@@ -322,8 +232,7 @@ def take_next(setup: Setup, state: State, tables: Tables, items: Items, queues: 
     if item < setup.total:
         if not items.entered[item]:
             items.due[item] = state.now + setup.timeout  # it waits from the moment it is read
-            cost = slower_by(tables.asleep, tables.waking, state.now - state.front_since)
-        cost += setup.request_half
+        cost = setup.request_half
     elif item < setup.total + setup.workers:
         cost = setup.batch_half
     state.front_item = item
@@ -343,7 +252,6 @@ def front_end_done(
     item = state.front_item
     state.front_item = NONE
     state.front_ends = NEVER
-    state.front_since = state.now
     state.busy -= 1
     number = item - setup.total
     if number < 0:
@@ -442,13 +350,7 @@ def free_worker(setup: Setup, workers: Sequence[Worker], devices: Sequence[Devic
 
 
 @machine_code
-def start(
-    setup: Setup,
-    state: State,
-    tables: Tables,
-    workers: Sequence[Worker],
-    number: int,
-) -> None:
+def start(setup: Setup, state: State, tables: Tables, workers: Sequence[Worker], number: int) -> None:
     """A worker begins with its batch."""
     worker = workers[number]
     call = drawn_time(setup, tables.times, worker.bin, worker.rows, tables.uniforms[state.started])
@@ -574,8 +476,6 @@ def pass_batch(
             push(items, queues, FRONT, item)
     elif step == GOES and setup.transport_half > 0:
         delay(state, items, queues, TO_WORKER, item, setup.transport_half)
-    elif setup.wait > 0:
-        state.woken = item - setup.total
     else:
         start(setup, state, tables, workers, item - setup.total)
 
@@ -618,3 +518,82 @@ def next_device(setup: Setup, state: State, workers: Sequence[Worker], devices: 
             found = place
     state.next_device = found
     state.device_at = devices[found].ends
+
+
+@machine_code
+def drawn_time(setup: Setup, times: Sequence[float], place: int, rows: int, uniform: float) -> float:
+    """Inverse transform: the time at a uniform number, linear between quantiles."""
+    first = (place * setup.max_batch + rows - 1) * setup.quantiles
+    if setup.quantiles == 1:
+        return times[first]
+    position = uniform * (setup.quantiles - 1)
+    below = min(int(position), setup.quantiles - 2)
+    low = times[first + below]
+    return low + (position - below) * (times[first + below + 1] - low)
+
+
+@machine_code
+def slower_by(idle: Sequence[float], slower: Sequence[float], waited: float) -> float:
+    """Linear between measured waits, and no more beyond the longest."""
+    last = len(idle) - 1
+    if waited >= idle[last]:
+        return slower[last]
+    place = 1
+    while idle[place] <= waited:
+        place += 1
+    share = (waited - idle[place - 1]) / (idle[place] - idle[place - 1])
+    return slower[place - 1] + share * (slower[place] - slower[place - 1])
+
+
+@machine_code
+def delay(state: State, items: Items, queues: Sequence[Queue], queue: int, item: int, duration: float) -> None:
+    """`item` joins the delay `queue`, where all wait equally long: only the first of a queue can be the next."""
+    at = state.now + duration
+    items.due[item] = at
+    if queues[queue].head < 0 and (at < state.delay_at or (at == state.delay_at and queue < state.delay_queue)):
+        state.delay_queue = queue
+        state.delay_at = at
+    push(items, queues, queue, item)
+
+
+@machine_code
+def next_delay(state: State, items: Items, queues: Sequence[Queue]) -> None:
+    """Find the delay that ends first; of several that end at one moment the one of the lowest queue."""
+    state.delay_queue = NONE
+    state.delay_at = NEVER
+    for queue in range(TO_SERVER, FROM_WORKER + 1):
+        head = queues[queue].head
+        if head >= 0 and items.due[head] < state.delay_at:
+            state.delay_queue = queue
+            state.delay_at = items.due[head]
+
+
+@machine_code
+def push(items: Items, queues: Sequence[Queue], queue: int, item: int) -> None:
+    items.after[item] = NONE
+    its = queues[queue]
+    if its.head < 0:
+        its.head = item
+    else:
+        items.after[its.tail] = item
+    its.tail = item
+
+
+@machine_code
+def pop(items: Items, queues: Sequence[Queue], queue: int) -> int:
+    its = queues[queue]
+    item = its.head
+    its.head = items.after[item]
+    return item
+
+
+@machine_code
+def append_queue(items: Items, queues: Sequence[Queue], source: int, queue: int) -> None:
+    """Everything in `source`, where something is, moves to the end of `queue`."""
+    its = queues[queue]
+    if its.head < 0:
+        its.head = queues[source].head
+    else:
+        items.after[its.tail] = queues[source].head
+    its.tail = queues[source].tail
+    queues[source].head = NONE

@@ -9,14 +9,14 @@ requests as the measurement counts, with another draw of all of these, and the i
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from workbench.prediction.simulation.service_times import Floats, IntArray
 from workbench.prediction.simulation.simulation import Simulated, simulate
 from workbench.values.measurement import BatchCurve, CurvePoint, Estimate, OwnIntervals, ServiceFigures
-from workbench.values.service import HostCosts, Unexplained
+from workbench.values.service import HostCosts
 
 REPLICATES = 24
 """Enough to know a standard deviation within 15 %, for the cost of the run that gave the figures."""
@@ -24,22 +24,6 @@ MOST_REQUESTS = 8_000
 """Of a replicate: a P99 of more has little luck left, and longer measurements are taken to have as much."""
 _TIMES = ("request_ms", "batch_ms", "worker_batch_ms", "worker_row_ms", "client_ms", "transport_ms")
 Z = 1.96
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Draws:
-    """Standard normal numbers, one row for each replicate; columns are balanced, so few rows represent all.
-
-    Attributes:
-        points: [replicates, points of the curve].
-    """
-
-    speed: Floats
-    capacity: Floats
-    host: Floats
-    curve: Floats
-    points: Floats
-    wait: Floats
 
 
 def for_a_measurement(
@@ -72,15 +56,14 @@ def for_a_measurement(
     if requests is None and not _is_uncertain(curve, host):
         return replace(figures, own=own)
     counted = min(MOST_REQUESTS if requests is None else max(requests, 1), MOST_REQUESTS)
-    draws = drawn(len(curve.points), seed, replicates)
     found = np.array(
         [
             _measured(
                 simulate(
-                    drawn_curve(curve, draws, k),
+                    drawn_curve(curve, drawn),
                     figures.settings,
                     figures.load,
-                    drawn_host(host, draws, k),
+                    drawn_host(host, drawn),
                     lengths,
                     bins,
                     devices=figures.devices,
@@ -88,64 +71,48 @@ def for_a_measurement(
                     seed=seed if requests is None else _another(seed, k),
                 )
             )
-            for k in range(replicates)
+            for k, drawn in enumerate(draws(len(curve.points), seed, replicates))
         ]
     )
-    left = host.unexplained
-    figure_of = (
-        (own.throughput_per_s, left.throughput),
-        (own.p50_ms, left.p50),
-        (own.p95_ms, left.p99),  # of the same tail
-        (own.p99_ms, left.p99),
-    )
-    rate, p50, p95, p99 = (_widened(one, found[:, i], sides) for i, (one, sides) in enumerate(figure_of))
+    of = (own.throughput_per_s, own.p50_ms, own.p95_ms, own.p99_ms)
+    rate, p50, p95, p99 = (_widened(one, found[:, i]) for i, one in enumerate(of))
     return replace(figures, own=own, throughput_per_s=rate, p50_ms=p50, p95_ms=p95, p99_ms=p99)
 
 
-def drawn(points: int, seed: int, replicates: int = REPLICATES) -> Draws:
+def draws(points: int, seed: int, replicates: int = REPLICATES) -> Floats:
+    """[replicates, 4 + points] standard normal numbers: of the machine's speed, of what processors do together, of the
+    host's costs, of the whole curve, and of each of its points. Columns are balanced, so few rows represent all."""
     from scipy import special  # a quarter of a second that whoever tests nothing need not spend
 
     generator = np.random.default_rng(np.random.SeedSequence((seed, points)))
     # every column takes each of as many equal shares of the normal distribution once, in an order of its own
     normal = special.ndtri((np.arange(replicates) + 0.5) / replicates)
-    columns = np.stack([generator.permutation(normal) for _ in range(5 + points)], axis=1)
-    return Draws(
-        speed=columns[:, 0],
-        capacity=columns[:, 1],
-        host=columns[:, 2],
-        curve=columns[:, 3],
-        points=columns[:, 4:-1],
-        wait=columns[:, -1],
-    )
+    return np.stack([generator.permutation(normal) for _ in range(4 + points)], axis=1)
 
 
-def drawn_curve(curve: BatchCurve, draws: Draws, k: int) -> BatchCurve:
+def drawn_curve(curve: BatchCurve, drawn: Floats) -> BatchCurve:
     """As it may be in truth. Half of a point's variance is all points' alike: they were timed in the same rounds."""
-    speed = curve.speed_spread * draws.speed[k]
+    speed = curve.speed_spread * drawn[0]
 
     def drawn_point(point: CurvePoint, own: float) -> CurvePoint:
-        factor = math.exp(speed + relative_spread(point.p50_ms) * (draws.curve[k] + own) / math.sqrt(2))
+        factor = math.exp(speed + relative_spread(point.p50_ms) * (drawn[3] + own) / math.sqrt(2))
         return replace(
             point, mean_ms=point.mean_ms * factor, quantiles_ms=tuple(q * factor for q in point.quantiles_ms)
         )
 
-    return replace(
-        curve, points=tuple(drawn_point(p, own) for p, own in zip(curve.points, draws.points[k], strict=True))
-    )
+    return replace(curve, points=tuple(drawn_point(p, own) for p, own in zip(curve.points, drawn[4:], strict=True)))
 
 
-def drawn_host(host: HostCosts, draws: Draws, k: int) -> HostCosts:
-    factor = math.exp(host.spread * draws.host[k])
+def drawn_host(host: HostCosts, drawn: Floats) -> HostCosts:
+    factor = math.exp(host.spread * drawn[2])
     spreads = host.capacity_spread or (0.0,) * len(host.capacity)
     known = np.array(host.capacity)
     # work of n threads is no more than n times one's, unless it was measured so
     most = np.maximum(known, np.arange(1, len(known) + 1))
-    together = np.minimum(known * np.exp(np.array(spreads) * draws.capacity[k]), most)
+    together = np.minimum(known * np.exp(np.array(spreads) * drawn[1]), most)
     together[0] = 1.0
     times = {name: getattr(host, name) * factor for name in _TIMES}
-    after_idle = tuple((idle_ms, more_ms * factor) for idle_ms, more_ms in host.after_idle)
-    wait_ms = host.wait_ms * math.exp(host.wait_spread * draws.wait[k])
-    return replace(host, capacity=tuple(together.tolist()), wait_ms=wait_ms, after_idle=after_idle, **times)
+    return replace(host, capacity=tuple(together.tolist()), **times)
 
 
 def relative_spread(estimate: Estimate) -> float:
@@ -157,8 +124,7 @@ def relative_spread(estimate: Estimate) -> float:
 
 def _is_uncertain(curve: BatchCurve, host: HostCosts) -> bool:
     points = any(p.p50_ms.low != p.p50_ms.high for p in curve.points)
-    spreads = (curve.speed_spread, host.spread, *host.capacity_spread, host.wait_spread)
-    return bool(points or any(spreads) or host.unexplained != Unexplained())
+    return bool(points or curve.speed_spread or host.spread or any(host.capacity_spread))
 
 
 def _another(seed: int, k: int) -> int:
@@ -172,12 +138,8 @@ def _measured(simulated: Simulated) -> tuple[float, ...]:
     return simulated.throughput_per_s, *(float(p) for p in percentiles)
 
 
-def _widened(estimate: Estimate, found: Floats, unexplained: tuple[float, float]) -> Estimate:
-    """Never narrower than it was.
-
-    Args:
-        unexplained: standard deviations of what no draw holds, below and above.
-    """
+def _widened(estimate: Estimate, found: Floats) -> Estimate:
+    """Never narrower than it was."""
     from scipy import special  # a quarter of a second that whoever tests nothing need not spend
 
     if not (estimate.value > 0 and np.isfinite(found).all() and (found > 0).all()):
@@ -187,6 +149,5 @@ def _widened(estimate: Estimate, found: Floats, unexplained: tuple[float, float]
     above, below = (math.sqrt(2 * float(np.square(np.maximum(side, 0.0)).mean())) for side in (away, -away))
     count = len(found)
     wide = float(special.stdtrit(count - 1, 0.975)) * math.sqrt(1 + 1 / count)
-    halves = (math.hypot(wide * half, Z * more) for half, more in zip((below, above), unexplained, strict=True))
-    low, high = (estimate.value * math.exp(sign * half) for sign, half in zip((-1, 1), halves, strict=True))
+    low, high = estimate.value * math.exp(-wide * below), estimate.value * math.exp(wide * above)
     return replace(estimate, low=min(low, estimate.low), high=max(high, estimate.high))

@@ -7,13 +7,10 @@ Here stands what goes in (times from the batch curve, lengths and arrivals drawn
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
-import numpy.typing as npt
 
-from workbench.prediction.simulation.machine_code import is_compiled, say_once_that_it_is_slow
 from workbench.prediction.simulation.service_times import Floats, IntArray, ServiceTimes, service_times
 from workbench.prediction.simulation.state import (
     BINS,
@@ -26,8 +23,6 @@ from workbench.prediction.simulation.state import (
     State,
     Tables,
     Worker,
-    attributes,
-    first,
     rows,
 )
 from workbench.values.errors import ConfigError
@@ -36,11 +31,6 @@ from workbench.values.service import HostCosts, ServiceLoad, ServiceSettings
 
 _FEWEST_WARM_UP = 200
 _WARM_UP_SHARE = 0.1
-_PULLED = 0.5
-"""Over the number of processors, of several: how often a waiting thread is taken over by one that falls idle. That is
-mostly the one whose thread did the waking, and Linux 6 looks for work elsewhere only where it expects to be idle for
-long. On two, with a quarter, the simulation leaves as much idle as was measured (11, 9 and 2 % at batches of 1, 4 and
-16)."""
 _CYCLES_OF_WARM_UP = 5
 """Answers of each client that pass before any is counted: the service begins empty, and clients fall into step."""
 
@@ -102,7 +92,7 @@ def simulate(
 
     The n-th request of two simulations of one seed has the same length, the n-th batch the same luck, and the n-th gap
     of Poisson arrivals the same share of the mean: settings compare under equal conditions. The result is a function
-    of the arguments alone, to the last bit, with numba and without.
+    of the arguments alone, to the last bit.
 
     Args:
         lengths: token lengths to draw from, with replacement; longer ones than the last bin are cut to it.
@@ -221,14 +211,6 @@ def _serve(
     bins, _, quantiles = times.times_ms.shape
     capacity = _capacity(host, most_busy=2 + workers * max(1, threads))
     busy = np.arange(len(capacity))
-    compiled = is_compiled(event_loop.run)
-    if not compiled:
-        say_once_that_it_is_slow()
-    memory = partial(rows, compiled=compiled)
-
-    def plain(values: npt.NDArray[Any]) -> Any:
-        return values if compiled else values.tolist()
-
     setup = Setup(
         closed=clients > 0,
         total=total,
@@ -249,55 +231,37 @@ def _serve(
         client_half=float(host.client_ms / 2),
         transport_half=float(host.transport_ms / 2),
         network_half=float(host.network_ms / 2),
-        wait=float(host.wait_ms),
-        pulled=_PULLED / host.processor_count if host.processor_count > 1 else 1.0,
-        processors=host.processor_count,
     )
-    rates = Rates(
-        speed=plain(capacity / np.maximum(busy, 1)),
-        slowness=plain(np.maximum(busy, 1) / capacity),
-        processors=plain(np.minimum(busy.astype(np.float64), host.processor_count)),
-    )
-    tables = Tables(
-        times=plain(times.times_ms.ravel()),
-        uniforms=plain(uniforms),
-        idle=plain(idle),
-        slower=plain(slower),
-        asleep=plain(np.array([0.0, *(wait for wait, _ in host.after_idle)])),
-        waking=plain(np.array([0.0, *(more for _, more in host.after_idle)])),
-    )
-    state = memory(1, State(arrival_at=float(arrivals[0]), free=workers))
+    # columns of numbers, as machine code reads and writes them
+    speed = capacity / np.maximum(busy, 1)
+    rates = Rates(*cast(Any, (speed, np.maximum(busy, 1) / capacity, np.minimum(busy * 1.0, host.processor_count))))
+    tables = Tables(*cast(Any, (times.times_ms.ravel(), uniforms, idle, slower)))
+    state = rows(1, State(arrival_at=float(arrivals[0]), free=workers))
     numbers = total + workers + 1
-    items = Items(
-        after=plain(np.full(numbers, NONE)),
-        due=plain(np.zeros(numbers)),
-        bin=plain(bin_of),
-        batch=plain(np.full(total, NONE)),
-        intended=plain(np.zeros(total)),
-        finished=plain(np.zeros(total)),
-        entered=plain(np.zeros(total, dtype=np.bool_)),
-    )
-    order = plain(np.zeros(stop, dtype=np.int64))
+    none, nothing = np.full(total, NONE), np.zeros(total)
+    columns = np.full(numbers, NONE), np.zeros(numbers), bin_of, none, nothing, nothing.copy(), nothing.astype(np.bool_)
+    items: Any = Items(*cast(Any, columns))
+    order = np.zeros(stop, dtype=np.int64)
     answered = event_loop.run(
-        setup if compiled else attributes(setup),
+        setup,
         state[0],
-        rates if compiled else attributes(rates),
-        tables if compiled else attributes(tables),
-        plain(arrivals),
-        items if compiled else attributes(items),
-        memory(BINS + bins + workers, Queue()),
-        memory(workers, Worker()),
-        memory(devices, Device()),
-        order,
+        rates,
+        tables,
+        cast(Any, arrivals),
+        items,
+        rows(BINS + bins + workers, Queue()),
+        rows(workers, Worker()),
+        rows(devices, Device()),
+        cast(Any, order),
     )
     if answered != stop:
         raise AssertionError(f"the simulated service stopped after {answered} of {stop} answers")
-    finished_ms = np.asarray(items.finished)[order]
+    finished_ms = items.finished[order]
     return _Record(
-        state=first(state, State),
-        latency_ms=finished_ms - np.asarray(items.intended)[order],
+        state=State(*state[0].item()),
+        latency_ms=finished_ms - items.intended[order],
         finished_ms=finished_ms,
-        batch_of=np.asarray(items.batch),
+        batch_of=items.batch,
     )
 
 

@@ -1,17 +1,13 @@
 """What the event loop reads and writes.
 
 Where there are many of a kind (`Items`, `Rates`) a named tuple holds a column for each of their values. Of the others
-each is a row: in machine code a record of a structured array, interpreted an object in a list; `rows` makes either.
-Times are milliseconds.
+each is a row: a record of a structured array, which `rows` makes. Times are milliseconds.
 """
 
 from __future__ import annotations
 
-import copy
-import functools
-from collections.abc import Sequence
-from dataclasses import astuple, dataclass, fields, make_dataclass
-from typing import Any, NamedTuple, TypeVar
+from dataclasses import astuple, dataclass, fields
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,7 +23,6 @@ worker with the rows of its batch."""
 FREE, OUT, PREPARING, CALLING, BACK = range(5)
 """A worker: without a batch; its batch leaves the front end; its own work; the model's call; on the way back."""
 
-_Row = TypeVar("_Row")
 _TYPES = {"int": np.int64, "float": np.float64, "bool": np.bool_}
 
 
@@ -43,8 +38,6 @@ class Setup(NamedTuple):
         threads: of a call on the host; 0 where a device runs it.
         call_share: work of each thread in a millisecond of the call as it was measured.
         request_half …: half of `HostCosts`' value: what one way costs.
-        wait: mean wait of a thread that wakes while all `processors` are busy.
-        pulled: how often one that falls idle takes over a thread that waits behind another's.
     """
 
     closed: bool
@@ -66,9 +59,6 @@ class Setup(NamedTuple):
     client_half: float
     transport_half: float
     network_half: float
-    wait: float
-    pulled: float
-    processors: int
 
 
 class Tables(NamedTuple):
@@ -78,15 +68,12 @@ class Tables(NamedTuple):
         times: [bins, max_batch, quantiles] of a call, flat.
         uniforms: numbers that draw the time of each batch's call.
         idle, slower: by how much a call is slower after its worker did nothing for so long; both from 0, ascending.
-        asleep, waking: what the front end's work for a request takes more after it did nothing for so long; likewise.
     """
 
     times: list[float]
     uniforms: list[float]
     idle: list[float]
     slower: list[float]
-    asleep: list[float]
-    waking: list[float]
 
 
 @dataclass(slots=True)
@@ -99,13 +86,8 @@ class State:
         front_item, client_item: what the front end's thread, and the client's, works on.
         front_ends, client_ends, worker_ends: in `work`, when the front end, the client's thread and the worker
             `next_worker` are done with what they do on the host.
-        front_since: when the front end was last done with something.
         device_at, delay_at, timer_at, arrival_at: moments at which the call of `next_device`, the delay of the first in
             `delay_queue`, the wait for company, and the wait for the next arrival end.
-        front_waits, client_waits, worker_waits: moments at which the front end, the client's thread, and the worker
-            `waiting_worker` take a processor from somebody, at the latest; `wait_at` is the first of them.
-        chances: so often something was left to chance among those that wait.
-        woken: the worker that a batch has reached just now.
         pump_waits: the pump is in the front end's queue.
         free: workers without a batch.
         running: workers that have theirs.
@@ -120,7 +102,6 @@ class State:
     busy: int = 0
     front_item: int = NONE
     front_ends: float = NEVER
-    front_since: float = 0.0
     client_item: int = NONE
     client_ends: float = NEVER
     next_worker: int = 0
@@ -130,13 +111,6 @@ class State:
     delay_queue: int = NONE
     delay_at: float = NEVER
     timer_at: float = NEVER
-    front_waits: float = NEVER
-    client_waits: float = NEVER
-    waiting_worker: int = 0
-    worker_waits: float = NEVER
-    wait_at: float = NEVER
-    chances: int = 0
-    woken: int = NONE
     pump_waits: bool = False
     running: int = 0
     arrived: int = 0
@@ -193,7 +167,7 @@ class Worker:
     """`rows` and `bin` of its batch; `call` is the work of its call.
 
     `ends` is when it is done in its host's work, `call_ends` in its device's; NEVER where it does nothing there. Its
-    last call ended at the moment `since`. `waits`: when it takes a processor for its batch, at the latest.
+    last call ended at the moment `since`.
     """
 
     state: int = FREE
@@ -203,7 +177,6 @@ class Worker:
     ends: float = NEVER
     call_ends: float = NEVER
     since: float = 0.0
-    waits: float = NEVER
 
 
 @dataclass(slots=True)
@@ -221,28 +194,8 @@ def dtype_of(kind: type[Any]) -> np.dtype[np.void]:
     return np.dtype([(field.name, _TYPES[str(field.type)]) for field in fields(kind)], align=True)
 
 
-def rows(count: int, row: _Row, *, compiled: bool) -> Sequence[_Row]:
-    """`count` rows like `row`."""
-    if not compiled:
-        return [copy.copy(row) for _ in range(count)]
+def rows(count: int, row: Any) -> Any:
+    """`count` records like `row`."""
     table = np.empty(count, dtype_of(type(row)))
-    table[:] = astuple(row)  # type: ignore[call-overload]  # a dataclass, as every row is
-    return table  # type: ignore[return-value]  # its rows have the same fields
-
-
-def attributes(values: tuple[Any, ...]) -> Any:
-    """A named tuple's values as an object, whose attributes the interpreter reads twice as quickly."""
-    return _slotted(type(values))(*values)
-
-
-@functools.cache
-def _slotted(kind: Any) -> type[Any]:
-    return make_dataclass(kind.__name__, kind._fields, slots=True)
-
-
-def first(table: Any, kind: type[_Row]) -> _Row:
-    """The first row as an object, whichever the table is."""
-    if isinstance(table, np.ndarray):
-        return kind(*table[0].item())
-    row: _Row = table[0]
-    return row
+    table[:] = astuple(row)
+    return table

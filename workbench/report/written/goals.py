@@ -253,26 +253,21 @@ def _on(split: Split, level: Evidence) -> str:
 
 
 def _cards(m: Material) -> Iterator[str]:
-    fleet = None if m.capacity is None else m.capacity.fleet
-    if m.capacity is None or fleet is None:
+    plan = m.capacity
+    members = () if plan is None else plan.members
+    before = next((each for each in members if each.baseline), None)
+    after = next((each for each in members if each.candidate_id == m.chosen.candidate.id and not each.baseline), None)
+    if plan is None or before is None or after is None or before.cards is None or after.cards is None:
         return
-    costs = [cost for cost in m.capacity.costs if cost.what_if != "as run"]
-    if len(costs) < 2:
-        return
-    first, last = costs[0], costs[-1]
+    costs = plan.cost_a_month(before), plan.cost_a_month(after)
     money = ""
-    if first.monthly is not None and last.monthly is not None and m.capacity.prices is not None:
-        money = say(
-            ", {after} {currency} a month instead of {before}",
-            before=number(first.monthly.total),
-            after=number(last.monthly.total),
-            currency=m.capacity.prices.currency,
-        )
-    level = say(LEVEL["modelled" if fleet.emulated else "predicted"])
+    if costs[0] is not None and costs[1] is not None:
+        money = say(", {after} a month instead of {before}", before=number(costs[0]), after=number(costs[1]))
+    level = say(LEVEL["modelled" if plan.emulated else "predicted"])
     cards = "Capacity: {after} cards instead of {before} ({level}){money}."
     processes = "Capacity: {after} server processes instead of {before} ({level}){money}."
-    form = cards if fleet.unit == "card" else processes
-    yield say(form, before=number(first.cards), after=number(last.cards), level=level, money=money)
+    form = cards if plan.unit == "card" else processes
+    yield say(form, before=number(before.cards), after=number(after.cards), level=level, money=money)
 
 
 def best_service(m: Material) -> ServiceResult | None:

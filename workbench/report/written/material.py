@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from workbench.load.result import LoadResult
-from workbench.prediction.fleet_cost import Capacity
+from workbench.prediction.capacity import CapacityPlan
 from workbench.report.summary import Summary
 from workbench.shipping.acceptance import Verdict
 from workbench.study.compared import Comparison
@@ -103,7 +103,7 @@ class Material:
     comparison: Comparison | None = None
     loads: tuple[LoadResult, ...] = ()
     loads_emulated: bool = False
-    capacity: Capacity | None = None
+    capacity: CapacityPlan | None = None
     changes: tuple[ChangeLine, ...] = ()
     command: str = ""
 

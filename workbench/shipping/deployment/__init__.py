@@ -39,8 +39,6 @@ from workbench.values.documents.templates import rendered
 __all__ = ["DeploymentSettings", "deployment_files", "unpinned"]
 
 PORT = 8000
-ADMIN_PORT = 8001
-"""Health, from a process that load cannot block, /metrics and /docs; it asks for no key and is published nowhere."""
 GRACE_S = 30
 """How long the service finishes what it accepted after SIGTERM; whoever stops it must wait longer."""
 _SERVICE_ID = 10001
@@ -107,7 +105,7 @@ def unpinned(manifest: Manifest, settings: DeploymentSettings) -> list[str]:
 def _values(facts: Facts) -> dict[str, Any]:
     """What the templates name."""
     target, devices = facts.of_target, facts.of_target.devices
-    ready = f"import urllib.request; urllib.request.urlopen('http://127.0.0.1:{ADMIN_PORT}/health/ready', timeout=4)"
+    ready = f"import urllib.request; urllib.request.urlopen('http://127.0.0.1:{PORT}/health/ready', timeout=4)"
     command = [target.python, *_serve_arguments("/srv/bundle", "0.0.0.0")]
     bundle, python = f"{_HOME}/bundles/{facts.slug}", f"{_HOME}/venv/bin/python"
     start = " ".join((python, *_serve_arguments(bundle, "127.0.0.1")))
@@ -130,7 +128,6 @@ def _values(facts: Facts) -> dict[str, Any]:
         "start": start,
         "home": _HOME,
         "port": PORT,
-        "admin_port": ADMIN_PORT,
         "service_id": _SERVICE_ID,
         "grace_s": GRACE_S,
         "stop_s": GRACE_S + 15,
@@ -143,8 +140,7 @@ def _values(facts: Facts) -> dict[str, Any]:
 
 def _serve_arguments(bundle: str, host: str) -> list[str]:
     """Arguments of Python that serve a bundle with its own settings."""
-    served = ["-m", "workbench.serve", bundle, "--host", host, "--port", str(PORT)]
-    return [*served, "--admin-host", host, "--admin-port", str(ADMIN_PORT), "--metrics", "admin", "--docs", "admin"]
+    return ["-m", "workbench.serve", bundle, "--host", host, "--port", str(PORT), "--docs", "off"]
 
 
 def serving_shell(of_target: DeploymentFacts, bundle: str, *, host: str, python: str | None = None) -> str:
