@@ -219,8 +219,8 @@ class BatchCurve:
         baseline: calls of the float baseline in the same rounds, as timed. None where there were none, or where the
             curve was taken from another candidate.
         baseline_first_ms: their median when this sweep first timed them among the calls of a curve.
-        modelled: the clock of modelled times, and what a call at each of `points` costs; None of measured ones, and
-            once settings are chosen, which keep what they need of it (`ServiceResult.modelled`).
+        modelled: the timing model of modelled times, and what a call at each of `points` costs; None of measured ones,
+            and once settings are chosen, which keep what they need of it (`ServiceResult.modelled`).
     """
 
     points: tuple[CurvePoint, ...]
