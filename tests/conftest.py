@@ -44,7 +44,6 @@ LONGEST = (
     "quantization/test_model_zoo",
     "commands/test_profile",
     "targets/onnxruntime/test_target",
-    "search/test_warm_start",
     "tracking/test_team_registry",
     "serve/test_processes",
     "tracking/test_team",

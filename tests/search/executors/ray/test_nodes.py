@@ -1,8 +1,6 @@
 """What a user may say of a cluster, which nodes are refused, and what travels between them. Needs no Ray."""
 
 import base64
-import threading
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,10 +14,7 @@ from workbench.evaluation.shared_inputs import publish_inputs
 from workbench.evaluation.shared_store import open_shared_store
 from workbench.evaluation.sweep_folders import open_journal
 from workbench.inputs.experiment import read_experiment
-from workbench.search.executors.messages import Message
-from workbench.search.executors.ray.board import shares
 from workbench.search.executors.ray.elsewhere import Copy, Mirror, elsewhere, placed
-from workbench.search.executors.ray.host import together
 from workbench.search.executors.ray.nodes import difference
 from workbench.search.executors.ray.settings import ClusterSettings, cluster_settings
 from workbench.values.artifact import Toolchain
@@ -83,14 +78,6 @@ def test_all_that_is_wrong_in_a_file_is_said_at_once_with_lines(tmp_path: Path) 
         assert part in said
 
 
-def test_cards_are_shared_fairly_and_none_is_left_over() -> None:
-    assert shares({"a": 8}, 8) == {"a": 8}
-    assert shares({"b": 8, "a": 8}, 8) == {"a": 4, "b": 4}
-    assert shares({"a": 8, "b": 2, "c": 8}, 8) == {"a": 3, "b": 2, "c": 3}
-    assert shares({"a": 8, "b": 8, "c": 8}, 8) == {"a": 3, "b": 3, "c": 2}
-    assert shares({"a": 3, "b": 8}, 0) == {"a": 0, "b": 0}
-
-
 def test_a_node_that_differs_is_refused_by_component_and_version() -> None:
     here = Toolchain(target="t", components={"compiler": "8.0", "driver": "24.1"}, device="card")
 
@@ -103,38 +90,6 @@ def test_a_node_that_differs_is_refused_by_component_and_version() -> None:
     assert said(replace(here, device="other")) == "other there, card here"
     assert "emulated there" in said(replace(here, emulated=True))
     assert said(here, version="0.0") == f"workbench 0.0 there, {__version__} here"
-
-
-def kinds(said: Iterator[Message]) -> list[list[str]]:
-    return [[message["kind"] for message in messages] for messages in together(said)]
-
-
-def test_stages_and_log_lines_travel_with_the_answer_that_follows_them() -> None:
-    said = [
-        {"kind": kind} for kind in ("started", "ready", "began", "stage", "log", "stage", "answer", "stage", "ended")
-    ]
-    assert kinds(iter(said)) == [
-        ["started"],
-        ["ready"],
-        ["began"],
-        ["stage", "log", "stage", "answer"],
-        ["stage", "ended"],
-    ]
-
-
-def test_what_is_shown_does_not_wait_for_the_end_of_a_long_stage() -> None:
-    shown = threading.Event()
-
-    def slow() -> Iterator[Message]:
-        yield {"kind": "stage"}
-        yield {"kind": "log"}
-        assert shown.wait(60.0), "what is shown was kept back"
-        yield {"kind": "answer"}
-
-    heard = together(slow())
-    assert next(heard) == [{"kind": "stage"}, {"kind": "log"}]
-    shown.set()
-    assert list(heard) == [[{"kind": "answer"}]]
 
 
 @pytest.fixture
