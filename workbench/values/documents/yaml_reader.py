@@ -331,22 +331,6 @@ def read_yaml(path: Path, *, version: int | None = 1) -> Section:
     return top
 
 
-def texts_in(path: Path) -> list[str]:
-    """Every text that is a value anywhere in a YAML file, in its order.
-
-    Raises:
-        ConfigError: as `read_yaml`, of the file as such.
-    """
-    waiting, found = [_plain(compose(read_text(path, limit_bytes=MOST_BYTES), path))], []
-    while waiting:
-        value = waiting.pop()
-        if isinstance(value, str):
-            found.append(value)
-        elif isinstance(value, dict | list):
-            waiting += reversed(list(value.values() if isinstance(value, dict) else value))
-    return found
-
-
 def parse_seconds(value: object) -> float:
     """Seconds of 90, '90', '90s', '30m' or '2h'; positive.
 

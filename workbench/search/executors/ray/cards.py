@@ -20,8 +20,7 @@ from workbench.search.executors.base import TimeUp
 from workbench.search.executors.child import ChildProcess, Started, expected
 from workbench.search.executors.messages import Message
 from workbench.search.executors.ray.connection import Watch, imported_ray, within
-from workbench.search.executors.ray.elsewhere import Mirror, at_home, elsewhere, paths_of
-from workbench.search.executors.ray.host import CardHost
+from workbench.search.executors.ray.host import CardHost, on_this_disk
 from workbench.search.executors.ray.nodes import Need, difference, held_by_others, total_cards
 from workbench.search.executors.ray.settings import ClusterSettings
 from workbench.targets.description import Card
@@ -62,9 +61,7 @@ class RemoteProcess:
     """
 
     def __init__(self, card: RemoteCard, opening: Message) -> None:
-        self._card, self._actor, self._home = card, card.actor, paths_of(opening)
-        self._mirror: Mirror | None = None  # where the node does not see the journal
-        self._paths: list[tuple[str, str]] = []
+        self._card, self._actor = card, card.actor
         self._ray = imported_ray()
         self._said = self._actor.run.options(num_returns="streaming").remote(json.dumps(opening))
         self._stage = "check"
@@ -77,24 +74,17 @@ class RemoteProcess:
         return self
 
     def send(self, message: Message) -> None:
-        files = self._mirror.changes() if self._mirror is not None else {}
-        self._actor.say.remote(json.dumps(message, ensure_ascii=False), files)
+        self._actor.say.remote(json.dumps(message, ensure_ascii=False))
 
     def __iter__(self) -> Iterator[Message]:
         while self._end is None and (text := self._next()) is not None:
-            message: Message = json.loads(at_home(text, self._paths))
+            message: Message = json.loads(text)
             match message["kind"]:
-                case "file" if self._mirror is not None:
-                    self._mirror.keep(message)
-                    continue
                 case "ended":
                     self._end = message
                     return
                 case "started":
                     self.pid = int(message["pid"])
-                    if message["paths"]:
-                        self._mirror = Mirror(self._card.journal)
-                        self._paths = list(zip(message["paths"], self._home, strict=True))
                     continue
                 case "stage":
                     self._stage = message["stage"]
@@ -151,12 +141,12 @@ class RemoteCard(ChildProcess):
     """A card that this sweep holds, and the process on its node that evaluates."""
 
     def __init__(
-        self, experiment: Experiment, bench: Bench, actor: Any, place: Place, inputs: str, watch: Watch, silent_s: float
+        self, experiment: Experiment, bench: Bench, actor: Any, place: Place, watch: Watch, silent_s: float
     ) -> None:
         """Args: silent_s: it hangs when nothing is heard of it for so long."""
         super().__init__(experiment, bench, Card(name=place.card, environment={}) if place.card else None)
-        self._alone, self._inputs = f"{place.host}-{place.card}", inputs
-        self.actor, self.place, self.watch, self.silent_s, self.journal = actor, place, watch, silent_s, bench.journal
+        self._alone = f"{place.host}-{place.card}"
+        self.actor, self.place, self.watch, self.silent_s = actor, place, watch, silent_s
 
     def end(self) -> None:
         """For good."""
@@ -164,7 +154,7 @@ class RemoteCard(ChildProcess):
         self.close()
 
     def opening(self) -> Message:
-        return super().opening() | elsewhere(self.journal, self._inputs)
+        return on_this_disk(super().opening())
 
     def _launched(self, opening: Message) -> Started:
         return RemoteProcess(self, opening)
@@ -291,7 +281,7 @@ class Cards:
         else:
             place = Place(host=about["host"], card=about["card"])
             at = (self.experiment, self._bench, held.actor, place)
-            held.card = RemoteCard(*at, self._need.inputs, self._watch, self._settings.silent_s)
+            held.card = RemoteCard(*at, self._watch, self._settings.silent_s)
 
     def _refuse_to_wait_in_vain(self, now: float) -> None:
         refused, mine = frozenset(self._refused), sum(held.card is not None for held in self._held)

@@ -17,17 +17,17 @@ from typing import Any
 
 from workbench import __version__
 from workbench.evaluation.bench import Bench
+from workbench.evaluation.journal import SWEEP
 from workbench.inputs.experiment import Experiment
 from workbench.search.executors.child import Process
 from workbench.search.executors.messages import Message, encode_error
 from workbench.search.executors.process import opened
 from workbench.search.executors.ray.connection import imported_ray
-from workbench.search.executors.ray.elsewhere import Copy, Files, paths_of, placed
 from workbench.search.stages.predict import made_ahead
 from workbench.targets import described, open_target
 from workbench.targets.description import Card
 from workbench.values.candidate import candidate_from_json
-from workbench.values.documents.canonical import encode
+from workbench.values.documents.canonical import encode, file_digest
 from workbench.values.errors import ToolchainError, WorkbenchError
 from workbench.values.system.files import lock_file
 from workbench.values.system.lifeline import out_of_memory_kills
@@ -44,7 +44,6 @@ class CardHost:
         self._held = contextlib.ExitStack()
         self._card: Card | None = None
         self._process: Process | None = None
-        self._copy: Copy | None = None
         # a child dies with the thread that started it: this one lives as long as the actor
         self._starter = ThreadPoolExecutor(1)
         self._out_of_memory = 0
@@ -72,8 +71,7 @@ class CardHost:
     def _said(self, opening: str) -> Iterator[Message]:
         try:
             environment = {} if self._card is None else dict(self._card.environment)
-            here, self._copy = placed(json.loads(opening), "-".join(("card", *environment.values())))
-            process = self._starter.submit(Process, here, environment).result()
+            process = self._starter.submit(Process, _seen(json.loads(opening)), environment).result()
         except OSError as error:
             why = ToolchainError(f"{platform.node()}: the evaluation process cannot be started: {error.strerror}.")
             yield encode_error(why)
@@ -82,11 +80,8 @@ class CardHost:
             yield encode_error(error)
             return
         self._process = process
-        yield {"kind": "started", "pid": process.pid, "paths": paths_of(here) if self._copy else []}
-        for message in process.line:
-            if self._copy is not None and message["kind"] in ("answer", "error"):
-                yield from self._copy.news()
-            yield message
+        yield {"kind": "started", "pid": process.pid}
+        yield from process.line
         yield {
             "kind": "ended",
             "code": process.ended(),
@@ -96,16 +91,10 @@ class CardHost:
         }
         process.close()
 
-    def say(self, message: str, files: Files) -> None:
-        """To the process, where it still runs.
-
-        Args:
-            files: what changed in the driver's journal, where this node does not see it.
-        """
+    def say(self, message: str) -> None:
+        """To the process, where it still runs."""
         if self._process is None:
             return
-        if self._copy is not None:
-            self._copy.take(files)
         self._out_of_memory = out_of_memory_kills()
         self._process.forget_words()
         with contextlib.suppress(OSError, ValueError):
@@ -140,9 +129,25 @@ def compiled(opening: str, candidate: str, environment: dict[str, str]) -> str:
     try:
         if opening not in _OPENED:
             name = f"compiler-{platform.node()}-{os.getpid()}"
-            here, _ = placed(json.loads(opening) | {"alone": name}, name)
+            here = _seen(json.loads(opening) | {"alone": name})
             _OPENED[opening] = opened(here, lambda candidate, stage: None, contextlib.ExitStack())
         made = made_ahead(_OPENED[opening][0], candidate_from_json(json.loads(candidate)), _OPENED[opening][1])
     except Exception as error:  # of any kind: the driver raises it as its own
         return json.dumps(encode_error(error))
     return json.dumps({"kind": "answer", "value": encode(made)})
+
+
+def on_this_disk(opening: Message) -> Message:
+    """An opening with the digest of its journal's own file, by which a node finds out whether it sees it."""
+    return opening | {"seal": file_digest(Path(opening["journal"]) / SWEEP)}
+
+
+def _seen(opening: Message) -> Message:
+    """Raises ToolchainError: this node does not see the driver's journal."""
+    there = Path(opening["journal"]) / SWEEP
+    if not there.is_file() or file_digest(there) != opening["seal"]:
+        raise ToolchainError(
+            f"{platform.node()} does not see {opening['journal']}. Keep the workspace on a disk that all machines of "
+            "the cluster share, at the same place on each."
+        )
+    return opening

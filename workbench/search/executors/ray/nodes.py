@@ -23,13 +23,11 @@ class Need:
     """Attributes:
     resource: what cards are counted by; '' where the host computes, and is held whole.
     processors: of a card's host, reserved while it is held.
-    inputs: the experiment's name in the shared store; '' where it is not there.
     """
 
     resource: str
     processors: int
     environment: Mapping[str, str] = field(default_factory=dict)
-    inputs: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

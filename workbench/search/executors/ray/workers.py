@@ -20,9 +20,8 @@ from workbench.search.executors.child import ChildProcess
 from workbench.search.executors.messages import decode_error
 from workbench.search.executors.ray.cards import CardLost, Cards, RemoteCard
 from workbench.search.executors.ray.connection import Watch, connected, imported_ray, within
-from workbench.search.executors.ray.elsewhere import elsewhere
-from workbench.search.executors.ray.host import compiled
-from workbench.search.executors.ray.nodes import Need, compile_slots, live_nodes, need_of, resource_of, total_cards
+from workbench.search.executors.ray.host import compiled, on_this_disk
+from workbench.search.executors.ray.nodes import Need, compile_slots, need_of, resource_of, total_cards
 from workbench.search.executors.ray.settings import ClusterSettings
 from workbench.search.executors.workers import Workers, in_one_thread
 from workbench.search.stages.request import Task
@@ -101,7 +100,7 @@ def cluster_workers(settings: ClusterSettings, experiment: Experiment, bench: Be
     heard = replace(bench, report=report)
     with contextlib.ExitStack() as stack:
         watch = stack.enter_context(connected(settings, resource_of(bench.targets)))
-        need = replace(need_of(bench.targets, settings), inputs=_published(experiment, bench))
+        need = need_of(bench.targets, settings)
         cards = total_cards(need)
         wants = min(cards, settings.cards or cards)
         slots = compile_slots(need, settings, wants)
@@ -117,15 +116,6 @@ def cluster_workers(settings: ClusterSettings, experiment: Experiment, bench: Be
         )
 
 
-def _published(experiment: Experiment, bench: Bench) -> str:
-    """The experiment's name in the shared store, where there is one and other machines may need it."""
-    if bench.store.shared is None or {node.host for node in live_nodes()} <= {platform.node()}:
-        return ""
-    from workbench.evaluation.shared_inputs import publish_inputs
-
-    return publish_inputs(experiment, bench.store.shared)
-
-
 _POLLED_S = 2.0
 """An answer ends the wait at once; this is how often the head is looked at."""
 _RETRIES = 3
@@ -138,8 +128,8 @@ class TaskCompiler:
         self, experiment: Experiment, bench: Bench, need: Need, settings: ClusterSettings, watch: Watch
     ) -> None:
         self._bench, self._watch, self._limit_s = bench, watch, settings.silent_s
-        opening = ChildProcess(experiment, bench, compiler=0).opening()  # whoever compiles puts its own number
-        self._opening = opening | elsewhere(bench.journal, need.inputs)
+        # whoever compiles puts its own number
+        self._opening = on_this_disk(ChildProcess(experiment, bench, compiler=0).opening())
         self._environment = dict(need.environment)
         self._ray = imported_ray()
         label = settings.compile_label
