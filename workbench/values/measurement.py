@@ -19,6 +19,9 @@ Clock = Literal["host", "modelled"]
 """What times were read from: the host's clock, or an emulated device's model of the real one."""
 
 
+CONFIDENCE = 0.95
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
     """A number with its confidence interval; `low <= value <= high`."""
@@ -26,7 +29,7 @@ class Estimate:
     value: float
     low: float
     high: float
-    confidence: float = 0.95
+    confidence: float = CONFIDENCE
 
 
 SAME_ANSWERS = "the same answers"

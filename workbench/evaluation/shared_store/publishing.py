@@ -47,9 +47,8 @@ class Publisher:
         root: Path,
         *,
         report: Callable[[str], None] = _log.warning,
-        pauses_s: tuple[float, ...] = _PAUSES_S,
     ) -> None:
-        self._shared, self._root, self._report, self._pauses_s = shared, root, report, pauses_s
+        self._shared, self._root, self._report, self._pauses_s = shared, root, report, _PAUSES_S
         self._folder = root / UNPUBLISHED
         self._seen: set[Entry] = set()
         self._lock, self._wake = threading.Lock(), threading.Event()

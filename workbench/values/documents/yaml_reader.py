@@ -211,10 +211,8 @@ class Section:
             self.refuse(key, f"{error}.", "Write a duration such as 90s, 30m or 2h.")
             return 1.0
 
-    def file_path(self, key: str, default: Path = _REQUIRED, must_exist: bool = True) -> Path:
+    def file_path(self, key: str, must_exist: bool = True) -> Path:
         """A path relative to the YAML file itself, made absolute; with `must_exist` False it may be a folder's too."""
-        if not self.has(key) and default is not _REQUIRED:
-            return default
         written = self.text(key)
         if self.wrong(key):
             return self.file
