@@ -41,14 +41,14 @@ ASIDE = "cann_emulator"
 
 EVALUATION = (
     ("batch_invariance", "float_run", "layer_prices", "metric_check", "overflow", "window_pass"),
-    ("accuracy_pass", "padding_check"),
+    ("accuracy_pass",),
     ("build",),
     ("record", "checkpoint"),
     ("sensitivity",),
     ("statistics", "keys"),
     ("bench",),
-    ("modelled_clock", "sweep_folders"),
-    ("journal", "measure", "memory", "profiling", "shared_inputs", "shared_shapes"),
+    ("modelled_latency", "sweep_folders"),
+    ("journal", "measure", "memory", "profiling", "shared_shapes"),
     (
         *("data_check", "device_lock", "reuse", "journal_entries"),
         *("noise", "raw_times", "replay", "run_notes", "store"),

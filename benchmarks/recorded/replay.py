@@ -1,13 +1,11 @@
 """Strategies of search against a recorded table: hypervolume against cost, in seconds.
 
-    python -m benchmarks.recorded.replay TABLE.npz [...] [--strategies ours tpe gp nsga2 random] [--seeds 20] [--noise]
-    python -m benchmarks.recorded.replay TABLE.npz --warm EARLIER.npz
+    python -m benchmarks.recorded.replay TABLE.npz [...] [--strategies ours random] [--seeds 20] [--noise]
 
-Every strategy goes through the sampler's own code: `sampler_of`, Optuna's ask and tell, the presets first, and
+Every strategy goes through the sampler's own code: `next_trial`, Optuna's ask and tell, the presets first, and
 proposals that are known or forbidden count as they do in a sweep. Only the evaluation is looked up. `ours` pays for
-classes that nobody has measured yet; the others pay every candidate whole, as sweeps did before measurements were
-shared. With `--warm EARLIER.npz` it is our own strategy, cold, and warm with what a sweep over that table learned; its
-cost is not counted. With `--noise` every measurement of a time class is drawn with the error that measuring again was
+classes that nobody has measured yet; `random` pays every candidate whole, as sweeps did before measurements were
+shared. With `--noise` every measurement of a time class is drawn with the error that measuring again was
 seen to have.
 
 Cost is a share of the exhaustive cost, that of measuring every candidate whole. Hypervolume is that of the true figures
@@ -19,8 +17,8 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -32,17 +30,13 @@ from workbench.inputs.experiment import Experiment
 from workbench.search.asking import next_trial, queued, repeats_in_a_row, tell, tell_forbidden, unseen
 from workbench.search.front import front_of
 from workbench.search.sweep import MAX_REPEATS
-from workbench.search.warm_start import WarmStart, first_proposals, learned_from, priors
 from workbench.space.space import Forbidden, build, suggest
 from workbench.values.metrics import metrics
 from workbench.values.objectives import hypervolume
 from workbench.values.results import Evaluation
 
-COLD = WarmStart()
-STRATEGIES = {"ours": "parts", "tpe": "tpe", "gp": "gp", "nsga2": "nsga2", "random": "random"}
+STRATEGIES = {"ours": "auto", "random": "random"}
 _REACHED = 0.95
-_MOST = {"gp": 100}
-"""Candidates of a strategy whose proposals take seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,13 +50,8 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """Attributes:
-    known: what was measured, by candidate.
-    """
-
     steps: tuple[Step, ...]
     slowest_s: float
-    known: Mapping[str, Evaluation]
 
     def cost_to(self, volume: float) -> float:
         """Infinite where it was not reached."""
@@ -107,13 +96,8 @@ def replay(
     noise: bool = False,
     most: int = 400,
     enough: float = _REACHED,
-    warm: WarmStart = COLD,
 ) -> Run:
-    """One run of a strategy, until its front is worth `enough` or `most` candidates were measured.
-
-    Args:
-        warm: what an earlier run over another table lets expect.
-    """
+    """One run of a strategy, until its front is worth `enough` or `most` candidates were measured."""
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     experiment = question_of(table, sampler=STRATEGIES[strategy], seed=seed)
     worth = Worth(table, experiment)
@@ -126,20 +110,18 @@ def replay(
     )
     for assignment in (experiment.baseline_assignment, *(p.assignment for p in experiment.space.presets)):
         study.enqueue_trial(dict(assignment))
-    for assignment, _ in first_proposals(experiment, warm):
-        study.enqueue_trial(dict(assignment))
     known: dict[str, Evaluation] = {}
     index: dict[str, int] = {}
     steps: list[Step] = []
     slowest_s = 0.0
-    while len(known) < min(most, _MOST.get(strategy, most), len(table)):
+    while len(known) < min(most, len(table)):
         if repeats_in_a_row(study) >= MAX_REPEATS and not queued(study):
             drawn = unseen(experiment, known)
             if drawn is None:
                 break
             study.enqueue_trial(dict(drawn))
         began = time.perf_counter()
-        trial = next_trial(study, experiment, [], known, priors(experiment, warm, known))
+        trial = next_trial(study, experiment, [], known)
         assignment = suggest(
             experiment.space, lambda name, choices, t=trial: t.suggest_categorical(name, list(choices))
         )  # type: ignore[misc]  # bound now
@@ -147,16 +129,16 @@ def replay(
         try:
             candidate = build(experiment.space, assignment)
         except Forbidden as error:
-            tell_forbidden(study, trial, experiment, str(error))
+            tell_forbidden(study, trial, str(error))
             continue
         trial.set_user_attr("candidate", candidate.id)
         if candidate.id in known:
-            tell(study, trial, experiment, known[candidate.id], known, repeat=True)
+            tell(study, trial, experiment, known[candidate.id], repeat=True)
             continue
         index[candidate.id] = worth.lookup.index_of(assignment)
         evaluation = bench.evaluate(candidate, index[candidate.id])
         known[candidate.id] = evaluation
-        tell(study, trial, experiment, evaluation, known, repeat=False)
+        tell(study, trial, experiment, evaluation, repeat=False)
         front = front_of(experiment, known)
         serves_most = max(front, key=lambda e: metrics(e)[experiment.objectives[0].metric], default=None)
         steps.append(
@@ -168,17 +150,7 @@ def replay(
         )
         if steps[-1].volume >= enough:
             break
-    return Run(steps=tuple(steps), slowest_s=slowest_s, known=known)
-
-
-def warm_start(table: Table, earlier: Table, alike: float, seed: int, *, most: int, noise: bool) -> WarmStart:
-    """What a sweep over another table, of `most` candidates by our own strategy, tells one over this."""
-    here = question_of(table, sampler=STRATEGIES["ours"], seed=seed)
-    there = question_of(earlier, sampler=STRATEGIES["ours"], seed=seed)
-    # another seed: what is drawn at random in both is not the same
-    run = replay(earlier, "ours", 1000 + seed, noise=noise, most=most, enough=float("inf"))
-    source = learned_from(here, run.known, run.known[there.baseline.id], earlier.meta["name"])
-    return COLD if source is None else WarmStart(sources=(replace(source, alike=alike),))
+    return Run(steps=tuple(steps), slowest_s=slowest_s)
 
 
 def table_of(runs: dict[str, list[Run]], costs: Sequence[float]) -> str:
@@ -208,27 +180,13 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--noise", action="store_true")
     parser.add_argument("--most", type=int, default=400)
-    parser.add_argument(
-        "--warm", type=Path, help="a table that was swept earlier: ours, cold and warm, over the others"
-    )
-    parser.add_argument("--learned", type=int, default=60, help="candidates of the earlier sweep")
-    parser.add_argument("--alike", type=float, default=0.35, help="agreement expected of it: of another model's sweep")
     options = parser.parse_args()
     for path in options.tables:
         table = load_table(path)
         noise = "recorded noise" if options.noise else "no noise"
         print(f"\n{path.name}: {len(table)} candidates, {noise}; cost in shares of seconds")
         runs: dict[str, list[Run]] = {}
-        if options.warm is not None:
-            earlier, told = load_table(options.warm), {"most": options.learned, "noise": options.noise}
-            starts = [warm_start(table, earlier, options.alike, seed, **told) for seed in range(options.seeds)]
-            for name, used in (("cold", [COLD] * options.seeds), ("warm", starts)):
-                runs[name] = [
-                    replay(table, "ours", seed, noise=options.noise, most=options.most, warm=warm)
-                    for seed, warm in enumerate(used)
-                ]
-        chosen = options.strategies or list(STRATEGIES)
-        for name in chosen if options.warm is None else ():
+        for name in options.strategies or list(STRATEGIES):
             began = time.perf_counter()
             runs[name] = [
                 replay(table, name, seed, noise=options.noise, most=options.most) for seed in range(options.seeds)

@@ -95,7 +95,7 @@ def test_sensitivity_as_json_without_measuring(experiment: Path, studied: str) -
 
     assert done.exit_code == 0
     found = json.loads(done.stdout)
-    assert (found["metric"], found["unit"], found["rungs"], found["chosen"]) == ("first_order", "layer", [], None)
+    assert (found["metric"], found["unit"], found["steps"], found["chosen"]) == ("first_order", "layer", [], None)
     estimates = [unit["sensitivity"]["first_order_db"] for unit in found["layers"]]
     assert estimates == sorted(estimates)
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from workbench.evaluation.measure import TimingProtocol, device_figures
-from workbench.evaluation.modelled_clock import time_modelled
+from workbench.evaluation.modelled_latency import time_modelled
 from workbench.targets.base import DeviceLoad, DeviceSession, DeviceTimes, Feeds
 from workbench.values.errors import MeasureError
 from workbench.values.modelled_times.statement import CallCosts, TimingModel, Work

@@ -105,7 +105,7 @@ def test_a_sound_model_passes_without_a_word(opened: Open, caplog: pytest.LogCap
     question, bench = opened(masked_encoder())
 
     assert evaluate(question, question.baseline, bench).status == "complete"
-    assert not [r for r in caplog.records if r.name == "workbench.evaluation.padding_check"]
+    assert not [r for r in caplog.records if r.name == "workbench.evaluation.batch_invariance"]
 
 
 def test_a_model_that_lets_a_little_through_is_warned_of(opened: Open, caplog: pytest.LogCaptureFixture) -> None:
@@ -114,7 +114,7 @@ def test_a_model_that_lets_a_little_through_is_warned_of(opened: Open, caplog: p
     with caplog.at_level(logging.WARNING):
         assert evaluate(question, question.baseline, bench).status == "complete"
 
-    (said,) = [r.getMessage() for r in caplog.records if r.name == "workbench.evaluation.padding_check"]
+    (said,) = [r.getMessage() for r in caplog.records if r.name == "workbench.evaluation.batch_invariance"]
     assert "Candidates with other lengths or batches differ by as much" in said
 
 

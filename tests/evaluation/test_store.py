@@ -201,35 +201,6 @@ def test_of_two_racing_processes_one_builds_and_the_other_waits_and_shares(tmp_p
     assert leftovers(root) == []
 
 
-def test_waiting_for_another_process_is_said(tmp_path: Path) -> None:
-    reports, root, heard = list[str](), tmp_path / "store", tmp_path / "heard"
-
-    def hear(text: str) -> None:
-        reports.append(text)
-        heard.touch()
-
-    store = Store(root, report=hear)
-    builder = child(
-        root,
-        f"""
-        def build(to):
-            print("building", flush=True)
-            while not pathlib.Path({str(heard)!r}).exists():
-                time.sleep(0.01)  # until it is said that it is waited for
-            (to / "f").write_text("f")
-        store.get_or_build("artifact", {{"k": 1}}, build)
-        """,
-    )
-    builder.stdout.readline()
-
-    entry = store.get_or_build("artifact", {"k": 1}, write())
-
-    assert entry.cached
-    assert "waiting for it" in reports[0]
-    builder.communicate()
-    store.close()
-
-
 # --- the disk ------------------------------------------------------------------------------------------------------
 
 

@@ -12,14 +12,14 @@ from tests.profiled import profile, rules
 from workbench.report.profile import chrome_trace, profile_html, profile_lines
 from workbench.study.profile_tries import Try
 from workbench.values.candidate import Candidate
-from workbench.values.device_profile import Lever
+from workbench.values.device_profile import Suggestion
 
 
 def test_the_text_says_where_the_time_goes_when_it_idles_and_what_to_try() -> None:
-    lever = Lever(finding="40% of the time copies", changes={"serving.batch": 8}, at_most=0.4)
+    suggestion = Suggestion(finding="40% of the time copies", changes={"serving.batch": 8}, at_most=0.4)
     candidate = Candidate(target="onnxruntime")
     one = Try(
-        lever=lever,
+        suggestion=suggestion,
         candidate=candidate,
         missing={"serving.batch": 8},
         file=Path("try.json"),
@@ -56,7 +56,7 @@ def test_idle_time_that_is_in_no_line_of_its_own_is_told_too() -> None:
 
 
 REFUSED = Try(
-    lever=Lever(finding="40% <copies>", changes={"serving.batch": 8}, at_most=0.4),
+    suggestion=Suggestion(finding="40% <copies>", changes={"serving.batch": 8}, at_most=0.4),
     candidate=None,
     missing={},
     refused="the device is full",

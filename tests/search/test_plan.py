@@ -13,15 +13,13 @@ from tests.small_graphs import graph_of, weight
 from tests.tiny import EXPERIMENT, FEATURES, SPACE, write_workspace
 from workbench.evaluation.bench import Bench, open_bench
 from workbench.evaluation.journal import Journal
-from workbench.evaluation.reuse import AUDITED
 from workbench.evaluation.store import Store
 from workbench.inputs.dataset import read_manifest
 from workbench.inputs.experiment import Experiment, read_experiment
 from workbench.inputs.metrics import output_constraints
-from workbench.search.effort import FULL
-from workbench.search.forecast import Cost, Distinct, curve_s, distinct_among, search_cost
+from workbench.search.forecast import Distinct, curve_s, distinct_among, search_cost
 from workbench.search.limits import rejection, samples_to_be_certain, samples_to_see, too_fine
-from workbench.search.memory import check_memory, forecast_memory, memory_of
+from workbench.search.memory import check_memory, memory_of
 from workbench.search.pipeline import evaluate
 from workbench.search.plan import make_plan
 from workbench.search.refusals import candidate_errors, check_targets
@@ -136,7 +134,6 @@ parameters:
   serving.intra_op_threads: {choices: [1, 2]}
 service: {max_batch_size: [1, 4], batch_timeout_ms: [0], workers: [1]}
 """
-COST = Cost(opening_s=1.0, samples_s=4.0, short_s=1.0, calls_s=2.0, memory_s=1.0, curve_s=6.0, simulation_s=1.0)
 
 
 def test_what_candidates_share_is_counted_once(tmp_path: Path) -> None:
@@ -144,15 +141,6 @@ def test_what_candidates_share_is_counted_once(tmp_path: Path) -> None:
 
     # float and four static recipes, each on one thread and on two; recipes differ in scales alone
     assert found == Distinct(candidates=10, outputs=5, structures=4, compiler_runs=5, rows=1.0)
-
-
-def test_a_candidate_of_many_alike_costs_less() -> None:
-    alone = Distinct(candidates=10, outputs=10, structures=10, compiler_runs=10)
-    alike = replace(alone, outputs=5, structures=5)
-
-    assert COST.searched_s(FULL, alone) == pytest.approx(16.0)
-    assert COST.searched_s(FULL, alike) == pytest.approx(1.0 + 2.0 + (1 - 0.5 * (1 - AUDITED)) * 10.0 + 1.0)
-    assert COST.searched_s(FULL, replace(alone, candidates=0)) == 0.0
 
 
 def test_costs_follow_from_one_call(tmp_path: Path) -> None:
@@ -164,17 +152,6 @@ def test_costs_follow_from_one_call(tmp_path: Path) -> None:
     modelled = search_cost(served, 20.0, 1.0, timed=False)
     assert (modelled.short_s, modelled.calls_s, modelled.curve_s) == (0.0, 0.0, 0.0)
     assert curve_s(served, 20.0) == 0.0
-
-
-def test_a_large_model_takes_three_times_its_file_for_each_card_and_a_service_one_for_each_worker() -> None:
-    size = 2_000_000_000
-
-    assert forecast_memory(size, 0) == pytest.approx(0.5e9 + 2.6 * size)
-    assert forecast_memory(size, 4) == pytest.approx(0.5e9 + 4 * (1.3 * size + 0.25e9))
-    assert forecast_memory(1_000_000, 0) < 0.6e9
-    assert forecast_memory(size, 0, 3) == pytest.approx(0.5e9 + 3 * 2.6 * size + 2 * 0.25e9)
-    assert forecast_memory(size, 4, 0) == 500_000_000  # other machines do everything
-    assert forecast_memory(size, 100, 3) == forecast_memory(size, 100)  # the service is larger, and comes afterwards
 
 
 def test_a_sweep_that_would_swap_is_refused_before_any_work(tmp_path: Path) -> None:

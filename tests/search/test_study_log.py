@@ -29,8 +29,6 @@ class Remembered:
         self.bench = bench
         self.asked: list[str] = []
 
-    place = None
-
     def evaluate(self, task: Task, *, until: float | None = None) -> Evaluation:
         candidate = task.candidate
         self.asked.append(candidate.id)

@@ -11,12 +11,11 @@ import pytest
 from tests.search.sweeping import SMALL_SPACE, Recorder, journal_of, start
 from tests.tiny import EXPERIMENT, bench_of, write_workspace
 from workbench.evaluation.bench import Bench
-from workbench.evaluation.run_notes import SetAside, read_set_aside, write_set_aside
 from workbench.inputs.experiment import Experiment, read_experiment
 from workbench.search.sweep import run_sweep
 from workbench.search.time_limit import RunTime
 from workbench.values.errors import ConfigError, ToolchainError
-from workbench.values.results import Evaluation, Place
+from workbench.values.results import Evaluation
 
 
 def test_a_sweep_evaluates_baseline_and_presets_first_and_distinct_candidates_only(
@@ -50,19 +49,6 @@ def test_going_on_reuses_everything_and_a_larger_budget_adds_the_difference(
     assert (again.new, again.reused) == (0, 3)
     assert all(reused for _, reused in recorder.seen)
     assert (more.new, more.reused) == (2, 3)
-
-
-def test_a_card_that_an_earlier_run_set_aside_is_shown_until_a_run_measures_without_doing_so(
-    question: Experiment, warm_bench: Bench
-) -> None:
-    run_sweep(question, warm_bench, trials=2)
-    aside = SetAside(place=Place(host="here", card="1"), reason="it was hot")
-    write_set_aside(warm_bench.journal.root, [aside])
-
-    run_sweep(question, warm_bench, trials=2)
-    assert read_set_aside(warm_bench.journal.root) == (aside,), "nothing was measured"
-    run_sweep(question, warm_bench, trials=3)
-    assert read_set_aside(warm_bench.journal.root) == ()
 
 
 def test_results_of_another_machine_or_runtime_are_not_mixed_with_new_ones(

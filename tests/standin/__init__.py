@@ -6,7 +6,6 @@ STANDIN_CARDS      how many cards this machine has
 STANDIN_COMPILE_S  what a compile sleeps, half to one and a half times of it, by the candidate
 STANDIN_TIMING_S   what opening a candidate that is no baseline sleeps
 STANDIN_HANGS      the card on which opening takes for ever
-STANDIN_THROTTLED  the card on which every call takes half as long again
 STANDIN_VERSION    of its made-up compiler
 STANDIN_LOG        a file that gains a line for every candidate opened, with its card
 """

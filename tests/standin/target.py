@@ -55,8 +55,7 @@ class StandinTarget:
         if not baseline:
             time.sleep(float(os.environ.get("STANDIN_TIMING_S", "0")))  # a measurement is a wait here
         session = OnnxRuntimeTarget().open(artifact, directory, _host(candidate))
-        slowed = 1.5 if card and card == os.environ.get("STANDIN_THROTTLED") else 1.0
-        return StandinSession(session, slowed * (2.0 if baseline else 1.0 + share(candidate)))
+        return StandinSession(session, 2.0 if baseline else 1.0 + share(candidate))
 
     def devices(self) -> int:
         return 1

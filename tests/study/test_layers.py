@@ -52,7 +52,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Experiment,
 
 @pytest.fixture(scope="module")
 def study(tiny: tuple[Experiment, Bench]) -> LayerStudy:
-    return study_layers(*tiny, plain_recipe(), unit="layer", ladder=(0, 1, 2, 8))
+    return study_layers(*tiny, plain_recipe(), unit="layer", counts=(0, 1, 2, 8))
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +73,7 @@ def encoder_study(tmp_path_factory: pytest.TempPathFactory) -> LayerStudy:
     file.write_text(EXPERIMENT, encoding="utf-8")
     question, bench = opened(file)
     try:
-        return study_layers(question, bench, plain_recipe(), ladder=())
+        return study_layers(question, bench, plain_recipe(), counts=())
     finally:
         bench.store.close()
 
@@ -93,16 +93,16 @@ def test_every_layer_is_ranked_with_what_it_buys_and_what_it_costs(study: LayerS
     )
 
 
-def test_the_ladder_keeps_the_most_sensitive_layers_and_measures_every_rung(study: LayerStudy) -> None:
+def test_the_steps_keep_the_most_sensitive_layers_and_measures_every_step(study: LayerStudy) -> None:
     ranking = [unit.sensitivity.unit for unit in study.layers]
 
-    assert [rung.kept for rung in study.rungs] == [0, 1, 2]  # the model has no eight layers
-    assert [list(rung.units) for rung in study.rungs] == [[], ranking[:1], ranking[:2]]
-    for rung in study.rungs:
-        assert rung.evaluation.status == "complete"
-        assert rung.evaluation.measurement.accuracy is not None
-        assert rung.evaluation.measurement.latency is not None
-        assert rung.evaluation.candidate.quantization.keep_float == rung.kept
+    assert [step.kept for step in study.steps] == [0, 1, 2]  # the model has no eight layers
+    assert [list(step.units) for step in study.steps] == [[], ranking[:1], ranking[:2]]
+    for step in study.steps:
+        assert step.evaluation.status == "complete"
+        assert step.evaluation.measurement.accuracy is not None
+        assert step.evaluation.measurement.latency is not None
+        assert step.evaluation.candidate.quantization.keep_float == step.kept
 
 
 def test_the_recipe_is_a_candidate_that_runs_and_a_configuration_that_skips_the_same_layers(
@@ -112,7 +112,7 @@ def test_the_recipe_is_a_candidate_that_runs_and_a_configuration_that_skips_the_
     chosen = study.chosen
     assert chosen is not None, "the tiny classifier keeps its accuracy in INT8"
     assert study.to_json()["chosen"] == chosen.kept
-    assert replace(study, rungs=tuple(replace(rung, feasible=False) for rung in study.rungs)).chosen is None
+    assert replace(study, steps=tuple(replace(step, feasible=False) for step in study.steps)).chosen is None
 
     said = write_recipe(study, question, bench, tmp_path)
 
@@ -169,7 +169,7 @@ def test_every_group_of_an_encoder_is_ranked_and_its_costs_are_those_of_its_laye
     assert sum(group.macs_share for group in groups.values()) == pytest.approx(1.0)
     prices = encoder_study.prices
     assert (prices.by, prices.level, prices.batch, prices.length) == ("host", "measured", 1, 12)
-    assert encoder_study.rungs == ()
+    assert encoder_study.steps == ()
     assert encoder_study.chosen is None
 
 

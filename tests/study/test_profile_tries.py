@@ -1,4 +1,4 @@
-"""Levers become candidates: of the space where it has them, else with what it lacks."""
+"""Suggestions become candidates: of the space where it has them, else with what it lacks."""
 
 import json
 from dataclasses import replace
@@ -12,7 +12,7 @@ from workbench.space.reader import read_space
 from workbench.space.space import SearchSpace, assignment_of, build, complete
 from workbench.study.profile_tries import Try, tries
 from workbench.values.candidate import Candidate, Quantization, candidate_from_json
-from workbench.values.device_profile import Lever
+from workbench.values.device_profile import Suggestion
 from workbench.values.dimension import Scalar
 
 
@@ -24,8 +24,8 @@ def space(tmp_path_factory: pytest.TempPathFactory) -> SearchSpace:
 
 
 def tried(space: SearchSpace, candidate: Candidate, folder: Path, *changes: dict[str, Scalar]) -> tuple[Try, ...]:
-    levers = [Lever(finding="f", changes=change, at_most=0.5) for change in changes]
-    return tries(levers, candidate, space, Path("e.yaml"), folder)
+    suggestions = [Suggestion(finding="f", changes=change, at_most=0.5) for change in changes]
+    return tries(suggestions, candidate, space, Path("e.yaml"), folder)
 
 
 def baseline(space: SearchSpace, **chosen: Scalar) -> Candidate:
@@ -60,7 +60,7 @@ def test_what_cannot_be_is_refused_with_its_reason(space: SearchSpace, tmp_path:
     assert "larger than every compiled batch" in one.refused
 
 
-def test_a_lever_that_changes_nothing_here_is_left_out_and_one_without_a_setting_is_told(
+def test_a_suggestion_that_changes_nothing_here_is_left_out_and_one_without_a_setting_is_told(
     space: SearchSpace, tmp_path: Path
 ) -> None:
     found = tried(space, baseline(space), tmp_path, {"serving.batch": 1}, {})

@@ -2,9 +2,6 @@
 
 import hashlib
 import shutil
-import subprocess
-import sys
-import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -108,22 +105,6 @@ def test_the_ui_is_led_to_the_versions_once_there_are_some(versions: Versions, w
     assert links_of(workspace, NAME)[-1] == (
         "bundles:         http://127.0.0.1:5000/#/models/loans?workflowType=machine_learning"
     )
-
-
-def test_the_first_champion_has_no_previous(versions: Versions, workspace: Path) -> None:
-    moved = promote(versions, registered(versions, workspace, "a"), over=None)
-
-    assert aliases(versions) == {CHAMPION: 1}
-    assert (moved.champion.number, moved.previous, moved.before) == (1, None, None)
-
-
-def test_a_promotion_keeps_the_former_champion_as_previous(versions: Versions, workspace: Path) -> None:
-    _, b, c = promoted(versions, workspace, "abc")
-    moved = promote(versions, c, over=b)
-
-    assert aliases(versions) == {CHAMPION: 3, PREVIOUS: 2}
-    assert moved.before is not None
-    assert moved.before.number == 2
 
 
 def test_a_rollback_walks_back_as_far_as_there_were_champions(versions: Versions, workspace: Path) -> None:
@@ -273,16 +254,6 @@ def test_a_registry_whose_versions_were_deleted_after_a_kill_opens_again(
         assert again.releases().problems == ()
 
 
-@pytest.mark.parametrize("note", ["{", "[]", '{"champion": "x", "previous": null}', "null"])
-def test_a_note_of_a_move_that_makes_no_sense_locks_nobody_out(versions: Versions, workspace: Path, note: str) -> None:
-    promote(versions, registered(versions, workspace, "a"), over=None)
-    versions.client.set_registered_model_tag(NAME, "workbench.moving", note)
-
-    with open_versions(workspace, NAME) as again:
-        assert aliases(again) == {CHAMPION: 1}
-        assert recover(again) == ""
-
-
 def test_every_export_promotion_and_rollback_has_its_line(versions: Versions, workspace: Path) -> None:
     a, b = (registered(versions, workspace, letter) for letter in "ab")
     registered(versions, workspace, "a")
@@ -348,30 +319,6 @@ def test_a_kill_while_registering_leaves_no_version_and_the_next_try_makes_one(
     assert [v.number for v in versions.all()] == [1]
     assert (versions.bundle(made) / "manifest.json").exists()
     assert len(list((workspace / "mlruns" / "artifacts").iterdir())) == 1
-
-
-def test_a_real_kill_is_recovered_from(versions: Versions, workspace: Path) -> None:
-    promote(versions, registered(versions, workspace, "a"), over=None)
-    registered(versions, workspace, "b")
-    code = """
-        import os, sys
-        from pathlib import Path
-        from workbench.tracking import champion
-        from workbench.tracking.champion import open_versions, promote
-
-        champion._set_previous = lambda *_: os._exit(9)
-        with open_versions(Path(sys.argv[1]), "loans") as versions:
-            promote(versions, versions.version(2), over=versions.version(1))
-        """
-
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code), str(workspace)], capture_output=True, timeout=300, check=False
-    )
-
-    assert done.returncode == 9, done.stderr
-    assert aliases(versions) == {CHAMPION: 2}
-    with open_versions(workspace, NAME) as again:
-        assert aliases(again) == {CHAMPION: 2, PREVIOUS: 1}
 
 
 def test_a_registry_that_is_being_changed_is_waited_for(

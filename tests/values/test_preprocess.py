@@ -8,8 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.word_pieces import CLS, DUE, LOAN, MENT, PAD, PAY, SAN, SEP, VOCABULARY, ZHANG, write_tokenizer
 from workbench.values.errors import ConfigError
@@ -18,7 +16,6 @@ from workbench.values.preprocess import (
     TokenInput,
     check_vocabulary,
     collate,
-    default_bins,
     encode,
     encoder,
     open_preprocessor,
@@ -84,15 +81,6 @@ def test_inputs_follow_their_roles_names_and_types(tmp_path: Path) -> None:
     feeds = collate(preprocessor, encode(preprocessor, ["loan"]))
 
     assert {name: str(array.dtype) for name, array in feeds.items()} == {"tokens": "int32", "real": "int64"}
-
-
-@given(length=st.integers(min_value=1, max_value=600))
-def test_default_bins_ascend_and_end_at_max_length(length: int) -> None:
-    bins = default_bins(length)
-
-    assert list(bins) == sorted(set(bins))
-    assert bins[-1] == length
-    assert all(b & (b - 1) == 0 and b >= 16 for b in bins[:-1])
 
 
 def test_identity_follows_everything_that_changes_feeds_and_neither_path_nor_process(tmp_path: Path) -> None:

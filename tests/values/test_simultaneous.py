@@ -36,20 +36,9 @@ def test_intervals_are_antisymmetric_and_depend_on_nothing_but_the_arguments() -
     assert np.allclose(a.low, -a.high.T)
 
 
-def test_more_models_make_wider_intervals() -> None:
-    values = drawn(12, 30, 3)
-    few, many = all_pairs(values[:2], np.ones(30)), all_pairs(values, np.ones(30))
-    assert many.high[0, 1] - many.low[0, 1] > few.high[0, 1] - few.low[0, 1]
-
-
 def test_the_same_model_twice_is_alike_and_one_sample_tells_nothing() -> None:
     values = drawn(2, 10, 4)[[0, 0, 1]]
     pairs = all_pairs(values, np.ones(10))
     assert pairs.alike[0, 1]
     assert pairs.high[0, 1] == 0
     assert all_pairs(values[:, :1], np.ones(1)).alike.all()
-
-
-def test_shapes_that_do_not_fit_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"\[4\]"):
-        all_pairs(np.ones((2, 4)), np.ones(3))

@@ -4,28 +4,19 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from workbench.api.opening import journal_of, outcomes_of, question_of, summary_of
 from workbench.evaluation.journal import Journal
 from workbench.inputs.experiment import Experiment
-from workbench.report import Summary
-from workbench.report.advice import Advice, Learned, advise
-from workbench.report.words import scored
-from workbench.search.front import with_baseline_drop
-from workbench.search.outlook import errors_of
-from workbench.search.parts import Seen, logged
-from workbench.search.relevance import bounds
-from workbench.search.surrogate import axes_of
+from workbench.report.advice import Advice, advise
 from workbench.space.reader import read_space
-from workbench.space.space import Assignment, SearchSpace, assignment_of
+from workbench.space.space import SearchSpace, assignment_of
 from workbench.space.writer import Dropped, narrowed, space_yaml
 from workbench.values.errors import ConfigError
 from workbench.values.system.files import write_text_atomically
-
-_SPEED = "throughput_per_s"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,30 +44,8 @@ def advice_of(question: Experiment, journal: Journal) -> Advice:
         outcomes_of(journal),
         chosen,
         {p.name: p.choices for p in question.space.parameters if len(p.choices) > 1},
-        learned=_learned(question, summary, chosen),
         service=question.space.service,
     )
-
-
-def _learned(question: Experiment, summary: Summary, chosen: Mapping[str, Assignment]) -> dict[str, Learned]:
-    """Parameters whose effect is bounded below the noise of a single comparison, in speed, accuracy and objectives."""
-    drop = scored(summary.evaluations).drop_metric
-    seen = [
-        Seen(
-            assignment=chosen[e.candidate.id],
-            numbers=(numbers := with_baseline_drop(question, e)),
-            errors=errors_of(e, numbers),
-        )
-        for e in summary.evaluations
-        if e.status == "complete" and e.candidate.id in chosen
-    ]
-    metrics = list(dict.fromkeys((_SPEED, drop, *(o.metric for o in question.objectives))))
-    known = bounds(axes_of(question.space), seen, metrics)
-    return {
-        name: Learned(percent=100 * by[_SPEED].most, drop=by[drop].most, of=min(b.of for b in by.values()))
-        for name, by in known.items()
-        if all(b.most <= (b.noise or (by[_SPEED].noise if logged(m) else 0.0)) for m, b in by.items())
-    }
 
 
 def narrow_space(experiment: Experiment | Path | str, *, workspace: Path | str | None = None) -> Narrowed:

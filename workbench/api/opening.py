@@ -238,7 +238,7 @@ def summary_of(question: Experiment, journal: Journal, *, measured: MeasuredCloc
     Args:
         measured: unknowns of a modelled clock that were measured on a device; modelled times are priced by them.
     """
-    from workbench.evaluation.run_notes import read_last_run, read_neighbours, read_set_aside
+    from workbench.evaluation.run_notes import read_last_run, read_neighbours
     from workbench.report import summarize
     from workbench.search.first_look import first_int8
 
@@ -259,7 +259,6 @@ def summary_of(question: Experiment, journal: Journal, *, measured: MeasuredCloc
         damage=journal.damage(),
         run=read_last_run(journal.root),
         neighbours=neighbours,
-        set_aside=read_set_aside(journal.root),
         presets=_presets(question),
         offers_int8=bool(first_int8(question)),
     )

@@ -156,14 +156,13 @@ def sweep(
                 effort=effort,
             )
             stages.searching = False
-            cards = workers.trusted([aside.place for aside in end.set_aside])
-            executor = cards[0]
+            executor = workers.cards[0]
             found = summary_of(question, journal)
             _time_neighbours(journal, executor, time, found)
             front, asked = _by_importance(found), set[str]()
             for _ in range(CONFIRMATION_ROUNDS):
                 asked.update(e.candidate.id for e in front)
-                confirm(question, bench, front, (told,), executors=cards, time=time, hear=workers.hear)
+                confirm(question, bench, front, (told,), executors=workers.cards, time=time, hear=workers.hear)
                 with contextlib.suppress(TimeUp):
                     confirm_services(
                         question,
@@ -305,7 +304,6 @@ def plan_lines(made: Plan) -> list[str]:
         f"memory:     up to {made.memory_bytes / 1e9:.2f} GB{of}",
         f"store:      {cached}",
         *(f"scoring:    {sentence}" for sentence in made.scoring),
-        *(f"learned:    {sentence}" for sentence in made.learned),
         *(f"mind:       {warning}" for warning in made.warnings),
     ]
 

@@ -160,7 +160,7 @@ def sensitivity(
     candidate: Annotated[
         str | None, typer.Option(help="static INT8 candidate whose recipe is meant; default: plain min-max INT8")
     ] = None,
-    measure: Annotated[bool, typer.Option("--measure/--quick", help="evaluate the ladder, or only rank")] = True,
+    measure: Annotated[bool, typer.Option("--measure/--quick", help="evaluate a few, or only rank")] = True,
     html: Annotated[Path | None, typer.Option(help="page to draw; default: in the workspace")] = None,
     workspace: Annotated[
         Path | None, typer.Option("--workspace", help="folder of .workbench/; default: beside experiments/")
@@ -171,7 +171,7 @@ def sensitivity(
     from workbench.api.opening import named_candidate, opened
     from workbench.report.layers_page import sensitivity_html
     from workbench.study.language import ranked_groups, ranking_lines
-    from workbench.study.layers import LADDER, plain_recipe, study_layers, write_recipe
+    from workbench.study.layers import COUNTS, plain_recipe, study_layers, write_recipe
     from workbench.values.candidate import FloatUnit, SensitivityMetric
     from workbench.values.documents.canonical import encode
 
@@ -202,7 +202,7 @@ def sensitivity(
             recipe,
             metric=chosen_metric,
             unit=chosen_unit,
-            ladder=LADDER if measure else (),
+            counts=COUNTS if measure else (),
             report=tell,
         )
         folder = question.workspace / ".workbench" / "sensitivity" / question.name
@@ -271,7 +271,7 @@ def profile(
     from workbench.api.opening import named_candidate, opened
     from workbench.evaluation.build import artifact_of
     from workbench.evaluation.carried import timed_feeds
-    from workbench.evaluation.profiling import levers_of, overflows, profile_of, where_time_goes
+    from workbench.evaluation.profiling import overflows, profile_of, suggestions_of, where_time_goes
     from workbench.study.profile_tries import tries
 
     if overflow and (read or timeline or trace or as_json):
@@ -294,7 +294,7 @@ def profile(
             found = profile_of(read, directory, artifact, chosen)
         else:
             found = where_time_goes(directory, artifact, chosen, feeds, folder, calls=calls)
-        tried = tries(levers_of(found, chosen, question), chosen, question.space, question.path, folder)
+        tried = tries(suggestions_of(found, chosen, question), chosen, question.space, question.path, folder)
     title = f"{question.name}, {chosen.short_id}"
     if found.modelled:
         tell(_MODELLED, style="bold red")

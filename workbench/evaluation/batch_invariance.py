@@ -1,33 +1,176 @@
-"""Do the rows of a call know of each other, or of their padding? For data that are no texts, by running a few of them.
+"""Is a sample's answer the same whatever it is padded to and whoever runs beside it? Looked at on the float baseline,
+by running a few samples.
 
-Texts have `padding_check`. Here a sample is run alone, padded as beside the largest, and together with it: where that
-moves the answer, batches or bins change what is measured.
+Bins and batches rest on that (`targets.base.Session`). A model that ignores its padding mask, for example by a mean
+over all positions, or whose rows know of each other, breaks it in silence: candidates with other bins or batches would
+be measured as other models.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
+from collections.abc import Iterator
 
 import numpy as np
 
 from workbench.evaluation.bench import Bench
+from workbench.evaluation.build import lowered_file
 from workbench.evaluation.carried import first_steps, whole_samples
-from workbench.evaluation.padding_check import of_any_length
 from workbench.inputs.dataset import Batch
 from workbench.inputs.dataset.arrays import ArrayRows
+from workbench.inputs.dataset.batch import IntArray
 from workbench.inputs.dataset.loader import LoaderRows
 from workbench.inputs.experiment import Experiment
-from workbench.inputs.metrics import Outputs
+from workbench.inputs.metrics import Outputs, cut_alike
 from workbench.inputs.metrics.score import common_part
-from workbench.targets.base import FLOAT32_ROWS, INT8_ROWS, Feeds, Session
+from workbench.space.dimensions import dimension_of
+from workbench.targets.base import FLOAT32_ROWS, INT8_ROWS, Session, row_tolerance
 from workbench.values.errors import ConfigError
 from workbench.values.measurement import Split
 
-LOOKED_AT = 64
-"""Samples among which the smallest and the largest are looked for."""
+TEXTS_LOOKED_AT, SAMPLES_LOOKED_AT = 512, 64
+"""From so many of the split's first texts those are chosen that cover all lengths; of other samples the smallest and
+the largest."""
 _STEPS = 8
+Moved = tuple[float, str]
+"""Largest difference as a share of an output's largest value, that output."""
 
 _log = logging.getLogger(__name__)
+
+
+@contextlib.contextmanager
+def _of_any_length(experiment: Experiment, bench: Bench, session: Session) -> Iterator[Session]:
+    """The float baseline for any shape: its session, or its lowered model on the host where it has compiled shapes
+    only."""
+    baseline = experiment.baseline
+    if not baseline.compile.compiles_shapes:
+        yield session
+        return
+    with contextlib.closing(bench.target(baseline).probe(lowered_file(experiment, baseline, bench), ())) as probe:
+        yield probe
+
+
+# --- texts ----------------------------------------------------------------------------------------------------------
+
+
+def check_padding(experiment: Experiment, bench: Bench, session: Session, split: Split, samples: int) -> None:
+    """Run a few texts alone in their smallest length, and together in the longest: the answers must be the same.
+
+    Up to `row_tolerance` nothing is said, up to one percent a warning. Nothing is run where texts have one length only.
+
+    Args:
+        samples: so many texts, or more where that takes more to have one of every length (`_covering`).
+        session: of the float baseline. Where it has compiled lengths only, its lowered model runs on the host instead.
+
+    Raises:
+        ConfigError: they differ by more.
+    """
+    lengths = _offered_lengths(experiment)
+    if len(lengths) < 2:
+        return
+    with _of_any_length(experiment, bench, session) as runs:
+        (share, output), row, alone = _most_moved(experiment, runs, split, lengths, samples)
+    tolerance = row_tolerance(experiment.baseline)
+    assert tolerance is not None  # the baseline is float
+    if share <= tolerance:
+        return
+    preprocessor = experiment.dataset.preprocessor
+    assert preprocessor is not None  # only texts have lengths
+    mask = next((i.name for i in preprocessor.inputs if i.role == "mask"), None)
+    though = f"though input {mask!r} says what is padding" if mask else "and no input tells it what is padding"
+    said = (
+        f"row {row} of {split} gets another answer alone at length {alone} than beside others at length "
+        f"{lengths[-1]}: {output!r} moves by {share:.2g} of its largest value, {though}."
+    )
+    if share <= INT8_ROWS:  # not by NaN
+        _log.warning("%s: %s Candidates with other lengths or batches differ by as much.", experiment.model.path, said)
+        return
+    words = " ".join(map(str, lengths))
+    raise ConfigError(
+        f"{said} Texts run at {words}, so candidates would be measured as different models.",
+        file=experiment.model.path,
+        key=mask,
+        hint="Let pooling and attention leave out what the mask hides, and export again; or offer one length only: "
+        f"sequence_bins: {{choices: [{lengths[-1]}]}} in {experiment.space.path.name}, or bins: [{lengths[-1]}] in "
+        f"{experiment.dataset.path.name} where the space offers none.",
+    )
+
+
+def _offered_lengths(experiment: Experiment) -> tuple[int, ...]:
+    """Padded lengths at which candidates may run texts, ascending; () where the data are no texts."""
+    preprocessor = experiment.dataset.preprocessor
+    if preprocessor is None:
+        return ()
+    served = experiment.space.served_bins
+    every = experiment.space.parameters if served is None else served.file.parameters
+    known = [(p, dimension_of(p.name, experiment.targets)) for p in every]
+    offering = [p for p, dimension in known if dimension is not None and dimension.lengths_in]
+    found = {int(word) for p in offering for choice in p.choices for word in str(choice).split()}
+    if all(p.when for p in offering):  # some candidates have no bins of their own
+        found.update(preprocessor.bins if served is None else served.otherwise)
+    return tuple(sorted(found))
+
+
+def _most_moved(
+    experiment: Experiment, session: Session, split: Split, lengths: tuple[int, ...], samples: int
+) -> tuple[Moved, int, int]:
+    """What moves most with padding and company, in which row of the split's file, and the length it ran at alone."""
+    data = experiment.dataset
+    (looked_at,) = data.with_bins(lengths[-1:]).batches(split, TEXTS_LOOKED_AT, stop=TEXTS_LOOKED_AT)
+    places = _covering(looked_at.lengths, lengths, samples)
+    padded = _only(looked_at, places)
+    together = session.run(padded.feeds)
+    largest = {name: float(np.abs(array.astype(np.float64)).max(initial=0.0)) for name, array in together.items()}
+    found: tuple[Moved, int, int] = ((0.0, ""), -1, 0)
+    for row, place in enumerate(places):
+        (alone,) = data.with_bins(lengths).batches(split, 1, start=place, stop=place + 1)
+        reference = {name: array[row : row + 1] for name, array in together.items()}
+        for name, by in _differences(session.run(alone.feeds), alone, reference, _only(padded, [row])).items():
+            share = by / largest[name] if largest[name] else by
+            if not share <= found[0][0]:  # NaN counts
+                assert alone.valid is not None  # texts have a mask
+                found = ((share, name), int(alone.indices[0]), alone.valid.shape[1])
+    return found
+
+
+def _covering(tokens: IntArray, lengths: tuple[int, ...], count: int) -> list[int]:
+    """Places of texts, ascending: the shortest of each padded length, which is padded most, the longest of all, and
+    from the first on as many more as make `count`.
+
+    Args:
+        tokens: of each text, none longer than the last of `lengths`, which are sorted.
+    """
+    padded = np.searchsorted(np.asarray(lengths), tokens)
+    shortest = [int(min(np.flatnonzero(padded == place), key=lambda text: tokens[text])) for place in np.unique(padded)]
+    chosen = dict.fromkeys((*shortest, int(tokens.argmax())))
+    for text in range(len(tokens)):
+        if len(chosen) >= count:
+            break
+        chosen[text] = None
+    return sorted(chosen)
+
+
+def _only(batch: Batch, rows: list[int]) -> Batch:
+    assert batch.valid is not None  # texts have a mask
+    feeds = {name: array[rows] for name, array in batch.feeds.items()}
+    return Batch(feeds=feeds, targets=None, indices=batch.indices[rows], valid=batch.valid[rows])
+
+
+def _differences(outputs: Outputs, batch: Batch, reference: Outputs, other: Batch) -> dict[str, float]:
+    """Output → largest difference, positions of padding left out."""
+    ours, theirs, common = cut_alike(outputs, batch, reference, other)
+    widths = [b.valid.shape[1] for b in (batch, other, common) if b.valid is not None]
+    found = {}
+    for name, array in ours.items():
+        difference = np.abs(array.astype(np.float64) - theirs[name].astype(np.float64))
+        if [a.shape[1] for a in (outputs[name], reference[name], array) if a.ndim > 1] == widths:
+            difference = difference[common.valid]  # a value for each position
+        found[name] = float(difference.max(initial=0.0))
+    return found
+
+
+# --- arrays ---------------------------------------------------------------------------------------------------------
 
 
 def check_batch_invariance(experiment: Experiment, bench: Bench, session: Session, split: Split) -> None:
@@ -53,7 +196,7 @@ def check_batch_invariance(experiment: Experiment, bench: Bench, session: Sessio
     rows = _chosen(experiment, split, source)
     if rows is None:
         return
-    with of_any_length(experiment, bench, session) as runs:
+    with _of_any_length(experiment, bench, session) as runs:
         _check(experiment, whole_samples(runs, data.interface, model), split, source, rows, several=several)
 
 
@@ -71,9 +214,9 @@ def _check(
     alone, both = first_steps(read, _STEPS)
     padded = {name: array[:1] for name, array in both.feeds.items()}
     reference = runs.run(padded)
-    if not _same(alone.feeds, padded):
+    if any(array.shape != padded[name].shape for name, array in alone.feeds.items()):
         moved, output = _moved(runs.run(alone.feeds), reference, alone)
-        _judge_padding(experiment, moved, f"{output!r} of sample {small} of {split}")
+        _refuse_padding(experiment, moved, f"{output!r} of sample {small} of {split}")
     if several:
         moved, output = _moved(reference, {n: array[:1] for n, array in runs.run(both.feeds).items()}, alone)
         if moved > FLOAT32_ROWS:
@@ -89,7 +232,7 @@ def _check(
             _log.warning("%s: %s Candidates of other batches differ by as much.", experiment.model.path, said)
 
 
-def _judge_padding(experiment: Experiment, moved: float, what: str) -> None:
+def _refuse_padding(experiment: Experiment, moved: float, what: str) -> None:
     if moved <= FLOAT32_ROWS:
         return
     said = f"{what} moves by {moved:.2g} of its largest value with the padding of a larger one beside it"
@@ -109,7 +252,7 @@ def _judge_padding(experiment: Experiment, moved: float, what: str) -> None:
 
 def _chosen(experiment: Experiment, split: Split, source: ArrayRows | LoaderRows) -> tuple[int, int] | None:
     """Rows of the smallest and the largest sample that can share a batch; None where there is only one."""
-    rows = [int(row) for row in experiment.dataset.split(split).rows()[:LOOKED_AT]]
+    rows = [int(row) for row in experiment.dataset.split(split).rows()[:SAMPLES_LOOKED_AT]]
     key = source.sizing.key(source.shapes(rows[0]))
     sizes = {
         row: sum(source.sizing.size(source.shapes(row), use.name) for use in source.sizing.uses)
@@ -122,12 +265,8 @@ def _chosen(experiment: Experiment, split: Split, source: ArrayRows | LoaderRows
     return small, max((row for row in sizes if row != small), key=lambda row: sizes[row])
 
 
-def _same(ours: Feeds, theirs: Feeds) -> bool:
-    return all(array.shape == theirs[name].shape for name, array in ours.items())
-
-
-def _moved(ours: Outputs, theirs: Outputs, alone: Batch) -> tuple[float, str]:
-    """(largest difference as a share of the output's largest value, that output), over what both have and, where
+def _moved(ours: Outputs, theirs: Outputs, alone: Batch) -> Moved:
+    """Over what both have and, where
     positions or steps are counted, over those of the sample itself."""
     found = (0.0, "")
     for name, array in ours.items():

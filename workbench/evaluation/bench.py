@@ -11,7 +11,7 @@ from pathlib import Path
 
 from workbench.evaluation.data_check import check_data
 from workbench.evaluation.journal import Journal
-from workbench.evaluation.modelled_clock import ModelledCall
+from workbench.evaluation.modelled_latency import ModelledCall
 from workbench.evaluation.store import Store
 from workbench.inputs.experiment import Experiment
 from workbench.targets import described, open_target

@@ -54,7 +54,6 @@ from workbench.values.measurement import Split
 from workbench.values.results import Evaluation
 
 SWEEP, CONTENTS, ANCHORS, STUDY = "sweep.json", "contents.json", "anchors.json", "study.log"
-SUBJECT, WARM_START = "subject.json", "warm_start.json"
 DAMAGED = "damaged"
 
 _HELD: Mapping[str, str] = {
@@ -62,8 +61,6 @@ _HELD: Mapping[str, str] = {
     CONTENTS: "which candidates were evaluated",
     ANCHORS: "how fast the machine was when the sweep began",
     STUDY: "what the sampler was told",
-    SUBJECT: "what the sweep's model is like, for later sweeps",
-    WARM_START: "what earlier sweeps told the sampler to expect",
 }
 
 NOTHING: Mapping[str, Any] = {
@@ -73,10 +70,9 @@ NOTHING: Mapping[str, Any] = {
     "confirmations": [],
     "anchors": False,
     "study": None,
-    "notes": (),
 }
-"""contents.json: what sweep.json says, candidate id → its settings, ids, whether there are anchors yet, how many bytes
-of study.log have which sha256, and which of subject.json and warm_start.json there are."""
+"""contents.json: what sweep.json says, candidate id → its settings, ids, whether there are anchors yet, and how many
+bytes of study.log have which sha256."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,9 +188,6 @@ class Journal:
             found.append(self._damage(ANCHORS, problem))
         if problem := self.study_problem():
             found.append(self._damage(STUDY, problem))
-        for name in self._contents().get("notes", ()):  # journals of before hold none
-            if problem := _problem(self.root / name):
-                found.append(self._damage(name, problem))
         return (*found, *(damage for split in FOLDERS for damage in self._inspect(split)[1]))
 
     def study_problem(self) -> str | None:
@@ -235,7 +228,6 @@ class Journal:
             if damage.candidate_id is not None and damage.split is not None:
                 self._move_aside(entry_path(self.root, damage.candidate_id, damage.split))
         damaged = {damage.file for damage in found}
-        contents["notes"] = [name for name in contents.get("notes", ()) if name not in damaged]
         if SWEEP in damaged:
             write_sealed(self.root / SWEEP, sweep)
         if ANCHORS in damaged and anchors:
@@ -287,9 +279,7 @@ class Journal:
             data = read_bytes(self.study)
             study = {"size_bytes": len(data), "sha256": sha256(data)}
         anchors = contents["anchors"] or (self.root / ANCHORS).exists()
-        there = {name for name in (SUBJECT, WARM_START) if (self.root / name).exists()}
-        notes = sorted({*contents.get("notes", ()), *there})
-        write_sealed(self.root / CONTENTS, {**contents, "study": study, "anchors": anchors, "notes": notes})
+        write_sealed(self.root / CONTENTS, {**contents, "study": study, "anchors": anchors})
 
     def _anchors_again(self) -> dict[str, Any]:
         """The anchors as the evaluations know them: their drift is the baseline's median over the anchor."""
@@ -311,8 +301,6 @@ class Journal:
             CONTENTS: "lists what is there; an evaluation that is gone as well will not be missed",
             ANCHORS: "computes it again from the evaluations",
             STUDY: "tells it the known evaluations again",
-            SUBJECT: "writes it again",
-            WARM_START: "goes on without what they told",
         }[name]
         if name == SWEEP and self._sweep() is None:
             mended = "cannot go on here, since no other file says it either: start one with --fresh"

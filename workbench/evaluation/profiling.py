@@ -19,7 +19,7 @@ from workbench.targets.base import Feeds
 from workbench.targets.profiler import KernelTime, Overflows, Profiler
 from workbench.values.artifact import Artifact
 from workbench.values.candidate import Candidate
-from workbench.values.device_profile import DeviceProfile, Lever
+from workbench.values.device_profile import DeviceProfile, Suggestion
 from workbench.values.errors import ConfigError
 from workbench.values.system.scratch import scratch_folder
 
@@ -62,12 +62,12 @@ def kernels_of(
         return profiler.kernels(replay, artifact, directory, folder / "profile", environment=_environment())
 
 
-def levers_of(profile: DeviceProfile, candidate: Candidate, experiment: Experiment) -> tuple[Lever, ...]:
-    """What a profile of the candidate speaks for trying, if the model takes it; see `Profiler.levers`."""
+def suggestions_of(profile: DeviceProfile, candidate: Candidate, experiment: Experiment) -> tuple[Suggestion, ...]:
+    """What a profile of the candidate speaks for trying, if the model takes it; see `Profiler.suggestions`."""
     choices = {p.name: p.choices for p in experiment.space.parameters}
-    levers = _profiler_of(candidate).levers(profile, candidate, choices)
+    suggestions = _profiler_of(candidate).suggestions(profile, candidate, choices)
     fixed = experiment.model.fixed_batch is not None
-    return tuple(replace(one, changes={}) if fixed and "serving.batch" in one.changes else one for one in levers)
+    return tuple(replace(one, changes={}) if fixed and "serving.batch" in one.changes else one for one in suggestions)
 
 
 def overflows(

@@ -1,12 +1,11 @@
-"""Notes beside a sweep's journal, on which nothing that is measured depends: how its last run ended, cards that were
-set aside, and candidates that were timed beside the search only to say where the speed-up of another comes from.
+"""Notes beside a sweep's journal, on which nothing that is measured depends: how its last run ended, and candidates
+that were timed beside the search only to say where the speed-up of another comes from.
 
 A note that is missing or damaged is none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,9 +15,8 @@ from workbench.values.documents.canonical import DecodeError, added_later, decod
 from workbench.values.documents.sealed_json import Unsound, read_sealed, write_sealed
 from workbench.values.errors import ConfigError
 from workbench.values.measurement import Latency
-from workbench.values.results import Place
 
-_LAST_RUN, _CARDS, _NEIGHBOURS = "last_run.json", "cards.json", "neighbours.json"
+_LAST_RUN, _NEIGHBOURS = "last_run.json", "neighbours.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,24 +40,6 @@ class LastRun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SetAside:
-    """Attributes:
-    reason: what was seen, as a sentence.
-    measured_anew: ids of the candidates whose measurements on it were made again elsewhere.
-    """
-
-    place: Place
-    reason: str
-    measured_anew: tuple[str, ...] = ()
-
-    @property
-    def words(self) -> str:
-        again = len(self.measured_anew)
-        what = f"; {again} measurement{'s' if again > 1 else ''} made again elsewhere" if again else ""
-        return f"{self.place.words} was set aside: {self.reason}{what}."
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Neighbour:
     """A candidate with its times on the validation split and nothing else."""
 
@@ -78,18 +58,6 @@ def read_last_run(journal: Path) -> LastRun | None:
         return decode(LastRun, _read(journal / _LAST_RUN))
     except DecodeError:
         return None
-
-
-def write_set_aside(journal: Path, cards: Sequence[SetAside]) -> None:
-    write_sealed(journal / _CARDS, {"set_aside": encode(tuple(cards))})
-
-
-def read_set_aside(journal: Path) -> tuple[SetAside, ...]:
-    """Of the last run."""
-    try:
-        return decode(tuple[SetAside, ...], _read(journal / _CARDS).get("set_aside", ()))
-    except DecodeError:
-        return ()
 
 
 def write_neighbours(journal: Path, neighbours: tuple[Neighbour, ...]) -> None:

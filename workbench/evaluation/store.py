@@ -9,9 +9,9 @@
     <root>/.unpublished/                          what a shared store does not have yet
 
 An entry appears by one rename, after everything in it was flushed to disk: a process killed at any moment leaves at
-most a directory under `.building`, which the next `Store` removes. Locks are `flock`s on one machine; the root must
-not be shared by several machines. These share what they have through a `SharedStore`: what is not here is taken from
-there, what is built here is published there, and the root is the cache of its machine.
+most a directory under `.building`, which the next `Store` removes. Locks are `flock`s: where the nodes of a cluster
+share the root, its file system must carry them, as NFS does. Other machines share what they have through a
+`SharedStore`: what is not here is taken from there, what is built here is published there.
 """
 
 from __future__ import annotations

@@ -70,21 +70,6 @@ def open_journal(workspace: Path, experiment_name: str, identity: str, *, fresh:
     return Journal(root=root)
 
 
-def all_journals(workspace: Path) -> list[tuple[str, Journal]]:
-    """(name of the experiment, journal) of every sweep of a workspace, newest first as far as their folders tell."""
-    folder = workspace / ".workbench" / "sweeps"
-    names = sorted(p.name for p in folder.iterdir() if p.is_dir()) if folder.is_dir() else []
-    found = [(n, Journal(root=folder / n / f"{number:04d}")) for n in names for number in _numbers(folder / n)]
-    return sorted(found, key=lambda one: (_changed(one[1].root / SWEEP), one[0], one[1].root.name), reverse=True)
-
-
-def _changed(path: Path) -> float:
-    try:
-        return path.stat().st_mtime
-    except OSError:
-        return 0.0
-
-
 @contextlib.contextmanager
 def exclusive(journal: Journal) -> Iterator[None]:
     """Hold the sweep's lock; the kernel releases it when the process dies, however it dies.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -35,10 +34,8 @@ from workbench.values.objectives import Constraint, Objective
 from workbench.values.preprocess import LONGEST_TEXT
 from workbench.values.service import ServiceQuestion
 
-_log = logging.getLogger(__name__)
-
 CompileFirst = Literal["deferred", "all"]
-Sampler = Literal["auto", "parts", "tpe", "gp", "nsga2", "random"]
+Sampler = Literal["auto", "random"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +64,6 @@ class MeasureSettings:
     length: int | None = None
 
 
-NO_WARM_START = "none"
 FEWEST_SAMPLES = 50
 """Of a split that is cut short; windows of a language model hold hundreds of predictions each, and may be fewer."""
 MOST_TRIALS = 1_000_000
@@ -84,7 +80,6 @@ class Experiment:
         workspace: folder with `.workbench/` (cache, journal) and `mlruns/`.
         targets: what executes candidates; the baseline runs on the first.
         smoke_cosine: least cosine with the float output over the smoke samples, for any candidate.
-        warm_start: experiments whose earlier sweeps say what to expect; empty for any that fit, None for no sweep.
         service: for what load each candidate's best service settings are found; None for no service.
         load: what a language model is asked to do, for its modelled times; None of any other model.
         device: kind of device that answers are for, by its vendor's name; empty for the one that is there.
@@ -111,7 +106,6 @@ class Experiment:
     seed: int
     service: ServiceQuestion | None = None
     load: LanguageLoad | None = None
-    warm_start: tuple[str, ...] | None = ()
     device: str = ""
     compile: CompileFirst = "deferred"
 
@@ -197,11 +191,7 @@ def read_experiment(path: Path, workspace: Path | None = None) -> Experiment:
         load = read_load(top)
         smoke_cosine = top.number("smoke_cosine", 0.9, minimum=-1.0, maximum=1.0)
         sampler = top.text("sampler", "auto", choices=get_args(Sampler))
-        warm_start = _warm_start(top)
-        compile_first = top.text("compile", "deferred", choices=("deferred", "all", "promising"))
-        if compile_first == "promising":
-            compile_first = "deferred"
-            _log.warning("%s: `compile: promising` is called `compile: deferred` from the next version on.", path)
+        compile_first = top.text("compile", "deferred", choices=("deferred", "all"))
         seed = top.integer("seed", 0, minimum=0, maximum=LARGEST_SEED)
         devices = _devices(top)
         if not model_path.exists():
@@ -270,7 +260,6 @@ def read_experiment(path: Path, workspace: Path | None = None) -> Experiment:
         seed=seed,
         service=service,
         load=(load or LanguageLoad()) if language else None,
-        warm_start=warm_start,
         device=device,
         compile=compile_first,  # type: ignore[arg-type]  # checked, as the sampler is
     )
@@ -316,18 +305,6 @@ def _check_graph_question(
     for split, count in (("validation", scored), ("holdout", confirmed)):
         if count is not None and count < FEWEST_SAMPLES:
             raise top.section(split).error("samples", f"{count} is less than {FEWEST_SAMPLES}.")
-
-
-def _warm_start(top: Section) -> tuple[str, ...] | None:
-    """`none`, the name of an experiment or a list of them; without the key, any."""
-    said = top.raw("warm_start", [])
-    if said == NO_WARM_START:
-        return None
-    names = [said] if isinstance(said, str) else said
-    if not isinstance(names, list) or not all(isinstance(name, str) and name for name in names):
-        top.refuse("warm_start", f"{said!r} names no sweep.", "Write none, or the name of an experiment swept before.")
-        return ()
-    return tuple(names)
 
 
 def _check_baseline(space: SearchSpace) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from workbench.evaluation.measure import collection_paused, golden
-from workbench.evaluation.modelled_clock import modelled_call
+from workbench.evaluation.modelled_latency import modelled_call
 from workbench.evaluation.noise import UNSTEADY, Counters, ratios_hold, read_counters, steadiness, suspects
 from workbench.prediction.surface import Look
 from workbench.targets.base import Feeds, Session
@@ -212,7 +212,7 @@ def modelled_curve(session: Session, batches: Sequence[int], lengths: Sequence[i
         threads=0,
         clock="modelled",
         verdict="modelled, not measured: from the costs that the emulated device states",
-        modelled=(calls[0].clock, tuple(call.costs for call in calls)),
+        modelled=(calls[0].model, tuple(call.costs for call in calls)),
     )
 
 

@@ -331,11 +331,11 @@ def _screened(service: _Service, settings: Sequence[ServiceSettings], load: Serv
     left = list(settings)
     for requests, kept, doubt in _ROUNDS:
         if len(left) > kept // 2:
-            left = _promising([service.tried(one, load, requests) for one in left], service.question, kept, doubt)
+            left = _shortlist([service.tried(one, load, requests) for one in left], service.question, kept, doubt)
     return [service.tried(one, load, _LAST) for one in left]
 
 
-def _promising(tried: Sequence[_Tried], question: ServiceQuestion, kept: int, doubt: float) -> list[ServiceSettings]:
+def _shortlist(tried: Sequence[_Tried], question: ServiceQuestion, kept: int, doubt: float) -> list[ServiceSettings]:
     """At most `kept`: one half for the goal, the other for a low P99, in case that the first breaks the limit."""
     limit = question.p99_ms
     possible = [t for t in tried if t.stable and (limit is None or t.figures.p99_ms.value <= (1 + doubt) * limit)]

@@ -10,7 +10,6 @@ import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Literal
 
 from workbench.report.alike import Alike, OutcomesOf, throughput_of
@@ -147,7 +146,6 @@ class NoDifference:
         kept: its default, which is the only choice worth keeping.
         percent: by so much at most the choices differ in speed, by the widest interval of the pairs.
         drop: by so much at most in accuracy, in points or the metric's own unit; None where it is not known.
-        learned_of: candidates whose measurements together say it, where pairs do not; 0 where pairs do.
     """
 
     name: str
@@ -156,28 +154,12 @@ class NoDifference:
     pairs: int
     percent: float
     drop: float | None
-    learned_of: int = 0
 
     def words(self, unit: str) -> str:
         bound = f"at most {self.percent:.1f} % of speed"
         bound += f" and {self.drop:.2g} {unit}" if self.drop is not None else ""
         where = f"in {count_of(self.pairs, 'pair')} that differ in it alone, or are equal by content"
-        if self.learned_of:
-            where = f"in the mean over {count_of(self.learned_of, 'candidate')}, by what all of them tell together"
         return f"no difference beyond noise {where}: {bound}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Learned:
-    """A parameter of which everything that was measured together says that it makes no difference beyond noise.
-
-    Attributes:
-        percent, drop, of: as in `NoDifference`, of the mean over `of` candidates.
-    """
-
-    percent: float
-    drop: float | None
-    of: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,14 +225,12 @@ def advise(
     assignments: Assignments,
     offered: Offered,
     *,
-    learned: Mapping[str, Learned] = MappingProxyType({}),
     service: ServiceChoices | None = None,
 ) -> Advice:
     """Needs a sweep whose candidates were measured; on an emulated device nothing was.
 
     Args:
         assignments: of candidates that the space has; others take no part.
-        learned: what is said of parameters of which pairs say too little.
     """
     of_service = () if service is None else advise_service(summary, service)
     by = scored(summary.evaluations)
@@ -277,22 +257,6 @@ def advise(
         if not more:
             break
         same += more
-    pairs = _pairs(complete, assignments, set())
-    same += [
-        NoDifference(
-            name=name,
-            kept=choices[0],
-            choices=tuple(choices),
-            pairs=0,
-            percent=known.percent,
-            drop=known.drop,
-            learned_of=known.of,
-        )
-        for name, choices in offered.items()
-        if (known := learned.get(name)) is not None
-        and name not in settled
-        and all(alike.altogether(a, b) for a, b in pairs.get(name, []))
-    ]
     settled = {d.name for d in same}
     tried = [e for e in summary.evaluations if e.status != "failed" and e.candidate.id in assignments]
     pairs = _pairs(tried, assignments, settled)

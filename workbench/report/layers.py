@@ -9,7 +9,7 @@ from rich.text import Text
 from workbench.report.words import count_of, interval
 from workbench.study.compared import Comparison, TensorComparison
 from workbench.study.device_findings import Alone, DeviceFindings, FirstBad, SingleOperator
-from workbench.study.layers import LayerStudy, Rung, Unit
+from workbench.study.layers import LayerStudy, Step, Unit
 
 _SHOWN_NODES = 4
 _LARGEST_HALF = 65504
@@ -195,7 +195,7 @@ def _made_by(row: TensorComparison) -> str:
     return f"{row.tensor} ({row.op_type}{'' if named else f' {row.node}'})"
 
 
-LADDER_NOTE = (
+STEPS_NOTE = (
     "accuracy on the validation split and its drop against the float model, sample by sample; 'enough' is the first "
     "that meets the limits of the experiment and cannot be told from float"
 )
@@ -228,15 +228,15 @@ def estimate_words(study: LayerStudy) -> str:
 def study_verdict(study: LayerStudy) -> tuple[str, ...]:
     """Which units to keep in float and what that costs, against INT8 everywhere."""
     chosen = study.chosen
-    if not study.rungs:
+    if not study.steps:
         return (f"Nothing was measured: this ranks the {study.unit}s only.",)
     if chosen is None:
         return (
             f"None of these candidates both meets the limits and cannot be told from float in accuracy. Try --unit "
             f"{'layer' if study.unit == 'group' else 'group'}, another --metric, or another recipe with --candidate.",
         )
-    first = study.rungs[0]
-    gains = [rung.evaluation.measurement.latency for rung in (first, chosen)]
+    first = study.steps[0]
+    gains = [step.evaluation.measurement.latency for step in (first, chosen)]
     speed = "" if gains[1] is None else f" {gains[1].speedup.value:.2f} times as fast as float"
     if not chosen.kept:
         verdict = f"Keep nothing in float: all layers of the recipe in INT8 cannot be told from float, and are{speed}."
@@ -342,7 +342,7 @@ def comparison_marks(row: TensorComparison) -> list[str]:
 
 
 def study_text(study: LayerStudy) -> Group:
-    """The ranking with both sides of every unit, the measured ladder and the answer."""
+    """The ranking with both sides of every unit, the measured steps and the answer."""
     table = Table(
         title=f"{study.experiment}: {study.unit}s, most sensitive first (by {study.metric})",
         caption="SQNR, cosine, KL: of the model's outputs with only this one in INT8. bought: share of all noise that "
@@ -356,8 +356,8 @@ def study_text(study: LayerStudy) -> Group:
     for unit in study.units:
         table.add_row(Text(unit.sensitivity.unit), *unit_cells(unit, digits=0))
     parts: list[Table | Text] = [table]
-    if study.rungs:
-        parts += [Text(""), _ladder(study)]
+    if study.steps:
+        parts += [Text(""), _steps(study)]
     return Group(*parts, *_lines(study_verdict(study)))
 
 
@@ -371,10 +371,10 @@ def unit_cells(unit: Unit, *, digits: int) -> tuple[str, ...]:
     )
 
 
-def _ladder(study: LayerStudy) -> Table:
+def _steps(study: LayerStudy) -> Table:
     table = Table(
         title=f"measured: INT8 with the most sensitive {study.unit}s kept in float",
-        caption=LADDER_NOTE,
+        caption=STEPS_NOTE,
         title_justify="left",
         caption_justify="left",
     )
@@ -382,23 +382,23 @@ def _ladder(study: LayerStudy) -> Table:
     for name in ("accuracy", "drop, pp\n[95 %]", "speed-up over float\n[95 %]"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("")
-    for rung in study.rungs:
-        kept, figures, words = rung_cells(study, rung)
-        style = "bold green" if rung is study.chosen else ""
+    for step in study.steps:
+        kept, figures, words = step_cells(study, step)
+        style = "bold green" if step is study.chosen else ""
         table.add_row(Text(kept, style=style), *(figures or ("", "", "")), Text(words, style=style))
     return table
 
 
-def rung_cells(study: LayerStudy, rung: Rung) -> tuple[str, tuple[str, ...], str]:
+def step_cells(study: LayerStudy, step: Step) -> tuple[str, tuple[str, ...], str]:
     """(what is kept, its figures, words on it); without figures where it was not measured."""
-    kept = "nothing" if not rung.kept else f"{rung.kept}: {', '.join(rung.units)}"
-    accuracy, latency = rung.evaluation.measurement.accuracy, rung.evaluation.measurement.latency
+    kept = "nothing" if not step.kept else f"{step.kept}: {', '.join(step.units)}"
+    accuracy, latency = step.evaluation.measurement.accuracy, step.evaluation.measurement.latency
     if accuracy is None or latency is None or accuracy.comparison is None:
-        failure = rung.evaluation.failure
+        failure = step.evaluation.failure
         return kept, (), "failed" if failure is None else failure.message
     drop = accuracy.comparison.drop_pp
     worth = "loses accuracy" if drop.low > 0 else ""
-    worth = "enough" if rung is study.chosen else worth if rung.feasible else "over a limit"
+    worth = "enough" if step is study.chosen else worth if step.feasible else "over a limit"
     figures = interval(drop, "", 2, signed=True), interval(latency.speedup, "", 2)
     return kept, (f"{accuracy.values[accuracy.primary]:.4f}", *figures), worth
 

@@ -11,8 +11,8 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from workbench.report.layers import (
-    LADDER_NOTE,
     METRIC_WORDS,
+    STEPS_NOTE,
     comparison_cells,
     comparison_marks,
     comparison_verdict,
@@ -20,8 +20,8 @@ from workbench.report.layers import (
     estimate_words,
     microseconds,
     priced_words,
-    rung_cells,
     signed_percent,
+    step_cells,
     study_verdict,
     unit_cells,
 )
@@ -42,7 +42,7 @@ _BARS_CONFIG = {"displayModeBar": False, "responsive": True}
 
 
 def sensitivity_html(study: LayerStudy, recipe: Sequence[str] = ()) -> str:
-    """The answer, the measured ladder, and bars with both sides of every unit: its noise in INT8, its time in float.
+    """The answer, the measured steps, and bars with both sides of every unit: its noise in INT8, its time in float.
 
     Args:
         recipe: lines that say how to run the answer.
@@ -56,8 +56,8 @@ def sensitivity_html(study: LayerStudy, recipe: Sequence[str] = ()) -> str:
         metric=METRIC_WORDS[study.metric],
         verdict=study_verdict(study),
         recipe=recipe,
-        ladder=[(*rung_cells(study, rung), rung is study.chosen) for rung in study.rungs],
-        note=LADDER_NOTE,
+        steps=[(*step_cells(study, step), step is study.chosen) for step in study.steps],
+        note=STEPS_NOTE,
         priced=priced_words(study),
         estimate=estimate_words(study),
         heads=_HEADS,

@@ -10,7 +10,7 @@ from typing import Any
 
 from workbench.report.words import count_of
 from workbench.study.profile_tries import Try
-from workbench.values.device_profile import COMPUTING, Bubble, Cause, CubeUse, DeviceProfile, Lever, TaskKind
+from workbench.values.device_profile import COMPUTING, Bubble, Cause, CubeUse, DeviceProfile, Suggestion, TaskKind
 from workbench.values.dimension import Scalar
 from workbench.values.documents.templates import rendered
 
@@ -125,9 +125,9 @@ def cube_words(use: CubeUse, chip: str) -> str:
 def _tried_lines(tries: Sequence[Try]) -> list[str]:
     lines = ["what to try; shares are bounds of what can go, no forecast:"] if tries else []
     for one in tries:
-        lines.append(f"  {bound(one.lever)}: {one.lever.finding}")
+        lines.append(f"  {bound(one.suggestion)}: {one.suggestion.finding}")
         if one.candidate is not None:
-            changes = ", ".join(f"{name} {yaml_choice(value)}" for name, value in one.lever.changes.items())
+            changes = ", ".join(f"{name} {yaml_choice(value)}" for name, value in one.suggestion.changes.items())
             place = f"candidate {one.candidate.short_id} of the space" if not one.missing else "not in the space"
             lines.append(f"      {changes} ({place}): {one.command}")
             if one.missing:
@@ -143,10 +143,14 @@ def yaml_choice(value: Scalar) -> str:
     return json.dumps(value)
 
 
-def bound(lever: Lever) -> str:
+def bound(suggestion: Suggestion) -> str:
     """What can go at most, of the run and of what the device itself had to do."""
-    own = f" ({lever.of_device:.0%} without the host's own time)" if lever.of_device > lever.at_most + 0.005 else ""
-    return f"at most {lever.at_most:.1%}{own}"
+    own = (
+        f" ({suggestion.of_device:.0%} without the host's own time)"
+        if suggestion.of_device > suggestion.at_most + 0.005
+        else ""
+    )
+    return f"at most {suggestion.at_most:.1%}{own}"
 
 
 def short(name: str) -> str:
@@ -221,9 +225,9 @@ def _tried(one: Try) -> dict[str, str]:
         where = "in the space" if not one.missing else f"not in the space, which lacks {', '.join(one.missing)}"
         what = f"{one.candidate.short_id}, {where}"
     return {
-        "bound": bound(one.lever),
-        "finding": one.lever.finding,
-        "changes": ", ".join(f"{name}: {yaml_choice(value)}" for name, value in one.lever.changes.items()),
+        "bound": bound(one.suggestion),
+        "finding": one.suggestion.finding,
+        "changes": ", ".join(f"{name}: {yaml_choice(value)}" for name, value in one.suggestion.changes.items()),
         "what": what,
         "command": one.command if one.candidate is not None else "",
     }

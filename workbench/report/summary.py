@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
-from workbench.evaluation.run_notes import LastRun, Neighbour, SetAside
+from workbench.evaluation.run_notes import LastRun, Neighbour
 from workbench.report.alike import Alike
 from workbench.report.words import SERVICE, cost_of, drop_of, is_feasible, numbers_of, over, title
 from workbench.values.candidate import Candidate
@@ -294,7 +294,6 @@ class Summary:
         damage: files of the sweep that are gone or damaged; what they held is in nothing else here.
         run: how the last run of the sweep ended; None where that is not known.
         neighbours: timed beside the search, to take the speed-up of the recommended candidate apart.
-        set_aside: cards that the last run gave nothing more to.
         recipes: of a language model: those that were judged in full, the least loss first.
     """
 
@@ -315,7 +314,6 @@ class Summary:
     run: LastRun | None = None
     neighbours: tuple[Neighbour, ...] = ()
     fallen: tuple[Member, ...] = ()
-    set_aside: tuple[SetAside, ...] = ()
     recipes: tuple[Recipe, ...] = ()
     nothing_recommended: str = ""
 

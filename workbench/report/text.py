@@ -156,7 +156,6 @@ def to_json(summary: Summary) -> dict[str, Any]:
         **({"recipes": [encode(recipe) for recipe in summary.recipes]} if summary.recipes else {}),
         "stopped_reuse": [encode(kind) for kind in stopped_reuse(summary.evaluations)],
         "damage": [encode(damage) for damage in summary.damage],
-        "set_aside": [encode(aside) for aside in summary.set_aside],
         "stops": dict(summary.stops),
         "failures": dict(summary.failures),
     }
@@ -216,7 +215,6 @@ def _heading(summary: Summary) -> list[Line]:
     if len(summary.cards) > 1:
         made = ", ".join(f"{count} on {card}" for card, count in sorted(summary.cards.items()))
         found += wrapped(f"{made}; times of several cards are compared by the float baseline beside each.")
-    found += [line for aside in summary.set_aside for line in wrapped(aside.words, "yellow")]
     if summary.damage:
         found += wrapped(f"DAMAGED: {damage_words(summary)}", "bold red")
         found += [line for damage in summary.damage for line in wrapped(f"  {damage.words()}", "red", indent=" " * 4)]

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from workbench.evaluation.run_notes import LastRun, Neighbour, SetAside
+from workbench.evaluation.run_notes import LastRun, Neighbour
 from workbench.report.alike import Alike, OutcomesOf, letters
 from workbench.report.recipes import recipes_of
 from workbench.report.recommendation import recommend, settled
@@ -49,7 +49,6 @@ def summarize(
     damage: Sequence[Damage] = (),
     run: LastRun | None = None,
     neighbours: Sequence[Neighbour] = (),
-    set_aside: Sequence[SetAside] = (),
     presets: Mapping[str, str] | None = None,
     offers_int8: bool = False,
 ) -> Summary:
@@ -61,7 +60,6 @@ def summarize(
         damage: what of the sweep could not be read, and so is in neither.
         run: how its last run ended, where that is known.
         neighbours: candidates that were timed beside the search.
-        set_aside: cards that its last run gave nothing more to.
         presets: candidate id → name, of those of the space.
         offers_int8: the space has INT8 candidates: without a measurement of one nothing is recommended.
     """
@@ -103,7 +101,6 @@ def summarize(
         damage=tuple(damage),
         run=run,
         neighbours=tuple(neighbours),
-        set_aside=tuple(set_aside),
         fallen=fallen,
         recipes=recipes_of(evaluations, outcomes, presets or {}, baseline_id),
     )

@@ -10,21 +10,20 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
 import optuna
-from optuna.samplers import GPSampler
+from optuna.samplers import RandomSampler
 from optuna.trial import FrozenTrial, TrialState
 
 from workbench.evaluation.reuse import doubtful
 from workbench.inputs.experiment import Experiment
 from workbench.search.front import predicted_numbers, with_baseline_drop
-from workbench.search.parts import Prior
-from workbench.search.stages.accuracy import SMOKE_CONSTRAINT
-from workbench.search.study import WHY, sampler_of
+from workbench.search.outlook import proposal
+from workbench.search.study import WHY
 from workbench.space.space import (
     EXACT_LIMIT,
     Forbidden,
@@ -37,8 +36,6 @@ from workbench.space.space import (
 )
 from workbench.values.candidate import Candidate
 from workbench.values.dimension import Scalar
-from workbench.values.metrics import METRICS, metrics
-from workbench.values.objectives import violations
 from workbench.values.results import Evaluation
 from workbench.values.reuse import Reuse
 
@@ -47,22 +44,17 @@ REPEAT, FORBIDDEN = "repeat", "forbidden"
 CRASHES = "crashes"
 """Attribute of a trial: how often its candidate took the evaluation process down."""
 _TOLD = (TrialState.COMPLETE, TrialState.PRUNED)
+_SEED_STEP = 7919
 
 
-def trials_left_open(study: optuna.Study, known: Collection[str]) -> list[FrozenTrial]:
+def trials_left_open(study: optuna.Study) -> list[FrozenTrial]:
     """Trials to go on with, oldest first: an ended run had asked for them and not told them.
 
-    One whose values were still being drawn is closed: the same seed draws it again. So is one that half of a result was
-    told to which does not stand: Optuna keeps what it was told, so the next attempt is a trial of its own.
-
-    Args:
-        known: ids of candidates whose result stands.
+    One whose values were still being drawn is closed: the same seed draws it again.
     """
     found = []
     for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
-        candidate_id = trial.user_attrs.get("candidate")
-        stale = bool(trial.constraints) and candidate_id not in known
-        if (candidate_id is not None or "fixed_params" in trial.system_attrs) and not stale:
+        if "candidate" in trial.user_attrs or "fixed_params" in trial.system_attrs:
             found.append(trial)
         else:
             study.tell(trial.number, state=TrialState.FAIL)
@@ -72,7 +64,7 @@ def trials_left_open(study: optuna.Study, known: Collection[str]) -> list[Frozen
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Again:
     """A candidate that comes once more, and why: it failed by no fault of its own, its evaluation is lost, it reused
-    what an audit doubts since, its card was set aside, or it is known and the study was not told.
+    what an audit doubts since, or it is known and the study was not told.
 
     Attributes:
         candidate: None where nothing says its settings any more.
@@ -82,7 +74,7 @@ class Again:
 
     candidate_id: str
     candidate: Candidate | None
-    why: Literal["failed", "lost", "reuse", "card", "untold"]
+    why: Literal["failed", "lost", "reuse", "untold"]
     attempts: int = 0
     doubted: tuple[Reuse, ...] = ()
 
@@ -98,7 +90,6 @@ def comes_again(
     *,
     failed: Iterable[Evaluation] = (),
     lost: Mapping[str, Candidate | None] = MappingProxyType({}),
-    distrusted: Collection[str] = (),
 ) -> list[Again]:
     """Everything that is evaluated, or told, once more. Read from the journal and the study alone, so that a kill in
     between loses none of it.
@@ -106,10 +97,9 @@ def comes_again(
     Args:
         failed: of an earlier run, those that deserve another attempt.
         lost: ids whose evaluation is damaged or gone, with what is known of their settings.
-        distrusted: ids of what was measured on a card that was set aside.
     """
 
-    def of(evaluation: Evaluation, why: Literal["failed", "reuse", "card", "untold"]) -> Again:
+    def of(evaluation: Evaluation, why: Literal["failed", "reuse", "untold"]) -> Again:
         candidate, doubted = evaluation.candidate, evaluation.reuse if why == "reuse" else ()
         return Again(
             candidate_id=candidate.id, candidate=candidate, why=why, attempts=evaluation.attempt, doubted=doubted
@@ -121,7 +111,6 @@ def comes_again(
         *(of(e, "failed") for e in failed),
         *(Again(candidate_id=i, candidate=candidate, why="lost") for i, candidate in lost.items()),
         *(of(known[i], "reuse") for i in known if i in wrong),
-        *(of(known[i], "card") for i in known if i in distrusted and i not in wrong),
     ]
 
 
@@ -130,7 +119,6 @@ def next_trial(
     experiment: Experiment,
     left_open: list[FrozenTrial],
     known: Mapping[str, Evaluation],
-    priors: Sequence[Prior] = (),
     in_flight: Collection[str] = (),
 ) -> optuna.Trial:
     """The first of those left open or brought forward (taken from the list), else one that is queued, else a new
@@ -139,18 +127,23 @@ def next_trial(
     Args:
         in_flight: ids of the candidates that are being evaluated.
     """
-    told = len(study.get_trials(deepcopy=False, states=_TOLD))
-    study.sampler = sampler_of(experiment, told + len(in_flight), known, priors, in_flight)
+    seed = experiment.seed + _SEED_STEP * (len(study.get_trials(deepcopy=False, states=_TOLD)) + len(in_flight))
+    study.sampler = RandomSampler(seed=seed)
     if left_open:
         trial = left_open.pop(0)
         if trial.state == TrialState.WAITING:
             study._storage.set_trial_state_values(trial._trial_id, TrialState.RUNNING)
         return optuna.Trial(study, trial._trial_id)  # Optuna offers no other way to an open trial, nor past its queue
+    found = None
+    if experiment.sampler == "auto" and not queued(study):
+        found = proposal(experiment, study, known, seed, in_flight)
+    if found is not None:
+        study.enqueue_trial(dict(found[0]), user_attrs={WHY: found[1]})
     return study.ask()
 
 
-def why_now(trial: optuna.Trial, experiment: Experiment) -> str:
-    """Why a candidate is tried: what its sampler said, else where it comes from."""
+def why_now(trial: optuna.Trial) -> str:
+    """Why a candidate is tried: what is expected of it, else where it comes from."""
     said = trial.user_attrs.get(WHY)
     if said:
         return str(said)
@@ -159,7 +152,7 @@ def why_now(trial: optuna.Trial, experiment: Experiment) -> str:
         return "the float baseline, which everything is compared with"
     if preset is not None:
         return f"preset {preset!r} of the space"
-    return f"proposed by the sampler ({experiment.sampler})"
+    return "drawn at random"
 
 
 def queued(study: optuna.Study) -> bool:
@@ -247,52 +240,23 @@ def unseen(experiment: Experiment, known: Collection[str]) -> dict[str, Scalar] 
     return None
 
 
-FORBIDDEN_CONSTRAINT = "forbidden"
-FAILED_CONSTRAINT = "failed"
-
-
 def tell(
-    study: optuna.Study,
-    trial: optuna.Trial,
-    experiment: Experiment,
-    evaluation: Evaluation,
-    known: Mapping[str, Evaluation],
-    *,
-    repeat: bool,
+    study: optuna.Study, trial: optuna.Trial, experiment: Experiment, evaluation: Evaluation, *, repeat: bool
 ) -> None:
-    """Values when every objective was measured, or predicted of a set that waits to be compiled; else the violations
-    alone, in a pruned trial.
-
-    TPE learns from a pruned trial's constraints as much as from a complete one (optuna.md §4, table B).
-    GPSampler reads complete trials only, so there the worst values seen so far stand in; they exist in Optuna's
-    study alone, under the attribute `placeholder`.
-    """
+    """With the objectives where each was measured, or predicted of a set that waits to be compiled."""
     numbers = with_baseline_drop(experiment, evaluation) | predicted_numbers(evaluation)
-    violated: dict[str, float] = {}
-    if evaluation.status == "complete":
-        violated.update(violations(experiment.constraints, numbers))
-    if evaluation.stop is not None:
-        violated.update(evaluation.stop.violations)
-    if evaluation.failure is not None:
-        violated[FAILED_CONSTRAINT] = 1.0
-    trial.set_user_attr("status", evaluation.status)
+    names = [objective.metric for objective in experiment.objectives]
     if repeat:
         trial.set_user_attr(REPEAT, True)
-    _set_constraints(trial, experiment, violated)
-    names = [objective.metric for objective in experiment.objectives]
     if evaluation.status != "failed" and all(name in numbers for name in names):
         study.tell(trial, [numbers[name] for name in names])
-    elif isinstance(study.sampler, GPSampler) and (worst := _worst_values(experiment, known)) is not None:
-        trial.set_user_attr("placeholder", True)
-        study.tell(trial, worst)
     else:
         study.tell(trial, state=TrialState.PRUNED)
 
 
-def tell_forbidden(study: optuna.Study, trial: optuna.Trial, experiment: Experiment, why: str) -> None:
-    """The space excludes what was proposed: nothing was evaluated, and the sampler learns that it would fail."""
+def tell_forbidden(study: optuna.Study, trial: optuna.Trial, why: str) -> None:
+    """The space excludes what was proposed: nothing was evaluated."""
     trial.set_user_attr(FORBIDDEN, why)
-    _set_constraints(trial, experiment, {FORBIDDEN_CONSTRAINT: 1.0})
     study.tell(trial, state=TrialState.PRUNED)
 
 
@@ -300,21 +264,3 @@ def tell_in_flight(study: optuna.Study, trial: optuna.Trial) -> None:
     """What was proposed is being evaluated already: nothing can be told of it yet."""
     trial.set_user_attr(REPEAT, True)
     study.tell(trial, state=TrialState.FAIL)
-
-
-def _worst_values(experiment: Experiment, known: Mapping[str, Evaluation]) -> list[float] | None:
-    complete = [metrics(e) for e in known.values() if e.status == "complete"]
-    if not complete:
-        return None
-    worst = {"minimize": max, "maximize": min}
-    names = [o.metric for o in experiment.objectives]
-    return [worst[METRICS[name].direction](numbers[name] for numbers in complete) for name in names]
-
-
-def _set_constraints(trial: optuna.Trial, experiment: Experiment, violated: Mapping[str, float]) -> None:
-    """Every trial carries every name (GPSampler refuses studies where they differ); unknown counts as met."""
-    names = [constraint.metric for constraint in experiment.constraints]
-    there = trial.constraints  # of a run that was killed while it told this very result; they cannot be set twice
-    for name in (*names, SMOKE_CONSTRAINT, FORBIDDEN_CONSTRAINT, FAILED_CONSTRAINT):
-        if name not in there:
-            trial.set_constraint(name, float(violated.get(name, 0.0)))

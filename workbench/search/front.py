@@ -136,7 +136,7 @@ def _wrong(evaluation: Evaluation) -> bool:
         or service.best is None
     ):
         return False
-    reached = (service.best.own or service.best).throughput_per_s  # modelled: of the one clock that forecasts are of
+    reached = (service.best.own or service.best).throughput_per_s  # modelled: by the predictions' own model
     return reached.low > prediction.throughput_per_s.high
 
 

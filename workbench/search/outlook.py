@@ -1,18 +1,18 @@
-"""What is expected of the candidates of a sweep, by everything it knows: for the next proposal, its words, and the live
-view."""
+"""The candidate that is measured next, by everything a sweep knows, and in words what is expected of it."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from statistics import median
 
 import numpy as np
+import optuna
 
 from workbench.inputs.experiment import Experiment
 from workbench.search.front import front_of, predicted_errors, predicted_numbers, with_baseline_drop
-from workbench.search.parts import BESIDE_RUNS, Costs, Goals, Prior, Ranking, Seen, logged, rank
+from workbench.search.parts import BESIDE_RUNS, FEWEST, Costs, Goals, Ranking, Seen, logged, rank
 from workbench.search.surrogate import Codes, axes_of
 from workbench.space.space import Assignment, Forbidden, SearchSpace, build, combinations, complete, draw, raw_size
 from workbench.values.candidate import Candidate
@@ -33,38 +33,31 @@ File = tuple[object, int, int]
 """Everything that decides it but its shape; batch and length."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outlook:
-    """Candidates, and what is expected of each.
-
-    Attributes:
-        by_runs: costs are runs of a compiler, not seconds.
-        modelled: what is known is of an emulated device.
-    """
-
-    pool: Sequence[Assignment]
-    ranking: Ranking
-    by_runs: bool
-    modelled: bool
-
-
-def outlook_of(
+def proposal(
     experiment: Experiment,
+    study: optuna.Study,
     known: Mapping[str, Evaluation],
-    tried: Mapping[str, Assignment],
     seed: int,
-    priors: Sequence[Prior] = (),
-    in_flight: Sequence[Assignment] = (),
-) -> Outlook:
-    """What is expected of every candidate of a small space, of some of a large one and what is near its front.
+    in_flight: Collection[str] = (),
+) -> tuple[Assignment, str] | None:
+    """The candidate with the greatest expected gain for its expected cost, and what is expected of it; none that is
+    known, forbidden or in flight. Looked at are all candidates of a small space, of a large one some and what is near
+    its front. None where too little is known yet, or nothing is left.
+
+    Deterministic for a seed and what is known.
 
     Args:
-        tried: candidate id → the choices it was made of; others of `known` are left out.
-        in_flight: what is being measured now: it is taken to come out as it is expected to (the "kriging believer" of
-            Ginsbourger, Le Riche and Carraro, "Kriging is well-suited to parallelize optimization", 2010), so that
-            nobody measures nearly the same meanwhile.
+        in_flight: ids of what is being measured now: it is taken to come out as it is expected to (the "kriging
+            believer" of Ginsbourger, Le Riche and Carraro, "Kriging is well-suited to parallelize optimization", 2010),
+            so that nobody measures nearly the same meanwhile.
     """
     space = experiment.space
+    trials = [trial for trial in study.get_trials(deepcopy=False) if "candidate" in trial.user_attrs]
+    tried = {str(trial.user_attrs["candidate"]): trial.params for trial in trials}
+    # in the order of their trials, which a run that goes on finds again: sums depend on the order
+    seen = [_seen(experiment, assignment, known[i]) for i, assignment in tried.items() if i in known]
+    if len(seen) < FEWEST:
+        return None
     fronts = [tried[i] for i in sorted(e.candidate.id for e in front_of(experiment, known)) if i in tried]
     drawn, codes = _drawn(space, experiment.seed)
     near = _neighbours(space, fronts)
@@ -74,22 +67,19 @@ def outlook_of(
     if by_runs:
         costs = replace(costs, runs=_runs_of(space, pool, known.values()))
     question = Goals(objectives=experiment.objectives, constraints=experiment.constraints)
-    # in the order of their trials, which a run that goes on finds again: sums depend on the order
-    seen = [_seen(experiment, assignment, known[i]) for i, assignment in tried.items() if i in known]
-    if in_flight:
-        expected = rank(question, axes, axes.codes(in_flight), seen, Costs(), np.random.default_rng(seed), priors)
-        seen += [_believed(expected, place, assignment) for place, assignment in enumerate(in_flight)]
-    found = rank(
-        question,
-        axes,
-        np.vstack([codes, axes.codes(near)]),
-        seen,
-        costs,
-        np.random.default_rng(seed),
-        priors,
-    )
-    modelled = any(e.toolchain.emulated for e in known.values())
-    return Outlook(pool=pool, ranking=found, by_runs=by_runs, modelled=modelled)
+    if flying := [tried[i] for i in in_flight if i in tried]:
+        expected = rank(question, axes, axes.codes(flying), seen, Costs(), np.random.default_rng(seed))
+        seen += [_believed(expected, place, assignment) for place, assignment in enumerate(flying)]
+    found = rank(question, axes, np.vstack([codes, axes.codes(near)]), seen, costs, np.random.default_rng(seed))
+    for place in found.order:
+        try:
+            candidate_id = build(space, pool[place]).id
+        except Forbidden:
+            continue
+        if candidate_id not in known and candidate_id not in in_flight:
+            modelled = any(e.toolchain.emulated for e in known.values())
+            return pool[place], _words(experiment, found, int(place), by_runs=by_runs, modelled=modelled)
+    return None
 
 
 def _runs_of(space: SearchSpace, pool: Sequence[Assignment], known: Iterable[Evaluation]) -> Callable[[int], int]:
@@ -116,9 +106,8 @@ def compiled_files(candidate: Candidate) -> frozenset[File]:
     return frozenset((same, batch, length) for batch in batches for length in lengths or (0,))
 
 
-def why(experiment: Experiment, outlook: Outlook, place: int) -> str:
-    """What is expected of a proposal and what it costs, in one sentence."""
-    found = outlook.ranking
+def _words(experiment: Experiment, found: Ranking, place: int, *, by_runs: bool, modelled: bool) -> str:
+    """Args: by_runs: costs are runs of a compiler, not seconds."""
     words = []
     for metric in dict.fromkeys(o.metric for o in experiment.objectives):
         if metric in found.predicted:
@@ -130,12 +119,10 @@ def why(experiment: Experiment, outlook: Outlook, place: int) -> str:
     shares = {"answers": found.new_numerics[place], "times": found.new_time[place]}
     known = [name for name, share in shares.items() if share <= _SURELY]
     cost = float(found.cost[place])
-    priced = (
-        f"about {max(cost - BESIDE_RUNS, 0):.0f} runs of the compiler" if outlook.by_runs else f"about {cost:.0f} s"
-    )
+    priced = f"about {max(cost - BESIDE_RUNS, 0):.0f} runs of the compiler" if by_runs else f"about {cost:.0f} s"
     expected = " and ".join(words) or "to keep the limits"
     reused = f" ({' and '.join(known)} known from others)" if known else ""
-    return f"expected {expected}{' (modelled)' if outlook.modelled else ''} for {priced}{reused}"
+    return f"expected {expected}{' (modelled)' if modelled else ''} for {priced}{reused}"
 
 
 # --- of what it is made -----------------------------------------------------------------------------------------
@@ -175,12 +162,10 @@ def _neighbours(space: SearchSpace, fronts: Sequence[Assignment]) -> list[dict[s
 
 def _seen(experiment: Experiment, assignment: Assignment, evaluation: Evaluation) -> Seen:
     numbers = with_baseline_drop(experiment, evaluation) | predicted_numbers(evaluation)
-    # what it scores on the split's samples comes again, and the front is decided by these samples alone
-    errors = {n: e for n, e in errors_of(evaluation, numbers).items() if not n.startswith("accuracy")}
     return Seen(
         assignment=assignment,
         numbers=numbers,
-        errors=errors | predicted_errors(evaluation),
+        errors=_errors_of(evaluation, numbers) | predicted_errors(evaluation),
         numerics=_class_of(evaluation, ("accuracy",)),
         time=_class_of(evaluation, ("curve", "latency")),
         failed=evaluation.failure is not None and not evaluation.failure.transient,
@@ -204,26 +189,25 @@ def _class_of(evaluation: Evaluation, kinds: tuple[str, ...]) -> str:
     return next((keys[kind] for kind in kinds if kind in keys), "")
 
 
-_BY_CLOCK = ("speedup", "latency_", "throughput_", "service_")
+_TIMES = ("speedup", "latency_", "throughput_", "service_")
 
 
-def errors_of(evaluation: Evaluation, numbers: Mapping[str, float]) -> dict[str, float]:
+def _errors_of(evaluation: Evaluation, numbers: Mapping[str, float]) -> dict[str, float]:
     """Standard errors of the figures that have intervals of 95 %.
 
-    None of modelled times: their intervals are those of what modelled times are off by, and it is one clock for all.
+    None of accuracies: what is scored on the split's samples comes again, and the front is decided by these samples
+    alone. None of modelled times: their intervals are those of what the timing model is off by, the same for all.
     """
-    m = evaluation.measurement
-    modelled = m.latency is not None and m.latency.modelled is not None
+    latency = evaluation.measurement.latency
+    modelled = latency is not None and latency.modelled is not None
+    left_out = ("accuracy", *_TIMES) if modelled else ("accuracy",)
     found = {
         name: (numbers[f"{name}_high"] - numbers[f"{name}_low"]) / 3.92
         for name in numbers
-        if f"{name}_low" in numbers and f"{name}_high" in numbers and not (modelled and name.startswith(_BY_CLOCK))
+        if f"{name}_low" in numbers and f"{name}_high" in numbers and not name.startswith(left_out)
     }
-    if m.accuracy is not None:
-        drop = found.get("accuracy_drop_pp")
-        found["accuracy"] = drop / 100 if drop is not None else found.get("accuracy_drop", 0.0)
-    if m.latency is not None and not modelled:
-        relative = (m.latency.p50_ms.high - m.latency.p50_ms.low) / m.latency.p50_ms.value / 3.92
+    if latency is not None and not modelled:
+        relative = (latency.p50_ms.high - latency.p50_ms.low) / latency.p50_ms.value / 3.92
         for name in ("latency_p50_ms", "latency_p95_ms", "latency_p99_ms", "throughput_per_s"):
             if name in numbers:
                 found[name] = relative * numbers[name]

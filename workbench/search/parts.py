@@ -57,18 +57,6 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prior:
-    """What an earlier sweep learned, in the numbers that this one would have measured if it were the same.
-
-    Attributes:
-        alike: how much it is expected to agree with this sweep, within 0 and 1; what was measured here corrects it.
-    """
-
-    seen: tuple[Seen, ...]
-    alike: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Costs:
     """What trying a candidate costs.
 
@@ -101,11 +89,9 @@ class Ranking:
 
     Attributes:
         order: indices, the most worth trying first.
-        gain: expected gain of each, in shares of the box between the best hoped for and the worst of the front; NaN
-            while too little is known.
+        gain: expected gain of each, in shares of the box between the best hoped for and the worst of the front.
         cost: expected cost of each, in seconds or in runs of a compiler.
         predicted: metric → mean and standard deviation of each; logarithms where ratios count (`logged`).
-        keeps: the probability that each can be run and keeps every limit.
         new_numerics, new_time: the probability that nobody has measured its class.
     """
 
@@ -113,7 +99,6 @@ class Ranking:
     gain: Floats
     cost: Floats
     predicted: Mapping[str, Interval]
-    keeps: Floats
     new_numerics: Floats
     new_time: Floats
 
@@ -125,43 +110,23 @@ def rank(
     seen: Sequence[Seen],
     costs: Costs,
     rng: np.random.Generator,
-    priors: Sequence[Prior] = (),
 ) -> Ranking:
     """What each of the pool is worth; deterministic for a generator's state.
 
     Args:
         pool: [n, parameters].
-        seen: at least `FEWEST` with those of the priors, or the order is the pool's own.
-        priors: no measurements of this sweep: they tell what to expect, never what is on the front or what is known.
+        seen: at least `FEWEST`.
     """
     codes = axes.codes([s.assignment for s in seen])
     numerics, time = (match_classes(codes, [getattr(s, c) for s in seen], pool) for c in ("numerics", "time"))
     cost = costs.each_s + costs.numerics_s * numerics.new + costs.time_s * time.new
-    if len(seen) + sum(len(p.seen) for p in priors) < FEWEST:
-        none = np.full(len(pool), np.nan)
-        return Ranking(
-            order=np.arange(len(pool)),
-            gain=none,
-            cost=cost,
-            predicted={},
-            keeps=np.ones(len(pool)),
-            new_numerics=numerics.new,
-            new_time=time.new,
-        )
-    wide = axes.with_sources([p.alike for p in priors])
-    earlier = [wide.of_source(axes.codes([s.assignment for s in p.seen]), at) for at, p in enumerate(priors)]
-    all_codes, all_seen = (
-        np.vstack([wide.of_source(codes, None), *earlier]),
-        [*seen, *(s for p in priors for s in p.seen)],
-    )
-    asked = wide.of_source(pool, None)
-    fitted = {name: _fitted(name, wide, all_codes, all_seen) for name in question.metrics}
+    fitted = {name: _fitted(name, axes, codes, seen) for name in question.metrics}
     predicted = {
-        name: _by_class(name, each.predict(asked), each.left, numerics if _of_numerics(name) else time, seen)
+        name: _by_class(name, each.predict(pool), each.left, numerics if _of_numerics(name) else time, seen)
         for name, each in fitted.items()
         if each is not None
     }
-    keeps = _chance_to_run(wide, all_codes, asked, all_seen)
+    keeps = _chance_to_run(axes, codes, pool, seen)
     for constraint in question.constraints:
         if constraint.metric in predicted:
             keeps = keeps * _chance_to_keep(constraint, *predicted[constraint.metric])
@@ -175,7 +140,6 @@ def rank(
         gain=gain,
         cost=cost,
         predicted=predicted,
-        keeps=keeps,
         new_numerics=numerics.new,
         new_time=time.new,
     )
@@ -225,8 +189,6 @@ def _by_class(metric: str, predicted: Interval, left: float, match: ClassMatch, 
         left: standard deviation of what no choice explains: a class that nobody has measured has its share of it.
     """
     mean, deviation = predicted
-    if not seen:
-        return mean, np.hypot(deviation, left)
     values = np.array([s.numbers.get(metric, np.nan) for s in seen])[match.member]
     errors = np.array([s.errors.get(metric, 0.0) for s in seen])[match.member]
     if logged(metric):

@@ -20,12 +20,11 @@ from dataclasses import replace
 from typing import Any
 
 from workbench.evaluation.accuracy_pass import AccuracyPass
-from workbench.evaluation.batch_invariance import check_batch_invariance
+from workbench.evaluation.batch_invariance import check_batch_invariance, check_padding
 from workbench.evaluation.bench import Bench
 from workbench.evaluation.build import artifact_of
 from workbench.evaluation.metric_check import check_metric, look_at_decisions
 from workbench.evaluation.overflow import overflow_of
-from workbench.evaluation.padding_check import check_padding
 from workbench.inputs.experiment import Experiment
 from workbench.search.first_look import look
 from workbench.search.stages.accuracy import (

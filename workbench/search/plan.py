@@ -37,7 +37,6 @@ from workbench.search.time_limit import (
     least_limit_s,
     mean_cost,
 )
-from workbench.search.warm_start import expected, warm_words
 from workbench.space.served_bins import words as served_words
 from workbench.space.space import Forbidden, SpaceSize, build, draw, raw_size, size
 from workbench.targets.language import few_tokens, language_target
@@ -84,7 +83,6 @@ class Plan:
         store_entries: kind → entries already in the store (of any experiment in this workspace).
         scoring: what outputs mean and must keep, a sentence each; empty where labels decide.
         service: what each candidate's service chooses besides batch, timeout and workers, in sentences.
-        learned: what earlier sweeps let expect and propose first, in sentences.
         language: of a language model, of which checkpoints are written and nothing is compiled.
         warnings: what the sweep could not tell, and kinds of candidates that will be refused, in sentences.
     """
@@ -114,7 +112,6 @@ class Plan:
     store_entries: dict[str, int]
     scoring: tuple[str, ...] = ()
     service: tuple[str, ...] = ()
-    learned: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     language: bool = False
 
@@ -223,7 +220,6 @@ def make_plan(
         store_entries={usage.kind: usage.entries for usage in bench.store.usage()},
         scoring=scoring_words(experiment.dataset, experiment.model),
         service=tuple(filter(None, [served_words(experiment.space)])),
-        learned=tuple(warm_words(experiment, expected(experiment, bench))),
         warnings=(*too_fine(experiment, runs), *refused, *_inside(experiment), *filter(None, [alike])),
         language=experiment.model.is_language_model,
     )

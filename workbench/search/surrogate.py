@@ -12,10 +12,6 @@ nobody has tried is expected to be what its choices were worth elsewhere. The fi
 combinations. One weight for each axis is learned (automatic relevance): a parameter that makes no difference gets a
 weight near 0, and what is known of one of its choices is known of all. Weights are the most likely ones a posteriori,
 under broad log-normal priors, so that three measurements give an answer as well as three hundred.
-
-What another sweep measured is as far from here as one more axis says (`Axes.with_sources`): both terms are multiplied
-by exp(-w), how well its effects agree with those seen here. Where they do not, the weight grows, and that sweep says
-nothing any more.
 """
 
 from __future__ import annotations
@@ -45,33 +41,11 @@ is predicted rests on all of them."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Axes:
-    """How the parameters of a space become axes: their choices, and whether these have an order.
-
-    Attributes:
-        alike: of each other sweep, the agreement with this one that is expected before any is seen, within 0 and 1.
-    """
+    """How the parameters of a space become axes: their choices, and whether these have an order."""
 
     names: tuple[str, ...]
     places: tuple[dict[object, int], ...]
     ordered: tuple[bool, ...]
-    alike: tuple[float, ...] = ()
-
-    def with_sources(self, alike: Sequence[float]) -> Axes:
-        """With one more axis for each other sweep: 1 for what it measured, 0 for anything else (`of_source`)."""
-        return replace(self, alike=tuple(alike))
-
-    def of_source(self, codes: Codes, source: int | None) -> Codes:
-        """Codes [n, parameters + sources] of what a sweep measured; None for this one."""
-        marks = np.zeros((len(codes), len(self.alike)), dtype=np.int64)
-        if source is not None:
-            marks[:, source] = 1
-        return np.hstack([codes, marks])
-
-    @property
-    def expected(self) -> Floats:
-        """Of each axis, the logarithm of its weight that is likeliest before anything is seen."""
-        agreement = np.clip(np.array(self.alike, dtype=np.float64), 0.05, 0.98)
-        return np.concatenate([np.full(len(self.names), _PRIOR_WEIGHT), np.log(-np.log(agreement))])
 
     def codes(self, assignments: Sequence[Assignment]) -> Codes:
         """[n, parameters]; raises KeyError for a choice that the space does not have."""
@@ -87,15 +61,11 @@ class Axes:
         ).reshape(len(assignments), len(self.names))
 
     def distances(self, a: Codes, b: Codes) -> Floats:
-        """[parameters + sources, len(a), len(b)], each within 0 and 1."""
-        return np.stack([self._distance(k, a, b) for k in range(len(self.names) + len(self.alike))])
+        """[parameters, len(a), len(b)], each within 0 and 1."""
+        return np.stack([self._distance(k, a, b) for k in range(len(self.names))])
 
     def weighted(self, a: Codes, b: Codes, weights: Floats) -> Floats:
-        """[len(a), len(b)]: the sum of all axes, each by its weight, without all of them in memory.
-
-        Args:
-            a, b: of the parameters; sources left out. weights: of these.
-        """
+        """[len(a), len(b)]: the sum of all axes, each by its weight, without all of them in memory."""
         plain = ~np.array(self.ordered, dtype=np.bool_)
         # what two have in common, as one matrix product: a proposal compares thousands with everything measured
         left, right, shares = a[:, plain], b[:, plain], np.sqrt(weights[plain])
@@ -108,7 +78,7 @@ class Axes:
     def _distance(self, k: int, a: Codes, b: Codes) -> Floats:
         left, right = a[:, k][:, None], b[:, k][None, :]
         apart = (left != right).astype(np.float64)
-        if k < len(self.names) and self.ordered[k]:
+        if self.ordered[k]:
             both = (left >= 0) & (right >= 0)
             apart = np.where(both, np.abs(left - right) / (len(self.places[k]) - 1), apart)
         return np.asarray(apart, dtype=np.float64)
@@ -163,35 +133,20 @@ class Surrogate:
         """Mean and standard deviation [n] of the quantity itself, without the noise of a single measurement."""
         covariance = self._covariance(codes, self.codes)
         mean = covariance @ self._solved
-        before = self.scale + self.own * self._parameters.sum()
+        before = self.scale + self.own * self.weights.sum()
         variance = before - ((covariance @ self._inverse) * covariance).sum(axis=1)
         return self.centre + self.spread * mean, self.spread * np.sqrt(np.maximum(variance, 1e-12))
 
-    def contrast(self, a: Codes, b: Codes) -> tuple[float, float]:
-        """Mean and standard deviation of the mean of the quantity over `a` less that over `b`."""
-        between = self._covariance(a, self.codes).mean(axis=0) - self._covariance(b, self.codes).mean(axis=0)
-        own = self._covariance(a, a).mean() + self._covariance(b, b).mean() - 2 * self._covariance(a, b).mean()
-        variance = float(own - between @ self._inverse @ between)
-        return self.spread * float(between @ self._solved), self.spread * float(np.sqrt(max(variance, 0.0)))
-
     def _covariance(self, a: Codes, b: Codes) -> Floats:
-        count = len(self.axes.names)
-        apart = self.axes.weighted(a[:, :count], b[:, :count], self._parameters)
-        covariance = self.scale * np.exp(-apart) + self.own * (self._parameters.sum() - apart)
-        for k, weight in enumerate(self.weights[count:], start=count):
-            covariance *= np.where(a[:, k][:, None] == b[:, k][None, :], 1.0, np.exp(-weight))
-        return np.asarray(covariance)
-
-    @property
-    def _parameters(self) -> Floats:
-        return self.weights[: len(self.axes.names)]
+        apart = self.axes.weighted(a, b, self.weights)
+        return np.asarray(self.scale * np.exp(-apart) + self.own * (self.weights.sum() - apart))
 
 
 def fit(axes: Axes, codes: Codes, values: Floats, noise: Floats) -> Surrogate:
     """The most likely process given measurements; deterministic.
 
     Args:
-        codes: [n, parameters + sources]. values: [n]. noise: [n], standard errors of the values, 0 where none is known;
+        codes: [n, parameters]. values: [n]. noise: [n], standard errors of the values, 0 where none is known;
             what is left over is learned.
 
     Raises:
@@ -204,14 +159,13 @@ def fit(axes: Axes, codes: Codes, values: Floats, noise: Floats) -> Surrogate:
     centre, spread = float(np.mean(values)), float(np.std(values)) or 1.0
     y, known_noise = (values - centre) / spread, (np.nan_to_num(noise, posinf=0.0) / spread) ** 2
     some = np.unique(np.linspace(0, len(y) - 1, min(len(y), _MOST)).round().astype(np.int64))
-    sources = len(axes.alike)
     found = minimize(
         _loss,
-        np.concatenate([axes.expected, [0.0, _PRIOR_OWN, _PRIOR_NOISE]]),
-        args=(axes.distances(codes[some], codes[some]), sources, y[some], known_noise[some], axes.expected),
+        np.array([*[_PRIOR_WEIGHT] * len(axes.names), 0.0, _PRIOR_OWN, _PRIOR_NOISE]),
+        args=(axes.distances(codes[some], codes[some]), y[some], known_noise[some]),
         jac=True,
         method="L-BFGS-B",
-        bounds=[(-9.0, 4.0)] * len(axes.expected) + [(-7.0, 3.0), (-7.0, 3.0), (-14.0, 1.0)],
+        bounds=[(-9.0, 4.0)] * len(axes.names) + [(-7.0, 3.0), (-7.0, 3.0), (-14.0, 1.0)],
         options={"maxiter": _STEPS},
     )
     scale, own, left = (float(np.exp(each)) for each in found.x[-3:])
@@ -232,20 +186,15 @@ def fit(axes: Axes, codes: Codes, values: Floats, noise: Floats) -> Surrogate:
     return replace(process, _solved=inverse @ y, _inverse=inverse)
 
 
-def _loss(
-    theta: Floats, apart: Floats, sources: int, y: Floats, noise: Floats, expected: Floats
-) -> tuple[float, Floats]:
+def _loss(theta: Floats, apart: Floats, y: Floats, noise: Floats) -> tuple[float, Floats]:
     """Minus the log posterior and its gradient (Rasmussen and Williams, "Gaussian Processes for Machine Learning",
     2006, equations 2.30 and 5.9)."""
     from scipy.linalg import lapack  # as `fit` says
 
     weights, (scale, own, left) = np.exp(theta[:-3]), np.exp(theta[-3:])
-    count = len(weights) - sources
-    here, elsewhere = apart[:count], apart[count:]
-    agreed = np.exp(-np.tensordot(weights[count:], elsewhere, axes=1)) if sources else 1.0
-    distance = np.tensordot(weights[:count], here, axes=1)
-    together = scale * np.exp(-distance) * agreed
-    alone = own * (weights[:count].sum() - distance) * agreed
+    distance = np.tensordot(weights, apart, axes=1)
+    together = scale * np.exp(-distance)
+    alone = own * (weights.sum() - distance)
     covariance = together + alone + np.diag(noise + left + 1e-9)
     try:
         factor = np.linalg.cholesky(covariance)
@@ -254,13 +203,12 @@ def _loss(
     lower, _ = lapack.dpotri(factor, lower=1)  # a third of the time of an inverse that knows no factor
     inverse = np.tril(lower) + np.tril(lower, -1).T
     solved = inverse @ y
-    centres = np.concatenate([expected, [0.0, _PRIOR_OWN, _PRIOR_NOISE]])
-    sds = np.concatenate([np.full(len(weights), _PRIOR_WEIGHT_SD), [_PRIOR_SCALE_SD, _PRIOR_OWN_SD, _PRIOR_NOISE_SD]])
+    centres = np.array([*[_PRIOR_WEIGHT] * len(weights), 0.0, _PRIOR_OWN, _PRIOR_NOISE])
+    sds = np.array([*[_PRIOR_WEIGHT_SD] * len(weights), _PRIOR_SCALE_SD, _PRIOR_OWN_SD, _PRIOR_NOISE_SD])
     prior = (theta - centres) / sds
     loss = 0.5 * float(y @ solved) + float(np.sum(np.log(np.diag(factor)))) + 0.5 * float(prior @ prior)
     inner = inverse - np.outer(solved, solved)
-    each = own * inner * agreed
-    by_parameter = weights[:count] * (each.sum() - np.tensordot(here, inner * together + each, axes=2))
-    by_source = -weights[count:] * np.tensordot(elsewhere, inner * (together + alone), axes=2)
+    each = own * inner
+    by_parameter = weights * (each.sum() - np.tensordot(apart, inner * together + each, axes=2))
     by_size = [np.sum(inner * together), np.sum(inner * alone), left * np.trace(inner)]
-    return loss, 0.5 * np.concatenate([by_parameter, by_source, by_size]) + prior / sds
+    return loss, 0.5 * np.concatenate([by_parameter, by_size]) + prior / sds

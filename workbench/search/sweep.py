@@ -22,7 +22,6 @@ import optuna
 
 from workbench.evaluation.bench import Bench
 from workbench.evaluation.reuse import instead_of, reusable_for
-from workbench.evaluation.run_notes import SetAside, read_set_aside, write_set_aside
 from workbench.inputs.experiment import Experiment
 from workbench.search.asking import (
     Again,
@@ -43,18 +42,16 @@ from workbench.search.asking import (
     waiting,
     why_now,
 )
-from workbench.search.cards import suspects
 from workbench.search.effort import FULL, Effort
 from workbench.search.executors import Executor, InProcess, Task, TimeUp, WorkerPool, Workers, survived
 from workbench.search.first_look import to_look_at
 from workbench.search.front import front_of, may_be_on_front
 from workbench.search.study import sound_study
 from workbench.search.time_limit import RunTime
-from workbench.search.warm_start import WarmStart, first_proposals, fixed, priors
 from workbench.space.space import Forbidden, build, size, suggest
 from workbench.values.candidate import Candidate
 from workbench.values.errors import ConfigError, ToolchainError
-from workbench.values.evidence import SHORT, sources_of
+from workbench.values.evidence import SHORT
 from workbench.values.results import Evaluation
 
 _log = logging.getLogger(__name__)
@@ -87,7 +84,6 @@ class SweepEnd:
         new: evaluations made by this run, second attempts among them; `reused` were there before.
         search_s: wall time of the search, `overhead_s` of it outside evaluations.
         interrupted: what was in flight when the time was up.
-        set_aside: cards that were not to be trusted.
     """
 
     reason: str
@@ -96,7 +92,6 @@ class SweepEnd:
     search_s: float
     overhead_s: float
     interrupted: Interrupted | None = None
-    set_aside: tuple[SetAside, ...] = ()
 
 
 def run_sweep(
@@ -134,16 +129,14 @@ def run_sweep(
         effort: of every evaluation of this search.
 
     Raises:
-        ConfigError: what this sweep measured before, it measured with another toolchain; or `warm_start:` names a
-            sweep that there is not.
+        ConfigError: what this sweep measured before, it measured with another toolchain.
         ToolchainError: the machine is at fault; everything told so far is kept.
     """
     budget = experiment.trials if trials is None else trials
     began = perf_counter()
     known = bench.journal.evaluations()
     _refuse_other_toolchain(experiment, bench, known)
-    warm = fixed(experiment, bench)
-    study = sound_study(experiment, bench, first_proposals(experiment, warm))
+    study = sound_study(experiment, bench)
     unlucky = [known.pop(e.candidate.id) for e in list(known.values()) if e.deserves_another]
     reused = len(known)
     for evaluation in known.values():
@@ -154,11 +147,10 @@ def run_sweep(
         if workers is None
         else WorkerPool[_Flight](workers.cards, workers.compilers, workers.hear) as pool
     ):
-        asked = (resumed, trying, looked, workers, effort)
-        loop = _Loop(experiment, bench, study, known, pool, listeners, time, warm, *asked)
+        asked = (resumed, trying, looked, effort)
+        loop = _Loop(experiment, bench, study, known, pool, listeners, time, *asked)
         with _writable(bench.journal.root):
             loop.bring_back(comes_again(study, known, failed=unlucky, lost=bench.journal.lost()))
-            loop.set_cards_aside()
             reason = loop.run(budget)
             bench.journal.keep_study()
     search_s = perf_counter() - began
@@ -169,7 +161,6 @@ def run_sweep(
         search_s=search_s,
         overhead_s=search_s - loop.busy_s,
         interrupted=loop.interrupted[0] if loop.interrupted else None,
-        set_aside=tuple(loop.aside),
     )
 
 
@@ -214,21 +205,18 @@ class _Loop:
     pool: WorkerPool[_Flight]
     listeners: Sequence[Listener]
     time: RunTime | None
-    warm: WarmStart
     resumed: Callable[[Candidate], None]
     trying: Callable[[Candidate, str], None]
     looked: Callable[[Evaluation], None]
-    workers: Workers | None
     effort: Effort
 
     def __post_init__(self) -> None:
         self.interrupted: list[Interrupted] = []
         self.busy_s, self._busy_since = 0.0, 0.0
         self.again: dict[str, Again] = {}  # by id, what this run evaluates once more
-        self.aside: list[SetAside] = []
         self.looks: list[Candidate] = []
         self.ended = ""  # why nothing more is asked for
-        self.left_open = trials_left_open(self.study, self.known)
+        self.left_open = trials_left_open(self.study)
         self.in_flight_before = {t.user_attrs.get("candidate") for t in self.left_open} - {None}
 
     def run(self, budget: int) -> str:
@@ -316,7 +304,7 @@ class _Loop:
         if candidate.id in self.known:
             # not a repeat: an ended run that had measured it, and not yet told it
             repeat = candidate.id in told_candidates(self.study)
-            tell(self.study, trial, self.experiment, self.known[candidate.id], self.known, repeat=repeat)
+            tell(self.study, trial, self.experiment, self.known[candidate.id], repeat=repeat)
             return None
         if candidate.id in self._flying():
             tell_in_flight(self.study, trial)
@@ -324,18 +312,17 @@ class _Loop:
         again = self.again.get(candidate.id)
         if again.by_itself if again is not None else candidate.id in self.in_flight_before:
             self.resumed(candidate)
-        self.trying(candidate, why_now(trial, self.experiment))
+        self.trying(candidate, why_now(trial))
         return _Flight(candidate=candidate, trial=trial)
 
     def _ask(self) -> tuple[optuna.Trial, Candidate | None]:
-        learned = priors(self.experiment, self.warm, self.known)
-        trial = next_trial(self.study, self.experiment, self.left_open, self.known, learned, self._flying())
+        trial = next_trial(self.study, self.experiment, self.left_open, self.known, self._flying())
         space = self.experiment.space
         assignment = suggest(space, lambda name, choices: trial.suggest_categorical(name, list(choices)))
         try:
             candidate = build(space, assignment)
         except Forbidden as error:
-            tell_forbidden(self.study, trial, self.experiment, str(error))
+            tell_forbidden(self.study, trial, str(error))
             return trial, None
         trial.set_user_attr("candidate", candidate.id)
         return trial, candidate
@@ -343,8 +330,6 @@ class _Loop:
     def _begin(self, flight: _Flight) -> None:
         candidate, trial = flight.candidate, flight.trial
         until = None if self.time is None else self.time.search_end(self.experiment, self.known)
-        if not self.aside and read_set_aside(self.bench.journal.root):
-            write_set_aside(self.bench.journal.root, ())  # of an earlier run: this one gives its cards work
         if not self.pool.working:
             self._busy_since = perf_counter()
         # one count for a candidate's first look and its evaluation, in the trial that both are of
@@ -407,19 +392,17 @@ class _Loop:
         self.bench.journal.write(evaluation)
         self.known[candidate.id] = evaluation
         if flight.trial is not None:
-            tell(self.study, flight.trial, self.experiment, evaluation, self.known, repeat=False)
+            tell(self.study, flight.trial, self.experiment, evaluation, repeat=False)
         for listener in self.listeners:
             listener.evaluated(evaluation, reused=False)
         if flight.trial is not None:
             self.bring_back(comes_again(self.study, self.known))
-            self.set_cards_aside()
 
-    def bring_back(self, coming: Iterable[Again]) -> list[str]:
-        """Have candidates asked for once more; ids of those that can be. One that nobody can name any more is let go.
+    def bring_back(self, coming: Iterable[Again]) -> None:
+        """Have candidates asked for once more. One that nobody can name any more is let go.
 
         Optuna keeps an earlier trial beside the new one: a trial that was told cannot be taken back.
         """
-        found = []
         for again in coming:
             if not queue(self.study, self.experiment.space, again.candidate_id, again.candidate):
                 if again.why == "lost":
@@ -429,7 +412,6 @@ class _Loop:
                     )
                     self.bench.journal.forget(again.candidate_id)
                 continue
-            found.append(again.candidate_id)
             if again.why == "untold":  # `_try_one` tells it
                 continue
             self.known.pop(again.candidate_id, None)
@@ -440,23 +422,6 @@ class _Loop:
                 _log.warning(
                     "The times that %s reused may be wrong: it is measured anew, itself.", again.candidate_id[:SHORT]
                 )
-        return found
-
-    def set_cards_aside(self) -> None:
-        """Give cards that are not to be trusted nothing more, and have what they measured be measured elsewhere."""
-        for suspect in suspects(self.known.values()):
-            held = self.workers is not None and self.workers.quarantine(suspect.place, suspect.reason)
-            if not (held or self.pool.set_aside(suspect.place)):
-                continue
-            wrong = set(suspect.measured)
-            wrong |= {i for i, e in self.known.items() if wrong.intersection(sources_of(e).values())}
-            # not the baseline: whatever was timed is compared at the speed that it was first timed at, on any card
-            wrong.discard(self.experiment.baseline.id)
-            again = self.bring_back(comes_again(self.study, self.known, distrusted=wrong))
-            aside = SetAside(place=suspect.place, reason=suspect.reason, measured_anew=tuple(again))
-            self.aside.append(aside)
-            write_set_aside(self.bench.journal.root, self.aside)
-            _log.warning("%s", aside.words)
 
     def has_time(self) -> bool:
         """Whether one more candidate may come to something, and the best of those that wait be measured after it."""

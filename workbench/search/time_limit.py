@@ -186,7 +186,7 @@ def has_int8(known: Mapping[str, Evaluation]) -> bool:
 
 
 class RunTime:
-    """The clock of one run; moments are those of `time.perf_counter`."""
+    """The time of one run; moments are those of `time.perf_counter`."""
 
     def __init__(self, limit_s: float, *, began: float | None = None) -> None:
         self.limit_s = limit_s

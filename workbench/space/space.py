@@ -233,36 +233,6 @@ def assignment_of(space: SearchSpace, candidate: Candidate) -> dict[str, Scalar]
         return None
 
 
-def assignment_like(space: SearchSpace, candidate: Candidate) -> dict[str, Scalar] | None:
-    """As `assignment_of`, of a candidate of another sweep, whose data may have other lengths: bins count as the choice
-    with as many of them; where the space has none, any do. None where the space has no choice for a setting."""
-
-    def chosen(name: str, choices: tuple[Scalar, ...]) -> Scalar:
-        said = next((choice for choice in choices if _says(space, candidate, name, choice)), None)
-        dimension = None if name == TARGET else dimensions_of(candidate.target).get(name)
-        if said is None and dimension is not None and dimension.lengths_in and candidate.sequence_bins is not None:
-            count = len(candidate.sequence_bins)
-            said = next((choice for choice in choices if len(str(choice).split()) == count), None)
-        return said if said is not None else OFF if OFF in choices else choices[0]
-
-    if candidate.target not in space.targets:
-        return None
-    assignment = suggest(space, chosen)
-    try:
-        return assignment if _but_bins(build(space, assignment)) == _but_bins(candidate) else None
-    except (Forbidden, ValueError, KeyError):
-        return None
-
-
-def _but_bins(candidate: Candidate) -> dict[str, Any]:
-    """All settings but the lengths and batches that are compiled or served."""
-    body: dict[str, Any] = candidate.to_json()
-    for part in ("compile", "serving"):
-        for name in ("sequence_bins", "batches"):
-            body[part].pop(name, None)
-    return body
-
-
 def _says(space: SearchSpace, candidate: Candidate, name: str, choice: Scalar) -> bool:
     """Whether a candidate has what a choice of a parameter stands for."""
     if name == TARGET:

@@ -1,9 +1,9 @@
-"""Which layers to keep in float, and what it costs: damage and cost of every layer and group, then a measured ladder.
+"""Which layers to keep in float, and what it costs: damage and cost of every layer and group, then measured steps.
 
 Damage is what quantizing a unit alone does to the output. Cost is the time its kernels take in float beyond INT8: on a
 device by a profile of the float and the INT8 files, fusions included; where the host computes, timed one layer at a
 time on a real calibration batch, which says what a unit costs and not what a fused graph makes of it.
-The ladder then keeps the most sensitive 0, 1, 2, 4 … units in float and evaluates each candidate as a sweep does.
+The steps then keep the most sensitive 0, 1, 2, 4 … units in float and evaluate each candidate as a sweep does.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from workbench.values.objectives import feasible
 from workbench.values.results import Evaluation
 from workbench.values.system.files import write_json_atomically, write_text_atomically
 
-LADDER = (0, 1, 2, 4, 8)
+COUNTS = (0, 1, 2, 4, 8)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +72,7 @@ class Unit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rung:
+class Step:
     """A measured candidate that keeps the `kept` most sensitive units in float.
 
     Attributes:
@@ -92,8 +92,8 @@ class LayerStudy:
     Attributes:
         layers, groups: most sensitive first, by `metric`.
         samples: that the units were ranked with.
-        float_by_recipe: layers that the recipe of the rungs leaves in float by itself; no rung counts them as kept.
-        rungs: by number of units kept; empty when nothing was measured.
+        float_by_recipe: layers that the recipe of the steps leaves in float by itself; no step counts them as kept.
+        steps: by number of units kept; empty when nothing was measured.
     """
 
     experiment: str
@@ -104,21 +104,21 @@ class LayerStudy:
     prices: Prices
     samples: int
     float_by_recipe: tuple[str, ...]
-    rungs: tuple[Rung, ...]
+    steps: tuple[Step, ...]
 
     @property
     def units(self) -> tuple[Unit, ...]:
         return self.groups if self.unit == "group" else self.layers
 
     @property
-    def chosen(self) -> Rung | None:
-        """The first complete rung whose accuracy cannot be told from the float model's and lies within the limits;
+    def chosen(self) -> Step | None:
+        """The first complete step whose accuracy cannot be told from the float model's and lies within the limits;
         None when there is none."""
-        for rung in self.rungs:
-            accuracy = rung.evaluation.measurement.accuracy
+        for step in self.steps:
+            accuracy = step.evaluation.measurement.accuracy
             comparison = None if accuracy is None else accuracy.comparison
-            if rung.feasible and comparison is not None and comparison.drop_pp.low <= 0.0:
-                return rung
+            if step.feasible and comparison is not None and comparison.drop_pp.low <= 0.0:
+                return step
         return None
 
     def to_json(self) -> dict[str, Any]:
@@ -133,14 +133,14 @@ def study_layers(
     *,
     metric: SensitivityMetric = "sqnr",
     unit: FloatUnit = "group",
-    ladder: Sequence[int] = LADDER,
+    counts: Sequence[int] = COUNTS,
     report: Callable[[str], None] = lambda line: None,
 ) -> LayerStudy:
-    """Rank, time and (with a ladder) measure.
+    """Rank, time and (with counts) measure.
 
     Args:
-        quantization: the static recipe of the ladder's candidates; its `keep_float` is not looked at.
-        ladder: numbers of units kept in float that are measured; those beyond the model's units are left out.
+        quantization: the static recipe of the candidates of the steps; its `keep_float` is not looked at.
+        counts: numbers of units kept in float that are measured; those beyond the model's units are left out.
 
     Raises:
         CandidateError: the model cannot be calibrated, or has no output for the metric 'kl'.
@@ -179,16 +179,16 @@ def study_layers(
     tables = {kind: _units(sensitivities, times, prices.call_us, macs) for kind, sensitivities in found.items()}
     applicable = recipe_of(quantization, seen.layers).layers
     ranking = [u.sensitivity for u in tables[unit] if any(name in applicable for name in u.sensitivity.layers)]
-    rungs = []
-    for kept in ladder:
+    steps = []
+    for kept in counts:
         if kept > len(ranking):
             continue
         candidate = _candidate(experiment, quantization, kept, unit, metric)
         report(f"measuring the candidate that keeps {kept} {unit}s in float")
         evaluation = evaluate(experiment, candidate, bench, gates=False)
         measured = evaluation.status == "complete"
-        rungs.append(
-            Rung(
+        steps.append(
+            Step(
                 kept=kept,
                 units=tuple(sensitivity.unit for sensitivity in ranking[:kept]),
                 feasible=measured and feasible(experiment.constraints, metrics(evaluation)),
@@ -204,7 +204,7 @@ def study_layers(
         prices=prices,
         samples=min(seen.samples, SENSITIVITY_SAMPLES),
         float_by_recipe=tuple(layer.name for layer in seen.layers if layer.name not in applicable),
-        rungs=tuple(rungs),
+        steps=tuple(steps),
     )
 
 
@@ -215,7 +215,7 @@ def plain_recipe() -> Quantization:
 
 def write_recipe(study: LayerStudy, experiment: Experiment, bench: Bench, folder: Path) -> tuple[str, ...]:
     """Write candidate files with the AMCT configurations that skip the same layers, and say how to run them: the chosen
-    rung, and where a device priced the layers, those in float whose INT8 gains no time."""
+    step, and where a device priced the layers, those in float whose INT8 gains no time."""
     folder.mkdir(parents=True, exist_ok=True)
     seen = statistics_of(experiment, bench, StageClock())
     names = [layer.name for layer in seen.layers]

@@ -11,7 +11,7 @@ from typing import Any
 from workbench.space.dimensions import TARGET
 from workbench.space.space import Forbidden, SearchSpace, assignment_of, build, complete
 from workbench.values.candidate import Candidate
-from workbench.values.device_profile import Lever
+from workbench.values.device_profile import Suggestion
 from workbench.values.dimension import Scalar
 from workbench.values.documents.canonical import encode
 from workbench.values.errors import ConfigError
@@ -22,7 +22,7 @@ _BATCHES = "compile.batches"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Try:
-    """One lever, and the candidate that it makes of the profiled one.
+    """One suggestion, and the candidate that it makes of the profiled one.
 
     Attributes:
         candidate: None where no setting does it, or a rule excludes it (`refused`).
@@ -31,7 +31,7 @@ class Try:
         command: that evaluates it.
     """
 
-    lever: Lever
+    suggestion: Suggestion
     candidate: Candidate | None
     missing: Mapping[str, Scalar]
     refused: str = ""
@@ -40,7 +40,7 @@ class Try:
 
     def to_json(self) -> dict[str, Any]:
         return {
-            **encode(self.lever),
+            **encode(self.suggestion),
             "candidate": None if self.candidate is None else self.candidate.id,
             "in_space": self.candidate is not None and not self.missing,
             "missing_in_space": dict(self.missing),
@@ -51,12 +51,12 @@ class Try:
 
 
 def tries(
-    levers: Sequence[Lever], candidate: Candidate, space: SearchSpace, experiment: Path, folder: Path
+    suggestions: Sequence[Suggestion], candidate: Candidate, space: SearchSpace, experiment: Path, folder: Path
 ) -> tuple[Try, ...]:
-    """A candidate for each lever, written below `folder`; two levers that make the same one are told with the first."""
+    """A candidate for each suggestion, written below `folder`; of two that make the same one, the first."""
     found: list[Try] = []
-    for lever in levers:
-        one = _try_of(lever, candidate, space)
+    for suggestion in suggestions:
+        one = _try_of(suggestion, candidate, space)
         if one.candidate is None:
             found.append(one)
         elif one.candidate.id != candidate.id and all(other.candidate != one.candidate for other in found):
@@ -64,30 +64,30 @@ def tries(
             folder.mkdir(parents=True, exist_ok=True)
             write_json_atomically(file, one.candidate.to_json())
             command = f"workbench evaluate {experiment} --candidate {file}"
-            found.append(Try(lever=lever, candidate=one.candidate, missing=one.missing, file=file, command=command))
+            found.append(replace(one, file=file, command=command))
     return tuple(found)
 
 
-def _try_of(lever: Lever, candidate: Candidate, space: SearchSpace) -> Try:
-    if not lever.changes:
-        return Try(lever=lever, candidate=None, missing={})
+def _try_of(suggestion: Suggestion, candidate: Candidate, space: SearchSpace) -> Try:
+    if not suggestion.changes:
+        return Try(suggestion=suggestion, candidate=None, missing={})
     names = {parameter.name for parameter in space.parameters}
     own = assignment_of(space, candidate)
     if own is None:
-        own = _settings(candidate, lever.changes, names)
-    wanted = {**own, **lever.changes}
+        own = _settings(candidate, suggestion.changes, names)
+    wanted = {**own, **suggestion.changes}
     settings = complete(space, wanted)
-    left = [name for name in wanted if name not in settings and (name not in names or name in lever.changes)]
+    left = [name for name in wanted if name not in settings and (name not in names or name in suggestion.changes)]
     try:
         made = build(_with_its_cfg(space, candidate), {**settings, **{name: wanted[name] for name in left}})
     except (Forbidden, ConfigError, ValueError) as error:
-        return Try(lever=lever, candidate=None, missing={}, refused=str(error))
+        return Try(suggestion=suggestion, candidate=None, missing={}, refused=str(error))
     if assignment_of(space, made) is not None:
-        return Try(lever=lever, candidate=made, missing={})
-    missing = {name: value for name, value in lever.changes.items() if not _offered(space, settings, name, value)}
+        return Try(suggestion=suggestion, candidate=made, missing={})
+    missing = {name: value for name, value in suggestion.changes.items() if not _offered(space, settings, name, value)}
     if not missing:  # then the profiled candidate itself is what the space does not propose
         missing = {name: value for name, value in own.items() if not _offered(space, settings, name, value)}
-    return Try(lever=lever, candidate=made, missing=missing)
+    return Try(suggestion=suggestion, candidate=made, missing=missing)
 
 
 def _with_its_cfg(space: SearchSpace, candidate: Candidate) -> SearchSpace:

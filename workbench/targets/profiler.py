@@ -9,7 +9,7 @@ from typing import Protocol
 
 from workbench.values.artifact import Artifact
 from workbench.values.candidate import Candidate
-from workbench.values.device_profile import DeviceProfile, Lever
+from workbench.values.device_profile import DeviceProfile, Suggestion
 from workbench.values.dimension import Scalar
 
 
@@ -93,9 +93,9 @@ class Profiler(Protocol):
             CandidateError: the compiled file cannot be read.
         """
 
-    def levers(
+    def suggestions(
         self, profile: DeviceProfile, candidate: Candidate, offered: Mapping[str, tuple[Scalar, ...]]
-    ) -> tuple[Lever, ...]:
+    ) -> tuple[Suggestion, ...]:
         """Which settings a profile of this candidate speaks for trying, what could gain most first.
 
         Args:

@@ -183,7 +183,7 @@ class Tracker:
                 del self._late[candidate_id]
         self._outage.ended()
 
-    def conclude(self, summary: Summary, plan: str = "", models: ModelFiles | None = None, seed: int = 0) -> list[str]:
+    def conclude(self, summary: Summary, plan: str = "", models: ModelFiles | None = None) -> list[str]:
         """Mark the front and the recommended candidate, write the summary run, and give links into the UI.
 
         Args:
@@ -197,23 +197,23 @@ class Tracker:
             ToolchainError: the workspace's store cannot be written; the sweep's own results are not concerned.
         """
         try:
-            return self.complete(summary, plan, models, seed)
+            return self.complete(summary, plan, models)
         except ToolchainError as error:
             if not self._place.server:
                 raise
             later = ["workbench", "log", summary.experiment_file, "--workspace", str(self._place.store.parent)]
             return [f"not logged:      {error}", f"to log it later: {shlex.join(later)}"]
 
-    def complete(self, summary: Summary, plan: str = "", models: ModelFiles | None = None, seed: int = 0) -> list[str]:
+    def complete(self, summary: Summary, plan: str = "", models: ModelFiles | None = None) -> list[str]:
         """As `conclude`, but what a server could not be told is an error too."""
         if self._place.server:
             self._reach()
         with self._errors():
-            self._complete(summary, plan, models, seed)
+            self._complete(summary, plan, models)
         self._outage.ended()
         return self.links(summary)
 
-    def _complete(self, summary: Summary, plan: str, models: ModelFiles | None, seed: int) -> None:
+    def _complete(self, summary: Summary, plan: str, models: ModelFiles | None) -> None:
         for evaluation in summary.evaluations:
             known = self._candidates.get(evaluation.candidate.id)
             if known is None or not known.finished or evaluation.candidate.id in self._late:
@@ -226,7 +226,7 @@ class Tracker:
         for member in summary.front:
             if models is not None:
                 self._keep_model(member.evaluation.candidate, models)
-        self._write_summary(summary, plan, seed)
+        self._write_summary(summary, plan)
         self._save_view(summary.objectives[0].metric)
 
     def links(self, summary: Summary) -> list[str]:
@@ -333,7 +333,7 @@ class Tracker:
             self._client.log_artifacts(known.run_id, str(directory), artifact_path="model")
         self._tell(known, {"model": "kept"})
 
-    def _write_summary(self, summary: Summary, plan: str, seed: int) -> None:
+    def _write_summary(self, summary: Summary, plan: str) -> None:
         tags = {
             "kind": "sweep",
             "sweep": self.sweep_id,
@@ -343,7 +343,7 @@ class Tracker:
         if self._sweep is None:
             run = self._client.create_run(self.experiment_id, tags=tags | self._who, run_name=sweep_name(summary))
             self._sweep = _Known(run_id=run.info.run_id, finished=False)
-        ranked = importance(summary.evaluations, summary.objectives, seed=seed)
+        ranked = importance(summary.evaluations, summary.objectives, seed=0)
         with scratch_folder("mlflow") as folder:
             _summary_files(summary, ranked, plan, folder)
             self._client.log_artifacts(self._sweep.run_id, str(folder))

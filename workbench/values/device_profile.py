@@ -161,7 +161,7 @@ class CubeUse:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lever:
+class Suggestion:
     """Something to try, and why.
 
     Attributes:

@@ -60,7 +60,7 @@ def weakest(levels: Iterable[Evidence]) -> Evidence | None:
 def level_of(evaluation: Evaluation, metric: str) -> Evidence | None:
     """Of one of `metrics`; None where the evaluation does not have what it is of.
 
-    On an emulated toolchain everything is modelled: times by the clock of the device's model, accuracy by arithmetic.
+    On an emulated toolchain everything is modelled: times by the timing model of the device, accuracy by arithmetic.
     """
     known, m = declared(metric.removesuffix("_low").removesuffix("_high")), evaluation.measurement
     if known is None:

@@ -19,6 +19,9 @@ Clock = Literal["host", "modelled"]
 """What times were read from: the host's clock, or an emulated device's model of the real one."""
 
 
+CONFIDENCE = 0.95
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
     """A number with its confidence interval; `low <= value <= high`."""
@@ -26,7 +29,7 @@ class Estimate:
     value: float
     low: float
     high: float
-    confidence: float = 0.95
+    confidence: float = CONFIDENCE
 
 
 SAME_ANSWERS = "the same answers"
@@ -219,8 +222,8 @@ class BatchCurve:
         baseline: calls of the float baseline in the same rounds, as timed. None where there were none, or where the
             curve was taken from another candidate.
         baseline_first_ms: their median when this sweep first timed them among the calls of a curve.
-        modelled: the clock of modelled times, and what a call at each of `points` costs; None of measured ones, and
-            once settings are chosen, which keep what they need of it (`ServiceResult.modelled`).
+        modelled: the timing model of modelled times, and what a call at each of `points` costs; None of measured ones,
+            and once settings are chosen, which keep what they need of it (`ServiceResult.modelled`).
     """
 
     points: tuple[CurvePoint, ...]

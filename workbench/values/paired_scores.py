@@ -13,11 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from workbench.values.measurement import AccuracyComparison, Estimate
+from workbench.values.measurement import CONFIDENCE, AccuracyComparison, Estimate
 
 Floats = npt.NDArray[np.float64]
 
 _CHUNK_VALUES = 2_000_000
+_RESAMPLES = 2000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -79,8 +80,6 @@ def paired_bootstrap(
     candidate: PairedScores,
     *,
     seed: int,
-    resamples: int = 2000,
-    confidence: float = 0.95,
 ) -> AccuracyComparison:
     """Bootstrap over samples of the difference of the two ratios, drawn together for both models.
 
@@ -98,13 +97,13 @@ def paired_bootstrap(
     unique, repeats = np.unique(drawn_from, axis=0, return_counts=True)
     total = int(repeats.sum())
     generator = np.random.default_rng(seed)
-    drops = np.empty(resamples)
+    drops = np.empty(_RESAMPLES)
     step = max(1, _CHUNK_VALUES // len(unique))
-    for start in range(0, resamples, step):
-        size = min(step, resamples - start)
+    for start in range(0, _RESAMPLES, step):
+        size = min(step, _RESAMPLES - start)
         drops[start : start + size] = _difference(generator.multinomial(total, repeats / total, size=size) @ unique)
     count = max(len(baseline), 2)
-    spread = math.sqrt(count / (count - 1)) * -float(special.stdtrit(count - 1, (1 - confidence) / 2))
+    spread = math.sqrt(count / (count - 1)) * -float(special.stdtrit(count - 1, (1 - CONFIDENCE) / 2))
     tail = float(special.ndtr(-spread))
     low, high = np.quantile(drops, [tail, 1 - tail])
     beyond = min(np.count_nonzero(drops <= 0), np.count_nonzero(drops >= 0)) + 1
@@ -114,9 +113,8 @@ def paired_bootstrap(
             value=scale * drop,
             low=scale * min(float(low), drop),
             high=scale * max(float(high), drop),
-            confidence=confidence,
         ),
-        p_value=min(1.0, 2.0 * beyond / (resamples + 1)),
+        p_value=min(1.0, 2.0 * beyond / (_RESAMPLES + 1)),
         test="paired bootstrap over samples",
         unit=baseline.drop_unit,
     )

@@ -82,8 +82,6 @@ _OF_PART: dict[str, Group] = {
     "compile": "graph",
 }
 
-MOST_GROUPS = len(GROUPS)
-
 
 def group_of(setting: str) -> Group:
     """The group of a setting by its dotted name, such as 'serving.batch'."""

@@ -18,7 +18,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from workbench.values.measurement import AccuracyComparison, Estimate
+from workbench.values.measurement import CONFIDENCE, AccuracyComparison, Estimate
 from workbench.values.paired_scores import PairedScores, check_pair, log_stakes, paired_bootstrap
 
 Arrays = npt.NDArray[np.bool_] | npt.NDArray[np.integer]
@@ -53,7 +53,7 @@ def compare(baseline: Outcomes, candidate: Outcomes, *, seed: int = 0) -> Accura
     return paired_bootstrap_f1(baseline, candidate, seed=seed)
 
 
-def mcnemar(baseline: Arrays, candidate: Arrays, *, confidence: float = 0.95) -> AccuracyComparison:
+def mcnemar(baseline: Arrays, candidate: Arrays) -> AccuracyComparison:
     """Exact McNemar test of two classifiers, and Tango's score interval of their difference in accuracy.
 
     Only the samples on which the two differ decide: with b lost and c won, the p-value is that of the two-sided
@@ -72,12 +72,12 @@ def mcnemar(baseline: Arrays, candidate: Arrays, *, confidence: float = 0.95) ->
     lost = int(np.count_nonzero(baseline & ~candidate))
     won = int(np.count_nonzero(~baseline & candidate))
     p_value = min(1.0, 2.0 * float(special.bdtr(min(lost, won), lost + won, 0.5)))
-    z = -float(special.ndtri((1.0 - confidence) / 2))
+    z = -float(special.ndtri((1.0 - CONFIDENCE) / 2))
     drop = (lost - won) / n
     low = _score_bound(lost, won, n, z)
     high = -_score_bound(won, lost, n, z)
     return AccuracyComparison(
-        drop_pp=Estimate(value=100 * drop, low=100 * min(low, drop), high=100 * max(high, drop), confidence=confidence),
+        drop_pp=Estimate(value=100 * drop, low=100 * min(low, drop), high=100 * max(high, drop)),
         p_value=p_value,
         test="McNemar exact",
     )
@@ -114,9 +114,7 @@ def drop_variance(drop: Estimate, n: int) -> Callable[[float], float]:
     return lambda at: _variance(n * (low + value), n * low, n, at / 100) / n
 
 
-def paired_bootstrap_f1(
-    baseline: Arrays, candidate: Arrays, *, seed: int, resamples: int = 2000, confidence: float = 0.95
-) -> AccuracyComparison:
+def paired_bootstrap_f1(baseline: Arrays, candidate: Arrays, *, seed: int, resamples: int = 2000) -> AccuracyComparison:
     """Bootstrap over sentences of the difference in micro F1, with a percentile interval.
 
     Sentences are drawn together for both models, so what is hard for both cancels. Two pseudo-sentences of one entity,
@@ -141,20 +139,18 @@ def paired_bootstrap_f1(
         sums = generator.multinomial(total, repeats / total, size=size) @ rows
         drops[start : start + size] = _micro_f1(sums[:, :3]) - _micro_f1(sums[:, 3:])
     drop = float(_micro_f1(before.sum(axis=0)) - _micro_f1(after.sum(axis=0)))
-    low, high = np.quantile(drops, [(1 - confidence) / 2, (1 + confidence) / 2])
+    low, high = np.quantile(drops, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
     tail = min(np.count_nonzero(drops <= 0), np.count_nonzero(drops >= 0)) + 1
     return AccuracyComparison(
-        drop_pp=Estimate(
-            value=100 * drop, low=100 * min(float(low), drop), high=100 * max(float(high), drop), confidence=confidence
-        ),
+        drop_pp=Estimate(value=100 * drop, low=100 * min(float(low), drop), high=100 * max(float(high), drop)),
         p_value=min(1.0, 2.0 * tail / (resamples + 1)),
         test="paired bootstrap over sentences",
     )
 
 
-def indistinguishable(a: Outcomes, b: Outcomes, *, seed: int = 0, level: float = 0.05) -> bool:
-    """Whether the samples cannot tell two models apart in accuracy: the paired test finds nothing at that level."""
-    return compare(a, b, seed=seed).p_value > level
+def indistinguishable(a: Outcomes, b: Outcomes) -> bool:
+    """Whether the samples cannot tell two models apart in accuracy: the paired test finds nothing."""
+    return compare(a, b).p_value > 0.05
 
 
 def may_be_equal(a: Estimate, b: Estimate) -> bool:
@@ -263,12 +259,7 @@ def midmean(values: Floats) -> Floats:
 
 
 def bootstrap_rounds(
-    rounds: Floats,
-    statistic: Callable[[Floats], Floats],
-    *,
-    seed: int,
-    resamples: int = 2000,
-    confidence: float = 0.95,
+    rounds: Floats, statistic: Callable[[Floats], Floats], *, seed: int, resamples: int = 2000
 ) -> Estimate:
     """A statistic of pooled values with its bootstrap interval over whole rounds.
 
@@ -293,10 +284,10 @@ def bootstrap_rounds(
         drawn = generator.integers(count, size=(size, count))
         found[start : start + size] = statistic(rounds[drawn].reshape(size, -1))
     value = float(statistic(rounds.reshape(1, -1))[0])
-    spread = math.sqrt(count / (count - 1)) * -float(special.stdtrit(count - 1, (1 - confidence) / 2))
+    spread = math.sqrt(count / (count - 1)) * -float(special.stdtrit(count - 1, (1 - CONFIDENCE) / 2))
     tail = float(special.ndtr(-spread))
     low, high = np.quantile(found, [tail, 1 - tail])
-    return Estimate(value=value, low=min(float(low), value), high=max(float(high), value), confidence=confidence)
+    return Estimate(value=value, low=min(float(low), value), high=max(float(high), value))
 
 
 def _score_bound(lost: int, won: int, n: int, z: float) -> float:

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from workbench.values.measurement import CONFIDENCE
+
 Floats = npt.NDArray[np.float64]
 _CHUNK_VALUES = 2_000_000
 
@@ -35,9 +37,7 @@ class Pairs:
         return np.asarray((self.low <= 0) & (self.high >= 0))
 
 
-def all_pairs(
-    numerators: Floats, denominators: Floats, *, seed: int = 0, resamples: int = 4000, confidence: float = 0.95
-) -> Pairs:
+def all_pairs(numerators: Floats, denominators: Floats, *, resamples: int = 4000) -> Pairs:
     """Differences of ratios of sums, such as nats a token, over all pairs of models.
 
     The distribution of the largest |difference − its own value| / estimated standard error over all pairs is that of
@@ -68,7 +68,7 @@ def all_pairs(
     errors = np.sqrt(samples / (samples - 1) * np.square(apart).sum(axis=1)) / total
     # models that answered alike in every sample have no error, and no difference
     moving = errors > 1e-12 * np.abs(values).max(initial=0.0)
-    reach = _largest(residuals / np.sqrt(samples - 1), upper, moving, seed, resamples, confidence)
+    reach = _largest(residuals / np.sqrt(samples - 1), upper, moving, resamples)
     half = np.zeros((models, models))
     half[upper] = reach * errors
     half += half.T
@@ -79,9 +79,7 @@ def _largest(
     residuals: Floats,
     pairs: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]],
     moving: npt.NDArray[np.bool_],
-    seed: int,
     resamples: int,
-    confidence: float,
 ) -> float:
     """The quantile of max |t| over the moving pairs, of samples whose covariance is residuals · residualsᵀ.
 
@@ -94,7 +92,7 @@ def _largest(
     _, sizes, directions = np.linalg.svd(residuals.T, full_matrices=False)
     shape = sizes[:, None] * directions  # [r, models]
     first, second = (side[moving] for side in pairs)
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(0)
     largest = np.empty(resamples)
     step = max(1, _CHUNK_VALUES // (samples * models + models * models + len(first)))
     for start in range(0, resamples, step):
@@ -109,4 +107,4 @@ def _largest(
         # rounding leaves nothing of two models that hardly differ: such a draw says nothing of how far t may reach
         told = np.divide(apart, errors, out=np.zeros_like(apart), where=errors > 1e-9 * sizes[0] / samples)
         largest[start : start + size] = told.max(axis=1)
-    return float(np.quantile(largest, confidence))
+    return float(np.quantile(largest, CONFIDENCE))

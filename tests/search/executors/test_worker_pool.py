@@ -1,4 +1,4 @@
-"""Several evaluations at once: cards, compilers ahead of them, and cards that are not to be trusted."""
+"""Several evaluations at once: cards, and compilers ahead of them."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -9,7 +9,7 @@ from tests.evaluations import candidate, evaluation
 from workbench.search.executors import Done, Executor, Task, TimeUp, WorkerPool
 from workbench.values.candidate import Candidate
 from workbench.values.errors import CrashError, ToolchainError
-from workbench.values.results import Evaluation, Place, StageTiming
+from workbench.values.results import Evaluation, StageTiming
 
 SLOW_S = 300.0
 """Until a test that hangs fails."""
@@ -19,7 +19,6 @@ class Card:
     """A card of which a test says what happens on it."""
 
     def __init__(self, name: str, does: Callable[[str], None] = lambda name: None) -> None:
-        self.place: Place | None = Place(host="here", card=name)
         self.does, self.name = does, name
 
     def evaluate(self, task: Task, *, until: float | None = None) -> Evaluation:
@@ -109,17 +108,3 @@ def test_what_ends_a_compile_ahead_is_the_result_and_costs_nobody_else_anything(
                 done.future.result()
             measured.set()
             assert [one.future.result().status for one in all_of(pool)] == ["complete"]
-
-
-def test_a_card_that_is_set_aside_gets_nothing_more_once_it_has_ended_and_the_last_one_stays() -> None:
-    a, b = (Place(host="here", card=name) for name in "ab")
-    with WorkerPool[str]([Card("a"), Card("b")]) as pool:
-        pool.begin("it", work)
-        assert [pool.set_aside(place) for place in (a, a, b, Place(host="here", card="of nobody"))] == [
-            *(True, False, False, False),
-        ]
-        assert [done.future.result().started_at for done in all_of(pool)] == ["on a"]
-        for what in ("next", "after"):
-            pool.begin(what, work)
-            assert not pool.free
-            assert [done.future.result().started_at for done in all_of(pool)] == ["on b"]

@@ -13,7 +13,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from tests.emulated_cann import emulated_environment, switched_on
-from workbench.evaluation.modelled_clock import modelled_call
+from workbench.evaluation.modelled_latency import modelled_call
 from workbench.graph.read import load_graph, read_model
 from workbench.targets.ascend.lowering import atc_form
 from workbench.targets.ascend.microbenchmarks import MEASUREMENTS, main
@@ -120,8 +120,8 @@ def test_stated_costs_come_to_the_time_of_the_call(session: DeviceSession, batch
     found = modelled_call(session, dict(ids(batch, length)))
     parts = times_of(session)
 
-    assert found.clock.name.startswith("Ascend910B3, int8-workbench")
-    assert at_errors(found.clock).call_ms([found.costs])[0, 0] == found.ms
+    assert found.model.name.startswith("Ascend910B3, int8-workbench")
+    assert at_errors(found.model).call_ms([found.costs])[0, 0] == found.ms
     assert parts.host_to_device_ms + parts.execute_ms + parts.device_to_host_ms == pytest.approx(found.ms)
     assert min(parts.host_to_device_ms, parts.execute_ms, parts.device_to_host_ms) > 0
 

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -78,25 +77,6 @@ def test_the_folder_of_a_killed_process_goes_with_the_next_start_and_that_of_a_l
     assert inside is None or (inside / ".mine").exists()
 
 
-def test_threads_that_start_at_once_do_not_take_each_others_folders(temporary: Path) -> None:
-    lost: list[Path] = []
-
-    def work() -> None:
-        for _ in range(30):
-            with scratch_folder("memory") as folder:
-                (folder / "file").touch()
-                if not (folder / "file").exists():
-                    lost.append(folder)
-
-    threads = [threading.Thread(target=work) for _ in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-
-    assert lost == []
-
-
 def test_a_room_that_is_not_ours_is_refused(temporary: Path) -> None:
     (temporary / "elsewhere").mkdir()
     (temporary / f"workbench-{os.getuid()}").symlink_to(temporary / "elsewhere")
@@ -114,23 +94,3 @@ def test_a_folder_within_a_scratch_folder_does_not_wait_for_the_lock_of_its_own_
 
     with scratch_folder("outer") as outer, scratch_folder("inner", inside=outer) as inner:
         assert inner.parent == outer
-
-
-def test_a_folder_that_another_process_takes_for_abandoned_before_it_is_locked_is_made_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    from workbench.values.system import scratch
-
-    lock, taken = scratch._lock, []
-
-    def late(folder: Path) -> int | None:
-        if not taken:
-            taken.append(folder)
-            folder.rmdir()
-            return None
-        return lock(folder)
-
-    monkeypatch.setattr(scratch, "_lock", late)
-    with scratch_folder("load") as folder:
-        assert folder.is_dir()
-        assert folder not in taken

@@ -1,6 +1,6 @@
 """What this machine owes a shared store: published in the background, retried, remembered on disk until it is done.
 
-    <root>/.unpublished/<kind>-<digest>         one empty file for each entry that was built here and is not there yet;
+    <root>/.unpublished/<kind>-<digest>         one empty file for each entry that is here and may not be there yet;
                                                 'anew' in it where what is there was found damaged
 
 So a store that refuses writes costs nothing but time: entries stay where they are, and whoever opens this root next,
@@ -47,11 +47,9 @@ class Publisher:
         root: Path,
         *,
         report: Callable[[str], None] = _log.warning,
-        pauses_s: tuple[float, ...] = _PAUSES_S,
     ) -> None:
-        self._shared, self._root, self._report, self._pauses_s = shared, root, report, pauses_s
+        self._shared, self._root, self._report, self._pauses_s = shared, root, report, _PAUSES_S
         self._folder = root / UNPUBLISHED
-        self._offered: dict[Entry, None] = {}
         self._seen: set[Entry] = set()
         self._lock, self._wake = threading.Lock(), threading.Event()
         self._closing = False
@@ -66,17 +64,15 @@ class Publisher:
         Raises:
             OSError: the disk cannot be written.
         """
-        (self._folder / f"{kind}-{digest}").write_text(_ANEW if anew else "", encoding="utf-8")
+        marker = self._folder / f"{kind}-{digest}"
+        marker.write_text(_ANEW, encoding="utf-8") if anew else marker.touch()
         self._seen.add((kind, digest))
         self._start()
 
     def offer(self, kind: str, digest: str) -> None:
         """An entry is here, from whenever; publish it where it is not there yet. Costs nothing the second time."""
         if (kind, digest) not in self._seen:
-            self._seen.add((kind, digest))
-            with self._lock:
-                self._offered[kind, digest] = None
-            self._start()
+            self.owe(kind, digest)
 
     def known(self, kind: str, digest: str) -> None:
         """An entry came from there."""
@@ -131,8 +127,6 @@ class Publisher:
 
     def _pass(self) -> bool:
         """Publish all that there is; False at the first refusal."""
-        with self._lock:
-            offered = list(self._offered)
         for marker in sorted(self._folder.iterdir()):
             kind, _, digest = marker.name.rpartition("-")
             with contextlib.suppress(FileNotFoundError):  # another process was quicker
@@ -142,11 +136,6 @@ class Publisher:
                         if not self._published(kind, digest, anew=anew):
                             return False
                         marker.unlink(missing_ok=True)
-        for kind, digest in offered:
-            if not self._published(kind, digest, anew=False):
-                return False
-            with self._lock:
-                del self._offered[kind, digest]
         return True
 
     def _published(self, kind: str, digest: str, *, anew: bool) -> bool:

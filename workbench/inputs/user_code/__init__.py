@@ -9,7 +9,7 @@ in it (a crash, a call without end, a printed line, a changed global), and is no
 """
 
 from workbench.inputs.user_code.process import UserCodeError, UserProcess, process_of
-from workbench.inputs.user_code.source import UserCode, files_of, named_code, read_code
+from workbench.inputs.user_code.source import UserCode, named_code, read_code
 from workbench.inputs.user_code.wire import Opaque
 
-__all__ = ["Opaque", "UserCode", "UserCodeError", "UserProcess", "files_of", "named_code", "process_of", "read_code"]
+__all__ = ["Opaque", "UserCode", "UserCodeError", "UserProcess", "named_code", "process_of", "read_code"]

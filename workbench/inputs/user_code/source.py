@@ -24,7 +24,6 @@ MOST_SOURCE_BYTES = 1 << 24
 MOST_NAMED_BYTES = 1 << 26
 """Of a file that the code names and that is digested with it; a larger one is data, which samples speak for."""
 _MOST_FILES = 2000
-MOST_FILES_BESIDE = 100_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,42 +87,6 @@ def read_code(file: Path, function: str, *, key: str) -> UserCode:
         sha256=own if len(found) == 1 else digest(found),
         versions=_versions(libraries),
     )
-
-
-def files_of(file: Path) -> list[Path]:
-    """What a user's file needs from its folder to run elsewhere: what `read_code` digests, and data of any size that it
-    names as strings; of a folder it names, all that is in it.
-    """
-    file = file.resolve()
-    folder, waiting = file.parent, [file]
-    found: dict[Path, None] = {}
-    while waiting:
-        path = waiting.pop()
-        if path in found:
-            continue
-        if len(found) >= MOST_FILES_BESIDE:
-            raise ConfigError(f"it names more than {MOST_FILES_BESIDE} files of its folder.", file=file)
-        found[path] = None
-        if path.suffix == ".py":
-            tree = _tree(path, read_bytes(path, limit_bytes=MOST_NAMED_BYTES), "")
-            waiting.extend(known for _, files in _imports(tree, path, folder) for known in files)
-            waiting.extend(_beside(tree, folder))
-    return list(found)
-
-
-def _beside(tree: ast.Module, folder: Path) -> Iterator[Path]:
-    """Files whose names stand in the code as strings, and those in folders that do."""
-    for node in ast.walk(tree):
-        name = node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
-        if not 0 < len(name) < 256 or name.strip("./") == "" or name.startswith("/") or not name.isprintable():
-            continue
-        path = (folder / name).resolve()
-        if not path.is_relative_to(folder) or path == folder:
-            continue
-        if is_file(path):
-            yield path
-        elif path.is_dir():
-            yield from (inside for inside in sorted(path.rglob("*")) if is_file(inside) and inside.suffix != ".pyc")
 
 
 def _tree(path: Path, content: bytes, key: str) -> ast.Module:

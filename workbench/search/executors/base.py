@@ -10,7 +10,7 @@ from workbench.search.pipeline import carry_out
 from workbench.search.stages.request import Task
 from workbench.values.candidate import Candidate
 from workbench.values.measurement import Latency, ServiceResult
-from workbench.values.results import Evaluation, Place, StageTiming
+from workbench.values.results import Evaluation, StageTiming
 
 if TYPE_CHECKING:  # a type only: evaluation processes import this module, and must start quickly
     from workbench.shipping.service_confirmation import LoadTrial
@@ -34,9 +34,6 @@ class Executor(Protocol):
     What evaluates reads the sweep's journal (`Bench.journal.evaluations`: what was predicted, what is known of times):
     on another machine it needs a copy of the evaluations that the driver has written.
     """
-
-    place: Place | None
-    """The card that it is bound to; None where it sees all that there are, or is on whichever is free."""
 
     def evaluate(self, task: Task, *, until: float | None = None) -> Evaluation:
         """As `workbench.search.pipeline.carry_out`, errors included.
@@ -84,7 +81,6 @@ class InProcess:
 
     def __init__(self, experiment: Experiment, bench: Bench) -> None:
         self.experiment, self.bench = experiment, bench
-        self.place: Place | None = None
 
     def evaluate(self, task: Task, *, until: float | None = None) -> Evaluation:
         return carry_out(task, self.experiment, self.bench)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import platform
 import signal
 import socket
 import subprocess
@@ -34,7 +33,7 @@ from workbench.values.candidate import Candidate
 from workbench.values.documents.canonical import decode, encode
 from workbench.values.errors import CrashError, ToolchainError
 from workbench.values.measurement import Latency, ServiceResult
-from workbench.values.results import Evaluation, Place, StageTiming, evaluation_from_json
+from workbench.values.results import Evaluation, StageTiming, evaluation_from_json
 from workbench.values.system.lifeline import ending, out_of_memory_kills
 
 if TYPE_CHECKING:  # a type only: the child imports this package too, and must start quickly
@@ -59,7 +58,6 @@ class ChildProcess:
         compiler: its number, of one that compiles beside others and measures nothing.
         """
         self._experiment, self._bench, self._card = experiment, bench, card
-        self.place = None if card is None else Place(host=platform.node(), card=card.name)
         self._alone = f"compiler-{compiler}" if compiler is not None else "" if card is None else card.name
         self._child: Started | None = None
         self._over = False
@@ -85,52 +83,26 @@ class ChildProcess:
             self._child = None
 
     def evaluate(self, task: Task, *, until: float | None = None) -> Evaluation:
-        """As `workbench.search.pipeline.carry_out`, errors included.
-
-        Raises:
-            CrashError: the child died; names the stage, how it ended and its last words.
-            TimeUp: it took until then, and the child was killed.
-        """
+        """As `Executor.evaluate`; a crash says how the child ended, and its last words."""
         asked = {"task": "evaluate"} | encode(task)
         return evaluation_from_json(self._ask(asked, task.candidate, until=until))
 
     def compile(self, candidate: Candidate, *, until: float | None = None) -> tuple[StageTiming, ...]:
-        """As `workbench.search.stages.predict.made_ahead`.
-
-        Raises:
-            CrashError: the child died.
-            TimeUp: it took until then, and the child was killed.
-        """
+        """As `Compiler.compile`."""
         task = {"task": "compile", "candidate": candidate.to_json()}
         return decode(tuple[StageTiming, ...], self._ask(task, candidate, until=until))
 
     def probe(self, *, until: float | None = None) -> float:
-        """As `workbench.search.plan.probe_call_ms`.
-
-        Raises:
-            CrashError: the child died.
-            TimeUp: it took until then, and the child was killed.
-        """
+        """As `Measurer.probe`."""
         return float(self._ask({"task": "probe"}, self._experiment.baseline, until=until))
 
     def time(self, candidate: Candidate, *, until: float | None = None) -> Latency:
-        """As `workbench.search.pipeline.timed`, errors included.
-
-        Raises:
-            CrashError: the child died.
-            TimeUp: it took until then, and the child was killed.
-        """
+        """As `Measurer.time`."""
         task = {"task": "time", "candidate": candidate.to_json()}
         return decode(Latency, self._ask(task, candidate, until=until))
 
     def confirm_service(self, trial: LoadTrial) -> ServiceResult:
-        """Serve and load a confirmed candidate; what its confirmation then says of its service.
-
-        Raises:
-            CrashError: the child died.
-            ToolchainError: the machine, not the candidate, is at fault.
-            TimeUp: it took until then, and the child was killed with the service.
-        """
+        """As `Measurer.confirm_service`; where its time is up, the child is killed with the service."""
         task = {"task": "service", "candidate": trial.candidate.to_json(), "seconds": trial.seconds}
         return decode(ServiceResult, self._ask(task, trial.candidate, trial.report, until=trial.until))
 

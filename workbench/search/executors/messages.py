@@ -13,7 +13,6 @@ from the process    {"kind": "ready"} once it is open, {"kind": "began"} for eac
 
 from __future__ import annotations
 
-import builtins
 import json
 import socket
 import threading
@@ -79,40 +78,21 @@ def encode_error(error: BaseException) -> Message:
         message["transient"] = error.transient
     elif isinstance(error, OSError):
         message["os"] = [error.errno, error.strerror, error.filename if isinstance(error.filename, str) else None]
-    if not isinstance(error, WorkbenchError):
-        message["builtin"] = next(kind.__name__ for kind in type(error).__mro__ if kind.__module__ == "builtins")
     return message
 
 
 def decode_error(message: Message) -> Exception:
-    """The exception again: the workbench's own as they were, any other as the nearest class that Python itself has.
-
-    The traceback of the other process is a note of the exception, where it is a programming mistake.
-    """
-    error: Exception
+    """The exception again: the workbench's own and the system's as they were, any other, which is a programming
+    mistake, as a RuntimeError that names its class and has the other process's traceback as a note."""
     if "config" in message:
         return ConfigError(**message["config"])
-    kind = getattr(errors, message["class"], None)
-    if "builtin" not in message and isinstance(kind, type) and issubclass(kind, WorkbenchError):
-        if issubclass(kind, CandidateError):
-            log_path = None if message["log_path"] is None else Path(message["log_path"])
-            return kind(message["text"], log_path=log_path, transient=message["transient"])
-        return kind(message["text"])
-    if "os" in message:
-        number, words, name = message["os"]
-        error = OSError(message["text"]) if number is None else OSError(number, words, name)
-    else:
-        error = _nearest(message["builtin"], message["class"], message["text"])
+    kind, text = getattr(errors, message["class"], None), message["text"]
+    if isinstance(kind, type) and issubclass(kind, CandidateError) and "transient" in message:
+        log_path = None if message["log_path"] is None else Path(message["log_path"])
+        return kind(text, log_path=log_path, transient=message["transient"])
+    if isinstance(kind, type) and issubclass(kind, WorkbenchError) and kind is not ConfigError:
+        return kind(text)
+    number, words, name = message.get("os", (None, None, None))
+    error = RuntimeError(f"{message['class']}: {text}") if number is None else OSError(number, words, name)
     error.add_note(f"In the evaluation process:\n{message['traceback']}")
     return error
-
-
-def _nearest(builtin: str, name: str, text: str) -> Exception:
-    kind: type[BaseException] = getattr(builtins, builtin)
-    said = text if builtin == name else f"{name}: {text}"
-    if not issubclass(kind, Exception):
-        return Exception(said)
-    try:
-        return kind(said)
-    except TypeError:  # it is built of several arguments, as UnicodeDecodeError is
-        return ValueError(said) if issubclass(kind, ValueError) else Exception(said)

@@ -15,7 +15,7 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -53,7 +53,11 @@ def main(arguments: Sequence[str]) -> None:
             opening = line.receive()
             if opening is None:
                 return
-            experiment, bench = _opened(opening, line, stack)
+
+            def report(candidate: Candidate, stage: str) -> None:
+                line.send({"kind": "stage", "stage": stage})
+
+            experiment, bench = opened(opening, report, stack)
             line.send({"kind": "ready"})
             _log_to(line, opening["level"])
             for task in line:
@@ -103,7 +107,15 @@ def _answer(task: Message, experiment: Experiment, bench: Bench, line: Line) -> 
     return carry_out(decode(Task, asked), experiment, bench).to_json()
 
 
-def _opened(opening: Message, line: Line, stack: contextlib.ExitStack) -> tuple[Experiment, Bench]:
+def opened(
+    opening: Message, report: Callable[[Candidate, str], None], stack: contextlib.ExitStack
+) -> tuple[Experiment, Bench]:
+    """What a sweep opened, opened again in another process; `stack` holds it.
+
+    Raises:
+        ConfigError: it is another experiment by now.
+        ToolchainError: a process of an ended sweep still has its place.
+    """
     journal, card = Journal(root=Path(opening["journal"])), str(opening["card"])
     lock = "-".join(filter(None, ("evaluation", str(opening["alone"]))))
     # a process that a killed sweep has left may take a moment to die, its device with it
@@ -122,9 +134,6 @@ def _opened(opening: Message, line: Line, stack: contextlib.ExitStack) -> tuple[
     url = opening["shared"] or os.environ.get(STORE_VARIABLE)
     store = Store(Path(opening["store"]), shared=open_shared_store(url) if url else None)
     stack.callback(store.close)
-
-    def report(candidate: Candidate, stage: str) -> None:
-        line.send({"kind": "stage", "stage": stage})
 
     return replace(experiment, seed=opening["seed"]), open_bench(experiment, journal, store, report, card)
 

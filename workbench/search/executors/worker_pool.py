@@ -19,7 +19,7 @@ from workbench.search.pipeline import failed_evaluation
 from workbench.search.stages.request import Task
 from workbench.values.candidate import Candidate
 from workbench.values.errors import MAX_CRASHES, CrashError
-from workbench.values.results import MAX_ATTEMPTS, Evaluation, Place, StageTiming
+from workbench.values.results import MAX_ATTEMPTS, Evaluation, StageTiming
 
 _log = logging.getLogger(__name__)
 
@@ -64,8 +64,7 @@ class WorkerPool(Generic[_What]):
         """Args: hear: called in the waiting thread, a few times a second."""
         self._hear = hear
         self._cards, self._compilers = list(cards), list(compilers)
-        self._compiles, self._usable = bool(compilers), len(cards)
-        self._trusted = {card.place for card in cards if card.place is not None}
+        self._compiles, self._cards_in_all = bool(compilers), len(cards)
         self._compiling: dict[Future[tuple[StageTiming, ...]], tuple[_Flight[_What], Compiler]] = {}
         self._waiting: list[_Flight[_What]] = []
         self._measuring: dict[Future[Evaluation], tuple[_Flight[_What], Executor]] = {}
@@ -84,7 +83,7 @@ class WorkerPool(Generic[_What]):
     def free(self) -> bool:
         """Whether something more may begin: no more is compiled ahead than the cards can soon take."""
         if self._compiles:
-            return bool(self._compilers) and len(self._waiting) < self._usable
+            return bool(self._compilers) and len(self._waiting) < self._cards_in_all
         return bool(self._cards) and not self._waiting
 
     @property
@@ -118,15 +117,6 @@ class WorkerPool(Generic[_What]):
         else:
             self._waiting.append(flight)
             self._dispatch()
-
-    def set_aside(self, place: Place) -> bool:
-        """Give this card nothing more; False where nobody is bound to it, or it is the last one."""
-        if place not in self._trusted or self._usable <= 1:
-            return False
-        self._trusted.discard(place)
-        self._usable -= 1
-        self._cards = [card for card in self._cards if card.place != place]
-        return True
 
     def first(self) -> Done[_What] | None:
         """Wait for what ends first; of several, what came to a card first. None where only a compiler became free.
@@ -172,8 +162,7 @@ class WorkerPool(Generic[_What]):
 
     def _ended(self, future: Future[Evaluation]) -> Done[_What]:
         flight, card = self._measuring.pop(future)
-        if card.place is None or card.place in self._trusted:
-            self._cards.append(card)
+        self._cards.append(card)
         return Done(what=flight.what, future=future, ahead=flight.ahead)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from queue import Empty, SimpleQueue
 
@@ -19,7 +19,6 @@ from workbench.search.executors.child import ChildProcess
 from workbench.targets import described
 from workbench.targets.description import Card
 from workbench.values.candidate import Candidate
-from workbench.values.results import Place
 
 Report = Callable[[Candidate, str], None]
 """(candidate, the stage that begins)."""
@@ -38,18 +37,12 @@ class Workers:
     compilers: compile ahead for them.
     here: how many of the cards are fed by this machine: by its processors, from its memory.
     hear: passes on, in the calling thread, what they said since it was last called.
-    quarantine: (a card, why) → whether it is given nothing more from now on, where cards are not bound to workers.
     """
 
     cards: tuple[Measurer, ...]
     here: int = 1
     compilers: tuple[Compiler, ...] = ()
     hear: Callable[[], None] = lambda: None
-    quarantine: Callable[[Place, str], bool] = lambda place, reason: False
-
-    def trusted(self, set_aside: Collection[Place]) -> tuple[Measurer, ...]:
-        """The cards that were not set aside, of which one is always left."""
-        return tuple(card for card in self.cards if card.place is None or card.place not in set_aside)
 
 
 @contextlib.contextmanager

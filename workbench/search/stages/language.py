@@ -1,4 +1,4 @@
-"""The pipeline of a language model: quantized, priced by the modelled clock, then evaluated window by window.
+"""The pipeline of a language model: quantized, priced by the timing model, then evaluated window by window.
 
     check → calibrate → latency_short (modelled, so it costs nothing) → smoke → accuracy_subset → accuracy_full
 

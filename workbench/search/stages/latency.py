@@ -16,7 +16,7 @@ from workbench.evaluation.device_lock import device_lock
 from workbench.evaluation.keys import curve_key, latency_key
 from workbench.evaluation.measure import TimingProtocol, device_figures, time_against_baseline
 from workbench.evaluation.memory import peak_memory
-from workbench.evaluation.modelled_clock import time_modelled
+from workbench.evaluation.modelled_latency import time_modelled
 from workbench.evaluation.raw_times import load_raw_times, ratio_by_rounds, save_raw_times
 from workbench.inputs.metrics import (
     per_sample,

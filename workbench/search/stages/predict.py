@@ -268,21 +268,15 @@ SHAPES_AHEAD = 3
 """Of a set that is predicted, and of whose structure no time is known, as many of the shapes that tell most."""
 
 
-def made_ahead(
-    experiment: Experiment, candidate: Candidate, bench: Bench, *, whole: bool = False
-) -> tuple[StageTiming, ...]:
-    """Compile what its evaluation will ask for first; the stages that took.
-
-    Args:
-        whole: every shape of its set, whatever could be predicted from less.
-    """
+def made_ahead(experiment: Experiment, candidate: Candidate, bench: Bench) -> tuple[StageTiming, ...]:
+    """Compile what its evaluation will ask for first; the stages that took."""
     request = Request(experiment=experiment, candidate=candidate, bench=bench)
     progress = Progress(request)
     try:
         with progress.stage("check"):
             request.check()
         known = bench.journal.evaluations().values()
-        if whole or not may_wait(experiment, candidate) or audit_failed(known):
+        if not may_wait(experiment, candidate) or audit_failed(known):
             artifact_of(experiment, candidate, bench, progress, split="validation")
         else:
             one = only_shapes(candidate, [first_shape(candidate)])

@@ -63,26 +63,26 @@ def loads(text: str | bytes, *, once: bool = True) -> Any:
     return value
 
 
-def parse_json(text: str | bytes, *, file: Path | str, line: int | None = None, once: bool = True) -> Any:
+def parse_json(text: str | bytes, *, file: Path | str, line: int | None = None) -> Any:
     """`loads` for a part of a file.
 
     Raises:
         ConfigError: with file, line and rule.
     """
     try:
-        return loads(text, once=once)
+        return loads(text)
     except JsonError as error:
         at = error.line if line is None else line
         raise ConfigError(f"not valid JSON: {error}.", file=file, line=at, key=error.key) from error
 
 
-def read_json(path: Path, *, limit_bytes: int = MOST_BYTES, key: str | None = None) -> Any:
+def read_json(path: Path, *, limit_bytes: int = MOST_BYTES) -> Any:
     """The value of a JSON file.
 
     Raises:
         ConfigError: missing, not a regular file, too large, not UTF-8, not JSON, or beyond a bound.
     """
-    return parse_json(read_text(path, limit_bytes=limit_bytes, key=key), file=path)
+    return parse_json(read_text(path, limit_bytes=limit_bytes), file=path)
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -211,10 +211,8 @@ class Section:
             self.refuse(key, f"{error}.", "Write a duration such as 90s, 30m or 2h.")
             return 1.0
 
-    def file_path(self, key: str, default: Path = _REQUIRED, must_exist: bool = True) -> Path:
+    def file_path(self, key: str, must_exist: bool = True) -> Path:
         """A path relative to the YAML file itself, made absolute; with `must_exist` False it may be a folder's too."""
-        if not self.has(key) and default is not _REQUIRED:
-            return default
         written = self.text(key)
         if self.wrong(key):
             return self.file
@@ -329,22 +327,6 @@ def read_yaml(path: Path, *, version: int | None = 1) -> Section:
     if not top.wrong("version") and found != version:
         raise top.error("version", f"{found} is not supported.", f"This workbench reads version {version}.")
     return top
-
-
-def texts_in(path: Path) -> list[str]:
-    """Every text that is a value anywhere in a YAML file, in its order.
-
-    Raises:
-        ConfigError: as `read_yaml`, of the file as such.
-    """
-    waiting, found = [_plain(compose(read_text(path, limit_bytes=MOST_BYTES), path))], []
-    while waiting:
-        value = waiting.pop()
-        if isinstance(value, str):
-            found.append(value)
-        elif isinstance(value, dict | list):
-            waiting += reversed(list(value.values() if isinstance(value, dict) else value))
-    return found
 
 
 def parse_seconds(value: object) -> float:

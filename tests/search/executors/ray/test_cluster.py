@@ -123,28 +123,6 @@ def test_what_can_never_be_had_is_said_at_once(place: Place, tmp_path: Path) -> 
     assert not _evaluations(experiment)
 
 
-def test_a_throttled_card_is_quarantined_and_its_candidates_are_measured_elsewhere(
-    place: Place, tmp_path: Path
-) -> None:
-    question = EXPERIMENT.replace("trials: 6", "trials: 60")
-    experiment = write_workspace(tmp_path, experiment=question, space=space(30))
-    sweep = place.start(experiment, cards='STANDIN_THROTTLED: "1", STANDIN_TIMING_S: "1.0"')
-    note = _folder(experiment) / "cards.json"
-    _until(note.is_file, sweep)
-    (aside,) = json.loads(place.ran("show", str(experiment), "--json"))["set_aside"]
-    _until(lambda: not {"1", None} & {_cards(experiment).get(one) for one in aside["measured_anew"]}, sweep)
-    shown = json.loads(place.ran("cluster", place.nodes.address, "--json"))
-    sweep.kill()
-    sweep.communicate()
-
-    assert aside["place"]["card"] == "1"
-    assert "50% longer" in aside["reason"]
-    assert aside["measured_anew"]
-    states = {card["card"]: (card["state"], card["what"]) for one in shown["sweeps"] for card in one["cards"]}
-    assert states["1"] == ("quarantined", aside["reason"]), shown
-    assert {states["0"][0], states["2"][0]} <= {"busy", "free"}, shown
-
-
 def test_no_candidate_is_lost_with_a_card_an_actor_the_driver_or_the_head(place: Place, tmp_path: Path) -> None:
     experiment = _experiment(tmp_path)
     first = place.start(experiment)

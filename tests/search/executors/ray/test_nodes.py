@@ -1,30 +1,17 @@
-"""What a user may say of a cluster, which nodes are refused, and what travels between them. Needs no Ray."""
+"""What a user may say of a cluster, and which nodes are refused. Needs no Ray."""
 
-import base64
-import threading
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.evaluations import evaluation
-from tests.tiny import write_workspace
 from workbench import __version__
-from workbench.evaluation.journal import Journal
-from workbench.evaluation.shared_inputs import publish_inputs
-from workbench.evaluation.shared_store import open_shared_store
 from workbench.evaluation.sweep_folders import open_journal
-from workbench.inputs.experiment import read_experiment
-from workbench.search.executors.messages import Message
-from workbench.search.executors.ray.board import shares
-from workbench.search.executors.ray.elsewhere import Copy, Mirror, elsewhere, placed
-from workbench.search.executors.ray.host import together
+from workbench.search.executors.ray.host import _seen, on_this_disk
 from workbench.search.executors.ray.nodes import difference
 from workbench.search.executors.ray.settings import ClusterSettings, cluster_settings
 from workbench.values.artifact import Toolchain
 from workbench.values.documents.canonical import encode
-from workbench.values.documents.sealed_json import read_sealed, write_sealed
 from workbench.values.errors import ConfigError, ToolchainError
 
 FILE = """
@@ -83,14 +70,6 @@ def test_all_that_is_wrong_in_a_file_is_said_at_once_with_lines(tmp_path: Path) 
         assert part in said
 
 
-def test_cards_are_shared_fairly_and_none_is_left_over() -> None:
-    assert shares({"a": 8}, 8) == {"a": 8}
-    assert shares({"b": 8, "a": 8}, 8) == {"a": 4, "b": 4}
-    assert shares({"a": 8, "b": 2, "c": 8}, 8) == {"a": 3, "b": 2, "c": 3}
-    assert shares({"a": 8, "b": 8, "c": 8}, 8) == {"a": 3, "b": 3, "c": 2}
-    assert shares({"a": 3, "b": 8}, 0) == {"a": 0, "b": 0}
-
-
 def test_a_node_that_differs_is_refused_by_component_and_version() -> None:
     here = Toolchain(target="t", components={"compiler": "8.0", "driver": "24.1"}, device="card")
 
@@ -105,98 +84,12 @@ def test_a_node_that_differs_is_refused_by_component_and_version() -> None:
     assert said(here, version="0.0") == f"workbench 0.0 there, {__version__} here"
 
 
-def kinds(said: Iterator[Message]) -> list[list[str]]:
-    return [[message["kind"] for message in messages] for messages in together(said)]
+def test_a_node_that_does_not_see_the_workspace_says_so(tmp_path: Path) -> None:
+    here = open_journal(tmp_path / "driver", "tiny", "0" * 64)
+    other = open_journal(tmp_path / "other", "tiny", "1" * 64)
+    opening = on_this_disk({"journal": str(here.root)})
 
-
-def test_stages_and_log_lines_travel_with_the_answer_that_follows_them() -> None:
-    said = [
-        {"kind": kind} for kind in ("started", "ready", "began", "stage", "log", "stage", "answer", "stage", "ended")
-    ]
-    assert kinds(iter(said)) == [
-        ["started"],
-        ["ready"],
-        ["began"],
-        ["stage", "log", "stage", "answer"],
-        ["stage", "ended"],
-    ]
-
-
-def test_what_is_shown_does_not_wait_for_the_end_of_a_long_stage() -> None:
-    shown = threading.Event()
-
-    def slow() -> Iterator[Message]:
-        yield {"kind": "stage"}
-        yield {"kind": "log"}
-        assert shown.wait(60.0), "what is shown was kept back"
-        yield {"kind": "answer"}
-
-    heard = together(slow())
-    assert next(heard) == [{"kind": "stage"}, {"kind": "log"}]
-    shown.set()
-    assert list(heard) == [[{"kind": "answer"}]]
-
-
-@pytest.fixture
-def journal(tmp_path: Path) -> Journal:
-    return open_journal(tmp_path / "driver", "tiny", "0" * 64)
-
-
-def test_a_copy_knows_what_the_driver_wrote_and_gives_back_what_is_new(journal: Journal, tmp_path: Path) -> None:
-    before, later = evaluation(), evaluation(threads=2)
-    mirror, copy = Mirror(journal), Copy(tmp_path / "node")
-    journal.write(before)
-    copy.take(mirror.changes())
-    journal.write(later)
-    changes = mirror.changes()
-    copy.take(changes)
-
-    there = Journal(root=copy.root)
-    assert there.evaluations() == journal.evaluations()
-    assert not [name for name in changes if before.candidate.id in name], "it was sent before"
-    assert list(copy.news()) == []
-
-    there.latency(later.candidate.id, "validation").write_bytes(b"times")
-    there.anchor("validation", 4, 2.0, keep=True)
-    write_sealed(journal.root / "anchors.json", {"validation 8": 3.0})
-    for message in copy.news():
-        mirror.keep(message)
-
-    assert journal.latency(later.candidate.id, "validation").read_bytes() == b"times"
-    anchors = read_sealed(journal.root / "anchors.json")
-    assert (anchors["validation 4"], anchors["validation 8"]) == (2.0, 3.0)
-    assert list(copy.news()) == []
-
-
-def test_a_node_writes_nothing_else_into_the_journal(journal: Journal) -> None:
-    held = {file: file.read_bytes() for file in journal.root.rglob("*") if file.is_file()}
-    beyond = ("../x", "logs/../../x", "logs/..", "logs/.x", "/etc/x")
-    for name in (*beyond, "evaluations/x.json", "sweep.json", "study.log"):
-        Mirror(journal).keep({"kind": "file", "name": name, "data": base64.b64encode(b"{}").decode()})
-        assert {file: file.read_bytes() for file in journal.root.rglob("*") if file.is_file()} == held, name
-
-
-def test_a_node_uses_the_journal_that_it_sees_and_else_the_store(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    question = read_experiment(write_workspace(tmp_path / "driver"))
-    journal = open_journal(question.workspace, question.name, question.identity)
-    (tmp_path / "shared").mkdir()
-    shared = open_shared_store(str(tmp_path / "shared"))
-    opening = {
-        "journal": str(journal.root),
-        "experiment": str(question.path),
-        "shared": shared.url,
-        **elsewhere(journal, ""),
-    }
-    far = {**opening, "journal": str(tmp_path / "not there")}
-
-    assert placed(opening, "card") == (opening, None)
-    with pytest.raises(ToolchainError, match=r"does not see .* Name one that all machines reach"):
-        placed(far, "card")
-
-    told, copy = placed({**far, "inputs": publish_inputs(question, shared)}, "card")
-    assert copy is not None
-    assert read_experiment(Path(told["experiment"]), Path(told["workspace"])).identity == question.identity
-    assert Path(told["journal"]).is_relative_to(tmp_path / "home")
+    assert _seen(opening) == opening
+    for elsewhere in (tmp_path / "not there", other.root):
+        with pytest.raises(ToolchainError, match=r"does not see .* Keep the workspace on a disk that all machines"):
+            _seen({**opening, "journal": str(elsewhere)})

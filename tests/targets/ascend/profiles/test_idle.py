@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from tests.targets.ascend.profiles.tables_of import operator, put, task
-from workbench.targets.ascend.profiles.levers import levers
 from workbench.targets.ascend.profiles.read import read_profile
+from workbench.targets.ascend.profiles.suggestions import suggestions
 from workbench.targets.ascend.settings import AscendCompile
 from workbench.values.candidate import EVERYTHING_INT8, Candidate, Precision
-from workbench.values.device_profile import Bubble, DeviceProfile, Lever
+from workbench.values.device_profile import Bubble, DeviceProfile, Suggestion
 
 
 def bubble_of(profile: DeviceProfile, before: str, after: str) -> Bubble:
@@ -118,9 +118,9 @@ PLAIN = Candidate(target="ascend910b3", precision=Precision(mode="force_fp16"))
 
 def told(
     tmp_path: Path, rows: list[str], tasks: list[str], candidate: Candidate = PLAIN, **offered: tuple[int, ...]
-) -> tuple[Lever, ...]:
+) -> tuple[Suggestion, ...]:
     spoken = {name.replace("__", "."): choices for name, choices in offered.items()}
-    return levers(profiled(tmp_path, rows, tasks), candidate, spoken)
+    return suggestions(profiled(tmp_path, rows, tasks), candidate, spoken)
 
 
 def profiled(tmp_path: Path, rows: list[str], tasks: list[str]) -> DeviceProfile:
@@ -133,9 +133,11 @@ GAP = [operator("a", 0, 20, execution=1), operator("b", 100, 20, execution=2)]
 def test_time_without_anything_queued_asks_for_a_larger_batch_of_the_space(tmp_path: Path) -> None:
     found = told(tmp_path, GAP, [], serving__batch=(1, 8, 32))
 
-    lever = next(lever for lever in found if "nothing was queued" in lever.finding)
-    assert lever.changes == {"serving.batch": 8}
-    assert lever.at_most == pytest.approx(1.0, abs=1e-4)  # 80 of 120 µs idle, and the products are far below the peak
+    suggestion = next(suggestion for suggestion in found if "nothing was queued" in suggestion.finding)
+    assert suggestion.changes == {"serving.batch": 8}
+    assert suggestion.at_most == pytest.approx(
+        1.0, abs=1e-4
+    )  # 80 of 120 µs idle, and the products are far below the peak
 
 
 def test_an_operator_on_the_ai_cpu_is_named_though_no_setting_helps(tmp_path: Path) -> None:
@@ -143,10 +145,10 @@ def test_an_operator_on_the_ai_cpu_is_named_though_no_setting_helps(tmp_path: Pa
 
     found = told(tmp_path, rows, [])
 
-    lever = next(lever for lever in found if "AI CPU" in lever.finding)
-    assert lever.changes == {}
-    assert "where (NonZero)" in lever.finding
-    assert lever.at_most == pytest.approx(60 / 120)
+    suggestion = next(suggestion for suggestion in found if "AI CPU" in suggestion.finding)
+    assert suggestion.changes == {}
+    assert "where (NonZero)" in suggestion.finding
+    assert suggestion.at_most == pytest.approx(60 / 120)
 
 
 def test_small_operators_of_a_fusion_that_is_off_ask_for_it(tmp_path: Path) -> None:
@@ -154,19 +156,19 @@ def test_small_operators_of_a_fusion_that_is_off_ask_for_it(tmp_path: Path) -> N
     rows = [operator(f"g{n}", 3 * n, 2, kind=kind, core="AI_VECTOR_CORE") for n, kind in enumerate(kinds)]
     off = replace(PLAIN, compile=AscendCompile(disabled_fusions=("gelu",)))
 
-    changes = [lever.changes for lever in told(tmp_path, rows, [], off)]
+    changes = [suggestion.changes for suggestion in told(tmp_path, rows, [], off)]
 
     assert {"compile.fusions.gelu": "on"} in changes
-    assert {"compile.fusions.gelu": "on"} not in [lever.changes for lever in told(tmp_path, rows, [])]
+    assert {"compile.fusions.gelu": "on"} not in [suggestion.changes for suggestion in told(tmp_path, rows, [])]
 
 
 def test_products_in_float_ask_for_int8_with_half_their_time_as_the_bound(tmp_path: Path) -> None:
     rows = [operator("mm", 0, 80), operator("soft", 80, 20, kind="SoftmaxV2", core="AI_VECTOR_CORE")]
 
-    lever = next(one for one in told(tmp_path, rows, []) if "quantization.scheme" in one.changes)
+    suggestion = next(one for one in told(tmp_path, rows, []) if "quantization.scheme" in one.changes)
 
-    assert lever.changes == {"quantization.scheme": "static"}
-    assert lever.at_most == pytest.approx(0.4)
+    assert suggestion.changes == {"quantization.scheme": "static"}
+    assert suggestion.at_most == pytest.approx(0.4)
 
 
 def test_quantization_that_is_not_fused_asks_for_its_fusion_or_for_float(tmp_path: Path) -> None:
@@ -177,7 +179,7 @@ def test_quantization_that_is_not_fused_asks_for_its_fusion_or_for_float(tmp_pat
         compile=AscendCompile(disabled_fusions=("quant_elementwise",)),
     )
 
-    changes = [lever.changes for lever in told(tmp_path, rows, [], int8)]
+    changes = [suggestion.changes for suggestion in told(tmp_path, rows, [], int8)]
 
     assert {"compile.fusions.quant_elementwise": "on"} in changes
     assert {"quantization.keep_float": 1, "quantization.keep_float_unit": "group"} in changes
@@ -194,8 +196,8 @@ def test_a_program_that_is_slow_to_ask_hides_nothing_of_the_device(tmp_path: Pat
 
     found = told(tmp_path, rows, [], mixed, serving__batch=(1, 8))
 
-    host = next(lever for lever in found if "nothing was queued" in lever.finding)
-    casts = next(lever for lever in found if "precision.mode" in lever.changes)
+    host = next(suggestion for suggestion in found if "nothing was queued" in suggestion.finding)
+    casts = next(suggestion for suggestion in found if "precision.mode" in suggestion.changes)
     assert host.at_most > 0.9
     assert casts.at_most == pytest.approx(80 / 10_080)
     assert casts.of_device == pytest.approx(0.5)

@@ -2,16 +2,15 @@
 
     settings   what the user says of the cluster (`--cluster`, a file)
     connection the driver's connection, and who notices that the head is gone
+    nodes      what the cluster has, and what a sweep needs of it
     host       on a node: one card, and the process that evaluates on it
-    remote     that process, seen from the driver
-    pool       the cards of this sweep: placed, lost, quarantined, shared with other sweeps
+    cards      the cards that this sweep holds, and the process of each, seen from the driver
     workers    what the sweep sees of it all
-    board      what sweeps tell each other and `workbench cluster`, in the head's memory
 
 Journal and Optuna's log stay with the driver. Only JSON travels through Ray; files lie in the store.
 """
 
-from workbench.search.executors.ray.board import Overview, overview_of
+from workbench.search.executors.ray.nodes import Overview, overview_of
 from workbench.search.executors.ray.settings import ClusterSettings, cluster_settings
 from workbench.search.executors.ray.workers import cluster_workers
 

@@ -1,19 +1,21 @@
-"""What a sweep needs of a cluster's nodes, whether they can ever give it, and whether a node is like the driver."""
+"""What a cluster has, whether it can ever have what a sweep needs, and whether a node is like the driver."""
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from workbench import __version__
-from workbench.search.executors.ray.connection import imported_ray
+from workbench.search.executors.ray.connection import connected, imported_ray
 from workbench.search.executors.ray.settings import ClusterSettings
 from workbench.targets import described
 from workbench.values.artifact import Toolchain
 from workbench.values.documents.canonical import decode
 from workbench.values.errors import ConfigError
+from workbench.values.installed_targets import target_names
+
+_SHOWN = "`workbench cluster` shows what there is."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,24 +23,56 @@ class Need:
     """Attributes:
     resource: what cards are counted by; '' where the host computes, and is held whole.
     processors: of a card's host, reserved while it is held.
-    inputs: the experiment's name in the shared store; '' where it is not there.
     """
 
     resource: str
     processors: int
     environment: Mapping[str, str] = field(default_factory=dict)
-    inputs: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    identity: str
     host: str
+    identity: str
     resources: Mapping[str, float]
 
     @property
     def processors(self) -> int:
         return int(self.resources.get("CPU", 0))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overview:
+    """A cluster, by what Ray says of it.
+
+    Attributes:
+        address: HOST:PORT of the head.
+        nodes: host, id, processors and its cards by what they are counted by.
+        cards, free: of all nodes, and those that nobody holds.
+    """
+
+    address: str
+    nodes: tuple[tuple[str, str, int, Mapping[str, int]], ...]
+    cards: int
+    free: int
+
+
+def overview_of(settings: ClusterSettings) -> Overview:
+    """How a cluster stands.
+
+    Raises:
+        ConfigError: nobody answers at the address.
+    """
+    kinds = sorted(filter(None, (described(name).cluster_resource for name in target_names())))
+    with connected(settings) as watch:
+        nodes, available = live_nodes(), imported_ray().available_resources()
+        shown = []
+        for node in nodes:
+            cards = {name: int(node.resources[name]) for name in kinds if node.resources.get(name)}
+            shown.append((node.host, node.identity, node.processors, cards))
+        total = sum(count for *_, cards in shown for count in cards.values())
+        free = sum(int(available.get(name, 0)) for name in kinds)
+        return Overview(address=watch.address, nodes=tuple(shown), cards=total, free=free)
 
 
 def live_nodes() -> list[Node]:
@@ -73,29 +107,23 @@ def need_of(targets: Mapping[str, Any], settings: ClusterSettings) -> Need:
         ConfigError: the cluster has no such card, or fewer than asked for, or can never give its processors.
     """
     resource, nodes = resource_of(targets), live_nodes()
-    names = ", ".join(sorted(targets))
-    environment = dict(settings.environment)
-    if not resource:
-        processors = min((node.processors for node in nodes if node.processors), default=0)
-        if not processors:
-            raise ConfigError(f"{settings.words} has no processors.", key="--cluster", hint=_SHOWN)
-        need = Need(resource="", processors=processors, environment=environment)
-    else:
-        have = sum(int(node.resources.get(resource, 0)) for node in nodes)
-        if not have:
-            raise ConfigError(
-                f"none of the {len(nodes)} nodes of {settings.words} has a card for {names} (resource {resource!r}).",
-                key="--cluster",
-                hint=f"Start a node with `ray start --address=… --resources='{{\"{resource}\": 8}}'`.",
-            )
-        need = Need(resource=resource, processors=settings.processors_per_card, environment=environment)
-        most = max(node.processors for node in nodes if node.resources.get(resource, 0))
-        if need.processors > most:
-            raise ConfigError(
-                f"a card needs {need.processors} processors of its host, and no host with cards has more than {most}.",
-                key="processors_per_card",
-                hint="Ask for fewer.",
-            )
+    having = [node for node in nodes if node.resources.get(resource or "CPU", 0)]
+    if not having:
+        what = f"card for {', '.join(sorted(targets))} (resource {resource!r})" if resource else "processor"
+        more = f" --resources='{{\"{resource}\": 8}}'" if resource else ""
+        raise ConfigError(
+            f"none of the {len(nodes)} nodes of {settings.words} has a {what}.",
+            key="--cluster",
+            hint=f"Start a node with `ray start --address=…{more}`.",
+        )
+    processors = settings.processors_per_card if resource else min(node.processors for node in having)
+    if processors > (most := max(node.processors for node in having)):
+        raise ConfigError(
+            f"a card needs {processors} processors of its host, and no host with cards has more than {most}.",
+            key="processors_per_card",
+            hint="Ask for fewer.",
+        )
+    need = Need(resource=resource, processors=processors, environment=dict(settings.environment))
     total = total_cards(need)
     if settings.cards is not None and settings.cards > total:
         raise ConfigError(
@@ -104,23 +132,27 @@ def need_of(targets: Mapping[str, Any], settings: ClusterSettings) -> Need:
     return need
 
 
-_SHOWN = "`workbench cluster` shows what there is."
+def total_cards(need: Need, refused: frozenset[str] = frozenset(), host: str = "") -> int:
+    """That nodes have now, whoever holds them; of a machine whose processors compute, one.
 
-
-def total_cards(need: Need, refused: frozenset[str] = frozenset()) -> int:
-    """That nodes have now, whoever holds them."""
-    nodes = [node for node in live_nodes() if node.identity not in refused]
+    Args:
+        host: of this machine alone; '' for all.
+    """
+    nodes = [node for node in live_nodes() if node.identity not in refused and host in ("", node.host)]
     if not need.resource:
         return len({node.host for node in nodes if node.processors >= need.processors})
     return sum(_cards_of(node, need) for node in nodes)
 
 
-def cards_here(need: Need) -> int:
-    """That nodes on the driver's own machine have."""
-    mine = [node for node in live_nodes() if node.host == platform.node()]
-    if not need.resource:
-        return int(any(node.processors >= need.processors for node in mine))
-    return sum(_cards_of(node, need) for node in mine)
+def held_by_others(need: Need, mine: int) -> bool:
+    """Whether somebody else holds cards.
+
+    Args:
+        mine: cards that this sweep holds.
+    """
+    ray, name, each = imported_ray(), need.resource or "CPU", 1 if need.resource else need.processors
+    held = ray.cluster_resources().get(name, 0) - ray.available_resources().get(name, 0)
+    return bool(held > mine * each)
 
 
 def _cards_of(node: Node, need: Need) -> int:
@@ -143,7 +175,10 @@ def compile_slots(need: Need, settings: ClusterSettings, cards: int) -> int:
             key="compile.label",
             hint=f"Start nodes that compile with `ray start --address=… --resources='{{\"{label}\": 8}}'`.",
         )
-    room = sum(_room(node, need, settings) for node in nodes)
+    room = 0
+    for node in nodes:
+        free = max(0, node.processors - need.processors * _cards_of(node, need)) // settings.compile_processors
+        room += min(free, int(node.resources.get(label, 0))) if label else free
     if settings.compile_slots is not None and settings.compile_slots > room:
         raise ConfigError(
             f"{settings.compile_slots} compiles at once of {settings.compile_processors} processors are asked for, and "
@@ -152,12 +187,6 @@ def compile_slots(need: Need, settings: ClusterSettings, cards: int) -> int:
             hint="Ask for fewer, or start nodes with more processors.",
         )
     return settings.compile_slots if settings.compile_slots is not None else min(room, 2 * cards)
-
-
-def _room(node: Node, need: Need, settings: ClusterSettings) -> int:
-    free = node.processors - need.processors * _cards_of(node, need)
-    room = max(0, free // settings.compile_processors)
-    return min(room, int(node.resources.get(settings.compile_label, 0))) if settings.compile_label else room
 
 
 def difference(about: Mapping[str, Any], ours: Mapping[str, Toolchain]) -> str:

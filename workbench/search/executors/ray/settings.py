@@ -2,7 +2,7 @@
 
 version: 1
 address: 10.0.0.1:6379            # HOST:PORT of the head, `auto` on a machine of the cluster, or `local:4`
-store: s3://team/workbench        # where machines that share no disk find files; a folder where they share one
+store: s3://team/workbench        # of results, beside the workspace, which all machines see; default: none
 cards: 8                          # of the cluster that this sweep takes at most; all without
 processors_per_card: 2            # reserved on its host while a card is held
 compile: {slots: 8, processors: 2, label: compile}
@@ -35,7 +35,7 @@ class ClusterSettings:
     """Attributes:
     address: HOST:PORT, 'auto', or '' for a cluster of this machine's own that ends with the sweep.
     local_cards: of that cluster.
-    store: what machines share; '' where they share the workspace's disk.
+    store: shared store of results; '' for none.
     cards: to be taken at most; None for all that the cluster has.
     processors_per_card: reserved on its host for as long as a card is held.
     compile_slots: compiles at once; None for as many as the cards of the sweep, 0 for none ahead of the cards.

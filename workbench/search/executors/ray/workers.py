@@ -16,22 +16,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from workbench.evaluation.bench import Bench
 from workbench.inputs.experiment import Experiment
 from workbench.search.executors.base import TimeUp
-from workbench.search.executors.child import ChildProcess, log_again
-from workbench.search.executors.messages import Message, decode_error
+from workbench.search.executors.child import ChildProcess
+from workbench.search.executors.messages import decode_error
+from workbench.search.executors.ray.cards import CardLost, Cards, RemoteCard
 from workbench.search.executors.ray.connection import Watch, connected, imported_ray, within
-from workbench.search.executors.ray.elsewhere import elsewhere
-from workbench.search.executors.ray.host import compiled
-from workbench.search.executors.ray.nodes import (
-    Need,
-    cards_here,
-    compile_slots,
-    live_nodes,
-    need_of,
-    resource_of,
-    total_cards,
-)
-from workbench.search.executors.ray.pool import Pool, RemoteCard
-from workbench.search.executors.ray.remote import CardLost
+from workbench.search.executors.ray.host import compiled, on_this_disk
+from workbench.search.executors.ray.nodes import Need, compile_slots, need_of, resource_of, total_cards
 from workbench.search.executors.ray.settings import ClusterSettings
 from workbench.search.executors.workers import Workers, in_one_thread
 from workbench.search.stages.request import Task
@@ -39,7 +29,7 @@ from workbench.values.candidate import Candidate
 from workbench.values.documents.canonical import decode
 from workbench.values.errors import CrashError, ToolchainError
 from workbench.values.measurement import Latency, ServiceResult
-from workbench.values.results import Evaluation, Place, StageTiming
+from workbench.values.results import Evaluation, StageTiming
 
 if TYPE_CHECKING:
     from workbench.shipping.service_confirmation import LoadTrial
@@ -53,17 +43,16 @@ than candidates, which have a process of their own."""
 
 
 class ClusterWorker:
-    """A `Measurer` on whatever card of the pool is free. For one thread."""
+    """A `Measurer` on whatever card is free. For one thread."""
 
-    def __init__(self, pool: Pool) -> None:
-        self._pool = pool
-        self.place: Place | None = None
+    def __init__(self, cards: Cards) -> None:
+        self._cards = cards
 
     def evaluate(self, task: Task, *, until: float | None = None) -> Evaluation:
         return self._on_a_card(task.candidate, until, lambda card: card.evaluate(task, until=until))
 
     def probe(self, *, until: float | None = None) -> float:
-        baseline = self._pool.experiment.baseline
+        baseline = self._cards.experiment.baseline
         return self._on_a_card(baseline, until, lambda card: card.probe(until=until))
 
     def time(self, candidate: Candidate, *, until: float | None = None) -> Latency:
@@ -80,23 +69,23 @@ class ClusterWorker:
         """
         lost_at: list[tuple[RemoteCard, CardLost]] = []
         while True:
-            card = self._pool.take(candidate.short_id, until)
+            card = self._cards.take(until)
             try:
                 found = work(card)
             except CardLost as lost:
-                self._pool.lost(card, lost)
+                self._cards.lost(card, lost)
                 lost_at.append((card, lost))
                 hung = [one for one, why in lost_at if not why.comes_back]
                 if len(hung) < MAX_HANGS and len(lost_at) < MAX_LOSSES:
                     _log.warning("%s %s is measured on another card.", lost, candidate.short_id)
                     continue
-                self._pool.absolve(hung)  # it is the candidate then
+                self._cards.absolve(hung)  # it is the candidate then
                 said = " ".join(str(why) for _, why in lost_at)
                 raise CrashError(f"{len(lost_at)} cards were lost at it: {said}", stage=lost.stage) from lost
             except BaseException:
-                self._pool.give(card)
+                self._cards.give(card)
                 raise
-            self._pool.give(card)
+            self._cards.give(card)
             return found
 
 
@@ -111,30 +100,20 @@ def cluster_workers(settings: ClusterSettings, experiment: Experiment, bench: Be
     heard = replace(bench, report=report)
     with contextlib.ExitStack() as stack:
         watch = stack.enter_context(connected(settings, resource_of(bench.targets)))
-        need = replace(need_of(bench.targets, settings), inputs=_published(experiment, bench))
+        need = need_of(bench.targets, settings)
         cards = total_cards(need)
         wants = min(cards, settings.cards or cards)
         slots = compile_slots(need, settings, wants)
         _log.info("%s: %d of %d cards, %d compiles at once", settings.words, wants, cards, slots)
-        pool = Pool(experiment=experiment, bench=heard, settings=settings, need=need, watch=watch, wants=wants)
-        stack.callback(pool.close)
+        held = Cards(experiment, heard, settings, need, watch, wants)
+        stack.callback(held.close)
         compilers = tuple(TaskCompiler(experiment, heard, need, settings, watch) for _ in range(slots))
         yield Workers(
-            cards=tuple(ClusterWorker(pool) for _ in range(wants)),
-            here=min(wants, cards_here(need)),
+            cards=tuple(ClusterWorker(held) for _ in range(wants)),
+            here=min(wants, total_cards(need, host=platform.node())),
             compilers=compilers,
             hear=hear,
-            quarantine=pool.quarantine,
         )
-
-
-def _published(experiment: Experiment, bench: Bench) -> str:
-    """The experiment's name in the shared store, where there is one and other machines may need it."""
-    if bench.store.shared is None or {node.host for node in live_nodes()} <= {platform.node()}:
-        return ""
-    from workbench.evaluation.shared_inputs import publish_inputs
-
-    return publish_inputs(experiment, bench.store.shared)
 
 
 _POLLED_S = 2.0
@@ -149,8 +128,8 @@ class TaskCompiler:
         self, experiment: Experiment, bench: Bench, need: Need, settings: ClusterSettings, watch: Watch
     ) -> None:
         self._bench, self._watch, self._limit_s = bench, watch, settings.silent_s
-        opening = ChildProcess(experiment, bench, compiler=0).opening()  # whoever compiles puts its own number
-        self._opening = opening | elsewhere(bench.journal, need.inputs)
+        # whoever compiles puts its own number
+        self._opening = on_this_disk(ChildProcess(experiment, bench, compiler=0).opening())
         self._environment = dict(need.environment)
         self._ray = imported_ray()
         label = settings.compile_label
@@ -164,8 +143,8 @@ class TaskCompiler:
     def compile(self, candidate: Candidate, *, until: float | None = None) -> tuple[StageTiming, ...]:
         """As `Compiler.compile`; nothing where no node can do it, which the evaluation then meets itself."""
         self._bench.report(candidate, "compile")
-        task = json.dumps({"task": "compile", "candidate": candidate.to_json()})
-        asked = within(self._watch, lambda: self._task.remote(json.dumps(self._opening), task, self._environment))
+        given = (json.dumps(self._opening), json.dumps(candidate.to_json()), self._environment)
+        asked = within(self._watch, lambda: self._task.remote(*given))
         began = time.monotonic()
         try:
             while not self._ray.wait([asked], timeout=_patience_s(until))[0]:
@@ -174,7 +153,7 @@ class TaskCompiler:
                     raise TimeUp("compile")
                 if time.monotonic() - began > self._limit_s:
                     raise CrashError(f"nothing was heard of its compile for {self._limit_s:g} s.", stage="compile")
-            return self._answer([json.loads(text) for text in self._ray.get(asked)], candidate)
+            answer = json.loads(self._ray.get(asked))
         except self._ray.exceptions.RayTaskError:
             raise  # a mistake of ours, and no bad luck: it is not tried again
         except self._ray.exceptions.RayError as error:
@@ -183,21 +162,13 @@ class TaskCompiler:
             if not self._watch.gone:
                 self._ray.cancel(asked, force=True)
             raise
-
-    def _answer(self, said: list[Message], candidate: Candidate) -> tuple[StageTiming, ...]:
-        for message in said:
-            match message["kind"]:
-                case "log":
-                    log_again(message)
-                case "answer":
-                    return decode(tuple[StageTiming, ...], message["value"])
-                case "error":
-                    error = decode_error(message)
-                    if not isinstance(error, ToolchainError):
-                        raise error
-                    _log.warning("%s is not compiled ahead: %s", candidate.short_id, error)
-                    return ()
-        raise CrashError(f"the process that compiled it died. {said[-1].get('last', '')}", stage="compile")
+        if answer["kind"] == "answer":
+            return decode(tuple[StageTiming, ...], answer["value"])
+        told = decode_error(answer)
+        if not isinstance(told, ToolchainError):
+            raise told
+        _log.warning("%s is not compiled ahead: %s", candidate.short_id, told)
+        return ()
 
 
 def _patience_s(until: float | None) -> float:

@@ -20,10 +20,10 @@ from workbench.values.modelled_times.statement import CallCosts, ModelledCalls, 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelledCall:
-    """What one call asks of an emulated device, and its time at the prices of the device's own clock."""
+    """What one call asks of an emulated device, and its time at the prices of the device's own timing model."""
 
     ms: float
-    clock: TimingModel
+    model: TimingModel
     costs: CallCosts
 
 
@@ -88,8 +88,8 @@ def modelled_call(session: Session, feed: Feeds) -> ModelledCall:
             f"{type(session).__name__} is of an emulated device and states no costs of its calls, so that they have no "
             "time: give it `costs` (workbench.targets.base.StatesCosts)."
         )
-    clock, costs = stated
-    return ModelledCall(ms=own_ms(clock, costs), clock=clock, costs=costs)
+    model, costs = stated
+    return ModelledCall(ms=own_ms(model, costs), model=model, costs=costs)
 
 
 def _modelled(
@@ -120,13 +120,13 @@ def _stated(
     shapes: npt.NDArray[np.int64],
     their_shapes: npt.NDArray[np.int64],
 ) -> ModelledCalls | None:
-    """What the timed calls cost; None where the two are of different clocks."""
-    clock = ours[0].clock
-    if any(call.clock != clock for call in (*ours, *theirs)):
+    """What the timed calls cost; None where the two are of different timing models."""
+    model = ours[0].model
+    if any(call.model != model for call in (*ours, *theirs)):
         return None
     pairs, calls = np.unique(np.stack([shapes, their_shapes]), axis=1, return_counts=True)
     return ModelledCalls(
-        clock=clock,
+        clock=model,
         candidate=tuple(call.costs for call in ours),
         baseline=tuple(call.costs for call in theirs),
         pairs=tuple((int(a), int(b), int(n)) for a, b, n in zip(*pairs, calls, strict=True)),

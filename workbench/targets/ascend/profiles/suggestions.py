@@ -1,7 +1,7 @@
 """What a profile speaks for trying, as settings of this target.
 
-A lever's bound is the share of the run that the finding is about: what would go if all of it went. What is gained is
-for an evaluation to say.
+A suggestion's bound is the share of the run that the finding is about: what would go if all of it went. What is gained
+is for an evaluation to say.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import replace
 from workbench.targets.ascend.config_files import FUSION_GROUPS
 from workbench.targets.ascend.settings import PRECISION_MODES, AscendCompile
 from workbench.values.candidate import Candidate
-from workbench.values.device_profile import COMPUTING, Cause, DeviceProfile, Lever
+from workbench.values.device_profile import COMPUTING, Cause, DeviceProfile, Suggestion
 from workbench.values.dimension import FUSION_PREFIX, Scalar
 
 Changes = Mapping[str, Scalar]
@@ -37,27 +37,27 @@ _STARTS_OF: Mapping[str, tuple[str, ...]] = {
 """Fusion group → operators, as Ascend names them, that are left over where it does nothing [inferred]."""
 
 
-def levers(profile: DeviceProfile, candidate: Candidate, offered: Offered) -> tuple[Lever, ...]:
+def suggestions(profile: DeviceProfile, candidate: Candidate, offered: Offered) -> tuple[Suggestion, ...]:
     """The costliest findings first; findings that ask for the same change are one.
 
     Args:
         offered: what the space may choose from, so that of equally good values one of them is asked for.
     """
-    found: dict[tuple[tuple[str, Scalar], ...], Lever] = {}
+    found: dict[tuple[tuple[str, Scalar], ...], Suggestion] = {}
     device = _part(_whole_us(profile) - profile.causes.get("host launch", 0.0), _whole_us(profile))
     for plain in _all(profile, candidate, offered):
         about_the_host = _WORDS["host launch"] in plain.finding
-        lever = plain if about_the_host else replace(plain, of_device=min(1.0, _part(plain.at_most, device)))
-        if max(lever.at_most, lever.of_device) < _LEAST_SHARE:
+        suggestion = plain if about_the_host else replace(plain, of_device=min(1.0, _part(plain.at_most, device)))
+        if max(suggestion.at_most, suggestion.of_device) < _LEAST_SHARE:
             continue
-        key = tuple(sorted(lever.changes.items(), key=str)) or (("", lever.finding),)
+        key = tuple(sorted(suggestion.changes.items(), key=str)) or (("", suggestion.finding),)
         known = found.get(key)
-        found[key] = lever if known is None else _joined(known, lever)
-    return tuple(sorted(found.values(), key=lambda lever: -max(lever.at_most, lever.of_device))[:_MOST])
+        found[key] = suggestion if known is None else _joined(known, suggestion)
+    return tuple(sorted(found.values(), key=lambda suggestion: -max(suggestion.at_most, suggestion.of_device))[:_MOST])
 
 
-def _joined(a: Lever, b: Lever) -> Lever:
-    return Lever(
+def _joined(a: Suggestion, b: Suggestion) -> Suggestion:
+    return Suggestion(
         finding=f"{a.finding}; {b.finding}",
         changes=a.changes,
         at_most=min(1.0, a.at_most + b.at_most),
@@ -65,7 +65,7 @@ def _joined(a: Lever, b: Lever) -> Lever:
     )
 
 
-def _all(profile: DeviceProfile, candidate: Candidate, offered: Offered) -> Iterator[Lever]:
+def _all(profile: DeviceProfile, candidate: Candidate, offered: Offered) -> Iterator[Suggestion]:
     compiled = candidate.compile
     assert isinstance(compiled, AscendCompile)
     larger = _larger_batch(candidate, compiled, offered)
@@ -78,19 +78,20 @@ def _all(profile: DeviceProfile, candidate: Candidate, offered: Offered) -> Iter
     yield from _of_vectors(profile, compiled)
 
 
-def _of_idle(profile: DeviceProfile, compiled: AscendCompile, larger: Changes) -> Iterator[Lever]:
+def _of_idle(profile: DeviceProfile, compiled: AscendCompile, larger: Changes) -> Iterator[Suggestion]:
     shares = {cause: _share(profile, cause) for cause in _WORDS}
     both: tuple[Cause, ...] = ("host launch", "host copy")
     for cause in both:
         if larger and (share := shares[cause]):
-            yield Lever(finding=f"{_percent(share)} of the time {_WORDS[cause]}", changes=larger, at_most=share)
+            yield Suggestion(finding=f"{_percent(share)} of the time {_WORDS[cause]}", changes=larger, at_most=share)
     if shares["synchronization"]:
         share = shares["synchronization"]
         alone: dict[str, Scalar] = {} if compiled.enable_single_stream else {"compile.enable_single_stream": True}
-        yield Lever(finding=f"{_percent(share)} of the time {_WORDS['synchronization']}", changes=alone, at_most=share)
+        finding = f"{_percent(share)} of the time {_WORDS['synchronization']}"
+        yield Suggestion(finding=finding, changes=alone, at_most=share)
     if shares["host operator"]:
         share, names = shares["host operator"], _names(profile, "cpu")
-        yield Lever(
+        yield Suggestion(
             finding=f"{_percent(share)} of the time {_WORDS['host operator']}: {names}. No setting moves it to "
             "the cores; export the model without it, or with element types that the cores know",
             changes={},
@@ -99,15 +100,15 @@ def _of_idle(profile: DeviceProfile, compiled: AscendCompile, larger: Changes) -
     switched = sum(task.duration_us for task in profile.tasks if "LABEL_SWITCH" in task.op_type)
     if switched and compiled.shapes == "gears":
         share = _part(switched, _shown_us(profile))
-        yield Lever(finding="each call chooses a gear", changes={"compile.shapes": "static"}, at_most=share)
+        yield Suggestion(finding="each call chooses a gear", changes={"compile.shapes": "static"}, at_most=share)
 
 
-def _of_small_operators(profile: DeviceProfile, compiled: AscendCompile, larger: Changes) -> Iterator[Lever]:
+def _of_small_operators(profile: DeviceProfile, compiled: AscendCompile, larger: Changes) -> Iterator[Suggestion]:
     share = _part(sum(row.total_us for row in profile.small), _whole_us(profile))
     types = {kind.lower() for row in profile.small for kind in row.types}
     said = f"{_percent(share)} of the time goes into rows of operators of less than 5 µs"
     if compiled.oo_level == "O1":
-        yield Lever(finding=f"{said}; O1 fuses nothing", changes={"compile.oo_level": "O3"}, at_most=share)
+        yield Suggestion(finding=f"{said}; O1 fuses nothing", changes={"compile.oo_level": "O3"}, at_most=share)
         return
     for group in _groups_that_are_off(compiled):
         left = sorted(types.intersection(_STARTS_OF.get(group, ())))
@@ -115,44 +116,48 @@ def _of_small_operators(profile: DeviceProfile, compiled: AscendCompile, larger:
             changes: dict[str, Scalar] = {f"{FUSION_PREFIX}{group}": "on"}
             finding = f"{said}, among them {', '.join(left)}, and the fusions of {group} are off"
             own = sum(o.total_us for o in profile.operators if o.op_type.lower() in left)
-            yield Lever(finding=finding, changes=changes, at_most=min(share, _part(own, _whole_us(profile))))
+            yield Suggestion(finding=finding, changes=changes, at_most=min(share, _part(own, _whole_us(profile))))
     if larger:
-        yield Lever(finding=said, changes=larger, at_most=share)
+        yield Suggestion(finding=said, changes=larger, at_most=share)
 
 
-def _of_conversions(profile: DeviceProfile, candidate: Candidate, compiled: AscendCompile) -> Iterator[Lever]:
+def _of_conversions(profile: DeviceProfile, candidate: Candidate, compiled: AscendCompile) -> Iterator[Suggestion]:
     share = _of_whole(profile, profile.conversion_share)
     said = f"{_percent(share)} of the time only changes types and layouts"
     usual = PRECISION_MODES[0]
     if candidate.precision.mode != usual:
-        yield Lever(finding=f"{said} in {candidate.precision.mode}", changes={"precision.mode": usual}, at_most=share)
+        yield Suggestion(
+            finding=f"{said} in {candidate.precision.mode}", changes={"precision.mode": usual}, at_most=share
+        )
     if compiled.keep_dtype:
-        yield Lever(finding=f"{said}; keep_dtype asks for some", changes={"compile.keep_dtype": "off"}, at_most=share)
+        yield Suggestion(
+            finding=f"{said}; keep_dtype asks for some", changes={"compile.keep_dtype": "off"}, at_most=share
+        )
     for group in ("layout", "matmul_transpose"):
         if group in compiled.disabled_fusions:
-            yield Lever(finding=said, changes={f"{FUSION_PREFIX}{group}": "on"}, at_most=share)
+            yield Suggestion(finding=said, changes={f"{FUSION_PREFIX}{group}": "on"}, at_most=share)
 
 
-def _of_quantization(profile: DeviceProfile, candidate: Candidate, compiled: AscendCompile) -> Iterator[Lever]:
+def _of_quantization(profile: DeviceProfile, candidate: Candidate, compiled: AscendCompile) -> Iterator[Suggestion]:
     q, share = candidate.quantization, _of_whole(profile, profile.quantization_share)
     said = f"{_percent(share)} of the time only quantizes and dequantizes"
     for group in ("quant_elementwise", "dequant_elementwise"):
         if group in compiled.disabled_fusions:
-            yield Lever(finding=said, changes={f"{FUSION_PREFIX}{group}": "on"}, at_most=share)
+            yield Suggestion(finding=said, changes={f"{FUSION_PREFIX}{group}": "on"}, at_most=share)
     if q.scheme == "static":
         kept = max(1, 2 * (q.keep_float or 0))
         changes: dict[str, Scalar] = {"quantization.keep_float": kept, "quantization.keep_float_unit": "group"}
-        yield Lever(finding=f"{said}; layers in float need neither", changes=changes, at_most=share)
+        yield Suggestion(finding=f"{said}; layers in float need neither", changes=changes, at_most=share)
 
 
-def _of_products(profile: DeviceProfile, candidate: Candidate) -> Iterator[Lever]:
+def _of_products(profile: DeviceProfile, candidate: Candidate) -> Iterator[Suggestion]:
     """INT8 multiplies twice as fast: half of what is left in float is the bound."""
     q, share = candidate.quantization, _of_whole(profile, profile.product_share * (1 - (profile.int8_share or 0.0)))
     said = f"{_percent(share)} of the time are matrix products in float"
     if q.scheme == "none":
-        yield Lever(finding=said, changes={"quantization.scheme": "static"}, at_most=share / 2)
+        yield Suggestion(finding=said, changes={"quantization.scheme": "static"}, at_most=share / 2)
     elif q.scheme == "static" and q.keep_float:
-        yield Lever(
+        yield Suggestion(
             finding=f"{said}, {q.keep_float} units by choice", changes={"quantization.keep_float": 0}, at_most=share / 2
         )
     elif q.scheme == "static" and not q.attention_matmul:
@@ -160,14 +165,14 @@ def _of_products(profile: DeviceProfile, candidate: Candidate) -> Iterator[Lever
             "quantization.attention_matmul": True,
             "quantization.activation_symmetric": True,
         }
-        yield Lever(finding=f"{said}; those of attention are left out", changes=changes, at_most=share / 2)
+        yield Suggestion(finding=f"{said}; those of attention are left out", changes=changes, at_most=share / 2)
 
 
-def _of_the_peak(profile: DeviceProfile, larger: Changes) -> Iterator[Lever]:
+def _of_the_peak(profile: DeviceProfile, larger: Changes) -> Iterator[Suggestion]:
     for use in profile.cube[:1]:
         if use.of_peak is not None and use.of_peak < 0.5 and larger:
             own = _of_whole(profile, _part(use.total_us, profile.operators_us))
-            yield Lever(
+            yield Suggestion(
                 finding=f"products in {use.dtype} reach {use.of_peak:.1%} of the chip's {use.peak_tops:.0f} TOPS; "
                 "larger ones fill more of it",
                 changes=larger,
@@ -175,7 +180,7 @@ def _of_the_peak(profile: DeviceProfile, larger: Changes) -> Iterator[Lever]:
             )
 
 
-def _of_vectors(profile: DeviceProfile, compiled: AscendCompile) -> Iterator[Lever]:
+def _of_vectors(profile: DeviceProfile, compiled: AscendCompile) -> Iterator[Suggestion]:
     if compiled.op_select_implmode or compiled.op_precision_mode:
         return
     for kind in ("Gelu", "SoftmaxV2"):
@@ -185,7 +190,7 @@ def _of_vectors(profile: DeviceProfile, compiled: AscendCompile) -> Iterator[Lev
             "compile.op_select_implmode": "high_performance",
             "compile.optypelist_for_implmode": kind,
         }
-        yield Lever(finding=f"{_percent(share)} of the time is {kind}", changes=changes, at_most=share)
+        yield Suggestion(finding=f"{_percent(share)} of the time is {kind}", changes=changes, at_most=share)
 
 
 def _larger_batch(candidate: Candidate, compiled: AscendCompile, offered: Offered) -> Changes:
