@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -33,6 +34,8 @@ from workbench.values.model import Model
 from workbench.values.objectives import Constraint, Objective
 from workbench.values.preprocess import LONGEST_TEXT
 from workbench.values.service import ServiceQuestion
+
+_log = logging.getLogger(__name__)
 
 CompileFirst = Literal["deferred", "all"]
 Sampler = Literal["auto", "random"]
@@ -190,8 +193,10 @@ def read_experiment(path: Path, workspace: Path | None = None) -> Experiment:
             service = read_question(top)
         load = read_load(top)
         smoke_cosine = top.number("smoke_cosine", 0.9, minimum=-1.0, maximum=1.0)
-        sampler = top.text("sampler", "auto", choices=get_args(Sampler))
-        compile_first = top.text("compile", "deferred", choices=("deferred", "all"))
+        sampler = _renamed(top, "sampler", "auto", get_args(Sampler))
+        compile_first = _renamed(top, "compile", "deferred", ("deferred", "all"))
+        if top.has("warm_start"):
+            _log.warning("%s: `warm_start` is not read any more; leave it out.", path)
         seed = top.integer("seed", 0, minimum=0, maximum=LARGEST_SEED)
         devices = _devices(top)
         if not model_path.exists():
@@ -263,6 +268,17 @@ def read_experiment(path: Path, workspace: Path | None = None) -> Experiment:
         device=device,
         compile=compile_first,  # type: ignore[arg-type]  # checked, as the sampler is
     )
+
+
+_EARLIER = {"parts": "auto", "tpe": "auto", "gp": "auto", "nsga2": "auto", "promising": "deferred"}
+"""Words of before, read for one version."""
+
+
+def _renamed(top: Section, key: str, default: str, choices: Sequence[str]) -> str:
+    value = top.text(key, default, choices=(*choices, *(old for old, new in _EARLIER.items() if new in choices)))
+    if value in _EARLIER:
+        _log.warning("%s: `%s: %s` is read as `%s`; write that.", top.file, key, value, _EARLIER[value])
+    return _EARLIER.get(value, value)
 
 
 def _devices(top: Section) -> dict[str, str]:

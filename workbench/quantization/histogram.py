@@ -215,7 +215,7 @@ _TOGETHER = 1024  # values whose bin numbers stay in the first-level cache
 
 @functools.cache
 def compiled_count() -> Count | None:
-    """The loop in machine code; None without numba (extra [fast]).
+    """The loop in machine code; None where numba is not installed.
 
     Compiled at the first call (about a second), and read from numba's own cache on disk later.
     """
