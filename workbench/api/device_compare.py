@@ -22,7 +22,6 @@ from workbench.study.first_bad import first_bad
 from workbench.study.language import SAMPLES, TOKENS, compare_language, comparing_target
 from workbench.study.limits import Limits
 from workbench.study.model_data import RANDOM_LENGTH
-from workbench.study.single_operator import run_alone
 from workbench.values.artifact import Artifact
 from workbench.values.documents.canonical import DecodeError, decode
 from workbench.values.documents.json_reader import read_json
@@ -30,7 +29,7 @@ from workbench.values.errors import ConfigError, MeasureError
 from workbench.values.model import Model
 
 ARTIFACT = "artifact.json"
-_FIRST_BAD, _SINGLE = "first-bad", "single-op"
+_FIRST_BAD = "first-bad"
 
 
 def names_compiled(text: str) -> bool:
@@ -47,7 +46,6 @@ def device_compare(
     data: str,
     limits: Limits | None,
     to: Path,
-    single: str | None = None,
     random: bool = False,
     question: Experiment | None = None,
     bench: Bench | None = None,
@@ -58,7 +56,6 @@ def device_compare(
         text: om:SOURCE, SOURCE being a compiled file, a folder of them, a bundle, a dump, or a candidate.
         feeds: for a run; not read for a dump, which holds what was fed.
         to: folder of the dump and of the NPY files.
-        single: an operator or a node to run by itself.
         random: the feeds are no real samples.
 
     Raises:
@@ -88,7 +85,6 @@ def device_compare(
         operators=len(recording.calls[0].operators),
         folder=str(recording.folder),
         first_bad=first_bad(found, a, device, looks, to / _FIRST_BAD),
-        single=None if single is None else run_alone(single, a, device, looks, found.limits, to / _SINGLE),
     )
     return replace(found, device=findings)
 

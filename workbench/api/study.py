@@ -84,7 +84,6 @@ def compare(
     limits: Limits | None = None,
     every: bool = False,
     constants: Sequence[str] = (),
-    single_operator: str | None = None,
     to: Path | str | None = None,
 ) -> Comparison:
     """Compare two models layer by layer, A being the reference: where do their numbers part?
@@ -102,7 +101,6 @@ def compare(
             a manifest or an experiment tells, else by their numbers.
         every: compare what every operator computes, not only the layers; takes longer.
         constants: inputs that are the same for all samples, as NAME=VALUE; of files without an experiment.
-        single_operator: of compiled files: an operator, or a node that one covers, to run by itself.
         to: of compiled files: folder for the device's dump and for NPY files; compare-om in this folder when None.
 
     Raises:
@@ -112,7 +110,7 @@ def compare(
     if experiment is None and is_model_folder(str(a)) and is_model_folder(str(b)):
         return compare_folders(Path(a), Path(b), _path(data), samples, limits)
     compiled = names_compiled(str(b))
-    if not compiled and (single_operator is not None or to is not None):
+    if not compiled and to is not None:
         raise ConfigError("means something for compiled files only.", key="b", hint="Name them: om:FOLDER.")
     asked = samples
     if samples is None:
@@ -134,7 +132,6 @@ def compare(
             data=about,
             limits=limits,
             to=folder,
-            single=single_operator,
             random=data is None,
         )
     if experiment is None:
@@ -176,7 +173,6 @@ def compare(
                 data=f"{question.name}, validation split",
                 limits=limits,
                 to=folder,
-                single=single_operator,
                 question=question,
                 bench=bench,
             )

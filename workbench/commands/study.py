@@ -106,10 +106,6 @@ def compare(
         bool, typer.Option("--all", help="compare and show what every operator computes, not only the layers")
     ] = False,
     html: Annotated[Path | None, typer.Option(help="also draw the errors along the graph into this page")] = None,
-    single_op: Annotated[
-        str | None,
-        typer.Option(help="of an OM: run this operator, or the one that covers this node, by itself as well"),
-    ] = None,
     to: Annotated[
         Path | None, typer.Option(help="of an OM: folder for dump and NPY files; default: compare-om")
     ] = None,
@@ -134,7 +130,6 @@ def compare(
         limits=limits,
         every=every,
         constants=constant or (),
-        single_operator=single_op,
         to=to,
     )
     if html is not None:

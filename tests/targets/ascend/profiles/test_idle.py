@@ -90,4 +90,3 @@ def test_streams_that_overlap_leave_the_cores_no_gap(tmp_path: Path) -> None:
     assert found.bubbles == ()
     assert found.idle_us == 0
     assert [(use.stream, use.idle_share) for use in found.streams] == [("1", pytest.approx(50 / 110)), ("2", 0)]
-
