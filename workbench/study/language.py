@@ -22,9 +22,8 @@ from workbench.study.comparison import compared_row
 from workbench.study.differences import Differences
 from workbench.study.limits import INT8, Limits
 from workbench.targets import descriptions, open_target
-from workbench.targets.language import language_target
-from workbench.targets.prompted import AnswersPrompts, Ids
-from workbench.values.errors import ConfigError, ToolchainError
+from workbench.targets.language import LanguageTarget, Tokens, language_target
+from workbench.values.errors import ConfigError
 
 SAMPLES, TOKENS = 8, 256
 """How many texts are taken where nobody says, and how many tokens of each."""
@@ -44,25 +43,22 @@ def language_target_name() -> str:
     return found
 
 
-def comparing_target(name: str | None = None) -> AnswersPrompts:
-    """The target of that name, or the one for language models, as what compares them.
+def comparing_target(name: str | None = None) -> LanguageTarget:
+    """The target of that name, or the one for language models.
 
     Raises:
         ConfigError: there is none.
-        ToolchainError: its packages are missing, or it cannot compare.
+        ToolchainError: its packages are missing.
     """
-    target = open_target(name or language_target_name())
-    if not isinstance(target, AnswersPrompts):
-        raise ToolchainError(f"Target {target.name!r} cannot execute its checkpoints, so it cannot compare them.")
-    return target
+    return language_target(open_target(name or language_target_name()))
 
 
 def compare_language(
     a: Path,
     b: Path,
-    windows: Sequence[Ids],
+    windows: Sequence[Tokens],
     *,
-    target: AnswersPrompts,
+    target: LanguageTarget,
     names: tuple[str, str],
     data: str,
     limits: Limits | None = None,

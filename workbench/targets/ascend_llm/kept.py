@@ -17,7 +17,6 @@ from safetensors.torch import load_file
 
 from workbench.quantization.llm.checkpoint import LlmModel
 from workbench.quantization.llm.fixed_order import kernels
-from workbench.quantization.llm.forwards import Stage
 from workbench.quantization.llm.outcomes import TextOutcomes, Window
 from workbench.quantization.llm.walk import Stream
 from workbench.targets.ascend_llm.served import Served
@@ -120,7 +119,7 @@ _MOST_FILES = 4096
 _COLUMNS = ("nll", "predictions", "kl", "agreed")
 
 
-def judged_key(model: LlmModel, served: Served, stage: Stage) -> str:
+def judged_key(model: LlmModel, served: Served) -> str:
     """Digest of what decides a checkpoint's outcomes but for the windows: models, code, torch's kernels."""
     files = {held.file for held in served.tensors.values()}
     ours = {served.folder / DESCRIPTION, served.folder / "config.json", *files}
@@ -129,7 +128,7 @@ def judged_key(model: LlmModel, served: Served, stage: Stage) -> str:
         {
             "served": {file.name: file_digest(file) for file in ours},
             "float": {file.name: file_digest(file) for file in theirs},
-            "stage": stage,
+            "stage": "decode",
             "code": closure_digest("workbench.targets.ascend_llm.execution", "workbench.quantization.llm.reference"),
             "scoring": closure_digest("workbench.quantization.llm.outcomes"),
             "kernels": kernels(),

@@ -1,10 +1,11 @@
-"""A finished checkpoint that answers prompts on the processor, and two folders side by side (`targets.prompted`)."""
+"""A finished checkpoint that answers prompts on the processor, and two folders side by side (`targets.language`)."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -14,18 +15,27 @@ from tokenizers import Tokenizer
 from workbench.quantization.llm.checkpoint import open_model
 from workbench.quantization.llm.config import LlmConfig, read_config
 from workbench.quantization.llm.forward import check_ids
-from workbench.quantization.llm.forwards import Decoder, float_decoder, greedy, logits_of
-from workbench.quantization.llm.side_by_side import Turned, side_by_side
+from workbench.quantization.llm.forwards import (
+    Decoder,
+    RunningBlock,
+    Stage,
+    embedded,
+    float_decoder,
+    greedy,
+    head_logits,
+    logits_of,
+    through,
+)
 from workbench.targets.ascend_llm.execution import served_decoder
 from workbench.targets.ascend_llm.served import Served, read_served
 from workbench.targets.ascend_llm.tensors import DESCRIPTION
 from workbench.targets.ascend_llm.texts import calibration_samples, read_tokenizer
-from workbench.targets.prompted import Ids, Seen, SideValues
+from workbench.targets.language import Seen, SideValues, Tokens
 from workbench.values.errors import ConfigError, MeasureError
 
 
 def prompted(directory: Path) -> Prompted:
-    """See `targets.prompted.AnswersPrompts`. Weights stay in memory from the first answer on."""
+    """See `targets.language.LanguageTarget`. Weights stay in memory from the first answer on."""
     with _as_measured():
         served = read_served(directory)
         tokenizer = read_tokenizer(directory, served.config)
@@ -34,7 +44,7 @@ def prompted(directory: Path) -> Prompted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prompted:
-    """See `targets.prompted.PromptedModel`.
+    """See `targets.language.PromptedModel`.
 
     Attributes:
         threads: of torch while it answers; None for those of the process.
@@ -64,11 +74,11 @@ class Prompted:
             found: list[int] = calibration_samples([text], self.tokenizer, self.served.folder)[0][0].tolist()
         return found
 
-    def text(self, ids: Ids) -> str:
+    def text(self, ids: Tokens) -> str:
         return str(self.tokenizer.decode(list(ids)))
 
     def answers(
-        self, prompts: Sequence[Ids], tokens: int, seen: Seen, *, given: Sequence[Ids] | None = None
+        self, prompts: Sequence[Tokens], tokens: int, seen: Seen, *, given: Sequence[Tokens] | None = None
     ) -> list[list[int]]:
         asked = [torch.tensor([list(ids)]) for ids in prompts]
         with _as_measured(), _threads(self.threads):
@@ -131,7 +141,14 @@ def _threads(number: int | None) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
+# --- two folders side by side: what each block adds to the residual stream, and where that stands ---------------------
+# Smoothing moves scales between a linear and what is before it, so most tensors inside of a block differ without error;
+# what o_proj and down_proj add to the stream, and the stream behind a block, do not.
+
+
 _ROTATION = "optional/quarot.safetensors"
+_ADDED = ("self_attn.o_proj", "mlp.down_proj")
+"""Linears whose outputs are added to the stream, in the order of a block."""
 
 
 def ids_of(folder: Path, texts: Sequence[str], tokens: int) -> list[list[int]]:
@@ -140,21 +157,57 @@ def ids_of(folder: Path, texts: Sequence[str], tokens: int) -> list[list[int]]:
     return [sample[0, :tokens].tolist() for sample in calibration_samples(texts, tokenizer, folder)]
 
 
-def compared(a: Path, b: Path, windows: Sequence[Ids]) -> Iterator[SideValues]:
-    """See `targets.prompted.AnswersPrompts.compared`."""
-    (first, types), (second, others) = _side(a), _side(b)
-    if _sizes(first.decoder.config) != _sizes(second.decoder.config):
+def compared(a: Path, b: Path, windows: Sequence[Tokens]) -> Iterator[SideValues]:
+    """See `targets.language.LanguageTarget.compared`. Every model goes on with its own stream, and one block of each is
+    in memory at a time."""
+    (first, types, back_a), (second, others, back_b) = _side(a), _side(b)
+    if _sizes(first.config) != _sizes(second.config):
         raise ConfigError(f"is another model than {a}: their sizes differ.", file=b)
-    kinds = others or types
-    for name, ours, theirs in side_by_side(first, second, [torch.tensor([list(ids)]) for ids in windows]):
-        yield name, kinds.get(name, "block" if name.startswith("model.") else "lm_head"), ours.numpy(), theirs.numpy()
+    kinds, ids = others or types, [torch.tensor([list(window)]) for window in windows]
+    seen: tuple[dict[str, torch.Tensor], ...] = ({}, {})
+    decoders = [_watched(decoder, found) for decoder, found in zip((first, second), seen, strict=True)]
+    streams = [embedded(decoder, ids) for decoder in decoders]
+    steps = zip(*(through(*each, "prefill") for each in zip(decoders, streams, strict=True)), strict=True)
+    for (index, number), _ in steps:
+        with torch.inference_mode():
+            added = [(f".{name}", back_a(seen[0][name]), back_b(seen[1][name])) for name in _ADDED]
+            added.append(("", back_a(streams[0][number]), back_b(streams[1][number])))
+        for name, ours, theirs in added:
+            place = f"model.layers.{index}{name}"
+            yield place, kinds.get(place, "block"), ours.numpy(), theirs.numpy()
+    for ours, theirs in zip(*map(head_logits, decoders, streams), strict=True):
+        yield "logits", "lm_head", ours.to(torch.float32).numpy(), theirs.to(torch.float32).numpy()
 
 
-def _side(folder: Path) -> tuple[Turned, dict[str, str]]:
+def _side(folder: Path) -> tuple[Decoder, dict[str, str], Callable[[torch.Tensor], torch.Tensor]]:
+    """(a model, types of its linears, its stream → the same without a rotation, in float32)."""
     if not (folder / DESCRIPTION).is_file():
-        return Turned(decoder=float_decoder(open_model(folder))), {}
+        return float_decoder(open_model(folder)), {}, lambda stream: stream.to(torch.float32)
     served = read_served(folder)
-    return Turned(decoder=served_decoder(served), rotation=_rotation(folder, served.config)), dict(served.types)
+    rotation = _rotation(folder, served.config)
+    return served_decoder(served), dict(served.types), partial(_turned_back, rotation)
+
+
+def _turned_back(rotation: torch.Tensor | None, stream: torch.Tensor) -> torch.Tensor:
+    wide = stream.to(torch.float32)
+    return wide if rotation is None else wide @ rotation.to(torch.float32).T
+
+
+def _watched(decoder: Decoder, seen: dict[str, torch.Tensor]) -> Decoder:
+    """The same, with what `_ADDED` last gave put into `seen`."""
+
+    def block(index: int, stage: Stage) -> RunningBlock:
+        plain = decoder.block(index, stage)
+
+        def linear(name: str, x: torch.Tensor) -> torch.Tensor:
+            found = plain.linear(name, x)
+            if name in _ADDED:
+                seen[name] = found
+            return found
+
+        return replace(plain, linear=linear)
+
+    return replace(decoder, block=block)
 
 
 def _rotation(folder: Path, config: LlmConfig) -> torch.Tensor | None:

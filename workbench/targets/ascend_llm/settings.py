@@ -7,7 +7,7 @@ q, k and v, and one for gate and up.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
+from typing import TYPE_CHECKING, ClassVar, Literal, get_args
 
 from workbench.values.compile_settings import CompileSettings
 from workbench.values.documents.canonical import digest
@@ -74,10 +74,6 @@ class LlmSettings(CompileSettings):
     kv_cache: Literal["C8"] | None = None
 
     def __post_init__(self) -> None:
-        for name, kinds in _LITERALS.items():
-            value = getattr(self, name)
-            if value is not None and value not in kinds:
-                raise ConfigError(f"{value!r} is none of {', '.join(map(repr, kinds))}.", key=f"recipe.{name}")
         for name in ("float_down", "float_groups"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"{getattr(self, name)} is negative.", key=f"recipe.{name}")
@@ -187,13 +183,3 @@ class LlmSettings(CompileSettings):
         found += [f"{self.float_groups} groups in float"] if self.float_groups else []
         found += ["cache C8"] if self.kv_cache else []
         return tuple(found)
-
-
-_LITERALS: dict[str, tuple[Any, ...]] = {
-    **dict.fromkeys(GROUPS, get_args(LinearType)),
-    "activations": get_args(Activations),
-    "weights": get_args(Weights),
-    "smoothing": (*get_args(SmoothingV0), *get_args(SmoothingV1)),
-    "generation": get_args(Generation),
-    "kv_cache": ("C8",),
-}
