@@ -17,10 +17,10 @@ from workbench.load.openai.golden import ServedReplay, asked_of_server
 from workbench.quantization.llm.outcomes import FEW_WINDOWS
 from workbench.shipping.handover import hand_over
 from workbench.shipping.language_handover import checkpoint_contents
-from workbench.study.language import comparing_target
 from workbench.targets.ascend_llm.calibrate import CalibratedLlm, calibrate_llm
 from workbench.targets.ascend_llm.judge import Alike, JudgedModel, Judgement, Judging
 from workbench.targets.ascend_llm.judge import judge as _judge
+from workbench.targets.ascend_llm.target import AscendLlmTarget
 from workbench.targets.ascend_llm.texts import read_texts
 from workbench.values.errors import ConfigError
 from workbench.values.system.files import check_apart
@@ -96,7 +96,7 @@ def export_llm(
     contents = checkpoint_contents(
         source,
         Path(model),
-        comparing_target(),
+        AscendLlmTarget(),
         name=name or source.resolve().name,
         recipe=Path(cfg),
         texts=read_texts(Path(prompts)),

@@ -11,7 +11,7 @@ Nothing here imports torch: what computes stands behind the target.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -97,10 +97,6 @@ Logits = npt.NDArray[np.float32]
 Seen = Callable[[int, int, Logits], None]
 """(number of the prompt, number of its answer's token, what the model said there); for every prompt in the order of its
 answer."""
-
-
-SideValues = tuple[str, str, npt.NDArray[np.float32], npt.NDArray[np.float32]]
-"""(what it is, the type of what makes it, of A, of B), the arrays [1, tokens, …]."""
 
 
 class PromptedModel(Protocol):
@@ -233,22 +229,6 @@ class LanguageTarget(Target, Protocol):
 
         Raises:
             MeasureError: the engine would refuse it; names file, tensor and rule.
-        """
-
-    def ids_of(self, folder: Path, texts: Path, *, samples: int, tokens: int) -> list[list[int]]:
-        """The first tokens of the first texts of a file, by the tokenizer of a float model or a checkpoint.
-
-        Raises:
-            ConfigError: a file is wrong, or a text has no token.
-        """
-
-    def compared(self, a: Path, b: Path, windows: Sequence[Tokens]) -> Iterator[SideValues]:
-        """Two folders, each a float model or a checkpoint, over the same windows: what every block adds to the stream,
-        and the stream behind it, each model going on with its own; the logits last.
-
-        Raises:
-            ConfigError: a folder is wrong, they are no models of one size, or a window is too long.
-            MeasureError: one cannot be executed.
         """
 
     def finished(self, directory: Path) -> Artifact:

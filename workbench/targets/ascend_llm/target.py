@@ -28,7 +28,7 @@ from workbench.quantization.record import QuantizationRecord
 from workbench.targets.ascend_llm.calibrate import quantize_samples
 from workbench.targets.ascend_llm.judge import CheckpointJudge
 from workbench.targets.ascend_llm.needs import checkpoint_bytes, window_ms
-from workbench.targets.ascend_llm.prompted import Prompted, compared, ids_of, prompted
+from workbench.targets.ascend_llm.prompted import Prompted, prompted
 from workbench.targets.ascend_llm.recipes import read_recipe, recipe_text
 from workbench.targets.ascend_llm.served import Served, read_served
 from workbench.targets.ascend_llm.serving_rules import refused_by_engine
@@ -37,7 +37,7 @@ from workbench.targets.ascend_llm.settings import GROUPS, LlmSettings
 from workbench.targets.ascend_llm.tensors import DESCRIPTION
 from workbench.targets.ascend_llm.texts import calibration_samples, read_texts, read_tokenizer
 from workbench.targets.base import OperatorIssue, Session
-from workbench.targets.language import Ids, LanguageCosts, SideValues, Tokens, TokenWindow
+from workbench.targets.language import Ids, LanguageCosts, TokenWindow
 from workbench.values.artifact import Artifact, CompiledFile, Toolchain
 from workbench.values.candidate import Candidate
 from workbench.values.documents.canonical import digest
@@ -235,12 +235,6 @@ class AscendLlmTarget:
 
     def prompted(self, directory: Path) -> Prompted:
         return prompted(directory)
-
-    def ids_of(self, folder: Path, texts: Path, *, samples: int, tokens: int) -> list[list[int]]:
-        return ids_of(folder, read_texts(texts)[:samples], tokens)
-
-    def compared(self, a: Path, b: Path, windows: Sequence[Tokens]) -> Iterator[SideValues]:
-        return compared(a, b, windows)
 
     def finished(self, directory: Path) -> Artifact:
         files = (file.relative_to(directory).as_posix() for file in directory.rglob("*") if file.is_file())
