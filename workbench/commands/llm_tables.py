@@ -36,8 +36,8 @@ def print_judgement(found: Judgement) -> None:
     _table(_rows(_SIZES, (found.model, *found.checkpoints)))
     _say("")
     _say(
-        f"Times MODELLED, not measured ({found.clock}): batch {found.shape.batch}, prompts of "
-        f"{found.shape.prompt_tokens} tokens, context {found.shape.context}; 95 % of what modelled times are off by"
+        f"Times MODELLED, not measured ({found.clock}): batch {found.load.batch}, prompts of "
+        f"{found.load.prompt} tokens, context {found.load.context}; 95 % of what modelled times are off by"
     )
     _table(_rows(_TIMES, (found.model, *found.checkpoints)))
     notes: dict[str, list[str]] = {}

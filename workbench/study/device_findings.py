@@ -5,23 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from workbench.targets.inside import Remedy
 from workbench.values.documents.canonical import added_later
 
 Cause = Literal["range", "integers", "rounding"]
 """Numbers that a half cannot hold; a quantized layer's scales; or rounding, the operator's own or what it was given."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mend:
-    """Attributes:
-    setting: which setting or file the lines belong to.
-    lines: as they are written there; each was read by the target's own reader.
-    what: what they do.
-    """
-
-    setting: str
-    lines: tuple[str, ...]
-    what: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +57,7 @@ class FirstBad:
     magnitude: float
     not_finite: int
     relative_error: float
-    mends: tuple[Mend, ...]
+    mends: tuple[Remedy, ...]
     scales: tuple[BadScale, ...]
     files: tuple[str, ...]
     kept: tuple[str, ...] = added_later(())

@@ -15,7 +15,7 @@ from workbench.graph.flow import Flow
 from workbench.graph.read import load_graph, read_model
 from workbench.study.compared import Comparison, TensorComparison
 from workbench.study.comparison import Side, reference_values
-from workbench.study.device_findings import BadScale, Cause, FirstBad, Mend
+from workbench.study.device_findings import BadScale, Cause, FirstBad
 from workbench.study.device_side import DeviceSide
 from workbench.study.differences import differences_of
 from workbench.study.limits import INT8
@@ -48,7 +48,6 @@ def first_bad(found: Comparison, a: Side, device: DeviceSide, looker: LooksInsid
     reference = reference_values(a, device, call_index, list(dict.fromkeys([row.tensor, *integers])))
     bad_scales = _bad_scales(operator, call, reference, found.limits.error or INT8_ERROR)
     layers = tuple(dict.fromkeys(s.layer for s in bad_scales)) or _layers(operator, call)
-    remedies = looker.remedies(kept, layers if cause == "integers" else ())
     return FirstBad(
         operator=operator.name,
         op_type=operator.op_type,
@@ -59,7 +58,7 @@ def first_bad(found: Comparison, a: Side, device: DeviceSide, looker: LooksInsid
         magnitude=row.magnitude,
         not_finite=row.not_finite,
         relative_error=row.relative_error,
-        mends=tuple(Mend(setting=r.setting, lines=r.lines, what=r.what) for r in remedies),
+        mends=looker.remedies(kept, layers if cause == "integers" else ()),
         kept=tuple(each.name for each in kept),
         layers=layers,
         scales=bad_scales,

@@ -12,8 +12,9 @@ from workbench.report import Summary
 from workbench.report.written.material import ChangeLine, Material, ModelFacts, QuantizedLayers
 from workbench.shipping.acceptance import Criterion, Verdict
 from workbench.study.compared import Comparison, TensorComparison
-from workbench.study.device_findings import DeviceFindings, FirstBad, Mend
+from workbench.study.device_findings import DeviceFindings, FirstBad
 from workbench.study.limits import FLOAT
+from workbench.targets.inside import Remedy
 from workbench.values.device_use import DeviceUse, Spread
 from workbench.values.fidelity import Agreement, Fidelity, OutputAgreement
 from workbench.values.measurement import AccuracyComparison, Estimate
@@ -259,7 +260,7 @@ BAD = FirstBad(
     magnitude=70_000.0,
     not_finite=12,
     relative_error=0.4,
-    mends=(Mend(setting="compile.keep_dtype", lines=("layer_0/softmax",), what="keeps its types"),),
+    mends=(Remedy(setting="compile.keep_dtype", lines=("layer_0/softmax",), what="keeps its types"),),
     scales=(),
     files=("a.npy",),
 )

@@ -1,7 +1,6 @@
 """Checkpoints judged beside their float model, and their modelled sizes and times."""
 
 import math
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,10 +21,13 @@ from workbench.targets.ascend_llm import judge as module
 from workbench.targets.ascend_llm.execution import served_logits
 from workbench.targets.ascend_llm.judge import Judging, judge
 from workbench.targets.ascend_llm.served import read_served
-from workbench.targets.ascend_llm.serving_times import ServedShape, modelled_times, served_size, time_ratio
+from workbench.targets.ascend_llm.serving_times import card_times, load_costs, served_figures, served_size
 from workbench.targets.ascend_llm.tensors import stored, write_weights
 from workbench.values.errors import ConfigError, MeasureError
+from workbench.values.measurement import LanguageLoad
+from workbench.values.modelled_times.costs import at_errors
 from workbench.values.modelled_times.device_data import load_device_data
+from workbench.values.modelled_times.statement import CallCosts
 
 CLOCK = "Times MODELLED, not measured (Ascend910B3, timing model)"
 
@@ -205,8 +207,12 @@ def types(config: LlmConfig, kind: str) -> dict[str, str]:
     return {f"model.layers.{index}.{name}": kind for index in range(config.layers) for name in LINEARS}
 
 
-def decode_ms(config: LlmConfig, kinds: Mapping[str, str], **shape: int) -> float:
-    return modelled_times(config, kinds, quantized_cache=False, shape=ServedShape(**shape)).decode_ms.value
+def costs(config: LlmConfig, kind: str = "FLOAT", **load: int) -> tuple[CallCosts, CallCosts]:
+    return load_costs(config, types(config, kind), quantized_cache=False, load=LanguageLoad(**load))
+
+
+def decode_ms(config: LlmConfig, kind: str = "FLOAT", **load: int) -> float:
+    return float(at_errors(card_times()).call_ms([costs(config, kind, **load)[1]])[0, 0])
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3"])
@@ -234,22 +240,23 @@ def test_a_token_of_a_large_model_takes_what_its_weights_take_to_stream(large: L
     card = load_device_data("Ascend910B3")
     weights = served_size(large, {}, quantized_cache=False).weights_bytes - 2 * large.vocabulary * large.hidden
     streamed_ms = weights / (card.hbm_tb_per_s * card.memory_efficiency) / 1e9
-    assert streamed_ms < decode_ms(large, {}, context=1) < 1.4 * streamed_ms  # and the starts of its kernels
-    assert decode_ms(large, types(large, "W8A8")) < 0.75 * decode_ms(large, {})
+    assert streamed_ms < decode_ms(large, context=1) < 1.4 * streamed_ms  # and the starts of its kernels
+    assert decode_ms(large, "W8A8") < 0.75 * decode_ms(large)
 
 
 def test_pdmix_is_dynamic_in_prefill_and_static_in_decode(large: LlmConfig) -> None:
-    mix, static, dynamic = (
-        modelled_times(large, types(large, kind), quantized_cache=False)
-        for kind in ("W8A8_MIX", "W8A8", "W8A8_DYNAMIC")
+    mix, static, dynamic = (costs(large, kind) for kind in ("W8A8_MIX", "W8A8", "W8A8_DYNAMIC"))
+    assert mix[0] == dynamic[0] != static[0]
+    assert mix[1] == static[1] != dynamic[1]
+
+
+def test_a_ratio_is_surer_than_the_times_it_is_of(tmp_path: Path) -> None:
+    float_, ours = (
+        served_figures(open_model(model()), served, LanguageLoad())
+        for served in (None, read_served(copied(checkpoint(), tmp_path / "static")))
     )
-    assert mix.prefill == dynamic.prefill != static.prefill
-    assert mix.decode == static.decode != dynamic.decode
-
-
-def test_a_ratio_is_surer_than_the_times_it_is_of(large: LlmConfig) -> None:
-    ours, theirs = (modelled_times(large, types(large, kind), quantized_cache=False) for kind in ("W8A8", "FLOAT"))
-    ratio = time_ratio(ours.decode, theirs.decode)
-    assert ratio.value == pytest.approx(ours.decode_ms.value / theirs.decode_ms.value)
-    assert ratio.high / ratio.low < theirs.decode_ms.high / theirs.decode_ms.low
-    assert ratio.high < 1
+    ratio, ours_ms, float_ms = ours.decode_ratio, ours.decode_ms, float_.decode_ms
+    assert ratio is not None
+    assert ratio.value == pytest.approx(ours_ms.value / float_ms.value)
+    assert ratio.high / ratio.low < float_ms.high / float_ms.low
+    assert float_.decode_ratio is None

@@ -15,8 +15,7 @@ from workbench.quantization.llm.recipe import Quantize, QuantizeCache, Smooth, S
 from workbench.quantization.llm.rotation import rotation_of
 from workbench.report.written.cells import speaking
 from workbench.report.written.naming import candidate_name
-from workbench.targets.ascend_llm.recipes import read_recipe, recipe_text
-from workbench.targets.ascend_llm.serving_rules import refused_by_engine, types_of
+from workbench.targets.ascend_llm.recipes import read_recipe, recipe_text, refused_by_engine, types_of
 from workbench.targets.ascend_llm.settings import GROUPS, LlmSettings
 from workbench.values.candidate import Candidate, Quantization
 from workbench.values.errors import ConfigError

@@ -31,8 +31,7 @@ from workbench.quantization.llm.run import (
 )
 from workbench.targets.ascend_llm.kept import Kept, block_file, stored_block
 from workbench.targets.ascend_llm.needs import calibration_needs, check_disk, check_memory, window_ms
-from workbench.targets.ascend_llm.recipes import ReadRecipe, read_recipe
-from workbench.targets.ascend_llm.serving_rules import refused_by_engine, types_of
+from workbench.targets.ascend_llm.recipes import ReadRecipe, read_recipe, refused_by_engine, types_of
 from workbench.targets.ascend_llm.tensors import (
     CACHE_TYPE,
     DESCRIPTION,

@@ -32,11 +32,11 @@ from workbench.targets.ascend_llm.execution import served_logits
 from workbench.targets.ascend_llm.kept import judged_key, keep_outcomes, kept_outcomes, outcomes_file
 from workbench.targets.ascend_llm.needs import check_memory, memory_bytes
 from workbench.targets.ascend_llm.served import Served, read_served
-from workbench.targets.ascend_llm.serving_times import ServedFigures, ServedShape, card_times, served_figures
+from workbench.targets.ascend_llm.serving_times import ServedFigures, card_times, served_figures
 from workbench.targets.ascend_llm.texts import encoder_of, read_documents, read_tokenizer
 from workbench.targets.language import TokenWindow, WindowScores
 from workbench.values.errors import ConfigError, MeasureError
-from workbench.values.measurement import Estimate
+from workbench.values.measurement import Estimate, LanguageLoad
 from workbench.values.simultaneous import Pairs
 
 FLOAT = "float"
@@ -84,7 +84,7 @@ class Judgement:
     accuracy: likewise in the share of right answers to questions.
     chance: the share of questions that guessing gets right; None without questions.
     float_accuracy: with its interval for other questions of the kind; likewise.
-    shape, clock: what the modelled times are of.
+    load, clock: what the modelled times are of.
     """
 
     model: JudgedModel
@@ -98,7 +98,7 @@ class Judgement:
     accuracy: Alike | None
     chance: float | None
     float_accuracy: Estimate | None
-    shape: ServedShape
+    load: LanguageLoad
     clock: str
 
 
@@ -183,7 +183,7 @@ def judge(
                 folder=each.folder,
                 types=dict(Counter(each.types.values()).most_common()),
                 quantized_cache=bool(each.cached),
-                figures=served_figures(model, each, ServedShape()),
+                figures=served_figures(model, each, LanguageLoad()),
                 text=text,
                 choices=choice,
                 notes=each.unserved,
@@ -196,7 +196,7 @@ def judge(
             folder=model_folder,
             types={"FLOAT": len(list(model.linears()))},
             quantized_cache=False,
-            figures=served_figures(model, None, ServedShape()),
+            figures=served_figures(model, None, LanguageLoad()),
             text=compare_text(asked.outcomes, asked.outcomes) if asked.windows else None,
         ),
         checkpoints=tuple(judged),
@@ -209,7 +209,7 @@ def judge(
         accuracy=_alike(names, multiple.accuracy_pairs(asked.questions, chosen)) if asked.questions else None,
         chance=multiple.chance(asked.questions) if asked.questions else None,
         float_accuracy=multiple.accuracy(asked.questions, asked.chosen) if asked.questions else None,
-        shape=ServedShape(),
+        load=LanguageLoad(),
         clock=card_times().name,
     )
 

@@ -7,7 +7,6 @@ wrongly, is refused with file, tensor and reason.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,8 +26,7 @@ from workbench.quantization.llm.checkpoint import (
 )
 from workbench.quantization.llm.config import LlmConfig, read_config
 from workbench.quantization.llm.recipe import TYPES, Type
-from workbench.targets.ascend_llm.serving_rules import mixed_types
-from workbench.targets.ascend_llm.settings import STATIC
+from workbench.targets.ascend_llm.settings import STATIC, mixed_types
 from workbench.targets.ascend_llm.tensors import CACHE_TYPE, CACHED, DESCRIPTION
 from workbench.values.documents.input_files import is_file
 from workbench.values.documents.json_reader import read_json
@@ -42,7 +40,6 @@ _ABOUT_ALL = {
     *("fa_quant_type", "reduce_quant_type"),
 }
 """Keys of the description that are no tensor's (msmodelslim.md §3.1)."""
-_SHARD = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.safetensors")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,11 +181,6 @@ def _check_shards(folder: Path, names: set[str]) -> None:
                 file=index,
                 hint="It is the float model's; remove it.",
             )
-    for name in sorted(names):
-        if (shard := _SHARD.fullmatch(name)) is not None:
-            parts = {f"{shard[1]}-{number:05}-of-{shard[3]}.safetensors" for number in range(1, int(shard[3]) + 1)}
-            if missing := sorted(parts - names):
-                raise ConfigError(f"shard {missing[0]} is missing.", file=folder, hint="Copy the whole folder.")
 
 
 def _types(config: LlmConfig, description: Mapping[str, str], file: Path) -> dict[str, Type]:

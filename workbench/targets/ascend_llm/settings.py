@@ -6,6 +6,7 @@ q, k and v, and one for gate and up.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal, get_args
 
@@ -30,6 +31,8 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "down": ("mlp.down_proj",),
 }
 """Group → its linears, by names relative to a block."""
+FUSED = {f"{group}_proj": linears for group, linears in GROUPS.items() if len(linears) > 1}
+"""Linears that the engine loads as one, which has one type."""
 STATIC = ("W8A8", "W8A8_MIX")
 WITH_STRENGTH = ("m6", "smooth_quant", "iter_smooth", "flex_smooth_quant")
 """Smoothing whose exponents can be given; of m6 and flex_smooth_quant they are searched otherwise."""
@@ -183,3 +186,16 @@ class LlmSettings(CompileSettings):
         found += [f"{self.float_groups} groups in float"] if self.float_groups else []
         found += ["cache C8"] if self.kv_cache else []
         return tuple(found)
+
+
+def mixed_types(types: Mapping[str, str], layers: int) -> Iterator[tuple[str, str]]:
+    """(block, sentence) for linears that the engine loads as one and that have several types."""
+    for fused, parts in FUSED.items():
+        for block in range(layers):
+            kinds = {part: types[f"model.layers.{block}.{part}"] for part in parts}
+            if len(set(kinds.values())) > 1:
+                told = ", ".join(f"{part.rpartition('.')[2]} {kind}" for part, kind in kinds.items())
+                yield (
+                    f"model.layers.{block}",
+                    f"{told}. vLLM-Ascend loads them as one {fused} and needs one type.",
+                )

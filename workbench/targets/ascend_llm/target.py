@@ -29,10 +29,9 @@ from workbench.targets.ascend_llm.calibrate import quantize_samples
 from workbench.targets.ascend_llm.judge import CheckpointJudge
 from workbench.targets.ascend_llm.needs import checkpoint_bytes, window_ms
 from workbench.targets.ascend_llm.prompted import Prompted, prompted
-from workbench.targets.ascend_llm.recipes import read_recipe, recipe_text
+from workbench.targets.ascend_llm.recipes import read_recipe, recipe_text, refused_by_engine
 from workbench.targets.ascend_llm.served import Served, read_served
-from workbench.targets.ascend_llm.serving_rules import refused_by_engine
-from workbench.targets.ascend_llm.serving_times import ServedShape, card_times, modelled_times, served_size
+from workbench.targets.ascend_llm.serving_times import card_times, load_costs, served_size
 from workbench.targets.ascend_llm.settings import GROUPS, LlmSettings
 from workbench.targets.ascend_llm.tensors import DESCRIPTION
 from workbench.targets.ascend_llm.texts import calibration_samples, read_texts, read_tokenizer
@@ -212,13 +211,12 @@ class AscendLlmTarget:
         config = open_model(model.path).config
         served = _written(directory) if (directory / DESCRIPTION).is_file() else None
         types, cache = (served.types, bool(served.cached)) if served else ({}, False)
-        shape = ServedShape(batch=load.batch, prompt_tokens=load.prompt, context=load.context)
-        times = modelled_times(config, types, quantized_cache=cache, shape=shape)
+        prefill, decode = load_costs(config, types, quantized_cache=cache, load=load)
         size = served_size(config, types, quantized_cache=cache)
         return LanguageCosts(
             clock=card_times(),
-            prefill=times.prefill,
-            decode=times.decode,
+            prefill=prefill,
+            decode=decode,
             kv_bytes_per_token=size.kv_bytes_per_token,
             weight_bytes=size.weights_bytes,
             basis=_BASIS,
