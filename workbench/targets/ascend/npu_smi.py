@@ -17,8 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from workbench.targets.apart import run_apart
-from workbench.targets.base import DeviceLoad
-from workbench.values.device_use import DeviceReading, Reader, use_of
+from workbench.values.device_use import DeviceReading, Reader
 from workbench.values.errors import ToolchainError
 
 TIMEOUT_S = 20.0
@@ -342,25 +341,10 @@ def _card_of(cards: Sequence[Card], wanted: int) -> Card | None:
     return next((card for card in cards if card.logic_id == wanted), None)
 
 
-class CardWatch:
-    """See `workbench.targets.base.DeviceWatch`; its numbers are npu-smi's, None where that gives none."""
-
-    def __init__(self) -> None:
-        self.readings: list[DeviceReading] = []
-
-    def load(self) -> DeviceLoad:
-        use = use_of("", tuple(self.readings), source="npu-smi")
-        medians = [
-            None if spread is None else spread.median
-            for spread in (use.power_w, use.utilization_percent, use.temperature_c)
-        ]
-        return DeviceLoad(power_w=medians[0], utilization_percent=medians[1], temperature_c=medians[2])
-
-
 @contextmanager
 def watched(
     device: int, *, interval_s: float = INTERVAL_S, environment: Mapping[str, str] | None = None
-) -> Iterator[CardWatch]:
+) -> Iterator[list[DeviceReading]]:
     """Look at a card every `interval_s` in a thread of its own for as long as the block runs, which never fails because
     of this.
 
@@ -368,22 +352,23 @@ def watched(
         device: as the process counts it.
         environment: of npu-smi; this process's when not given.
     """
-    watch, over = CardWatch(), threading.Event()
+    readings: list[DeviceReading] = []
+    over = threading.Event()
     read = reader_of(device, environment)
 
     def collect() -> None:
         while True:
             try:
-                watch.readings.append(read())
+                readings.append(read())
             except ToolchainError:
-                watch.readings.append(DeviceReading())
+                readings.append(DeviceReading())
             if over.wait(interval_s):
                 return
 
     thread = threading.Thread(target=collect, name="npu-smi sampler", daemon=True)
     thread.start()
     try:
-        yield watch
+        yield readings
     finally:
         over.set()
         thread.join(_STOPPING_S)  # a hanging npu-smi is left to its own time limit
