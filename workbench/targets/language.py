@@ -2,7 +2,7 @@
 
     target.read_model(folder)                      # Model: digest, size, vocabulary
     target.write_checkpoint(model, candidate, …)   # Artifact: a quantized folder
-    target.judge(model, artifact, …).scores(0, 8)  # what came of the first eight windows, beside the float model's
+    target.judge(model, artifact, …)(0, 8)         # what came of the first eight windows, beside the float model's
     target.costs(model, artifact, …, load)         # what a load asks of the card, for modelled times
     target.prompted(folder).answers(prompts, 8, …)  # what a checkpoint answers, for golden prompts
 
@@ -26,6 +26,7 @@ from workbench.values.errors import ToolchainError
 from workbench.values.measurement import LanguageLoad
 from workbench.values.model import Model
 from workbench.values.modelled_times.statement import CallCosts, TimingModel
+from workbench.values.paired_scores import WindowOutcomes
 
 Ids = npt.NDArray[np.int64]
 """[tokens]"""
@@ -46,22 +47,6 @@ class TokenWindow:
     first: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class WindowScores:
-    """What came of some windows, [windows] each.
-
-    Attributes:
-        nll: sum of −log p of the tokens that count, in nats; `predictions`: how many those are.
-        kl: sum over them of KL(float ‖ this model), in nats.
-        agreed: how many have float's most likely token.
-    """
-
-    nll: npt.NDArray[np.float64]
-    predictions: npt.NDArray[np.int64]
-    kl: npt.NDArray[np.float64]
-    agreed: npt.NDArray[np.int64]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LanguageCosts:
     """What a load of a checkpoint asks of its card, which is modelled.
@@ -80,17 +65,9 @@ class LanguageCosts:
     basis: str
 
 
-class Judge(Protocol):
-    """A checkpoint that is executed over windows, as its device would compute. For one thread."""
-
-    def scores(self, start: int, stop: int) -> WindowScores:
-        """Of the windows from `start` to before `stop`.
-
-        Raises:
-            MeasureError: a logit is NaN or infinite, or the checkpoint cannot be executed.
-        """
-
-
+Scores = Callable[[int, int], WindowOutcomes]
+"""What came of the windows from one to before another, of a checkpoint that is executed as its device would compute, in
+one thread. Raises MeasureError: a logit is NaN or infinite, or the checkpoint cannot be executed."""
 Tokens = Sequence[int]
 Logits = npt.NDArray[np.float32]
 """[vocabulary], of the token that comes next."""
@@ -213,7 +190,7 @@ class LanguageTarget(Target, Protocol):
         directory: Path,
         windows: Sequence[TokenWindow],
         kept_in: Path,
-    ) -> Judge:
+    ) -> Scores:
         """Args:
         windows: those of `keep_reference`; kept_in: where that put what the float model gives over them.
         """

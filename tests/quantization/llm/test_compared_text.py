@@ -5,10 +5,11 @@ import math
 import numpy as np
 import pytest
 
-from workbench.quantization.llm.outcomes import TextOutcomes, compare_text, perplexity_pairs
+from workbench.quantization.llm.outcomes import compare_text, perplexity_pairs
+from workbench.values.paired_scores import WindowOutcomes
 
 
-def outcomes(ratio: float, count: int = 24, *, noise: float = 0.01, seed: int = 0, kl: float = 0.02) -> TextOutcomes:
+def outcomes(ratio: float, count: int = 24, *, noise: float = 0.01, seed: int = 0, kl: float = 0.02) -> WindowOutcomes:
     """A model whose windows are as hard as those of ratio 1, and log(ratio) nats a token worse but for noise."""
     hard, own = np.random.default_rng(7), np.random.default_rng(seed)
     means = 3 + hard.normal(size=count) + math.log(ratio)
@@ -16,7 +17,7 @@ def outcomes(ratio: float, count: int = 24, *, noise: float = 0.01, seed: int = 
         means += noise * own.normal(size=count)
     predictions = np.full(count, 511)
     agreed = predictions if ratio == 1 else predictions - own.integers(5, 30, size=count)
-    return TextOutcomes(
+    return WindowOutcomes(
         nll=means * predictions,
         predictions=predictions,
         kl=(0.0 if ratio == 1 else kl) * predictions * own.uniform(0.5, 1.5, size=count),

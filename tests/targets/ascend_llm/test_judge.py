@@ -16,7 +16,7 @@ from workbench.commands.cli import app
 from workbench.quantization.llm.checkpoint import LINEARS, open_model
 from workbench.quantization.llm.config import LlmConfig, read_config
 from workbench.quantization.llm.forwards import float_logits
-from workbench.quantization.llm.outcomes import TextOutcomes, Window, text_outcomes
+from workbench.quantization.llm.outcomes import Window, text_outcomes
 from workbench.targets.ascend_llm import judge as module
 from workbench.targets.ascend_llm.execution import served_logits
 from workbench.targets.ascend_llm.judge import Judging, judge
@@ -28,6 +28,7 @@ from workbench.values.measurement import LanguageLoad
 from workbench.values.modelled_times.costs import at_errors
 from workbench.values.modelled_times.device_data import load_device_data
 from workbench.values.modelled_times.statement import CallCosts
+from workbench.values.paired_scores import WindowOutcomes
 
 CLOCK = "Times MODELLED, not measured (Ascend910B3, timing model)"
 
@@ -92,7 +93,7 @@ def test_a_killed_run_goes_on_behind_the_last_part(tmp_path: Path, monkeypatch: 
         judge(model(), [folder], given, report=dies)
     computed: list[int] = []
 
-    def counted(name: str, windows: list[Window], *others: Any, **more: Any) -> TextOutcomes:
+    def counted(name: str, windows: list[Window], *others: Any, **more: Any) -> WindowOutcomes:
         computed.append(len(windows))
         return text_outcomes(name, windows, *others, **more)
 

@@ -22,7 +22,7 @@ import torch
 from workbench.quantization.llm.config import LlmConfig
 from workbench.values.errors import ConfigError, MeasureError
 from workbench.values.measurement import Estimate
-from workbench.values.paired_scores import PairedScores, paired_bootstrap
+from workbench.values.paired_scores import PairedScores, WindowOutcomes, paired_bootstrap
 from workbench.values.simultaneous import Pairs, all_pairs
 
 
@@ -106,34 +106,9 @@ _BLOCK_BYTES = 1 << 25
 """Of one block's float64 logits; half a dozen such arrays stand beside each other."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class TextOutcomes:
-    """One model over some windows, window by window in one order; all arrays [windows].
-
-    Attributes:
-        nll: sum of −log p of the tokens that count, in nats.
-        predictions: how many those are.
-        kl: sum over them of KL(float ‖ this model), Σ_v p_float (log p_float − log p), in nats; 0 of the float model.
-        agreed: how many have the same most likely token as in the float model, the first one of equal ones.
-    """
-
-    nll: Floats
-    predictions: npt.NDArray[np.int64]
-    kl: Floats
-    agreed: npt.NDArray[np.int64]
-
-    def __len__(self) -> int:
-        return len(self.nll)
-
-    @property
-    def perplexity(self) -> float:
-        """exp of the mean −log p of a token."""
-        return float(np.exp(self.nll.sum() / self.predictions.sum()))
-
-
-def joined(parts: Sequence[TextOutcomes]) -> TextOutcomes:
+def joined(parts: Sequence[WindowOutcomes]) -> WindowOutcomes:
     """Parts of one model one after another; at least one."""
-    return TextOutcomes(
+    return WindowOutcomes(
         nll=np.concatenate([part.nll for part in parts]),
         predictions=np.concatenate([part.predictions for part in parts]),
         kl=np.concatenate([part.kl for part in parts]),
@@ -148,7 +123,7 @@ def text_outcomes(
     logits: Iterable[torch.Tensor],
     *,
     numbered_from: int = 0,
-) -> TextOutcomes:
+) -> WindowOutcomes:
     """One model beside the float model, window by window.
 
     Args:
@@ -165,7 +140,7 @@ def text_outcomes(
     return _of_rows(rows)
 
 
-def float_outcomes(windows: Sequence[Window], logits: Iterable[torch.Tensor]) -> TextOutcomes:
+def float_outcomes(windows: Sequence[Window], logits: Iterable[torch.Tensor]) -> WindowOutcomes:
     """The float model's own: it agrees with itself everywhere."""
     rows = []
     for number, (window, given) in enumerate(zip(windows, logits, strict=True)):
@@ -208,9 +183,9 @@ def _check(name: str, number: int, window: Window, logits: torch.Tensor, vocabul
         )
 
 
-def _of_rows(rows: Sequence[tuple[float, int, float, int]]) -> TextOutcomes:
+def _of_rows(rows: Sequence[tuple[float, int, float, int]]) -> WindowOutcomes:
     columns = list(zip(*rows, strict=True)) or [(), (), (), ()]
-    return TextOutcomes(
+    return WindowOutcomes(
         nll=np.array(columns[0], dtype=np.float64),
         predictions=np.array(columns[1], dtype=np.int64),
         kl=np.array(columns[2], dtype=np.float64),
@@ -251,7 +226,7 @@ class TextComparison:
     windows_needed: int | None
 
 
-def compare_text(reference: TextOutcomes, outcomes: TextOutcomes) -> TextComparison:
+def compare_text(reference: WindowOutcomes, outcomes: WindowOutcomes) -> TextComparison:
     """A model against the float model on the same windows."""
     if not np.array_equal(reference.predictions, outcomes.predictions):
         raise ValueError("outcomes of different windows cannot be paired")
@@ -274,12 +249,12 @@ def compare_text(reference: TextOutcomes, outcomes: TextOutcomes) -> TextCompari
     )
 
 
-def perplexity_pairs(models: Sequence[TextOutcomes]) -> Pairs:
+def perplexity_pairs(models: Sequence[WindowOutcomes]) -> Pairs:
     """Differences of log perplexity between all pairs of models, with intervals that hold all at once."""
     return all_pairs(np.stack([each.nll for each in models]), models[0].predictions.astype(np.float64))
 
 
-def kl_pairs(models: Sequence[TextOutcomes]) -> Pairs:
+def kl_pairs(models: Sequence[WindowOutcomes]) -> Pairs:
     """The same of the mean KL(float ‖ model), in nats a token."""
     return all_pairs(np.stack([each.kl for each in models]), models[0].predictions.astype(np.float64))
 
@@ -293,7 +268,7 @@ def _windows_needed(difference: Estimate, windows: int) -> int | None:
 
 
 def _drop(
-    outcomes: TextOutcomes,
+    outcomes: WindowOutcomes,
     reference: npt.NDArray[Any],
     given: npt.NDArray[Any],
     *,
@@ -309,7 +284,7 @@ def _drop(
     return paired_bootstrap(ours, theirs, seed=0).drop_pp
 
 
-def _alone(outcomes: TextOutcomes, sums: Floats) -> Estimate:
+def _alone(outcomes: WindowOutcomes, sums: Floats) -> Estimate:
     """A mean of a token with its interval: the difference to a model that has none of it."""
     return _drop(outcomes, np.zeros(len(sums)), sums)
 

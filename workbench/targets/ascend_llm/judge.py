@@ -17,7 +17,6 @@ from workbench.quantization.llm.choices import Answers, AskedQuestion, ChoiceCom
 from workbench.quantization.llm.forwards import Forward, float_logits
 from workbench.quantization.llm.outcomes import (
     TextComparison,
-    TextOutcomes,
     Window,
     all_windows,
     compare_text,
@@ -34,9 +33,10 @@ from workbench.targets.ascend_llm.needs import check_memory, memory_bytes
 from workbench.targets.ascend_llm.served import Served, read_served
 from workbench.targets.ascend_llm.serving_times import ServedFigures, card_times, served_figures
 from workbench.targets.ascend_llm.texts import encoder_of, read_documents, read_tokenizer
-from workbench.targets.language import TokenWindow, WindowScores
+from workbench.targets.language import Scores, TokenWindow
 from workbench.values.errors import ConfigError, MeasureError
 from workbench.values.measurement import Estimate, LanguageLoad
+from workbench.values.paired_scores import WindowOutcomes
 from workbench.values.simultaneous import Pairs
 
 FLOAT = "float"
@@ -136,7 +136,7 @@ class _Asked:
 
     windows: Sequence[Window]
     reference: FloatReference
-    outcomes: TextOutcomes
+    outcomes: WindowOutcomes
     questions: Sequence[AskedQuestion]
     chosen: Answers
 
@@ -263,8 +263,8 @@ def _ask(model: LlmModel, judging: Judging, report: Callable[[str], None]) -> _A
 
 def _on_windows(
     name: str, forward: Forward, asked: _Asked, kept_in: Path | None, key: str, report: Callable[[str], None]
-) -> TextOutcomes:
-    parts: list[TextOutcomes] = []
+) -> WindowOutcomes:
+    parts: list[WindowOutcomes] = []
     for first in range(0, len(asked.windows), _WINDOWS_AT_ONCE):
         windows = asked.windows[first : first + _WINDOWS_AT_ONCE]
         file = None if kept_in is None else outcomes_file(kept_in, key, windows)
@@ -293,26 +293,23 @@ def _alike(names: tuple[str, ...], pairs: Pairs) -> Alike:
     return Alike(names=names, alike=tuple(tuple(map(bool, row)) for row in pairs.alike.tolist()))
 
 
-class CheckpointJudge:
-    """See `workbench.targets.language.Judge`. The float model runs once for all checkpoints: its states are kept."""
+def scores_of(
+    model: LlmModel, served: Served | None, windows: Sequence[TokenWindow], kept_in: Path, name: str
+) -> Scores:
+    """See `workbench.targets.language`. The float model runs once for all checkpoints: its states are kept.
 
-    def __init__(
-        self, model: LlmModel, served: Served | None, windows: Sequence[TokenWindow], kept_in: Path, name: str
-    ) -> None:
-        """Args:
+    Args:
         served: the checkpoint; None for the float model itself.
         name: of the candidate, for errors.
-        """
-        self._name = name
-        self._windows = [Window(ids=torch.from_numpy(each.ids)[None], first=each.first) for each in windows]
-        self._reference = float_reference(model, [each.ids for each in self._windows], kept_in=kept_in)
-        self._forward = None if served is None else served_logits(served)
+    """
+    found = [Window(ids=torch.from_numpy(each.ids)[None], first=each.first) for each in windows]
+    reference = float_reference(model, [each.ids for each in found], kept_in=kept_in)
+    forward = None if served is None else served_logits(served)
 
-    def scores(self, start: int, stop: int) -> WindowScores:
-        chosen, floats = self._windows[start:stop], self._reference.logits(start, stop)
-        if self._forward is None:
-            found = float_outcomes(chosen, floats)
-        else:
-            given = self._forward([each.ids for each in chosen])
-            found = text_outcomes(self._name, chosen, floats, given, numbered_from=start)
-        return WindowScores(nll=found.nll, predictions=found.predictions, kl=found.kl, agreed=found.agreed)
+    def scores(start: int, stop: int) -> WindowOutcomes:
+        chosen, floats = found[start:stop], reference.logits(start, stop)
+        if forward is None:
+            return float_outcomes(chosen, floats)
+        return text_outcomes(name, chosen, floats, forward([each.ids for each in chosen]), numbered_from=start)
+
+    return scores

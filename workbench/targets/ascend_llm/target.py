@@ -26,7 +26,7 @@ from workbench.quantization.llm.recipe import LlmRecipe
 from workbench.quantization.llm.reference import float_reference
 from workbench.quantization.record import QuantizationRecord
 from workbench.targets.ascend_llm.calibrate import quantize_samples
-from workbench.targets.ascend_llm.judge import CheckpointJudge
+from workbench.targets.ascend_llm.judge import scores_of
 from workbench.targets.ascend_llm.needs import checkpoint_bytes, window_ms
 from workbench.targets.ascend_llm.prompted import Prompted, prompted
 from workbench.targets.ascend_llm.recipes import read_recipe, recipe_text, refused_by_engine
@@ -36,7 +36,7 @@ from workbench.targets.ascend_llm.settings import GROUPS, LlmSettings
 from workbench.targets.ascend_llm.tensors import DESCRIPTION
 from workbench.targets.ascend_llm.texts import calibration_samples, read_texts, read_tokenizer
 from workbench.targets.base import OperatorIssue, Session
-from workbench.targets.language import Ids, LanguageCosts, TokenWindow
+from workbench.targets.language import Ids, LanguageCosts, Scores, TokenWindow
 from workbench.values.artifact import Artifact, CompiledFile, Toolchain
 from workbench.values.candidate import Candidate
 from workbench.values.documents.canonical import digest
@@ -197,9 +197,9 @@ class AscendLlmTarget:
         directory: Path,
         windows: Sequence[TokenWindow],
         kept_in: Path,
-    ) -> CheckpointJudge:
+    ) -> Scores:
         served = None if candidate.quantization.scheme == "none" else _written(directory)
-        return CheckpointJudge(open_model(model.path), served, windows, kept_in, candidate.short_id)
+        return scores_of(open_model(model.path), served, windows, kept_in, candidate.short_id)
 
     def decides_outputs(self, artifact: Artifact) -> str:
         """Weights, description and sizes; the recipe that led to them says nothing."""
