@@ -5,8 +5,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from tests.targets.ascend.played_atc import play
 from workbench.targets.ascend import npu_smi
@@ -15,8 +13,6 @@ from workbench.targets.ascend.npu_smi import (
     Process,
     overview,
     parse_info,
-    parse_mapping,
-    parse_pairs,
     run_npu_smi,
     watched,
 )
@@ -82,14 +78,6 @@ def test_two_dies_of_one_card_are_two_chips() -> None:
 
     assert [(card.npu_id, card.chip, card.power_w) for card in seen.cards] == [(0, 0, 160.2), (0, 1, None)]
     assert [(process.chip, process.pid) for process in seen.processes] == [(1, 1444272)]
-
-
-@settings(deadline=None)
-@given(text=st.text(alphabet=st.sampled_from("|+-=:/ 0179NAOK.\n"), max_size=200))
-def test_no_text_is_too_strange(text: str) -> None:
-    parse_info(text)
-    parse_mapping(text)
-    parse_pairs(text)
 
 
 def test_the_cards_of_a_machine_have_their_logic_ids(tmp_path: Path) -> None:
