@@ -8,7 +8,6 @@ from workbench.values.device_profile import (
     DeviceProfile,
     OperatorTime,
     ProfiledTask,
-    SmallOperators,
     StreamUse,
     TaskKind,
 )
@@ -53,7 +52,6 @@ def profile(*, modelled: bool = True) -> DeviceProfile:
             ),
         ),
         causes={"host copy": 30.0, "scheduling": 10.0},
-        small=(SmallOperators(first="a", last="d", operators=4, times=1, total_us=10.0, types=("Add",)),),
         cube=(CubeUse(dtype="int8", peak_tops=589.8, macs=10**9, told_us=30.0, total_us=60.0, active_percent=40.0),),
         tasks=(
             task("mm</script><b>", "cube", 0.0, 30.0, int8=True, macs=10**9),

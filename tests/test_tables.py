@@ -17,10 +17,10 @@ PACKAGE = Path(__file__).parent.parent / "workbench"
 
 
 def test_a_code_of_pyacl_stands_once_and_its_kind_has_a_remedy() -> None:
-    rows = [row for rows in acl._table().codes.values() for row in rows]
+    rows = [row for rows in acl._table()["codes"].values() for row in rows]
 
     assert len(acl.meanings()) == len(rows)
-    assert set(acl._table().remedies) == set(get_args(acl.Kind))
+    assert set(acl._table()["remedies"]) == set(get_args(acl.Kind))
 
 
 def test_codes_and_patterns_of_atc_are_such_and_a_row_that_lacks_a_field_is_refused_by_its_place() -> None:

@@ -59,15 +59,6 @@ def test_page_and_trace_are_written_and_whole(profiled: Done, experiment: Path) 
     assert len(tasks) == sum(operator["calls"] for operator in json.loads(profiled.stdout)["operators"])
 
 
-def test_what_it_says_to_try_runs(profiled: Done, environment: Mapping[str, str], experiment: Path) -> None:
-    one = next(one for one in json.loads(profiled.stdout)["tries"] if one["in_space"])
-
-    done = workbench(environment, *one["command"].split()[1:], "--json")
-
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["candidate"]["serving"]["batch"] == one["changes"]["serving.batch"]
-
-
 def test_a_profile_from_elsewhere_is_read_without_a_run(
     profiled: Done, environment: Mapping[str, str], experiment: Path
 ) -> None:
@@ -78,7 +69,6 @@ def test_a_profile_from_elsewhere_is_read_without_a_run(
 
     assert done.returncode == 0, done.stderr
     assert "where the time goes (modelled)" in done.stdout
-    assert "what to try" in done.stdout
     assert absent.returncode != 0
     assert "No op_summary" in absent.stderr
 

@@ -8,7 +8,8 @@ import pytest
 
 from workbench.evaluation.measure import TimingProtocol, device_figures
 from workbench.evaluation.modelled_latency import time_modelled
-from workbench.targets.base import DeviceLoad, DeviceSession, DeviceTimes, Feeds
+from workbench.targets.base import DeviceSession, DeviceTimes, Feeds
+from workbench.values.device_use import DeviceReading
 from workbench.values.errors import MeasureError
 from workbench.values.modelled_times.statement import CallCosts, TimingModel, Work
 
@@ -37,11 +38,8 @@ class Clocked:
         return 4096
 
     @contextlib.contextmanager
-    def watched(self) -> Iterator["Clocked"]:
-        yield self
-
-    def load(self) -> DeviceLoad:
-        return DeviceLoad(power_w=93.5)
+    def watched(self) -> Iterator[list[DeviceReading]]:
+        yield [DeviceReading(power_w=93.5)]
 
     def close(self) -> None:
         pass

@@ -14,9 +14,10 @@ from workbench.api.opening import summary_of
 from workbench.api.report import report
 from workbench.evaluation.bench import Bench
 from workbench.inputs.experiment import Experiment, read_experiment
-from workbench.inputs.metrics import load_outcomes
+from workbench.inputs.metrics import MeasuredOutcomes, load_outcomes, take
 from workbench.report import lines, to_json
 from workbench.search.pipeline import evaluate
+from workbench.search.stages.language import certainly_worse, looks
 from workbench.search.sweep import run_sweep
 from workbench.targets.ascend_llm.settings import LlmSettings
 from workbench.values.candidate import Candidate, Quantization
@@ -204,3 +205,29 @@ def test_divergence_may_be_what_is_measured(tmp_path: Path) -> None:
     outcomes = load_outcomes(bench.journal.outcomes(found.candidate.id, "validation"))
     assert list(outcomes.names) == ["kl", "nll", "top1_agreement"]
     assert np.isfinite(outcomes.numerators).all()
+
+
+def outcomes(ratio: float, *, noise: float = 0.0, seed: int = 0) -> MeasuredOutcomes:
+    """64 windows as hard as those of ratio 1, and log(ratio) nats a token worse but for noise."""
+    means = 3 + np.random.default_rng(7).normal(size=64) + math.log(ratio)
+    means += noise * np.random.default_rng(seed).normal(size=64)
+    counted = np.full((64, 1), 511.0)
+    told = {"names": ["nll"], "units": ["nats"], "higher": [False], "bounds": [(np.nan, np.nan)], "reduce": ["ratio"]}
+    columns = {name: np.array(values) for name, values in told.items()}
+    lengths = counted[:, 0].astype(np.int64)
+    return MeasuredOutcomes(**columns, numerators=means[:, None] * counted, denominators=counted, lengths=lengths)
+
+
+def test_a_recipe_far_above_the_limit_is_certain_after_the_first_look_and_one_at_it_hardly_ever() -> None:
+    assert (looks(64), looks(20), looks(12)) == ((8, 16, 32), (10,), ())
+    reference, worse = outcomes(1), outcomes(1.5, noise=0.01)
+    first = take(reference, 8), take(worse, 8)
+    assert certainly_worse(*first, math.log(1.1), 3) == pytest.approx(math.log(1.5), abs=0.1)
+    assert certainly_worse(*first, math.log(1.6), 3) is None
+    assert certainly_worse(take(reference, 7), take(worse, 7), math.log(1.1), 3) is None
+    stopped = 0
+    for seed in range(300):
+        at_the_limit = outcomes(1.1, noise=0.05, seed=seed)
+        parts = [(take(reference, n), take(at_the_limit, n)) for n in looks(64)]
+        stopped += any(certainly_worse(*part, math.log(1.1), 3) is not None for part in parts)
+    assert stopped <= 3  # 0.3 are meant; more than 3 has a probability below 0.0003

@@ -10,11 +10,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from workbench.quantization.record import QuantizationRecord
-from workbench.targets.base import Array, DeviceLoad, DeviceTimes, DeviceWatch, Feeds, OperatorIssue, Session
+from workbench.targets.base import Array, DeviceTimes, Feeds, OperatorIssue, Session
 from workbench.targets.onnxruntime.settings import OnnxRuntimeCompile
 from workbench.targets.onnxruntime.target import OnnxRuntimeTarget
 from workbench.values.artifact import Artifact, Toolchain
 from workbench.values.candidate import Candidate
+from workbench.values.device_use import DeviceReading
 from workbench.values.model import Model
 from workbench.values.modelled_times.statement import CallCosts, TimingModel, Work
 
@@ -82,16 +83,11 @@ class StandinSession:
         return 1 << 20
 
     @contextlib.contextmanager
-    def watched(self) -> Iterator[DeviceWatch]:
-        yield _Watch()
+    def watched(self) -> Iterator[list[DeviceReading]]:
+        yield []
 
     def close(self) -> None:
         self._session.close()
-
-
-class _Watch:
-    def load(self) -> DeviceLoad:
-        return DeviceLoad()
 
 
 def _host(candidate: Candidate) -> Candidate:

@@ -159,43 +159,6 @@ def test_a_dump_is_compared_without_the_device_that_made_it(overflowing: tuple[P
     assert (bare.device.first_bad.operator, bare.device.first_bad.tensor) == ("grow", "residual_y")
 
 
-@pytest.mark.parametrize(
-    ("node", "operator", "fault"),
-    [("grow", "grow", "operator"), ("gelu_full", "gelu", "inputs"), ("softmax", "softmax", "neither")],
-)
-def test_one_operator_by_itself_tells_whether_it_or_its_inputs_are_at_fault(
-    overflowing: tuple[Path, Path], tmp_path: Path, node: str, operator: str, fault: str
-) -> None:
-    folder, dump = overflowing
-
-    found = again(folder, dump, tmp_path, single_operator=node)
-
-    single = found.device.single
-    assert (single.operator, single.fault) == (operator, fault)
-    assert [run.about for run in single.runs] == ["float32", "float16", "as compiled"]
-    assert not any(run.failed for run in single.runs)
-    if node == "grow":
-        assert single.runs[1].not_finite == single.runs[2].not_finite > 0
-    if node == "softmax":
-        assert all((run.relative_error or 0.0) < single.limit for run in single.runs)
-    assert all(Path(file).is_file() for file in single.files)
-
-
-def test_an_int8_operator_whose_weights_are_wrecked_is_at_fault_itself(
-    tmp_path: Path, environment: dict[str, str]
-) -> None:
-    planted = PLANTED["wrecked weights in a vision model"]
-    om = planted.compiled(tmp_path / "om", environment, {})
-
-    found = planted.against(om, tmp_path / "run", single_operator="conv2")
-
-    single = found.device.single
-    assert (single.fault, single.operator) == ("operator", "relu2")
-    half, compiled = single.runs[1:]
-    assert (half.relative_error or 0.0) < single.limit < (compiled.relative_error or 0.0)
-    assert "its INT8 form is what is wrong" in "\n".join(device_words(found.device))
-
-
 def test_files_are_named_in_several_ways(tmp_path: Path, environment: dict[str, str]) -> None:
     planted = Planted(model=image_model(), feeds=IMAGE_FEEDS, operator="", tensor="", lines=())
     om = planted.compiled(tmp_path / "om", environment, {})
@@ -254,8 +217,6 @@ def test_tensors_that_are_missing_are_not_compared_and_inputs_are_asked_for(
 
     assert "softmax_y" not in {row.tensor for row in found.rows}
     assert found.device.first_bad is not None
-    with pytest.raises(ConfigError, match="no operator on the device covers 'softmax'"):
-        again(folder, dump, tmp_path / "to", single_operator="softmax")
     operator_file(dump, "Data.ids").unlink()
     with pytest.raises(ConfigError, match="input 'ids' is not in the dump"):
         again(folder, dump, tmp_path / "to2")

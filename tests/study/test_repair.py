@@ -155,7 +155,7 @@ def test_what_only_held_out_data_overflow_is_found_by_the_check_of_all_samples(t
 
 
 def test_what_no_change_mends_leads_on(tmp_path: Path) -> None:
-    stays = r"\w+ \(\w+; \w+\) stays, .*--most.*--single-op '\w+'"
+    stays = r"\w+ \(\w+; \w+\) stays, .*--most"
     for name, proto, limits, kind, message in (
         ("limit", planted("c"), Limits(error=1e-9), MeasureError, stays),
         ("nan", planted("c", broken=True), None, ConfigError, r"'logits' are not finite in float32 already"),

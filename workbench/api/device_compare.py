@@ -1,4 +1,4 @@
-"""What `compare` does besides two graphs: language models; the float model against compiled files on their device."""
+"""What `compare` does besides two graphs: the float model against compiled files on their device."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from workbench.bundle import read_bundle
 from workbench.bundle.manifest import MANIFEST
 from workbench.evaluation.bench import Bench
 from workbench.evaluation.build import artifact_of
-from workbench.inputs.dataset.language import windows
 from workbench.inputs.experiment import Experiment
 from workbench.quantization.observe import Feeds
 from workbench.study.compared import Comparison
@@ -19,10 +18,8 @@ from workbench.study.comparison import Side, compare
 from workbench.study.device_findings import DeviceFindings
 from workbench.study.device_side import DeviceSide, looker, prefixes
 from workbench.study.first_bad import first_bad
-from workbench.study.language import SAMPLES, TOKENS, compare_language, comparing_target
 from workbench.study.limits import Limits
 from workbench.study.model_data import RANDOM_LENGTH
-from workbench.study.single_operator import run_alone
 from workbench.values.artifact import Artifact
 from workbench.values.documents.canonical import DecodeError, decode
 from workbench.values.documents.json_reader import read_json
@@ -30,7 +27,7 @@ from workbench.values.errors import ConfigError, MeasureError
 from workbench.values.model import Model
 
 ARTIFACT = "artifact.json"
-_FIRST_BAD, _SINGLE = "first-bad", "single-op"
+_FIRST_BAD = "first-bad"
 
 
 def names_compiled(text: str) -> bool:
@@ -47,7 +44,6 @@ def device_compare(
     data: str,
     limits: Limits | None,
     to: Path,
-    single: str | None = None,
     random: bool = False,
     question: Experiment | None = None,
     bench: Bench | None = None,
@@ -58,7 +54,6 @@ def device_compare(
         text: om:SOURCE, SOURCE being a compiled file, a folder of them, a bundle, a dump, or a candidate.
         feeds: for a run; not read for a dump, which holds what was fed.
         to: folder of the dump and of the NPY files.
-        single: an operator or a node to run by itself.
         random: the feeds are no real samples.
 
     Raises:
@@ -88,7 +83,6 @@ def device_compare(
         operators=len(recording.calls[0].operators),
         folder=str(recording.folder),
         first_bad=first_bad(found, a, device, looks, to / _FIRST_BAD),
-        single=None if single is None else run_alone(single, a, device, looks, found.limits, to / _SINGLE),
     )
     return replace(found, device=findings)
 
@@ -137,57 +131,3 @@ def _compiled(source: str, question: Experiment | None, bench: Bench | None) -> 
 
 FLOAT_MODEL = "float"
 """What the model of an experiment is called, as no target has lowered it."""
-
-
-def is_model_folder(text: str) -> bool:
-    """Whether a name is that of a language model's folder, or of a checkpoint's."""
-    return (Path(text) / "config.json").is_file()
-
-
-def compare_folders(a: Path, b: Path, data: Path | None, samples: int | None, limits: Limits | None) -> Comparison:
-    """Two folders over the beginnings of texts.
-
-    Raises:
-        ConfigError: there are no texts, a folder is wrong, or they are models of different sizes.
-        MeasureError: one cannot be executed.
-    """
-    if data is None:
-        raise ConfigError("language models are compared over texts.", key="data", hint="Give a .jsonl or .json file.")
-    target = comparing_target()
-    found = target.ids_of(a, data, samples=samples or SAMPLES, tokens=TOKENS)
-    return compare_language(
-        a,
-        b,
-        found,
-        target=target,
-        names=(a.name or str(a), b.name or str(b)),
-        data=f"{data.name}, the first {TOKENS} tokens of each text",
-        limits=limits,
-    )
-
-
-def compare_candidates(
-    question: Experiment, bench: Bench, a: str, b: str, samples: int | None, limits: Limits | None
-) -> Comparison:
-    """Two candidates, or the float model, over windows of the validation split.
-
-    Raises:
-        ConfigError: no such candidate.
-        CandidateError: one cannot be quantized or executed.
-    """
-    sides = []
-    for text in (a, b):
-        if text == FLOAT_MODEL:
-            sides.append((f"{question.name} in float", question.model.path))
-            continue
-        candidate = named_candidate(text, question)
-        sides.append((candidate.short_id, artifact_of(question, candidate, bench)[1]))
-    return compare_language(
-        sides[0][1],
-        sides[1][1],
-        [window.ids.tolist() for window in windows(question.dataset, "validation")[: samples or SAMPLES]],
-        target=comparing_target(question.baseline.target),
-        names=(sides[0][0], sides[1][0]),
-        data=f"{question.name}, windows of the validation split",
-        limits=limits,
-    )

@@ -14,16 +14,13 @@ from workbench.bundle.prompts import golden_prompts
 from workbench.bundle.signing import SecretKey, only_key
 from workbench.load.openai.asking import address_of, only_model
 from workbench.load.openai.golden import ServedReplay, asked_of_server
-from workbench.quantization.llm.differences import FEW_WINDOWS
+from workbench.quantization.llm.outcomes import FEW_WINDOWS
 from workbench.shipping.handover import hand_over
 from workbench.shipping.language_handover import checkpoint_contents
-from workbench.study.language import language_target_name
-from workbench.targets import open_target
-from workbench.targets.ascend_llm.calibrate import CalibratedLlm
-from workbench.targets.ascend_llm.calibrate import calibrate_llm as _calibrate
+from workbench.targets.ascend_llm.calibrate import CalibratedLlm, calibrate_llm
 from workbench.targets.ascend_llm.judge import Alike, JudgedModel, Judgement, Judging
 from workbench.targets.ascend_llm.judge import judge as _judge
-from workbench.targets.ascend_llm.serving_times import ServedShape
+from workbench.targets.ascend_llm.target import AscendLlmTarget
 from workbench.targets.ascend_llm.texts import read_texts
 from workbench.values.errors import ConfigError
 from workbench.values.system.files import check_apart
@@ -35,47 +32,11 @@ __all__ = [
     "JudgedModel",
     "Judgement",
     "Judging",
-    "ServedShape",
     "calibrate_llm",
     "judge_llm",
 ]
 
 _log = logging.getLogger(__name__)
-
-
-def calibrate_llm(
-    model: Path | str,
-    to: Path | str,
-    *,
-    cfg: Path | str,
-    data: Path | str | None = None,
-    anti_data: Path | str | None = None,
-    strict: bool = False,
-    on_message: Callable[[str], None] = _log.info,
-) -> CalibratedLlm:
-    """Quantize a language model by a recipe of msModelSlim and write its checkpoint into `to`.
-
-    Args:
-        model: folder of a Llama, Qwen2 or Qwen3 model in Hugging Face's format.
-        cfg: the tool's YAML, of either generation.
-        data: calibration texts; what the recipe names when None.
-        anti_data: texts for smoothing alone.
-        strict: refuse what vLLM-Ascend would not serve.
-        on_message: told in a sentence which block is done.
-
-    Raises:
-        ConfigError: a file is missing, damaged or does not fit the model, or there is too little memory.
-        ToolchainError: the folder cannot be written.
-    """
-    return _calibrate(
-        Path(model),
-        Path(to),
-        cfg=Path(cfg),
-        data=None if data is None else Path(data),
-        anti_data=None if anti_data is None else Path(anti_data),
-        strict=strict,
-        report=on_message,
-    )
 
 
 def judge_llm(
@@ -85,7 +46,7 @@ def judge_llm(
     *,
     on_message: Callable[[str], None] = _log.info,
 ) -> Judgement:
-    """Judge checkpoints of a float model by texts, questions and prompts, paired with intervals; with their sizes and
+    """Judge checkpoints of a float model by texts and questions, paired with intervals; with their sizes and
     modelled times.
 
     The float model's states and the outcomes of windows are kept in the user's cache: a killed run goes on, and further
@@ -135,7 +96,7 @@ def export_llm(
     contents = checkpoint_contents(
         source,
         Path(model),
-        open_target(language_target_name()),
+        AscendLlmTarget(),
         name=name or source.resolve().name,
         recipe=Path(cfg),
         texts=read_texts(Path(prompts)),

@@ -9,15 +9,12 @@ from pathlib import Path
 
 from workbench.api.device_compare import (
     FLOAT_MODEL,
-    compare_candidates,
-    compare_folders,
     device_compare,
     free_folder,
-    is_model_folder,
     names_compiled,
     not_on_random,
 )
-from workbench.api.opening import named_candidate, opened
+from workbench.api.opening import named_candidate, opened, refuse_language_model
 from workbench.evaluation.build import lowered_file
 from workbench.evaluation.carried import calibration_feeds
 from workbench.graph.read import read_model
@@ -84,7 +81,6 @@ def compare(
     limits: Limits | None = None,
     every: bool = False,
     constants: Sequence[str] = (),
-    single_operator: str | None = None,
     to: Path | str | None = None,
 ) -> Comparison:
     """Compare two models layer by layer, A being the reference: where do their numbers part?
@@ -93,28 +89,23 @@ def compare(
         a, b: FILE or ENGINE:FILE, ENGINE one of a target's name, 'onnx' and 'deploy'; with an experiment also a
             candidate: its id or first digits, its JSON file, or 'baseline', and 'float' for its float model. B may be
             'om:SOURCE', compiled files on their device: an OM, a folder of them, a bundle, a dump that a device left,
-            or a candidate. Of language models two folders, each a float model or a checkpoint.
-        data: an NPZ file or a dataset manifest; random values when None. With an experiment, its validation split. Of
-            language models texts, .jsonl or .json, of which there is no default.
+            or a candidate.
+        data: an NPZ file or a dataset manifest; random values when None. With an experiment, its validation split.
         samples, batch: so many samples at most, where the data has more, and so many in a run; a model whose batch is
             fixed gets that batch. Of compiled files one run, unless `samples` says more.
         limits: None for the usual ones: those of a float path, or of INT8 against float, by what the outputs mean where
             a manifest or an experiment tells, else by their numbers.
         every: compare what every operator computes, not only the layers; takes longer.
         constants: inputs that are the same for all samples, as NAME=VALUE; of files without an experiment.
-        single_operator: of compiled files: an operator, or a node that one covers, to run by itself.
         to: of compiled files: folder for the device's dump and for NPY files; compare-om in this folder when None.
 
     Raises:
         ConfigError: a file or a name is wrong, or the two share nothing to compare.
         CandidateError: an engine cannot run its model.
     """
-    if experiment is None and is_model_folder(str(a)) and is_model_folder(str(b)):
-        return compare_folders(Path(a), Path(b), _path(data), samples, limits)
     compiled = names_compiled(str(b))
-    if not compiled and (single_operator is not None or to is not None):
+    if not compiled and to is not None:
         raise ConfigError("means something for compiled files only.", key="b", hint="Name them: om:FOLDER.")
-    asked = samples
     if samples is None:
         samples = batch if compiled else 64
     for name, number in (("samples", samples), ("batch", batch)):
@@ -134,7 +125,6 @@ def compare(
             data=about,
             limits=limits,
             to=folder,
-            single=single_operator,
             random=data is None,
         )
     if experiment is None:
@@ -149,8 +139,7 @@ def compare(
     if data is not None:
         raise ConfigError("is not read beside an experiment, whose validation split is taken.", key="data")
     with opened(experiment, workspace, scratch=True) as (question, bench):
-        if question.model.is_language_model:
-            return compare_candidates(question, bench, str(a), str(b), asked, limits)
+        refuse_language_model(question, "comparison of layers")
 
         def side(text: str) -> Side:
             if ":" in text or text.endswith(".onnx"):
@@ -176,7 +165,6 @@ def compare(
                 data=f"{question.name}, validation split",
                 limits=limits,
                 to=folder,
-                single=single_operator,
                 question=question,
                 bench=bench,
             )

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from workbench.bundle.bounds import LANGUAGE, MOST_RELATIVE, absolute_fault, value_fault
 from workbench.bundle.manifest import Tolerance
 from workbench.bundle.opened import Bundle
-from workbench.targets.prompted import Logits, PromptedModel
+from workbench.targets.language import Logits, PromptedModel
 from workbench.values.documents.canonical import DecodeError, decode, encode
 from workbench.values.documents.json_reader import loads
 from workbench.values.errors import BundleError, MeasureError

@@ -23,7 +23,7 @@ from workbench.bundle.signed import Signer, check_signature, read_signature
 from workbench.bundle.signing import TrustedKeys
 from workbench.targets import described, open_target
 from workbench.targets.base import Array, Session, Target
-from workbench.targets.prompted import AnswersPrompts
+from workbench.targets.language import LanguageTarget
 from workbench.values.errors import BundleError, ConfigError, MeasureError
 from workbench.values.preprocess import Preprocessor, collate, encode
 
@@ -108,7 +108,7 @@ def verify_bundle(directory: Path, *, replay: bool = True, trusted: TrustedKeys 
 
 
 def _replayed_prompts(bundle: Bundle, target: Target, changes: Sequence[str]) -> PromptReplay:
-    if not isinstance(target, AnswersPrompts):
+    if not isinstance(target, LanguageTarget):
         raise BundleError(f"{bundle.directory}: target {target.name!r} answers no prompts, so it made no such bundle.")
     try:
         return replay_prompts(bundle, target.prompted(bundle.model_directory))

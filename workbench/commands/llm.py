@@ -62,30 +62,17 @@ def judge_llm(
     choices: Annotated[
         list[Path] | None, typer.Option(help="questions: CSV of MMLU or C-Eval, .jsonl, or a folder of them")
     ] = None,
-    prompts: Annotated[Path | None, typer.Option(help="prompts to continue greedily: .jsonl, .json or lines")] = None,
     window: Annotated[int, typer.Option(min=2, help="tokens that a model is given at once")] = 512,
     stride: Annotated[int | None, typer.Option(min=1, help="tokens between windows; default: the window")] = None,
     windows: Annotated[int | None, typer.Option(min=1, help="no more windows than this; default: all")] = None,
-    stop_above: Annotated[
-        float | None,
-        typer.Option(help="stop a checkpoint whose perplexity is certainly above so many times float's"),
-    ] = None,
-    by: Annotated[Literal["letter", "text"], typer.Option(help="what of an option is scored")] = "letter",
     shots: Annotated[int, typer.Option(min=0, help="answered examples before each question")] = 0,
     examples: Annotated[
         list[Path] | None, typer.Option(help="where examples are taken from: dev files, or a folder of them")
     ] = None,
-    answer_tokens: Annotated[int, typer.Option(min=1, help="tokens of each continuation")] = 32,
-    stage: Annotated[
-        Literal["prefill", "decode"], typer.Option(help="whose arithmetic: of fresh prompts, or of generated tokens")
-    ] = "decode",
-    batch: Annotated[int, typer.Option(min=1, help="of the modelled times")] = 1,
-    prompt_tokens: Annotated[int, typer.Option(min=1, help="likewise")] = 512,
-    context: Annotated[int, typer.Option(min=1, help="likewise: tokens in the cache")] = 1024,
     as_json: AsJson = False,
 ) -> None:
     """Which checkpoint of a language model keeps its answers, executed on the processor and compared in pairs."""
-    from workbench.api.llm import Judging, ServedShape
+    from workbench.api.llm import Judging
     from workbench.api.llm import judge_llm as run
     from workbench.commands.llm_tables import print_judgement
 
@@ -97,15 +84,9 @@ def judge_llm(
             window=window,
             stride=window if stride is None else stride,
             windows=windows,
-            stop_above=stop_above,
             questions=tuple(choices or ()),
             examples=tuple(examples or ()),
-            by=by,
             shots=shots,
-            prompts=prompts,
-            answer_tokens=answer_tokens,
-            stage=stage,
-            shape=ServedShape(batch=batch, prompt_tokens=prompt_tokens, context=context),
         ),
         on_message=tell,
     )

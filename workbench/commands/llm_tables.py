@@ -19,7 +19,7 @@ def print_judgement(found: Judgement) -> None:
     if found.perplexity is not None:
         _say(
             f"On {found.windows} windows of at most {found.window} tokens, {found.predictions} predictions; executed "
-            f"on this processor with the card's order of steps ({found.stage}), 95 % intervals over windows"
+            "on this processor with the card's order of steps, 95 % intervals over windows"
         )
         _table(_text_rows(found))
         for sentence in _text_sentences(found):
@@ -31,17 +31,13 @@ def print_judgement(found: Judgement) -> None:
             "paired over questions"
         )
         _table(_choice_rows(found))
-    if any(each.answers for each in found.checkpoints):
-        _say("")
-        _say("Greedy answers to prompts, beside float's")
-        _table(_answer_rows(found))
     _say("")
     _say("Sizes: files as they are; weights and cache on one card, by shapes and types")
     _table(_rows(_SIZES, (found.model, *found.checkpoints)))
     _say("")
     _say(
-        f"Times MODELLED, not measured ({found.clock}): batch {found.shape.batch}, prompts of "
-        f"{found.shape.prompt_tokens} tokens, context {found.shape.context}; 95 % of what modelled times are off by"
+        f"Times MODELLED, not measured ({found.clock}): batch {found.load.batch}, prompts of "
+        f"{found.load.prompt} tokens, context {found.load.context}; 95 % of what modelled times are off by"
     )
     _table(_rows(_TIMES, (found.model, *found.checkpoints)))
     notes: dict[str, list[str]] = {}
@@ -72,9 +68,7 @@ def _text_rows(found: Judgement) -> list[list[str]]:
         beside = ["", "", ""]
         if each is not found.model:
             beside = [_interval(text.ratio, 5), _margin(text.kl), f"{text.top1.value:.1%}"]
-        name = each.name + ("*" if each.stopped else "")
-        end = "stopped" if each.stopped else alike.get(each.name, "")
-        rows.append([name, _perplexity(text.perplexity.value), *beside, end])
+        rows.append([each.name, _perplexity(text.perplexity.value), *beside, alike.get(each.name, "")])
     return rows
 
 
@@ -92,9 +86,7 @@ def _text_sentences(found: Judgement) -> list[str]:
         said.append("All of them can be told apart in perplexity, all pairs judged at once with 95 %.")
     for each in found.checkpoints:
         text = each.text
-        if each.stopped:
-            said.append(f"* {each.name}: {each.stopped}.")
-        elif text is not None and text.windows_needed is not None:
+        if text is not None and text.windows_needed is not None:
             said.append(
                 f"{each.name}: these windows cannot tell it from float; about {text.windows_needed} would, if its "
                 "difference stays."
@@ -121,14 +113,6 @@ def _choice_rows(found: Judgement) -> list[list[str]]:
             row = [each.name, f"{choices.accuracy:.1%}", drop, f"{choices.drop.p_value:.3f}"]
             row += [f"{choices.lost}", f"{choices.won}", f"{choices.changed} of {choices.questions}"]
             rows.append([*row, alike.get(each.name, "")])
-    return rows
-
-
-def _answer_rows(found: Judgement) -> list[list[str]]:
-    rows = [["", "equal answers", "tokens before they part"]]
-    for each in found.checkpoints:
-        if (answers := each.answers) is not None:
-            rows.append([each.name, f"{_percent(answers.same)} of {answers.prompts}", f"{answers.kept:.1%}"])
     return rows
 
 

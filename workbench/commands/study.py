@@ -106,10 +106,6 @@ def compare(
         bool, typer.Option("--all", help="compare and show what every operator computes, not only the layers")
     ] = False,
     html: Annotated[Path | None, typer.Option(help="also draw the errors along the graph into this page")] = None,
-    single_op: Annotated[
-        str | None,
-        typer.Option(help="of an OM: run this operator, or the one that covers this node, by itself as well"),
-    ] = None,
     to: Annotated[
         Path | None, typer.Option(help="of an OM: folder for dump and NPY files; default: compare-om")
     ] = None,
@@ -134,7 +130,6 @@ def compare(
         limits=limits,
         every=every,
         constants=constant or (),
-        single_operator=single_op,
         to=to,
     )
     if html is not None:
@@ -267,12 +262,11 @@ def profile(
     workspace: Workspace = None,
     as_json: AsJson = False,
 ) -> None:
-    """Where the time of a candidate goes on its device, when it idles and why, and what to try; or what overflows."""
+    """Where the time of a candidate goes on its device, and when it idles and why; or what overflows."""
     from workbench.api.opening import named_candidate, opened
     from workbench.evaluation.build import artifact_of
     from workbench.evaluation.carried import timed_feeds
-    from workbench.evaluation.profiling import overflows, profile_of, suggestions_of, where_time_goes
-    from workbench.study.profile_tries import tries
+    from workbench.evaluation.profiling import overflows, profile_of, where_time_goes
 
     if overflow and (read or timeline or trace or as_json):
         raise ConfigError("the overflow check draws and reads no profile.", key="--overflow", hint="Run it alone.")
@@ -294,25 +288,23 @@ def profile(
             found = profile_of(read, directory, artifact, chosen)
         else:
             found = where_time_goes(directory, artifact, chosen, feeds, folder, calls=calls)
-        tried = tries(suggestions_of(found, chosen, question), chosen, question.space, question.path, folder)
     title = f"{question.name}, {chosen.short_id}"
     if found.modelled:
         tell(_MODELLED, style="bold red")
     if timeline is not None:
         from workbench.report.profile import profile_html
 
-        write_text_atomically(timeline, profile_html(found, title, tried))
+        write_text_atomically(timeline, profile_html(found, title))
     if trace is not None:
         from workbench.report.profile import chrome_trace
 
         write_text_atomically(trace, json.dumps(chrome_trace(found, title), ensure_ascii=False, allow_nan=False))
     if as_json:
-        body = {**found.to_json(), "candidate": chosen.id, "tries": [one.to_json() for one in tried]}
-        print_json(body)
+        print_json({**found.to_json(), "candidate": chosen.id})
         return
     from workbench.report.profile import profile_lines
 
-    say("\n".join(profile_lines(found, tried)))
+    say("\n".join(profile_lines(found)))
     for file in (folder if read is None else read, timeline, trace):
         if file is not None:
             say(f"files in {file}" if file == folder else f"wrote {file}")

@@ -20,7 +20,8 @@ import numpy.typing as npt
 
 from workbench.evaluation.noise import ratios_hold, read_counters, steadiness, verdict
 from workbench.evaluation.raw_times import RawTimes, Times, latency_of
-from workbench.targets.base import DeviceLoad, DeviceSession, DeviceTimes, Feeds, Session, times_of
+from workbench.targets.base import DeviceSession, DeviceTimes, Feeds, Session, times_of
+from workbench.values.device_use import Spread, use_of
 from workbench.values.errors import MeasureError
 from workbench.values.measurement import DeviceFigures, Latency
 
@@ -263,18 +264,22 @@ def device_figures(session: DeviceSession, feeds: Sequence[Feeds], *, load_s: fl
     """
     times: list[DeviceTimes] = []
     end_s = time.monotonic() + load_s
-    with session.watched() if load_s else contextlib.nullcontext() as watch:
+    with session.watched() if load_s else contextlib.nullcontext(()) as readings:
         while not times or time.monotonic() < end_s:
             for feed in feeds:
                 session.run(feed)
                 times.append(times_of(session))
-    load = watch.load() if watch is not None else DeviceLoad()
+    use = use_of("", tuple(readings), source="")
     return DeviceFigures(
         host_to_device_ms=median(t.host_to_device_ms for t in times),
         execute_ms=median(t.execute_ms for t in times),
         device_to_host_ms=median(t.device_to_host_ms for t in times),
         memory_bytes=session.device_memory_bytes(),
-        power_w=load.power_w,
-        utilization_percent=load.utilization_percent,
-        temperature_c=load.temperature_c,
+        power_w=_median(use.power_w),
+        utilization_percent=_median(use.utilization_percent),
+        temperature_c=_median(use.temperature_c),
     )
+
+
+def _median(seen: Spread | None) -> float | None:
+    return None if seen is None else seen.median

@@ -9,17 +9,15 @@ import contextlib
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from workbench.evaluation.replay import write_request
-from workbench.inputs.experiment import Experiment
 from workbench.targets import described, descriptions
 from workbench.targets.base import Feeds
 from workbench.targets.profiler import KernelTime, Overflows, Profiler
 from workbench.values.artifact import Artifact
 from workbench.values.candidate import Candidate
-from workbench.values.device_profile import DeviceProfile, Suggestion
+from workbench.values.device_profile import DeviceProfile
 from workbench.values.errors import ConfigError
 from workbench.values.system.scratch import scratch_folder
 
@@ -60,14 +58,6 @@ def kernels_of(
     profiler = _profiler_of(candidate)
     with _replayed(directory, artifact, candidate, [feeds], calls) as (replay, folder):
         return profiler.kernels(replay, artifact, directory, folder / "profile", environment=_environment())
-
-
-def suggestions_of(profile: DeviceProfile, candidate: Candidate, experiment: Experiment) -> tuple[Suggestion, ...]:
-    """What a profile of the candidate speaks for trying, if the model takes it; see `Profiler.suggestions`."""
-    choices = {p.name: p.choices for p in experiment.space.parameters}
-    suggestions = _profiler_of(candidate).suggestions(profile, candidate, choices)
-    fixed = experiment.model.fixed_batch is not None
-    return tuple(replace(one, changes={}) if fixed and "serving.batch" in one.changes else one for one in suggestions)
 
 
 def overflows(

@@ -12,11 +12,12 @@ from workbench.evaluation.build import artifact_of
 from workbench.inputs.dataset.language import windows
 from workbench.inputs.experiment import Experiment
 from workbench.inputs.metrics import MeasuredOutcomes
-from workbench.targets.language import Judge, WindowScores, language_target
+from workbench.targets.language import Scores, language_target
 from workbench.values.artifact import Artifact
 from workbench.values.candidate import Candidate
 from workbench.values.documents.canonical import digest
 from workbench.values.measurement import Split
+from workbench.values.paired_scores import WindowOutcomes
 from workbench.values.system.source_closure import closure_digest
 
 NLL, KL, TOP1 = "nll", "kl", "top1_agreement"
@@ -49,15 +50,15 @@ class WindowPass(Growing[MeasuredOutcomes]):
         self.split: Split = split
         self.total = experiment.dataset.size(split)
         self._artifact, self._directory = artifact, directory
-        self._judge: Judge | None = None
+        self._scores: Scores | None = None
         super().__init__(bench.store, self._key_of(candidate, artifact))
         self.key = digest(self.stored_under)
 
     def _run(self, start: int, stop: int) -> MeasuredOutcomes:
         """Raises MeasureError: a logit is NaN or infinite, or the checkpoint cannot be executed."""
-        if self._judge is None:
-            self._judge = self._opened(self.candidate, self._artifact, self._directory)
-        return self._outcomes(self._judge.scores(start, stop))
+        if self._scores is None:
+            self._scores = self._opened(self.candidate, self._artifact, self._directory)
+        return self._outcomes(self._scores(start, stop))
 
     def reference(self) -> MeasuredOutcomes:
         """Of the float model over the whole split; run once for all candidates."""
@@ -68,11 +69,11 @@ class WindowPass(Growing[MeasuredOutcomes]):
         key = self._key_of(baseline, artifact)
         found = self._stored(key)
         if found is None:
-            found = self._outcomes(self._opened(baseline, artifact, directory).scores(0, self.total))
+            found = self._outcomes(self._opened(baseline, artifact, directory)(0, self.total))
             self._keep(key, found)
         return found
 
-    def _opened(self, candidate: Candidate, artifact: Artifact, directory: Path) -> Judge:
+    def _opened(self, candidate: Candidate, artifact: Artifact, directory: Path) -> Scores:
         target, chosen = language_target(self.bench.target(candidate)), windows(self.experiment.dataset, self.split)
         model = self.experiment.model
         kept = self.bench.store.get_or_build(
@@ -82,7 +83,7 @@ class WindowPass(Growing[MeasuredOutcomes]):
         )
         return target.judge(model, candidate, artifact, directory, chosen, kept.path)
 
-    def _outcomes(self, scores: WindowScores) -> MeasuredOutcomes:
+    def _outcomes(self, scores: WindowOutcomes) -> MeasuredOutcomes:
         primary = _PRIMARY[self.experiment.dataset.measure]
         names = sorted(_UNITS, key=lambda name: name != primary)
         sums = {NLL: scores.nll, KL: scores.kl, TOP1: scores.agreed.astype(np.float64)}

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from workbench.report.words import count_of, interval
 from workbench.study.compared import Comparison, TensorComparison
-from workbench.study.device_findings import Alone, DeviceFindings, FirstBad, SingleOperator
+from workbench.study.device_findings import DeviceFindings, FirstBad
 from workbench.study.layers import LayerStudy, Step, Unit
 
 _SHOWN_NODES = 4
@@ -25,8 +25,6 @@ def device_words(found: DeviceFindings) -> tuple[str, ...]:
         lines.append("No operator's result is beyond the limits.")
     else:
         lines += _first_bad(found.first_bad)
-    if found.single is not None:
-        lines += _single(found.single)
     return tuple(lines)
 
 
@@ -53,7 +51,7 @@ def _cause(bad: FirstBad) -> str:
     if bad.cause == "integers":
         return _integers(bad)
     if bad.cause == "rounding":
-        return f"rounding of its types ({bad.types}), its own or of what it was given; --single-op {bad.operator} tells"
+        return f"rounding of its types ({bad.types}), its own or of what it was given"
     if bad.magnitude > _LARGEST_HALF:
         return f"float16 ends at {_LARGEST_HALF}, and the float model has larger numbers here"
     return f"float16 ends at {_LARGEST_HALF}: something inside the operator, or in what it reads, is beyond"
@@ -69,40 +67,6 @@ def _integers(bad: FirstBad) -> str:
     return (
         f"the INT8 scale of {scale.tensor}, which {layers} computes with: it holds {scale.low:.4g} to {scale.high:.4g} "
         f"and the float model reaches {scale.magnitude:.4g} ({scale.relative_error:.1%} of the signal is lost)"
-    )
-
-
-def _single(one: SingleOperator) -> list[str]:
-    verdicts = {
-        "operator": "the operator itself is at fault: on the same inputs float32 gives something else",
-        "inputs": "its inputs are at fault: float32 on the same inputs is as wrong, so look at what makes them",
-        "both": "both are at fault, the operator and what it was given; mend what makes its inputs first",
-        "neither": "neither is at fault: its result is within the limit",
-    }
-    lines = ["", f"{one.operator} by itself ({one.op_type}, {one.types}; covers {_listed(one.nodes)})"]
-    lines.append(f"  on the device's own inputs, {one.tensor} against float32:")
-    lines += [f"    {run.about:12} {_run(run)}" for run in one.runs]
-    lines.append(f"  float32 on these inputs against the float model: {one.inputs_error:.3%} (what its inputs bring)")
-    lines.append(f"  in the model, against the float model: {one.whole_error:.3%}; limit {one.limit:.3g}")
-    lines.append(f"  verdict: {verdicts[one.fault]}")
-    half = next((run for run in one.runs if run.about == "float16"), None)
-    if one.fault in ("operator", "both") and half is not None and half.relative_error is not None:
-        alike = half.relative_error >= one.limit
-        lines.append(
-            "  float16 alone is beyond the limit too: keep its nodes in float32"
-            if alike
-            else "  float16 alone would be within the limit: its INT8 form is what is wrong"
-        )
-    lines.append("  values as NPY:")
-    return lines + [f"    {file}" for file in one.files]
-
-
-def _run(run: Alone) -> str:
-    if run.failed:
-        return f"did not run: {run.failed}"
-    broken = f", {run.not_finite} elements NaN or infinite" if run.not_finite else ""
-    return (
-        "the reference" if run.relative_error == 0.0 and run.about == "float32" else f"{run.relative_error:.3%}{broken}"
     )
 
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from workbench.report.words import count_of
-from workbench.study.profile_tries import Try
-from workbench.values.device_profile import COMPUTING, Bubble, Cause, CubeUse, DeviceProfile, Suggestion, TaskKind
-from workbench.values.dimension import Scalar
+from workbench.values.device_profile import COMPUTING, Bubble, Cause, CubeUse, DeviceProfile, TaskKind
 from workbench.values.documents.templates import rendered
 
 CAUSES: Mapping[Cause, str] = {
@@ -24,14 +22,12 @@ CAUSES: Mapping[Cause, str] = {
 _LONGEST = 48
 
 
-def profile_lines(profile: DeviceProfile, tries: Sequence[Try] = (), *, top: int = 10) -> list[str]:
-    """Where the time goes, when the cores idle and why, and what to try."""
+def profile_lines(profile: DeviceProfile, *, top: int = 10) -> list[str]:
+    """Where the time goes, and when the cores idle and why."""
     return [
         *_operators(profile, top),
         *_idle(profile, top),
-        *_small(profile),
         *_cube(profile),
-        *_tried_lines(tries),
         *(f"note: {note}" for note in profile.notes),
     ]
 
@@ -97,14 +93,6 @@ def _bubble(bubble: Bubble, whole_us: float) -> str:
     )
 
 
-def _small(profile: DeviceProfile) -> list[str]:
-    return [
-        f"small operators in a row: {row.operators} from {short(row.first)} to {short(row.last)}, {row.times} x, "
-        f"{row.total_us / row.times:.1f} us each time ({', '.join(row.types)})"
-        for row in profile.small[:5]
-    ]
-
-
 def _cube(profile: DeviceProfile) -> list[str]:
     return [f"matrix products in {use.dtype}: {cube_words(use, profile.chip)}" for use in profile.cube]
 
@@ -120,37 +108,6 @@ def cube_words(use: CubeUse, chip: str) -> str:
     if use.active_percent is not None:
         told += f"; cores at work {use.active_percent:.1f} % of the cycles, by the profiler"
     return told
-
-
-def _tried_lines(tries: Sequence[Try]) -> list[str]:
-    lines = ["what to try; shares are bounds of what can go, no forecast:"] if tries else []
-    for one in tries:
-        lines.append(f"  {bound(one.suggestion)}: {one.suggestion.finding}")
-        if one.candidate is not None:
-            changes = ", ".join(f"{name} {yaml_choice(value)}" for name, value in one.suggestion.changes.items())
-            place = f"candidate {one.candidate.short_id} of the space" if not one.missing else "not in the space"
-            lines.append(f"      {changes} ({place}): {one.command}")
-            if one.missing:
-                wanted = "; ".join(f"{name}: choices [{yaml_choice(value)}]" for name, value in one.missing.items())
-                lines.append(f"      to have the sweep propose it, add to the space: {wanted}")
-        elif one.refused:
-            lines.append(f"      not possible here: {one.refused}")
-    return lines
-
-
-def yaml_choice(value: Scalar) -> str:
-    """As a space's file has it: a text in quotes, since on and off are none to every reader."""
-    return json.dumps(value)
-
-
-def bound(suggestion: Suggestion) -> str:
-    """What can go at most, of the run and of what the device itself had to do."""
-    own = (
-        f" ({suggestion.of_device:.0%} without the host's own time)"
-        if suggestion.of_device > suggestion.at_most + 0.005
-        else ""
-    )
-    return f"at most {suggestion.at_most:.1%}{own}"
 
 
 def short(name: str) -> str:
@@ -187,7 +144,7 @@ _CAUSE_COLORS: Mapping[Cause, str] = {
 }
 
 
-def profile_html(profile: DeviceProfile, title: str, tries: Sequence[Try] = ()) -> str:
+def profile_html(profile: DeviceProfile, title: str) -> str:
     """A self-contained page that makes no request of any kind.
 
     The timeline starts with one execution in the middle of the run; the strip above it is the whole of it.
@@ -212,25 +169,10 @@ def profile_html(profile: DeviceProfile, title: str, tries: Sequence[Try] = ()) 
         kinds=[(words, _COLORS[kind]) for kind, words in _KINDS.items()],
         data=_data(profile),
         script=_SCRIPT.read_text(encoding="utf-8"),
-        tries=list(map(_tried, tries)),
         widest=max((operator.share for operator in profile.operators), default=1.0) or 1.0,
         cube=[(use.dtype, use.total_us, cube_words(use, profile.chip)) for use in profile.cube],
         notes=[*profile.notes, *(f"read: {source}" for source in profile.sources)],
     )
-
-
-def _tried(one: Try) -> dict[str, str]:
-    what = one.refused or "no setting does it"
-    if one.candidate is not None:
-        where = "in the space" if not one.missing else f"not in the space, which lacks {', '.join(one.missing)}"
-        what = f"{one.candidate.short_id}, {where}"
-    return {
-        "bound": bound(one.suggestion),
-        "finding": one.suggestion.finding,
-        "changes": ", ".join(f"{name}: {yaml_choice(value)}" for name, value in one.suggestion.changes.items()),
-        "what": what,
-        "command": one.command if one.candidate is not None else "",
-    }
 
 
 def _data(profile: DeviceProfile) -> str:

@@ -14,11 +14,10 @@ from workbench.bundle.prompts import MOST_CHARACTERS, MOST_SHARE, GoldenPrompt, 
 from workbench.evaluation.bench import Bench
 from workbench.inputs.dataset.language import windows
 from workbench.inputs.experiment import Experiment
-from workbench.targets.base import INT8_REPLAY, Target
-from workbench.targets.language import language_target
-from workbench.targets.prompted import AnswersPrompts, Logits, PromptedModel
+from workbench.targets.base import INT8_REPLAY
+from workbench.targets.language import LanguageTarget, Logits, PromptedModel, language_target
 from workbench.values.candidate import Candidate, Quantization
-from workbench.values.errors import BundleError, ConfigError, MeasureError, ToolchainError
+from workbench.values.errors import BundleError, ConfigError, MeasureError
 
 
 def prompts_of(experiment: Experiment, candidate: Candidate, bench: Bench, directory: Path) -> GoldenPrompts:
@@ -37,13 +36,13 @@ def prompts_of(experiment: Experiment, candidate: Candidate, bench: Bench, direc
             key="--candidate",
             hint="Name a quantized candidate.",
         )
-    model = prompted_model(bench.target(candidate), directory)
+    model = prompted_model(language_target(bench.target(candidate)), directory)
     found = windows(experiment.dataset, "validation")[: 2 * PROMPTS]
     return make_golden_prompts(model, [model.text(window.ids[:TOKENS].tolist()) for window in found])
 
 
 def checkpoint_contents(
-    checkpoint: Path, model_folder: Path, target: Target, *, name: str, recipe: Path, texts: Sequence[str]
+    checkpoint: Path, model_folder: Path, target: LanguageTarget, *, name: str, recipe: Path, texts: Sequence[str]
 ) -> BundleContents:
     """What the bundle of a finished checkpoint holds, ours or the vendor's tool's: nothing was measured of it.
 
@@ -57,7 +56,6 @@ def checkpoint_contents(
         BundleError: the engine that serves such checkpoints would refuse it.
     """
     model = prompted_model(target, checkpoint)
-    assert isinstance(target, AnswersPrompts)  # it gave the model
     prompts = make_golden_prompts(model, texts)
     text = recipe.read_text(encoding="utf-8")
     return BundleContents(
@@ -68,7 +66,7 @@ def checkpoint_contents(
         artifact_directory=checkpoint,
         evaluations=(),
         baseline=(),
-        model=language_target(target).read_model(model_folder),
+        model=target.read_model(model_folder),
         datasets={},
         golden=(),
         prompts=prompts,
@@ -77,15 +75,12 @@ def checkpoint_contents(
     )
 
 
-def prompted_model(target: Target, directory: Path) -> PromptedModel:
+def prompted_model(target: LanguageTarget, directory: Path) -> PromptedModel:
     """A checkpoint, read by the rules of the engine that serves it.
 
     Raises:
         BundleError: the engine would refuse it; says why.
-        ToolchainError: the target has no way to execute one.
     """
-    if not isinstance(target, AnswersPrompts):
-        raise ToolchainError(f"Target {target.name!r} cannot execute its checkpoints, so it has no golden prompts.")
     try:
         return target.prompted(directory)
     except MeasureError as error:

@@ -1,4 +1,4 @@
-"""What a comparison with a compiled model on its device finds: the first bad operator, and one operator by itself."""
+"""What a comparison with a compiled model on its device finds: the first bad operator."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from workbench.values.documents.canonical import added_later
 
 Cause = Literal["range", "integers", "rounding"]
 """Numbers that a half cannot hold; a quantized layer's scales; or rounding, the operator's own or what it was given."""
-Fault = Literal["operator", "inputs", "both", "neither"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,46 +65,6 @@ class FirstBad:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Alone:
-    """One operator run by itself on the device's own inputs.
-
-    Attributes:
-        about: how it ran, such as float32.
-        relative_error: against the same operator in float32 on the same inputs; None where it did not run.
-        not_finite: elements that are NaN or infinite although float32 has a number there.
-        failed: why it did not run.
-    """
-
-    about: str
-    relative_error: float | None = None
-    not_finite: int = 0
-    failed: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SingleOperator:
-    """Attributes:
-    tensor: the result that is compared.
-    runs: of the operator on the device's inputs.
-    inputs_error: of its inputs' errors alone: float32 on the device's inputs against the float model.
-    whole_error: of its result within the model, against the float model.
-    limit: on the relative error.
-    """
-
-    operator: str
-    op_type: str
-    nodes: tuple[str, ...]
-    types: str
-    tensor: str
-    runs: tuple[Alone, ...]
-    inputs_error: float
-    whole_error: float
-    limit: float
-    fault: Fault
-    files: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceFindings:
     """Attributes:
     operators: that ran in a call.
@@ -117,4 +76,3 @@ class DeviceFindings:
     operators: int
     folder: str
     first_bad: FirstBad | None = None
-    single: SingleOperator | None = None

@@ -17,7 +17,7 @@ from workbench.study.limits import FLOAT, HALF, INT8, Limits
 from workbench.targets import descriptions
 from workbench.targets.base import Array
 from workbench.targets.inside import DeviceCall, DeviceOperator, DeviceTensor, LooksInside, Recording
-from workbench.values.errors import ConfigError, MeasureError, nearest
+from workbench.values.errors import ConfigError, MeasureError
 from workbench.values.model import Model
 
 
@@ -125,19 +125,3 @@ def _as_fed(tensor: DeviceTensor, dtype: str) -> Array:
     if values.dtype.kind == "f" and np.dtype(dtype).kind != "f":
         raise MeasureError(f"a float input was dumped where the float model takes {dtype}.")
     return values.astype(dtype)
-
-
-def operator_named(call: DeviceCall, name: str) -> DeviceOperator:
-    """The operator of that name, or the one that covers that node of the float model.
-
-    Raises:
-        ConfigError: none, or the node was folded away.
-    """
-    for operator in call.operators:
-        if operator.name == name:
-            return operator
-    for operator in call.operators:
-        if name in operator.float_nodes or name in operator.nodes:
-            return operator
-    names = [n for operator in call.operators for n in (operator.name, *operator.float_nodes)]
-    raise ConfigError(f"no operator on the device covers {name!r}.", key="--single-op", hint=nearest(name, names))

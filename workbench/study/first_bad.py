@@ -16,7 +16,7 @@ from workbench.graph.read import load_graph, read_model
 from workbench.study.compared import Comparison, TensorComparison
 from workbench.study.comparison import Side, reference_values
 from workbench.study.device_findings import BadScale, Cause, FirstBad
-from workbench.study.device_side import DeviceSide, compared
+from workbench.study.device_side import DeviceSide
 from workbench.study.differences import differences_of
 from workbench.study.limits import INT8
 from workbench.targets.inside import DeviceCall, DeviceOperator, DeviceTensor, LooksInside
@@ -177,9 +177,3 @@ def _readers(operator: DeviceOperator, call: DeviceCall) -> tuple[str, ...]:
 def _layers(operator: DeviceOperator, call: DeviceCall) -> tuple[str, ...]:
     """Quantized layers that may be behind a wrong result, where no scale of an activation is: those it computes."""
     return _computed(operator) or _readers(operator, call)
-
-
-def bad_tensor(operator: DeviceOperator, call: DeviceCall) -> str:
-    """The tensor of the float model by which an operator is judged; '' where none of its results is one."""
-    names = [name for name, (maker, _) in compared(call).items() if maker.name == operator.name]
-    return names[0] if names else ""

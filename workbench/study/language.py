@@ -1,138 +1,14 @@
-"""Two language models compared block by block, a float model's folder or a checkpoint each; and which groups of linears
-of one hurt most when they alone are quantized.
-
-The rows are those of `workbench compare`: what every block adds to the residual stream, the stream behind it, and the
-logits as the output; what the logits mean is said beside them.
-"""
+"""Which groups of linears of a language model hurt most when they alone are quantized."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-
-import numpy as np
-import numpy.typing as npt
 
 from workbench.evaluation.bench import Bench
 from workbench.evaluation.checkpoint import ranking_of
 from workbench.inputs.experiment import Experiment
-from workbench.inputs.metrics.agreement.decisions import divergence
-from workbench.study.compared import Comparison, Judgement
-from workbench.study.comparison import compared_row
-from workbench.study.differences import Differences
-from workbench.study.limits import INT8, Limits
-from workbench.targets import descriptions, open_target
 from workbench.targets.language import language_target
-from workbench.targets.prompted import AnswersPrompts, Ids
-from workbench.values.errors import ConfigError, ToolchainError
-
-SAMPLES, TOKENS = 8, 256
-"""How many texts are taken where nobody says, and how many tokens of each."""
-_LOGITS = "logits"
-_ROWS = 64
-
-
-def language_target_name() -> str:
-    """The target that executes language models.
-
-    Raises:
-        ConfigError: none is installed.
-    """
-    found = next((target.name for target in descriptions() if target.language), None)
-    if found is None:
-        raise ConfigError("no target for language models is installed.", hint="Install the extra: int8-workbench[llm].")
-    return found
-
-
-def comparing_target(name: str | None = None) -> AnswersPrompts:
-    """The target of that name, or the one for language models, as what compares them.
-
-    Raises:
-        ConfigError: there is none.
-        ToolchainError: its packages are missing, or it cannot compare.
-    """
-    target = open_target(name or language_target_name())
-    if not isinstance(target, AnswersPrompts):
-        raise ToolchainError(f"Target {target.name!r} cannot execute its checkpoints, so it cannot compare them.")
-    return target
-
-
-def compare_language(
-    a: Path,
-    b: Path,
-    windows: Sequence[Ids],
-    *,
-    target: AnswersPrompts,
-    names: tuple[str, str],
-    data: str,
-    limits: Limits | None = None,
-) -> Comparison:
-    """Run both over the same windows and compare them.
-
-    Args:
-        windows: ids that both are given.
-        names: of the two, for people.
-        limits: None for those of INT8 against float.
-
-    Raises:
-        ConfigError: a folder is wrong, or they are models of different sizes.
-        MeasureError: one cannot be executed.
-    """
-    chosen = limits or INT8
-    sums: dict[str, Differences] = {}
-    kinds: dict[str, str] = {}
-    meant = _Meaning()
-    for name, kind, ours, theirs in target.compared(a, b, windows):
-        kinds[name] = kind
-        sums.setdefault(name, Differences()).add(ours, theirs)
-        if name == _LOGITS:
-            meant.add(ours[0], theirs[0])
-    stream, drafts = 0.0, []
-    for name, total in sums.items():
-        error = total.relative_error()
-        drafts.append((name, total, max(error - stream, 0.0)))
-        stream = error if kinds[name] == "block" else stream
-    largest = max(added for _, _, added in drafts)
-    return Comparison(
-        a=names[0],
-        b=names[1],
-        data=data,
-        batches=len(windows),
-        limits=chosen,
-        rows=tuple(
-            compared_row(
-                name, (name, kinds[name]), total, chosen, added=added, largest=largest, is_output=name == _LOGITS
-            )
-            for name, total, added in drafts
-        ),
-        only_in_a=0,
-        meaning=meant.judgements(),
-    )
-
-
-class _Meaning:
-    """What logits say: the likeliest token, and how far the distributions lie apart."""
-
-    def __init__(self) -> None:
-        self._tokens = self._agreed = 0
-        self._divergence = 0.0
-
-    def add(self, a: npt.NDArray[np.float32], b: npt.NDArray[np.float32]) -> None:
-        """Logits [tokens, vocabulary] of one window."""
-        for start in range(0, len(a), _ROWS):
-            ours, theirs = a[start : start + _ROWS].astype(np.float64), b[start : start + _ROWS].astype(np.float64)
-            self._agreed += int((ours.argmax(-1) == theirs.argmax(-1)).sum())
-            self._divergence += float(divergence(theirs, ours).sum())
-        self._tokens += len(a)
-
-    def judgements(self) -> tuple[Judgement, ...]:
-        agreed = self._agreed / self._tokens
-        return (
-            Judgement(metric="kl", a=0.0, b=self._divergence / self._tokens),
-            Judgement(metric="top1_agreement", a=1.0, b=agreed),
-        )
-
 
 MOST_ROWS = 20
 

@@ -221,11 +221,10 @@ def repair(
             done = (*steps, Step(**words, call_us=made_us))
             made = _Attempt(candidate=change.candidate, steps=done, key=fault.key, hops=hops, wider=change.wider)
             heapq.heappush(waiting, (made_us, next(order), made))
-    single = (*stays.operator.float_nodes, stays.operator.name)[0]
     raise MeasureError(
         f"none of {len(known) - 1} changed candidates is within the limits ({limits}): {stays.named} stays, "
-        f"{stays.words}. {'Let more be compiled with --most. ' if len(known) >= most else ''}Look at it by itself: "
-        f"workbench compare float om:CANDIDATE --experiment {experiment.path} --single-op {single!r}. Where "
+        f"{stays.words}. {'Let more be compiled with --most. ' if len(known) >= most else ''}Look at it: "
+        f"workbench compare float om:CANDIDATE --experiment {experiment.path}. Where "
         "the difference does no harm, widen the limits (--error, --cosine); else scale these values down in the model."
     )
 

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from workbench.quantization.record import QuantizationRecord
 from workbench.values.artifact import Artifact, Toolchain
 from workbench.values.candidate import Candidate
+from workbench.values.device_use import DeviceReading
 from workbench.values.model import Model
 from workbench.values.modelled_times.costs import own_ms
 from workbench.values.modelled_times.statement import CallCosts, TimingModel, kind_of
@@ -117,22 +118,6 @@ class DeviceTimes:
     device_to_host_ms: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceLoad:
-    """What a device said while it worked, as medians; None for what could not be read."""
-
-    power_w: float | None = None
-    utilization_percent: float | None = None
-    temperature_c: float | None = None
-
-
-class DeviceWatch(Protocol):
-    """Looks at a device for as long as a block runs."""
-
-    def load(self) -> DeviceLoad:
-        """Up to now."""
-
-
 @runtime_checkable
 class DeviceSession(Protocol):
     """A session on a device beside the host: what it can tell besides its outputs."""
@@ -146,8 +131,8 @@ class DeviceSession(Protocol):
     def device_memory_bytes(self) -> int:
         """Device memory that this session holds: weights, work memory, buffers."""
 
-    def watched(self) -> AbstractContextManager[DeviceWatch]:
-        """Sample power, utilization and temperature of its device while the block runs."""
+    def watched(self) -> AbstractContextManager[Sequence[DeviceReading]]:
+        """Look at its device again and again while the block runs; what was seen so far."""
 
 
 @runtime_checkable

@@ -171,10 +171,3 @@ class LooksInside(Protocol):
 
     def changes(self, candidate: Candidate, operators: Sequence[DeviceOperator]) -> tuple[Change, ...]:
         """Candidates that compute these operators, and what they have to with them, in more than half precision."""
-
-    def run_in_half(self, part: Path, feeds: Feeds, to: Path) -> dict[str, Array]:
-        """Compile a float model in half precision and run it once.
-
-        Raises:
-            ToolchainError, CandidateError: there is no compiler or device here, or it cannot be compiled or run.
-        """

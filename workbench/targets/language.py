@@ -2,8 +2,9 @@
 
     target.read_model(folder)                      # Model: digest, size, vocabulary
     target.write_checkpoint(model, candidate, …)   # Artifact: a quantized folder
-    target.judge(model, artifact, …).scores(0, 8)  # what came of the first eight windows, beside the float model's
+    target.judge(model, artifact, …)(0, 8)         # what came of the first eight windows, beside the float model's
     target.costs(model, artifact, …, load)         # what a load asks of the card, for modelled times
+    target.prompted(folder).answers(prompts, 8, …)  # what a checkpoint answers, for golden prompts
 
 Nothing here imports torch: what computes stands behind the target.
 """
@@ -25,6 +26,7 @@ from workbench.values.errors import ToolchainError
 from workbench.values.measurement import LanguageLoad
 from workbench.values.model import Model
 from workbench.values.modelled_times.statement import CallCosts, TimingModel
+from workbench.values.paired_scores import WindowOutcomes
 
 Ids = npt.NDArray[np.int64]
 """[tokens]"""
@@ -45,22 +47,6 @@ class TokenWindow:
     first: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class WindowScores:
-    """What came of some windows, [windows] each.
-
-    Attributes:
-        nll: sum of −log p of the tokens that count, in nats; `predictions`: how many those are.
-        kl: sum over them of KL(float ‖ this model), in nats.
-        agreed: how many have float's most likely token.
-    """
-
-    nll: npt.NDArray[np.float64]
-    predictions: npt.NDArray[np.int64]
-    kl: npt.NDArray[np.float64]
-    agreed: npt.NDArray[np.int64]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LanguageCosts:
     """What a load of a checkpoint asks of its card, which is modelled.
@@ -79,15 +65,62 @@ class LanguageCosts:
     basis: str
 
 
-class Judge(Protocol):
-    """A checkpoint that is executed over windows, as its device would compute. For one thread."""
+Scores = Callable[[int, int], WindowOutcomes]
+"""What came of the windows from one to before another, of a checkpoint that is executed as its device would compute, in
+one thread. Raises MeasureError: a logit is NaN or infinite, or the checkpoint cannot be executed."""
+Tokens = Sequence[int]
+Logits = npt.NDArray[np.float32]
+"""[vocabulary], of the token that comes next."""
+Seen = Callable[[int, int, Logits], None]
+"""(number of the prompt, number of its answer's token, what the model said there); for every prompt in the order of its
+answer."""
 
-    def scores(self, start: int, stop: int) -> WindowScores:
-        """Of the windows from `start` to before `stop`.
+
+class PromptedModel(Protocol):
+    """A checkpoint that answers prompts on the processor, in the arithmetic of its device. For one thread."""
+
+    @property
+    def vocabulary(self) -> int:
+        """Ids are below it."""
+
+    @property
+    def context(self) -> int:
+        """The most tokens of a prompt with its answer."""
+
+    @property
+    def device_words(self) -> str:
+        """Why a device may not run this checkpoint as it is, in a sentence; '' where nothing is known."""
+
+    def ids(self, text: str) -> list[int]:
+        """A text as ids, with the special tokens that the tokenizer's files ask for.
 
         Raises:
-            MeasureError: a logit is NaN or infinite, or the checkpoint cannot be executed.
+            MeasureError: the tokenizer gives no token.
         """
+
+    def text(self, ids: Tokens) -> str:
+        """The text of some ids, special tokens left out."""
+
+    def answers(
+        self, prompts: Sequence[Tokens], tokens: int, seen: Seen, *, given: Sequence[Tokens] | None = None
+    ) -> list[list[int]]:
+        """The likeliest token, again and again, behind every prompt; of equal logits the lowest id.
+
+        A prompt is read as a whole, every further token alone on the kept keys and values, as a server does; nothing
+        ends an answer but `tokens`. Deterministic for one number of threads.
+
+        Args:
+            tokens: of every answer.
+            given: go on with these tokens in place of the likeliest, as many for every prompt.
+
+        Raises:
+            MeasureError: a prompt with its answer is longer than the context, an id beyond the vocabulary, or the
+                checkpoint cannot be executed.
+        """
+
+    def ways(self) -> Mapping[str, PromptedModel]:
+        """The same checkpoint executed so that sums of floats come in another order, by what is other; what they differ
+        in is rounding alone."""
 
 
 @runtime_checkable
@@ -157,7 +190,7 @@ class LanguageTarget(Target, Protocol):
         directory: Path,
         windows: Sequence[TokenWindow],
         kept_in: Path,
-    ) -> Judge:
+    ) -> Scores:
         """Args:
         windows: those of `keep_reference`; kept_in: where that put what the float model gives over them.
         """
@@ -167,6 +200,20 @@ class LanguageTarget(Target, Protocol):
 
     def costs(self, model: Model, artifact: Artifact, directory: Path, load: LanguageLoad) -> LanguageCosts:
         """What a load asks of the card."""
+
+    def prompted(self, directory: Path) -> PromptedModel:
+        """The checkpoint in a folder, read by the rules of the engine that serves it.
+
+        Raises:
+            MeasureError: the engine would refuse it; names file, tensor and rule.
+        """
+
+    def finished(self, directory: Path) -> Artifact:
+        """The checkpoint in a folder as an artifact, whoever made it: every file of the folder belongs to it.
+
+        Raises:
+            ConfigError: it is no checkpoint.
+        """
 
 
 def few_tokens(tokens: int) -> list[str]:

@@ -8,9 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from workbench.values.artifact import Artifact
-from workbench.values.candidate import Candidate
-from workbench.values.device_profile import DeviceProfile, Suggestion
-from workbench.values.dimension import Scalar
+from workbench.values.device_profile import DeviceProfile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,15 +89,6 @@ class Profiler(Protocol):
             ToolchainError: the profiler is missing.
             MeasureError: the run failed, or its profile tells no kernel by name.
             CandidateError: the compiled file cannot be read.
-        """
-
-    def suggestions(
-        self, profile: DeviceProfile, candidate: Candidate, offered: Mapping[str, tuple[Scalar, ...]]
-    ) -> tuple[Suggestion, ...]:
-        """Which settings a profile of this candidate speaks for trying, what could gain most first.
-
-        Args:
-            offered: parameter of the search space → its choices, which are taken where they serve as well.
         """
 
     def overflows(

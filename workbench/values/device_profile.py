@@ -1,4 +1,4 @@
-"""What a device did in a profiled run, as a value: its tasks, the time nothing was computed, and what that points to.
+"""What a device did in a profiled run, as a value: its tasks, the time nothing was computed, and why.
 
 The target that profiled fills it in; who shows it knows no vendor. Times are microseconds from the first task's start.
 """
@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from workbench.values.dimension import Scalar
 from workbench.values.documents.canonical import encode
 
 TaskKind = Literal["cube", "vector", "mix", "cpu", "copy", "wait", "other"]
@@ -112,24 +111,6 @@ class Bubble:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SmallOperators:
-    """Operators in a row of which each is so short that starting it is most of it.
-
-    Attributes:
-        operators: how many in one row.
-        times: how often this row occurs.
-        types: operator types in it, the most frequent first.
-    """
-
-    first: str
-    last: str
-    operators: int
-    times: int
-    total_us: float
-    types: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CubeUse:
     """Matrix products of one number format against what the chip's matrix units can do.
 
@@ -158,24 +139,6 @@ class CubeUse:
     def of_peak(self) -> float | None:
         achieved = self.achieved_tops
         return achieved / self.peak_tops if achieved is not None and self.peak_tops else None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Suggestion:
-    """Something to try, and why.
-
-    Attributes:
-        finding: what in the profile speaks for it.
-        changes: setting → value, of the profiled candidate.
-        at_most: share of the run's time that would go if all that it is about went: a bound, no forecast.
-        of_device: the same of the time in which the device had something to do or to wait for, so that a program that
-            is slow to ask hides nothing; 0 for what is about that program.
-    """
-
-    finding: str
-    changes: Mapping[str, Scalar]
-    at_most: float
-    of_device: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,7 +181,6 @@ class DeviceProfile:
     streams: tuple[StreamUse, ...]
     bubbles: tuple[Bubble, ...]
     causes: Mapping[Cause, float]
-    small: tuple[SmallOperators, ...]
     cube: tuple[CubeUse, ...]
     tasks: tuple[ProfiledTask, ...]
     tasks_left_out: int

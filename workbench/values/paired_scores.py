@@ -22,6 +22,31 @@ _RESAMPLES = 2000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class WindowOutcomes:
+    """A language model over some windows of tokens, window by window in one order; all arrays [windows].
+
+    Attributes:
+        nll: sum of −log p of the tokens that count, in nats.
+        predictions: how many those are.
+        kl: sum over them of KL(float ‖ this model), Σ_v p_float (log p_float − log p), in nats; 0 of the float model.
+        agreed: how many have the same most likely token as in the float model, the first one of equal ones.
+    """
+
+    nll: Floats
+    predictions: npt.NDArray[np.int64]
+    kl: Floats
+    agreed: npt.NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.nll)
+
+    @property
+    def perplexity(self) -> float:
+        """exp of the mean −log p of a token."""
+        return float(np.exp(self.nll.sum() / self.predictions.sum()))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PairedScores:
     """One model's values of one metric over some samples.
 

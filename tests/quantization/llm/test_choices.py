@@ -10,10 +10,17 @@ import torch
 
 from tests.quantization.llm.tiny_models import VOCABULARY, write_model
 from workbench.quantization.llm.checkpoint import open_model
-from workbench.quantization.llm.choices import AskedQuestion, accuracy, answers, asked, chance, compare_answers
+from workbench.quantization.llm.choices import (
+    AskedQuestion,
+    Question,
+    accuracy,
+    answers,
+    asked,
+    chance,
+    compare_answers,
+)
 from workbench.quantization.llm.config import LlmConfig, read_config
 from workbench.quantization.llm.forwards import float_logits
-from workbench.quantization.llm.questions import Question
 from workbench.values.errors import ConfigError, MeasureError
 
 
@@ -43,7 +50,7 @@ def test_letters_are_asked_as_the_harness_does_and_share_one_input(config: LlmCo
     # in this encoding a space is a token of its own: the letter and the space before it are scored
     assert {text_of(ids, [f"{said} {letter}" for letter in "ABC"]) for ids in one.inputs} == {f"{said} A"}
     assert one.targets == tuple(tuple(encode(f" {letter}")[1:]) for letter in "ABC")
-    assert (one.lengths, one.answer) == ((1, 1, 1), 1)
+    assert one.answer == 1
 
 
 def test_examples_of_the_subject_stand_before_with_their_answers(config: LlmConfig) -> None:
@@ -67,20 +74,18 @@ def test_more_examples_than_there_are_and_questions_beyond_the_context_are_refus
         asked([question()], encode, config, shots=2, examples=[question()])
     with pytest.raises(ConfigError, match=r"f:1: \d+ tokens with 0 examples, the model's context is 512"):
         asked([question("long " * 200)], encode, config)
-    with pytest.raises(ConfigError, match="f:1: option B has no text"):
-        asked([question(options=("a", " "))], encode, config, by="text")
 
 
 def test_the_answer_is_the_option_of_the_largest_likelihood(tmp_path: Path) -> None:
     model = open_model(write_model(tmp_path / "n", "qwen3", "float32", max_position_embeddings=512))
-    questions = asked([question(f"{n} + 1?", n % 3) for n in range(2)], encode, model.config, by="text")
+    questions = asked([question(f"{n} + 1?", n % 3) for n in range(2)], encode, model.config)
     found = answers("m", questions, float_logits(model))
     for number, one in enumerate(questions):
         scores = []
-        for ids, targets, length in zip(one.inputs, one.targets, one.lengths, strict=True):
+        for ids, targets in zip(one.inputs, one.targets, strict=True):
             (logits,) = float_logits(model)([torch.tensor([ids])])
             rows = torch.log_softmax(logits[0].double(), -1)[-len(targets) :]
-            scores.append(sum(float(row[target]) for row, target in zip(rows, targets, strict=True)) / length)
+            scores.append(sum(float(row[target]) for row, target in zip(rows, targets, strict=True)))
         assert found[number] == int(np.argmax(scores))
 
 
@@ -93,7 +98,7 @@ def test_a_logit_that_is_no_number_names_model_and_question(config: LlmConfig) -
 
 
 def test_lost_won_and_changed_answers_are_counted() -> None:
-    one = AskedQuestion(inputs=((1,),) * 4, targets=((1,),) * 4, lengths=(1,) * 4, answer=0)
+    one = AskedQuestion(inputs=((1,),) * 4, targets=((1,),) * 4, answer=0)
     reference, given = np.array([0, 0, 1, 2, 0, 3]), np.array([0, 1, 0, 1, 2, 3])
     found = compare_answers([one] * 6, reference, given)
     assert (found.lost, found.won, found.changed) == (2, 1, 4)

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from tests.quantization.llm.tiny_models import VOCABULARY, write_model
 from workbench.quantization.llm.checkpoint import open_model
 from workbench.quantization.llm.forwards import float_logits
-from workbench.quantization.llm.outcomes import TextOutcomes, Window, float_outcomes, text_outcomes
+from workbench.quantization.llm.outcomes import Window, float_outcomes, text_outcomes
 from workbench.quantization.llm.reference import float_reference
 from workbench.values.errors import MeasureError
+from workbench.values.paired_scores import WindowOutcomes
 
 
 def windows(count: int = 3, tokens: int = 9, first: int = 1) -> list[Window]:
@@ -32,7 +33,7 @@ def logits_of(
     return [(scale * torch.randn(1, each.ids.shape[-1], VOCABULARY, generator=random)).to(dtype) for each in cut]
 
 
-def scored(seed: int, *, first: int = 1, dtype: torch.dtype = torch.float32) -> tuple[TextOutcomes, TextOutcomes]:
+def scored(seed: int, *, first: int = 1, dtype: torch.dtype = torch.float32) -> tuple[WindowOutcomes, WindowOutcomes]:
     cut = windows(first=first)
     ours, theirs = logits_of(cut, 1, dtype=dtype), logits_of(cut, seed, dtype=dtype)
     return float_outcomes(cut, ours), text_outcomes("a", cut, ours, theirs)

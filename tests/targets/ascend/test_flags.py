@@ -1,50 +1,28 @@
-"""Every flag of ATC is reached in one way; what a space names besides is checked, passed on and kept."""
+"""Flags that a space names are passed on and kept; what ATC says of others is explained."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from tests.ascend_workspace import QUIET, write_ascend_workspace
 from tests.emulated_cann import emulated_environment, switched_on
-from tests.reference_pages import atc_flags
-from tests.targets.ascend.offline_files import BERT
 from workbench.api.opening import named_candidate, question_of
-from workbench.cann_emulator.atc import checks
-from workbench.cann_emulator.atc.boundary import parse_output_type
 from workbench.cann_emulator.atc.console import error_lines, warning_lines
 from workbench.cann_emulator.atc.failure import Record, catalogue
-from workbench.cann_emulator.atc.flags import known_flags, parse
-from workbench.cann_emulator.atc.fusion import read_switches
-from workbench.cann_emulator.atc.gears import plan_shapes, read_requests
-from workbench.cann_emulator.atc.precision_files import read_precision
-from workbench.cann_emulator.atc.shapes import parse_ranges
 from workbench.commands.cli import app
 from workbench.graph.read import read_model
 from workbench.space.reader import read_space
 from workbench.space.space import assignment_of, build, complete
 from workbench.targets.ascend.atc.codes import meaning_of, operator_of, parse_output
-from workbench.targets.ascend.atc.command import argument_vector, compile_flags, shapes_of
-from workbench.targets.ascend.config_files import FUSION_GROUPS, PRECISION_KINDS
-from workbench.targets.ascend.flags import (
-    CUSTOM_OPERATORS,
-    NOT_PASSED,
-    OWN,
-    PASSED,
-    PREFIX,
-    REACHED,
-    copied_bank,
-    operators_environment,
-)
+from workbench.targets.ascend.atc.command import compile_flags, shapes_of
+from workbench.targets.ascend.flags import copied_bank, operators_environment
 from workbench.targets.ascend.interface import interface_of
 from workbench.targets.ascend.om_set import compile_set, write_config_files
-from workbench.targets.ascend.settings import ALL_PRECISION_MODES, AscendCompile
+from workbench.targets.ascend.settings import AscendCompile
 from workbench.testing.encoder import save, tiny_encoder
 from workbench.values.candidate import Candidate, Precision, candidate_from_json
 from workbench.values.errors import CompileError, ConfigError, ToolchainError
@@ -58,7 +36,6 @@ parameters:
 OPTIONS
 """
 AIPP = "aipp_op {\n  aipp_mode: static\n}\n"
-DOCS = Path(__file__).parents[3] / "docs" / "ascend.md"
 
 
 def space_of(tmp_path: Path, **options: str) -> Path:
@@ -66,21 +43,6 @@ def space_of(tmp_path: Path, **options: str) -> Path:
     file = tmp_path / "space.yaml"
     file.write_text(SPACE.replace("OPTIONS", lines), encoding="utf-8")
     return file
-
-
-def test_every_flag_is_reached_in_exactly_one_way() -> None:
-    listed, named = atc_flags()
-    passed = {name.removeprefix(PREFIX) for name in PASSED} - {CUSTOM_OPERATORS}
-
-    assert listed <= set(REACHED) <= named
-    assert all(how.removeprefix("not:").strip() for how in REACHED.values())
-    assert len(OWN) + len(passed) + len(NOT_PASSED) == len(REACHED)
-
-
-def test_the_page_says_of_every_flag_how_it_is_reached() -> None:
-    rows = dict(re.findall(r"^\| `--([a-z0-9_]+)` \| (.*) \|$", DOCS.read_text(encoding="utf-8"), flags=re.M))
-
-    assert rows == REACHED
 
 
 def test_flags_that_a_space_names_reach_the_command_line(tmp_path: Path) -> None:
@@ -195,11 +157,9 @@ def test_what_atc_would_not_take_is_refused_with_the_file_and_the_key(
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ((("sparsity", "2"),), "the value is none of"),
-        ((("external_weight", "1"),), "not passed on"),
-        ((("precision_mode", "force_fp32"),), "Reached: `precision.mode`"),
+        ((("external_weight", "1"),), "no flag that is passed on"),
+        ((("precision_mode", "force_fp32"),), "no flag that is passed on"),
         ((("sparsity", "1"), ("deterministic", "1")), "sorted"),
-        ((("aicore_num", " "),), "is empty"),
         ((("op_bank_path", "/bank@0"), ("op_compiler_cache_mode", "enable")), "hides the bank"),
     ],
 )
@@ -275,118 +235,6 @@ def test_a_tool_that_does_not_tune_this_chip_is_quoted(tmp_path: Path) -> None:
     (Path(refusing["ASCEND_HOME_PATH"]) / "bin" / "aoe").unlink()
     with switched_on(refusing), pytest.raises(ToolchainError, match=r"No aoe on PATH.*--bank FOLDER"):
         tune(file, "--to", tmp_path / "to")
-
-
-OPERATORS = ("Gelu", "SoftmaxV2", "LayerNorm", "Add", "MatMulV2")
-
-
-def emulated(flags: Mapping[str, str]) -> dict[str, str]:
-    """The options that the emulated atc reads from a command line, once it accepts them."""
-    options = parse(argument_vector(flags), known_flags((8, 5, 0)))
-    checks.check_withdrawn(options)
-    checks.check_framework(options)
-    checks.check_conversion(options, lambda _: None)
-    checks.check_optimization_flags(options)
-    requests = read_requests(options)
-    if requests.ranges:
-        parse_ranges(requests.ranges)
-    if options.get("output_type") and not requests.out_nodes.tensors:
-        parse_output_type(options["output_type"], requests.out_nodes.nodes)
-    if requests.gear_flag:
-        # names are the model's business: this one has what the command line says
-        boundary = dict(requests.shapes)
-        plan_shapes(boundary, requests, input_format=options.get("input_format", "NCHW"), quantized=False)
-    return dict(options)
-
-
-def subsets(*names: str) -> st.SearchStrategy[tuple[str, ...]]:
-    return st.sets(st.sampled_from(names)).map(lambda chosen: tuple(sorted(chosen)))
-
-
-def sizes(*values: int) -> st.SearchStrategy[tuple[int, ...]]:
-    return st.sets(st.sampled_from(values), min_size=1).map(lambda chosen: tuple(sorted(chosen)))
-
-
-@st.composite
-def candidates(draw: st.DrawFn) -> Candidate | None:
-    """What a search may propose; None where `Candidate` itself refuses the combination."""
-    groups = [name for name, group in FUSION_GROUPS.items() if group.on]
-    others = [name for name, group in FUSION_GROUPS.items() if not group.on]
-    try:
-        made = AscendCompile(
-            batches=draw(sizes(1, 2, 8, 16)),
-            sequence_bins=draw(sizes(16, 64, 128)),
-            shapes=draw(st.sampled_from(("static", "gears"))),
-            disabled_fusions=draw(subsets(*groups)),
-            enabled_fusions=draw(subsets(*others)),
-            op_select_implmode=draw(st.sampled_from((None, "high_performance", "high_precision"))),
-            optypelist_for_implmode=draw(subsets(*OPERATORS)),
-            op_precision_mode=draw(
-                st.dictionaries(st.sampled_from(OPERATORS), st.sampled_from(PRECISION_KINDS)).map(
-                    lambda modes: tuple(f"{kind}={mode}" for kind, mode in modes.items())
-                )
-            ),
-            modify_mixlist=draw(
-                st.dictionaries(
-                    st.sampled_from(OPERATORS),
-                    st.sampled_from(
-                        (
-                            ("black-list.to-add",),
-                            ("white-list.to-add", "black-list.to-remove"),
-                            ("gray-list.to-add", "white-list.to-remove"),
-                            ("black-list.to-remove",),
-                        )
-                    ),
-                ).map(lambda said: tuple(f"{place}:{kind}" for kind, places in said.items() for place in places))
-            ),
-            keep_dtype=draw(subsets("OpType::LayerNorm", "OpType::SoftmaxV2", "/layer.0/MatMul", "node a")),
-            customize_dtypes=draw(
-                st.dictionaries(
-                    st.sampled_from(("OpType::Gelu:", "/layer.0/Add::", "x::")),
-                    st.sampled_from(("bfloat16", "float", "float16", "int64", "int8")),
-                ).map(lambda types: tuple(f"{k}InputDtype:{t},,OutputDtype:{t}" for k, t in types.items()))
-            ),
-            oo_level=draw(st.sampled_from(("O3", "O1"))),
-            oo_constant_folding=draw(st.booleans()),
-            buffer_optimize=draw(st.sampled_from(("l2_optimize", "off_optimize"))),
-            tiling_schedule_optimize=draw(st.booleans()),
-            enable_single_stream=draw(st.booleans()),
-            enable_small_channel=draw(st.booleans()),
-        )
-        mode = draw(st.sampled_from(ALL_PRECISION_MODES))
-        return Candidate(target="ascend910b3", precision=Precision(mode=mode), compile=made)
-    except ConfigError:
-        return None
-
-
-@given(candidate=candidates())
-@settings(
-    deadline=None,
-    max_examples=150,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.filter_too_much, HealthCheck.too_slow],
-)
-def test_whatever_a_candidate_says_the_emulated_atc_accepts(tmp_path: Path, candidate: Candidate | None) -> None:
-    if candidate is None:
-        return
-    assert isinstance(candidate.compile, AscendCompile)
-    (tmp_path / "m.onnx").write_bytes(b"onnx")
-    files = write_config_files(candidate.compile, tmp_path)
-
-    for shape in shapes_of(candidate.compile, BERT):
-        flags = compile_flags(
-            candidate,
-            shape,
-            BERT,
-            soc_version="Ascend910B3",
-            model=tmp_path / "m.onnx",
-            output=tmp_path / shape.name,
-            files=files,
-        )
-        options = emulated(flags)
-
-        assert {name: options[name] for name in flags} == flags
-        read_switches(options.get("fusion_switch_file", ""), options.get("oo_level", ""))
-        read_precision(options)
 
 
 QUOTES_ONLY = frozenset({"E10034", "E13009"})

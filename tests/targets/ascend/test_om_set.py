@@ -154,7 +154,7 @@ def test_compiles_side_by_side_are_bounded_by_memory_and_processors(monkeypatch:
 def test_warnings_and_a_missing_fusion_report_are_told(tmp_path: Path) -> None:
     made = compiled(tmp_path, WRITES_OM + "echo '(W11001): Op gelu does not hit the library.'\n", FOUR)
 
-    assert made.story.fusions == ()
+    assert made.story.fusions == {}
     assert "fusion_result.json cannot be read" in made.story.warnings[0]
     assert made.story.warnings[1:] == ("W11001: Op gelu does not hit the library.",)
     assert sorted(made.story.seconds) == ["b1_s16.om", "b1_s32.om", "b2_s16.om", "b2_s32.om"]

@@ -174,15 +174,9 @@ def test_two_lengths_are_refused(shapes: tuple[tuple[str, ...], ...]) -> None:
     [
         ("[" * 100_000, "nested deeper than 64 levels"),
         ('{"inputs": [], "outputs": []}', "0 inputs"),
-        ('{"inputs": [PORT], "outputs": [PORT]}'.replace("PORT", '{"name": "a", "dtype": "O", "shape": [1]}'), "none"),
-        (
-            '{"inputs": [PORT], "outputs": [PORT]}'.replace("PORT", '{"name": "a", "dtype": "int8", "shape": [-1]}'),
-            "none",
-        ),
         ('{"inputs": 3, "outputs": []}', "expected a list"),
-        (" " * ((1 << 24) + 1), "more than 16 MiB"),
     ],
-    ids=["deep", "nothing", "an object", "a negative size", "no list", "endless"],
+    ids=["deep", "nothing", "no list"],
 )
 def test_an_interface_that_no_model_has_is_refused(tmp_path: Path, text: str, words: str) -> None:
     (tmp_path / "interface.json").write_text(text)

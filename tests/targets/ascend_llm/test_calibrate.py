@@ -29,7 +29,7 @@ from tests.targets.ascend_llm.folders import (
 from workbench.quantization.llm.checkpoint import open_model
 from workbench.quantization.llm.run import Samples
 from workbench.targets.ascend_llm.calibrate import DESCRIPTION, WORK, calibrate_llm
-from workbench.targets.ascend_llm.forecast import Forecast, check_room, checkpoint_bytes, forecast_of
+from workbench.targets.ascend_llm.needs import calibration_needs, check_disk, check_memory, checkpoint_bytes
 from workbench.targets.ascend_llm.recipes import read_recipe
 from workbench.values.errors import ConfigError, ToolchainError
 
@@ -76,10 +76,10 @@ def test_few_tokens_of_calibration_are_said_where_ranges_come_from_them(tmp_path
     data = write_texts(tmp_path / "texts.jsonl", [" ".join(["pump"] * words)])
     dynamic = write_v1(tmp_path / "d.yaml", LINEAR.replace("per_tensor, symmetric: False", "per_token"))
     told: list[str] = []
-    calibrate_llm(tmp_path / "model", tmp_path / "d", cfg=dynamic, data=data, report=told.append)
+    calibrate_llm(tmp_path / "model", tmp_path / "d", cfg=dynamic, data=data, on_message=told.append)
     assert not [line for line in told if "tokens in all" in line]
     cfg = write_v0(tmp_path / "r.yaml")
-    calibrate_llm(tmp_path / "model", tmp_path / "out", cfg=cfg, data=data, report=told.append)
+    calibrate_llm(tmp_path / "model", tmp_path / "out", cfg=cfg, data=data, on_message=told.append)
     assert any(f"calibration has {words} tokens in all" in line for line in told) == said
 
 
@@ -94,9 +94,9 @@ def test_what_the_engine_refuses_is_a_warning_and_with_strict_an_error(tmp_path:
 
 def test_too_little_memory_or_disk_is_said_before_any_work(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"needs about 1.049e\+06 GiB of memory"):
-        check_room(Forecast(memory_bytes=1 << 50, disk_bytes=0), tmp_path)
+        check_memory(1 << 50, "--data")
     with pytest.raises(ToolchainError, match=r"needs about 1.049e\+06 GiB on the disk"):
-        check_room(Forecast(memory_bytes=0, disk_bytes=1 << 50), tmp_path / "not" / "there")
+        check_disk(1 << 50, tmp_path / "not" / "there")
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
@@ -104,14 +104,14 @@ def test_the_disk_of_a_checkpoint_is_that_of_its_integers(tmp_path: Path, dtype:
     sizes = {"hidden_size": 128, "intermediate_size": 384, "head_dim": 32}
     write_llm(tmp_path / "model", "qwen3", dtype, tie_word_embeddings=True, **sizes)
     told: list[str] = []
-    done = run(tmp_path, write_v0(tmp_path / "r.yaml", STATIC), report=told.append)
+    done = run(tmp_path, write_v0(tmp_path / "r.yaml", STATIC), on_message=told.append)
     written = sum(file.stat().st_size for file in done.folder.glob("*.safetensors"))
     model = open_model(tmp_path / "model")
     assert checkpoint_bytes(model.config, set(model.linears())) == pytest.approx(written, rel=0.2)
     samples: Samples = {"calibration": [torch.zeros(1, 4, dtype=torch.int64)]}
     blocks = written - 2 * model.config.vocabulary * model.config.hidden * model.config.dtype.itemsize
     whole, part = (
-        forecast_of(model, read_recipe(cfg, model).recipe, samples).disk_bytes
+        calibration_needs(model, read_recipe(cfg, model).recipe, samples)[1]
         for cfg in (tmp_path / "r.yaml", write_v1(tmp_path / "q.yaml", LINEAR[:-1] + ", include: ['*q_proj']}"))
     )
     assert whole == pytest.approx(written + blocks, rel=0.2)
@@ -230,7 +230,7 @@ base = Path(sys.argv[1])
 torch.set_num_threads(int(sys.argv[2]))  # what another number of threads kept is not used
 calibrate_llm(
     base / "model", base / "out", cfg=base / "r.yaml", data=base / "texts.jsonl",
-    report=lambda line: line.startswith("block") and (print(line, flush=True), sys.stdin.readline()),
+    on_message=lambda line: line.startswith("block") and (print(line, flush=True), sys.stdin.readline()),
 )
 """
 
@@ -338,7 +338,7 @@ def test_kept_work_that_is_damaged_or_of_something_else_is_not_used(
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        calibrate_llm(tmp_path / "model", tmp_path / "out", cfg=cfg, data=data, report=dies)
+        calibrate_llm(tmp_path / "model", tmp_path / "out", cfg=cfg, data=data, on_message=dies)
     changed(tmp_path, monkeypatch)
     done = run(tmp_path, cfg)
     assert done.resumed == 0

@@ -1,7 +1,6 @@
 """Checkpoints judged beside their float model, and their modelled sizes and times."""
 
 import math
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,15 +16,19 @@ from workbench.commands.cli import app
 from workbench.quantization.llm.checkpoint import LINEARS, open_model
 from workbench.quantization.llm.config import LlmConfig, read_config
 from workbench.quantization.llm.forwards import float_logits
-from workbench.quantization.llm.outcomes import TextOutcomes, Window, text_outcomes
+from workbench.quantization.llm.outcomes import Window, text_outcomes
 from workbench.targets.ascend_llm import judge as module
 from workbench.targets.ascend_llm.execution import served_logits
 from workbench.targets.ascend_llm.judge import Judging, judge
 from workbench.targets.ascend_llm.served import read_served
-from workbench.targets.ascend_llm.serving_times import ServedShape, modelled_times, served_size, time_ratio
+from workbench.targets.ascend_llm.serving_times import card_times, load_costs, served_figures, served_size
 from workbench.targets.ascend_llm.tensors import stored, write_weights
 from workbench.values.errors import ConfigError, MeasureError
+from workbench.values.measurement import LanguageLoad
+from workbench.values.modelled_times.costs import at_errors
 from workbench.values.modelled_times.device_data import load_device_data
+from workbench.values.modelled_times.statement import CallCosts
+from workbench.values.paired_scores import WindowOutcomes
 
 CLOCK = "Times MODELLED, not measured (Ascend910B3, timing model)"
 
@@ -68,11 +71,6 @@ def test_figures_are_those_of_the_checkpoints_logits(tmp_path: Path) -> None:
     assert ratio.value == pytest.approx(math.exp((nlls["static"] - nlls["float"]) / 119))
     assert ratio.low < ratio.value < ratio.high
     assert found.checkpoints[1].types == {"W8A8_DYNAMIC": 14}
-    assert found.perplexity is not None
-    pair = found.perplexity.differences[0]
-    assert (pair.first, pair.second) == ("float", "static")
-    assert pair.estimate.value == pytest.approx(-math.log(ratio.value))
-    assert pair.estimate.low < pair.estimate.value < pair.estimate.high
 
 
 def test_a_checkpoint_judged_alone_or_with_others_has_the_same_figures(tmp_path: Path) -> None:
@@ -88,20 +86,20 @@ def test_a_killed_run_goes_on_behind_the_last_part(tmp_path: Path, monkeypatch: 
     folder = copied(checkpoint(), tmp_path / "static")
 
     def dies(line: str) -> None:
-        if line.startswith("static: 44 of 88"):
+        if line.startswith("static: 64 of 88"):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         judge(model(), [folder], given, report=dies)
     computed: list[int] = []
 
-    def counted(name: str, windows: list[Window], *others: Any, **more: Any) -> TextOutcomes:
+    def counted(name: str, windows: list[Window], *others: Any, **more: Any) -> WindowOutcomes:
         computed.append(len(windows))
         return text_outcomes(name, windows, *others, **more)
 
     monkeypatch.setattr(module, "text_outcomes", counted)  # it is what costs; the result does not tell who computed it
     again = judge(model(), [folder], given)
-    assert computed == [20, 24]
+    assert computed == [24]
     monkeypatch.undo()
     for file in (tmp_path / "kept").glob("*.outcomes.json"):
         file.write_bytes(file.read_bytes().replace(b"1", b"2", 1))
@@ -121,22 +119,6 @@ def wrecked(to: Path, value: float, name: str) -> Path:
     return folder
 
 
-def test_a_checkpoint_that_is_certainly_above_the_limit_stops_after_a_look(tmp_path: Path) -> None:
-    # logits of four times the size: a random model is as wrong as before, and four times as sure of it
-    wreck, dynamic = wrecked(tmp_path / "wreck", 4.0, "model.norm.weight"), two(tmp_path)[1]
-    (tmp_path / "long.txt").write_text(words(700))
-    found = judge(model(), [wreck, dynamic], replace(judging(tmp_path, stop_above=1.2), texts=(tmp_path / "long.txt",)))
-    stopped, sound = found.checkpoints
-    assert stopped.text is not None
-    assert sound.text is not None
-    assert found.windows > 64
-    assert stopped.text.windows < found.windows == sound.text.windows
-    assert "the limit is 1.2" in stopped.stopped
-    assert not sound.stopped
-    assert found.perplexity is not None
-    assert found.perplexity.names == ("float", "dynamic")
-
-
 def test_values_that_are_no_numbers_name_the_checkpoint(tmp_path: Path) -> None:
     folder = wrecked(tmp_path / "wreck", 3e37, "model.layers.0.input_layernorm.weight")
     with pytest.raises(MeasureError, match=r"wreck: .*NaN or infinite"):
@@ -149,9 +131,8 @@ def questions(tmp_path: Path) -> Path:
     return file
 
 
-@pytest.mark.parametrize("by", ["letter", "text"])
-def test_questions_are_compared_in_pairs(tmp_path: Path, by: str) -> None:
-    given = Judging(questions=(questions(tmp_path),), examples=(questions(tmp_path),), by=by)  # type: ignore[arg-type]  # one of two texts
+def test_questions_are_compared_in_pairs(tmp_path: Path) -> None:
+    given = Judging(questions=(questions(tmp_path),), examples=(questions(tmp_path),), shots=1)
     found = judge(model(), [copied(checkpoint(), tmp_path / "static")], given)
     choices = found.checkpoints[0].choices
     assert choices is not None
@@ -161,15 +142,6 @@ def test_questions_are_compared_in_pairs(tmp_path: Path, by: str) -> None:
     assert found.accuracy is not None
     assert found.accuracy.names == ("float", "static")
     assert found.perplexity is None
-
-
-def test_prompts_are_continued_by_both_models(tmp_path: Path) -> None:
-    (tmp_path / "prompts.txt").write_text("the pump stops\n\nseven valve\n")
-    found = judge(model(), two(tmp_path), Judging(prompts=tmp_path / "prompts.txt", answer_tokens=5))
-    for each in found.checkpoints:
-        assert each.answers is not None
-        assert (each.answers.prompts, each.answers.tokens) == (2, 5)
-        assert 0 <= each.answers.kept <= 1
 
 
 def test_a_checkpoint_of_another_model_is_refused(tmp_path: Path) -> None:
@@ -182,7 +154,6 @@ def test_a_checkpoint_of_another_model_is_refused(tmp_path: Path) -> None:
     ("changes", "said"),
     [
         ({"texts": ()}, "nothing to judge on"),
-        ({"stop_above": 0.9}, "not above 1"),
         ({"window": 65, "stride": 65}, "longer than the model's context of 64"),
     ],
 )
@@ -196,7 +167,7 @@ def test_what_cannot_be_judged_is_refused_before_any_work(
 def test_one_folder_twice_and_too_little_memory_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match="is given twice"):
         judge(model(), [checkpoint(), checkpoint()], judging(tmp_path))
-    monkeypatch.setattr(module, "judging_bytes", lambda *_, **__: 1 << 60)  # no machine lacks memory on request
+    monkeypatch.setattr(module, "memory_bytes", lambda *_, **__: 1 << 60)  # no machine lacks memory on request
     with pytest.raises(ConfigError, match=r"the run needs about 1024 PiB|of memory"):
         judge(model(), [checkpoint()], judging(tmp_path))
 
@@ -208,10 +179,8 @@ def test_the_command_prints_every_model_within_the_terminals_width(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr("workbench.commands.console.out.width", width)
     given = judging(tmp_path)
-    (tmp_path / "prompts.txt").write_text("the pump stops\n")
     folders = [str(each) for each in two(tmp_path)]
     options = ["--text", str(given.texts[0]), "--window", "9", "--stride", "8", "--choices", str(questions(tmp_path))]
-    options += ["--prompts", str(tmp_path / "prompts.txt"), "--answer-tokens", "4"]
     ended = CliRunner().invoke(app, ["judge-llm", str(model()), *folders, *options])
     assert ended.exit_code == 0, ended.output
     assert CLOCK in ended.stdout
@@ -239,8 +208,12 @@ def types(config: LlmConfig, kind: str) -> dict[str, str]:
     return {f"model.layers.{index}.{name}": kind for index in range(config.layers) for name in LINEARS}
 
 
-def decode_ms(config: LlmConfig, kinds: Mapping[str, str], **shape: int) -> float:
-    return modelled_times(config, kinds, quantized_cache=False, shape=ServedShape(**shape)).decode_ms.value
+def costs(config: LlmConfig, kind: str = "FLOAT", **load: int) -> tuple[CallCosts, CallCosts]:
+    return load_costs(config, types(config, kind), quantized_cache=False, load=LanguageLoad(**load))
+
+
+def decode_ms(config: LlmConfig, kind: str = "FLOAT", **load: int) -> float:
+    return float(at_errors(card_times()).call_ms([costs(config, kind, **load)[1]])[0, 0])
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3"])
@@ -268,22 +241,23 @@ def test_a_token_of_a_large_model_takes_what_its_weights_take_to_stream(large: L
     card = load_device_data("Ascend910B3")
     weights = served_size(large, {}, quantized_cache=False).weights_bytes - 2 * large.vocabulary * large.hidden
     streamed_ms = weights / (card.hbm_tb_per_s * card.memory_efficiency) / 1e9
-    assert streamed_ms < decode_ms(large, {}, context=1) < 1.4 * streamed_ms  # and the starts of its kernels
-    assert decode_ms(large, types(large, "W8A8")) < 0.75 * decode_ms(large, {})
+    assert streamed_ms < decode_ms(large, context=1) < 1.4 * streamed_ms  # and the starts of its kernels
+    assert decode_ms(large, "W8A8") < 0.75 * decode_ms(large)
 
 
 def test_pdmix_is_dynamic_in_prefill_and_static_in_decode(large: LlmConfig) -> None:
-    mix, static, dynamic = (
-        modelled_times(large, types(large, kind), quantized_cache=False)
-        for kind in ("W8A8_MIX", "W8A8", "W8A8_DYNAMIC")
+    mix, static, dynamic = (costs(large, kind) for kind in ("W8A8_MIX", "W8A8", "W8A8_DYNAMIC"))
+    assert mix[0] == dynamic[0] != static[0]
+    assert mix[1] == static[1] != dynamic[1]
+
+
+def test_a_ratio_is_surer_than_the_times_it_is_of(tmp_path: Path) -> None:
+    float_, ours = (
+        served_figures(open_model(model()), served, LanguageLoad())
+        for served in (None, read_served(copied(checkpoint(), tmp_path / "static")))
     )
-    assert mix.prefill == dynamic.prefill != static.prefill
-    assert mix.decode == static.decode != dynamic.decode
-
-
-def test_a_ratio_is_surer_than_the_times_it_is_of(large: LlmConfig) -> None:
-    ours, theirs = (modelled_times(large, types(large, kind), quantized_cache=False) for kind in ("W8A8", "FLOAT"))
-    ratio = time_ratio(ours.decode, theirs.decode)
-    assert ratio.value == pytest.approx(ours.decode_ms.value / theirs.decode_ms.value)
-    assert ratio.high / ratio.low < theirs.decode_ms.high / theirs.decode_ms.low
-    assert ratio.high < 1
+    ratio, ours_ms, float_ms = ours.decode_ratio, ours.decode_ms, float_.decode_ms
+    assert ratio is not None
+    assert ratio.value == pytest.approx(ours_ms.value / float_ms.value)
+    assert ratio.high / ratio.low < float_ms.high / float_ms.low
+    assert float_.decode_ratio is None

@@ -24,10 +24,9 @@ from tests.targets.ascend_llm.checkpoints import (
 )
 from tests.targets.ascend_llm.folders import LINEAR, STATIC, check_values
 from workbench.quantization.llm.checkpoint import open_model
-from workbench.targets.ascend_llm.recipes import read_recipe
+from workbench.targets.ascend_llm.recipes import read_recipe, refused_by_engine
 from workbench.targets.ascend_llm.served import read_served
 from workbench.targets.ascend_llm.served_block import read_served_block
-from workbench.targets.ascend_llm.serving_rules import refused_by_engine
 from workbench.values.errors import ConfigError
 
 Q, K, DOWN = (f"model.layers.0.{name}" for name in ("self_attn.q_proj", "self_attn.k_proj", "mlp.down_proj"))
@@ -118,10 +117,6 @@ BAD: dict[str, tuple[Callable[[Path], object], str]] = {
     "index-of-the-float-model": (
         lambda f: (f / "model.safetensors.index.json").write_text('{"weight_map": {}}'),
         "the engine loads only what an index of this name lists",
-    ),
-    "missing-shard": (
-        lambda f: weight_file(f).rename(f / "quant_model_weight_w8a8-00001-of-00002.safetensors"),
-        "shard quant_model_weight_w8a8-00002-of-00002.safetensors is missing",
     ),
 }
 

@@ -14,16 +14,14 @@ from workbench.targets.ascend_llm.serving_files import (
     MINDIE_SERVER,
     README,
     VLLM,
-    served_facts,
     serving_files,
 )
 
 
 def laid_out(to: Path, folder: Path, name: str = "tiny") -> Path:
     """A folder with model/ and deploy/, as in a bundle."""
-    facts = served_facts(folder, name)
     (to / "deploy" / "mindie").mkdir(parents=True)
-    for file, text in serving_files(facts).items():
+    for file, text in serving_files(folder, name).items():
         (to / "deploy" / file).write_text(text)
     (to / "model").symlink_to(folder)
     return to / "deploy"
@@ -80,20 +78,17 @@ def test_mindies_copy_has_the_type_in_its_config_and_closed_permissions(tmp_path
 
 def test_mindie_knows_pdmix_by_another_name_and_other_types_in_lower_case() -> None:
     for lines, name in (((STATIC[:-1] + ", pdmix: True}",), "w8a8_pdmix"), ((DYNAMIC,), "w8a8_dynamic")):
-        facts = served_facts(checkpoint(lines=lines), "tiny")
-        files = serving_files(facts)
+        files = serving_files(checkpoint(lines=lines), "tiny")
         assert json.loads(files[MINDIE_MODEL])["quantize"] == name
         assert f'"quantize": "{name}"' in files[README]
         assert json.loads(files[MINDIE_SERVER])["BackendConfig"]["ModelDeployConfig"]["maxSeqLen"] == 64
 
 
 def test_a_float32_checkpoint_has_no_command_and_says_why() -> None:
-    facts = served_facts(checkpoint(dtype="float32"), "tiny")
-    files = serving_files(facts)
+    files = serving_files(checkpoint(dtype="float32"), "tiny")
     assert VLLM not in files
     assert "no deq_scale parameter" in files[README]
-    dynamic = served_facts(checkpoint(dtype="float32", lines=(DYNAMIC,)), "tiny")
-    files = serving_files(dynamic)
+    files = serving_files(checkpoint(dtype="float32", lines=(DYNAMIC,)), "tiny")
     assert VLLM not in files
     assert "bfloat16 and float16 alone" in files[README]
     assert "deq_scale" not in files[README]
@@ -101,8 +96,7 @@ def test_a_float32_checkpoint_has_no_command_and_says_why() -> None:
 
 def test_what_a_checkpoint_holds_decides_what_its_readme_warns_of() -> None:
     def readme(*lines: str) -> str:
-        facts = served_facts(checkpoint(lines=lines), "tiny")
-        return serving_files(facts)[README]
+        return serving_files(checkpoint(lines=lines), "tiny")[README]
 
     plain = readme(STATIC)
     assert "deq_scale is stored as float32" in plain

@@ -12,9 +12,7 @@ from tests.targets.ascend_llm.folders import TEXTS
 from workbench.quantization.llm.config import read_config
 from workbench.targets.ascend_llm.texts import (
     calibration_samples,
-    prompt_ids,
     read_documents,
-    read_prompts,
     read_tokenizer,
 )
 from workbench.values.errors import ConfigError
@@ -108,8 +106,6 @@ def test_lines_and_lists_of_json_are_one_each(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"text": "x"}\n\n{"inputs_pretokenized": "y", "other": 1}\n')
     (tmp_path / "a.json").write_text('["x", "y"]')
     assert read_documents(tmp_path / "a.jsonl") == read_documents(tmp_path / "a.json") == ["x", "y"]
-    (tmp_path / "p.jsonl").write_text('{"prompt": "x", "text": "other"}\n')
-    assert read_prompts(tmp_path / "p.jsonl") == ["x"]
 
 
 @pytest.mark.parametrize(
@@ -125,11 +121,3 @@ def test_bad_documents_are_refused(tmp_path: Path, name: str, text: str, said: s
     (tmp_path / name).write_text(text)
     with pytest.raises(ConfigError, match=said):
         read_documents(tmp_path / name)
-
-
-def test_a_prompt_needs_a_token_and_room_for_its_answer() -> None:
-    assert prompt_ids(["ab"], lambda text: list(map(ord, text)), context=9, tokens=7)[0].tolist() == [[97, 98]]
-    with pytest.raises(ConfigError, match=r"prompt 0 has 2 tokens and is to get 8 more; .* context is 9"):
-        prompt_ids(["ab"], lambda text: list(map(ord, text)), context=9, tokens=8)
-    with pytest.raises(ConfigError, match="prompt 0 has no token"):
-        prompt_ids([""], lambda text: list(map(ord, text)), context=9, tokens=1)

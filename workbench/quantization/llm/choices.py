@@ -1,15 +1,21 @@
-"""Multiple choice by likelihood: the option whose words a model finds most likely behind the question.
+"""Multiple choice by likelihood: the option whose letter a model finds most likely behind the listed question.
 
-Two ways to ask, both as lm-evaluation-harness does [inferred from its task files]: options are listed and the letter
-is scored (its mmlu and ceval tasks), or nothing is listed and the option's text is, by the character (`acc_norm` of
-mmlu_continuation). Chinese questions have no subject in their first line, whose names the files do not hold.
+    MMLU        CSV without a header: question, A, B, C, D, answer
+    C-Eval      CSV with one: id, question, A, B, C, D, answer (CMMLU's first column has no name; explanations are left)
+    JSON lines  {"question": …, "choices": [… 2 to 26 …], "answer": 0 or "A"}
+
+A file's subject is its name without `_dev`, `_val` or `_test`. Questions are asked as lm-evaluation-harness does in its
+mmlu and ceval tasks [inferred from its task files]. Chinese questions have no subject in their first line, whose names
+the files do not hold.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import csv
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -17,17 +23,22 @@ import torch
 
 from workbench.quantization.llm.config import LlmConfig
 from workbench.quantization.llm.forwards import Forward
-from workbench.quantization.llm.questions import LETTERS, Language, Question
+from workbench.values.documents.input_files import open_lines
+from workbench.values.documents.json_reader import parse_json
 from workbench.values.errors import ConfigError, MeasureError
 from workbench.values.measurement import AccuracyComparison, Estimate
 from workbench.values.significance import mcnemar
 from workbench.values.simultaneous import Pairs, all_pairs
 
-By = Literal["letter", "text"]
+Language = Literal["en", "zh"]
 Encode = Callable[[str], list[int]]
 """Text → ids, with what the tokenizer puts before a text and without what it puts behind."""
 Answers = npt.NDArray[np.int64]
 """[questions] the option that a model takes."""
+_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+_MOST_QUESTIONS = 100_000
+_MOST_BYTES = 1 << 28
+_COLUMNS = ("question", "a", "b", "c", "d", "answer")
 _TOKENS_AT_ONCE = 1 << 14
 """Of one call of a forward pass, whose hidden states stand in memory."""
 _DESCRIPTION: Mapping[Language, str] = {
@@ -35,7 +46,101 @@ _DESCRIPTION: Mapping[Language, str] = {
     "zh": "以下是单项选择题，请选出其中的正确答案。\n\n",
 }
 _ANSWER: Mapping[Language, str] = {"en": "Answer:", "zh": "答案："}
-_QUESTION: Mapping[Language, str] = {"en": "Question: ", "zh": "问题："}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """Attributes:
+    options: at least two; an empty one is kept, as benchmarks have such.
+    answer: the place of the right one.
+    language: of the words around it.
+    place: file and line, for errors.
+    """
+
+    text: str
+    options: tuple[str, ...]
+    answer: int
+    subject: str
+    language: Language
+    place: str
+
+
+def read_questions(paths: Sequence[Path]) -> list[Question]:
+    """The questions of files, or of the .csv and .jsonl files of folders, in the order of their names.
+
+    Raises:
+        ConfigError: a file is missing, of another form, has a line that is none of a question, an answer that is no
+            option, or there is no question or more than 100 000.
+    """
+    found: list[Question] = []
+    for path in paths:
+        inside = sorted(each for each in path.glob("*") if each.suffix in (".csv", ".jsonl"))
+        for file in inside if path.is_dir() else [path]:
+            found += _of_table(file) if file.suffix == ".csv" else _of_lines(file)
+    if not 0 < len(found) <= _MOST_QUESTIONS:
+        raise ConfigError(f"{len(found)} questions; from 1 to {_MOST_QUESTIONS} are asked.", file=paths[0])
+    return found
+
+
+def _of_table(file: Path) -> Iterator[Question]:
+    places, width, language = tuple(range(len(_COLUMNS))), len(_COLUMNS), "en"
+    with open_lines(file, limit_bytes=_MOST_BYTES, newline="") as lines:
+        reader = csv.reader(lines, strict=True)
+        try:
+            for number, row in enumerate(filter(None, reader)):
+                names = [each.strip().lower() for each in row]
+                if not number and "question" in names:
+                    if missing := [each for each in _COLUMNS if each not in names]:
+                        hint = "C-Eval's test files have no answers: give its val files."
+                        raise ConfigError(f"has no column {missing[0]!r}.", file=file, hint=hint)
+                    places, width = tuple(map(names.index, _COLUMNS)), len(row)
+                    # the first column of C-Eval and CMMLU is a number
+                    language = "zh" if places[0] else "en"
+                    continue
+                if len(row) != width:
+                    hint = "Is a quote missing around a text with commas?"
+                    rule = f"has {len(row)} columns, expected {width}."
+                    raise ConfigError(rule, file=file, line=reader.line_num, hint=hint)
+                asked, *options, answer = (row[place] for place in places)
+                yield _question(asked, options, answer.strip(), file, reader.line_num, language)
+        except csv.Error as error:
+            raise ConfigError(f"is no CSV: {error}.", file=file, line=reader.line_num) from error
+
+
+def _of_lines(file: Path) -> Iterator[Question]:
+    with open_lines(file, limit_bytes=_MOST_BYTES) as lines:
+        for number, line in enumerate(lines, 1):
+            if not line.strip():
+                continue
+            value = parse_json(line, file=file, line=number)
+            if not isinstance(value, dict):
+                raise ConfigError("holds no JSON object.", file=file, line=number)
+            yield _question(value.get("question"), value.get("choices"), value.get("answer"), file, number, "en")
+
+
+def _question(asked: Any, options: Any, answer: Any, file: Path, line: int, language: Any) -> Question:
+    if not isinstance(asked, str) or not asked.strip():
+        raise ConfigError(f"{asked!r} is no question.", file=file, line=line, key="question")
+    texts = isinstance(options, list) and all(isinstance(each, str) for each in options)
+    if not texts or not 2 <= len(options) <= len(_LETTERS):
+        rule = f"expected a list of 2 to {len(_LETTERS)} texts."
+        raise ConfigError(rule, file=file, line=line, key="choices")
+    letters = list(_LETTERS[: len(options)])
+    place = letters.index(answer) if answer in letters else answer
+    if not isinstance(place, int) or isinstance(place, bool) or not 0 <= place < len(options):
+        rule, hint = f"{answer!r} is no answer.", f"Expected {', '.join(letters)}."
+        raise ConfigError(rule, file=file, line=line, key="answer", hint=hint)
+    subject = file.stem
+    for split in ("_dev", "_val", "_test"):
+        subject = subject.removesuffix(split)
+    return Question(
+        text=asked,
+        options=tuple(options),
+        answer=place,
+        subject=subject.replace("_", " "),
+        language=language,
+        place=f"{file}:{line}",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,12 +150,10 @@ class AskedQuestion:
     Attributes:
         inputs: of each option the ids that the model is given; those of one letter each are equal.
         targets: of each option the ids that are scored, the last of them predicted by the last input.
-        lengths: what its log-likelihood is divided by: 1, or the characters of the option.
     """
 
     inputs: tuple[tuple[int, ...], ...]
     targets: tuple[tuple[int, ...], ...]
-    lengths: tuple[int, ...]
     answer: int
 
 
@@ -79,7 +182,6 @@ def asked(
     encode: Encode,
     config: LlmConfig,
     *,
-    by: By = "letter",
     shots: int = 0,
     examples: Sequence[Question] = (),
 ) -> list[AskedQuestion]:
@@ -101,7 +203,7 @@ def asked(
                 key="--shots",
                 hint="Give the dev files of the same subjects, named SUBJECT_dev.csv.",
             )
-        one = _asked(question, shown, encode, by)
+        one = _asked(question, shown, encode)
         if (longest := max(map(len, one.inputs))) > config.context:
             raise ConfigError(
                 f"{question.place}: {longest} tokens with {shots} examples, the model's context is {config.context}.",
@@ -109,6 +211,24 @@ def asked(
             )
         found.append(one)
     return found
+
+
+def _asked(question: Question, shown: Sequence[Question], encode: Encode) -> AskedQuestion:
+    parts = [f"{_words(each)} {_LETTERS[each.answer]}\n\n" for each in shown]
+    context = _DESCRIPTION[question.language].format(subject=question.subject) + "".join(parts) + _words(question)
+    before = encode(context)
+    # tokens may join across the border: what is scored is all behind the context's own tokens
+    whole = [encode(f"{context} {letter}") for letter in _LETTERS[: len(question.options)]]
+    return AskedQuestion(
+        inputs=tuple(tuple(ids[:-1]) for ids in whole),
+        targets=tuple(tuple(ids[min(len(before), len(ids) - 1) :]) for ids in whole),
+        answer=question.answer,
+    )
+
+
+def _words(question: Question) -> str:
+    listed = "\n".join(f"{letter}. {option}" for letter, option in zip(_LETTERS, question.options, strict=False))
+    return f"{question.text.strip()}\n{listed}\n{_ANSWER[question.language]}"
 
 
 def answers(name: str, questions: Sequence[AskedQuestion], forward: Forward) -> Answers:
@@ -121,79 +241,9 @@ def answers(name: str, questions: Sequence[AskedQuestion], forward: Forward) -> 
     for part in _parts(list(by_input)):
         for ids, logits in zip(part, forward([torch.tensor([ids]) for ids in part]), strict=True):
             for number, option in by_input[ids]:
-                question = questions[number]
-                likelihood = _likelihood(logits, question.targets[option], f"{name}: question {number}")
-                scores[number, option] = likelihood / question.lengths[option]
+                targets = questions[number].targets[option]
+                scores[number, option] = _likelihood(logits, targets, f"{name}: question {number}")
     return np.asarray(scores.argmax(axis=1), dtype=np.int64)
-
-
-def compare_answers(questions: Sequence[AskedQuestion], reference: Answers, given: Answers) -> ChoiceComparison:
-    """A model's answers against the float model's."""
-    right = np.array([each.answer for each in questions])
-    ours, theirs = reference == right, given == right
-    return ChoiceComparison(
-        questions=len(questions),
-        accuracy=float(theirs.mean()),
-        float_accuracy=float(ours.mean()),
-        drop=mcnemar(ours, theirs),
-        lost=int((ours & ~theirs).sum()),
-        won=int((~ours & theirs).sum()),
-        changed=int((reference != given).sum()),
-    )
-
-
-def accuracy_pairs(questions: Sequence[AskedQuestion], given: Sequence[Answers]) -> Pairs:
-    """Differences in the share of right answers between all pairs of models, with intervals that hold all at once."""
-    right = np.array([each.answer for each in questions])
-    return all_pairs(np.stack([each == right for each in given]).astype(np.float64), np.ones(len(right)))
-
-
-def chance(questions: Sequence[AskedQuestion]) -> float:
-    """The share that guessing gets right."""
-    return float(np.mean([1 / len(each.inputs) for each in questions]))
-
-
-def accuracy(questions: Sequence[AskedQuestion], given: Answers) -> Estimate:
-    """The share of right answers, with Wilson's 95 % interval."""
-    right = float((given == np.array([each.answer for each in questions])).mean())
-    n, z = len(questions), 1.959963984540054
-    middle = (right + z * z / (2 * n)) / (1 + z * z / n)
-    half = z * np.sqrt(right * (1 - right) / n + z * z / (4 * n * n)) / (1 + z * z / n)
-    return Estimate(value=right, low=min(float(middle - half), right), high=max(float(middle + half), right))
-
-
-def _asked(question: Question, shown: Sequence[Question], encode: Encode, by: By) -> AskedQuestion:
-    language = question.language
-    parts = [_DESCRIPTION[language].format(subject=question.subject) if by == "letter" else ""]
-    parts += [f"{_words(each, by)} {_said(each, each.answer, by)}\n\n" for each in shown]
-    context = "".join(parts) + _words(question, by)
-    before = encode(context)
-    inputs, targets, lengths = [], [], []
-    for option in range(len(question.options)):
-        said = _said(question, option, by)
-        if not said.strip():
-            raise ConfigError(
-                f"{question.place}: option {LETTERS[option]} has no text to be scored.", hint="Score by letter."
-            )
-        # tokens may join across the border: what is scored is all behind the context's own tokens
-        whole = encode(f"{context} {said}")
-        first = min(len(before), len(whole) - 1)
-        inputs.append(tuple(whole[:-1]))
-        targets.append(tuple(whole[first:]))
-        lengths.append(1 if by == "letter" else len(said))
-    return AskedQuestion(inputs=tuple(inputs), targets=tuple(targets), lengths=tuple(lengths), answer=question.answer)
-
-
-def _words(question: Question, by: By) -> str:
-    language, text = question.language, question.text.strip()
-    if by == "text":
-        return f"{_QUESTION[language]}{text}\n{_ANSWER[language]}"
-    listed = "\n".join(f"{letter}. {option}" for letter, option in zip(LETTERS, question.options, strict=False))
-    return f"{text}\n{listed}\n{_ANSWER[language]}"
-
-
-def _said(question: Question, option: int, by: By) -> str:
-    return LETTERS[option] if by == "letter" else question.options[option]
 
 
 def _parts(inputs: Sequence[tuple[int, ...]]) -> list[list[tuple[int, ...]]]:
@@ -214,3 +264,42 @@ def _likelihood(logits: torch.Tensor, targets: Sequence[int], where: str) -> flo
     if not bool(torch.isfinite(rows).all()):
         raise MeasureError(f"{where} has logits that are NaN or infinite.")
     return float(torch.log_softmax(rows, dim=1).gather(1, torch.tensor(targets)[:, None]).sum())
+
+
+def _right(questions: Sequence[AskedQuestion], given: Answers) -> npt.NDArray[np.bool_]:
+    right: npt.NDArray[np.bool_] = given == np.array([each.answer for each in questions])
+    return right
+
+
+def compare_answers(questions: Sequence[AskedQuestion], reference: Answers, given: Answers) -> ChoiceComparison:
+    """A model's answers against the float model's."""
+    ours, theirs = _right(questions, reference), _right(questions, given)
+    return ChoiceComparison(
+        questions=len(questions),
+        accuracy=float(theirs.mean()),
+        float_accuracy=float(ours.mean()),
+        drop=mcnemar(ours, theirs),
+        lost=int((ours & ~theirs).sum()),
+        won=int((~ours & theirs).sum()),
+        changed=int((reference != given).sum()),
+    )
+
+
+def accuracy_pairs(questions: Sequence[AskedQuestion], given: Sequence[Answers]) -> Pairs:
+    """Differences in the share of right answers between all pairs of models, with intervals that hold all at once."""
+    right = np.stack([_right(questions, each) for each in given])
+    return all_pairs(right.astype(np.float64), np.ones(len(questions)))
+
+
+def chance(questions: Sequence[AskedQuestion]) -> float:
+    """The share that guessing gets right."""
+    return float(np.mean([1 / len(each.inputs) for each in questions]))
+
+
+def accuracy(questions: Sequence[AskedQuestion], given: Answers) -> Estimate:
+    """The share of right answers, with Wilson's 95 % interval."""
+    right = float(_right(questions, given).mean())
+    n, z = len(questions), 1.959963984540054
+    middle = (right + z * z / (2 * n)) / (1 + z * z / n)
+    half = z * np.sqrt(right * (1 - right) / n + z * z / (4 * n * n)) / (1 + z * z / n)
+    return Estimate(value=right, low=min(float(middle - half), right), high=max(float(middle + half), right))

@@ -158,7 +158,6 @@ def greedy(
     prompts: Sequence[torch.Tensor],
     tokens: int,
     *,
-    ends: frozenset[int] = frozenset(),
     given: Sequence[torch.Tensor] | None = None,
     seen: Callable[[int, int, torch.Tensor], None] = lambda prompt, step, logits: None,
 ) -> list[torch.Tensor]:
@@ -170,7 +169,6 @@ def greedy(
     Args:
         prompts: ids, each [1, tokens].
         tokens: of each continuation, at most.
-        ends: ids behind which a continuation stops; they belong to it.
         given: go on with these ids in place of the most probable, [tokens] for every prompt.
         seen: told the number of a prompt, of a step, and the logits there, [vocabulary].
 
@@ -195,11 +193,7 @@ def greedy(
             for number, logits, token in zip(running, said, said.argmax(-1).tolist(), strict=True):
                 seen(number, step, logits)
                 found[number].append(token if given is None else int(given[number][step]))
-            running = [
-                number
-                for number in running
-                if found[number][-1] not in ends and prompts[number].shape[1] + step < decoder.config.context
-            ]
+            running = [number for number in running if prompts[number].shape[1] + step < decoder.config.context]
             if not running:
                 break
     return [torch.tensor(ids, dtype=torch.int64) for ids in found]

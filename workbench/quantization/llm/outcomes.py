@@ -1,4 +1,5 @@
-"""Texts as windows of tokens, and what a model's logits are worth on them: likelihood, distance from the float model's.
+"""Texts as windows of tokens, and what a model's logits are worth on them: likelihood, distance from the float
+model's, and how sure one can be of it.
 
     reference = float_reference(model, windows)                  # `reference`: once, for every checkpoint
     outcomes = text_outcomes("a", windows, reference.logits(), forward([w.ids for w in windows]))
@@ -9,8 +10,10 @@ blocks of places, so that beside two windows' logits little memory is needed.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +21,9 @@ import torch
 
 from workbench.quantization.llm.config import LlmConfig
 from workbench.values.errors import ConfigError, MeasureError
+from workbench.values.measurement import Estimate
+from workbench.values.paired_scores import PairedScores, WindowOutcomes, paired_bootstrap
+from workbench.values.simultaneous import Pairs, all_pairs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -100,43 +106,9 @@ _BLOCK_BYTES = 1 << 25
 """Of one block's float64 logits; half a dozen such arrays stand beside each other."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class TextOutcomes:
-    """One model over some windows, window by window in one order; all arrays [windows].
-
-    Attributes:
-        nll: sum of −log p of the tokens that count, in nats.
-        predictions: how many those are.
-        kl: sum over them of KL(float ‖ this model), Σ_v p_float (log p_float − log p), in nats; 0 of the float model.
-        agreed: how many have the same most likely token as in the float model, the first one of equal ones.
-    """
-
-    nll: Floats
-    predictions: npt.NDArray[np.int64]
-    kl: Floats
-    agreed: npt.NDArray[np.int64]
-
-    def __len__(self) -> int:
-        return len(self.nll)
-
-    @property
-    def perplexity(self) -> float:
-        """exp of the mean −log p of a token."""
-        return float(np.exp(self.nll.sum() / self.predictions.sum()))
-
-    def first(self, count: int) -> TextOutcomes:
-        """Of the first windows alone."""
-        return TextOutcomes(
-            nll=self.nll[:count],
-            predictions=self.predictions[:count],
-            kl=self.kl[:count],
-            agreed=self.agreed[:count],
-        )
-
-
-def joined(parts: Sequence[TextOutcomes]) -> TextOutcomes:
+def joined(parts: Sequence[WindowOutcomes]) -> WindowOutcomes:
     """Parts of one model one after another; at least one."""
-    return TextOutcomes(
+    return WindowOutcomes(
         nll=np.concatenate([part.nll for part in parts]),
         predictions=np.concatenate([part.predictions for part in parts]),
         kl=np.concatenate([part.kl for part in parts]),
@@ -151,7 +123,7 @@ def text_outcomes(
     logits: Iterable[torch.Tensor],
     *,
     numbered_from: int = 0,
-) -> TextOutcomes:
+) -> WindowOutcomes:
     """One model beside the float model, window by window.
 
     Args:
@@ -168,7 +140,7 @@ def text_outcomes(
     return _of_rows(rows)
 
 
-def float_outcomes(windows: Sequence[Window], logits: Iterable[torch.Tensor]) -> TextOutcomes:
+def float_outcomes(windows: Sequence[Window], logits: Iterable[torch.Tensor]) -> WindowOutcomes:
     """The float model's own: it agrees with itself everywhere."""
     rows = []
     for number, (window, given) in enumerate(zip(windows, logits, strict=True)):
@@ -211,11 +183,113 @@ def _check(name: str, number: int, window: Window, logits: torch.Tensor, vocabul
         )
 
 
-def _of_rows(rows: Sequence[tuple[float, int, float, int]]) -> TextOutcomes:
+def _of_rows(rows: Sequence[tuple[float, int, float, int]]) -> WindowOutcomes:
     columns = list(zip(*rows, strict=True)) or [(), (), (), ()]
-    return TextOutcomes(
+    return WindowOutcomes(
         nll=np.array(columns[0], dtype=np.float64),
         predictions=np.array(columns[1], dtype=np.int64),
         kl=np.array(columns[2], dtype=np.float64),
         agreed=np.array(columns[3], dtype=np.int64),
     )
+
+
+# --- what separates models on the same windows ------------------------------------------------------------------------
+
+
+FEW_WINDOWS = 10
+"""With fewer, intervals over windows are rough: a bootstrap of so few values hardly knows their spread."""
+_MOST_NATS = 600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextComparison:
+    """One model on the windows, against the float model on the same; 95 % intervals over windows, none of one window.
+
+    Windows are drawn together for all models, since tokens of one depend on each other. A perplexity's logarithm is a
+    mean over tokens, so a ratio of two perplexities is exp of a paired difference.
+
+    Attributes:
+        perplexity: with the interval for other windows of such text.
+        ratio: perplexity over the float model's, paired.
+        kl: mean KL(float ‖ model) of a token, in nats.
+        top1: share of tokens whose most likely next token is the float model's.
+        windows_needed: windows that would tell it from float, if its difference stays as it is; None where these do, or
+            where there is no difference.
+    """
+
+    windows: int
+    predictions: int
+    perplexity: Estimate
+    ratio: Estimate
+    kl: Estimate
+    top1: Estimate
+    windows_needed: int | None
+
+
+def compare_text(reference: WindowOutcomes, outcomes: WindowOutcomes) -> TextComparison:
+    """A model against the float model on the same windows."""
+    if not np.array_equal(reference.predictions, outcomes.predictions):
+        raise ValueError("outcomes of different windows cannot be paired")
+    nll = _drop(outcomes, reference.nll, outcomes.nll)
+    # counts of bounded samples, so an agreement everywhere is not taken for certain (`paired_bootstrap`)
+    agreed = _drop(outcomes, reference.agreed, outcomes.agreed, higher=True, bounds=(0.0, 1.0))
+    return TextComparison(
+        windows=len(outcomes),
+        predictions=int(outcomes.predictions.sum()),
+        perplexity=_exp(_alone(outcomes, outcomes.nll)),
+        ratio=_exp(nll),
+        kl=_alone(outcomes, outcomes.kl),
+        top1=replace(
+            agreed,
+            value=1 - agreed.value / 100,
+            low=max(1 - agreed.high / 100, 0.0),
+            high=min(1 - agreed.low / 100, 1.0),
+        ),
+        windows_needed=_windows_needed(nll, len(outcomes)),
+    )
+
+
+def perplexity_pairs(models: Sequence[WindowOutcomes]) -> Pairs:
+    """Differences of log perplexity between all pairs of models, with intervals that hold all at once."""
+    return all_pairs(np.stack([each.nll for each in models]), models[0].predictions.astype(np.float64))
+
+
+def kl_pairs(models: Sequence[WindowOutcomes]) -> Pairs:
+    """The same of the mean KL(float ‖ model), in nats a token."""
+    return all_pairs(np.stack([each.kl for each in models]), models[0].predictions.astype(np.float64))
+
+
+def _windows_needed(difference: Estimate, windows: int) -> int | None:
+    """Windows that would bring the interval off 0, if the value stays: it shrinks with the root of the windows."""
+    if difference.low > 0 or difference.high < 0 or difference.value == 0:
+        return None
+    half = difference.value - difference.low if difference.value > 0 else difference.high - difference.value
+    return max(math.ceil(windows * (half / difference.value) ** 2), windows + 1)
+
+
+def _drop(
+    outcomes: WindowOutcomes,
+    reference: npt.NDArray[Any],
+    given: npt.NDArray[Any],
+    *,
+    higher: bool = False,
+    bounds: tuple[float, float] | None = None,
+) -> Estimate:
+    """By how much a mean of a token is worse than the reference's, with its interval."""
+    counted, unit = outcomes.predictions.astype(np.float64), "" if higher else "nats a token"
+    ours, theirs = (
+        PairedScores(numerators=x.astype(np.float64), denominators=counted, higher=higher, bounds=bounds, unit=unit)
+        for x in (reference, given)
+    )
+    return paired_bootstrap(ours, theirs, seed=0).drop_pp
+
+
+def _alone(outcomes: WindowOutcomes, sums: Floats) -> Estimate:
+    """A mean of a token with its interval: the difference to a model that has none of it."""
+    return _drop(outcomes, np.zeros(len(sums)), sums)
+
+
+def _exp(logarithm: Estimate) -> Estimate:
+    """Of a wrecked model that is beyond any number it is the largest that is told."""
+    low, value, high = (math.exp(min(x, _MOST_NATS)) for x in (logarithm.low, logarithm.value, logarithm.high))
+    return replace(logarithm, value=value, low=low, high=high)

@@ -27,7 +27,7 @@ from workbench.report.written.document import Block, Bullets, Cell, Commands, Pa
 from workbench.report.written.material import Material
 from workbench.report.written.naming import PATH, SPLIT, candidate_name, note_words
 from workbench.study.compared import Comparison, TensorComparison
-from workbench.study.device_findings import Cause, DeviceFindings, Fault, FirstBad, SingleOperator
+from workbench.study.device_findings import Cause, DeviceFindings, FirstBad
 from workbench.values.evidence import Evidence, level_of
 from workbench.values.fidelity import Agreement, Fidelity, FidelityPath
 from workbench.values.measurement import AccuracyComparison
@@ -374,13 +374,6 @@ _CAUSES: dict[Cause, str] = {
 }
 
 
-_FAULTS: dict[Fault, str] = {
-    "operator": "the operator itself is at fault",
-    "inputs": "its inputs are at fault",
-    "both": "both are at fault, the operator and its inputs",
-    "neither": "neither is at fault",
-}
-
 _MOST_NODES = 6
 
 
@@ -404,8 +397,6 @@ def bad_operator(found: DeviceFindings | None) -> Iterator[Block]:
         if lines:
             yield paragraph("what mends it")
             yield Commands(lines=lines)
-    if found.single is not None:
-        yield _single(found.single)
 
 
 def _table(bad: FirstBad) -> Table:
@@ -433,8 +424,3 @@ def _table(bad: FirstBad) -> Table:
         "item|value",
         [(label(name), Cell(text=value, state="missed" if name is _ERROR else "plain")) for name, value in rows],
     )
-
-
-def _single(one: SingleOperator) -> Paragraph:
-    words = say("{operator}: {fault}", operator=one.operator, fault=say(_FAULTS[one.fault]))
-    return Paragraph(text=f"{say('That operator by itself')}: {words}")

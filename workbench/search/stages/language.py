@@ -4,7 +4,7 @@
 
 The first windows of a split stand for all of it. A candidate stops at one of a few looks once it certainly breaks the
 limit on its loss, or another one is certainly better in every objective. −log p has no bounds, so certainty is
-Student's (`differences.certainly_above`), about one error in a thousand [inferred: windows are means over hundreds of
+Student's (`certainly_worse`), about one error in a thousand [inferred: windows are means over hundreds of
 tokens]. The baseline and the space's presets, which others are compared with, take every stage.
 """
 
@@ -51,6 +51,8 @@ from workbench.values.results import Evaluation
 from workbench.values.reuse import Reuse
 
 SMOKE_WINDOWS = 1
+_SMALLEST_LOOK = 8
+"""Windows at the first look; with fewer a recipe's spread is not known well enough to be certain of anything."""
 DROP = "accuracy_drop"
 _EXACT = ("size_mb", "prefill_ms", "decode_ms", "kv_kb_per_token")
 """Objectives whose numbers carry no noise of a measurement."""
@@ -173,8 +175,6 @@ def _looks(request: Request, result: StageResult, scores: WindowPass) -> StageRe
     """Score a part of the windows at a time; stop once it is certainly over the limit, or dominated."""
     if not _gated(request):
         return result
-    from workbench.quantization.llm.differences import looks  # with torch, which other targets' sweeps never need
-
     planned = looks(scores.total)
     limit = next((c.limit for c in request.experiment.constraints if c.metric == DROP), None)
     rivals = [(e, known) for e in request.incumbents if (known := _outcomes_of(request, e, scores.total)) is not None]
@@ -183,7 +183,7 @@ def _looks(request: Request, result: StageResult, scores: WindowPass) -> StageRe
         theirs = take(scores.reference(), size(ours))
         result = _with_accuracy(request, result, ours, theirs)
         if limit is not None:
-            low = _certainly(theirs, ours, _in_nats(request, limit), len(planned))
+            low = certainly_worse(theirs, ours, _in_nats(request, limit), len(planned))
             if low is not None:
                 loss = _in_drop_unit(request, low)
                 unit = result.measurement.accuracy.unit if result.measurement.accuracy else ""
@@ -227,23 +227,38 @@ def _dominated(
                 return False
         elif name not in ("accuracy", DROP, request.experiment.dataset.measure):
             return False
-    return _certainly(theirs, ours, 0.0, planned) is not None
+    return certainly_worse(theirs, ours, 0.0, planned) is not None
 
 
-def _certainly(reference: MeasuredOutcomes, ours: MeasuredOutcomes, limit_nats: float, planned: int) -> float | None:
-    """By how many nats a token ours are certainly worse than the reference, where that is more than the limit."""
-    from workbench.quantization.llm.differences import certainly_above
-    from workbench.quantization.llm.outcomes import TextOutcomes
+def looks(windows: int) -> tuple[int, ...]:
+    """How many windows have been judged at each look before all: an eighth, a quarter, a half."""
+    return tuple(size for size in (windows // 8, windows // 4, windows // 2) if size >= _SMALLEST_LOOK)
 
-    def text(outcomes: MeasuredOutcomes) -> TextOutcomes:
-        counted = outcomes.denominators[:, 0].astype(np.int64)
-        nothing = np.zeros(len(counted))
-        return TextOutcomes(
-            nll=outcomes.numerators[:, 0], predictions=counted, kl=nothing, agreed=nothing.astype(np.int64)
-        )
 
-    low = certainly_above(text(reference), text(ours), limit=math.exp(limit_nats), planned_looks=planned)
-    return None if low is None else math.log(low)
+def certainly_worse(
+    reference: MeasuredOutcomes, ours: MeasuredOutcomes, limit_nats: float, planned_looks: int
+) -> float | None:
+    """By how many nats a token ours are certainly worse than the reference, where that is more than the limit.
+
+    −log p has no bounds, so the betting test of other sweeps (`significance.certain_violation`) can never be certain of
+    it. Instead Student's lower bound of the paired difference is taken at `FALSE_STOP` divided among the looks: a model
+    within the limit is stopped with about that probability at most over all looks, where differences of windows are
+    near to normal [inferred: they are means over hundreds of tokens].
+
+    Args:
+        reference, ours: of the same windows, the first of them *in random order*.
+    """
+    from scipy import special  # a quarter of a second that whoever tests nothing need not spend
+
+    if (count := size(ours)) < _SMALLEST_LOOK:
+        return None
+    weights = ours.denominators[:, 0]
+    apart = ours.numerators[:, 0] - reference.numerators[:, 0]
+    mean = apart.sum() / weights.sum()
+    error = math.sqrt(count / (count - 1) * float(np.square(apart - mean * weights).sum())) / weights.sum()
+    quantile = float(special.stdtrit(count - 1, significance.FALSE_STOP / max(planned_looks, 1)))
+    low = float(mean + quantile * error)
+    return low if low > limit_nats else None
 
 
 def _in_nats(request: Request, drop: float) -> float:

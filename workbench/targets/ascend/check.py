@@ -14,7 +14,7 @@ from typing import Any, Literal
 from onnx import ModelProto
 
 from workbench.graph.layers import Layer, quantizable_layers
-from workbench.graph.read import constants, load_graph
+from workbench.graph.read import load_graph
 from workbench.graph.write import write_model
 from workbench.quantization.amct.config import unsupported
 from workbench.quantization.lowering.normalize import normalized
@@ -47,8 +47,6 @@ from workbench.values.system.scratch import scratch_folder
 
 _log = logging.getLogger(__name__)
 
-_SMALL_CHANNELS = 4
-
 
 def candidate_issues(model: Model, candidate: Candidate) -> tuple[OperatorIssue, ...]:
     """Everything known, errors first; what lowering mends is not named."""
@@ -62,7 +60,7 @@ def candidate_issues(model: Model, candidate: Candidate) -> tuple[OperatorIssue,
         return (_issue("error", str(model.path), str(error), "Export the model again.", "the model itself"),)
     except CompileError as error:
         return (_issue("error", "compile.custom_opp_path", str(error), "", "the space"),)
-    issues = [*_entry_issues(settings), *_shape_issues(model, settings), *_convolutions(lowered, settings)]
+    issues = list(_shape_issues(model, settings))
     # bins and batches give every input its shape
     issues += [issue for issue in known_and_asked(lowered, operators) if "are dynamic" not in issue.problem]
     if candidate.quantization.scheme != "none":
@@ -109,14 +107,6 @@ def _said_by_atc(lowered: ModelProto, environment: Mapping[str, str]) -> tuple[O
     return _SAID[key]
 
 
-def _entry_issues(settings: AscendCompile) -> Iterator[OperatorIssue]:
-    """Entries of modify_mixlist, op_precision_mode, keep_dtype and customize_dtypes that ATC would refuse or skip."""
-    try:
-        settings.handed_files()
-    except ConfigError as error:
-        yield _issue("error", error.key or "compile", error.rule, error.hint or "", "atc.md §3.2")
-
-
 def _shape_issues(model: Model, settings: AscendCompile) -> Iterator[OperatorIssue]:
     try:
         interface = interface_of(model)
@@ -148,25 +138,6 @@ def _shape_issues(model: Model, settings: AscendCompile) -> Iterator[OperatorIss
             f"the model's own batch is {fixed}, not {list(settings.batches)}",
             "Compile that one, or export the model with a free first axis.",
             "the model's inputs",
-        )
-
-
-def _convolutions(lowered: ModelProto, settings: AscendCompile) -> Iterator[OperatorIssue]:
-    if not settings.enable_small_channel:
-        return
-    known = constants(lowered)
-    channels = [
-        known[node.input[1]].dims[1]
-        for node in lowered.graph.node
-        if node.op_type == "Conv" and node.input[1] in known and len(known[node.input[1]].dims) > 1
-    ]
-    if not any(count <= _SMALL_CHANNELS for count in channels):
-        yield _issue(
-            "error",
-            "compile.enable_small_channel",
-            f"the model has no convolution with at most {_SMALL_CHANNELS} input channels",
-            "Leave it out.",
-            "atc.md §2.3, --enable_small_channel",
         )
 
 

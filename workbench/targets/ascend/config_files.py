@@ -1,17 +1,13 @@
 """The files that flags of ATC name: fusion switches, mixed-precision lists, kernel modes, and types to keep or force.
 
-Refused here is what no file can say, and what ATC would skip or misread in silence; what it refuses itself, it is asked
-(`atc.failure` names the setting). Formats: ge v8.5.0, the parsers named below.
+What ATC refuses of them it says itself (`atc.failure` names the setting). Formats: ge v8.5.0, the parsers named below.
 """
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-
-from workbench.values.errors import ConfigError, nearest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,9 +95,6 @@ PRECISION_KINDS = (
 """Modes of the file of --op_precision_mode; others are skipped with a line in the log only. The eighth,
 enable_hi_float_32_execution, is documented as unsupported (op_impl_mode_config_parser.cc; manual 9.2)."""
 
-_LISTS = ("black-list", "white-list", "gray-list")
-_CHANGES = ("to-add", "to-remove")
-
 
 def fusion_switch(disabled: Iterable[str], enabled: Iterable[str]) -> str:
     """The fusion switch file, as JSON: the passes of the newer graph engine do not read the text form.
@@ -118,73 +111,20 @@ def fusion_switch(disabled: Iterable[str], enabled: Iterable[str]) -> str:
 
 
 def mixlist(entries: Iterable[str]) -> str:
-    """The JSON of --modify_mixlist from entries such as `black-list.to-add:SoftmaxV2`.
-
-    Which changes of one type exclude each other, ATC says (E20003).
-    """
+    """The JSON of --modify_mixlist from entries such as `black-list.to-add:SoftmaxV2`."""
     lists: dict[str, dict[str, list[str]]] = {}
     for entry in entries:
         place, _, operator = entry.partition(":")
         kind, _, change = place.partition(".")
-        if kind not in _LISTS or change not in _CHANGES or not re.fullmatch(r"[A-Za-z]\w*", operator):
-            raise _malformed(
-                "modify_mixlist", entry, "E21002", "Write such as black-list.to-add:SoftmaxV2, with Ascend's own types."
-            )
         lists.setdefault(kind, {}).setdefault(change, []).append(operator)
     return _json({kind: {c: sorted(set(ops)) for c, ops in sorted(lists[kind].items())} for kind in sorted(lists)})
 
 
-def op_precision(entries: Iterable[str]) -> str:
-    """The ini of --op_precision_mode; lines without a section are by operator type (op_impl_mode_config_parser.cc)."""
-    modes: dict[str, str] = {}
-    for entry in entries:
-        operator, equals, mode = (part.strip() for part in entry.partition("="))
-        if not equals or not re.fullmatch(r"[A-Za-z]\w*", operator):
-            raise _malformed("op_precision_mode", entry, "", "Write such as Gelu=high_performance.")
-        if mode not in PRECISION_KINDS:
-            raise _malformed("op_precision_mode", entry, "", f"ATC would skip it. {nearest(mode, PRECISION_KINDS)}")
-        if modes.setdefault(operator, mode) != mode:
-            raise _malformed("op_precision_mode", entry, "", f"{operator} has {modes[operator]} already.")
-    return "".join(f"{operator}={mode}\n" for operator, mode in modes.items())
-
-
-def keep_dtype(entries: Iterable[str]) -> str:
-    """The text of --keep_dtype: names of nodes, or `OpType::TypeName` (keep_dtype_option.cc)."""
-    lines = list(entries)
-    for entry in lines:
-        if entry != entry.strip() or not entry or "\n" in entry:
-            raise _malformed("keep_dtype", entry, "", "Write one name, without blanks around it.")
-        if entry.startswith("OpType::") and not re.fullmatch(r"OpType::[A-Z][A-Za-z0-9]*", entry):
-            raise _malformed("keep_dtype", entry, "E10003", "Types are Ascend's, such as OpType::LayerNorm.")
-    return "".join(f"{entry}\n" for entry in dict.fromkeys(lines))
-
-
-def customize_dtypes(entries: Iterable[str]) -> str:
-    """The text of --customize_dtypes (op_cust_dtypes_config_parser.cc).
-
-    Lines are `name::InputDtype:float16,,OutputDtype:float16` or `OpType::Type:InputDtype:…,OutputDtype:…`; an empty
-    place leaves that tensor as it is. The first line of a name wins, so that a second one is refused here; a type that
-    does not exist ATC refuses (E20003).
-    """
-    lines: dict[str, str] = {}
-    for entry in entries:
-        match = re.fullmatch(
-            r"(?P<key>OpType::[A-Za-z]\w*(?=:)|[^:\n]+(?=::)):{1,2}InputDtype:(?P<inputs>[^:\n]*),OutputDtype:(?P<outputs>[^:\n]*)",
-            entry,
-        )
-        if match is None:
-            raise _malformed(
-                "customize_dtypes", entry, "E20101", "Write such as OpType::Gelu:InputDtype:float,OutputDtype:float."
-            )
-        if match["key"] in lines:
-            raise _malformed("customize_dtypes", entry, "", f"{match['key']} has a line already, and the first wins.")
-        lines[match["key"]] = entry
-    return "".join(f"{entry}\n" for entry in lines.values())
-
-
-def _malformed(key: str, entry: str, code: str, remedy: str) -> ConfigError:
-    by_atc = f" (ATC: {code})" if code else ""
-    return ConfigError(f"{entry!r} is no entry of --{key}{by_atc}.", key=f"compile.{key}", hint=remedy)
+def text_lines(entries: Iterable[str]) -> str:
+    """A file of one entry a line: of --op_precision_mode (lines without a section are by operator type,
+    op_impl_mode_config_parser.cc), --keep_dtype (keep_dtype_option.cc) and --customize_dtypes
+    (op_cust_dtypes_config_parser.cc)."""
+    return "".join(f"{entry}\n" for entry in dict.fromkeys(entries))
 
 
 def _json(value: Mapping[str, object]) -> str:

@@ -234,8 +234,8 @@ def _device_findings(environment: Mapping[str, str], machine: Machine, *, emulat
 
     cards = seen.cards if seen is not None else ()
     board = details("board", cards[0].npu_id, environment) if cards else {}
-    firmware = board.get("Firmware Version") or files.firmware
-    fits = board.get("Compatibility", "OK")
+    firmware = board.get("firmware version") or files.firmware
+    fits = board.get("compatibility", "OK")
     if firmware and fits.upper() not in ("OK", "NA"):
         yield _warn("firmware", f"{firmware} does not fit the driver: {fits}", "Install the firmware of that driver.")
     elif firmware:

@@ -1,10 +1,9 @@
-"""Every flag of ATC 8.5.0 and how it is reached: set by the workbench, by a setting of its own, or passed on as a space
-names it.
+"""Flags of ATC 8.5.0 that a space may name and that are passed on as they are: those without a setting of their own.
 
-`REACHED` is the whole answer, flag by flag; docs/ascend.md shows it. What is passed on stands in
-`AscendCompile.options` as the vendor spells it, and is part of the candidate's key; of a file that such a flag names it
-is the content. What flags forbid each other ATC says itself, and `atc.failure` explains. Names and values are those of
-the tag v8.5.0 of the ge repository, support of Atlas A2, the family of the 910B3, that of the 8.5.0 option pages.
+They stand in `AscendCompile.options` as the vendor spells them, and are part of the candidate's key; of a file that a
+flag names it is the content. docs/ascend.md says of every other flag what sets it, or why nothing does. What flags
+forbid each other ATC says itself, and `atc.failure` explains. Names and values are those of the tag v8.5.0 of the ge
+repository, support of Atlas A2, the family of the 910B3, that of the 8.5.0 option pages.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from pathlib import Path
 
 from workbench.values.dimension import Dimension
 from workbench.values.documents.input_files import folder_digest
-from workbench.values.errors import CompileError, ConfigError
+from workbench.values.errors import CompileError, ConfigError, nearest
 
 PREFIX = "compile."
 CUSTOM_OPERATORS = "custom_opp_path"
@@ -104,82 +103,16 @@ PASSED: Mapping[str, Dimension] = {
 }
 """Name in a space → what is passed on."""
 
-OWN: Mapping[str, str] = {
-    **{name: "always set by the workbench" for name in ("mode", "framework", "model", "output", "soc_version", "om")},
-    **{name: "always set by the workbench" for name in ("json", "input_format", "input_shape", "display_model_info")},
-    "precision_mode": "`precision.mode`",
-    "precision_mode_v2": "`precision.mode`, for the values that only this flag has",
-    "fusion_switch_file": "`compile.fusions.NAME`",
-    "dynamic_dims": "`compile.shapes: gears`",
-    **{
-        name: f"`compile.{name}`"
-        for name in (
-            *("modify_mixlist", "keep_dtype", "customize_dtypes", "op_precision_mode", "op_select_implmode"),
-            *("optypelist_for_implmode", "oo_level", "oo_constant_folding", "buffer_optimize"),
-            *("tiling_schedule_optimize", "enable_single_stream", "enable_small_channel"),
-        )
-    },
-}
-"""Flag → what sets it."""
-
-_OTHER_FRAMEWORK = "it belongs to Caffe or TensorFlow models; this product compiles ONNX"
-_RESERVED = "it is registered, but reserved by the vendor"
-_COMPRESSION = "weight compression is not documented for Atlas A2"
-
-NOT_PASSED: Mapping[str, str] = {
-    "dynamic_batch_size": "the same gears are named by `compile.shapes: gears`",
-    "dynamic_image_size": "the same gears are named by `compile.shapes: gears`",
-    "input_hint_shape": "it is for open shapes, and every compiled shape is closed",
-    "out_nodes": "sessions give the model's own outputs; cut the ONNX file instead",
-    "is_input_adjust_hw_layout": "callers would have to feed NC1HWC0",
-    "is_output_adjust_hw_layout": "callers would be given NC1HWC0",
-    "external_weight": "an OM would not be whole without files beside it, and stores and bundles hold whole files",
-    "op_compiler_cache_dir": "ASCEND_CACHE_PATH of the environment is passed on; no result depends on it",
-    "debug_dir": "its files stay in the compile's own folder, which goes away",
-    "check_report": "as debug_dir",
-    "save_original_model": "as debug_dir",
-    "dump_mode": "it belongs to mode 1, which the workbench uses to look into files",
-    **dict.fromkeys(("weight", "op_name_map", "enable_scope_fusion_passes"), _OTHER_FRAMEWORK),
-    **dict.fromkeys(("target", "device_id", "cal_conf"), _RESERVED),
-    **dict.fromkeys(("enable_compress_weight", "compress_weight_conf"), _COMPRESSION),
-    "input_shape_range": "it is deprecated, and replaces --input_shape in silence; write ranges there",
-    "singleop": "it compiles single operators, not models",
-    "core_type": "it has no effect on Atlas A2",
-    "help": "it prints the usage and compiles nothing",
-    "cluster_config": "communication operators only",
-    "compression_optimize_conf": "its calibration needs a device in the build machine; INT8 arrives here as a deploy "
-    "model",
-    "mdl_bank_path": "AOE's subgraph tuning, which fills such a bank, is not supported on Atlas A2 (tfmigr2_000068)",
-    "auto_tune_mode": "it was withdrawn: every value stops ATC (E10001)",
-    "allow_hf32": "8.5.0 calls it reserved, not supported",
-    "status_check": "the overflow check in kernels is not supported on Atlas A2",
-    "shape_generalized_build_mode": "it is deprecated",
-}
-"""Flag of ATC → why no space names it."""
-
-REACHED: Mapping[str, str] = {
-    **OWN,
-    **{name: f"`compile.{name}`, passed on" for name in _PASSED},
-    **{name: f"not: {why}" for name, why in NOT_PASSED.items()},
-}
-"""Every flag → how it is reached, or why not."""
-
 
 def check_options(options: Mapping[str, str]) -> None:
-    """Refuse what is wrong with a flag by itself.
+    """Refuse a name that is not passed on, and what ATC takes and does wrongly by.
 
     Raises:
-        ConfigError: no flag that is passed on, or a value it does not take; the key is that of the space.
+        ConfigError: the key is that of the space.
     """
-    for name, value in options.items():
-        key = PREFIX + name
-        if key not in PASSED:
-            hint = REACHED.get(name, "ATC has no such flag")
-            raise ConfigError("is not passed on to ATC.", key=key, hint=f"Reached: {hint}.")
-        if not value.strip():
-            raise ConfigError("is empty.", key=key, hint="Leave it out.")
-        if (known := PASSED[key].values) and value not in known:
-            raise ConfigError(f"{value!r}: the value is none of {', '.join(map(str, known))}.", key=key)
+    for name in options:
+        if PREFIX + name not in PASSED:
+            raise ConfigError("is no flag that is passed on to ATC.", key=PREFIX + name, hint=nearest(name, _PASSED))
     if BANK in options and options.get("op_compiler_cache_mode") == "enable":
         rule, hint = "hides the bank: kernels that were compiled without it are taken.", "Leave one of the two out."
         raise ConfigError(f"`enable` {rule}", key=f"{PREFIX}op_compiler_cache_mode", hint=hint)

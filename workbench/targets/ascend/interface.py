@@ -21,13 +21,6 @@ INTERFACE = "interface.json"
 
 Axis = Literal["batch", "sequence"]
 
-_MOST_BYTES, _MOST_PORTS, _MOST_RANK, _MOST_SIZE = 1 << 24, 1024, 16, 1 << 40
-_PICTURE_RANK = 4
-_DTYPES = (
-    *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
-    *("float16", "float32", "float64", "bfloat16", "complex64", "complex128"),
-)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Port:
@@ -93,26 +86,11 @@ def read_interface(directory: Path) -> Interface:
     """The interface written beside the files.
 
     Raises:
-        OSError, ValueError: missing or damaged, or it says what no model's does.
+        OSError, ValueError: missing or damaged.
     """
-    with (directory / INTERFACE).open("rb") as stream:
-        content = stream.read(_MOST_BYTES + 1)
-    if len(content) > _MOST_BYTES:
-        raise ValueError(f"{INTERFACE} has more than {_MOST_BYTES >> 20} MiB")
-    found = decode(Interface, loads(content))
-    ports = (*found.inputs, *found.outputs)
-    if not found.inputs or not found.outputs or len(ports) > _MOST_PORTS:
+    found = decode(Interface, loads((directory / INTERFACE).read_bytes()))
+    if not found.inputs or not found.outputs:
         raise ValueError(f"{INTERFACE} has {len(found.inputs)} inputs and {len(found.outputs)} outputs")
-    for port in ports:
-        sizes = [size for size in port.shape if isinstance(size, int)]
-        if port.dtype not in _DTYPES or len(sizes) > _MOST_RANK or any(not 0 <= size <= _MOST_SIZE for size in sizes):
-            raise ValueError(f"{INTERFACE}: the type or the shape of {port.name[:40]!r} is none")
-    shapes = {port.name: port.shape for port in found.inputs}
-    for picture in found.pictures:
-        shape = shapes.get(picture.name, ())
-        channels = {len(picture.means), len(picture.scales), shape[1] if len(shape) == _PICTURE_RANK else 0}
-        if len(channels) != 1 or not all(picture.scales):
-            raise ValueError(f"{INTERFACE}: {picture.name[:40]!r} is no picture")
     return found
 
 

@@ -17,8 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from workbench.targets.apart import run_apart
-from workbench.targets.base import DeviceLoad
-from workbench.values.device_use import DeviceReading, Reader, use_of
+from workbench.values.device_use import DeviceReading, Reader
 from workbench.values.errors import ToolchainError
 
 TIMEOUT_S = 20.0
@@ -28,9 +27,7 @@ USUAL_PLACES = (Path("/usr/local/bin/npu-smi"), Path("/usr/local/sbin/npu-smi"))
 _ONE_AT_A_TIME = threading.Lock()
 """npu-smi is not to be run by several threads at once (its manual)."""
 
-_HEALTH = {"ok", "warning", "alarm", "critical", "unknown"}
 _ID_DIGITS = 9
-_NOTHING = {"", "-", "na", "n/a"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,30 +143,33 @@ def details(kind: str, npu_id: int, environment: Mapping[str, str] = os.environ)
 
 
 def parse_info(text: str) -> Overview:
-    """The table of `npu-smi info`: two rows for each chip, then the processes."""
+    """The table of `npu-smi info`: two rows for each chip, then the processes.
+
+    | 0     910B3        | OK            | 94.3   53   0    / 0        |   an id, then a name that is no number
+    | 0                  | 0000:C1:00.0  | 0   0 / 0   4487 / 65536    |   the chip, on some cards with a second number
+    """
     version = re.search(r"Version:\s*([^\s|]+)", text)
     cards: list[Card] = []
     processes: list[Process] = []
     first: list[str] | None = None
     in_processes = False
     for line in text.splitlines():
-        if line.count("|") < 2:
-            continue
         cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
-        if "Process id" in line:
-            in_processes = True
-        elif in_processes:
-            process = _process(cells)
-            if process is not None:
-                processes.append(process)
-        elif _is_first_row(cells):
+        words = cells[0].split()
+        ids = len(words) in (1, 2) and all(map(_is_id, words))
+        in_processes = in_processes or "Process id" in line
+        if len(cells) < 3 or not words or not _is_id(words[0]):
+            continue
+        if in_processes:
+            if len(cells) > 3 and ids and len(words) == 2 and _is_id(cells[1]):
+                processes.append(Process(npu_id=int(words[0]), chip=int(words[1]), pid=int(cells[1]), name=cells[2]))
+        elif len(words) > 1 and not _is_id(words[1]):
             first = cells
-        elif first is not None and _is_second_row(cells):
+        elif first is not None and ids:
             cards.append(_card(first, cells))
             first = None
-    head = bool(re.search(r"\|\s*NPU\s+Name", text))
     return Overview(
-        readable=head or bool(cards),
+        readable=bool(cards or re.search(r"\|\s*NPU\s+Name", text)),
         driver=version.group(1) if version else None,
         cards=tuple(cards),
         processes=tuple(processes),
@@ -184,32 +184,18 @@ def parse_mapping(text: str) -> dict[tuple[int, int], int]:
 
 
 def parse_pairs(text: str) -> dict[str, str]:
-    """Lines `key : value`; the first value of a key counts, so that the board's controller, which comes last, does not.
-
-    Keys keep their spelling but for blanks, of which one is left; see `value_of`.
-    """
+    """Lines `key : value`, keys in lower case with single blanks; the first value of a key counts, so that the board's
+    controller, which comes last, does not."""
     pairs: dict[str, str] = {}
     for line in text.splitlines():
         key, sign, value = line.partition(":")
         if sign and key.strip():
-            pairs.setdefault(" ".join(key.split()), value.strip())
+            pairs.setdefault(" ".join(key.lower().split()), value.strip())
     return pairs
-
-
-def value_of(pairs: Mapping[str, str], *keys: str) -> float | None:
-    """The number under the first of these keys that has one; blanks and case in keys do not matter."""
-    plain = {re.sub(r"\s", "", key).lower(): value for key, value in pairs.items()}
-    for key in keys:
-        found = number(plain.get(re.sub(r"\s", "", key).lower(), ""))
-        if found is not None:
-            return found
-    return None
 
 
 def number(text: str) -> float | None:
     """A number as npu-smi prints it; None for '-', 'NA' and everything else that is none."""
-    if text.strip().lower() in _NOTHING:
-        return None
     found = re.match(r"[-+]?[0-9]{1,300}(\.[0-9]+)?", text.strip())
     return float(found.group()) if found else None
 
@@ -222,24 +208,6 @@ def soc_name(name: str) -> str:
 
 def _is_id(word: str) -> bool:
     return word.isascii() and word.isdigit() and len(word) <= _ID_DIGITS
-
-
-def _is_first_row(cells: Sequence[str]) -> bool:
-    """`0     910B3 | OK | 94.3   53   0    / 0`: an id with a name that is no number, then the health."""
-    words = cells[0].split()
-    return (
-        len(cells) >= 3
-        and len(words) >= 2
-        and _is_id(words[0])
-        and not _is_id(words[1])
-        and (cells[1].lower() in _HEALTH or "/" in cells[2])
-    )
-
-
-def _is_second_row(cells: Sequence[str]) -> bool:
-    """`0 | 0000:C1:00.0 | 0   0 / 0   4487 / 65536`: the chip, on some cards with a second number."""
-    words = cells[0].split()
-    return len(cells) >= 3 and 1 <= len(words) <= 2 and all(map(_is_id, words))
 
 
 def _card(first: Sequence[str], second: Sequence[str]) -> Card:
@@ -261,13 +229,6 @@ def _card(first: Sequence[str], second: Sequence[str]) -> Card:
         hbm_used_mb=number(used),
         hbm_total_mb=number(total),
     )
-
-
-def _process(cells: Sequence[str]) -> Process | None:
-    ids = cells[0].split()
-    if len(cells) < 4 or len(ids) != 2 or not all(map(_is_id, (*ids, cells[1]))):
-        return None
-    return Process(npu_id=int(ids[0]), chip=int(ids[1]), pid=int(cells[1]), name=cells[2])
 
 
 def _failure_hint(words: str) -> str:
@@ -380,25 +341,10 @@ def _card_of(cards: Sequence[Card], wanted: int) -> Card | None:
     return next((card for card in cards if card.logic_id == wanted), None)
 
 
-class CardWatch:
-    """See `workbench.targets.base.DeviceWatch`; its numbers are npu-smi's, None where that gives none."""
-
-    def __init__(self) -> None:
-        self.readings: list[DeviceReading] = []
-
-    def load(self) -> DeviceLoad:
-        use = use_of("", tuple(self.readings), source="npu-smi")
-        medians = [
-            None if spread is None else spread.median
-            for spread in (use.power_w, use.utilization_percent, use.temperature_c)
-        ]
-        return DeviceLoad(power_w=medians[0], utilization_percent=medians[1], temperature_c=medians[2])
-
-
 @contextmanager
 def watched(
     device: int, *, interval_s: float = INTERVAL_S, environment: Mapping[str, str] | None = None
-) -> Iterator[CardWatch]:
+) -> Iterator[list[DeviceReading]]:
     """Look at a card every `interval_s` in a thread of its own for as long as the block runs, which never fails because
     of this.
 
@@ -406,22 +352,23 @@ def watched(
         device: as the process counts it.
         environment: of npu-smi; this process's when not given.
     """
-    watch, over = CardWatch(), threading.Event()
+    readings: list[DeviceReading] = []
+    over = threading.Event()
     read = reader_of(device, environment)
 
     def collect() -> None:
         while True:
             try:
-                watch.readings.append(read())
+                readings.append(read())
             except ToolchainError:
-                watch.readings.append(DeviceReading())
+                readings.append(DeviceReading())
             if over.wait(interval_s):
                 return
 
     thread = threading.Thread(target=collect, name="npu-smi sampler", daemon=True)
     thread.start()
     try:
-        yield watch
+        yield readings
     finally:
         over.set()
         thread.join(_STOPPING_S)  # a hanging npu-smi is left to its own time limit

@@ -26,7 +26,7 @@ from workbench.targets.ascend.atc.atc import (
     work_directory,
 )
 from workbench.targets.ascend.atc.command import Shape, argument_vector, compile_flags, shapes_of
-from workbench.targets.ascend.atc.compile_story import FUSION_RESULT, CompileStory, Fusion, parse_info, read_fusions
+from workbench.targets.ascend.atc.compile_story import FUSION_RESULT, CompileStory, read_fusions, sizes_in
 from workbench.targets.ascend.atc.failure import complete_log, failure_of, no_file
 from workbench.targets.ascend.atc.om_json import ask_om, count_kernels, form_in
 from workbench.targets.ascend.flags import copied_bank, operators_environment
@@ -103,7 +103,6 @@ def compile_set(
 
     Raises:
         CompileError: ATC refused the candidate, died or took too long; the last two are transient.
-        ConfigError: the chip is of another family.
         ToolchainError: there is no ATC, its installation is not complete, or the disk is full or forbidden.
     """
     shapes = shapes_of(_settings(candidate), interface)
@@ -290,7 +289,7 @@ def _collected(job: _Job, shapes: Sequence[Shape], compiled: Sequence[_Compiled]
         log=job.to / "json.log",
         environment=job.environment,
     )
-    fusions: tuple[Fusion, ...] = ()
+    fusions: dict[str, int] = {}
     warnings: dict[str, None] = {}
     try:
         fusions = read_fusions(last.directory / FUSION_RESULT)
@@ -301,7 +300,7 @@ def _collected(job: _Job, shapes: Sequence[Shape], compiled: Sequence[_Compiled]
         target = job.to / f"{shape.name}.om"
         _move(source, target)
         files.append(compiled_file(job.to, target.name, batch=shape.batch, sequence_bin=shape.sequence_bin))
-        told = parse_info(run.ended.output)
+        told = sizes_in(run.ended.output)
         if told is not None:
             info[target.name] = told
         seconds[target.name] = run.ended.seconds

@@ -18,14 +18,11 @@ from workbench.targets.ascend.interface import INTERFACE
 from workbench.targets.ascend.npu_smi import VARIABLE
 from workbench.targets.ascend.overflow import overflow_text, read_overflows, suspects, way_on, write_overflow_config
 from workbench.targets.ascend.profiles.read import read_profile
-from workbench.targets.ascend.profiles.suggestions import suggestions
 from workbench.targets.ascend.profiles.tables import MOST_ROWS, Reading
 from workbench.targets.ascend.profiles.tasks import kernel_us, read_tasks
 from workbench.targets.profiler import KernelTime, Overflows
 from workbench.values.artifact import Artifact
-from workbench.values.candidate import Candidate
-from workbench.values.device_profile import DeviceProfile, Suggestion
-from workbench.values.dimension import Scalar
+from workbench.values.device_profile import DeviceProfile
 from workbench.values.errors import MeasureError, ToolchainError
 
 TIMEOUT_S = 900.0
@@ -80,11 +77,6 @@ class AscendProfiler:
                 "Profile with --task-time=l1, which names them."
             )
         return kernels
-
-    def suggestions(
-        self, profile: DeviceProfile, candidate: Candidate, offered: Mapping[str, tuple[Scalar, ...]]
-    ) -> tuple[Suggestion, ...]:
-        return suggestions(profile, candidate, offered)
 
     def overflows(
         self, replay: Sequence[str], calls: int, to: Path, *, environment: Mapping[str, str], once: bool = False

@@ -8,16 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from workbench.targets.ascend.config_files import (
-    FUSION_GROUPS,
-    customize_dtypes,
-    fusion_switch,
-    keep_dtype,
-    mixlist,
-    op_precision,
-)
+from workbench.targets.ascend.config_files import FUSION_GROUPS, PRECISION_KINDS, fusion_switch, mixlist, text_lines
 from workbench.targets.ascend.flags import FILES, PASSED, PREFIX, check_options
 from workbench.values.compile_settings import CompileSettings
 from workbench.values.dimension import MOST_LENGTH
@@ -113,10 +106,6 @@ class AscendCompile(CompileSettings):
     options: tuple[tuple[str, str], ...] = added_later(())
 
     def __post_init__(self) -> None:
-        for name, kind in _LITERALS.items():
-            value = getattr(self, name)
-            if value not in get_args(kind) and not (value is None and name == "op_select_implmode"):
-                raise ConfigError(f"{value!r} is none of {', '.join(get_args(kind))}.", key=f"compile.{name}")
         for name in ("batches", "sequence_bins"):
             sizes = getattr(self, name)
             if list(sizes) != sorted(set(sizes)) or any(not 1 <= size <= MOST_LENGTH for size in sizes):
@@ -128,25 +117,22 @@ class AscendCompile(CompileSettings):
             raise ConfigError("no batch size.", key="compile.batches", hint="Name at least one, such as 1.")
         for name, default in (("disabled_fusions", True), ("enabled_fusions", False)):
             self._check_groups(name, default)
-        # what two settings forbid each other whatever the mode is; the rest waits for the candidate's
-        if self.optypelist_for_implmode and self.op_select_implmode is None:
-            raise ConfigError(
-                "types without a mode: op_select_implmode is missing (ATC: E10001).",
-                key="compile.optypelist_for_implmode",
-                hint="Add it.",
-            )
         if self.op_precision_mode and self.op_select_implmode is not None:
             raise ConfigError(
                 "is void beside op_precision_mode (ATC ignores it).",
                 key="compile.op_select_implmode",
                 hint="Use one of the two.",
             )
-        if self.shapes == "gears" and len(self.batches) * max(1, len(self.sequence_bins)) < 2:
-            raise ConfigError(
-                "there is one gear, and at least two are needed (ATC: E10035).",
-                key="compile.shapes",
-                hint="Compile it static.",
-            )
+        for line in self.op_precision_mode:  # ATC skips the line, with a word in its log alone
+            if (kind := line.partition("=")[2].strip()) not in PRECISION_KINDS:
+                raise ConfigError(
+                    f"{line!r}: ATC would skip it.",
+                    key="compile.op_precision_mode",
+                    hint=nearest(kind, PRECISION_KINDS),
+                )
+        named = [line.partition("InputDtype:")[0] for line in self.customize_dtypes]
+        if len(set(named)) < len(named):  # ATC takes the first line of a name and leaves the others
+            raise ConfigError("a name has two lines, and the first wins.", key="compile.customize_dtypes")
 
     def _check_groups(self, name: str, on: bool) -> None:
         chosen = getattr(self, name)
@@ -192,11 +178,11 @@ class AscendCompile(CompileSettings):
         if self.modify_mixlist:
             found["modify_mixlist"] = "mixlist.json", mixlist(self.modify_mixlist)
         if self.op_precision_mode:
-            found["op_precision_mode"] = "op_precision.ini", op_precision(self.op_precision_mode)
+            found["op_precision_mode"] = "op_precision.ini", text_lines(self.op_precision_mode)
         if self.keep_dtype:
-            found["keep_dtype"] = "keep_dtype.cfg", keep_dtype(self.keep_dtype)
+            found["keep_dtype"] = "keep_dtype.cfg", text_lines(self.keep_dtype)
         if self.customize_dtypes:
-            found["customize_dtypes"] = "customize_dtypes.cfg", customize_dtypes(self.customize_dtypes)
+            found["customize_dtypes"] = "customize_dtypes.cfg", text_lines(self.customize_dtypes)
         passed = dict(self.options)
         return found | {flag: (f"{flag}.cfg", passed[flag]) for flag in FILES if flag in passed}
 
@@ -250,19 +236,9 @@ class AscendCompile(CompileSettings):
                 key="precision.mode",
                 hint="Choose another.",
             )
-        if mode not in ALL_PRECISION_MODES:
-            raise ConfigError(
-                f"{mode!r} is no precision mode of ATC.", key="precision.mode", hint=nearest(mode, ALL_PRECISION_MODES)
-            )
         if q.scheme == "dynamic":
             raise ConfigError(
                 "ATC has no dynamic INT8 for ONNX models.", key="quantization.scheme", hint="Use static or cfg."
-            )
-        if self.modify_mixlist and mode not in MIXED_MODES:
-            raise ConfigError(
-                f"means nothing with precision {mode} (ATC: E10001).",
-                key="compile.modify_mixlist",
-                hint=f"Modes that follow lists: {', '.join(sorted(MIXED_MODES))}.",
             )
         if self.keep_dtype and mode in KEEPING_MODES:
             raise ConfigError(
@@ -305,11 +281,3 @@ class AscendCompile(CompileSettings):
 def _shown(value: str) -> str:
     """A flag's value on one line: of a file its digest."""
     return f"sha256 {digest(value)[:12]}" if "\n" in value else value
-
-
-_LITERALS: Mapping[str, Any] = {
-    "shapes": Shapes,
-    "op_select_implmode": ImplementationMode,
-    "oo_level": OptimizationLevel,
-    "buffer_optimize": BufferOptimize,
-}

@@ -27,7 +27,7 @@ from workbench.targets.ascend.installation import (
     driver_problem,
     find_installation,
 )
-from workbench.targets.ascend.npu_smi import Card, details, overview, soc_name, value_of, visible_devices
+from workbench.targets.ascend.npu_smi import Card, details, number, overview, soc_name, visible_devices
 from workbench.targets.ascend.settings import ASCEND, SOC_VERSION
 from workbench.values.artifact import Toolchain
 from workbench.values.documents.input_files import folder_digest
@@ -142,8 +142,8 @@ def _look(environment: Mapping[str, str]) -> Toolchain:
         **_cann_components(installation),
         **({"atc": f"of another CANN, {compiler.release or 'unknown'}"} if compiler else {}),
         "amct_onnx": _amct(environment),
-        "driver": driver or board.get("Software Version", "") or files.driver or "unknown",
-        "firmware": board.get("Firmware Version", "") or files.firmware or "unknown",
+        "driver": driver or board.get("software version", "") or files.driver or "unknown",
+        "firmware": board.get("firmware version", "") or files.firmware or "unknown",
         "numpy": np.__version__,
         "onnx": onnx.__version__,
         "platform": f"{platform.system()} {platform.machine()}",
@@ -228,7 +228,7 @@ def _features(card: Card | None, common: Mapping[str, str], installation: Instal
     facts = [f"kernels {name}" for name in installation.kernels]
     if card is not None and card.hbm_total_mb is not None:
         facts.append(f"{card.hbm_total_mb:.0f} MB HBM")
-    cores, clock = value_of(common, "Aicore Count"), value_of(common, "Aicore Freq(MHZ)")
+    cores, clock = (number(common.get(key, "")) for key in ("aicore count", "aicore freq(mhz)"))
     if cores is not None:
         facts.append(f"{cores:.0f} AI cores")
     if clock is not None:

@@ -7,6 +7,7 @@ The description is put in place last, so a folder that has one is whole.
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 from collections import Counter
 from collections.abc import Callable
@@ -28,10 +29,9 @@ from workbench.quantization.llm.run import (
     start,
     without,
 )
-from workbench.targets.ascend_llm.forecast import Forecast, check_room, forecast_of, window_ms
 from workbench.targets.ascend_llm.kept import Kept, block_file, stored_block
-from workbench.targets.ascend_llm.recipes import ReadRecipe, read_recipe
-from workbench.targets.ascend_llm.serving_rules import refused_by_engine, types_of
+from workbench.targets.ascend_llm.needs import calibration_needs, check_disk, check_memory, window_ms
+from workbench.targets.ascend_llm.recipes import ReadRecipe, read_recipe, refused_by_engine, types_of
 from workbench.targets.ascend_llm.tensors import (
     CACHE_TYPE,
     DESCRIPTION,
@@ -47,6 +47,8 @@ from workbench.values.documents.input_files import is_file, size_text
 from workbench.values.errors import ConfigError, ToolchainError
 from workbench.values.system.files import check_apart, lock_file
 from workbench.values.system.source_closure import closure_digest
+
+_log = logging.getLogger(__name__)
 
 WORK = ".calibrating"
 _QUANTIZED_PER_S = 50e6
@@ -80,41 +82,52 @@ class CalibratedLlm:
 
 
 def calibrate_llm(
-    model_folder: Path,
-    to: Path,
+    model: Path | str,
+    to: Path | str,
     *,
-    cfg: Path,
-    data: Path | None = None,
-    anti_data: Path | None = None,
+    cfg: Path | str,
+    data: Path | str | None = None,
+    anti_data: Path | str | None = None,
     strict: bool = False,
-    report: Callable[[str], None] = lambda line: None,
+    on_message: Callable[[str], None] = _log.info,
 ) -> CalibratedLlm:
-    """Quantize a model and write its checkpoint into the folder `to`, made where it is missing.
+    """Quantize a language model by a recipe of msModelSlim and write its checkpoint into the folder `to`, made where it
+    is missing.
 
     Deterministic: the same model, recipe and data give the same bytes, resumed or not.
 
     Args:
-        cfg: the quantizer's YAML.
+        model: folder of a Llama, Qwen2 or Qwen3 model in Hugging Face's format.
+        cfg: the tool's YAML, of either generation.
         data: calibration texts; the recipe's own data set, beside the recipe, when None.
         anti_data: texts for smoothing alone; the recipe's, else the calibration texts, when None.
         strict: refuse a checkpoint that the serving engine would refuse, rather than warn.
+        on_message: told in a sentence which block is done.
 
     Raises:
         ConfigError: a file is missing or damaged, the recipe does not fit, or there is too little memory.
         ToolchainError: the folder cannot be written, or another run writes it.
     """
-    check_apart(to, model_folder, key="--to")
+    source, to, cfg = Path(model), Path(to), Path(cfg)
+    check_apart(to, source, key="--to")
     if not (to / WORK).exists() and any((to / name).exists() for name in (DESCRIPTION, "config.json")):
         raise ConfigError("holds a model and is left alone.", file=to, hint="Choose another folder.")
-    model = open_model(model_folder)
-    read = read_recipe(cfg, model)
-    samples = _samples(model, read, cfg, data, anti_data)
-    forecast = forecast_of(model, read.recipe, samples)
-    check_room(forecast, to)
-    for sentence in few_tokens(sum(each.numel() for each in samples["calibration"])) if forecast.passes else ():
-        report(f"warning: {sentence}")
-    report(_forecast_words(forecast, model, samples))
-    return quantize_samples(model, read, cfg, samples, to, strict=strict, report=report)
+    opened = open_model(source)
+    read = read_recipe(cfg, opened)
+    samples = _samples(opened, read, cfg, data, anti_data)
+    tokens = [each.numel() for each in samples["calibration"]]
+    memory, disk, passes = calibration_needs(opened, read.recipe, samples)
+    seconds = disk / _QUANTIZED_PER_S
+    if passes:
+        for sentence in few_tokens(sum(tokens)):
+            on_message(f"warning: {sentence}")
+        check_ids(opened.config, samples["calibration"])
+        seconds += passes * sum(tokens) / max(tokens) * window_ms(opened, max(tokens)) / 1000
+    on_message(
+        f"forecast: about {seconds / 60:.1f} min by one block of the float model, more where scales are searched; "
+        f"{size_text(memory)} of memory and {size_text(disk)} of disk"
+    )
+    return quantize_samples(opened, read, cfg, samples, to, strict=strict, report=on_message)
 
 
 def quantize_samples(
@@ -132,7 +145,9 @@ def quantize_samples(
         report(f"{len(model.surplus)} tensors have no use in this architecture, such as {model.surplus[0]}")
     if model.cast:
         report(f"{len(model.cast)} tensors are rounded to {model.config.dtype}, the model's type in config.json")
-    check_room(forecast_of(model, read.recipe, samples), to)
+    memory, disk, _ = calibration_needs(model, read.recipe, samples)
+    check_memory(memory, "--data")
+    check_disk(disk, to)
     left = left_float(model, read.recipe, samples)
     recipe = without(read.recipe, left)
     warnings = refused_by_engine(recipe, model)
@@ -165,29 +180,17 @@ def quantize_samples(
     )
 
 
-def _forecast_words(forecast: Forecast, model: LlmModel, samples: Samples) -> str:
-    tokens = [each.numel() for each in samples["calibration"]]
-    seconds = forecast.disk_bytes / _QUANTIZED_PER_S
-    if forecast.passes:
-        check_ids(model.config, samples["calibration"])
-        seconds += forecast.passes * sum(tokens) / max(tokens) * window_ms(model, max(tokens)) / 1000
-    return (
-        f"forecast: about {seconds / 60:.1f} min by one block of the float model, more where scales are searched; "
-        f"{size_text(forecast.memory_bytes)} of memory and {size_text(forecast.disk_bytes)} of disk"
-    )
-
-
-def _samples(model: LlmModel, read: ReadRecipe, cfg: Path, data: Path | None, anti: Path | None) -> Samples:
+def _samples(model: LlmModel, read: ReadRecipe, cfg: Path, data: Path | str | None, anti: Path | str | None) -> Samples:
     tokenizer = read_tokenizer(model.folder, model.config)
     file = data or _named(read.data, cfg)
     if file is None:
         raise ConfigError("calibration needs texts.", key="--data", hint="Give a .jsonl or .json file.")
     samples: dict[str, list[torch.Tensor]] = {
-        "calibration": calibration_samples(read_texts(file), tokenizer, model.folder)
+        "calibration": calibration_samples(read_texts(Path(file)), tokenizer, model.folder)
     }
     smoothing = anti or _named(read.smoothing_data, cfg)
     if smoothing is not None:
-        samples["smoothing"] = padded_samples(read_texts(smoothing), tokenizer, read.smoothing_batch)
+        samples["smoothing"] = padded_samples(read_texts(Path(smoothing)), tokenizer, read.smoothing_batch)
     return samples  # type: ignore[return-value]  # its keys are the two names of Data
 
 

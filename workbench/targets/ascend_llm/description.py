@@ -201,9 +201,9 @@ def _loading(artifact: Artifact, candidate: Candidate) -> tuple[str, ...]:
 
 
 def _engine_files(folder: Path, name: str) -> Mapping[str, str]:
-    from workbench.targets.ascend_llm.serving_files import served_facts, serving_files
+    from workbench.targets.ascend_llm.serving_files import serving_files
 
-    return serving_files(served_facts(folder, name))
+    return serving_files(folder, name)
 
 
 TARGET = TargetDescription(

@@ -17,14 +17,14 @@ from safetensors.torch import load_file
 
 from workbench.quantization.llm.checkpoint import LlmModel
 from workbench.quantization.llm.fixed_order import kernels
-from workbench.quantization.llm.forwards import Stage
-from workbench.quantization.llm.outcomes import TextOutcomes, Window
+from workbench.quantization.llm.outcomes import Window
 from workbench.quantization.llm.walk import Stream
 from workbench.targets.ascend_llm.served import Served
 from workbench.targets.ascend_llm.tensors import DESCRIPTION, STORED_TYPES, Entry, Stored, stored, write_weights
 from workbench.values.documents.canonical import digest, file_digest
 from workbench.values.documents.json_reader import JsonError, loads
 from workbench.values.documents.sealed_json import Unsound, read_sealed, write_sealed
+from workbench.values.paired_scores import WindowOutcomes
 from workbench.values.system.files import temporary_beside, write_json_atomically
 from workbench.values.system.source_closure import closure_digest
 
@@ -120,7 +120,7 @@ _MOST_FILES = 4096
 _COLUMNS = ("nll", "predictions", "kl", "agreed")
 
 
-def judged_key(model: LlmModel, served: Served, stage: Stage) -> str:
+def judged_key(model: LlmModel, served: Served) -> str:
     """Digest of what decides a checkpoint's outcomes but for the windows: models, code, torch's kernels."""
     files = {held.file for held in served.tensors.values()}
     ours = {served.folder / DESCRIPTION, served.folder / "config.json", *files}
@@ -129,7 +129,7 @@ def judged_key(model: LlmModel, served: Served, stage: Stage) -> str:
         {
             "served": {file.name: file_digest(file) for file in ours},
             "float": {file.name: file_digest(file) for file in theirs},
-            "stage": stage,
+            "stage": "decode",
             "code": closure_digest("workbench.targets.ascend_llm.execution", "workbench.quantization.llm.reference"),
             "scoring": closure_digest("workbench.quantization.llm.outcomes"),
             "kernels": kernels(),
@@ -143,7 +143,7 @@ def outcomes_file(folder: Path, key: str, windows: Sequence[Window]) -> Path:
     return folder / f"{digest([key, what])}.outcomes.json"
 
 
-def kept_outcomes(file: Path, count: int) -> TextOutcomes | None:
+def kept_outcomes(file: Path, count: int) -> WindowOutcomes | None:
     """What such a file holds of `count` windows; None where there is none or it is damaged."""
     try:
         found = read_sealed(file)
@@ -152,7 +152,7 @@ def kept_outcomes(file: Path, count: int) -> TextOutcomes | None:
     if not _whole(found, count):
         return None
     file.touch()
-    return TextOutcomes(
+    return WindowOutcomes(
         nll=np.array(found["nll"], dtype=np.float64),
         predictions=np.array(found["predictions"], dtype=np.int64),
         kl=np.array(found["kl"], dtype=np.float64),
@@ -160,7 +160,7 @@ def kept_outcomes(file: Path, count: int) -> TextOutcomes | None:
     )
 
 
-def keep_outcomes(file: Path, outcomes: TextOutcomes) -> None:
+def keep_outcomes(file: Path, outcomes: WindowOutcomes) -> None:
     """Write them; of more than 4096 such files the oldest leave."""
     file.parent.mkdir(parents=True, exist_ok=True)
     write_sealed(file, {name: getattr(outcomes, name).tolist() for name in _COLUMNS})

@@ -1,4 +1,4 @@
-"""A finished checkpoint that answers prompts on the processor, and two folders side by side (`targets.prompted`)."""
+"""A finished checkpoint that answers prompts on the processor (`targets.language`)."""
 
 from __future__ import annotations
 
@@ -8,24 +8,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
 from tokenizers import Tokenizer
 
-from workbench.quantization.llm.checkpoint import open_model
-from workbench.quantization.llm.config import LlmConfig, read_config
 from workbench.quantization.llm.forward import check_ids
-from workbench.quantization.llm.forwards import Decoder, float_decoder, greedy, logits_of
-from workbench.quantization.llm.side_by_side import Turned, side_by_side
+from workbench.quantization.llm.forwards import Decoder, greedy, logits_of
 from workbench.targets.ascend_llm.execution import served_decoder
 from workbench.targets.ascend_llm.served import Served, read_served
-from workbench.targets.ascend_llm.tensors import DESCRIPTION
 from workbench.targets.ascend_llm.texts import calibration_samples, read_tokenizer
-from workbench.targets.prompted import Ids, Seen, SideValues
+from workbench.targets.language import Seen, Tokens
 from workbench.values.errors import ConfigError, MeasureError
 
 
 def prompted(directory: Path) -> Prompted:
-    """See `targets.prompted.AnswersPrompts`. Weights stay in memory from the first answer on."""
+    """See `targets.language.LanguageTarget`. Weights stay in memory from the first answer on."""
     with _as_measured():
         served = read_served(directory)
         tokenizer = read_tokenizer(directory, served.config)
@@ -34,7 +29,7 @@ def prompted(directory: Path) -> Prompted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prompted:
-    """See `targets.prompted.PromptedModel`.
+    """See `targets.language.PromptedModel`.
 
     Attributes:
         threads: of torch while it answers; None for those of the process.
@@ -64,11 +59,11 @@ class Prompted:
             found: list[int] = calibration_samples([text], self.tokenizer, self.served.folder)[0][0].tolist()
         return found
 
-    def text(self, ids: Ids) -> str:
+    def text(self, ids: Tokens) -> str:
         return str(self.tokenizer.decode(list(ids)))
 
     def answers(
-        self, prompts: Sequence[Ids], tokens: int, seen: Seen, *, given: Sequence[Ids] | None = None
+        self, prompts: Sequence[Tokens], tokens: int, seen: Seen, *, given: Sequence[Tokens] | None = None
     ) -> list[list[int]]:
         asked = [torch.tensor([list(ids)]) for ids in prompts]
         with _as_measured(), _threads(self.threads):
@@ -129,47 +124,3 @@ def _threads(number: int | None) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-_ROTATION = "optional/quarot.safetensors"
-
-
-def ids_of(folder: Path, texts: Sequence[str], tokens: int) -> list[list[int]]:
-    """The first tokens of texts by a model's own tokenizer."""
-    tokenizer = read_tokenizer(folder, read_config(folder, quantized=True))
-    return [sample[0, :tokens].tolist() for sample in calibration_samples(texts, tokenizer, folder)]
-
-
-def compared(a: Path, b: Path, windows: Sequence[Ids]) -> Iterator[SideValues]:
-    """See `targets.prompted.AnswersPrompts.compared`."""
-    (first, types), (second, others) = _side(a), _side(b)
-    if _sizes(first.decoder.config) != _sizes(second.decoder.config):
-        raise ConfigError(f"is another model than {a}: their sizes differ.", file=b)
-    kinds = others or types
-    for name, ours, theirs in side_by_side(first, second, [torch.tensor([list(ids)]) for ids in windows]):
-        yield name, kinds.get(name, "block" if name.startswith("model.") else "lm_head"), ours.numpy(), theirs.numpy()
-
-
-def _side(folder: Path) -> tuple[Turned, dict[str, str]]:
-    if not (folder / DESCRIPTION).is_file():
-        return Turned(decoder=float_decoder(open_model(folder))), {}
-    served = read_served(folder)
-    return Turned(decoder=served_decoder(served), rotation=_rotation(folder, served.config)), dict(served.types)
-
-
-def _rotation(folder: Path, config: LlmConfig) -> torch.Tensor | None:
-    file = folder / _ROTATION
-    if not file.is_file():
-        return None
-    try:
-        with safe_open(file, framework="pt") as stored:
-            found: torch.Tensor = stored.get_tensor("global_rotation")
-    except (SafetensorError, OSError) as error:
-        raise ConfigError(f"cannot be read: {error}.", file=file) from error
-    if tuple(found.shape) != (config.hidden, config.hidden):
-        raise ConfigError(f"global_rotation has shape {list(found.shape)}, the stream {config.hidden}.", file=file)
-    return found
-
-
-def _sizes(config: LlmConfig) -> tuple[int, ...]:
-    return (config.layers, config.hidden, config.vocabulary)

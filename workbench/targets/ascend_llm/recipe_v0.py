@@ -35,18 +35,20 @@ _SMOOTHING = {
     "m6": Smooth(method="search", generation="v0", groups=_ALL, alpha=0.0, beta=0.0, head_reduction="max"),
 }
 """As on other families than Qwen3, where m4 shifts too."""
-_NOT_BUILT = "is not computed here."
-_OFF = {
-    "use_fa_quant": "quantized attention",
-    "co_sparse": "sparse weights",
-    "is_lowbit": "low-bit weights",
-    "do_smooth": "low-bit smoothing",
-    "nonuniform": "non-uniform quantization",
-    "use_sigma": "sparse weights",
+_FIXED = {
+    **{"w_bit": 8, "pr": 1.0, "disable_last_linear": True, "use_fa_quant": False, "co_sparse": False},
+    **{"is_lowbit": False, "do_smooth": False, "nonuniform": False, "use_sigma": False},
 }
-"""Flags whose True is refused, and what they mean."""
-_WITHOUT_EFFECT = ("fraction", "sigma_factor", "percdamp", "fa_amp")
-"""Numbers of methods that are refused; alone they do nothing."""
+_WITHOUT_EFFECT = ("fraction", "sigma_factor", "percdamp", "fa_amp", "open_outlier", "group_size")
+"""Of methods that are refused; alone they do nothing."""
+
+
+def expect(section: Section, **values: object) -> None:
+    """Refuse whatever else stands at keys of which one value is computed here."""
+    for key, value in values.items():
+        found = section.raw(key, value)
+        if found != value or isinstance(found, bool) != isinstance(value, bool):
+            section.refuse(key, f"{found} is not computed here.", f"{value} is.")
 
 
 def read_v0(spec: Section, model: LlmModel) -> tuple[LlmRecipe, float]:
@@ -73,8 +75,7 @@ def _smoothing(spec: Section, model: LlmModel) -> Smooth | None:
         return None
     with spec.section("anti_cfg") as section:
         method = section.text("anti_method", default="m2", choices=tuple(_SMOOTHING))
-        if section.integer("w_bit", default=8) != 8:
-            section.refuse("w_bit", _NOT_BUILT, "8 is.")
+        expect(section, w_bit=8)
         bits = section.integer("a_bit", default=8)
         if bits not in ((8, 16) if method == "m3" else (8,)):
             section.refuse("a_bit", f"{bits} is not allowed with {method}.", "8 is; m3 also takes 16.")
@@ -101,16 +102,22 @@ def _smoothing(spec: Section, model: LlmModel) -> Smooth | None:
 def _calibration(section: Section, model: LlmModel) -> tuple[Type, LinearRecipe, frozenset[str], bool]:
     """Type of the whole, recipe of a linear, linears left float, and whether the cache is quantized."""
     with section:
-        if section.integer("w_bit", default=8) != 8:
-            section.refuse("w_bit", f"weights of other than 8 bits: {_NOT_BUILT}", "8 is.")
+        expect(section, **_FIXED)
+        for key in _WITHOUT_EFFECT:
+            section.raw(key, None)
         bits = section.integer("a_bit", default=8)
         if bits not in (8, 16):
-            section.refuse("a_bit", f"activations of {bits} bits: {_NOT_BUILT}", "8 is, and 16 for weights alone.")
+            section.refuse(
+                "a_bit", f"activations of {bits} bits are not computed here.", "8 is, and 16 for weights alone."
+            )
         act = section.integer("act_method", default=1, minimum=1, maximum=3)
         method = section.text("w_method", default="MinMax")
         if method not in _WEIGHTS:
-            rule = f"{method} {_NOT_BUILT}" if method in ("GPTQ", "HQQ", "NF") else f"{method!r} is not allowed."
-            section.refuse("w_method", rule, f"Computed: MinMax, and {', '.join(list(_WEIGHTS)[1:])} of our own.")
+            section.refuse(
+                "w_method",
+                f"{method} is not computed here.",
+                f"Computed: MinMax, and {', '.join(list(_WEIGHTS)[1:])} of our own.",
+            )
             method = "MinMax"
         by_tensor = section.flag("mm_tensor", default=True)
         symmetric = section.flag("w_sym", default=True)
@@ -122,17 +129,6 @@ def _calibration(section: Section, model: LlmModel) -> tuple[Type, LinearRecipe,
         if dynamic and mixed:
             section.refuse("pdmix", "and is_dynamic exclude each other.")
         names = _linears(section, "disable_names", model)
-        if not section.flag("disable_last_linear", default=True):
-            section.refuse("disable_last_linear", f"a quantized lm_head {_NOT_BUILT}", "Leave it true.")
-        for key, words in _OFF.items():
-            if section.flag(key, default=False):
-                section.refuse(key, f"{words}: {_NOT_BUILT}")
-        section.flag("open_outlier", default=True)  # of low-bit weights alone
-        section.integer("group_size", default=64, minimum=0)  # of 4 bits alone
-        for key in _WITHOUT_EFFECT:
-            section.number(key, default=0.0)
-        if section.number("pr", default=1.0) != 1.0:
-            section.refuse("pr", "drops layers by chance.", "1.0 is computed.")
         cache = section.flag("use_kvcache_quant", default=False)
         if cache and model.config.qk_norm:
             section.refuse(
@@ -163,8 +159,7 @@ def _parameters(section: Section, model: LlmModel, linear: LinearRecipe) -> tupl
         for pattern in mixed.names():
             kind = mixed.text(pattern)
             if kind not in _MIXED:
-                rule = f"{kind} {_NOT_BUILT}" if "w4" in kind else f"{kind!r} is not allowed."
-                mixed.refuse(pattern, rule, nearest(kind, _MIXED))
+                mixed.refuse(pattern, f"{kind} is not computed here.", nearest(kind, _MIXED))
                 continue
             if not any(pattern == name or fnmatch.fnmatchcase(name, pattern) for name in (*model.linears(), HEAD)):
                 mixed.refuse(pattern, "names no linear of this model.", nearest(pattern, _near(model)))

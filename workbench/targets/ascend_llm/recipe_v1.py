@@ -22,6 +22,7 @@ from workbench.quantization.llm.recipe import (
     WeightMethod,
 )
 from workbench.quantization.llm.rotation import check_rotation
+from workbench.targets.ascend_llm.recipe_v0 import expect
 from workbench.values.documents.yaml_reader import Section
 from workbench.values.errors import ConfigError
 
@@ -40,7 +41,6 @@ _PROCESSES = (
     "awq",
     "quarot",
 )
-_REFUSED = ("gptq", "kv_smooth", "flat_quant", "autoround_quant")
 _REPLACED_EPSILON = 1e-6
 """Of the norms that iter_smooth and smooth_quant put in place of a model's (msmodelslim.md §6)."""
 _ADVICE = f"Computed: {', '.join(_PROCESSES)}."
@@ -60,8 +60,7 @@ def read_v1(spec: Section, model: LlmModel) -> tuple[LlmRecipe, float]:
         with section:
             kind = section.text("type")
             if kind not in _PROCESSES:
-                rule = f"{kind} is not computed here." if kind in _REFUSED else f"{kind!r} is no process."
-                section.refuse("type", rule, _ADVICE)
+                section.refuse("type", f"{kind!r} is not computed here.", _ADVICE)
                 section.leave_the_rest()
             elif kind == "quarot":
                 if stages:
@@ -83,16 +82,13 @@ def _part_size(spec: Section) -> float:
     size = 4.0
     for section in spec.items("save"):
         with section:
-            kind = section.text("type")
-            if kind != "ascendv1_saver":
-                section.refuse("type", f"{kind!r} is not written here.", "ascendv1_saver is.")
+            expect(section, type="ascendv1_saver")
             size = section.number("part_file_size", default=4.0, minimum=0.0, maximum=1e6)
     return size
 
 
 def _rotation(section: Section, model: LlmModel) -> Rotate:
-    if section.flag("online", default=False):
-        section.refuse("online", "rotations at run time are not computed here.", "false is.")
+    expect(section, online=False)
     block = section.integer("block_size", default=-1, minimum=-1)
     rotate = Rotate(block=None if block == -1 else block)
     try:
@@ -123,10 +119,7 @@ def _weight(config: Section, key: str) -> tuple[WeightMethod, int]:
     with config.section(key) as weight:
         if not config.has(key):
             config.refuse(key, "is missing.", "scope per_channel, dtype int8, symmetric true, method minmax.")
-        weight.text("scope", choices=("per_channel",))
-        _int8(weight)
-        if not weight.flag("symmetric", default=True):
-            weight.refuse("symmetric", "asymmetric weights are not computed in this generation.", "true is.")
+        expect(weight, scope="per_channel", dtype="int8", symmetric=True)
         method = weight.text("method", default="minmax")
         if method not in _WEIGHTS:
             advice = "minmax and ssz are, and of our own methods mse and output_mse."
@@ -145,7 +138,7 @@ def _activation(config: Section) -> tuple[Type, Observer, bool]:
         return "W8A16", "extremes", True
     with config.section("act") as act:
         scope = act.text("scope", choices=tuple(_TYPES))
-        _int8(act)
+        expect(act, dtype="int8")
         symmetric = act.flag("symmetric", default=scope == "per_token")
         if scope == "per_token" and not symmetric:
             act.refuse("symmetric", "per_token is symmetric.", "Write true.")
@@ -161,12 +154,6 @@ def _activation(config: Section) -> tuple[Type, Observer, bool]:
         return _TYPES.get(scope, "W8A8"), observer, symmetric
 
 
-def _int8(section: Section) -> None:
-    dtype = section.text("dtype", default="int8")
-    if dtype != "int8":
-        section.refuse("dtype", f"{dtype} is not computed here.", "int8 is.")
-
-
 def _no_extras(section: Section) -> None:
     if section.raw("ext", {}):
         section.refuse("ext", "no extras are known of this method.")
@@ -174,11 +161,7 @@ def _no_extras(section: Section) -> None:
 
 def _cache(section: Section, model: LlmModel) -> QuantizeCache:
     with section.section("qconfig") as config:
-        config.text("scope", choices=("per_channel",))
-        _int8(config)
-        if not config.flag("symmetric", default=True):
-            config.refuse("symmetric", "the cache is symmetric.", "Write true.")
-        config.text("method", default="minmax", choices=("minmax",))
+        expect(config, scope="per_channel", dtype="int8", symmetric=True, method="minmax")
         _no_extras(config)
     names = {f"{model.prefix(block)}.self_attn": block for block in range(model.config.layers)}
     return QuantizeCache(blocks=frozenset(names[name] for name in _matching(section, list(names))))

@@ -8,15 +8,17 @@ with `mse` or `output_mse` are the workbench's.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from workbench.quantization.llm.checkpoint import LlmModel
-from workbench.quantization.llm.recipe import LlmRecipe
+import torch
+
+from workbench.quantization.llm.checkpoint import LlmModel, block_shapes
+from workbench.quantization.llm.recipe import LlmRecipe, Quantize, Smooth, Survey
 from workbench.targets.ascend_llm.recipe_v0 import read_v0
 from workbench.targets.ascend_llm.recipe_v1 import read_v1
-from workbench.targets.ascend_llm.settings import GROUPS, STATIC, LinearType, LlmSettings
+from workbench.targets.ascend_llm.settings import FUSED, GROUPS, STATIC, LinearType, LlmSettings, mixed_types
 from workbench.values.documents.yaml_reader import read_yaml
 
 APIS = ("modelslim_v0", "modelslim_v1")
@@ -154,3 +156,77 @@ def _config(settings: LlmSettings, kind: LinearType) -> dict[str, object]:
 
 def _pattern(linear: str) -> str:
     return f"*.{linear.rpartition('.')[2]}"
+
+
+# --- what an engine makes of the checkpoint (msmodelslim.md §8) ------------------------------------------------------
+
+
+_MOST_BLOCKS = 3
+
+
+def types_of(recipe: LlmRecipe, model: LlmModel) -> dict[str, str]:
+    """Full name of every linear → its type in the description."""
+    types = dict.fromkeys(model.linears(), "FLOAT")
+    for stage in recipe.stages:
+        if isinstance(stage, Quantize):
+            types.update({name: how.type for name, how in stage.linears.items()})
+    return types
+
+
+def refused_by_engine(recipe: LlmRecipe, model: LlmModel) -> tuple[str, ...]:
+    """Sentences on what the engine would refuse, or compute wrongly, of a checkpoint of this recipe."""
+    types, config = types_of(recipe, model), model.config
+    linears = [how for stage in recipe.stages if isinstance(stage, Quantize) for how in stage.linears.values()]
+    smooths = [stage for stage in recipe.stages if isinstance(stage, Smooth)]
+    mixed = [f"{prefix}: {sentence}" for prefix, sentence in mixed_types(types, config.layers)]
+    said = mixed[:_MOST_BLOCKS]
+    if len(mixed) > _MOST_BLOCKS:
+        said.append(f"… and {len(mixed) - _MOST_BLOCKS} more blocks.")
+    if any(how.type == "W8A16" and not how.weight_symmetric for how in linears):
+        said.append(
+            "W8A16 with asymmetric weights: vLLM-Ascend hands weight_offset to a kernel that adds it, while the "
+            "file means a subtraction."
+        )
+    if any(how.type != "FLOAT" and not how.by_channel for how in linears):
+        said.append(
+            "one scale for a whole weight: vLLM-Ascend reads one for each output channel. Set mm_tensor: False."
+        )
+    if lost := _skipped_biases(types, model) if any(stage.shift for stage in smooths) else []:
+        said.append(
+            f"{lost[0]} and {len(lost) - 1} more: the shift is in a bias that vLLM-Ascend skips. Use W8A8 there."
+        )
+    if any(isinstance(stage, Survey) and stage.cache for stage in recipe.stages):
+        said.append(
+            "use_kvcache_quant takes the ranges of keys before rotation; vLLM-Ascend quantizes keys after it. Use "
+            "dynamic_cache of modelslim_v1."
+        )
+    if recipe.rotate is not None and config.tied:
+        said.append(
+            "a rotation changes embedding and head in different ways, and config.json ties them: vLLM-Ascend would "
+            "take the embedding for both. Write tie_word_embeddings: false into the checkpoint's config.json."
+        )
+    if config.dtype == torch.float32 and set(STATIC) & set(types.values()):
+        said.append(
+            "a float32 model: vLLM-Ascend knows no deq_scale for it. Convert the model to bfloat16 or float16 first."
+        )
+    if config.group > 1 and not config.qkv_bias and any(_ruins(stage) for stage in smooths):
+        said.append(
+            "awq from v_proj to o_proj where query heads share values: the vendor's tool scales o_proj and leaves "
+            "v_proj, so the model computes something else. Give enable_subgraph_type norm-linear and up-down alone."
+        )
+    return tuple(said)
+
+
+def _skipped_biases(types: Mapping[str, str], model: LlmModel) -> list[str]:
+    """A shift becomes a bias of the linears behind a norm; only a static linear holds it in integers as well."""
+    shapes, behind_norms = block_shapes(model.config), {name for parts in FUSED.values() for name in parts}
+    return [
+        f"{name} ({kind})"
+        for name, kind in types.items()
+        for linear in [name.partition("layers.")[2].partition(".")[2]]
+        if kind != "W8A8" and linear in behind_norms and f"{linear}.bias" not in shapes
+    ]
+
+
+def _ruins(stage: Smooth) -> bool:
+    return stage.generation == "v1" and stage.method == "awq" and "ov" in stage.groups

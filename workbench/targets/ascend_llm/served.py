@@ -7,7 +7,6 @@ wrongly, is refused with file, tensor and reason.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,8 +26,7 @@ from workbench.quantization.llm.checkpoint import (
 )
 from workbench.quantization.llm.config import LlmConfig, read_config
 from workbench.quantization.llm.recipe import TYPES, Type
-from workbench.targets.ascend_llm.serving_rules import mixed_types
-from workbench.targets.ascend_llm.settings import STATIC
+from workbench.targets.ascend_llm.settings import STATIC, mixed_types
 from workbench.targets.ascend_llm.tensors import CACHE_TYPE, CACHED, DESCRIPTION
 from workbench.values.documents.input_files import is_file
 from workbench.values.documents.json_reader import read_json
@@ -42,7 +40,6 @@ _ABOUT_ALL = {
     *("fa_quant_type", "reduce_quant_type"),
 }
 """Keys of the description that are no tensor's (msmodelslim.md §3.1)."""
-_SHARD = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.safetensors")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,11 +74,8 @@ class Served:
     unserved: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Wanted:
-    shape: tuple[int, ...]
-    dtypes: tuple[str, ...]
-    optional: bool = False
+_Wanted = tuple[tuple[int, ...], tuple[str, ...], bool]
+"""Shape and types of a tensor that the engine has a parameter for, and whether it starts from a value that serves."""
 
 
 def read_served(folder: Path) -> Served:
@@ -187,45 +181,28 @@ def _check_shards(folder: Path, names: set[str]) -> None:
                 file=index,
                 hint="It is the float model's; remove it.",
             )
-    for name in sorted(names):
-        if (shard := _SHARD.fullmatch(name)) is not None:
-            parts = {f"{shard[1]}-{number:05}-of-{shard[3]}.safetensors" for number in range(1, int(shard[3]) + 1)}
-            if missing := sorted(parts - names):
-                raise ConfigError(f"shard {missing[0]} is missing.", file=folder, hint="Copy the whole folder.")
 
 
 def _types(config: LlmConfig, description: Mapping[str, str], file: Path) -> dict[str, Type]:
-    types: dict[str, Type] = {}
-    for block in range(config.layers):
-        for linear in LINEARS:
-            key = f"model.layers.{block}.{linear}.weight"
-            types[key.removesuffix(".weight")] = _type(description, key, file)
-    for name in (EMBEDDING, HEAD):
-        if name == HEAD and config.tied and f"{HEAD}.weight" not in description:
+    found: dict[str, Type] = {}
+    linears = [f"model.layers.{block}.{linear}" for block in range(config.layers) for linear in LINEARS]
+    for name in (*linears, EMBEDDING, *((HEAD,) if not config.tied or f"{HEAD}.weight" in description else ())):
+        key, hint = f"{name}.weight", ""
+        kind = description.get(key)
+        if kind is None:
+            rule = "is missing; the engine looks up the type of every linear, of the embedding and the head."
+        elif kind not in TYPES:
+            rule, hint = f"{kind!r} is not computed here.", nearest(kind, TYPES) or f"Types: {', '.join(TYPES)}."
+        elif name in (EMBEDDING, HEAD) and kind != "FLOAT":
+            rule = f"{kind} is not computed here; embedding and head stay FLOAT."
+        else:
+            found[name] = kind
             continue
-        if (kind := _type(description, f"{name}.weight", file)) != "FLOAT":
-            raise ConfigError(f"{kind} is not computed here; embedding and head stay FLOAT.", file=file, key=name)
+        raise ConfigError(rule, file=file, key=key, hint=hint or None)
+    types = {name: found[name] for name in linears}
     for prefix, sentence in mixed_types(types, config.layers):
         raise ConfigError(sentence, file=file, key=prefix, hint="Quantize them alike, or leave all of them float.")
     return types
-
-
-def _type(description: Mapping[str, str], key: str, file: Path) -> Type:
-    kind = description.get(key)
-    if kind is None:
-        raise ConfigError(
-            "is missing; the engine looks up the type of every linear, of the embedding and the head.",
-            file=file,
-            key=key,
-        )
-    if kind not in TYPES:
-        raise ConfigError(
-            f"{kind!r} is not computed here.",
-            file=file,
-            key=key,
-            hint=nearest(kind, TYPES) or f"Types: {', '.join(TYPES)}.",
-        )
-    return kind
 
 
 def _cached(config: LlmConfig, description: Mapping[str, str], file: Path) -> frozenset[int]:
@@ -248,15 +225,15 @@ def _cached(config: LlmConfig, description: Mapping[str, str], file: Path) -> fr
 def _wanted(
     config: LlmConfig, types: Mapping[str, Type], cached: frozenset[int], description: Mapping[str, str]
 ) -> Iterator[tuple[str, _Wanted]]:
-    """Every tensor that the engine has a parameter for; `optional` where it starts from a value that serves."""
+    """Every tensor that the engine has a parameter for."""
 
     def norm(name: str, size: int) -> Iterator[tuple[str, _Wanted]]:
-        yield f"{name}.weight", _Wanted(shape=(size,), dtypes=_FLOATS)
-        if f"{name}.bias" in description:
-            yield f"{name}.bias", _Wanted(shape=(size,), dtypes=_FLOATS)
+        for part in ("weight", "bias"):
+            if part == "weight" or f"{name}.bias" in description:
+                yield f"{name}.{part}", ((size,), _FLOATS, False)
 
-    table = _Wanted(shape=(config.vocabulary, config.hidden), dtypes=_FLOATS)
-    yield f"{EMBEDDING}.weight", table
+    table = (config.vocabulary, config.hidden)
+    yield f"{EMBEDDING}.weight", (table, _FLOATS, False)
     for block in range(config.layers):
         prefix = f"model.layers.{block}"
         for name in NORMS:
@@ -271,53 +248,54 @@ def _wanted(
             size = config.kv_heads * config.head_dim
             for linear in CACHED.values():
                 for part in ("scale", "offset"):
-                    yield f"{prefix}.{linear}.kv_cache_{part}", _Wanted(shape=(size,), dtypes=_FLOATS)
+                    yield f"{prefix}.{linear}.kv_cache_{part}", ((size,), _FLOATS, False)
     yield from norm(FINAL_NORM, config.hidden)
-    yield f"{HEAD}.weight", _Wanted(shape=table.shape, dtypes=_FLOATS, optional=config.tied)
+    yield f"{HEAD}.weight", (table, _FLOATS, config.tied)
 
 
 def _linear(
     name: str, kind: Type, rows: int, columns: int, biased: bool, dtype: torch.dtype
 ) -> Iterator[tuple[str, _Wanted]]:
     """The tensors of a linear (msmodelslim.md §3.2)."""
-    yield f"{name}.weight", _Wanted(shape=(rows, columns), dtypes=_FLOATS if kind == "FLOAT" else ("I8",))
+    yield f"{name}.weight", ((rows, columns), _FLOATS if kind == "FLOAT" else ("I8",), False)
     if biased:
-        yield f"{name}.bias", _Wanted(shape=(rows,), dtypes=_FLOATS, optional=kind == "W8A8")
+        yield f"{name}.bias", ((rows,), _FLOATS, kind == "W8A8")
     if kind == "FLOAT":
         return
     for part in ("weight_scale", "weight_offset"):
-        yield f"{name}.{part}", _Wanted(shape=(rows, 1), dtypes=_FLOATS, optional=kind == "W8A8")
+        yield f"{name}.{part}", ((rows, 1), _FLOATS, kind == "W8A8")
     if kind in STATIC:
-        yield f"{name}.input_scale", _Wanted(shape=(1,), dtypes=_FLOATS)
-        yield f"{name}.input_offset", _Wanted(shape=(1,), dtypes=(*_FLOATS, "I8"))
-        yield f"{name}.quant_bias", _Wanted(shape=(rows,), dtypes=("I32",))
-        yield f"{name}.deq_scale", _Wanted(shape=(rows,), dtypes=("F32",) if dtype == torch.bfloat16 else ("I64",))
+        yield f"{name}.input_scale", ((1,), _FLOATS, False)
+        yield f"{name}.input_offset", ((1,), (*_FLOATS, "I8"), False)
+        yield f"{name}.quant_bias", ((rows,), ("I32",), False)
+        yield f"{name}.deq_scale", ((rows,), ("F32",) if dtype == torch.bfloat16 else ("I64",), False)
 
 
 def _check_header(
     name: str, want: _Wanted, held: Held | None, types: Mapping[str, Type], config: LlmConfig, folder: Path
 ) -> None:
+    shape, dtypes, optional = want
     linear, _, part = name.rpartition(".")
     kind = f" of a {types[linear]} linear" if linear in types else ""
     if held is None:
-        if want.optional:
+        if optional:
             return
         raise ConfigError(
             f"has no tensor {name}{kind}; the engine would compute with whatever is in its memory.",
             file=folder,
             hint="The checkpoint is not whole; copy it again.",
         )
-    if held.dtype not in want.dtypes:
+    if held.dtype not in dtypes:
         why = ""
         if part == "deq_scale":
             why = f" for a {config.dtype} model (bfloat16: float32; float16: the bits of float32 as int64)"
-        raise ConfigError(f"{name}{kind} is {held.dtype}, not {' or '.join(want.dtypes)}{why}.", file=held.file)
-    if held.shape != want.shape:
+        raise ConfigError(f"{name}{kind} is {held.dtype}, not {' or '.join(dtypes)}{why}.", file=held.file)
+    if held.shape != shape:
         hint = None
         if part in ("weight_scale", "weight_offset"):
             hint = "The engine reads one scale for each output channel (mm_tensor: False)."
         raise ConfigError(
-            f"{name}{kind} has shape {list(held.shape)}, the engine has {list(want.shape)}.", file=held.file, hint=hint
+            f"{name}{kind} has shape {list(held.shape)}, the engine has {list(shape)}.", file=held.file, hint=hint
         )
 
 

@@ -16,8 +16,7 @@ from workbench.quantization.llm.checkpoint import EMBEDDING, FINAL_NORM, HEAD, L
 from workbench.quantization.llm.integer_products import MOST_COLUMNS
 from workbench.quantization.llm.recipe import Type
 from workbench.targets.ascend_llm.served import Served
-from workbench.targets.ascend_llm.serving_rules import FUSED
-from workbench.targets.ascend_llm.settings import STATIC
+from workbench.targets.ascend_llm.settings import FUSED, STATIC
 from workbench.targets.ascend_llm.tensors import CACHED
 from workbench.values.errors import ConfigError
 

@@ -9,12 +9,10 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
-from workbench.quantization.llm.config import DTYPES, LlmConfig
-from workbench.targets.ascend_llm.served import read_served
+from workbench.quantization.llm.config import DTYPES
+from workbench.targets.ascend_llm.served import Served, read_served
 from workbench.targets.ascend_llm.settings import STATIC
 from workbench.targets.ascend_llm.tensors import CACHE_TYPE
 
@@ -37,94 +35,63 @@ _VERSIONS = {
 """What of vLLM-Ascend reads a type."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServedFacts:
-    """What the files say of a checkpoint.
+def serving_files(folder: Path, name: str) -> dict[str, str]:
+    """Name → text of the files under deploy/ of a bundle whose checkpoint lies in model/.
 
-    Attributes:
-        name: of Latin letters, digits, dots and dashes alone; the engines serve it by that.
-        kind: `model_quant_type` of the description.
-        types: type → how many linears of the blocks; the most frequent first.
-        cache: keys and values are kept in 8 bits.
-        norm_bias: norms have a bias, as v0's smoothing writes it.
-        parallel: numbers of cards that vLLM can deal the model over.
+    Without serve_vllm.sh where vLLM-Ascend has no parameter for what the file holds; README.md says why.
+
+    Args:
+        folder: of the checkpoint.
+        name: the engines serve it by that, in Latin letters, digits, dots and dashes.
     """
-
-    name: str
-    config: LlmConfig
-    kind: str
-    types: Mapping[str, int]
-    cache: bool
-    norm_bias: bool
-    parallel: tuple[int, ...]
-
-    @property
-    def dtype(self) -> str:
-        """As vLLM's `--dtype` and config.json name it."""
-        return next(name for name, dtype in DTYPES.items() if dtype == self.config.dtype)
-
-    @property
-    def longest(self) -> int:
-        """Tokens of a request, prompt and answer."""
-        return min(self.config.context, _LONGEST)
-
-    @property
-    def static(self) -> bool:
-        """Whether any linear has the deq_scale whose encoding is bound to the dtype."""
-        return any(kind in self.types for kind in STATIC)
-
-
-def served_facts(folder: Path, name: str) -> ServedFacts:
-    """What the files say of a checkpoint folder."""
     served = read_served(folder)
-    cache = bool(served.cached)
-    return ServedFacts(
-        name=re.sub(r"[^A-Za-z0-9.]+", "-", name).strip("-.")[:80] or "model",
-        config=served.config,
-        kind=served.kind,
-        types=dict(Counter(served.types.values()).most_common()),
-        cache=cache,
-        norm_bias=any(key.endswith("norm.bias") for key in served.tensors),
-        parallel=parallel_sizes(served.config, cache=cache),
-    )
+    name = re.sub(r"[^A-Za-z0-9.]+", "-", name).strip("-.")[:80] or "model"
+    patched = {**served.config.written, "quantize": _mindie_type(served)}
+    files = {README: _readme(served, name)}
+    if not _refused_by_vllm(served):
+        files[VLLM] = _vllm(served, name)
+    files[MINDIE_MODEL] = json.dumps(patched, indent=2, ensure_ascii=False) + "\n"
+    files[MINDIE_SERVER] = json.dumps(_server(served, name), indent=2) + "\n"
+    files[MINDIE_INSTALL] = _INSTALL
+    return files
 
 
-def parallel_sizes(config: LlmConfig, *, cache: bool) -> tuple[int, ...]:
+def _dtype(served: Served) -> str:
+    """As vLLM's `--dtype` and config.json name it."""
+    return next(name for name, dtype in DTYPES.items() if dtype == served.config.dtype)
+
+
+def _longest(served: Served) -> int:
+    """Tokens of a request, prompt and answer."""
+    return min(served.config.context, _LONGEST)
+
+
+def _kinds(served: Served) -> dict[str, int]:
+    """Type → how many linears of the blocks; the most frequent first."""
+    return dict(Counter(served.types.values()).most_common())
+
+
+def _parallel(served: Served) -> list[int]:
     """Numbers of cards, from 1 to 16, that every split of vLLM's tensor parallelism comes out even on.
 
     Query heads and the inner size of the MLP are split; heads of keys and values are split, or repeated where there are
     fewer than cards (vLLM's QKVParallelLinear). Scales of an 8-bit cache are split by cards (pull request 7474), so
     their heads cannot be repeated [inferred].
     """
-    keys = config.kv_heads
-    return tuple(
+    config, keys = served.config, served.config.kv_heads
+    return [
         cards
         for cards in range(1, _MOST_CARDS + 1)
         if config.heads % cards == 0
         and config.intermediate % cards == 0
-        and (keys % cards == 0 or (cards % keys == 0 and not cache))
-    )
+        and (keys % cards == 0 or (cards % keys == 0 and not served.cached))
+    ]
 
 
-def serving_files(facts: ServedFacts) -> dict[str, str]:
-    """Name → text of the files under deploy/ of a bundle whose checkpoint lies in model/.
-
-    Without serve_vllm.sh where vLLM-Ascend has no parameter for what the file holds; README.md says why.
-    """
-    files = {README: _readme(facts)}
-    if not refused_by_vllm(facts):
-        files[VLLM] = _vllm(facts)
-    patched = {**facts.config.written, "quantize": _mindie_type(facts)}
-    files[MINDIE_MODEL] = json.dumps(patched, indent=2, ensure_ascii=False) + "\n"
-    files[MINDIE_SERVER] = json.dumps(_server(facts), indent=2) + "\n"
-    files[MINDIE_INSTALL] = _INSTALL
-    return files
-
-
-def refused_by_vllm(facts: ServedFacts) -> str:
+def _refused_by_vllm(served: Served) -> str:
     """Why vLLM-Ascend does not load the checkpoint although its types are known to it; '' where nothing is known."""
-    if facts.dtype == "float32" and set(facts.types) != {"FLOAT"}:
-        lacking = "; it has no deq_scale parameter for it (msmodelslim.md §8)" if facts.static else ""
+    if _dtype(served) == "float32" and set(served.types.values()) != {"FLOAT"}:
+        lacking = "; it has no deq_scale parameter for it (msmodelslim.md §8)" if _static(served) else ""
         return (
             f"The model is float32, and vLLM-Ascend computes quantized models in bfloat16 and float16 alone{lacking}. "
             "With --dtype float16 it would load the file [inferred], but then every step rounds to float16, and no "
@@ -133,28 +100,34 @@ def refused_by_vllm(facts: ServedFacts) -> str:
     return ""
 
 
-def _vllm(facts: ServedFacts) -> str:
-    allowed = "|".join(map(str, facts.parallel))
+def _static(served: Served) -> bool:
+    """Whether any linear has the deq_scale whose encoding is bound to the dtype."""
+    return any(kind in STATIC for kind in served.types.values())
+
+
+def _vllm(served: Served, name: str) -> str:
+    config, cards = served.config, list(map(str, _parallel(served)))
+    allowed = "|".join(cards)
     return f"""\
 #!/bin/sh
 # Serves the checkpoint in ../model with vLLM-Ascend. Not run: there was no card. See README.md beside it.
 #   sh serve_vllm.sh [further options of `vllm serve`]
-#   TENSOR_PARALLEL  cards: {", ".join(map(str, facts.parallel))}; 1 where it is not set
-#   MAX_MODEL_LEN    tokens of a request with its answer, at most {facts.config.context}
+#   TENSOR_PARALLEL  cards: {", ".join(cards)}; 1 where it is not set
+#   MAX_MODEL_LEN    tokens of a request with its answer, at most {config.context}
 set -eu
 folder=$(cd "$(dirname "$0")/../model" && pwd)
 cards=${{TENSOR_PARALLEL:-1}}
 case "$cards" in
     {allowed}) ;;
-    *) echo "TENSOR_PARALLEL=$cards: {facts.config.heads} heads and {facts.config.kv_heads} heads of keys and values \
+    *) echo "TENSOR_PARALLEL=$cards: {config.heads} heads and {config.kv_heads} heads of keys and values \
 are dealt over {allowed} cards" >&2; exit 2 ;;
 esac
 # --dtype is the checkpoint's own: the encoding of deq_scale is bound to it
 exec vllm serve "$folder" \\
-    --served-model-name {facts.name} \\
+    --served-model-name {name} \\
     --quantization ascend \\
-    --dtype {facts.dtype} \\
-    --max-model-len "${{MAX_MODEL_LEN:-{facts.longest}}}" \\
+    --dtype {_dtype(served)} \\
+    --max-model-len "${{MAX_MODEL_LEN:-{_longest(served)}}}" \\
     --tensor-parallel-size "$cards" \\
     --max-logprobs 20 \\
     --host 127.0.0.1 \\
@@ -162,23 +135,23 @@ exec vllm serve "$folder" \\
 """
 
 
-def _mindie_type(facts: ServedFacts) -> str:
-    return _MINDIE_TYPES.get(facts.kind, facts.kind.lower())
+def _mindie_type(served: Served) -> str:
+    return _MINDIE_TYPES.get(served.kind, served.kind.lower())
 
 
-def _server(facts: ServedFacts) -> dict[str, object]:
+def _server(served: Served, name: str) -> dict[str, object]:
     """Keys of the server's conf/config.json that concern the model (MindIE 2.1.RC1, 配置参数说明(服务化))."""
     model = {
         "modelInstanceType": "Standard",
-        "modelName": facts.name,
-        "modelWeightPath": f"/path/to/{facts.name}",
+        "modelName": name,
+        "modelWeightPath": f"/path/to/{name}",
         "worldSize": 1,
         "backendType": "atb",
         "trustRemoteCode": False,
     }
     deployed = {
-        "maxSeqLen": facts.longest,
-        "maxInputTokenLen": facts.longest - 1,
+        "maxSeqLen": _longest(served),
+        "maxInputTokenLen": _longest(served) - 1,
         "truncation": False,
         "ModelConfig": [model],
     }
@@ -200,19 +173,19 @@ find "$to" -type f -exec chmod 640 {} +
 """
 
 
-def _readme(facts: ServedFacts) -> str:
-    kinds = ", ".join(f"{count} linears {kind}" for kind, count in facts.types.items())
-    refused = refused_by_vllm(facts)
+def _readme(served: Served, name: str) -> str:
+    kinds = ", ".join(f"{count} linears {kind}" for kind, count in _kinds(served).items())
+    refused = _refused_by_vllm(served)
     start = (
         f"**Not servable as it is.** {refused}"
         if refused
-        else f"```\nsh {VLLM}\n```\n\n{_bullets(_vllm_notes(facts))}\n\nReads it: {_needs(facts)}."
+        else f"```\nsh {VLLM}\n```\n\n{_bullets(_vllm_notes(served))}\n\nReads it: {_needs(served)}."
     )
     return f"""\
-# Serving {facts.name}
+# Serving {name}
 
-{kinds}{", keys and values in 8 bits" if facts.cache else ""}; every other step in {facts.dtype}. The checkpoint is \
-the folder `model/` beside this one.
+{kinds}{", keys and values in 8 bits" if served.cached else ""}; every other step in {_dtype(served)}. The checkpoint \
+is the folder `model/` beside this one.
 
 **Nothing here was run: there was no card.** Commands and flags are from public documents; [inferred] marks what they \
 do not say. Before anything depends on it, ask the running server for the golden prompts: `workbench verify BUNDLE \
@@ -225,53 +198,53 @@ do not say. Before anything depends on it, ask the running server for the golden
 ## MindIE
 
 ```
-sh mindie/install.sh /path/to/{facts.name}
+sh mindie/install.sh /path/to/{name}
 ```
 
-copies the checkpoint, with `"quantize": "{_mindie_type(facts)}"` in config.json, and the permissions that MindIE \
+copies the checkpoint, with `"quantize": "{_mindie_type(served)}"` in config.json, and the permissions that MindIE \
 asks for. `mindie/server.json` holds the keys of the server's `conf/config.json` that concern the model; merge them \
 there.
 
-{_bullets(_mindie_notes(facts))}
+{_bullets(_mindie_notes(served))}
 """
 
 
-def _needs(facts: ServedFacts) -> str:
-    kinds = [kind for kind in facts.types if kind in _VERSIONS] + ([CACHE_TYPE] if facts.cache else [])
+def _needs(served: Served) -> str:
+    kinds = [kind for kind in _kinds(served) if kind in _VERSIONS] + ([CACHE_TYPE] if served.cached else [])
     return "; ".join(f"{kind}, {_VERSIONS[kind]}" for kind in kinds) or "any version, as nothing is quantized"
 
 
-def _vllm_notes(facts: ServedFacts) -> list[str]:
-    config = facts.config
+def _vllm_notes(served: Served) -> list[str]:
+    config, dtype, types = served.config, _dtype(served), _kinds(served)
     notes = [
         "`--quantization ascend` makes it read `quant_model_description.json`, which must keep that name "
         "(msmodelslim.md §8). No `--trust-remote-code`: the model's own code is never needed.",
-        f"Cards (`TENSOR_PARALLEL`): {', '.join(map(str, facts.parallel))}; {config.heads} heads, {config.kv_heads} "
+        f"Cards (`TENSOR_PARALLEL`): {', '.join(map(str, _parallel(served)))}; {config.heads} heads, {config.kv_heads} "
         "heads of keys and values.",
-        f"`--max-model-len` {facts.longest}; the model takes {config.context} at most.",
+        f"`--max-model-len` {_longest(served)}; the model takes {config.context} at most.",
     ]
-    if facts.static:
-        stored = "float32" if facts.dtype == "bfloat16" else "int64 with the bits of float32"
+    if _static(served):
+        stored = "float32" if dtype == "bfloat16" else "int64 with the bits of float32"
         notes.append(
-            f"Leave `--dtype {facts.dtype}`: deq_scale is stored as {stored}, which no other dtype reads "
+            f"Leave `--dtype {dtype}`: deq_scale is stored as {stored}, which no other dtype reads "
             "(msmodelslim.md §3.3)."
         )
-    if "W8A8_MIX" in facts.types:
+    if "W8A8_MIX" in types:
         notes.append(
             "W8A8_MIX is static only on a decode node of a deployment that separates prefill from decode; elsewhere "
             "every step is dynamic (pull request 4235)."
         )
-    if facts.cache:
+    if served.cached:
         notes.append(
             "The 8-bit cache needs no flag: the description says it (`kv_cache_type`). Maintainers name Qwen3 alone "
             f"of our families (issue 5630); this is a {config.family} model."
         )
-    if facts.norm_bias:
+    if any(key.endswith("norm.bias") for key in served.tensors):
         notes.append("Norms have a bias, which is loaded because keys contain `norm.bias` (msmodelslim.md §8).")
     return notes
 
 
-def _mindie_notes(facts: ServedFacts) -> list[str]:
+def _mindie_notes(served: Served) -> list[str]:
     notes = [
         "Versions after 2.1.RC1: that one and older ones want another layout, the tool's `--mindie_format` (CANN "
         "8.5.0, 模型量化).",
@@ -280,16 +253,16 @@ def _mindie_notes(facts: ServedFacts) -> list[str]:
         "of MindIE-SD [inferred of the LLM server].",
         "`worldSize` is the number of cards, `npuDeviceIds` has one list of as many.",
     ]
-    if len([kind for kind in facts.types if kind != "FLOAT"]) > 1:
+    if len([kind for kind in _kinds(served) if kind != "FLOAT"]) > 1:
         notes.append(
             "Types differ by layer: config.json names the checkpoint's, the description each tensor's [inferred]."
         )
-    if facts.cache:
+    if served.cached:
         notes.append(
             "An 8-bit cache is documented with W8A8 and float16 alone, for LLaMA3.1-8B and 70B, Qwen2-7B and 72B "
-            f"(MindIE 2.0.RC1, KV Cache int8); this is {facts.dtype}, a {facts.config.family} model."
+            f"(MindIE 2.0.RC1, KV Cache int8); this is {_dtype(served)}, a {served.config.family} model."
         )
-    if facts.dtype == "float32":
+    if _dtype(served) == "float32":
         notes.append("No document speaks of float32 models.")
     return notes
 

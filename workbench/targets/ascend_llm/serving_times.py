@@ -21,7 +21,7 @@ from workbench.quantization.llm.checkpoint import LlmModel, block_shapes, tensor
 from workbench.quantization.llm.config import LlmConfig
 from workbench.targets.ascend_llm.served import Served
 from workbench.targets.ascend_llm.settings import GROUPS
-from workbench.values.measurement import Estimate
+from workbench.values.measurement import Estimate, LanguageLoad
 from workbench.values.modelled_times.costs import at_errors, interval
 from workbench.values.modelled_times.device_data import DeviceData, load_device_data
 from workbench.values.modelled_times.device_model import kernel_cost, timing_model
@@ -36,25 +36,6 @@ _SCALE_BYTES: Mapping[str, int] = {"W8A8": 4 + 4 + 2 + 2, "W8A8_MIX": 4 + 4 + 2 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServedShape:
-    """What a service does at once.
-
-    Attributes:
-        batch: prompts, or sequences that get a token each.
-        prompt_tokens: of each prompt.
-        context: tokens in the cache when a token is made.
-    """
-
-    batch: int = 1
-    prompt_tokens: int = 512
-    context: int = 1024
-
-    def __post_init__(self) -> None:
-        if min(self.batch, self.prompt_tokens, self.context) < 1:
-            raise ValueError("batch, prompt and context have at least one element each")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ServedSize:
     """Attributes:
     weights_bytes: in the card's memory, one card; embedding and scales included.
@@ -63,22 +44,6 @@ class ServedSize:
 
     weights_bytes: int
     kv_bytes_per_token: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelledTimes:
-    """Times with 95 % of what errors leave open; modelled.
-
-    Attributes:
-        prefill_ms: until the first token, all prompts of the batch at once.
-        decode_ms: of one further token of every sequence.
-        prefill, decode: what they are made of.
-    """
-
-    prefill_ms: Estimate
-    decode_ms: Estimate
-    prefill: CallCosts
-    decode: CallCosts
 
 
 def served_size(config: LlmConfig, types: Mapping[str, str], *, quantized_cache: bool) -> ServedSize:
@@ -101,33 +66,17 @@ def served_size(config: LlmConfig, types: Mapping[str, str], *, quantized_cache:
     return ServedSize(weights_bytes=total, kv_bytes_per_token=channels * _FLOAT_BYTES)
 
 
-def modelled_times(
-    config: LlmConfig,
-    types: Mapping[str, str],
-    *,
-    quantized_cache: bool,
-    shape: ServedShape | None = None,
-) -> ModelledTimes:
-    """Prefill and decode of a served model.
-
-    Deterministic. Only times of one shape should be compared with each other.
+def load_costs(
+    config: LlmConfig, types: Mapping[str, str], *, quantized_cache: bool, load: LanguageLoad
+) -> tuple[CallCosts, CallCosts]:
+    """What a served model asks of its card until the first token, all prompts of the load at once, and for one further
+    token of every sequence.
 
     Args:
         types, quantized_cache: as for `served_size`. The linears of a fused group are priced each by its own type.
-        shape: one prompt of 512 tokens, a context of 1024, when None.
     """
-    shape = shape or ServedShape()
-    clocks = at_errors(card_times())
-    prefill = summed(_works(config, types, quantized_cache, shape, decode=False))
-    decode = summed(_works(config, types, quantized_cache, shape, decode=True))
-    times = clocks.call_ms([prefill, decode])
-    return ModelledTimes(prefill_ms=interval(times[0]), decode_ms=interval(times[1]), prefill=prefill, decode=decode)
-
-
-def time_ratio(ours: CallCosts, theirs: CallCosts) -> Estimate:
-    """How long ours takes over theirs, with 95 % of what errors leave open; modelled."""
-    times = at_errors(card_times()).call_ms([ours, theirs])
-    return interval(times[0] / times[1])
+    prefill, decode = (summed(_works(config, types, quantized_cache, load, decode=later)) for later in (False, True))
+    return prefill, decode
 
 
 @functools.cache
@@ -141,9 +90,9 @@ def _card() -> DeviceData:
 
 
 def _works(
-    config: LlmConfig, types: Mapping[str, str], quantized_cache: bool, shape: ServedShape, *, decode: bool
+    config: LlmConfig, types: Mapping[str, str], quantized_cache: bool, load: LanguageLoad, *, decode: bool
 ) -> Iterator[Work]:
-    rows = shape.batch * (1 if decode else shape.prompt_tokens)
+    rows = load.batch * (1 if decode else load.prompt)
     heads = config.heads + config.kv_heads
     hidden = (rows, config.hidden)
     yield _kernel("GatherV2", [hidden], [hidden])  # rows of the embedding
@@ -153,16 +102,16 @@ def _works(
         if config.qk_norm:
             yield _kernel("RmsNorm", [(rows * heads, config.head_dim)], [(rows * heads, config.head_dim)])
         yield _kernel("ApplyRotaryPosEmb", [(rows, heads * config.head_dim)], [(rows, heads * config.head_dim)])
-        yield _attention(config, quantized_cache, shape, decode=decode)
+        yield _attention(config, quantized_cache, load, decode=decode)
         yield from _linears(config, types, index, GROUPS["o"], rows, decode=decode)
         yield _kernel("AddRmsNorm", [hidden, hidden], [hidden, hidden])
         yield from _linears(config, types, index, GROUPS["gate_up"], rows, decode=decode)
         yield _kernel("SwiGlu", [(rows, 2 * config.intermediate)], [(rows, config.intermediate)])
         yield from _linears(config, types, index, GROUPS["down"], rows, decode=decode)
     # logits are made of the last place of each sequence alone
-    last = (shape.batch, config.hidden)
+    last = (load.batch, config.hidden)
     yield _kernel("AddRmsNorm", [last, last], [last, last])
-    yield from _product("FLOAT", shape.batch, config.hidden, config.vocabulary)
+    yield from _product("FLOAT", load.batch, config.hidden, config.vocabulary)
 
 
 def _linears(
@@ -203,13 +152,13 @@ def _product(kind: str, rows: int, inner: int, outer: int) -> Iterator[Work]:
     yield _kernel(operator, [(rows, inner)], [(rows, outer)], products=sides, dtype=dtype, far=far, near=read)
 
 
-def _attention(config: LlmConfig, quantized_cache: bool, shape: ServedShape, *, decode: bool) -> Work:
+def _attention(config: LlmConfig, quantized_cache: bool, load: LanguageLoad, *, decode: bool) -> Work:
     """Both products and the softmax of all heads, without writing scores; a prompt sees half of its square."""
     device = _card()
-    tokens, seen = (1, shape.context) if decode else (shape.prompt_tokens, shape.prompt_tokens)
-    groups, rows = shape.batch * config.kv_heads, tokens * config.group
+    tokens, seen = (1, load.context) if decode else (load.prompt, load.prompt)
+    groups, rows = load.batch * config.kv_heads, tokens * config.group
     sides = ((groups, rows, config.head_dim, seen), (groups, rows, seen, config.head_dim))
-    heads = (shape.batch * tokens, config.heads * config.head_dim)
+    heads = (load.batch * tokens, config.heads * config.head_dim)
     work = operator_work(
         ["FusedInferAttentionScore"], [_half(heads)], [_half(heads)], device, products=sides, dtype="float16"
     )
@@ -285,22 +234,18 @@ class ServedFigures:
     decode_ratio: Estimate | None = None
 
 
-def served_figures(model: LlmModel, served: Served | None, shape: ServedShape) -> ServedFigures:
+def served_figures(model: LlmModel, served: Served | None, load: LanguageLoad) -> ServedFigures:
     """Of a checkpoint of the model; of the model itself when None."""
     types, cached = (served.types, bool(served.cached)) if served else ({}, False)
     files = {held.file for held in served.tensors.values()} if served else set(model.places.values())
-    times = modelled_times(model.config, types, quantized_cache=cached, shape=shape)
-    figures = ServedFigures(
+    ours = load_costs(model.config, types, quantized_cache=cached, load=load)
+    base = load_costs(model.config, {}, quantized_cache=False, load=load)
+    prefill, decode, base_prefill, base_decode = at_errors(card_times()).call_ms([*ours, *base])
+    return ServedFigures(
         disk_bytes=sum(file.stat().st_size for file in files),
         size=served_size(model.config, types, quantized_cache=cached),
-        prefill_ms=times.prefill_ms,
-        decode_ms=times.decode_ms,
-    )
-    if served is None:
-        return figures
-    base = modelled_times(model.config, {}, quantized_cache=False, shape=shape)
-    return replace(
-        figures,
-        prefill_ratio=time_ratio(times.prefill, base.prefill),
-        decode_ratio=time_ratio(times.decode, base.decode),
+        prefill_ms=interval(prefill),
+        decode_ms=interval(decode),
+        prefill_ratio=interval(prefill / base_prefill) if served else None,
+        decode_ratio=interval(decode / base_decode) if served else None,
     )

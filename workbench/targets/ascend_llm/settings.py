@@ -6,8 +6,9 @@ q, k and v, and one for gate and up.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
+from typing import TYPE_CHECKING, ClassVar, Literal, get_args
 
 from workbench.values.compile_settings import CompileSettings
 from workbench.values.documents.canonical import digest
@@ -30,6 +31,8 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "down": ("mlp.down_proj",),
 }
 """Group → its linears, by names relative to a block."""
+FUSED = {f"{group}_proj": linears for group, linears in GROUPS.items() if len(linears) > 1}
+"""Linears that the engine loads as one, which has one type."""
 STATIC = ("W8A8", "W8A8_MIX")
 WITH_STRENGTH = ("m6", "smooth_quant", "iter_smooth", "flex_smooth_quant")
 """Smoothing whose exponents can be given; of m6 and flex_smooth_quant they are searched otherwise."""
@@ -74,10 +77,6 @@ class LlmSettings(CompileSettings):
     kv_cache: Literal["C8"] | None = None
 
     def __post_init__(self) -> None:
-        for name, kinds in _LITERALS.items():
-            value = getattr(self, name)
-            if value is not None and value not in kinds:
-                raise ConfigError(f"{value!r} is none of {', '.join(map(repr, kinds))}.", key=f"recipe.{name}")
         for name in ("float_down", "float_groups"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"{getattr(self, name)} is negative.", key=f"recipe.{name}")
@@ -189,11 +188,14 @@ class LlmSettings(CompileSettings):
         return tuple(found)
 
 
-_LITERALS: dict[str, tuple[Any, ...]] = {
-    **dict.fromkeys(GROUPS, get_args(LinearType)),
-    "activations": get_args(Activations),
-    "weights": get_args(Weights),
-    "smoothing": (*get_args(SmoothingV0), *get_args(SmoothingV1)),
-    "generation": get_args(Generation),
-    "kv_cache": ("C8",),
-}
+def mixed_types(types: Mapping[str, str], layers: int) -> Iterator[tuple[str, str]]:
+    """(block, sentence) for linears that the engine loads as one and that have several types."""
+    for fused, parts in FUSED.items():
+        for block in range(layers):
+            kinds = {part: types[f"model.layers.{block}.{part}"] for part in parts}
+            if len(set(kinds.values())) > 1:
+                told = ", ".join(f"{part.rpartition('.')[2]} {kind}" for part, kind in kinds.items())
+                yield (
+                    f"model.layers.{block}",
+                    f"{told}. vLLM-Ascend loads them as one {fused} and needs one type.",
+                )

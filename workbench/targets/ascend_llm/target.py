@@ -26,20 +26,17 @@ from workbench.quantization.llm.recipe import LlmRecipe
 from workbench.quantization.llm.reference import float_reference
 from workbench.quantization.record import QuantizationRecord
 from workbench.targets.ascend_llm.calibrate import quantize_samples
-from workbench.targets.ascend_llm.forecast import checkpoint_bytes, window_ms
-from workbench.targets.ascend_llm.judge import CheckpointJudge
-from workbench.targets.ascend_llm.prompted import Prompted, compared, ids_of, prompted
-from workbench.targets.ascend_llm.recipes import read_recipe, recipe_text
+from workbench.targets.ascend_llm.judge import scores_of
+from workbench.targets.ascend_llm.needs import checkpoint_bytes, window_ms
+from workbench.targets.ascend_llm.prompted import Prompted, prompted
+from workbench.targets.ascend_llm.recipes import read_recipe, recipe_text, refused_by_engine
 from workbench.targets.ascend_llm.served import Served, read_served
-from workbench.targets.ascend_llm.serving_rules import refused_by_engine
-from workbench.targets.ascend_llm.serving_times import ServedShape, card_times, modelled_times, served_size
+from workbench.targets.ascend_llm.serving_times import card_times, load_costs, served_size
 from workbench.targets.ascend_llm.settings import GROUPS, LlmSettings
 from workbench.targets.ascend_llm.tensors import DESCRIPTION
 from workbench.targets.ascend_llm.texts import calibration_samples, read_texts, read_tokenizer
 from workbench.targets.base import OperatorIssue, Session
-from workbench.targets.language import Ids, LanguageCosts, TokenWindow
-from workbench.targets.prompted import Ids as PromptIds
-from workbench.targets.prompted import SideValues
+from workbench.targets.language import Ids, LanguageCosts, Scores, TokenWindow
 from workbench.values.artifact import Artifact, CompiledFile, Toolchain
 from workbench.values.candidate import Candidate
 from workbench.values.documents.canonical import digest
@@ -200,9 +197,9 @@ class AscendLlmTarget:
         directory: Path,
         windows: Sequence[TokenWindow],
         kept_in: Path,
-    ) -> CheckpointJudge:
+    ) -> Scores:
         served = None if candidate.quantization.scheme == "none" else _written(directory)
-        return CheckpointJudge(open_model(model.path), served, windows, kept_in, candidate.short_id)
+        return scores_of(open_model(model.path), served, windows, kept_in, candidate.short_id)
 
     def decides_outputs(self, artifact: Artifact) -> str:
         """Weights, description and sizes; the recipe that led to them says nothing."""
@@ -214,13 +211,12 @@ class AscendLlmTarget:
         config = open_model(model.path).config
         served = _written(directory) if (directory / DESCRIPTION).is_file() else None
         types, cache = (served.types, bool(served.cached)) if served else ({}, False)
-        shape = ServedShape(batch=load.batch, prompt_tokens=load.prompt, context=load.context)
-        times = modelled_times(config, types, quantized_cache=cache, shape=shape)
+        prefill, decode = load_costs(config, types, quantized_cache=cache, load=load)
         size = served_size(config, types, quantized_cache=cache)
         return LanguageCosts(
             clock=card_times(),
-            prefill=times.prefill,
-            decode=times.decode,
+            prefill=prefill,
+            decode=decode,
             kv_bytes_per_token=size.kv_bytes_per_token,
             weight_bytes=size.weights_bytes,
             basis=_BASIS,
@@ -237,12 +233,6 @@ class AscendLlmTarget:
 
     def prompted(self, directory: Path) -> Prompted:
         return prompted(directory)
-
-    def ids_of(self, folder: Path, texts: Path, *, samples: int, tokens: int) -> list[list[int]]:
-        return ids_of(folder, read_texts(texts)[:samples], tokens)
-
-    def compared(self, a: Path, b: Path, windows: Sequence[PromptIds]) -> Iterator[SideValues]:
-        return compared(a, b, windows)
 
     def finished(self, directory: Path) -> Artifact:
         files = (file.relative_to(directory).as_posix() for file in directory.rglob("*") if file.is_file())

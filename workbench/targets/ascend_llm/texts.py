@@ -48,17 +48,6 @@ def read_documents(path: Path) -> list[str]:
     return [text]
 
 
-def read_prompts(path: Path) -> list[str]:
-    """The prompts of a file: of `.jsonl` (key `prompt`, `text` or `inputs_pretokenized`) and of a `.json` list one
-    each, of any other file one for each line. They are given as they are, without a chat template."""
-    if path.suffix in (".json", ".jsonl"):
-        return _items(path, ("prompt", "text", TEXT_KEY), _MOST_JUDGED_BYTES)
-    lines = [line for line in read_text(path, limit_bytes=_MOST_JUDGED_BYTES).splitlines() if line.strip()]
-    if not lines or len(lines) > MOST_TEXTS:
-        raise ConfigError(f"holds {len(lines)} prompts; from 1 to {MOST_TEXTS} are read.", file=path)
-    return lines
-
-
 def _items(path: Path, keys: tuple[str, ...], limit_bytes: int) -> list[str]:
     """Texts of JSON lines under the first of these keys that a line has, or of a list."""
     texts: list[object] = []
@@ -144,24 +133,6 @@ def encoder_of(tokenizer: Tokenizer) -> Callable[[str], list[int]]:
     plain, dressed = (tokenizer.encode("a", add_special_tokens=special).ids for special in (False, True))
     begin = dressed[: next((n for n in range(len(dressed)) if dressed[n : n + len(plain)] == plain), 0)]
     return lambda text: [*begin, *tokenizer.encode(text, add_special_tokens=False).ids]
-
-
-def prompt_ids(
-    prompts: list[str], encode: Callable[[str], list[int]], *, context: int, tokens: int
-) -> list[torch.Tensor]:
-    """[1, tokens] of each prompt."""
-    found = []
-    for number, prompt in enumerate(prompts):
-        ids = encode(prompt)
-        if not ids:
-            raise ConfigError(f"prompt {number} has no token.", key="--prompts")
-        if len(ids) + tokens > context:
-            raise ConfigError(
-                f"prompt {number} has {len(ids)} tokens and is to get {tokens} more; the model's context is {context}.",
-                key="--prompts",
-            )
-        found.append(torch.tensor([ids]))
-    return found
 
 
 def _template(tokenizer: Tokenizer, folder: Path) -> TemplateProcessing | None:

@@ -20,7 +20,7 @@ from workbench.targets.ascend.atc.atc import (
     run_atc,
     work_directory,
 )
-from workbench.targets.ascend.atc.codes import Message, Output, explain, meaning_of, operator_of, parse_output, table
+from workbench.targets.ascend.atc.codes import Message, Output, explain, meaning_of, parse_output, table
 from workbench.targets.ascend.atc.failure import complete_log, failure_of
 from workbench.values.errors import CompileError, ToolchainError
 
@@ -231,27 +231,6 @@ def test_the_words_of_a_record_tell_more_than_its_code(code: str, text: str, pro
 
     assert problem in meaning.problem
     assert remedy in meaning.remedy
-
-
-@pytest.mark.parametrize(
-    ("text", "operator", "kind"),
-    [
-        (
-            "No operator plugin is registered for Op: /e/Gelu, optype: ai.onnx::20::Gelu.",
-            "/e/Gelu",
-            "ai.onnx::20::Gelu",
-        ),
-        ("No parser is registered for Op [Erf_3, optype [ai.onnx::9::Erf]].", "Erf_3", "ai.onnx::9::Erf"),
-        ("No supported Ops kernel and engine are found for [a/b_1], optype [Gelu].", "a/b_1", "Gelu"),
-        ("No ONNX parser is registered for optype ai.onnx::13::Foo.", "", "ai.onnx::13::Foo"),
-        ("Optype [TransData] of Ops kernel [k] is unsupported. Reason: groups.", "", "TransData"),
-        ("Opname [ids] specified in [--input_shape] is not found in the model.", "ids", ""),
-        ("No plugin is registered for the operator gelu_7 of type ai.onnx::20::Gelu.", "gelu_7", "ai.onnx::20::Gelu"),
-        ("Unknown error occurred.", "", ""),
-    ],
-)
-def test_the_operator_is_read_from_either_wording(text: str, operator: str, kind: str) -> None:
-    assert operator_of(Message(code="E13010", text=text)) == (operator, kind)
 
 
 def test_all_operators_with_one_trouble_are_counted() -> None:

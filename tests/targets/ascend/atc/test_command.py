@@ -7,18 +7,16 @@ from tests.targets.ascend.offline_files import BERT
 from workbench.targets.ascend.atc.command import compile_flags, shapes_of
 from workbench.targets.ascend.atc.compile_story import (
     CompileStory,
-    Fusion,
-    OmInfo,
-    parse_info,
     read_fusions,
     read_story,
+    sizes_in,
     story_text,
     write_story,
 )
 from workbench.targets.ascend.interface import Interface, Port
 from workbench.targets.ascend.settings import AscendCompile
 from workbench.values.candidate import Candidate, Precision
-from workbench.values.errors import CompileError, ConfigError
+from workbench.values.errors import CompileError
 
 IMAGE = Interface(
     inputs=(Port(name="x", dtype="float32", shape=("batch", 3, 8, 8)),),
@@ -30,13 +28,13 @@ def candidate(settings: AscendCompile, mode: str = "force_fp16") -> Candidate:
     return Candidate(target="ascend910b3", precision=Precision(mode=mode), compile=settings)
 
 
-def flags_of(chosen: Candidate, interface: Interface = BERT, chip: str = "Ascend910B3") -> dict[str, str]:
+def flags_of(chosen: Candidate, interface: Interface = BERT) -> dict[str, str]:
     assert isinstance(chosen.compile, AscendCompile)
     return compile_flags(
         chosen,
         shapes_of(chosen.compile, interface)[0],
         interface,
-        soc_version=chip,
+        soc_version="Ascend910B3",
         model=Path("/w/m.onnx"),
         output=Path("/w/o"),
         files={},
@@ -106,20 +104,9 @@ def test_more_gears_than_a_file_may_have_are_refused() -> None:
         shapes_of(AscendCompile(batches=tuple(range(1, 102)), shapes="gears"), IMAGE)
 
 
-@pytest.mark.parametrize("chip", ["Ascend910B", "Ascend310P3"])
-def test_a_chip_of_another_family_is_refused(chip: str) -> None:
-    with pytest.raises(ConfigError, match=f"--soc_version={chip}.* is no chip of the 910B family"):
-        flags_of(candidate(AscendCompile()), IMAGE, chip)
-
-
-FUSIONS = (
-    Fusion(name="LayerNormONNXFusionPass", group="graph", matched=9, effective=9),
-    Fusion(name="GeluFusionPass", group="graph", matched=4, effective=0),
-    Fusion(name="EinsumPass", group="graph", matched=1, effective=1),
-)
 STORY = CompileStory(
-    fusions=FUSIONS,
-    info={"b1.om": OmInfo(memory_size_bytes=2_000_000, weight_size_bytes=50_000_000)},
+    fusions={"EinsumPass": 1, "LayerNormONNXFusionPass": 9},
+    info={"b1.om": (2_000_000, 50_000_000)},
     warnings=("W11001: slow",),
     seconds={"b1.om": 1.5},
 )
@@ -175,29 +162,15 @@ def test_passes_of_all_graphs_are_added_up(tmp_path: Path) -> None:
         },
     )
 
-    assert read_fusions(file) == (
-        Fusion(name="LayerNormFusionPass", group="graph", matched=6, effective=5),
-        Fusion(name="TbeEltwiseFusionPass", group="ub", matched=2, effective=2),
-    )
+    assert read_fusions(file) == {"LayerNormFusionPass": 5, "TbeEltwiseFusionPass": 2}
 
 
 @pytest.mark.parametrize("data", [1, [1], {"a": 1}, {"a": {"graph_fusion": {"P": {}}}}, {"graph_fusion": {"P": 1}}])
 def test_a_damaged_fusion_report_is_told(tmp_path: Path, data: object) -> None:
-    with pytest.raises(ValueError, match=r"fusion results|has no counts"):
+    with pytest.raises(ValueError, match="no counts of fusion passes"):
         read_fusions(written(tmp_path / "fusion_result.json", data))
 
 
-def test_sizes_and_versions_are_read_from_the_block() -> None:
+def test_sizes_are_read_from_the_block() -> None:
     """atc.md §5.6."""
-    assert parse_info(INFO) == OmInfo(
-        memory_size_bytes=2048,
-        weight_size_bytes=4096,
-        stream_num=1,
-        event_num=0,
-        atc_version="8.5.0",
-        soc_version="Ascend910B3",
-        modeldef_size_bytes=100,
-        weight_data_size_bytes=4096,
-        tbe_kernels_size_bytes=300,
-        task_info_size_bytes=500,
-    )
+    assert sizes_in(INFO) == (2048, 4096)

@@ -64,7 +64,7 @@ def smooth_block(
 def _scale_outputs_alone(block: Block, group: SmoothingGroup, scale: torch.Tensor) -> None:
     """What the tool's awq does where query heads share values: o_proj is scaled and v_proj is not, which ruins a model.
 
-    With a bias of v_proj it stops before. `serving_rules` warns.
+    With a bias of v_proj it stops before. `refused_by_engine` warns.
     """
     if f"{group.source}.bias" not in block:
         for name in group.linears:

@@ -70,7 +70,7 @@ def describe(code: int) -> CodeMeaning:
         code=code,
         name="UNKNOWN",
         meaning="a code that is not in CANN 8.5.0",
-        remedy=f"Look it up in the manual of the CANN version installed. {_table().remedies[kind]}",
+        remedy=f"Look it up in the manual of the CANN version installed. {_table()['remedies'][kind]}",
         kind=kind,
     )
 
@@ -79,48 +79,21 @@ _KIND_BY_DIGIT: Mapping[int, Kind] = {1: "caller", 2: "environment", 3: "caller"
 """100000 to 199999 caller, 2xxxxx environment or resources, 3xxxxx business, 5xxxxx internal (vendor's rules 1-4)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Row:
-    """A code as the table writes it; `remedy` where that of its kind says too little."""
-
-    code: int
-    name: str
-    kind: Kind
-    meaning: str
-    remedy: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Table:
-    """Remedies by kind, codes by the part of CANN that returns them."""
-
-    remedies: Mapping[str, str]
-    codes: Mapping[str, tuple[_Row, ...]]
-
-
 @functools.cache
-def _table() -> _Table:
-    from workbench.values.documents.canonical import decode  # what only an error needs
-    from workbench.values.documents.json_reader import loads
+def _table() -> Mapping[str, Any]:
+    """Remedies by kind, and codes by the part of CANN that returns them."""
+    from workbench.values.documents.json_reader import loads  # what only an error needs
 
-    return decode(_Table, loads(Path(__file__).with_name("codes.json").read_bytes()), "acl/codes.json")
+    found: Mapping[str, Any] = loads(Path(__file__).with_name("codes.json").read_bytes())
+    return found
 
 
 @functools.cache
 def meanings() -> Mapping[int, CodeMeaning]:
-    """Every code of CANN 8.5.0: AscendCL, runtime, graph engine."""
+    """Every code of CANN 8.5.0: AscendCL, runtime, graph engine; with the remedy of its kind where it has none."""
     table = _table()
-    return {
-        row.code: CodeMeaning(
-            code=row.code,
-            name=row.name,
-            meaning=row.meaning,
-            remedy=row.remedy or table.remedies[row.kind],
-            kind=row.kind,
-        )
-        for rows in table.codes.values()
-        for row in rows
-    }
+    rows = [{"remedy": table["remedies"][row["kind"]], **row} for part in table["codes"].values() for row in part]
+    return {row["code"]: CodeMeaning(**row) for row in rows}
 
 
 # --- checked calls ----------------------------------------------------------------------------------------------------

@@ -28,9 +28,10 @@ from workbench.targets.ascend.acl.process import check_process, enter, forked, l
 from workbench.targets.ascend.fitting import Shape, Turn, as_compiled, cut, extent, place, rows_of, turns, with_bytes
 from workbench.targets.ascend.interface import INTERFACE, Interface, Port, read_interface
 from workbench.targets.ascend.npu_smi import soc_name, watched
-from workbench.targets.base import Array, DeviceTimes, DeviceWatch, Feeds
+from workbench.targets.base import Array, DeviceTimes, Feeds
 from workbench.targets.feeds import FileRows, Input, check_feeds
 from workbench.values.artifact import Artifact, CompiledFile
+from workbench.values.device_use import DeviceReading
 from workbench.values.documents.canonical import DecodeError, decode
 from workbench.values.documents.json_reader import loads
 from workbench.values.errors import MeasureError, ToolchainError, WorkbenchError
@@ -176,7 +177,7 @@ class AscendSession:
         """Weights and work memory as pyACL told them for each file, and this session's own buffers."""
         return sum(model.device_bytes for model in self._models)
 
-    def watched(self) -> AbstractContextManager[DeviceWatch]:
+    def watched(self) -> AbstractContextManager[Sequence[DeviceReading]]:
         """Sample the card through npu-smi while the block runs, without touching pyACL."""
         return watched(self._device_id)
 

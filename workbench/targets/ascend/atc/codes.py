@@ -22,8 +22,8 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -36,7 +36,7 @@ _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f]")
 
 _SUCCESS = "ATC run success"
 _FAILURE = "ATC run failed"
-_CAUSE, _SOLUTION, _TRACE = "Possible Cause:", "Solution:", "TraceBack (most recent call last):"
+_PLACES = {"Possible Cause:": "advice", "Solution:": "advice", "TraceBack (most recent call last):": "trace"}
 _LONGEST_LINE = 4000
 _MOST_LINES = 20000
 
@@ -56,10 +56,6 @@ class Message:
     text: str = ""
     trace: tuple[str, ...] = ()
 
-    @property
-    def warning(self) -> bool:
-        return self.code.startswith("W")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Output:
@@ -77,65 +73,48 @@ class Output:
     words: tuple[str, ...] = ()
 
 
-@dataclass(slots=True)
-class _Draft:
-    code: str
-    title: str
-    place: str = "text"
-    parts: dict[str, list[str]] = field(default_factory=dict)
-
-    def add(self, line: str) -> None:
-        self.parts.setdefault(self.place, []).append(line)
-
-    def finish(self) -> Message:
-        text, trace = ([line for line in self.parts.get(place, ()) if line] for place in ("text", "trace"))
-        return Message(code=self.code, title=self.title, text=" ".join(text), trace=tuple(trace))
-
-
 def parse_output(text: str) -> Output:
     """Everything that can be told from what ATC wrote to stdout and stderr. Never raises, whatever the text."""
     lines = [_CONTROL.sub("", line)[:_LONGEST_LINE] for line in text.splitlines()[-_MOST_LINES:]]
-    messages = list(_messages(lines))
+    messages = _messages(lines)
     return Output(
-        errors=tuple(message for message in messages if not message.warning),
-        warnings=tuple(message for message in messages if message.warning),
+        errors=tuple(message for message in messages if not message.code.startswith("W")),
+        warnings=tuple(message for message in messages if message.code.startswith("W")),
         complaints=tuple(line.strip() for line in lines if line.startswith("ERROR: ")),
         words=tuple(line.strip() for line in lines if line.strip(" .\t"))[-5:],
     )
 
 
-def _messages(lines: list[str]) -> Iterator[Message]:
-    draft: _Draft | None = None
+def _messages(lines: Iterable[str]) -> list[Message]:
+    found: list[tuple[str, str, dict[str, list[str]]]] = []
+    open_, place = False, "text"
     for line in lines:
         head = _NEW.match(line) or _OLD.match(line)
         if head is not None:
-            inner = draft is not None and draft.code == head["code"] and "Inner Error" in " ".join(draft.parts["text"])
-            if inner and draft is not None:
-                # "EZ9999: Inner Error!" is a headline without content; the records with the same code carry it
-                draft.add(head["text"].strip())
-                continue
-            if draft is not None:
-                yield draft.finish()
-            draft = _Draft(code=head["code"], title=head.groupdict().get("title") or "")
-            draft.title = draft.title.strip()
-            draft.add(head["text"].strip())
-        elif draft is not None:
-            if not line.strip() or _SUCCESS in line or _FAILURE in line:
-                yield draft.finish()
-                draft = None
-            else:
-                _continue(draft, line.strip())
-    if draft is not None:
-        yield draft.finish()
-
-
-def _continue(draft: _Draft, line: str) -> None:
-    for mark, place in ((_CAUSE, "advice"), (_SOLUTION, "advice"), (_TRACE, "trace")):
-        if line.startswith(mark):
-            draft.place = place
-            line = line.removeprefix(mark).strip()
-            break
-    draft.add(line)
+            # "EZ9999: Inner Error!" is a headline without content; the records with the same code carry it
+            inner = open_ and found[-1][0] == head["code"] and "Inner Error" in " ".join(found[-1][2]["text"])
+            if not inner:
+                title = (head.groupdict().get("title") or "").strip()
+                found.append((head["code"], title, {"text": [], "trace": [], "advice": []}))
+                open_, place = True, "text"
+            found[-1][2][place].append(head["text"].strip())
+        elif open_ and (not line.strip() or _SUCCESS in line or _FAILURE in line):
+            open_ = False
+        elif open_:
+            rest = line.strip()
+            for mark, behind in _PLACES.items():
+                if rest.startswith(mark):
+                    place, rest = behind, rest.removeprefix(mark).strip()
+            found[-1][2][place].append(rest)
+    return [
+        Message(
+            code=code,
+            title=title,
+            text=" ".join(filter(None, parts["text"])),
+            trace=tuple(filter(None, parts["trace"])),
+        )
+        for code, title, parts in found
+    ]
 
 
 # --- codes in the user's words: what happened, and what to do about it ------------------------------------------------

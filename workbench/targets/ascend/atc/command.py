@@ -11,8 +11,7 @@ from workbench.targets.ascend.flags import FILES, FOLDERS
 from workbench.targets.ascend.interface import Interface
 from workbench.targets.ascend.settings import PRECISION_MODES, AscendCompile
 from workbench.values.candidate import Candidate
-from workbench.values.errors import CompileError, ConfigError, nearest
-from workbench.values.modelled_times.device_data import chip_names
+from workbench.values.errors import CompileError
 
 ONNX = "5"
 """Value of --framework."""
@@ -72,16 +71,9 @@ def compile_flags(
     Args:
         output: path of the file without .om.
         files: flag → file, of `write_config_files`.
-
-    Raises:
-        ConfigError: a chip of another family.
     """
     settings = candidate.compile
     assert isinstance(settings, AscendCompile)  # Candidate checks it
-    if soc_version not in (chips := chip_names()):
-        raise ConfigError(
-            "is no chip of the 910B family.", key=f"--soc_version={soc_version}", hint=nearest(soc_version, chips)
-        )
     flags = {
         "framework": ONNX,
         "model": str(model),

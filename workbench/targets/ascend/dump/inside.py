@@ -9,22 +9,17 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
-import onnx
-
-from workbench.graph.read import read_model
 from workbench.quantization.amct.cfg import AmctConfig, parse_cfg, write_cfg
 from workbench.targets.ascend.acl.process import write_acl_config
 from workbench.targets.ascend.atc.atc import find_atc
 from workbench.targets.ascend.atc.om_json import ask_om
-from workbench.targets.ascend.config_files import keep_dtype
 from workbench.targets.ascend.dump.dump_file import executions, is_dump
 from workbench.targets.ascend.dump.recording import read_recording
 from workbench.targets.ascend.dump.run import run_set
 from workbench.targets.ascend.interface import INTERFACE, interface_of, read_interface, write_interface
 from workbench.targets.ascend.settings import ASCEND, MIXED_MODES, AscendCompile
-from workbench.targets.ascend.target import AscendTarget
 from workbench.targets.ascend.toolchain import ascend_toolchain
-from workbench.targets.base import Array, Feeds
+from workbench.targets.base import Feeds
 from workbench.targets.common import compiled_file
 from workbench.targets.inside import Change, DeviceOperator, Recording, Remedy
 from workbench.values.artifact import Artifact
@@ -78,12 +73,10 @@ class AscendInside:
         found = []
         names = tuple(dict.fromkeys(node for operator in beyond_half for node in operator.nodes))
         if names:
-            lines = tuple(keep_dtype(names).splitlines())
-            AscendCompile(keep_dtype=lines)  # what an experiment's space says goes through this
             found.append(
                 Remedy(
                     setting="compile.keep_dtype",
-                    lines=lines,
+                    lines=names,
                     what="these nodes are computed in the float model's type (a file of --keep_dtype has one a line)",
                 )
             )
@@ -99,38 +92,6 @@ class AscendInside:
 
     def changes(self, candidate: Candidate, operators: Sequence[DeviceOperator]) -> tuple[Change, ...]:
         return changes(candidate, operators)
-
-    def run_in_half(self, part: Path, feeds: Feeds, to: Path) -> dict[str, Array]:
-        batch = next((array.shape[0] for array in feeds.values() if array.ndim), 1)
-        candidate = Candidate(
-            target=ASCEND, precision=Precision(mode="force_fp16"), compile=AscendCompile(batches=(max(batch, 1),))
-        )
-        target = AscendTarget()
-        for name in ("lowered", "compiled"):
-            (to / name).mkdir(parents=True, exist_ok=True)
-        narrow = to / "half.onnx"
-        onnx.save(_with_half_outputs(onnx.load(part)), narrow)
-        lowered = target.lower(read_model(narrow), candidate, None, to / "lowered")
-        artifact = target.compile(lowered, candidate, to / "compiled")
-        return run_set(to / "compiled", artifact, [feeds], log=to / "run.log")
-
-
-def _with_half_outputs(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """Results leave the device as halves, as they leave an operator within a model: a change to float32 behind it may
-    be fused into it, and then nothing is rounded."""
-    for value in proto.graph.output:
-        if value.type.tensor_type.elem_type != onnx.TensorProto.FLOAT:
-            continue
-        wide = f"{value.name}/wide"
-        for node in proto.graph.node:
-            node.output[:] = [wide if name == value.name else name for name in node.output]
-            node.input[:] = [wide if name == value.name else name for name in node.input]
-        cast = onnx.helper.make_node(
-            "Cast", [wide], [value.name], name=f"{value.name}/half", to=onnx.TensorProto.FLOAT16
-        )
-        proto.graph.node.append(cast)
-        value.type.tensor_type.elem_type = onnx.TensorProto.FLOAT16
-    return proto
 
 
 @contextmanager
@@ -202,7 +163,6 @@ def changes(candidate: Candidate, operators: Sequence[DeviceOperator]) -> tuple[
 
     def add(setting: str, what: str, compile: AscendCompile, precision: str = mode) -> None:
         with suppress(ConfigError):  # what cannot be said beside the others is no way on
-            compile.handed_files()
             made = replace(candidate, compile=compile, precision=Precision(mode=precision))
             if made.id != candidate.id:
                 wider = setting == "compile.keep_dtype"

@@ -1,7 +1,6 @@
 """A set of compiled files run in a process of its own: `python -m workbench.targets.ascend.dump.run FOLDER`.
 
-The folder holds request.json and feeds.npz; outputs of the last call come back as outputs.npz. What is dumped meanwhile
-is acl.json's to say (`process.ACL_CONFIG`).
+The folder holds request.json and feeds.npz. What is dumped meanwhile is acl.json's to say (`process.ACL_CONFIG`).
 """
 
 from __future__ import annotations
@@ -25,13 +24,11 @@ from workbench.values.errors import MeasureError, WorkbenchError
 from workbench.values.system.scratch import scratch_folder
 
 TIMEOUT_S = 900.0
-_REQUEST, _FEEDS, _OUTPUTS = "request.json", "feeds.npz", "outputs.npz"
+_REQUEST, _FEEDS = "request.json", "feeds.npz"
 
 
-def run_set(
-    directory: Path, artifact: Artifact, feeds: Sequence[Feeds], *, log: Path, config: Path | None = None
-) -> dict[str, Array]:
-    """Run the feeds once each; returns the outputs of the last.
+def run_set(directory: Path, artifact: Artifact, feeds: Sequence[Feeds], *, log: Path, config: Path) -> None:
+    """Run the feeds once each.
 
     Args:
         config: acl.json.
@@ -46,14 +43,11 @@ def run_set(
         np.savez(folder / _FEEDS, **arrays)
         here = str(Path(__file__).parents[4])
         path = [here, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path)}
-        environment |= {} if config is None else {ACL_CONFIG: str(config)}
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path), ACL_CONFIG: str(config)}
         command = [sys.executable, "-m", __spec__.name if __spec__ else __name__, str(folder)]
         ended = run_apart(command, environment=environment, timeout_s=TIMEOUT_S, log=log)
         if ended.code != 0:
             raise MeasureError(f"running {directory} on the device {ended.words}", log_path=log)
-        with np.load(folder / _OUTPUTS, allow_pickle=False) as found:
-            return {name: found[name] for name in found.files}
 
 
 def _main(folder: Path) -> None:
@@ -64,13 +58,11 @@ def _main(folder: Path) -> None:
             index, _, name = key.partition("/")
             feeds.setdefault(int(index), {})[name] = arrays[key]
     session = open_session(Path(request["directory"]), decode(Artifact, request["artifact"]))
-    outputs: dict[str, Any] = {}
     try:
         for index in sorted(feeds):
-            outputs = dict(session.run(feeds[index]))
+            session.run(feeds[index])
     finally:
         session.close()
-    np.savez(folder / _OUTPUTS, **outputs)
 
 
 if __name__ == "__main__":

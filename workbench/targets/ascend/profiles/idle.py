@@ -6,23 +6,17 @@ import statistics
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 
 import numpy as np
 
 from workbench.targets.ascend.profiles.tasks import KINDS, Ints, Tasks
-from workbench.values.device_profile import COMPUTING, Bubble, Cause, SmallOperators, StreamUse
+from workbench.values.device_profile import COMPUTING, Bubble, Cause, StreamUse
 
 _COMPUTING = np.array([KINDS.index(kind) for kind in COMPUTING])
 _WAIT = KINDS.index("wait")
 _SHORTEST_NS = 500
 """Shorter gaps are no bubbles: the next task is being started."""
 _MOST_BUBBLES = 20
-_SMALL_NS = 5_000
-"""An operator below it is mostly its start: the vendor's own model counts 2 µs for one of vectors and 5 µs for one of
-the cube (msmodeling, tensor_cast/device.py)."""
-_FEWEST_SMALL = 4
-_MOST_ROWS = 10
 
 
 def stream_uses(tasks: Tasks) -> tuple[StreamUse, ...]:
@@ -137,34 +131,6 @@ def bubbles(tasks: Tasks) -> tuple[tuple[Bubble, ...], Mapping[Cause, float]]:
     return listed, {cause: ns / 1000 for cause, ns in causes.most_common() if ns}
 
 
-def small_operators(tasks: Tasks) -> tuple[SmallOperators, ...]:
-    """Rows of operators on the cores that all take less than 5 µs, the same row of several executions together."""
-    found: dict[tuple[int, int, int], tuple[int, int, Counter[int]]] = {}
-    for _, own in _by_device(tasks):
-        computing = own[np.isin(tasks.kind[own], _COMPUTING)]
-        small = tasks.duration[computing] < _SMALL_NS
-        edges = np.flatnonzero(np.diff(np.concatenate([[False], small, [False]]).astype(np.int8)))
-        for first, behind in zip(edges[::2], edges[1::2], strict=True):
-            for row in _of_one_execution(tasks, computing[first:behind]):
-                if len(row) >= _FEWEST_SMALL:
-                    key = int(tasks.name[row[0]]), int(tasks.name[row[-1]]), len(row)
-                    times, total, _ = found.get(key, (0, 0, Counter()))
-                    took = int(tasks.start[row[-1]] + tasks.duration[row[-1]] - tasks.start[row[0]])
-                    found[key] = times + 1, total + took, Counter(map(int, tasks.op_type[row]))
-    costliest = sorted(found.items(), key=lambda item: (-item[1][1], item[0]))[:_MOST_ROWS]
-    return tuple(
-        SmallOperators(
-            first=tasks.names[first],
-            last=tasks.names[last],
-            operators=operators,
-            times=times,
-            total_us=total / 1000,
-            types=tuple(tasks.op_types[kind] for kind, _ in types.most_common(6)),
-        )
-        for (first, last, operators), (times, total, types) in costliest
-    )
-
-
 def _by_device(tasks: Tasks) -> Iterator[tuple[str, Ints]]:
     """Device → its tasks that have a start, in order."""
     for device in dict.fromkeys(device for device, _ in tasks.streams):
@@ -215,11 +181,6 @@ _CAUSES: Mapping[Cause, tuple[str, ...]] = {
     "scheduling": ("other",),
 }
 """What ran → why the cores had nothing to do; the first that applies."""
-
-
-def _of_one_execution(tasks: Tasks, row: Ints) -> Iterator[Ints]:
-    cuts = [at + 1 for at, (a, b) in enumerate(pairwise(tasks.execution[row])) if a != b]
-    yield from np.split(row, cuts)
 
 
 def _ends(spans: Sequence[tuple[int, int]]) -> tuple[Ints, Ints]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from workbench.targets.ascend.profiles.idle import bubbles, device_times, small_operators, stream_uses
+from workbench.targets.ascend.profiles.idle import bubbles, device_times, stream_uses
 from workbench.targets.ascend.profiles.tables import MOST_ROWS, Reading, rows, tables
 from workbench.targets.ascend.profiles.tasks import KINDS, PRODUCTS, Tasks, no_tasks, read_tasks
 from workbench.values.device_profile import CubeUse, DeviceProfile, OperatorTime, ProfiledTask
@@ -79,7 +79,6 @@ def read_profile(folders: Iterable[Path], *, chip: str = "") -> DeviceProfile:
         streams=stream_uses(tasks),
         bubbles=gaps,
         causes=causes,
-        small=small_operators(tasks),
         cube=_cube_use(tasks, chip),
         tasks=_one_by_one(tasks, timed[:MOST_TASKS].tolist()),
         tasks_left_out=max(0, len(timed) - MOST_TASKS),

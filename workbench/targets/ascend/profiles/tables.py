@@ -12,13 +12,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TextIO
 
 from workbench.values.errors import MeasureError
 
 MOST_ROWS = 2_000_000
 """Of all tables of a profile together."""
-_LONGEST_LINE = 1 << 20
 _LONGEST_NAME = 300
 _MOST_NS = 1 << 62
 _NUMBER = re.compile(r"(\d{1,18})(?:\.(\d+))?$")
@@ -107,9 +105,11 @@ def rows(file: Path, reading: Reading) -> Iterator[Row]:
         MeasureError: it cannot be read, or is no table.
     """
     try:
+        with file.open("rb") as content:
+            content.seek(max(0, content.seek(0, 2) - 1))
+            cut_off = content.read() not in (b"", b"\n", b"\r")
         with file.open(encoding="utf-8-sig", errors="replace", newline="") as text:
-            lines = _Lines(file, text)
-            table = csv.reader(lines)
+            table = csv.reader(text)
             header = [" ".join(name.lower().split()) for name in next(table, [])]
             places = {
                 column: header.index(name)
@@ -122,34 +122,12 @@ def rows(file: Path, reading: Reading) -> Iterator[Row]:
                     reading.cut = True
                     return
                 reading.left -= 1
-                if lines.ends_within_a_line and len(cells) < len(header):
+                if cut_off and len(cells) < len(header):
                     reading.unfinished += 1
                 else:
                     yield Row(places, cells)
     except (csv.Error, OSError) as error:
         raise MeasureError(f"{file} is no table of msprof: {error}.") from error
-
-
-class _Lines:
-    """A file's lines, none of them longer than any row is."""
-
-    def __init__(self, file: Path, text: TextIO) -> None:
-        self._file, self._text = file, text
-        self.ends_within_a_line = False
-
-    def __iter__(self) -> _Lines:
-        return self
-
-    def __next__(self) -> str:
-        line = self._text.readline(_LONGEST_LINE + 1)
-        if not line:
-            raise StopIteration
-        if len(line) > _LONGEST_LINE:
-            raise MeasureError(
-                f"{self._file} is no table of msprof: it has a line of more than {_LONGEST_LINE:,} characters."
-            )
-        self.ends_within_a_line = not line.endswith(("\n", "\r"))
-        return line
 
 
 def tables(folders: Iterable[Path], pattern: str) -> list[Path]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import shutil
 from collections.abc import Collection
-from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
 
@@ -30,52 +29,40 @@ _SCORING_BYTES = 6 << 25
 """Of a block of logits in float64, half a dozen times, where a window is scored."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Forecast:
-    """Attributes:
-    memory_bytes: at the peak, estimated.
-    disk_bytes: of the checkpoint and of what a run keeps on the way, estimated.
-    passes: of all blocks over all samples, while smoothing and ranges are found.
+def memory_bytes(config: LlmConfig, *, tokens: int, longest: int, scored: bool = False) -> int:
+    """At the peak, estimated: one block, embedding or head beside a copy, hidden states in and out, one input's values.
+
+    Args:
+        tokens: whose hidden states are kept.
+        longest: tokens of the longest input.
+        scored: logits of two models are compared.
     """
+    state, table = (config.dtype.itemsize * config.hidden * each for each in (1, config.vocabulary))
+    values = 4 * 4 * longest * max(config.intermediate, config.heads * config.head_dim)
+    logits = 2 * longest * config.vocabulary * config.dtype.itemsize + _SCORING_BYTES if scored else 0
+    outer = table * (2 if config.tied or scored else 3)
+    blocks = _BLOCK_FACTOR * block_bytes(config)
+    return _BASE_BYTES + (outer + blocks if scored else max(outer, blocks)) + 2 * tokens * state + values + logits
 
-    memory_bytes: int
-    disk_bytes: int
-    passes: int = 0
 
-
-def forecast_of(model: LlmModel, recipe: LlmRecipe, samples: Samples) -> Forecast:
-    """What a recipe needs on a model with these samples: one block, the embedding, streams and one sample's values."""
+def calibration_needs(model: LlmModel, recipe: LlmRecipe, samples: Samples) -> tuple[int, int, int]:
+    """(bytes of memory, bytes of disk, passes of all blocks over all samples) of a recipe with these samples."""
     config = model.config
-    token = config.dtype.itemsize * config.hidden
+    searched = any(isinstance(stage, Smooth) and keeps_every_sample(stage) for stage in recipe.stages)
+    kept = sum(each.numel() for each in samples["calibration"]) if searched else 0
     streams = 0
     for phase in recipe.phases:
         if any(map(needs_data, phase.stages)):
-            chosen = samples.get(phase.data) or samples["calibration"]
-            streams += 2 * token * sum(each.numel() for each in chosen)
-    integers = {
-        name
-        for stage in recipe.stages
-        if isinstance(stage, Quantize)
-        for name, how in stage.linears.items()
-        if how.type != "FLOAT"
-    }
+            streams += sum(each.numel() for each in samples.get(phase.data) or samples["calibration"])
+    stages = [stage for stage in recipe.stages if isinstance(stage, Quantize)]
+    integers = {name for stage in stages for name, how in stage.linears.items() if how.type != "FLOAT"}
     longest = max(each.numel() for found in samples.values() for each in found)
-    values = 4 * 4 * longest * max(config.intermediate, config.heads * config.head_dim)
-    kept = 0
-    if any(isinstance(stage, Smooth) and keeps_every_sample(stage) for stage in recipe.stages):
-        tokens = sum(each.numel() for each in samples["calibration"])
-        kept = (
-            tokens * config.dtype.itemsize * (2 * config.hidden + config.heads * config.head_dim + config.intermediate)
-        )
-        kept += 6 * 4 * tokens * config.intermediate
-    table = config.dtype.itemsize * config.vocabulary * config.hidden
-    outer = table * (1 if config.tied else 2)
-    return Forecast(
-        memory_bytes=_BASE_BYTES + max(_BLOCK_FACTOR * block_bytes(config), outer + table) + streams + values + kept,
-        # finished blocks stay until the checkpoint is whole; the embedding and the head are written once
-        disk_bytes=2 * (checkpoint_bytes(config, integers) - table + streams),
-        passes=sum(map(needs_data, recipe.stages)),
-    )
+    of_a_token = config.dtype.itemsize * (2 * config.hidden + config.heads * config.head_dim + config.intermediate)
+    memory = memory_bytes(config, tokens=streams, longest=longest) + kept * (of_a_token + 6 * 4 * config.intermediate)
+    # finished blocks stay until the checkpoint is whole; the embedding and the head are written once
+    state = config.dtype.itemsize * config.hidden
+    disk = 2 * (checkpoint_bytes(config, integers) + (2 * streams - config.vocabulary) * state)
+    return memory, disk, sum(map(needs_data, recipe.stages))
 
 
 def checkpoint_bytes(config: LlmConfig, integers: Collection[str]) -> int:
@@ -100,28 +87,6 @@ def window_ms(model: LlmModel, tokens: int) -> float:
     return min(taken_ms) * (config.layers + head)
 
 
-def judging_bytes(config: LlmConfig, *, tokens: int, longest: int) -> int:
-    """Memory that judging needs at the peak, estimated: a block, the head, hidden states, two windows' logits.
-
-    Args:
-        tokens: of all windows, whose states of the float model are kept.
-        longest: tokens of the longest input.
-    """
-    state = config.dtype.itemsize * config.hidden
-    table = config.dtype.itemsize * config.vocabulary * config.hidden
-    values = 4 * 4 * longest * max(config.intermediate, config.heads * config.head_dim)
-    logits = 2 * longest * config.vocabulary * config.dtype.itemsize
-    return (
-        _BASE_BYTES
-        + 2 * table
-        + _BLOCK_FACTOR * block_bytes(config)
-        + 2 * tokens * state
-        + values
-        + logits
-        + _SCORING_BYTES
-    )
-
-
 def check_memory(needed_bytes: int, key: str) -> None:
     """Raises ConfigError before any work where memory cannot hold it."""
     available = available_memory_bytes()
@@ -133,13 +98,12 @@ def check_memory(needed_bytes: int, key: str) -> None:
         )
 
 
-def check_room(forecast: Forecast, to: Path) -> None:
-    """Raises ConfigError or ToolchainError before any work where memory or disk cannot hold it."""
-    check_memory(forecast.memory_bytes, "--data")
+def check_disk(needed_bytes: int, to: Path) -> None:
+    """Raises ToolchainError before any work where the disk cannot hold it."""
     place = next(folder for folder in (to, *to.parents) if folder.exists())
     free = shutil.disk_usage(place).free
-    if forecast.disk_bytes > free:
+    if needed_bytes > free:
         raise ToolchainError(
-            f"the run needs about {size_text(forecast.disk_bytes)} on the disk of {to}, {size_text(free)} are free. "
+            f"the run needs about {size_text(needed_bytes)} on the disk of {to}, {size_text(free)} are free. "
             "Free space or choose another disk."
         )
