@@ -104,7 +104,7 @@ class ServeSettings:
     front_ends: str = _option(
         "auto", "processes that take requests in, for all cards; auto: one for each card, at most half of the CPUs"
     )
-    max_batch_size: int | None = _option(None, "default: the bundle's")
+    max_batch_size: int | None = _option(None, "samples in one call; default: the bundle's")
     batch_timeout_ms: float | None = _option(None, "how long a sample waits for others; default: the bundle's")
     policy: Literal["warn", "refuse"] = _option("refuse", "when this machine is not one the bundle was made for")
     trusted_keys: Path | None = _option(

@@ -122,8 +122,7 @@ def test_the_disk_of_a_checkpoint_is_that_of_its_integers(tmp_path: Path, dtype:
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ('{"text": "a"}', "has no key 'inputs_pretokenized'. Rename 'text': msModelSlim reads"),
-        ('{"prompt": "a"}', "Rename 'prompt'"),
+        ('{"txt": "a"}', "has no key 'inputs_pretokenized' or 'text' or 'prompt'"),
         ('{"messages": []}', "as the model's chat template gives it, under 'inputs_pretokenized'"),
         ("nonsense", "not valid JSON"),
         ('{"inputs_pretokenized": 3}', "item 0 is 3, not a text"),

@@ -13,6 +13,7 @@ from workbench.quantization.llm.config import read_config
 from workbench.targets.ascend_llm.texts import (
     calibration_samples,
     read_documents,
+    read_texts,
     read_tokenizer,
 )
 from workbench.values.errors import ConfigError
@@ -121,3 +122,10 @@ def test_bad_documents_are_refused(tmp_path: Path, name: str, text: str, said: s
     (tmp_path / name).write_text(text)
     with pytest.raises(ConfigError, match=said):
         read_documents(tmp_path / name)
+
+
+def test_calibration_texts_are_read_under_the_names_that_data_sets_use(tmp_path: Path) -> None:
+    file = tmp_path / "a.jsonl"
+    file.write_text('{"inputs_pretokenized": "a", "text": "b"}\n{"text": "c"}\n{"prompt": "d", "id": 4}\n')
+
+    assert read_texts(file) == ["a", "c", "d"]

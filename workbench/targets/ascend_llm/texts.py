@@ -17,7 +17,8 @@ from workbench.values.documents.json_reader import parse_json, read_json
 from workbench.values.errors import ConfigError
 from workbench.values.preprocess import load_tokenizer
 
-TEXT_KEY = "inputs_pretokenized"
+TEXT_KEYS = ("inputs_pretokenized", "text", "prompt")
+"""Of a line's text: msModelSlim's own (msmodelslim.md §7.1), and what other data sets call it."""
 MOST_TEXTS = 10_000
 _MOST_BYTES = 1 << 28
 _MOST_JUDGED_BYTES = 1 << 24
@@ -31,17 +32,17 @@ So it is in transformers 4.57, which the vendor's tool runs with; other classes 
 
 
 def read_texts(path: Path) -> list[str]:
-    """The texts of a `.jsonl` file (key `inputs_pretokenized`) or of a `.json` list."""
+    """The texts of a `.jsonl` file (the first of `TEXT_KEYS` that a line has) or of a `.json` list."""
     if path.suffix not in (".jsonl", ".json"):
         raise ConfigError("is neither .jsonl nor .json.", file=path)
-    return _items(path, (TEXT_KEY,), _MOST_BYTES)
+    return _items(path, TEXT_KEYS, _MOST_BYTES)
 
 
 def read_documents(path: Path) -> list[str]:
     """The texts of a file: of `.jsonl` (key `text` or `inputs_pretokenized`) and of a `.json` list one each, of any
     other file its whole content."""
     if path.suffix in (".json", ".jsonl"):
-        return _items(path, ("text", TEXT_KEY), _MOST_JUDGED_BYTES)
+        return _items(path, ("text", TEXT_KEYS[0]), _MOST_JUDGED_BYTES)
     text = read_text(path, limit_bytes=_MOST_JUDGED_BYTES)
     if not text.strip():
         raise ConfigError("holds no text.", file=path)
@@ -65,24 +66,21 @@ def _items(path: Path, keys: tuple[str, ...], limit_bytes: int) -> list[str]:
                 key = next((key for key in keys if isinstance(value, dict) and key in value), None)
                 if key is None:
                     rule = f"has no key {' or '.join(map(repr, keys))}."
-                    raise ConfigError(rule, file=path, line=number, hint=_key_hint(value, keys))
+                    raise ConfigError(rule, file=path, line=number, hint=_key_hint(value))
                 texts.append(value[key])
     if not texts or len(texts) > MOST_TEXTS:
         raise ConfigError(f"holds {len(texts)} texts; from 1 to {MOST_TEXTS} are read.", file=path)
     for number, text in enumerate(texts):
         if not isinstance(text, str) or not text:
             said = f"item {number} is {repr(text)[:80]}, not a text."
-            raise ConfigError(said, file=path, hint=_key_hint(text, keys))
+            raise ConfigError(said, file=path, hint=_key_hint(text))
     return [str(text) for text in texts]
 
 
-def _key_hint(line: object, keys: tuple[str, ...]) -> str | None:
-    if keys != (TEXT_KEY,):
-        return None
-    found = next((key for key in ("text", "prompt", "messages") if isinstance(line, dict) and key in line), None)
-    if found == "messages":
-        return f"Write the chat as one text, as the model's chat template gives it, under {TEXT_KEY!r}."
-    return f"Rename {found!r}: msModelSlim reads texts under {TEXT_KEY!r}." if found else None
+def _key_hint(line: object) -> str | None:
+    if isinstance(line, dict) and "messages" in line:
+        return f"Write the chat as one text, as the model's chat template gives it, under {TEXT_KEYS[0]!r}."
+    return None
 
 
 def read_tokenizer(folder: Path, config: LlmConfig) -> Tokenizer:
