@@ -11,7 +11,7 @@ from onnx import TensorProto, helper
 
 from tests.cann_emulator.handmade import mlp, offline_model
 from workbench.cann_emulator.om import Dtype, Gear, Kernel, OfflineModel, Tensor
-from workbench.cann_emulator.timing import copy_us, execute_us, kernel_times, kernel_works, stream_us
+from workbench.cann_emulator.timing import copy_us, kernel_times, kernel_works, stream_us
 from workbench.testing.encoder import model_of
 from workbench.values.modelled_times.device_data import PARAMETERS, load_device_data, with_parameters
 
@@ -111,25 +111,6 @@ def test_a_fused_kernel_saves_the_launch_and_the_traffic() -> None:
     assert saved == pytest.approx(kernel_times(model(two[1]), 0, B3)[0].duration_us, rel=0.01)
 
 
-def test_throughput_of_a_small_layer_rises_with_the_batch_and_levels_off() -> None:
-    """Starts weigh less and less; what is left is the work."""
-    layer = {
-        batch: time_us(matmul(1, 128 * batch, 512, 512), *[elementwise(128 * batch, 512)] * 2) / batch
-        for batch in (1, 2, 4, 8, 16, 32, 64)
-    }
-
-    assert list(layer.values()) == sorted(layer.values(), reverse=True)
-    assert layer[1] > 2 * layer[16]
-    assert layer[64] / layer[32] > 1.2 * layer[2] / layer[1]
-
-
-def test_longer_sequences_cost_more_than_their_share_in_attention() -> None:
-    """Scores are length × length: bins pay."""
-    scores = {length: time_us(matmul(8 * 32, length, 64, length)) for length in (64, 128, 256, 512)}
-
-    assert scores[512] > 5 * scores[128]
-
-
 def test_kernels_are_reported_by_their_parts() -> None:
     (found,) = kernel_times(model(matmul(1, 512, 512, 512)), 0, B3)
 
@@ -147,18 +128,6 @@ def test_integers_of_a_convolution_are_multiplied_as_such_with_the_error_of_what
 
     assert 1.4 < half.compute_us / int8.compute_us < 2
     assert [work.error_class for work in works.values()] == ["conv", "conv_others"]
-
-
-def test_views_cost_nothing_and_are_not_launched() -> None:
-    view = replace(elementwise(512, 512), core="none", op_type="Reshape")
-
-    assert kernel_times(model(view), 0, B3) == ()
-
-
-def test_an_execution_waits_for_the_host_too() -> None:
-    plain = model(matmul(1, 512, 512, 512))
-
-    assert execute_us(plain, 0, B3) == B3.execute_launch_us + stream_us(plain, 0, B3)
 
 
 def test_shape_ranges_cost_a_launch_by_the_host_for_each_kernel_and_gears_a_little() -> None:

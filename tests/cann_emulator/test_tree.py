@@ -36,14 +36,12 @@ def test_a_folder_that_is_not_ours_is_neither_overwritten_nor_deleted(tmp_path: 
 
 
 def test_many_writers_at_once_leave_one_whole_tree(tmp_path: Path) -> None:
-    versions = ["8.5.0", "8.1.RC1"] * 3
     with ThreadPoolExecutor(3) as pool:
-        list(pool.map(lambda version: write_tree(tmp_path / "cann", version), versions))  # type: ignore[arg-type]  # of str
+        list(pool.map(lambda _: write_tree(tmp_path / "cann"), range(6)))
 
     names = [p.name for p in tmp_path.iterdir()]
     assert names == ["cann"]
-    version = (tmp_path / "cann/.emulator").read_text().splitlines()[1]
-    assert (tmp_path / "cann/compiler/version.info").read_text().startswith(f"Version={version}\n")
+    assert (tmp_path / "cann/compiler/version.info").read_text().startswith("Version=8.5.0\n")
 
 
 @pytest.mark.parametrize("shell", SHELLS)
@@ -52,14 +50,14 @@ def test_eval_switches_it_on_whatever_the_folder_is_called(tmp_path: Path, shell
     root = tmp_path / name
     env = shlex.join([*COMMAND, "env", "--root", str(root), "--devices", "2"])
     places = '"$ASCEND_HOME_PATH" "$(command -v atc)" "$(command -v npu-smi)"'
-    script = f'eval "$({env})"; printf "%s\\n" {places}; npu-smi info -l'
+    script = f'eval "$({env})"; printf "%s\\n" {places}; npu-smi info -m'
 
     done = run([shell, "-eu", "-c", script], dict(os.environ))
 
     assert done.stderr == ""
-    home, atc, npu_smi, count, *_ = done.stdout.splitlines()
+    home, atc, npu_smi, _, *cards = done.stdout.splitlines()
     assert (home, atc, npu_smi) == (str(root), f"{root}/bin/atc", f"{root}/bin/npu-smi")
-    assert count.split() == ["Total", "Count", ":", "2"]
+    assert [card.split()[2] for card in cards] == ["0", "-", "1", "-"]
 
 
 def test_switching_on_twice_or_another_one_leaves_no_trace_of_the_first(
@@ -70,13 +68,13 @@ def test_switching_on_twice_or_another_one_leaves_no_trace_of_the_first(
     monkeypatch.setenv("PYTHONPATH", f"{first}/python/site-packages:/mine")
     monkeypatch.setenv("ASCEND_HOME_PATH", str(first))
 
-    assert main(["env", "--root", str(second), "--cann", "8.1.RC1", "--hbm-mb", "32768"]) == 0
+    assert main(["env", "--root", str(second), "--hbm-mb", "32768"]) == 0
 
     lines = capsys.readouterr().out.splitlines()
     assert f"export PATH={second}/bin:/usr/bin;" in lines
     assert next(line for line in lines if "PYTHONPATH" in line).endswith(":/mine;")
     assert not any(str(first) in line for line in lines)
-    assert "export CANN_EMULATOR_VERSION=8.1.RC1;" in lines
+    assert "export CANN_EMULATOR_VERSION=8.5.0;" in lines
     assert "export CANN_EMULATOR_HBM_MB=32768;" in lines
 
 
@@ -117,7 +115,7 @@ def test_remove_deletes_the_trees_of_the_cache_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    root = write_tree(default_root("8.5.0"))
+    root = write_tree(default_root())
     (root.parent / "notes").mkdir()
 
     assert main(["remove"]) == 0
@@ -204,7 +202,6 @@ def test_load_memory_and_processes_of_a_device_are_shown(
     try:
         table, common = said(capsys, "info"), pairs(said(capsys, "info", "-t", "common", "-i", "1"))
         other = pairs(said(capsys, "info", "-t", "common", "-i", "0"))
-        memory = said(capsys, "info", "-t", "proc-mem", "-i", "1")
     finally:
         report_use({})
 
@@ -213,8 +210,6 @@ def test_load_memory_and_processes_of_a_device_are_shown(
     assert (common["Aicore Usage Rate(%)"], common["Aicore curFreq(MHZ)"]) == ("70", "1800")
     assert float(common["NPU Real-time Power(W)"]) > float(other["NPU Real-time Power(W)"])
     assert (other["Aicore Usage Rate(%)"], other["Aicore curFreq(MHZ)"]) == ("0", "800")
-    assert f"Process id:{os.getpid()}" in memory
-    assert "Process memory(MB):1000" in memory
 
 
 def test_a_machine_without_devices_fails_as_the_library_does(
@@ -228,14 +223,13 @@ def test_a_machine_without_devices_fails_as_the_library_does(
 def test_a_wrong_parameter_is_named_before_the_usage(capsys: pytest.CaptureFixture[str]) -> None:
     for arguments, wrong in (
         (["-i", "0"], "-t"),
-        (["-t", "nothing", "-i", "0"], "-t"),
-        (["-t", "power", "-i", "7"], "-i"),
-        (["-t", "power"], "-i"),
-        (["-t", "power", "-i", "0", "-c", "3"], "-c"),
+        (["-t", "power", "-i", "0"], "-t"),
+        (["-t", "board", "-i", "7"], "-i"),
+        (["-t", "board"], "-i"),
         (["-x"], "-x"),
     ):
         text = said(capsys, "info", *arguments, code=1)
-        assert text.startswith(f"Error parameter of {wrong}\nUsage: npu-smi info <watch|proc|-h|-m|-l|-t type>")
+        assert text.startswith(f"Error parameter of {wrong}\nUsage: npu-smi info <-h|-m|-t type>")
 
 
 def test_another_chip_shows_its_own_name_memory_and_clock_and_an_unknown_one_is_refused(
@@ -283,8 +277,6 @@ def test_an_application_runs_with_profiling_on_and_its_result_is_named(tmp_path:
 
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.endswith(f"Process profiling data complete. Data is saved in {tmp_path}/out/PROF_000001_1_A\n")
-    again = msprof(tmp_path, "--export=on", f"--output={tmp_path}/out/PROF_000001_1_A")
-    assert "op_summary_1.csv" in again.stdout
 
 
 @pytest.mark.parametrize(
@@ -293,9 +285,8 @@ def test_an_application_runs_with_profiling_on_and_its_result_is_named(tmp_path:
         (["--application=sh -c 'exit 7'"], 7, "exits with 7"),
         (["--application=true"], 1, "No profiling data"),
         (["--application=/nowhere/x"], 1, "cannot be started"),
-        (["--aplication=true"], 1, "Argument --aplication=true is invalid"),
+        (["--application"], 1, "Argument --application is invalid"),
         ([], 1, "No application"),
-        (["--export=on", "--output=."], 1, "no profiling data"),
     ],
 )
 def test_a_failure_has_a_message_and_an_exit_code(tmp_path: Path, arguments: list[str], code: int, words: str) -> None:

@@ -18,7 +18,7 @@ from onnx import TensorProto, helper
 
 from tests.cann_emulator.handmade import mlp, offline_model
 from workbench.cann_emulator import acl
-from workbench.cann_emulator.acl import clock, contexts, dumping, errors, handles, memory, models, prof
+from workbench.cann_emulator.acl import clock, contexts, dumping, errors, handles, memory, models, profile
 from workbench.cann_emulator.om import Gear, OfflineModel, Tensor, write_om
 
 Array = npt.NDArray[Any]
@@ -33,25 +33,19 @@ def start_over() -> None:
             while acl.rt.reset_device(device.index) == 0:
                 pass
         device.busy_us = 0.0
-    for arena in memory.ARENAS:
-        memory._libc.munmap(arena.public, arena.length)
-        memory._libc.munmap(arena.public + arena.shift, arena.length)
-        os.close(arena.file)
     memory.ARENAS.clear()
     contexts._DEVICES.clear()
     contexts._THREAD.__dict__.clear()
     errors.arm("")
     models.unload_all()
     models._IDS = itertools.count(1)
-    clock._CLOCK = clock._Clock()  # msprof's variable lets it stand until the process ends
+    clock._CLOCK["ns"] = 0
     handles.LIVE.clear()
     for block in list(memory.PINNED.values()):
         memory.unpin(block)
     handles.reclaimed.clear()
-    dumping.configure_overflow(None)
-    dumping.configure(None)
-    prof.PROFILE = prof._Profile()
-    prof._SESSION = prof._Session()
+    dumping.configure({})
+    profile.PROFILE = profile._Profile()
     contexts.PROCESS.references, contexts.PROCESS.content, contexts.PROCESS.finalized = 0, None, False
     errors.take()
     errors.STRICT["on"] = False

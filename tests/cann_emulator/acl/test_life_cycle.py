@@ -68,9 +68,7 @@ def test_error_texts_are_per_thread_and_cleared_on_reading(device: int) -> None:
     thread.start()
     thread.join()
     assert others == [None]
-    first = acl.get_recent_err_msg()
-    assert first.startswith("[PID: ")
-    assert "Invalid_Argument(EH0001): Value [0] for [size] is invalid." in first
+    assert "Invalid_Argument(EH0001): Value [0] for [size] is invalid." in acl.get_recent_err_msg()
     assert acl.get_recent_err_msg() is None
 
 
@@ -130,6 +128,7 @@ DOCUMENTED = acl_calls()
 NOT_EMULATED = {
     "rt.get_device_utilization_rate",
     "mdl.execute_v2",
+    *(f"prof.{n}" for n in ("init", "create_config", "start", "stop", "destroy_config", "finalize")),
     *(f"mdl.{n}_dump" for n in ("init", "set", "finalize")),
 }
 
@@ -170,7 +169,7 @@ def test_each_function_gives_its_shape_when_it_fails_on_request(device: int) -> 
 
 
 def test_every_public_function_was_declared_with_its_forms_and_every_declared_one_is_public() -> None:
-    modules = (acl.rt, acl.mdl, acl.util, acl.prof)
+    modules = (acl.rt, acl.mdl, acl.util)
     named = [(module, f"{module.__name__.rpartition('.')[2]}.") for module in modules]
     public = [
         f"acl.{prefix}{name}"

@@ -183,5 +183,5 @@ print(acl.init(), acl.rt.set_device(0))
 block, ret = acl.rt.malloc(1 << 20, 0)
 print(ret, acl.rt.memset(block, 1 << 20, 0, 1 << 20), acl.rt.malloc(8 << 30, 0)[1], acl.rt.free(block))
 """
-    done = run_source(source, tree, env={"CANN_EMULATOR_LEAKS": "off"})
+    done = run_source(source, tree)
     assert done.stdout.splitlines() == ["0 0", "0 0 207001 0"], done.stderr

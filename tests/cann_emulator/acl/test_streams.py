@@ -71,21 +71,6 @@ def test_strict_mode_refuses_copies_and_frees_while_work_is_queued(model: Loaded
     ok(acl.rt.synchronize_stream(stream))
 
 
-@pytest.mark.parametrize("work", ["nothing", "behind the work", "in front of it"])
-def test_a_pause_of_the_program_shows_between_events(model: Loaded, stream: int, work: str) -> None:
-    """An event is stamped when the device comes to it, and on an idle stream that is at once."""
-    first, last = event(8), event(8)
-    ok(acl.rt.record_event(first, stream))
-    if work == "behind the work":
-        launch(model, stream)
-    time.sleep(0.02)
-    if work == "in front of it":
-        launch(model, stream)
-    ok(acl.rt.record_event(last, stream))
-    ok(acl.rt.synchronize_stream(stream))
-    assert taken(acl.rt.event_elapsed_time(first, last)) > 19.9
-
-
 def test_equal_work_has_equal_times_whatever_the_emulation_and_the_machine_take(model: Loaded, stream: int) -> None:
     """To the last bit: a sweep on the emulated device gives the same figures again."""
     size = model.inputs[0][1]
@@ -133,13 +118,12 @@ def test_a_copy_with_ordinary_host_memory_synchronises_the_stream_and_is_done_at
 
 
 def test_status_questions_let_the_stream_get_on(model: Loaded, stream: int) -> None:
-    """A client that polls must not wait for ever; the two questions have opposite numbers (pyacl.md §1.3)."""
+    """A client that polls must not wait for ever (pyacl.md §1.3)."""
     mark = event()
     launch(model, stream)
     ok(acl.rt.record_event(mark, stream))
     assert acl.rt.query_event_status(mark) == (0, 0)
     assert acl.rt.query_event_status(mark) == (1, 0)
-    assert acl.rt.query_event(mark) == (0, 0)
     assert model.get(0, np.float32, (5, 4)).any()
 
 

@@ -14,7 +14,7 @@ from onnx import TensorProto, helper
 from workbench.cann_emulator.atc import checks
 from workbench.cann_emulator.atc.boundary import parse_output_type
 from workbench.cann_emulator.atc.failure import AtcFailure
-from workbench.cann_emulator.atc.flags import FLAGS, HelpAsked, Malformed, known_flags, parse, value_of
+from workbench.cann_emulator.atc.flags import FLAGS, HelpAsked, Malformed, parse, value_of
 from workbench.cann_emulator.atc.gears import read_requests
 from workbench.cann_emulator.atc.main import main
 from workbench.testing.encoder import model_of
@@ -193,7 +193,7 @@ def outcome(line: str) -> str:
     pass and only what is read behind the start of the engines is refused."""
     words = shlex.split(line)
     try:
-        options = parse(words, known_flags((8, 5, 0)))
+        options = parse(words)
         for flag in FILES:
             name = options.get(flag, "")
             if name and not name.startswith("missing"):

@@ -11,7 +11,7 @@ import workbench.cann_emulator.atc as atc
 from tests.reference_pages import atc_flags, atc_values
 from tests.tiny import write_model
 from workbench.cann_emulator.atc.failure import AtcFailure, entry_of, is_inner
-from workbench.cann_emulator.atc.flags import Malformed, known_flags, parse
+from workbench.cann_emulator.atc.flags import FLAGS, Malformed, parse
 from workbench.cann_emulator.atc.main import main
 from workbench.cann_emulator.om import load_om
 
@@ -89,7 +89,6 @@ def test_help_prints_the_banner_and_every_flag(word: str, capsys: pytest.Capture
     assert lines[:2] == [BANNER, "usage: atc <args>"]
     shown = set(re.findall(r"^  --(\w+) ", "\n".join(lines), re.MULTILINE))
     assert {"model", "soc_version", "precision_mode_v2", "fusion_switch_file", "log"} <= shown
-    assert "deterministic_level" not in shown
 
 
 def test_an_om_becomes_json_and_is_shown(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -144,8 +143,6 @@ def test_a_log_holds_the_command_line_and_the_failure(folder: Path, capsys: pyte
     assert "E10001: " in text
 
 
-KNOWN = known_flags((8, 5, 0))
-
 NOT_IN_8_5_0 = """
 optimization_switch jit_compile static_model_ops_lower_limit multi_stream_parallel_mode raw_ge_options
 raw_ge_options_ignore_unsupported h2d_overlapped_with_compute hccl_sub_comm_config enable_attr_compression
@@ -156,35 +153,33 @@ deterministic_level
 def test_the_flags_of_8_5_0_are_those_of_the_reference_page() -> None:
     listed, named = atc_flags()
 
-    assert listed - {"help"} <= set(KNOWN) <= named
+    assert listed - {"help"} <= set(FLAGS) <= named
 
 
 def test_every_flag_of_8_5_0_takes_a_value() -> None:
-    for name, flag in KNOWN.items():
+    for name, flag in FLAGS.items():
         value = flag.values[-1] if flag.values else "anything at all"
         assert flag.about
-        assert parse([f"--{name}={value}"], KNOWN) == {name: value}
+        assert parse([f"--{name}={value}"]) == {name: value}
         with pytest.raises(Malformed, match="missing its argument"):
-            parse([f"--{name}"], KNOWN)
+            parse([f"--{name}"])
 
 
-def test_a_newer_flag_is_unknown_and_a_maintenance_release_knows_one_more() -> None:
+def test_a_newer_flag_is_unknown() -> None:
     for name in NOT_IN_8_5_0.split():
         with pytest.raises(Malformed, match=f"unknown command line flag '{name}'"):
-            parse([f"--{name}=1"], KNOWN)
-    assert set(known_flags((8, 5, 1))) - set(KNOWN) == {"deterministic_level"}
-    assert parse(["--deterministic_level=2"], known_flags((8, 5, 1))) == {"deterministic_level": "2"}
+            parse([f"--{name}=1"])
 
 
 def test_values_of_the_table_are_accepted_and_any_other_is_rejected_with_its_code() -> None:
     """The allowed values are told alphabetically, in brackets."""
-    assert {name for name, flag in KNOWN.items() if flag.values} == set(atc_values())
+    assert {name for name, flag in FLAGS.items() if flag.values} == set(atc_values())
     for name, (values, code) in atc_values().items():
         for value in values:
-            assert parse([f"--{name}", value], KNOWN) == {name: value}
+            assert parse([f"--{name}", value]) == {name: value}
         for wrong in ("", "2.0", "7", "nonsense", " 1"):
             with pytest.raises(AtcFailure) as caught:
-                parse([f"--{name}={wrong}"], KNOWN)
+                parse([f"--{name}={wrong}"])
             (record,) = caught.value.records
             assert record.code == code, name
             if code == "E10001":

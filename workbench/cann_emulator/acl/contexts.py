@@ -22,7 +22,6 @@ from workbench.cann_emulator.state import (
     DeviceUse,
     device_count,
     hbm_mb,
-    processes,
     report_use,
     soc_version,
 )
@@ -47,16 +46,12 @@ class _Process:
 PROCESS = _Process()
 
 
-def initialized() -> bool:
-    return PROCESS.references > 0
-
-
 def require(code: int) -> None:
     """
     Raises:
         Failed: the library is not initialized.
     """
-    if not initialized():
+    if not PROCESS.references:
         raise Failed(code)
 
 
@@ -99,7 +94,6 @@ class Context(Made):
 
 
 _THREAD = threading.local()
-_LOCK = threading.RLock()
 SETTING = threading.RLock()
 """Held while a device is set, reset, or gives its default context or stream: threads share those."""
 _DEVICES: list[Device] = []
@@ -109,11 +103,10 @@ ON_RELEASE: list[Callable[[Context], None]] = []
 
 def devices() -> list[Device]:
     """The devices that this process may use; ASCEND_RT_VISIBLE_DEVICES is read once, at first use (pyacl.md §6.6)."""
-    if not _DEVICES:
-        with _LOCK:
-            if not _DEVICES:
-                _DEVICES.extend(Device(index=i, physical=p) for i, p in enumerate(_visible()))
-    return _DEVICES
+    with SETTING:
+        if not _DEVICES:
+            _DEVICES.extend(Device(index=i, physical=p) for i, p in enumerate(_visible()))
+        return _DEVICES
 
 
 def capacity_bytes() -> int:
@@ -156,20 +149,6 @@ def make_current(context: Context | None) -> None:
     _THREAD.context = context
 
 
-def set_device(device: Device, site: Site) -> None:
-    with SETTING:
-        device.sets += 1
-        context = _default_context(device, site)
-    make_current(context)
-
-
-def create(device: Device, site: Site) -> Context:
-    """An explicit context, current in this thread from now on."""
-    context = _new(device, site, explicit=True)
-    make_current(context)
-    return context
-
-
 def destroy(context: Context) -> None:
     for end in ON_RELEASE:
         end(context)
@@ -180,14 +159,6 @@ def destroy(context: Context) -> None:
         make_current(None)
 
 
-def arena(device: Device) -> memory.Arena:
-    if device.arena is None:
-        with _LOCK:
-            if device.arena is None:
-                device.arena = memory.open_arena(device.physical, capacity_bytes())
-    return device.arena
-
-
 def forget_after_fork() -> None:
     """A forked child cannot use what its parent opened: calls for a device fail there, its own exit reports nothing.
 
@@ -195,21 +166,17 @@ def forget_after_fork() -> None:
     """
     if any(device.contexts for device in _DEVICES):
         errors.armed[errors.FORKED] = []
-    memory.close_arenas()
+    memory.ARENAS.clear()
     _DEVICES.clear()
 
 
-def _default_context(device: Device, site: Site) -> Context:
-    if device.default is None:
-        device.default = _new(device, site, explicit=False)
-    return device.default
-
-
-def _new(device: Device, site: Site, explicit: bool) -> Context:
-    arena(device)
-    context = Context(device=device, explicit=explicit, site=site)
-    device.contexts[handles.give(context)] = context
-    return context
+def new(device: Device, site: Site, *, explicit: bool) -> Context:
+    """A context; the device's memory is mapped when the first of its contexts is made."""
+    with SETTING:
+        device.arena = device.arena or memory.open_arena(capacity_bytes())
+        context = Context(device=device, explicit=explicit, site=site)
+        device.contexts[handles.give(context)] = context
+        return context
 
 
 def _visible() -> list[int]:
@@ -230,14 +197,13 @@ def _visible() -> list[int]:
 os.register_at_fork(after_in_child=forget_after_fork)
 
 
-# --- what this process holds and does, for npu-smi and for `get_mem_info` of others ---
+# --- what this process holds and does, for npu-smi ---
 
 _REPORTING = {"on": bool(os.environ.get("CANN_EMULATOR_STATE"))}
 _EVERY_S = 0.1
 _USE_LOCK = threading.RLock()
-_LAST = {"report_s": 0.0, "others_s": 0.0, "reported": 0.0}
+_LAST = {"report_s": 0.0, "reported": 0.0}
 _BUSY: dict[int, tuple[float, float, float]] = {}  # device → (time_s, busy_us) at the last report, and the load then
-_OTHERS: dict[int, int] = {}
 
 
 def update_use(device: Device, force: bool = False) -> None:
@@ -268,28 +234,13 @@ def load_percent(device: Device) -> float:
     return load
 
 
-def others_bytes(device: Device, now_exactly: bool = False) -> int:
-    """Device memory that other processes hold; up to half a second old unless `now_exactly`."""
-    if not _REPORTING["on"]:
-        return 0
-    now = time.monotonic()
-    if now_exactly or now - _LAST["others_s"] > 0.5:
-        _LAST["others_s"] = now
-        _OTHERS.clear()
-        for process in processes():
-            if process.pid != os.getpid():
-                for physical, held in process.devices.items():
-                    _OTHERS[physical] = _OTHERS.get(physical, 0) + held.hbm_bytes
-    return _OTHERS.get(device.physical, 0)
-
-
 def _end_use() -> None:
     if _LAST["reported"]:
         report_use({})
 
 
 def _forget_use() -> None:
-    _LAST.update(report_s=0.0, others_s=0.0, reported=0.0)
+    _LAST.update(report_s=0.0, reported=0.0)
     _BUSY.clear()
 
 

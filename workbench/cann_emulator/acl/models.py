@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import itertools
 import threading
-from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import prod
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from workbench.cann_emulator.acl import clock, errors, handles, memory, rt_memory
+from workbench.cann_emulator.acl import errors, handles, memory, rt_memory
 from workbench.cann_emulator.acl.contexts import ON_RELEASE, SOC_NAME, Context
 from workbench.cann_emulator.acl.errors import Failed
 from workbench.cann_emulator.acl.handles import Made, Site
@@ -50,13 +49,12 @@ def item_bytes(name: str) -> int:
 
 GEAR_INPUT = "ascend_mbatch_shape_data"
 SYNCHRONOUS, ASYNCHRONOUS = "execute", "execute_async"
-_MOST_KEPT = 16
 _MOST_KEPT_BYTES = 512 << 20
 
 _IDS = itertools.count(1)
 LOADED: dict[int, LoadedModel] = {}
-_RUNNABLES: OrderedDict[bytes, Runnable] = OrderedDict()
-"""By digest of the content: the same file loaded again shares what was built for it."""
+_RUNNABLES: dict[bytes, Runnable] = {}
+"""By digest of the content, those used last: the same file loaded again shares what was built for it."""
 _KEEPING = threading.RLock()
 
 
@@ -78,7 +76,7 @@ class LoadedModel:
         gear: index of the gear set last; None before.
         name: for dumps and profiles: the file's name without suffix, or the model's own.
         blocks: device memory that the library allocated for it.
-        sizes, times_ns: by gear, what `execution` and `clock` worked out before.
+        times_ns: by gear, what `clock` worked out before.
     """
 
     KIND: ClassVar[str] = "loaded models"
@@ -90,7 +88,6 @@ class LoadedModel:
     name: str
     site: Site
     blocks: list[memory.Block]
-    sizes: dict[int, object] = field(default_factory=dict)
     called: str = ""
     gear: int | None = None
     times_ns: dict[int, tuple[int, int]] = field(default_factory=dict)
@@ -120,10 +117,9 @@ def parse(content: bytes) -> Runnable:
     """
     with _KEEPING:
         digest = hashlib.sha256(content).digest()
-        known = _RUNNABLES.get(digest)
-        if known is not None:
-            _RUNNABLES.move_to_end(digest)
-            return known
+        if digest in _RUNNABLES:
+            _RUNNABLES[digest] = _RUNNABLES.pop(digest)  # the last one used
+            return _RUNNABLES[digest]
         try:
             model = read_om(content)
         except NotAnOm as error:
@@ -135,19 +131,9 @@ def parse(content: bytes) -> Runnable:
             text = f"The model was compiled for {model.soc_version}; this device is {SOC_NAME}."
             raise errors.refused(errors.GE_FAILURE, "E19999", message=text)  # [inferred]
         runnable = _RUNNABLES[digest] = Runnable(model=model)
-        _forget_old()
+        while len(_RUNNABLES) > 1 and sum(len(k.model.graph) for k in _RUNNABLES.values()) > _MOST_KEPT_BYTES:
+            del _RUNNABLES[next(iter(_RUNNABLES))]  # loads of it keep it
         return runnable
-
-
-def _forget_old() -> None:
-    """Keep the models used last, by number and size, and those that are loaded."""
-    in_use = {id(entry.runnable) for entry in list(LOADED.values())}
-    idle = [digest for digest, kept in _RUNNABLES.items() if id(kept) not in in_use][:-1]
-    size = sum(len(kept.model.graph) for kept in _RUNNABLES.values())
-    for digest in idle:
-        if len(_RUNNABLES) <= _MOST_KEPT and size <= _MOST_KEPT_BYTES:
-            return
-        size -= len(_RUNNABLES.pop(digest).model.graph)
 
 
 def load(content: bytes, context: Context, name: str | None, where: Site, brought: Mapping[str, int]) -> int:
@@ -186,7 +172,6 @@ def load(content: bytes, context: Context, name: str | None, where: Site, brough
         blocks=blocks,
     )
     LOADED[entry.id] = entry
-    clock.ready()
     return entry.id
 
 
@@ -256,7 +241,7 @@ def input_bytes(model: OfflineModel, index: int) -> int:
     return max(prod(input_shapes(model, gear)[index]) for gear in model.gears) * item
 
 
-def output_shape(model: OfflineModel, index: int, gear: int | None) -> tuple[int, ...]:
+def output_shape(model: OfflineModel, index: int, gear: int | None = None) -> tuple[int, ...]:
     """At a gear; the largest where none is given."""
     if not _has_gears(model):
         return model.outputs[index].shape
@@ -271,7 +256,7 @@ def output_bytes(model: OfflineModel, index: int) -> int:
     An output with an open axis counts as unbounded where any input is: which of its axes follows which input is not
     kept in the file [inferred for several open axes, of which some have a bound].
     """
-    shape = output_shape(model, index, None)
+    shape = output_shape(model, index)
     if -1 in shape:
         if model.gear_kind == "range" and not all(input_bytes(model, i) for i in range(len(model.inputs))):
             return 0

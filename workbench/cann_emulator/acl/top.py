@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import ClassVar
 
-from workbench.cann_emulator.acl import config, contexts, dumping, errors, handles, models, prof
+from workbench.cann_emulator.acl import config, contexts, dumping, errors, handles, models, profile
 from workbench.cann_emulator.acl.call import call, site
 from workbench.cann_emulator.acl.errors import Failed
 from workbench.cann_emulator.acl.handles import Made
@@ -146,8 +146,6 @@ def _buffer(handle: int) -> DataBuffer:
 _log = logging.getLogger("acl")
 _log.addHandler(logging.NullHandler())  # the CANN log is no console: a warning must not reach stderr by default
 _LEVELS = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR)
-_ACL_VERSION = (1, 15, 0)
-"""Interface version of `aclrtGetVersion` [inferred: not in the reference]."""
 
 
 @call("|s", "r", device=False)
@@ -156,15 +154,12 @@ def init(path: str = "") -> None:
     if contexts.PROCESS.references:
         contexts.PROCESS.references += 1
         raise Failed(errors.REPEAT_INITIALIZE)
-    configuration, content = config.Configuration(), b""
-    if path:
-        configuration, content = config.read(path)
+    dump, content = config.read(path) if path else ({}, b"")
     if contexts.PROCESS.content is not None and contexts.PROCESS.content != content:
         raise errors.invalid("configPath", path, "another configuration was used before")
     contexts.PROCESS.content, contexts.PROCESS.references, contexts.PROCESS.finalized = content, 1, False
-    dumping.configure_overflow(configuration.overflow_path)
-    dumping.configure(configuration.dump)
-    prof.configure(configuration.profile_path)
+    dumping.configure(dump)
+    profile.begin()
 
 
 @call("", "r", device=False)
@@ -198,11 +193,6 @@ def get_soc_name() -> str:
     return contexts.SOC_NAME
 
 
-@call("", "iiir", device=False)
-def get_version() -> tuple[int, int, int]:
-    return _ACL_VERSION
-
-
 @call("is", "n", device=False)
 def app_log(level: int, message: str) -> None:
     """To the logger `acl`, which stands for the CANN log."""
@@ -211,10 +201,9 @@ def app_log(level: int, message: str) -> None:
 
 def _end() -> None:
     """The graph engine unloads its models; devices, contexts and memory stay until reset or exit."""
-    prof.end()
+    profile.end()
     contexts.PROCESS.references, contexts.PROCESS.finalized = 0, True
-    dumping.configure_overflow(None)
-    dumping.configure(None)
+    dumping.configure({})
     try:
         handles.at_finalize()
     finally:

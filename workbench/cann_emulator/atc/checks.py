@@ -158,12 +158,7 @@ def check_conversion(options: Options, notice: Callable[[str], None]) -> None:
 
 
 def check_json(options: Options) -> None:
-    """Modes 1 and 5: both paths are looked at before the run ends."""
-    if value_of(options, "mode") == "5":
-        if not options.get("om"):
-            raise failure("E10004", parameter="om")
-        if not options["om"].endswith("txt"):
-            raise invalid("om", options["om"], "with --mode=5 it is a *.txt file")
+    """Mode 1: both paths are looked at before the run ends."""
     records: list[Record] = []
     for flag in ("om", "json"):
         if not options.get(flag):

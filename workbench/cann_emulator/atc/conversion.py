@@ -17,7 +17,6 @@ ONNX ─► fold at each shape ─► operators ─► graph passes ─► dtype
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -33,8 +32,9 @@ from workbench.cann_emulator.atc.boundary import (
     output_tensors,
 )
 from workbench.cann_emulator.atc.checks import check_optimization_flags
+from workbench.cann_emulator.atc.console import Console
 from workbench.cann_emulator.atc.emission import emit, kernels_of, weight_bytes, work_bytes
-from workbench.cann_emulator.atc.engine import Engine, Screen, start_engine
+from workbench.cann_emulator.atc.engine import Engine, start_engine
 from workbench.cann_emulator.atc.failure import AtcFailure, Record, failure
 from workbench.cann_emulator.atc.flags import value_of
 from workbench.cann_emulator.atc.folding import Folded, Shape, fold
@@ -56,10 +56,9 @@ from workbench.cann_emulator.atc.outputs import om_path, show_info, write_file, 
 from workbench.cann_emulator.atc.precision import assign
 from workbench.cann_emulator.atc.precision_files import with_kept_types
 from workbench.cann_emulator.om import Dtype, Gear, Kernel, OfflineModel, Tensor, write_om
-from workbench.cann_emulator.revision import emulator
+from workbench.cann_emulator.revision import CANN, emulator
 
 _KERNELS_PER_DOT = 50
-_VERSION = os.environ.get("CANN_EMULATOR_VERSION", "8.5.0")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,37 +71,20 @@ class _Compiled:
     ub_counts: Counts
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Compiled:
-    """A compile in memory.
-
-    Attributes:
-        kept: what constant folding left, at the boundary's shapes.
-        dynamic: shapes are known only at run time.
-    """
-
-    model: OfflineModel
-    kept: Folded
-    dynamic: bool
-
-
-def compile_model(
+def _compile_and_write(
     parsed: Parsed,
     plan: ShapePlan,
     engine: Engine,
     options: Mapping[str, str],
     fed: Mapping[str, Dtype],
     outputs: Sequence[Output],
-    console: Screen,
-) -> Compiled:
-    """From the parsed model to the offline model; `write_compiled` makes the OM file of it.
+    console: Console,
+) -> None:
+    """From the parsed model to the OM file, and what lies beside it.
 
     Args:
         options: flag → text of those given, and `_command_line`.
         fed: input → dtype at the boundary.
-
-    Raises:
-        AtcFailure: whatever stops the compile.
     """
     names = tuple(output.tensor for output in outputs)
     fold_floats = options.get("oo_constant_folding") != "false"
@@ -118,16 +100,6 @@ def compile_model(
     for _ in range(0, sum(len(one.kernels) for one in compiled), _KERNELS_PER_DOT):
         console.dot()
     model = _assemble(parsed, options, plan, engine, kept, compiled, fed, outputs, Path(path).stem)
-    return Compiled(model=model, kept=kept, dynamic=dynamic)
-
-
-def write_compiled(compiled: Compiled, options: Mapping[str, str], console: Screen) -> None:
-    """The OM file, and what lies beside it.
-
-    Raises:
-        AtcFailure: whatever stops the writing of a file.
-    """
-    model, path = compiled.model, om_path(options["output"], options, dynamic=compiled.dynamic)
     write_result(options, model.graph_fusions, model.ub_fusions)
     for kind, counts in (("graph", model.graph_fusions), ("ub", model.ub_fusions)):
         for pass_name, (matched, effective) in counts.items():
@@ -201,7 +173,7 @@ def _assemble(
     return OfflineModel(
         emulator=emulator(),
         soc_version=engine.soc_version,
-        atc_version=_VERSION,
+        atc_version=CANN,
         precision_mode=options.get("precision_mode_v2") or options.get("precision_mode") or "force_fp16",
         command_line=options.get("_command_line", ""),
         options={key: value for key, value in options.items() if not key.startswith("_")},
@@ -258,7 +230,7 @@ def _summed(counts: Iterable[Counts]) -> dict[str, tuple[int, int]]:
 # --- the steps ---
 
 
-def run_precheck(options: Mapping[str, str], console: Screen) -> tuple[Record, ...]:
+def run_precheck(options: Mapping[str, str], console: Console) -> None:
     """Mode 3: the report, and failure where an operator did not pass.
 
     Raises:
@@ -272,31 +244,16 @@ def run_precheck(options: Mapping[str, str], console: Screen) -> tuple[Record, .
     console.log("info", "GE", f"{len(checked)} operators checked")
     if error is not None:
         raise error
-    return ()
 
 
-def run_compile(options: Mapping[str, str], console: Screen) -> tuple[Record, ...]:
-    """Mode 0: from the ONNX file to the OM file; returns warnings.
-
-    Raises:
-        AtcFailure: as `compiled_of`, or that a file cannot be written, which ends with E10042 too.
-    """
-    made = compiled_of(options, console)
-    try:
-        write_compiled(made, options, console)
-    except AtcFailure as error:
-        raise AtcFailure(*error.records, Record(code="E10042")) from error
-    return ()
-
-
-def compiled_of(options: Mapping[str, str], console: Screen) -> Compiled:
-    """What mode 0 writes.
+def run_compile(options: Mapping[str, str], console: Console) -> None:
+    """Mode 0: from the ONNX file to the OM file.
 
     Args:
         options: flag → text of those given, and `_command_line`.
 
     Raises:
-        AtcFailure: of the first step that fails. What the compile itself raises ends with E10042.
+        AtcFailure: of the first step that fails; what the compile itself and the writing raise ends with E10042.
     """
     engine = start_engine(options, console)
     requests = read_requests(options)
@@ -319,7 +276,7 @@ def compiled_of(options: Mapping[str, str], console: Screen) -> Compiled:
         plan = plan_shapes(shapes, requests, input_format=input_format, quantized=parsed.quantized)
         parsed, plan = insert_aipp(parsed, plan, options)
         fed = input_dtypes(parsed, options)  # again, since an image for AIPP is fed as bytes
-        return compile_model(parsed, plan, engine, options, fed, outputs, console)
+        _compile_and_write(parsed, plan, engine, options, fed, outputs, console)
     except AtcFailure as error:
         raise AtcFailure(*error.records, Record(code="E10042")) from error
 
@@ -338,7 +295,7 @@ def _parsed(options: Mapping[str, str], requests: Requests) -> Parsed:
     return parsed
 
 
-def _with_kept_types(engine: Engine, parsed: Parsed, options: Mapping[str, str], console: Screen) -> Engine:
+def _with_kept_types(engine: Engine, parsed: Parsed, options: Mapping[str, str], console: Console) -> Engine:
     precision = with_kept_types(engine.precision, options)
     for name in sorted(precision.keep_names - {node.name for node in parsed.proto.graph.node}):
         console.log("warning", "GE", f"keep_dtype: the graph has no node {name}")

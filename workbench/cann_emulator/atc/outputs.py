@@ -10,17 +10,15 @@ import os
 import platform
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from onnx import ModelProto, NodeProto
 
+from workbench.cann_emulator.atc.console import Console
 from workbench.cann_emulator.atc.failure import failure
 from workbench.cann_emulator.atc.fusion import Counts
 from workbench.cann_emulator.om import Kernel, NotAnOm, OfflineModel, Tensor, largest_gear, load_om
 from workbench.quantization.lowering.ascend_quant import QUANT
-
-if TYPE_CHECKING:
-    from workbench.cann_emulator.atc.engine import Screen
 
 _MODE = 0o600
 _NEVER = "0"
@@ -200,7 +198,7 @@ _TASK_BYTES = 256
 _EVENTS_PER_STREAM = 0
 
 
-def run_to_json(options: Mapping[str, str], console: Screen) -> None:
+def run_to_json(options: Mapping[str, str], console: Console) -> None:
     """Mode 1: an OM as JSON.
 
     Raises:
@@ -210,7 +208,7 @@ def run_to_json(options: Mapping[str, str], console: Screen) -> None:
     console.log("info", "GE", f"{options['json']} is written")
 
 
-def run_info(options: Mapping[str, str], console: Screen) -> None:
+def run_info(options: Mapping[str, str], console: Console) -> None:
     """Mode 6: what an OM holds.
 
     Raises:

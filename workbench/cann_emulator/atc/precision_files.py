@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -53,16 +53,9 @@ _GE_DTYPES: Mapping[str, Dtype | None] = {
 _PASCAL_CASE = re.compile(r"[A-Z][A-Za-z0-9]*")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Warned:
-    """Precision, and what only the log tells of its files."""
-
-    precision: Precision
-    warnings: tuple[str, ...]
-
-
-def read_precision(options: Mapping[str, str]) -> Warned:
-    """Every flag and file about precision that the engine reads when it starts: all but --keep_dtype.
+def read_precision(options: Mapping[str, str]) -> tuple[Precision, list[str]]:
+    """What every flag and file about precision says that the engine reads when it starts, all but --keep_dtype; and
+    what only the log tells of the files.
 
     Raises:
         AtcFailure: E21001, E21002, E20003 (modify_mixlist), E20003, E20101 (customize_dtypes).
@@ -83,7 +76,7 @@ def read_precision(options: Mapping[str, str]) -> Warned:
         implementation_types=by_type,
         implementation_all=everywhere,
     )
-    return Warned(precision=precision, warnings=tuple(warnings))
+    return precision, warnings
 
 
 def with_kept_types(precision: Precision, options: Mapping[str, str]) -> Precision:
