@@ -22,8 +22,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from scipy.optimize import minimize_scalar
-
 from workbench.cann_emulator.om import NotAnOm, OfflineModel, load_om
 from workbench.cann_emulator.timing import kernel_works, launched, timed
 from workbench.values.errors import ConfigError
@@ -96,6 +94,8 @@ def fit(rows: Mapping[str, Row], model: OfflineModel, gear: int = 0) -> tuple[di
     Raises:
         ConfigError: fewer than three kernels of the model are among the rows.
     """
+    from scipy.optimize import minimize_scalar  # takes a quarter of a second
+
     start = load_device_data(model.soc_version)
     kernels = launched(model, gear)
     pairs = {kernel.name: rows[kernel.name] for kernel in kernels if kernel.name in rows}

@@ -18,10 +18,14 @@ ASCEND_RT_VISIBLE_DEVICES.
 
 from __future__ import annotations
 
-from workbench.cann_emulator.acl import emulated, mdl, rt, top, util
-from workbench.cann_emulator.acl.call import declared
+from workbench.cann_emulator.acl import emulated, mdl_describe, mdl_run, rt_device, rt_memory, rt_stream, top, util
+from workbench.cann_emulator.acl.call import declared, module_of
 from workbench.cann_emulator.revision import emulator
 
+rt = module_of("rt", rt_device, rt_memory, rt_stream)
+"""Devices, contexts, streams, events, memory."""
+mdl = module_of("mdl", mdl_describe, mdl_run)
+"""Models, descriptions, datasets, execution."""
 EMULATOR = emulator()
 """Which emulator this is; the vendor's module has neither this name nor `emulated`."""
 

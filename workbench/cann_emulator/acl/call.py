@@ -82,6 +82,14 @@ def call(takes: str, gives: str, *, device: bool = True, missing: object = None,
     return wrap
 
 
+def module_of(name: str, *modules: ModuleType) -> ModuleType:
+    """A module of the functions that `call` declared in these."""
+    made = ModuleType(f"{_PACKAGE}.{name}", f"The module `acl.{name}`.")
+    names = declared(vars(made), *modules)
+    vars(made).update(__all__=names, __dir__=lambda: sorted(names))
+    return made
+
+
 def declared(space: dict[str, Any], *modules: ModuleType) -> list[str]:
     """Names of the functions that `call` declared in these modules, which are put into the globals `space`."""
     found = {
