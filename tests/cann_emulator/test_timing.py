@@ -1,6 +1,5 @@
 """The time model: sensible in every direction, and by kinds of kernels."""
 
-import math
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +10,7 @@ from onnx import TensorProto, helper
 
 from tests.cann_emulator.handmade import mlp, offline_model
 from workbench.cann_emulator.om import Dtype, Gear, Kernel, OfflineModel, Tensor
-from workbench.cann_emulator.timing import copy_us, kernel_times, kernel_works, stream_us
+from workbench.cann_emulator.timing import kernel_times, kernel_works, stream_us
 from workbench.testing.encoder import model_of
 from workbench.values.modelled_times.device_data import PARAMETERS, load_device_data, with_parameters
 
@@ -111,14 +110,6 @@ def test_a_fused_kernel_saves_the_launch_and_the_traffic() -> None:
     assert saved == pytest.approx(kernel_times(model(two[1]), 0, B3)[0].duration_us, rel=0.01)
 
 
-def test_kernels_are_reported_by_their_parts() -> None:
-    (found,) = kernel_times(model(matmul(1, 512, 512, 512)), 0, B3)
-
-    assert (found.name, found.op_type, found.core) == ("matmul0", "MatMulV2", "cube")
-    assert found.duration_us == pytest.approx(found.launch_us + math.hypot(found.compute_us, found.memory_us))
-    assert found.launch_us == B3.kernel_launch_us * (B3.kinds["matmul"].launches or 0.0)
-
-
 def test_integers_of_a_convolution_are_multiplied_as_such_with_the_error_of_what_nobody_timed() -> None:
     found = {
         dtype: replace(matmul(1, 4096, 2048, 2048, dtype=dtype), op_type="Conv2D") for dtype in ("float16", "int8")
@@ -136,10 +127,6 @@ def test_shape_ranges_cost_a_launch_by_the_host_for_each_kernel_and_gears_a_litt
 
     assert static < gears < static + 2 * B3.gear_us
     assert dynamic == pytest.approx(static + 10 * (B3.dynamic_launch_us - B3.kernel_launch_us))
-
-
-def test_ai_cpu_kernels_are_slow_to_start() -> None:
-    assert time_us(replace(elementwise(16), core="aicpu")) > B3.aicpu_launch_us
 
 
 @pytest.mark.parametrize(
@@ -193,14 +180,6 @@ def test_weights_beyond_l2_come_from_hbm() -> None:
     graph = model_of([helper.make_node("Relu", ["x"], ["y"], name="r")], weights, [], []).SerializeToString()
 
     assert time_us(*distinct, graph=graph) > 1.3 * time_us(*layers, graph=graph)
-
-
-@pytest.mark.parametrize("kind", ["host_to_device", "device_to_host", "device_to_device", "host_to_host"])
-def test_copies_have_a_latency_and_a_rate(kind: str) -> None:
-    small, large = copy_us(4, kind, B3), copy_us(20_000_000, kind, B3)
-
-    assert small == pytest.approx(B3.copy_latency_us, rel=0.01)
-    assert large > B3.copy_latency_us + 10
 
 
 def test_chips_differ_as_their_platform_files_do() -> None:

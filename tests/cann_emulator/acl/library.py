@@ -23,6 +23,8 @@ from workbench.cann_emulator.om import Gear, OfflineModel, Tensor, write_om
 
 Array = npt.NDArray[Any]
 CLIENTS = Path(__file__).parent / "clients"
+X = np.random.default_rng(5).standard_normal((5, 16)).astype(np.float32)
+"""An input of `multilayer`."""
 
 
 def start_over() -> None:

@@ -13,6 +13,7 @@ from onnx import TensorProto, helper
 
 from tests.cann_emulator.acl.library import (
     CLIENTS,
+    X,
     batch_gears,
     dims_gears,
     environment,
@@ -29,7 +30,6 @@ from workbench.cann_emulator.executable import Executable
 from workbench.cann_emulator.timing import execute_us, stream_us
 from workbench.values.modelled_times.device_data import load_device_data
 
-X = np.random.default_rng(4).standard_normal((5, 16)).astype(np.float32)
 STRICT = {"CANN_EMULATOR_STRICT": "1", "CANN_EMULATOR_LEAKS": "error"}
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 import pytest
 
-from tests.cann_emulator.acl.library import multilayer, ok, opened, saved, taken, text
+from tests.cann_emulator.acl.library import X, multilayer, ok, opened, saved, taken, text
 from tests.cann_emulator.handmade import mlp, offline_model
 from workbench.cann_emulator import acl
 from workbench.cann_emulator.acl import clock
@@ -131,9 +131,6 @@ def test_idle_time_and_its_causes_are_found_in_the_emulated_profile(
     copies = 2 * 2 * clock.copy_ns(COPIED, True, False) / 1000
     assert abs(bubble.within["host copy"] - copies) < 0.1
     assert bubble.within["host launch"] >= 2 * DEVICE.execute_launch_us - 0.1
-
-
-X = np.random.default_rng(0).standard_normal((5, 16)).astype(np.float32)
 
 
 def dump(folder: Path, model: OfflineModel, runs: int = 1, *, name: str = "model", **section: Any) -> list[Path]:

@@ -53,7 +53,7 @@ from workbench.cann_emulator.atc.gears import (
 from workbench.cann_emulator.atc.lowering import dtype_of, lower
 from workbench.cann_emulator.atc.onnx_parser import Parsed, parse_onnx, precheck, report_path, write_report
 from workbench.cann_emulator.atc.outputs import om_path, show_info, write_file, write_result
-from workbench.cann_emulator.atc.precision import assign
+from workbench.cann_emulator.atc.precision import OF_TYPE, assign
 from workbench.cann_emulator.atc.precision_files import with_kept_types
 from workbench.cann_emulator.om import Dtype, Gear, OfflineModel, Tensor, write_om
 from workbench.cann_emulator.revision import CANN, emulator
@@ -216,7 +216,8 @@ def run_compile(options: Mapping[str, str], console: Console) -> None:
     shapes = input_shapes(parsed, requests)
     outputs = output_tensors(parsed, requests.out_nodes, options.get("output_type", ""))
     precision = with_kept_types(engine.precision, options)
-    for name in sorted(precision.keep_names - {node.name for node in parsed.proto.graph.node}):
+    named = {name for name in precision.kept if not name.startswith(OF_TYPE)}
+    for name in sorted(named - {node.name for node in parsed.proto.graph.node}):
         console.log("warning", "GE", f"keep_dtype: the graph has no node {name}")
     engine = replace(engine, precision=precision)
     if options.get("external_weight") == "1":

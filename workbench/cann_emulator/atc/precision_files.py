@@ -10,7 +10,7 @@ from typing import Any
 
 from workbench.cann_emulator.atc.failure import AtcFailure, failure
 from workbench.cann_emulator.atc.operator_types import words
-from workbench.cann_emulator.atc.precision import BLACK, TWINS, WHITE, CustomDtypes, Precision
+from workbench.cann_emulator.atc.precision import BLACK, OF_TYPE, TWINS, WHITE, CustomDtypes, Precision
 from workbench.cann_emulator.om import Dtype
 from workbench.values.documents.json_reader import loads
 
@@ -64,18 +64,9 @@ def read_precision(options: Mapping[str, str]) -> tuple[Precision, list[str]]:
     mode = TWINS.get(given, given)
     warnings: list[str] = []
     white, black = read_mixlist(options.get("modify_mixlist", ""))
-    custom_names, custom_types = read_customize_dtypes(options.get("customize_dtypes", ""))
-    by_name, by_type, everywhere = read_implementations(options, warnings)
-    precision = Precision(
-        mode=mode,
-        white=white,
-        black=black,
-        custom_names=custom_names,
-        custom_types=custom_types,
-        implementation_names=by_name,
-        implementation_types=by_type,
-        implementation_all=everywhere,
-    )
+    custom = read_customize_dtypes(options.get("customize_dtypes", ""))
+    implementations = read_implementations(options, warnings)
+    precision = Precision(mode=mode, white=white, black=black, custom=custom, implementations=implementations)
     return precision, warnings
 
 
@@ -86,10 +77,10 @@ def with_kept_types(precision: Precision, options: Mapping[str, str]) -> Precisi
     Raises:
         AtcFailure: those of `read_keep_dtype`.
     """
-    names, types = read_keep_dtype(options.get("keep_dtype", ""))
+    kept = read_keep_dtype(options.get("keep_dtype", ""))
     if precision.mode == "must_keep_origin_dtype":
         return precision  # every type is kept anyway
-    return replace(precision, keep_names=names, keep_types=types)
+    return replace(precision, kept=kept)
 
 
 def read_mixlist(path: str) -> tuple[frozenset[str], frozenset[str]]:
@@ -148,32 +139,31 @@ def _mixlist_entries(content: Any, path: str) -> list[tuple[str, str, str]]:
     return entries
 
 
-def read_keep_dtype(path: str) -> tuple[frozenset[str], frozenset[str]]:
-    """Names and types that keep the graph's dtype.
+def read_keep_dtype(path: str) -> frozenset[str]:
+    """What keeps the graph's dtype: names, and types behind `OpType::`.
 
     Raises:
         AtcFailure: E10410 (missing), E10003 (a type that is not in PascalCase).
     """
-    names, types = set(), set()
+    kept = set()
     for line in _lines(path, missing="E10410"):
         head, separator, kind = line.partition("::")
         if not separator or head.strip() != "OpType":
-            names.add(line)
+            kept.add(line)
             continue
         if not _PASCAL_CASE.fullmatch(kind.strip()):
             raise failure("E10003", parameter="keep_dtype", value=kind.strip(), reason="a type is in PascalCase")
-        types.add(kind.strip())
-    return frozenset(names), frozenset(types)
+        kept.add(f"{OF_TYPE}{kind.strip()}")
+    return frozenset(kept)
 
 
-def read_customize_dtypes(path: str) -> tuple[dict[str, CustomDtypes], dict[str, CustomDtypes]]:
-    """Entries by name and by type; the first of a name counts.
+def read_customize_dtypes(path: str) -> dict[str, CustomDtypes]:
+    """Entries by name, or type behind `OpType::`; the first of a name counts.
 
     Raises:
         AtcFailure: E20101 (a file that cannot be opened, a line of another form), E20003 (no such dtype).
     """
-    names: dict[str, CustomDtypes] = {}
-    types: dict[str, CustomDtypes] = {}
+    found: dict[str, CustomDtypes] = {}
     for line in _lines(path, missing="E20101"):
         match = re.fullmatch(r"(?:OpType::(?P<type>[^:]+):|(?P<name>.+?)::)(?P<dtypes>(?:In|Out)putDtype:.*)", line)
         parts = match and re.fullmatch(r"(?:InputDtype:(.*?))?(?:,?OutputDtype:(.*))?", match["dtypes"])
@@ -184,12 +174,9 @@ def read_customize_dtypes(path: str) -> tuple[dict[str, CustomDtypes], dict[str,
                 value=line,
                 reason="a line is name::InputDtype:…,OutputDtype:… or OpType::Type:InputDtype:…,OutputDtype:…",
             )
-        custom = CustomDtypes(inputs=_dtypes(parts[1], path), outputs=_dtypes(parts[2], path))
-        if match["type"]:
-            types.setdefault(match["type"].strip(), custom)
-        else:
-            names.setdefault(match["name"].strip(), custom)
-    return names, types
+        key = f"{OF_TYPE}{match['type'].strip()}" if match["type"] else match["name"].strip()
+        found.setdefault(key, (_dtypes(parts[1], path), _dtypes(parts[2], path)))
+    return found
 
 
 def _dtypes(text: str | None, path: str) -> tuple[Dtype | None, ...]:
@@ -202,39 +189,40 @@ def _dtypes(text: str | None, path: str) -> tuple[Dtype | None, ...]:
     return tuple(found)
 
 
-def read_implementations(options: Mapping[str, str], warnings: list[str]) -> tuple[dict[str, str], dict[str, str], str]:
-    """Implementation modes by node name, by type, and for everything.
+def read_implementations(options: Mapping[str, str], warnings: list[str]) -> dict[str, str]:
+    """Implementation modes by node name, by type behind `OpType::`, and for everything, "".
 
     With --op_precision_mode the two older flags are void. Without a list of types they mean the library's own list,
     which is not public: every type, for high_precision [inferred], and nothing, for high_performance, the default.
     """
     path = options.get("op_precision_mode", "")
     if path:
-        return *_read_ini(path, warnings), ""
+        return _read_ini(path, warnings)
     mode = options.get("op_select_implmode", "")
     types = [kind.strip() for kind in options.get("optypelist_for_implmode", "").split(",") if kind.strip()]
     if mode.endswith("_for_all"):
-        return {}, {}, mode.removesuffix("_for_all")
+        return {"": mode.removesuffix("_for_all")}
     if types:
-        return {}, dict.fromkeys(types, mode), ""
-    return {}, {}, mode if mode == "high_precision" else ""
+        return {f"{OF_TYPE}{kind}": mode for kind in types}
+    return {"": mode} if mode == "high_precision" else {}
 
 
-def _read_ini(path: str, warnings: list[str]) -> tuple[dict[str, str], dict[str, str]]:
-    sections: dict[str, dict[str, str]] = {"[ByOpType]": {}, "[ByNodeName]": {}}
-    current = sections["[ByOpType]"]
+def _read_ini(path: str, warnings: list[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    prefixes = {"[ByOpType]": OF_TYPE, "[ByNodeName]": ""}
+    section = "[ByOpType]"
     for line in _lines(path, missing="E21001"):
         if line.startswith("["):
-            if line not in sections:
+            section = line
+            if section not in prefixes:
                 warnings.append(f"{path}: the section {line} is unknown")
-            current = sections.get(line, {})
             continue
         key, _, mode = (part.strip() for part in line.partition("="))
         if mode not in IMPLEMENTATIONS:
             warnings.append(f"{path}: the mode {mode!r} of {key} is unknown and left out")
-            continue
-        current[key] = mode
-    return sections["[ByNodeName]"], sections["[ByOpType]"]
+        elif section in prefixes:
+            found[f"{prefixes[section]}{key}"] = mode
+    return found
 
 
 def check_op_debug_config(path: str) -> None:
