@@ -83,14 +83,9 @@ class Context(Made):
 
     KIND: ClassVar[str] = "contexts"
     device: Device
-    explicit: bool
     owned: dict[int, Made] = field(default_factory=dict)
     stream: object = None  # its default stream, made by `streams` when it is first used
     alive: bool = True
-
-    @property
-    def reported(self) -> bool:
-        return self.explicit
 
 
 _THREAD = threading.local()
@@ -170,11 +165,11 @@ def forget_after_fork() -> None:
     _DEVICES.clear()
 
 
-def new(device: Device, site: Site, *, explicit: bool) -> Context:
+def new(device: Device, site: Site, *, own: bool) -> Context:
     """A context; the device's memory is mapped when the first of its contexts is made."""
     with SETTING:
         device.arena = device.arena or memory.open_arena(capacity_bytes())
-        context = Context(device=device, explicit=explicit, site=site)
+        context = Context(device=device, own=own, site=site)
         device.contexts[handles.give(context)] = context
         return context
 

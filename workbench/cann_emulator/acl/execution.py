@@ -219,7 +219,7 @@ def _write(run: Run, index: int, buffer: DataBuffer, values: Array) -> None:
         if buffer.size + TOLERANCE < values.nbytes:
             raise _too_small("output", buffer.size, values.nbytes)
         run.into.described[index] = TensorDesc(
-            dtype=models.DTYPE_CODES[tensor.dtype], dims=list(values.shape), format=tensor.format, dataset=True
+            dtype=models.DTYPE_CODES[tensor.dtype], dims=list(values.shape), format=tensor.format, own=True
         )
     private = memory.reach(arena, buffer.address, room, True)
     if private is None or room < values.nbytes - TOLERANCE:

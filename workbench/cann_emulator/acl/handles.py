@@ -34,10 +34,8 @@ class Made:
     """Several of them, for the report of what a program left behind."""
     site: Site = ("", 0)
     handle: int = 0
-
-    @property
-    def reported(self) -> bool:
-        return bool(self.KIND)
+    own: bool = False
+    """The library's own, which no program has to release."""
 
 
 _Made = TypeVar("_Made", bound=Made)
@@ -99,7 +97,7 @@ REGISTRIES: list[Callable[[], Iterable[Mapping[int, Any]]]] = [
     lambda: [memory.PINNED],
     lambda: [arena.blocks for arena in memory.ARENAS],
 ]
-"""Where objects are kept by a key; each says its KIND, its site, and whether it is reported."""
+"""Where objects are kept by a key; each says its KIND, its site, and whether it is the library's own."""
 reclaimed: list[Left] = []
 """What `reset_device` released because the program had not."""
 
@@ -114,7 +112,7 @@ def left_behind() -> list[Left]:
 
 def reclaim(thing: Any) -> None:
     """Note what is released because the program did not do it."""
-    if thing.reported:
+    if not thing.own:
         reclaimed.append((thing.KIND, thing.site))
 
 
@@ -130,7 +128,7 @@ def at_finalize() -> None:
 
 
 def _left(registries: Iterable[Mapping[int, Any]]) -> list[Left]:
-    return [(thing.KIND, thing.site) for things in registries for thing in list(things.values()) if thing.reported]
+    return [(thing.KIND, thing.site) for things in registries for thing in list(things.values()) if not thing.own]
 
 
 def _line(when: str, left: list[Left]) -> str:

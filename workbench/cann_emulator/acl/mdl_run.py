@@ -146,7 +146,7 @@ def set_dataset_tensor_desc(dataset: int, tensor_desc: int, index: int) -> None:
         given = handles.look(tensor_desc, TensorDesc)
         if given is None:
             raise errors.undefined(f"{tensor_desc:#x} is no tensor description", errors.INVALID_PARAM)
-        found.described[index] = replace(given, dims=list(given.dims), dataset=True, handle=0)
+        found.described[index] = replace(given, dims=list(given.dims), own=True, handle=0)
 
 
 @call("kk", "k", device=False)

@@ -56,8 +56,8 @@ class Block:
     fresh: bool = True
 
     @property
-    def reported(self) -> bool:
-        return self.what == "malloc"
+    def own(self) -> bool:
+        return self.what != "malloc"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -195,7 +195,7 @@ _ALIGNMENT = 64
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pinned:
     KIND: ClassVar[str] = "blocks of page-locked host memory"
-    reported: ClassVar[bool] = True
+    own: ClassVar[bool] = False
     address: int
     size: int
     site: tuple[str, int]

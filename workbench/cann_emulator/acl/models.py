@@ -80,7 +80,7 @@ class LoadedModel:
     """
 
     KIND: ClassVar[str] = "loaded models"
-    reported: ClassVar[bool] = True
+    own: ClassVar[bool] = False
     id: int
     model: OfflineModel
     runnable: Runnable

@@ -26,7 +26,7 @@ def set_device(device_id: int) -> None:
     device = contexts.device_of(device_id)
     with contexts.SETTING:
         device.sets += 1
-        device.default = device.default or contexts.new(device, site(), explicit=False)
+        device.default = device.default or contexts.new(device, site(), own=True)
     contexts.make_current(device.default)
 
 
@@ -57,7 +57,7 @@ def synchronize_device() -> int:
 @call("i", "kr")
 def create_context(device_id: int) -> int:
     """Current in this thread from now on."""
-    context = contexts.new(contexts.device_of(device_id), site(), explicit=True)
+    context = contexts.new(contexts.device_of(device_id), site(), own=False)
     contexts.make_current(context)
     return context.handle
 
@@ -67,7 +67,7 @@ def destroy_context(context: int) -> None:
     """Only explicit ones; the default context, and one that is gone already, give 107002."""
     errors.present(context=context)
     found = handles.look(context, Context)
-    if found is None or not found.explicit:
+    if found is None or found.own:
         raise Failed(errors.RT_CONTEXT_NULL)
     contexts.destroy(found)
 

@@ -36,7 +36,7 @@ def destroy_stream(stream: int) -> int:
     """Waits for what is queued. The default stream belongs to its context and is refused."""
     errors.present(stream=stream)
     found = streams.resolve(stream)
-    if found.default:
+    if found.own:
         raise errors.undefined("destroy_stream of a default stream", errors.RT_PARAM_INVALID)
     code = streams.synchronize(found)
     streams.forget(found)

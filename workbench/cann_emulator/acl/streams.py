@@ -68,7 +68,6 @@ class Stream(Made):
 
     KIND: ClassVar[str] = "streams"
     context: Context
-    default: bool = False
     number: int = 0
     due_ns: int = 0
     done_ns: int = 0
@@ -76,10 +75,6 @@ class Stream(Made):
     tasks: deque[Task] = field(default_factory=deque)
     lock: threading.RLock = field(default_factory=threading.RLock)
     subscriber: int = 0
-
-    @property
-    def reported(self) -> bool:
-        return not self.default
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -104,7 +99,7 @@ class Event(Made):
     polled: bool = False
 
 
-def create(context: Context, site: Site, default: bool = False) -> Stream:
+def create(context: Context, site: Site, own: bool = False) -> Stream:
     """
     Raises:
         Failed: 207008, the device has 1984 streams.
@@ -113,7 +108,7 @@ def create(context: Context, site: Site, default: bool = False) -> Stream:
     if device.streams >= STREAMS_PER_DEVICE:
         raise Failed(errors.RT_NO_STREAM_RESOURCE)
     now = clock.now_ns()
-    stream = Stream(context=context, site=site, default=default, number=device.streams, due_ns=now, done_ns=now)
+    stream = Stream(context=context, site=site, own=own, number=device.streams, due_ns=now, done_ns=now)
     device.streams += 1
     context.owned[handles.give(stream)] = stream
     return stream
@@ -123,7 +118,7 @@ def default_stream(context: Context) -> Stream:
     if not isinstance(context.stream, Stream):
         with SETTING:
             if not isinstance(context.stream, Stream):
-                context.stream = create(context, context.site, default=True)
+                context.stream = create(context, context.site, own=True)
     assert isinstance(context.stream, Stream)
     return context.stream
 

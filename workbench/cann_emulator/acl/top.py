@@ -27,17 +27,10 @@ class DataBuffer(Made):
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class TensorDesc(Made):
-    """Attributes: dataset: owned by a dataset, which destroys it."""
-
     KIND: ClassVar[str] = "tensor descriptions"
     dtype: int
     dims: list[int]
     format: int
-    dataset: bool = False
-
-    @property
-    def reported(self) -> bool:
-        return not self.dataset
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -112,7 +105,7 @@ def destroy_tensor_desc(desc: int) -> None:
     found = handles.look(desc, TensorDesc)
     if found is None:
         errors.undefined(f"destroy_tensor_desc of {desc:#x}, which is no live description")
-    elif not found.dataset:
+    elif not found.own:  # that of a dataset goes with it
         handles.drop(desc)
 
 

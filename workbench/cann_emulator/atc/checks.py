@@ -173,15 +173,6 @@ def check_json(options: Options) -> None:
         raise AtcFailure(*records)
 
 
-def check_info(options: Options) -> None:
-    """Mode 6."""
-    if not options.get("om"):
-        raise failure("E10004", parameter="om")
-    check_input(options["om"], "om")
-    if "framework" in options:
-        raise failure("E10057", parameter0="mode", parameter1="om")
-
-
 def _check_input_format(options: Options) -> None:  # 5
     allowed = _FORMATS.get(options["framework"], ())
     if options.get("input_format") and allowed and options["input_format"] not in allowed:

@@ -91,8 +91,8 @@ def _run(options: Mapping[str, str], console: Console) -> None:
         raise _not_emulated("models of single operators (--singleop)")
     checks.check_framework(options)
     mode, framework = value_of(options, "mode"), options.get("framework", "")
-    if mode == "5":
-        raise _not_emulated("the conversion of dumped graphs (--mode=5)")
+    if mode in ("5", "6"):
+        raise _not_emulated(f"what --mode={mode} asks for; --display_model_info=1 shows a model when it is built")
     if mode == "1":
         checks.check_json(options)
         if framework:
@@ -100,15 +100,11 @@ def _run(options: Mapping[str, str], console: Console) -> None:
         from workbench.cann_emulator.atc.outputs import run_to_json
 
         return run_to_json(_given(options), console)
-    if mode == "6":
-        checks.check_info(options)
-        from workbench.cann_emulator.atc.outputs import run_info
-
-        return run_info(_given(options), console)
     checks.check_conversion(options, console.line)
     for name, value in options.items():
         console.log("debug", "GE", f"option {name} is {value}")
-    from workbench.cann_emulator.atc.conversion import run_compile, run_precheck, start_engine
+    from workbench.cann_emulator.atc.conversion import run_compile, run_precheck
+    from workbench.cann_emulator.atc.engine import start_engine
 
     if mode == "30" or framework != _ONNX:
         start_engine(_given(options), console)  # an unknown chip is told whatever the model is
