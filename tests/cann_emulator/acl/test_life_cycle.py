@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -166,18 +165,6 @@ def test_each_function_gives_its_shape_when_it_fails_on_request(device: int) -> 
         else:
             assert isinstance(result, tuple)
             assert (len(result), result[-1]) == (len(gives), 507011), name
-
-
-def test_every_public_function_was_declared_with_its_forms_and_every_declared_one_is_public() -> None:
-    modules = (acl.rt, acl.mdl, acl.util)
-    named = [(module, f"{module.__name__.rpartition('.')[2]}.") for module in modules]
-    public = [
-        f"acl.{prefix}{name}"
-        for module, prefix in (*named, (acl, ""))
-        for name in dir(module)
-        if not isinstance(getattr(module, name), types.ModuleType | str)
-    ]
-    assert sorted(public) == sorted(CALLS)
 
 
 def test_wrong_argument_types_are_type_errors(device: int) -> None:

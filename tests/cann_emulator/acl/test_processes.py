@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper, numpy_helper
 
 from tests.cann_emulator.acl.library import environment, multilayer, ok, run_source, saved, taken
 from tests.cann_emulator.handmade import offline_model
@@ -112,30 +112,21 @@ while model.run() == 0: pass
 
 def test_the_log_of_a_program_and_a_failing_kernel_stay_off_the_console(tree: Path, tmp_path: Path) -> None:
     """pyacl.md §1.1: app_log writes to the CANN log."""
-    nodes = [helper.make_node("Gather", ["table", "ids"], ["rows"])]
-    graph = helper.make_graph(
-        nodes,
-        "lookup",
-        [helper.make_tensor_value_info("ids", TensorProto.INT64, [4])],
-        [helper.make_tensor_value_info("rows", TensorProto.FLOAT, [4, 2])],
-        [numpy_helper.from_array(np.ones((8, 2), np.float32), "table")],
-    )
+    ids, rows = (helper.make_tensor_value_info(n, t, s) for n, t, s in (("ids", 7, [4]), ("rows", 1, [4, 2])))
+    table = numpy_helper.from_array(np.ones((8, 2), np.float32), "table")
+    lookup = helper.make_node("Gather", ["table", "ids"], ["rows"])
+    graph = helper.make_graph([lookup], "lookup", [ids], [rows], [table])
     proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
     path = saved(offline_model(proto, dtype="float32"), tmp_path)
     source = f"""
-import acl, numpy as np
+from tests.cann_emulator.acl.library import opened
+import numpy as np
 acl.app_log(3, "an error of the program")
-acl.init(), acl.rt.set_device(0)
-model, _ = acl.mdl.load_from_file({path!r})
-ids = np.full(4, 99)
-sets = []
-for size in (32, 32):
-    there, _ = acl.rt.malloc(size, 0)
-    sets.append(acl.mdl.add_dataset_buffer(acl.mdl.create_dataset(), acl.create_data_buffer(there, size))[0])
-    acl.rt.memcpy(there, size, ids.ctypes.data, size, 1)
-print(acl.mdl.execute(model, *sets))
+model = opened({path!r})
+model.put(np.full(4, 99))
+print(model.run())
 """
-    done = run_source(source, tree)
+    done = run_source(OPEN + source, tree)
     assert (done.stdout, done.stderr) == ("507015\n", "")
 
 

@@ -64,28 +64,21 @@ def test_a_refused_flag_prints_dots_before_the_verdict(capsys: pytest.CaptureFix
     assert lines[-2:] == ["", ""]
 
 
-@pytest.mark.parametrize(
-    ("words", "errors"),
-    [
+def test_malformed_lines_are_told_on_stderr_with_an_empty_block(capsys: pytest.CaptureFixture[str]) -> None:
+    for words, errors in (
         (("--optimization_switch=x",), "ERROR: unknown command line flag 'optimization_switch'\n"),
         (("--model",), "ERROR: flag '--model' is missing its argument; flag description: file of the model\n"),
         (("--framework=5", "a", "b"), "ERROR: Non-option parameter: a\nERROR: Non-option parameter: b\n"),
-    ],
-)
-def test_malformed_lines_are_told_on_stderr_with_an_empty_block(
-    words: tuple[str, ...], errors: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(capsys, *words) == (255, [BANNER, FAILURE, "", ""], errors)
+    ):
+        assert run(capsys, *words) == (255, [BANNER, FAILURE, "", ""], errors)
 
 
-@pytest.mark.parametrize("word", ["--help", "--h", "-h"])
-def test_help_prints_the_banner_and_every_flag(word: str, capsys: pytest.CaptureFixture[str]) -> None:
-    status, lines, errors = run(capsys, word)
-
-    assert (status, errors) == (0, "")
-    assert lines[:2] == [BANNER, "usage: atc <args>"]
-    shown = set(re.findall(r"^  --(\w+) ", "\n".join(lines), re.MULTILINE))
-    assert {"model", "soc_version", "precision_mode_v2", "fusion_switch_file", "log"} <= shown
+def test_help_prints_the_banner_and_every_flag(capsys: pytest.CaptureFixture[str]) -> None:
+    for word in ("--help", "--h", "-h"):
+        status, lines, errors = run(capsys, word)
+        assert (status, errors) == (0, "")
+        assert lines[:2] == [BANNER, "usage: atc <args>"]
+        assert set(re.findall(r"^  --(\w+) ", "\n".join(lines), re.MULTILINE)) >= set(FLAGS)
 
 
 def test_an_om_becomes_json_and_is_shown_when_it_is_built(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
