@@ -52,7 +52,7 @@ def test_acllite(tree: Path, tmp_path: Path, options: tuple[str, ...]) -> None:
 
 def test_acllite_with_batch_gears(tree: Path, tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", X[:4])
-    path = saved(batch_gears(1, 4, 8), tmp_path)
+    path = batch_gears(tmp_path)
     run("acllite_like.py", tree, path, str(tmp_path / "x.npy"), str(tmp_path / "y.npy"), "gear")
     expected = Executable(multilayer(batch=4), threads=1).run({"x": X[:4]})["y"]
     np.testing.assert_allclose(np.load(tmp_path / "y.npy"), expected, rtol=1e-5)
@@ -68,12 +68,12 @@ def test_msit(tree: Path, tmp_path: Path) -> None:
 def test_msit_with_shape_ranges(tree: Path, tmp_path: Path) -> None:
     left, right = np.ones((1, 3), np.float32), np.arange(6, dtype=np.float32).reshape(2, 3)
     np.savez(tmp_path / "x.npz", left=left, right=right)
-    run("msit_like.py", tree, saved(ranged(), tmp_path), str(tmp_path / "x.npz"), str(tmp_path / "y.npy"))
+    run("msit_like.py", tree, ranged(tmp_path), str(tmp_path / "x.npz"), str(tmp_path / "y.npy"))
     np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), left + right)
 
 
 def test_dynamic_net(tree: Path, tmp_path: Path) -> None:
-    run("dynamic_net_like.py", tree, saved(dims_gears(), tmp_path), str(tmp_path / "y.npz"))
+    run("dynamic_net_like.py", tree, dims_gears(tmp_path), str(tmp_path / "y.npz"))
     results = np.load(tmp_path / "y.npz")
     np.testing.assert_array_equal(results["gear0"], np.arange(20, dtype=np.float32)[None])
     np.testing.assert_array_equal(results["gear1"], np.arange(40, dtype=np.float32)[None] + np.ones((2, 40)))

@@ -204,17 +204,17 @@ def test_no_memory_for_a_model_is_245000(monkeypatch: pytest.MonkeyPatch, tmp_pa
 
 @pytest.fixture
 def batches(device: int, tmp_path: Path) -> Loaded:
-    return opened(saved(batch_gears(1, 4, 8), tmp_path))
+    return opened(batch_gears(tmp_path))
 
 
 @pytest.fixture
 def dims(device: int, tmp_path: Path) -> Loaded:
-    return opened(saved(dims_gears(), tmp_path))
+    return opened(dims_gears(tmp_path))
 
 
 @pytest.fixture
 def images(device: int, tmp_path: Path) -> Loaded:
-    return opened(saved(image_gears(), tmp_path))
+    return opened(image_gears(tmp_path))
 
 
 def all_axes(*sizes: int) -> dict[str, object]:

@@ -118,10 +118,12 @@ VALUES: dict[str, st.SearchStrategy[str]] = {
     "aicore_num": st.sampled_from(("20|40", "1", "99", "²", "9" * 5000, "|")),
     "model": st.sampled_from(("none.onnx", "/dev/null", "")),
 }
-SHAPE_FLAGS = ("input_shape", "dynamic_batch_size", "dynamic_image_size", "dynamic_dims", "out_nodes", "output_type")
+ANY_FLAGS = st.fixed_dictionaries({}, optional=VALUES)
+AT_SHAPES = ("input_shape", "dynamic_batch_size", "dynamic_image_size", "dynamic_dims", "out_nodes", "output_type")
+SHAPE_FLAGS = st.fixed_dictionaries({}, optional={flag: VALUES[flag] for flag in AT_SHAPES})
 LIMITS = settings(
     deadline=None,
-    max_examples=120,
+    max_examples=180,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 
@@ -132,18 +134,7 @@ def line(model: str, flags: dict[str, str]) -> list[str]:
 
 
 @LIMITS
-@given(
-    model=st.sampled_from(MODELS),
-    flags=st.fixed_dictionaries({}, optional={flag: VALUES[flag] for flag in SHAPE_FLAGS}),
-)
-def test_shapes_gears_and_outputs_end_with_a_code(
-    capsys: pytest.CaptureFixture[str], model: str, flags: dict[str, str]
-) -> None:
-    run(line(model, flags), capsys)
-
-
-@LIMITS
-@given(model=st.sampled_from(MODELS), flags=st.fixed_dictionaries({}, optional=VALUES))
+@given(model=st.sampled_from(MODELS), flags=st.one_of(ANY_FLAGS, SHAPE_FLAGS))
 def test_any_flags_end_with_a_code(capsys: pytest.CaptureFixture[str], model: str, flags: dict[str, str]) -> None:
     run(line(model, flags), capsys)
 
