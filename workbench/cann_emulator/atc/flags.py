@@ -87,7 +87,6 @@ def reject(flag: Flag, value: str) -> AtcFailure:
 
 # --- from words to options ---
 
-_TRUE = frozenset({"", "1", "t", "true", "y", "yes"})
 _FALSE = frozenset({"0", "f", "false", "n", "no"})
 _PREFIX_LENGTH = 4
 """Letters that the rewriting of - to _ leaves alone: the dashes and the first two of the name."""
@@ -111,7 +110,7 @@ def parse(words: Sequence[str]) -> dict[str, str]:
     Raises:
         Malformed: an unknown flag, one without its argument, or words that belong to none.
         HelpAsked: help comes first.
-        AtcFailure: a value that its flag does not have (E10001, E10006, E10007, E10010; E10003 of --help).
+        AtcFailure: a value that its flag does not have (E10001, E10006, E10007, E10010).
     """
     options: dict[str, str] = {}
     strays: list[str] = []
@@ -127,7 +126,7 @@ def parse(words: Sequence[str]) -> dict[str, str]:
         name, equals, value = word[2:].partition("=") if word.startswith("--") else (_short(word), "", "")
         resolved = _resolve(name)
         if resolved == "help":
-            if _asks_for_help(value):
+            if value.lower() not in _FALSE:
                 raise HelpAsked
             continue
         if not equals:
@@ -178,11 +177,3 @@ def _missing(word: str) -> str:
     flag = FLAGS.get(word.lstrip("-"))
     about = f"; flag description: {flag.about}" if flag else ""
     return f"flag '{word}' is missing its argument{about}"
-
-
-def _asks_for_help(value: str) -> bool:
-    if value.lower() in _TRUE:
-        return True
-    if value.lower() in _FALSE:
-        return False
-    raise failure("E10003", parameter="help", value=value, reason="its type is bool")
