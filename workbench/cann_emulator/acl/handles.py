@@ -107,7 +107,8 @@ class LeakedObjects(AssertionError):
 
 
 def left_behind() -> list[Left]:
-    return _left(things for registry in REGISTRIES for things in registry())
+    registries = [things for registry in REGISTRIES for things in registry()]
+    return [(thing.KIND, thing.site) for things in registries for thing in list(things.values()) if not thing.own]
 
 
 def reclaim(thing: Any) -> None:
@@ -127,12 +128,7 @@ def at_finalize() -> None:
         raise LeakedObjects(_line("at acl.finalize", left) if left else _line("to acl.rt.reset_device", cleaned))
 
 
-def _left(registries: Iterable[Mapping[int, Any]]) -> list[Left]:
-    return [(thing.KIND, thing.site) for things in registries for thing in list(things.values()) if not thing.own]
-
-
 def _line(when: str, left: list[Left]) -> str:
-    """Uses no global name: it also runs when they are gone."""
     kinds: dict[str, int] = {}
     for what, _ in left:
         kinds[what] = kinds.get(what, 0) + 1
@@ -141,29 +137,12 @@ def _line(when: str, left: list[Left]) -> str:
     return f"[emulated acl] left {when}: {told}; the first made at {file.rpartition('/')[2]}:{line}"
 
 
-class _LastLook:
-    """Reports when the interpreter lets go of its last module: programs release in destructors of their globals.
-
-    It lies in `sys`, which is cleared last; by then the globals of this package are gone, so it carries what it needs.
-    """
-
-    def __init__(self) -> None:
-        self.registries = [things for registry in REGISTRIES for things in registry()]
-        self.left, self.line, self.write, self.leave = _left, _line, os.write, os._exit
-        self.files = (sys.stdout, sys.stderr)
-
-    def __del__(self) -> None:
-        if left := self.left(self.registries):
-            for file in self.files:
-                if file is not None and not file.closed:
-                    file.flush()
-            self.write(2, f"{self.line('at exit', left)}\n".encode())
-            self.leave(3)  # the only way to another exit status from here
-
-
 def _at_exit() -> None:
-    if left_behind():
-        sys._emulated_acl_last_look = _LastLook()  # type: ignore[attr-defined]  # see there
+    if left := left_behind():
+        print(_line("at exit", left), file=sys.stderr)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(3)  # the only way to another exit status from here
 
 
 def _forget() -> None:
