@@ -13,7 +13,7 @@ from workbench.cann_emulator.om import Dtype, Gear, Kernel, OfflineModel, Tensor
 from workbench.cann_emulator.timing import copy_us, execute_us, execution_costs, kernel_times, kernel_works, stream_us
 from workbench.testing.encoder import model_of
 from workbench.values.modelled_times.costs import at_errors
-from workbench.values.modelled_times.device_data import PARAMETERS, load_device_data, with_parameters
+from workbench.values.modelled_times.device_data import load_device_data, with_parameters
 from workbench.values.modelled_times.device_model import timing_model
 from workbench.values.modelled_times.statement import with_known
 
@@ -183,26 +183,6 @@ def test_weights_beyond_l2_come_from_hbm() -> None:
     graph = model_of([helper.make_node("Relu", ["x"], ["y"], name="r")], weights, [], []).SerializeToString()
 
     assert time_us(*distinct, graph=graph) > 1.3 * time_us(*layers, graph=graph)
-
-
-def test_chips_differ_as_their_platform_files_do() -> None:
-    """atc.md §7.2: 910B1 has more cores, 910B4 a slower clock; an unknown name is timed as 910B3."""
-    kernel = matmul(1, 16384, 512, 2048)
-    b1, b3, b4, other = (
-        stream_us(model(kernel), 0, load_device_data(f"Ascend910{bin}")) for bin in ("B1", "B3", "B4", "_9362")
-    )
-
-    assert b1 < b3 < b4
-    assert other == b3
-
-
-@settings(deadline=None)
-@given(name=st.sampled_from([name for name in PARAMETERS if "efficiency" in name]), factor=st.floats(0.1, 1.0))
-def test_a_lower_efficiency_is_never_quicker(name: str, factor: float) -> None:
-    kernels = model(matmul(4, 512, 512, 512), elementwise(2048, 512), matmul(1, 512, 512, 512, "int8"))
-    slower = with_parameters(B3, {name: getattr(B3, name) * factor})
-
-    assert stream_us(kernels, 0, slower) >= stream_us(kernels, 0, B3)
 
 
 # --- what the model states of itself: at its own prices a costed execution takes what the model says ---

@@ -143,15 +143,6 @@ def test_the_flags_of_8_5_0_are_those_of_the_reference_page() -> None:
     assert listed - {"help"} <= set(FLAGS) <= named
 
 
-def test_every_flag_of_8_5_0_takes_a_value() -> None:
-    for name, flag in FLAGS.items():
-        value = flag.values[-1] if flag.values else "anything at all"
-        assert flag.about
-        assert parse([f"--{name}={value}"]) == {name: value}
-        with pytest.raises(Malformed, match="missing its argument"):
-            parse([f"--{name}"])
-
-
 def test_a_newer_flag_is_unknown() -> None:
     for name in NOT_IN_8_5_0.split():
         with pytest.raises(Malformed, match=f"unknown command line flag '{name}'"):
