@@ -40,6 +40,7 @@ class ExecutionFailed(Exception):
     """The model cannot be run on these values, such as an index out of its table; on the device an AI Core error."""
 
 
+_FAILURES: tuple[type[Exception], ...] = (*RUNTIME_ERRORS, MeasureError)
 _Run = Callable[[Mapping[str, Array]], dict[str, Array]]
 
 
@@ -165,7 +166,7 @@ def _told(work: Callable[[], Any]) -> Any:
     """What comes of some work, whose errors are those of an execution."""
     try:
         return work()
-    except (*RUNTIME_ERRORS, MeasureError) as error:
+    except _FAILURES as error:
         raise ExecutionFailed(str(error)) from error
 
 

@@ -18,7 +18,8 @@ ASCEND_RT_VISIBLE_DEVICES.
 
 from __future__ import annotations
 
-from workbench.cann_emulator.acl import emulated, mdl_describe, mdl_run, rt_device, rt_memory, rt_stream, top, util
+from workbench.cann_emulator.acl import emulated, mdl_describe, mdl_run, rt_device, rt_memory, rt_stream, top
+from workbench.cann_emulator.acl import util as util_functions
 from workbench.cann_emulator.acl.call import declared, module_of
 from workbench.cann_emulator.revision import emulator
 
@@ -26,6 +27,8 @@ rt = module_of("rt", rt_device, rt_memory, rt_stream)
 """Devices, contexts, streams, events, memory."""
 mdl = module_of("mdl", mdl_describe, mdl_run)
 """Models, descriptions, datasets, execution."""
+util = module_of("util", util_functions)
+"""Pointers of Python objects, threads."""
 EMULATOR = emulator()
 """Which emulator this is; the vendor's module has neither this name nor `emulated`."""
 

@@ -197,47 +197,35 @@ os.register_at_fork(after_in_child=forget_after_fork)
 _REPORTING = {"on": bool(os.environ.get("CANN_EMULATOR_STATE"))}
 _EVERY_S = 0.1
 _USE_LOCK = threading.RLock()
-_LAST = {"report_s": 0.0, "reported": 0.0}
-_BUSY: dict[int, tuple[float, float, float]] = {}  # device → (time_s, busy_us) at the last report, and the load then
+_REPORTED: list[tuple[float, dict[int, float]]] = []
+"""When the last report was made, on the real clock, in seconds; and by device the virtual time it had computed then."""
 
 
-def update_use(device: Device, force: bool = False) -> None:
-    """Report, unless that was done a moment ago."""
+def update_use() -> None:
+    """Report, unless that was done a moment ago; a load is the share of the time since then that was computed."""
     now = time.monotonic()
-    if not _REPORTING["on"] or (not force and now - _LAST["report_s"] < _EVERY_S):
+    then, busy_us = _REPORTED[-1] if _REPORTED else (now, {})
+    if not _REPORTING["on"] or (_REPORTED and now - then < _EVERY_S):
         return
+    per_percent_us = (now - then) * 1e4 or 1.0
     with _USE_LOCK:
-        _LAST["report_s"] = now
-        in_use = [d for d in devices() if d.contexts or (d.arena is not None and d.arena.used)]
+        _REPORTED[:] = [(now, {device.index: device.busy_us for device in devices()})]
         report_use(
             {
-                d.physical: DeviceUse(hbm_bytes=d.arena.used if d.arena else 0, aicore_percent=load_percent(d))
-                for d in in_use
+                d.physical: DeviceUse(
+                    hbm_bytes=d.arena.used if d.arena else 0,
+                    aicore_percent=min(100.0, (d.busy_us - busy_us.get(d.index, d.busy_us)) / per_percent_us),
+                )
+                for d in devices()
+                if d.contexts or (d.arena is not None and d.arena.used)
             }
         )
-        _LAST["reported"] = 1.0
-
-
-def load_percent(device: Device) -> float:
-    """Share of the time since the last question that the modelled device would have computed, 0..100."""
-    now = time.monotonic()
-    then, busy_us, load = _BUSY.get(device.index, (now, device.busy_us, 0.0))
-    if now - then >= _EVERY_S:
-        load = min(100.0, (device.busy_us - busy_us) / (now - then) / 1e4)
-    if now - then >= _EVERY_S or device.index not in _BUSY:
-        _BUSY[device.index] = (now, device.busy_us, load)
-    return load
 
 
 def _end_use() -> None:
-    if _LAST["reported"]:
+    if _REPORTED:
         report_use({})
 
 
-def _forget_use() -> None:
-    _LAST.update(report_s=0.0, reported=0.0)
-    _BUSY.clear()
-
-
 atexit.register(_end_use)
-os.register_at_fork(after_in_child=_forget_use)
+os.register_at_fork(after_in_child=_REPORTED.clear)

@@ -6,7 +6,18 @@ import ctypes
 from dataclasses import replace
 from pathlib import Path
 
-from workbench.cann_emulator.acl import clock, contexts, errors, execution, handles, memory, models, profile, streams
+from workbench.cann_emulator.acl import (
+    clock,
+    contexts,
+    errors,
+    execution,
+    handles,
+    memory,
+    models,
+    profile,
+    rt_memory,
+    streams,
+)
 from workbench.cann_emulator.acl.call import call, site
 from workbench.cann_emulator.acl.errors import Failed
 from workbench.cann_emulator.acl.models import ASYNCHRONOUS, SYNCHRONOUS
@@ -72,16 +83,30 @@ def found(model_id: int) -> models.LoadedModel:
 
 
 def _load(source: Source, work: int = 0, work_size: int = 0, weight: int = 0, weight_size: int = 0) -> int:
-    """Device memory of the caller has pointer and size; a null pointer leaves that part to the library."""
+    """The id of a new load. Device memory of the caller has pointer and size; what has a null pointer is allocated."""
     contexts.require(errors.GE_EXEC_NOT_INIT)
-    content, context = _content(source), contexts.required()
-    brought = {}
-    for part, pointer, size in (("work", work, work_size), ("weight", weight, weight_size)):
+    content, context, where = _content(source), contexts.required(), site()
+    runnable = models.parse(content)
+    model = runnable.model
+    parts = (("work", work, work_size, model.work_bytes), ("weight", weight, weight_size, model.weight_bytes))
+    for part, pointer, size, needed in parts:
         if pointer and (memory.arena_of(pointer) is None or not size):
             raise errors.undefined(f"load with {size} bytes at {pointer:#x} as device memory", errors.GE_FAILURE)
-        if pointer:
-            brought[part] = size
-    return models.load(content, context, Path(source).stem if isinstance(source, str) else None, site(), brought)
+        if pointer and size < needed:
+            text = f"The {part} size of model {model.name} is {needed}, but the input size set by user is {size}"
+            raise errors.refused(errors.GE_FAILURE, "E13025", reason=text)
+    name = Path(source).stem if isinstance(source, str) else model.name
+    entry = models.LoadedModel(model=model, runnable=runnable, context=context, site=where, name=name)
+    for _, pointer, _, needed in parts:
+        if pointer or not needed:
+            continue
+        block = rt_memory.grab(context, needed, "a loaded model", where)
+        if block is None:
+            models.give_back(entry)
+            raise Failed(errors.GE_MEMORY_ALLOCATION)
+        entry.blocks.append(block)
+    models.LOADED[entry.id] = entry
+    return entry.id
 
 
 def _content(source: Source) -> bytes:
@@ -175,7 +200,7 @@ def execute(model_id: int, inputs: int, outputs: int) -> int:
         end_ns = clock.now_ns()
         profile.done(device.index, stream_number, execution.KIND, end_ns - run.latency_ns, end_ns, run)
     device.busy_us += run.duration_ns / 1000
-    contexts.update_use(device)
+    contexts.update_use()
     return code
 
 
@@ -198,7 +223,7 @@ def execute_async(model_id: int, inputs: int, outputs: int, stream: int) -> None
         run=run,
     )
     streams.queue(queue, task)
-    contexts.update_use(contexts.required().device)
+    contexts.update_use()
 
 
 def _dataset(handle: int) -> Dataset:

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from workbench.cann_emulator.acl import errors, handles, memory, rt_memory
+from workbench.cann_emulator.acl import errors, handles, memory
 from workbench.cann_emulator.acl.contexts import ON_RELEASE, SOC_NAME, Context
-from workbench.cann_emulator.acl.errors import Failed
 from workbench.cann_emulator.acl.handles import Made, Site
 from workbench.cann_emulator.om import Gear, NotAnOm, OfflineModel, Tensor, input_shapes, read_om
 
@@ -81,13 +80,13 @@ class LoadedModel:
 
     KIND: ClassVar[str] = "loaded models"
     own: ClassVar[bool] = False
-    id: int
+    id: int = field(default_factory=lambda: next(_IDS))
     model: OfflineModel
     runnable: Runnable
     context: Context
     name: str
     site: Site
-    blocks: list[memory.Block]
+    blocks: list[memory.Block] = field(default_factory=list)
     called: str = ""
     gear: int | None = None
     times_ns: dict[int, tuple[int, int]] = field(default_factory=dict)
@@ -136,48 +135,9 @@ def parse(content: bytes) -> Runnable:
         return runnable
 
 
-def load(content: bytes, context: Context, name: str | None, where: Site, brought: Mapping[str, int]) -> int:
-    """The id of a new load.
-
-    Args:
-        name: of the file without suffix; None takes the model's own.
-        brought: 'work' or 'weight' → bytes that the program has for it; the library allocates what is missing.
-
-    Raises:
-        Failed: it is no model for this device, or there is too little memory.
-    """
-    runnable = parse(content)
-    model = runnable.model
-    blocks: list[memory.Block] = []
-    for part, needed in (("work", model.work_bytes), ("weight", model.weight_bytes)):
-        if brought.get(part, needed) < needed:
-            _give_back(context, blocks)
-            given = f"but the input size set by user is {brought[part]}"
-            text = f"The {part} size of model {model.name} is {needed}, {given}"
-            raise errors.refused(errors.GE_FAILURE, "E13025", reason=text)
-        if part in brought or not needed:
-            continue
-        block = rt_memory.grab(context, needed, "a loaded model", where)
-        if block is None:
-            _give_back(context, blocks)
-            raise Failed(errors.GE_MEMORY_ALLOCATION)
-        blocks.append(block)
-    entry = LoadedModel(
-        id=next(_IDS),
-        model=model,
-        runnable=runnable,
-        context=context,
-        site=where,
-        name=model.name if name is None else name,
-        blocks=blocks,
-    )
-    LOADED[entry.id] = entry
-    return entry.id
-
-
 def unload(entry: LoadedModel) -> None:
     del LOADED[entry.id]
-    _give_back(entry.context, entry.blocks)
+    give_back(entry)
 
 
 def unload_all() -> None:
@@ -286,12 +246,13 @@ def _range_options(model: OfflineModel) -> dict[str, str]:
     return {name.strip(): sizes.strip().strip("[]") for name, _, sizes in entries}
 
 
-def _give_back(context: Context, blocks: list[memory.Block]) -> None:
-    arena = context.device.arena
-    for block in blocks:
+def give_back(entry: LoadedModel) -> None:
+    """Release the memory that the library allocated for a load."""
+    arena = entry.context.device.arena
+    for block in entry.blocks:
         if arena is not None and arena.blocks.get(block.address) is block:
             memory.release(arena, block)
-    blocks.clear()
+    entry.blocks.clear()
 
 
 def _end_with(context: Context) -> None:

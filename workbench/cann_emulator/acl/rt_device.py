@@ -98,4 +98,4 @@ def _release(device: Device) -> None:
         for block in list(arena.blocks.values()):
             handles.reclaimed.append((block.KIND, block.site))
             memory.release(arena, block)
-    contexts.update_use(device)
+    contexts.update_use()

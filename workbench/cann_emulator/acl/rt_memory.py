@@ -41,7 +41,7 @@ def free(ptr: int) -> None:
         raise errors.undefined(f"free of memory that belongs to {block.what}", errors.RT_MEMORY_FREE)
     _refuse_pending("free", (ptr, block.extent))
     memory.release(arena, block)
-    contexts.update_use(next(d for d in contexts.devices() if d.arena is arena))
+    contexts.update_use()
 
 
 @call("k", "kr")
@@ -154,7 +154,7 @@ def grab(context: Context, size: int, what: str, where: Site) -> memory.Block | 
     """Device memory for the library itself, or for `malloc`; None, and a reason text, when there is none left."""
     assert context.device.arena is not None, "it came with the context"
     block = memory.allocate(context.device.arena, size, what, where)
-    contexts.update_use(context.device)
+    contexts.update_use()
     if block is None:
         module = "APP" if what == "malloc" else "GE"
         errors.report("EL0004", reason=f"{size} bytes of device memory were asked for by module {module}.")

@@ -13,7 +13,6 @@ from workbench.cann_emulator.acl.errors import Failed
 from workbench.cann_emulator.acl.handles import Made
 
 _MOST_DIMS = 128
-_UNDEFINED = -1
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
