@@ -76,15 +76,8 @@ def test_switching_on_twice_or_another_one_leaves_no_trace_of_the_first(
     assert not any(str(first) in line for line in lines)
     assert "export CANN_EMULATOR_VERSION=8.5.0;" in lines
     assert "export CANN_EMULATOR_HBM_MB=32768;" in lines
-
-
-def test_replacing_a_real_cann_is_told_beside_the_lines(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
     monkeypatch.setenv("ASCEND_HOME_PATH", "/usr/local/Ascend/cann")
-
-    main(["env", "--root", str(tmp_path / "cann")])
-
+    main(["env", "--root", str(second)])
     streams = capsys.readouterr()
     assert "replaces the CANN at /usr/local/Ascend/cann" in streams.err
     assert all(line.startswith("export ") for line in streams.out.splitlines())

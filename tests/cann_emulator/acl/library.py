@@ -162,16 +162,6 @@ class Loaded:
         ret: int = acl.mdl.execute(self.id, self.input_dataset, self.output_dataset)
         return ret
 
-    def release(self) -> None:
-        for dataset in (self.input_dataset, self.output_dataset):
-            for i in range(acl.mdl.get_dataset_num_buffers(dataset)):
-                ok(acl.destroy_data_buffer(acl.mdl.get_dataset_buffer(dataset, i)))
-            ok(acl.mdl.destroy_dataset(dataset))
-        for pointer, _ in (*self.inputs, *self.outputs):
-            ok(acl.rt.free(pointer))
-        ok(acl.mdl.destroy_desc(self.desc))
-        ok(acl.mdl.unload(self.id))
-
 
 def opened(path: str) -> Loaded:
     model_id = taken(acl.mdl.load_from_file(path))
@@ -203,15 +193,11 @@ def environment(tree: Path, extra: Mapping[str, str] | None = None) -> dict[str,
     return {**clean, "OMP_NUM_THREADS": "1", **(extra or {})}
 
 
-def run_source(
-    source: str, tree: Path, *arguments: str, env: Mapping[str, str] | None = None, timeout_s: float = 200
-) -> subprocess.CompletedProcess[str]:
-    return run_program([sys.executable, "-c", source, *arguments], tree, env=env, timeout_s=timeout_s)
+def run_source(source: str, tree: Path, *, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    return run_program([sys.executable, "-c", source], tree, env=env)
 
 
 def run_program(
-    command: Sequence[str], tree: Path, *, env: Mapping[str, str] | None = None, timeout_s: float = 200
+    command: Sequence[str], tree: Path, *, env: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command, env=environment(tree, env), capture_output=True, text=True, timeout=timeout_s, check=False
-    )
+    return subprocess.run(command, env=environment(tree, env), capture_output=True, text=True, timeout=200, check=False)

@@ -41,28 +41,19 @@ def run(client: str, tree: Path, *arguments: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("options", [(), ("memory",)])
-def test_acllite(tree: Path, tmp_path: Path, options: tuple[str, ...]) -> None:
-    np.save(tmp_path / "x.npy", X)
-    path = saved(multilayer(), tmp_path)
-    run("acllite_like.py", tree, path, str(tmp_path / "x.npy"), str(tmp_path / "y.npy"), *options)
-    expected = Executable(multilayer(), threads=1).run({"x": X})["y"]
-    np.testing.assert_allclose(np.load(tmp_path / "y.npy"), expected, rtol=1e-5)
-
-
-def test_acllite_with_batch_gears(tree: Path, tmp_path: Path) -> None:
-    np.save(tmp_path / "x.npy", X[:4])
-    path = batch_gears(tmp_path)
-    run("acllite_like.py", tree, path, str(tmp_path / "x.npy"), str(tmp_path / "y.npy"), "gear")
-    expected = Executable(multilayer(batch=4), threads=1).run({"x": X[:4]})["y"]
-    np.testing.assert_allclose(np.load(tmp_path / "y.npy"), expected, rtol=1e-5)
-
-
-def test_msit(tree: Path, tmp_path: Path) -> None:
-    np.savez(tmp_path / "x.npz", x=X)
-    run("msit_like.py", tree, saved(multilayer(), tmp_path), str(tmp_path / "x.npz"), str(tmp_path / "y.npy"))
-    expected = Executable(multilayer(), threads=1).run({"x": X})["y"]
-    np.testing.assert_allclose(np.load(tmp_path / "y.npy"), expected, rtol=1e-5)
+@pytest.mark.parametrize("options", ["", "memory", "gear", "msit"])
+def test_acllite_and_msit(tree: Path, tmp_path: Path, options: str) -> None:
+    x = X[:4] if options == "gear" else X
+    path = batch_gears(tmp_path) if options == "gear" else saved(multilayer(), tmp_path)
+    given, result = tmp_path / ("x.npz" if options == "msit" else "x.npy"), tmp_path / "y.npy"
+    if options == "msit":
+        np.savez(given, x=x)
+        run("msit_like.py", tree, path, str(given), str(result))
+    else:
+        np.save(given, x)
+        run("acllite_like.py", tree, path, str(given), str(result), *options.split())
+    expected = Executable(multilayer(batch=len(x)), threads=1).run({"x": x})["y"]
+    np.testing.assert_allclose(np.load(result), expected, rtol=1e-5)
 
 
 def test_msit_with_shape_ranges(tree: Path, tmp_path: Path) -> None:

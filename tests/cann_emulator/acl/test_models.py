@@ -202,27 +202,13 @@ def test_no_memory_for_a_model_is_245000(monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert acl.rt.get_mem_info(1)[0] == free
 
 
-@pytest.fixture
-def batches(device: int, tmp_path: Path) -> Loaded:
-    return opened(batch_gears(tmp_path))
-
-
-@pytest.fixture
-def dims(device: int, tmp_path: Path) -> Loaded:
-    return opened(dims_gears(tmp_path))
-
-
-@pytest.fixture
-def images(device: int, tmp_path: Path) -> Loaded:
-    return opened(image_gears(tmp_path))
-
-
 def all_axes(*sizes: int) -> dict[str, object]:
     return {"name": "", "dimCount": len(sizes), "dims": list(sizes)}
 
 
-def test_a_gear_is_kept_in_the_dataset_and_must_be_set_for_a_fresh_one(batches: Loaded) -> None:
+def test_a_gear_is_kept_in_the_dataset_and_must_be_set_for_a_fresh_one(device: int, tmp_path: Path) -> None:
     """pyacl.md §7 "not set at all": the emulator fails loudly."""
+    batches = opened(batch_gears(tmp_path))
     ok(acl.mdl.set_dynamic_batch_size(batches.id, batches.input_dataset, 1, 4))
     fresh = dataset(batches.inputs)
     assert acl.mdl.execute(batches.id, fresh, batches.output_dataset) == 500002
@@ -232,8 +218,9 @@ def test_a_gear_is_kept_in_the_dataset_and_must_be_set_for_a_fresh_one(batches: 
         batches.run()
 
 
-def test_what_each_mistake_with_gears_returns(batches: Loaded, dims: Loaded, images: Loaded, tmp_path: Path) -> None:
+def test_what_each_mistake_with_gears_returns(device: int, tmp_path: Path) -> None:
     """pyacl.md §2.5, gears."""
+    batches, dims, images = (opened(make(tmp_path)) for make in (batch_gears, dims_gears, image_gears))
     mdl = acl.mdl
     given = batches.input_dataset
     assert mdl.set_dynamic_batch_size(batches.id, given, 1, 0) == 100000
