@@ -1,12 +1,13 @@
 """The time model: sensible in every direction, and by kinds of kernels."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from onnx import TensorProto, helper
+from onnx import NodeProto, TensorProto, helper
 
 from tests.cann_emulator.handmade import mlp, offline_model
 from workbench.cann_emulator.om import Dtype, Gear, Kernel, OfflineModel, Tensor
@@ -132,48 +133,36 @@ def test_shape_ranges_cost_a_launch_by_the_host_for_each_kernel_and_gears_a_litt
     assert dynamic == pytest.approx(static + 10 * (B3.dynamic_launch_us - B3.kernel_launch_us))
 
 
-@pytest.mark.parametrize(
-    ("option", "value"), [("aicore_num", "10|20"), ("buffer_optimize", "off_optimize")], ids=lambda v: v
-)
-def test_options_that_take_something_away_cost_time(option: str, value: str) -> None:
+def test_options_that_take_something_away_cost_time() -> None:
     kernels = (matmul(1, 8192, 512, 2048), elementwise(8192, 2048))
 
-    assert time_us(*kernels, options={option: value}) > time_us(*kernels)
+    for option, value in (("aicore_num", "10|20"), ("buffer_optimize", "off_optimize")):
+        assert time_us(*kernels, options={option: value}) > time_us(*kernels)
 
 
-@pytest.mark.parametrize(("mode", "factor"), [("high_precision", 1.6), ("high_performance", 0.85), ("", 1.0)])
-def test_the_implementation_mode_changes_vector_work(mode: str, factor: float) -> None:
+def one_node(node: NodeProto, shape: list[int], weights: dict[str, Any], kind: int = TensorProto.FLOAT) -> bytes:
+    """A model of one node; the last name that it reads is the model's input."""
     value = helper.make_tensor_value_info
-    graph = model_of(
-        [helper.make_node("Erf", ["x"], ["y"], name="erf")],
-        {"unused": np.float32([0])},
-        [value("x", TensorProto.FLOAT, [4096, 4096])],
-        [value("y", TensorProto.FLOAT, [4096, 4096])],
-    ).SerializeToString()
-    kernel = replace(elementwise(4096, 4096), nodes=("erf",))
+    inputs, outputs = [value(node.input[-1], kind, shape)], [value("y", TensorProto.FLOAT, None)]
+    return bytes(model_of([node], weights, inputs, outputs).SerializeToString())
 
-    plain, changed = (
-        kernel_times(model(k, graph=graph), 0, B3)[0] for k in (kernel, replace(kernel, implementation=mode))
-    )
 
-    assert changed.compute_us == pytest.approx(plain.compute_us * factor)
+def test_the_implementation_mode_changes_vector_work() -> None:
+    erf = helper.make_node("Erf", ["x"], ["y"], name="erf")
+    graph, kernel = one_node(erf, [4096, 4096], {}), replace(elementwise(4096, 4096), nodes=("erf",))
+    (plain,) = kernel_times(model(kernel, graph=graph), 0, B3)
+
+    for mode, factor in (("high_precision", 1.6), ("high_performance", 0.85)):
+        (changed,) = kernel_times(model(replace(kernel, implementation=mode), graph=graph), 0, B3)
+        assert changed.compute_us == pytest.approx(plain.compute_us * factor)
 
 
 def test_a_lookup_reads_rows_not_the_table() -> None:
-    value = helper.make_tensor_value_info
-    graph = model_of(
-        [helper.make_node("Gather", ["table", "ids"], ["y"], name="gather")],
-        {"table": np.zeros((4, 2), np.float32)},
-        [value("ids", TensorProto.INT64, [64])],
-        [value("y", TensorProto.FLOAT, [64, 2])],
-    ).SerializeToString()
-    kernel = replace(
-        elementwise(64, 512),
-        nodes=("gather",),
-        inputs=(tensor("table", 30522, 512), tensor("ids", 64, dtype="int64")),
-    )
+    gather = helper.make_node("Gather", ["table", "ids"], ["y"], name="gather")
+    graph = one_node(gather, [64], {"table": np.zeros((4, 2), np.float32)}, TensorProto.INT64)
+    read = tensor("table", 30522, 512), tensor("ids", 64, dtype="int64")
 
-    assert time_us(kernel, graph=graph) < 3 * B3.kernel_launch_us
+    assert time_us(replace(elementwise(64, 512), nodes=("gather",), inputs=read), graph=graph) < 3 * B3.kernel_launch_us
 
 
 def test_weights_beyond_l2_come_from_hbm() -> None:
@@ -188,11 +177,6 @@ def test_weights_beyond_l2_come_from_hbm() -> None:
 # --- what the model states of itself: at its own prices a costed execution takes what the model says ---
 
 CLOCK = timing_model(B3, "a test")
-
-
-def stated_us(found: OfflineModel, copied_in: tuple[int, ...] = (), copied_out: tuple[int, ...] = ()) -> float:
-    costs = execution_costs(found, 0, B3, copied_in=copied_in, copied_out=copied_out)
-    return float(1000 * at_errors(CLOCK).call_ms([costs])[0, 0])
 
 
 @settings(deadline=None)
@@ -212,14 +196,10 @@ def test_the_stated_costs_come_to_the_models_own_time(
     cpu = replace(elementwise(batch, m, name="scalar"), core="aicpu", op_type="NonZero")
     found = model(*kernels, cpu, gear_kind=kind, options={"aicore_num": cores} if cores else {})
 
-    assert stated_us(found) == pytest.approx(execute_us(found, 0, B3), rel=1e-5)
-
-
-def test_copies_are_in_front_of_it_and_behind_it() -> None:
-    found = model(elementwise(8, 8))
-    copies = copy_us(4096, "host_to_device", B3) + copy_us(10**7, "device_to_host", B3)
-
-    assert stated_us(found, (4096,), (10**7,)) == pytest.approx(execute_us(found, 0, B3) + copies, rel=1e-5)
+    costs = execution_costs(found, 0, B3, copied_in=(4096,), copied_out=(10**7,))
+    copies_us = copy_us(4096, "host_to_device", B3) + copy_us(10**7, "device_to_host", B3)
+    own_us = execute_us(found, 0, B3) + copies_us
+    assert 1000 * at_errors(CLOCK).call_ms([costs])[0, 0] == pytest.approx(own_us, rel=1e-5)
 
 
 def test_what_a_benchmark_measures_is_another_price_of_the_same_costs() -> None:
@@ -235,23 +215,15 @@ def test_what_a_benchmark_measures_is_another_price_of_the_same_costs() -> None:
     assert 1000 * moved_ms == pytest.approx(execute_us(found, 0, B3) + 0.7 * own["matmul_int8"], rel=1e-5)
 
 
-def test_what_a_refit_measured_is_hardly_open_any_more() -> None:
-    refitted = replace(B3, origins={**B3.origins, "cube_efficiency_float16": "measured: a test"})
-
-    stated = {unknown.name: unknown for unknown in timing_model(refitted, "a test").unknowns}
-
-    assert stated["matrix_float16"].factor_95 == 1.1
-    assert stated["int8_gain"].factor_95 == B3.errors["int8_gain"].factor_95
-
-
-def test_what_costs_nothing_is_not_open() -> None:
-    free = with_parameters(B3, {"gear_us": 0.0})
-
-    assert "gear" not in {unknown.name for unknown in timing_model(free, "a test").unknowns}
-
-
 def test_every_error_says_what_it_was_found_on_and_how_it_is_settled() -> None:
+    """What costs nothing is not open, and what a refit measured hardly any more."""
     assert {unknown.name for unknown in CLOCK.unknowns} == set(B3.errors)
     for unknown in CLOCK.unknowns:
         assert "left out" in unknown.source or "[inferred]" in unknown.source
         assert f"microbenchmarks {unknown.name} " in unknown.settled_by or "emulator fit" in unknown.settled_by
+    free = with_parameters(B3, {"gear_us": 0.0})
+    assert "gear" not in {unknown.name for unknown in timing_model(free, "a test").unknowns}
+    refitted = replace(B3, origins={**B3.origins, "cube_efficiency_float16": "measured: a test"})
+    stated = {unknown.name: unknown for unknown in timing_model(refitted, "a test").unknowns}
+    assert stated["matrix_float16"].factor_95 == 1.1
+    assert stated["int8_gain"].factor_95 == B3.errors["int8_gain"].factor_95
