@@ -22,7 +22,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from benchmarks.published_910b3 import compiled
-from tests.cann_emulator.bert import BERT_BASE, BERT_SMALL, Shape, bert, tokens
+from tests.cann_emulator.bert import BERT_SMALL, Shape, bert, tokens
 from tests.quantization.deploy_models import min_max_record
 from workbench.cann_emulator.om import ITEM_BYTES, OfflineModel, Tensor
 from workbench.cann_emulator.timing import execution_costs
@@ -36,7 +36,7 @@ from workbench.values.modelled_times.statement import CallCosts
 
 ENCODERS: Mapping[str, Shape] = {
     "BERT-Small": replace(BERT_SMALL, vocabulary=1000),
-    "BERT-base, 4 layers": replace(BERT_BASE, layers=4, vocabulary=1000),
+    "BERT-base, 4 layers": Shape(layers=4, width=768, heads=12, inner=3072, vocabulary=1000),
     "BERT-large, 4 layers": Shape(layers=4, width=1024, heads=16, inner=4096, vocabulary=1000),
 }
 CNN = "residual net, 224"

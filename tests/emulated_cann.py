@@ -8,20 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from workbench.cann_emulator.tree import Cann, search_paths, variables, write_tree
+from workbench.cann_emulator.tree import search_paths, variables, write_tree
 from workbench.targets.ascend.acl import process as acl_process
 from workbench.targets.ascend.toolchain import forget_toolchain
 
 
-def emulated_environment(folder: Path, *, cann: Cann = "8.5.0", **changes: str) -> dict[str, str]:
+def emulated_environment(folder: Path, **changes: str) -> dict[str, str]:
     """What `eval "$(workbench emulator env)"` leaves, its tree and state below `folder`."""
-    root = write_tree(folder / "cann", cann)
+    root = write_tree(folder / "cann")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("ASCEND_", "CANN_EMULATOR_"))}
     paths = {
         name: ":".join([*map(str, folders), *filter(None, [kept.get(name)])])
         for name, folders in search_paths(root).items()
     }
-    state = {"CANN_EMULATOR_VERSION": cann, "CANN_EMULATOR_STATE": str(folder / "state")}
+    state = {"CANN_EMULATOR_VERSION": "8.5.0", "CANN_EMULATOR_STATE": str(folder / "state")}
     return kept | paths | variables(root) | state | changes
 
 

@@ -28,12 +28,11 @@ def offline_model(
     *,
     dtype: Dtype = "float16",
     groups: Sequence[Sequence[str]] = (),
-    float32: Sequence[str] = (),
     output_dtype: Dtype = "float32",
     truncate_deq_scale: bool = False,
     options: Mapping[str, str] | None = None,
 ) -> OfflineModel:
-    """Every float tensor that crosses kernels in `dtype`, but for the nodes in `float32`, which read and write that."""
+    """Every float tensor that crosses kernels is in `dtype`."""
     known = constants(proto)
     group_of = {name: tuple(group) for group in groups for name in group}
     nodes = {node.name: node for node in proto.graph.node if node.output[0] not in known}
@@ -50,13 +49,13 @@ def offline_model(
             wanted.setdefault(name, set()).add(node.name)
     outputs = {value.name for value in proto.graph.output}
 
-    def stored(name: str, kind: Dtype) -> Dtype:
+    def stored(name: str) -> Dtype:
         if name in known and known[name].data_type not in (TensorProto.FLOAT, TensorProto.FLOAT16):
             return _NAMES.get(known[name].data_type, "int64")
         if name in integers:
             return "int8"
         found = types.get(name, "float32")
-        return kind if found in ("float32", "float16") else found
+        return dtype if found in ("float32", "float16") else found
 
     kernels, done = [], set()
     for name in nodes:
@@ -66,7 +65,6 @@ def offline_model(
         done.update(group)
         inside = [nodes[member] for member in group]
         produced = {output for node in inside for output in node.output}
-        kind: Dtype = "float32" if name in float32 else dtype
         reads = dict.fromkeys(i for node in inside for i in node.input if i and i not in produced)
         writes = [o for o in produced if o in outputs or wanted.get(o, set()) - set(group)]
         kernels.append(
@@ -75,9 +73,9 @@ def offline_model(
                 op_type=inside[-1].op_type,
                 core="vector",
                 nodes=tuple(group),
-                dtype=kind,
-                inputs=tuple(Tensor(name=i, dtype=stored(i, kind), shape=()) for i in reads),
-                outputs=tuple(Tensor(name=o, dtype=stored(o, kind), shape=()) for o in writes),
+                dtype=dtype,
+                inputs=tuple(Tensor(name=i, dtype=stored(i), shape=()) for i in reads),
+                outputs=tuple(Tensor(name=o, dtype=stored(o), shape=()) for o in writes),
             )
         )
     makers = ((node.name, index, name) for node in proto.graph.node for index, name in enumerate(node.output))

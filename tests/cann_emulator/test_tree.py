@@ -36,14 +36,12 @@ def test_a_folder_that_is_not_ours_is_neither_overwritten_nor_deleted(tmp_path: 
 
 
 def test_many_writers_at_once_leave_one_whole_tree(tmp_path: Path) -> None:
-    versions = ["8.5.0", "8.1.RC1"] * 3
     with ThreadPoolExecutor(3) as pool:
-        list(pool.map(lambda version: write_tree(tmp_path / "cann", version), versions))  # type: ignore[arg-type]  # of str
+        list(pool.map(lambda _: write_tree(tmp_path / "cann"), range(6)))
 
     names = [p.name for p in tmp_path.iterdir()]
     assert names == ["cann"]
-    version = (tmp_path / "cann/.emulator").read_text().splitlines()[1]
-    assert (tmp_path / "cann/compiler/version.info").read_text().startswith(f"Version={version}\n")
+    assert (tmp_path / "cann/compiler/version.info").read_text().startswith("Version=8.5.0\n")
 
 
 @pytest.mark.parametrize("shell", SHELLS)
@@ -52,14 +50,14 @@ def test_eval_switches_it_on_whatever_the_folder_is_called(tmp_path: Path, shell
     root = tmp_path / name
     env = shlex.join([*COMMAND, "env", "--root", str(root), "--devices", "2"])
     places = '"$ASCEND_HOME_PATH" "$(command -v atc)" "$(command -v npu-smi)"'
-    script = f'eval "$({env})"; printf "%s\\n" {places}; npu-smi info -l'
+    script = f'eval "$({env})"; printf "%s\\n" {places}; npu-smi info -m'
 
     done = run([shell, "-eu", "-c", script], dict(os.environ))
 
     assert done.stderr == ""
-    home, atc, npu_smi, count, *_ = done.stdout.splitlines()
+    home, atc, npu_smi, _, *cards = done.stdout.splitlines()
     assert (home, atc, npu_smi) == (str(root), f"{root}/bin/atc", f"{root}/bin/npu-smi")
-    assert count.split() == ["Total", "Count", ":", "2"]
+    assert [card.split()[2] for card in cards] == ["0", "-", "1", "-"]
 
 
 def test_switching_on_twice_or_another_one_leaves_no_trace_of_the_first(
@@ -70,54 +68,38 @@ def test_switching_on_twice_or_another_one_leaves_no_trace_of_the_first(
     monkeypatch.setenv("PYTHONPATH", f"{first}/python/site-packages:/mine")
     monkeypatch.setenv("ASCEND_HOME_PATH", str(first))
 
-    assert main(["env", "--root", str(second), "--cann", "8.1.RC1", "--hbm-mb", "32768"]) == 0
+    assert main(["env", "--root", str(second), "--hbm-mb", "32768"]) == 0
 
     lines = capsys.readouterr().out.splitlines()
     assert f"export PATH={second}/bin:/usr/bin;" in lines
     assert next(line for line in lines if "PYTHONPATH" in line).endswith(":/mine;")
     assert not any(str(first) in line for line in lines)
-    assert "export CANN_EMULATOR_VERSION=8.1.RC1;" in lines
+    assert "export CANN_EMULATOR_VERSION=8.5.0;" in lines
     assert "export CANN_EMULATOR_HBM_MB=32768;" in lines
-
-
-def test_replacing_a_real_cann_is_told_beside_the_lines(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
     monkeypatch.setenv("ASCEND_HOME_PATH", "/usr/local/Ascend/cann")
-
-    main(["env", "--root", str(tmp_path / "cann")])
-
+    main(["env", "--root", str(second)])
     streams = capsys.readouterr()
     assert "replaces the CANN at /usr/local/Ascend/cann" in streams.err
     assert all(line.startswith("export ") for line in streams.out.splitlines())
 
 
-@pytest.mark.parametrize(
-    "arguments", [["env", "--devices", "99"], ["env", "--hbm-mb", "0"], ["env", "--root", "/a:b"], []]
-)
-def test_wrong_arguments_print_nothing_that_a_shell_could_evaluate(
-    arguments: list[str], capsys: pytest.CaptureFixture[str]
+def test_wrong_arguments_or_a_place_without_rights_print_nothing_that_a_shell_could_evaluate(
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    with pytest.raises(SystemExit) as caught:
-        main(arguments)
-
-    assert caught.value.code == 2
-    assert capsys.readouterr().out == ""
-
-
-def test_a_place_without_rights_is_one_line_and_exit_code_1(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in (["env", "--devices", "99"], ["env", "--hbm-mb", "0"], ["env", "--root", "/a:b"], []):
+        with pytest.raises(SystemExit) as caught:
+            main(arguments)
+        assert (caught.value.code, capsys.readouterr().out) == (2, "")
     assert main(["env", "--root", "/proc/cann"]) == 1
-
     streams = capsys.readouterr()
-    assert streams.out == ""
-    assert streams.err.startswith("error: ")
+    assert (streams.out, streams.err[:7]) == ("", "error: ")
 
 
 def test_remove_deletes_the_trees_of_the_cache_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    root = write_tree(default_root("8.5.0"))
+    root = write_tree(default_root())
     (root.parent / "notes").mkdir()
 
     assert main(["remove"]) == 0
@@ -192,19 +174,15 @@ def pairs(text: str) -> dict[str, str]:
     return {key.strip(): value for key, _, value in reversed(lines)}
 
 
-def test_an_idle_card_looks_as_in_a_capture(capsys: pytest.CaptureFixture[str]) -> None:
-    assert said(capsys, "info") == IDLE
-
-
-def test_load_memory_and_processes_of_a_device_are_shown(
+def test_cards_look_as_in_a_capture_idle_or_at_work(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    assert said(capsys, "info") == IDLE
     monkeypatch.setenv("CANN_EMULATOR_DEVICES", "2")
     report_use({1: DeviceUse(hbm_bytes=1000 << 20, aicore_percent=70)})
     try:
         table, common = said(capsys, "info"), pairs(said(capsys, "info", "-t", "common", "-i", "1"))
         other = pairs(said(capsys, "info", "-t", "common", "-i", "0"))
-        memory = said(capsys, "info", "-t", "proc-mem", "-i", "1")
     finally:
         report_use({})
 
@@ -213,44 +191,27 @@ def test_load_memory_and_processes_of_a_device_are_shown(
     assert (common["Aicore Usage Rate(%)"], common["Aicore curFreq(MHZ)"]) == ("70", "1800")
     assert float(common["NPU Real-time Power(W)"]) > float(other["NPU Real-time Power(W)"])
     assert (other["Aicore Usage Rate(%)"], other["Aicore curFreq(MHZ)"]) == ("0", "800")
-    assert f"Process id:{os.getpid()}" in memory
-    assert "Process memory(MB):1000" in memory
 
 
-def test_a_machine_without_devices_fails_as_the_library_does(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("CANN_EMULATOR_DEVICES", "0")
-
-    assert said(capsys, "info", code=1) == "dcmi module initialize failed. ret is -8005\n"
-
-
-def test_a_wrong_parameter_is_named_before_the_usage(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_npu_smi_cannot_show_is_named(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     for arguments, wrong in (
         (["-i", "0"], "-t"),
-        (["-t", "nothing", "-i", "0"], "-t"),
-        (["-t", "power", "-i", "7"], "-i"),
-        (["-t", "power"], "-i"),
-        (["-t", "power", "-i", "0", "-c", "3"], "-c"),
+        (["-t", "power", "-i", "0"], "-t"),
+        (["-t", "board", "-i", "7"], "-i"),
+        (["-t", "board"], "-i"),
         (["-x"], "-x"),
     ):
         text = said(capsys, "info", *arguments, code=1)
-        assert text.startswith(f"Error parameter of {wrong}\nUsage: npu-smi info <watch|proc|-h|-m|-l|-t type>")
-
-
-def test_another_chip_shows_its_own_name_memory_and_clock_and_an_unknown_one_is_refused(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+        assert text.startswith(f"Error parameter of {wrong}\nUsage: npu-smi info <-h|-m|-t type>")
+    monkeypatch.setenv("CANN_EMULATOR_SOC", "Ascend910C")
+    assert "no chip whose times are modelled: Ascend910B1" in said(capsys, "info", code=1)
     monkeypatch.setenv("CANN_EMULATOR_SOC", "Ascend910B4")
-    assert npu_smi.main(["info"]) == 0
-    shown = capsys.readouterr().out
+    shown = said(capsys, "info")
     assert "| 0     910B4 " in shown
     assert "/ 32768 " in shown
-    assert npu_smi.main(["info", "-t", "common", "-i", "0"]) == 0
-    assert "1650" in capsys.readouterr().out
-    monkeypatch.setenv("CANN_EMULATOR_SOC", "Ascend910C")
-    assert npu_smi.main(["info"]) == 1
-    assert "no chip whose times are modelled: Ascend910B1" in capsys.readouterr().out
+    assert "1650" in said(capsys, "info", "-t", "common", "-i", "0")
+    monkeypatch.setenv("CANN_EMULATOR_DEVICES", "0")
+    assert said(capsys, "info", code=1) == "dcmi module initialize failed. ret is -8005\n"
 
 
 # Stands for a program whose acl was told to profile; what acl itself writes is tested with acl
@@ -262,58 +223,32 @@ folder.mkdir(parents=True)
 """
 
 
-def msprof(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = emulated_environment(folder)
-    return subprocess.run(
-        ["msprof", *arguments], env=environment, cwd=folder, capture_output=True, text=True, timeout=300, check=False
-    )
-
-
-@pytest.mark.parametrize("form", ["application", "words"])
-def test_an_application_runs_with_profiling_on_and_its_result_is_named(tmp_path: Path, form: str) -> None:
+def test_an_application_runs_with_profiling_on_and_a_failure_has_a_message_and_an_exit_code(tmp_path: Path) -> None:
     (tmp_path / "run it.py").write_text(APPLICATION)
-    output = f"--output={tmp_path}/out"
-    command = (
-        [f"--application={sys.executable} 'run it.py'", output, "--task-time=on"]
-        if form == "application"
-        else [output, "--aic-metrics=PipeUtilization", sys.executable, "run it.py"]
-    )
-
-    done = msprof(tmp_path, *command)
-
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.endswith(f"Process profiling data complete. Data is saved in {tmp_path}/out/PROF_000001_1_A\n")
-    again = msprof(tmp_path, "--export=on", f"--output={tmp_path}/out/PROF_000001_1_A")
-    assert "op_summary_1.csv" in again.stdout
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "words"),
-    [
+    environment, output = emulated_environment(tmp_path), f"--output={tmp_path}/out"
+    for arguments, code, words in (
+        ([f"--application={sys.executable} 'run it.py'", output, "--task-time=on"], 0, ""),
+        ([f"{output}2", "--aic-metrics=PipeUtilization", sys.executable, "run it.py"], 0, ""),
         (["--application=sh -c 'exit 7'"], 7, "exits with 7"),
         (["--application=true"], 1, "No profiling data"),
         (["--application=/nowhere/x"], 1, "cannot be started"),
-        (["--aplication=true"], 1, "Argument --aplication=true is invalid"),
+        (["--application"], 1, "Argument --application is invalid"),
         ([], 1, "No application"),
-        (["--export=on", "--output=."], 1, "no profiling data"),
-    ],
-)
-def test_a_failure_has_a_message_and_an_exit_code(tmp_path: Path, arguments: list[str], code: int, words: str) -> None:
-    done = msprof(tmp_path, *arguments)
-
-    assert (done.returncode, words in done.stderr) == (code, True)
+    ):
+        done = run(["msprof", *arguments], environment, tmp_path)
+        assert (done.returncode, words in done.stderr) == (code, True), arguments
+        assert code or "complete. Data is saved in " in done.stdout
+    assert list(tmp_path.glob("out/PROF_*/*/op_summary_1.csv"))
 
 
-@pytest.mark.parametrize("content", [b"\x5a\x5a\xff", b"[]" * 8, None])
-def test_another_file_is_refused(tmp_path: Path, content: bytes | None) -> None:
+def test_a_file_that_is_no_dump_is_refused(tmp_path: Path) -> None:
     dump = tmp_path / "Opdebug.Node_OpDebug.3.0.1732082705016774"
-    if content is not None:
-        dump.write_bytes(content)
     environment = emulated_environment(tmp_path)
     program = Path(environment["ASCEND_HOME_PATH"]) / "tools/operator_cmp/compare/msaccucmp.py"
-
-    command = [sys.executable, str(program), "convert", "-d", str(dump), "-out", str(tmp_path / "out"), "-v", "2"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
-
-    assert (done.returncode, "cannot be converted" in done.stdout) == (1, True)
+    for content in (None, b"\x5a\x5a\xff", b"[]" * 8):
+        if content is not None:
+            dump.write_bytes(content)
+        command = [sys.executable, str(program), "convert", "-d", str(dump), "-out", str(tmp_path / "out"), "-v", "2"]
+        done = run(command, environment)
+        assert (done.returncode, "cannot be converted" in done.stdout) == (1, True)
     assert not (tmp_path / "out").exists()

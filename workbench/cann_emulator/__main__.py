@@ -14,9 +14,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from workbench.cann_emulator.revision import CANN
 from workbench.cann_emulator.state import state_folder
 from workbench.cann_emulator.tree import (
-    CANN_VERSIONS,
     cache_folder,
     default_root,
     remove_tree,
@@ -33,12 +33,11 @@ def main(argv: Sequence[str]) -> int:
     if argv[:1] == ["fit"]:
         return int(importlib.import_module("workbench.cann_emulator.fit").main(list(argv[1:])) or 0)
     parser = argparse.ArgumentParser(
-        prog="workbench emulator", description="An emulator of CANN 8.5.0 for a card of the 910B family."
+        prog="workbench emulator", description=f"An emulator of CANN {CANN} for a card of the 910B family."
     )
     commands = parser.add_subparsers(dest="command", required=True)
     env = commands.add_parser("env", help='write the CANN-shaped folder and print export lines: eval "$(… env)"')
     env.add_argument("--root", type=Path, help="where the folder lies; default: the user's cache")
-    env.add_argument("--cann", choices=CANN_VERSIONS, default="8.5.0", help="whose messages and layout")
     env.add_argument("--devices", type=int, choices=range(17), metavar="0..16", help="cards; default 1")
     env.add_argument("--hbm-mb", type=int, help="HBM of each card; default: what the chip has")
     env.add_argument("--soc", help="the chip, as ATC spells it: Ascend910B1 to Ascend910B4-1; default Ascend910B3")
@@ -50,7 +49,7 @@ def main(argv: Sequence[str]) -> int:
         if arguments.command == "remove":
             _remove(arguments.root)
             return 0
-        root: Path = (arguments.root or default_root(arguments.cann)).expanduser().absolute()
+        root: Path = (arguments.root or default_root()).expanduser().absolute()
         if arguments.hbm_mb is not None and arguments.hbm_mb < 1:
             parser.error(f"argument --hbm-mb: {arguments.hbm_mb} is no size")
         if any(character in str(root) for character in ":\n\r"):
@@ -62,7 +61,7 @@ def main(argv: Sequence[str]) -> int:
         }
         if arguments.soc is not None:
             load_device_data(arguments.soc, known=True)
-        print(environment_lines(write_tree(root, arguments.cann), arguments.cann, optional))
+        print(environment_lines(write_tree(root), optional))
     except (ConfigError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
@@ -78,7 +77,7 @@ def _remove(root: Path | None) -> None:
         print(f"nothing at {root or cache_folder()}")
 
 
-def environment_lines(root: Path, cann: str, optional: Mapping[str, str | int | None]) -> str:
+def environment_lines(root: Path, optional: Mapping[str, str | int | None]) -> str:
     """Export lines that put `root` in front of the search paths of this process's environment, each path once."""
     before = os.environ.get("ASCEND_HOME_PATH")
     if before and Path(before) != root and not (Path(before) / ".emulator").is_file():
@@ -89,7 +88,7 @@ def environment_lines(root: Path, cann: str, optional: Mapping[str, str | int | 
         # Folders of another tree of the emulator go: its atc is not to be found behind this one
         rest = [p for p in os.environ.get(name, "").split(":") if p and p not in front and not _of_a_tree(p)]
         values[name] = ":".join(front + rest)
-    values["CANN_EMULATOR_VERSION"] = cann
+    values["CANN_EMULATOR_VERSION"] = CANN
     values["CANN_EMULATOR_STATE"] = str(state_folder())
     lines = [f"export {name}={shlex.quote(value)};" for name, value in values.items()]
     lines += [f"export {name}={value};" for name, value in optional.items() if value is not None]

@@ -7,16 +7,16 @@ fuse across a rounding, or into whole numbers, are off; fusing inside a kernel i
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol
+from typing import Any
 
 import numpy as np
 import onnxruntime as ort
 from onnx import ValueInfoProto, helper
 
 from workbench.cann_emulator.integers import NotExpressible, expanded, has_integers
-from workbench.cann_emulator.kernel_values import Boundaries, KernelValues
+from workbench.cann_emulator.kernel_values import Boundaries, KernelValues, quant_offsets
 from workbench.cann_emulator.om import OfflineModel, Tensor
 from workbench.cann_emulator.rounding import Array, Program, Source, round_to, rounded_program
 from workbench.graph.runtime_errors import RUNTIME_ERRORS
@@ -40,8 +40,8 @@ class ExecutionFailed(Exception):
     """The model cannot be run on these values, such as an index out of its table; on the device an AI Core error."""
 
 
-class _Runs(Protocol):
-    def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]: ...
+_FAILURES: tuple[type[Exception], ...] = (*RUNTIME_ERRORS, MeasureError)
+_Run = Callable[[Mapping[str, Array]], dict[str, Array]]
 
 
 class Executable:
@@ -57,14 +57,9 @@ class Executable:
         self._model = model
         self._threads = threads or len(os.sched_getaffinity(0))
         self._source: Source | None = None
-        self._by_gear: dict[int, _Runs] = {}
-        self._by_graph: dict[bytes, _Runs] = {}
-        self._looking: dict[int, tuple[Boundaries, _Runs]] = {}
-
-    @property
-    def sessions(self) -> int:
-        """Graphs that were opened so far."""
-        return len(self._by_graph)
+        self._by_gear: dict[int, _Run] = {}
+        self._by_graph: dict[bytes, _Run] = {}
+        self._looking: dict[int, tuple[Boundaries, _Run]] = {}
 
     def run(self, feeds: Mapping[str, Array], gear: int = 0) -> dict[str, Array]:
         """One inference.
@@ -79,11 +74,7 @@ class Executable:
         Raises:
             ExecutionFailed: ONNX Runtime refuses the values, or an operator of the graph.
         """
-        runs = self._opened(gear)
-        values = {tensor.name: _fed(feeds[tensor.name], tensor) for tensor in self._model.inputs}
-        with np.errstate(all="ignore"):
-            results = runs.run(values)
-            return {tensor.name: _returned(results[tensor.name], tensor) for tensor in self._model.outputs}
+        return self._finished(self._opened(gear), feeds)[0]
 
     def look(self, feeds: Mapping[str, Array], gear: int = 0) -> tuple[dict[str, Array], tuple[KernelValues, ...]]:
         """One inference, and what every kernel read from and wrote to memory, in the stored dtypes, in execution order.
@@ -100,18 +91,19 @@ class Executable:
             boundaries = Boundaries(self._model, gear, program)
             known = {value.name for value in program.outputs}
             more = [name for name in boundaries.made if name not in known]
-            runs = _open(program, self._model.truncate_deq_scale, self._threads, more)
-            self._looking[gear] = boundaries, runs
+            self._looking[gear] = boundaries, _open(program, self._model.truncate_deq_scale, self._threads, more)
         boundaries, runs = self._looking[gear]
-        values = {tensor.name: _fed(feeds[tensor.name], tensor) for tensor in self._model.inputs}
+        outputs, results = self._finished(runs, feeds)
         with np.errstate(all="ignore"):
-            results = runs.run(values)
-            if isinstance(runs, _Session):
-                results = boundaries.with_offsets(results)
-            outputs = {tensor.name: _returned(results[tensor.name], tensor) for tensor in self._model.outputs}
             return outputs, boundaries.values(feeds, results)
 
-    def _opened(self, gear: int) -> _Runs:
+    def _finished(self, run: _Run, feeds: Mapping[str, Array]) -> tuple[dict[str, Array], dict[str, Array]]:
+        with np.errstate(all="ignore"):
+            results = run({tensor.name: _fed(feeds[tensor.name], tensor) for tensor in self._model.inputs})
+            outputs = {tensor.name: _returned(results[tensor.name], tensor) for tensor in self._model.outputs}
+            return outputs, results
+
+    def _opened(self, gear: int) -> _Run:
         if gear not in self._by_gear:
             program = self._program(gear)
             key = program.digest()
@@ -127,66 +119,55 @@ class Executable:
         return _with_input_shapes(rounded_program(self._model, gear, self._source), self._model)
 
 
-def _open(program: Program, truncate: bool, threads: int, more: Sequence[str] = ()) -> _Runs:
-    """What runs a program; it gives the tensors `more` beside the outputs."""
+def _open(program: Program, truncate: bool, threads: int, more: Sequence[str] = ()) -> _Run:
+    """What runs a program; it gives the tensors `more` beside the outputs, int8 values as the device stores them."""
     try:
-        if has_integers(program):
-            try:
-                program = expanded(program, truncate_deq_scale=truncate)
-            except NotExpressible:
-                return _Interpreted(program, truncate, threads, more)
-        outputs = (*program.outputs, *(ValueInfoProto(name=name) for name in more))
-        return _Session(replace(program, outputs=outputs), threads)
+        if not has_integers(program):
+            return _session(program, threads, more)
+        try:
+            run = _session(expanded(program, truncate_deq_scale=truncate), threads, more)
+        except NotExpressible:  # layers that only the interpreter covers, such as AveragePool
+            interpreter = Interpreter(program.proto(), truncate_deq_scale=truncate, threads=threads)
+            return lambda feeds: _told(lambda: interpreter.run(_taken(feeds, program), list(more)))
+        offsets = quant_offsets(program)
+        return lambda feeds: {name: v + offsets[name] if name in offsets else v for name, v in run(feeds).items()}
     except LoweringError as error:
         raise ExecutionFailed(str(error)) from error
 
 
-class _Session:
-    """A program as a session of ONNX Runtime, opened when it is first run."""
-
-    def __init__(self, program: Program, threads: int) -> None:
-        self._program, self._threads = program, threads
-        self._names = [value.name for value in program.outputs]
-        self._weights: dict[str, ort.OrtValue] = {}
-        self._session: ort.InferenceSession | None = None
-
-    def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
-        try:
-            session = self._session = self._session or self._opened()
-            results: list[Array] = session.run(self._names, _taken(feeds, self._program))
-        except RUNTIME_ERRORS as error:
-            raise ExecutionFailed(str(error)) from error
-        return dict(zip(self._names, results, strict=True))
-
-    def _opened(self) -> ort.InferenceSession:
-        options = ort.SessionOptions()
-        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
-        options.intra_op_num_threads = self._threads
-        options.log_severity_level = 4  # a failing kernel is told by ExecutionFailed, not on the console
-        skeleton, weights = self._program.skeleton()
-        # they share memory with the arrays, which live as long as the session for that
-        self._weights = {name: ort.OrtValue.ortvalue_from_numpy(values) for name, values in weights.items()}
-        options.add_external_initializers(list(self._weights), list(self._weights.values()))
-        return ort.InferenceSession(
+def _session(program: Program, threads: int, more: Sequence[str]) -> _Run:
+    names = [*(value.name for value in program.outputs), *more]
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+    options.intra_op_num_threads = threads
+    options.log_severity_level = 4  # a failing kernel is told by ExecutionFailed, not on the console
+    outputs = (*program.outputs, *(ValueInfoProto(name=name) for name in more))
+    skeleton, constants = replace(program, outputs=outputs).skeleton()
+    # they share memory with the arrays, which live as long as the session for that
+    weights = {name: ort.OrtValue.ortvalue_from_numpy(values) for name, values in constants.items()}
+    options.add_external_initializers(list(weights), list(weights.values()))
+    session = _told(
+        lambda: ort.InferenceSession(
             skeleton.SerializeToString(),
             options,
             providers=["CPUExecutionProvider"],
             disabled_optimizers=list(_CHANGES_SUMS),
         )
+    )
+
+    def run(feeds: Mapping[str, Array]) -> dict[str, Array]:
+        results = _told(lambda: session.run(names, _taken(feeds, program)))
+        return dict(zip(names, results, strict=True))
+
+    return run
 
 
-class _Interpreted:
-    """A model with integer layers that only the interpreter covers, such as AveragePool."""
-
-    def __init__(self, program: Program, truncate: bool, threads: int, more: Sequence[str]) -> None:
-        self._program, self._more = program, list(more)
-        self._interpreter = Interpreter(program.proto(), truncate_deq_scale=truncate, threads=threads)
-
-    def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
-        try:
-            return self._interpreter.run(_taken(feeds, self._program), self._more)
-        except MeasureError as error:
-            raise ExecutionFailed(str(error)) from error
+def _told(work: Callable[[], Any]) -> Any:
+    """What comes of some work, whose errors are those of an execution."""
+    try:
+        return work()
+    except _FAILURES as error:
+        raise ExecutionFailed(str(error)) from error
 
 
 def _with_input_shapes(program: Program, model: OfflineModel) -> Program:

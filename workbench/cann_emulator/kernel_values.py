@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from onnx import ModelProto, NodeProto, helper
+from onnx import ModelProto
 
 from workbench.cann_emulator.dump_file import Values
 from workbench.cann_emulator.om import Dtype, Kernel, OfflineModel, Tensor
@@ -46,7 +46,6 @@ class Boundaries:
         fed = {value.name for value in program.inputs}
         self._origins = origins_of(model)
         self._sources = graph_tensors(self._kernels, {*makers, *fed, *program.constants, *self._origins})
-        self._offsets = {node.output[0]: _offset(node) for node in program.nodes if node.op_type == QUANT}
         tensors = [tensor for kernel in self._kernels for tensor in (*kernel.inputs, *kernel.outputs)]
         self._places = {(t.name, t.dtype): self._place(t, makers) for t in tensors}
         self.made = [name for name in dict.fromkeys(self._places.values()) if name in makers]
@@ -86,13 +85,6 @@ class Boundaries:
             if kernel.core != "none"
         )
 
-    def with_offsets(self, results: Mapping[str, Array]) -> dict[str, Array]:
-        """The results of an expanded program, which holds int8 values without their offset, as a device stores them."""
-        return {
-            name: values + self._offsets[name] if self._offsets.get(name) else values
-            for name, values in results.items()
-        }
-
     def _place(self, tensor: Tensor, makers: Mapping[str, object]) -> str:
         source = self._sources.get(tensor.name, tensor.name)
         full = f"{source}__full"  # rounding.py: an output that leaves the device in a narrower type
@@ -117,6 +109,8 @@ def in_dtype(values: Array, dtype: Dtype) -> Array:
         return np.asarray(values).astype(dtype)
 
 
-def _offset(node: NodeProto) -> float:
-    attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
-    return float(attributes.get("offset", 0.0))
+def quant_offsets(program: Program) -> dict[str, float]:
+    """AscendQuant's output → its offset, where it has one: an expanded program holds int8 values without it."""
+    quants = [node for node in program.nodes if node.op_type == QUANT]
+    offsets = {n.output[0]: a.f for n in quants for a in n.attribute if a.name == "offset"}
+    return {name: offset for name, offset in offsets.items() if offset}

@@ -10,6 +10,8 @@ from pathlib import Path
 from workbench.values.system.source_closure import closure_digest
 
 NAME = "int8-workbench"
+CANN = "8.5.0"
+"""The release that is emulated."""
 PACED = "CANN_EMULATOR_PACED"
 
 

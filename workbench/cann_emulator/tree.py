@@ -11,21 +11,18 @@ Layout: atc.md §7.1 (8.5), pyacl.md §6.5. Each version file has one line that 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import platform
 import shlex
 import shutil
 import sys
-import time
 import uuid
 from pathlib import Path
-from typing import Literal
 
-from workbench.cann_emulator.revision import NAME, source_digest
+from workbench.cann_emulator.revision import CANN, NAME, source_digest
 
-Cann = Literal["8.5.0", "8.1.RC1"]
-CANN_VERSIONS: tuple[Cann, ...] = ("8.5.0", "8.1.RC1")
 DRIVER_VERSION, FIRMWARE_VERSION = "25.3.rc1", "7.8.0.2.212"
 """[inferred] A driver that 8.5.0 supports, and a firmware of its time; `npu-smi info -t board` shows both."""
 
@@ -33,7 +30,6 @@ _SOURCE = Path(__file__).parent
 _PACKAGES = ("compiler", "ge-compiler", "ge-executor", "opp", "runtime", "toolkit")
 _PROGRAMS = {"aoe": "aoe", "atc": "atc", "npu-smi": "npu_smi", "msprof": "msprof"}
 _MODULES = ("acl", "amct_onnx")
-_ATTEMPTS = 100
 _AI_CORE = "opp/built-in/op_impl/ai_core/tbe"
 
 
@@ -47,13 +43,13 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "int8-workbench" / "cann-emulator"
 
 
-def default_root(cann: Cann) -> Path:
-    """`<cache folder>/<digest>`; another version, interpreter or source is another folder."""
-    key = "\0".join((source_digest(), cann, sys.executable, str(_SOURCE)))
+def default_root() -> Path:
+    """`<cache folder>/<digest>`; another interpreter or source is another folder."""
+    key = "\0".join((source_digest(), sys.executable, str(_SOURCE)))
     return cache_folder() / hashlib.sha256(key.encode()).hexdigest()[:12]
 
 
-def write_tree(root: Path, cann: Cann = "8.5.0") -> Path:
+def write_tree(root: Path) -> Path:
     """Make the tree at `root` and return `root`, absolute.
 
     It appears by one rename, whole. An existing tree of this source and interpreter is kept; any other tree of the
@@ -64,7 +60,7 @@ def write_tree(root: Path, cann: Cann = "8.5.0") -> Path:
         OSError: no rights, no space.
     """
     root = root.expanduser().absolute()
-    mark = _mark(root, cann)
+    mark = f"{_emulator()}\n{sys.executable}\n{_SOURCE}\n{root}\n"
     if _has_mark(root, mark):
         return root
     if _is_foreign(root):
@@ -72,7 +68,7 @@ def write_tree(root: Path, cann: Cann = "8.5.0") -> Path:
     root.parent.mkdir(parents=True, exist_ok=True)
     draft = root.parent / f".{root.name}-{uuid.uuid4().hex[:12]}"
     try:
-        _fill(draft, root, cann)
+        _fill(draft, root)
         (draft / ".emulator").write_text(mark, encoding="utf-8")
         _put(draft, root, mark)
     finally:
@@ -133,43 +129,33 @@ def _is_foreign(root: Path) -> bool:
     return full and not (root / ".emulator").is_file()
 
 
-def _mark(root: Path, cann: Cann) -> str:
-    return f"{_emulator()}\n{cann}\n{sys.executable}\n{_SOURCE}\n{root}\n"
-
-
 def _put(draft: Path, root: Path, mark: str) -> None:
     """Rename `draft` to `root`; where another process was faster with the same tree, its tree stays."""
-    for _ in range(_ATTEMPTS):
-        try:
-            draft.rename(root)  # also onto an empty folder
-            return
-        except OSError:
-            if not root.is_dir():
-                raise
-        if _has_mark(root, mark):
-            return
-        old = root.parent / f".{root.name}-{uuid.uuid4().hex[:12]}"
-        try:
-            root.rename(old)
-        except FileNotFoundError:
-            time.sleep(0.01)  # another process moved it away and is about to put its own
-            continue
+    if _has_mark(root, mark):
+        return
+    old = root.parent / f"{draft.name}.old"
+    with contextlib.suppress(FileNotFoundError):  # also where another process moved it away
+        root.rename(old)
+    try:
+        draft.rename(root)
+    except OSError:
+        if not _has_mark(root, mark):
+            raise
+    finally:
         shutil.rmtree(old, ignore_errors=True)
-    raise FileExistsError(f"{root} is being rewritten by other processes; try again")
 
 
-def _fill(draft: Path, root: Path, cann: Cann) -> None:
+def _fill(draft: Path, root: Path) -> None:
     """Write every file into `draft`; paths inside them name `root`, where it is to lie."""
     for place in ("lib64", "devlib", "toolkit", f"{_AI_CORE}/kernel/ascend910b/ops_nn"):
         (draft / place).mkdir(parents=True)
-    for package in _PACKAGES:
-        # The older layout has no share/info; both have the compatibility path (atc.md §7.1)
-        if cann == "8.5.0":
-            _write(draft / "share/info" / package / "version.info", _version_info(cann))
-        _write(draft / package / "version.info", _version_info(cann))
+    version = f"Version={CANN}\nversion_dir={CANN}\n{_origin()}"
+    for package in _PACKAGES:  # the second is a compatibility path (atc.md §7.1)
+        _write(draft / "share/info" / package / "version.info", version)
+        _write(draft / package / "version.info", version)
     arch = platform.machine()
     _write(draft / "opp/scene.info", f"os=linux\narch={arch}\n")
-    install = f"package_name=Ascend-cann-toolkit\nversion={cann}\narch={arch}\nos=linux\npath={root}\n"
+    install = f"package_name=Ascend-cann-toolkit\nversion={CANN}\narch={arch}\nos=linux\npath={root}\n"
     _write(draft / f"{arch}-linux/ascend_toolkit_install.info", install)
     _write(draft / "driver/version.info", f"Version={DRIVER_VERSION}\npackage_version={DRIVER_VERSION}\n{_origin()}")
     firmware = f"Version={FIRMWARE_VERSION}\npackage_version={DRIVER_VERSION}\n{_origin()}"
@@ -180,10 +166,11 @@ def _fill(draft: Path, root: Path, cann: Cann) -> None:
         _write(draft / "bin" / program, _program(module), mode=0o755)
     _write(draft / "tools/operator_cmp/compare/msaccucmp.py", _CONVERTER.format(package=str(_SOURCE.parents[1])), 0o755)
     for module in _MODULES:
-        _write_modules(draft / "python/site-packages" / module, module)
+        text = _REEXPORT.format(module=module, python=sys.executable)
+        _write(draft / "python/site-packages" / module / "__init__.py", text)
     # As a wheel leaves it, so that its version is found without importing it
-    metadata = f"Metadata-Version: 2.1\nName: amct_onnx\nVersion: {cann}\nSummary: {_emulator()}\n"
-    _write(draft / f"python/site-packages/amct_onnx-{cann}.dist-info/METADATA", metadata)
+    metadata = f"Metadata-Version: 2.1\nName: amct_onnx\nVersion: {CANN}\nSummary: {_emulator()}\n"
+    _write(draft / f"python/site-packages/amct_onnx-{CANN}.dist-info/METADATA", metadata)
 
 
 def _write(file: Path, text: str, mode: int = 0o644) -> None:
@@ -194,10 +181,6 @@ def _write(file: Path, text: str, mode: int = 0o644) -> None:
 
 def _origin() -> str:
     return f"Emulator={_emulator()}\n"
-
-
-def _version_info(cann: Cann) -> str:
-    return f"Version={cann}\nversion_dir={cann}\n{_origin()}"
 
 
 def _program(module: str) -> str:
@@ -220,17 +203,6 @@ def _set_env(root: Path) -> str:
         front = shlex.quote(":".join(map(str, folders)))
         lines.append(f'export {name}={front}"${{{name}:+:${name}}}"')
     return "\n".join(lines) + "\n"
-
-
-def _write_modules(folder: Path, module: str) -> None:
-    """One file per module of the emulated package, under the vendor's name, that re-exports it."""
-    source = _SOURCE / module
-    files = [p.relative_to(source) for p in sorted(source.rglob("*.py"))] if source.is_dir() else []
-    for file in dict.fromkeys([Path("__init__.py"), *files]):
-        if file.name == "__main__.py":
-            continue
-        parts = file.parent.parts if file.name == "__init__.py" else file.with_suffix("").parts
-        _write(folder / file, _REEXPORT.format(module=".".join((module, *parts)), python=sys.executable))
 
 
 _CONVERTER = '''\

@@ -29,7 +29,7 @@ _AS_GIVEN = {"allow_extra_args": True, "ignore_unknown_options": True, "help_opt
 
 @emulator.command(context_settings=_AS_GIVEN)
 def env(context: typer.Context) -> None:
-    """Print the lines that switch it on, for eval "$(…)". Options: --root --cann --devices --hbm-mb."""
+    """Print the lines that switch it on, for eval "$(…)". Options: --root --devices --hbm-mb."""
     _start("env", context.args)
 
 

@@ -6,23 +6,29 @@ import itertools
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from onnx import TensorProto, helper
+import onnx
+from onnx import ModelProto, TensorProto, helper
 
+from tests.cann_emulator.atc.compiling import compiled
 from tests.cann_emulator.handmade import mlp, offline_model
 from workbench.cann_emulator import acl
-from workbench.cann_emulator.acl import clock, contexts, dumping, errors, handles, memory, models, prof
-from workbench.cann_emulator.om import Gear, OfflineModel, Tensor, write_om
+from workbench.cann_emulator.acl import clock, contexts, dumping, errors, handles, memory, models, profile
+from workbench.cann_emulator.om import OfflineModel, write_om
+from workbench.testing.encoder import model_of
 
 Array = npt.NDArray[Any]
 CLIENTS = Path(__file__).parent / "clients"
+X = np.random.default_rng(5).standard_normal((5, 16)).astype(np.float32)
+"""An input of `multilayer`."""
 
 
 def start_over() -> None:
@@ -33,25 +39,19 @@ def start_over() -> None:
             while acl.rt.reset_device(device.index) == 0:
                 pass
         device.busy_us = 0.0
-    for arena in memory.ARENAS:
-        memory._libc.munmap(arena.public, arena.length)
-        memory._libc.munmap(arena.public + arena.shift, arena.length)
-        os.close(arena.file)
     memory.ARENAS.clear()
     contexts._DEVICES.clear()
     contexts._THREAD.__dict__.clear()
     errors.arm("")
     models.unload_all()
     models._IDS = itertools.count(1)
-    clock._CLOCK = clock._Clock()  # msprof's variable lets it stand until the process ends
+    clock._CLOCK["ns"] = 0
     handles.LIVE.clear()
     for block in list(memory.PINNED.values()):
         memory.unpin(block)
     handles.reclaimed.clear()
-    dumping.configure_overflow(None)
-    dumping.configure(None)
-    prof.PROFILE = prof._Profile()
-    prof._SESSION = prof._Session()
+    dumping.configure({})
+    profile.PROFILE = profile._Profile()
     contexts.PROCESS.references, contexts.PROCESS.content, contexts.PROCESS.finalized = 0, None, False
     errors.take()
     errors.STRICT["on"] = False
@@ -88,66 +88,42 @@ def multilayer(*, batch: int = 5) -> OfflineModel:
     return offline_model(mlp(16, 8, 4, batch=batch), dtype="float32")
 
 
-def batch_gears(*batches: int) -> OfflineModel:
-    """The same with gears for its rows."""
-    return with_gears(offline_model(dynamic_mlp(), dtype="float32"), "dynamic_batch_size", [(b,) for b in batches])
-
-
-def dynamic_mlp() -> Any:
+def batch_gears(folder: Path) -> str:
+    """The same with gears of 1, 4 and 8 rows, as a file of the emulated atc."""
     proto = mlp(16, 8, 4)
     for value in (*proto.graph.input, *proto.graph.output):
         value.type.tensor_type.shape.dim[0].dim_param = "n"
-    return proto
+    return made(folder, proto, input_shape="x:-1,16", dynamic_batch_size="1,4,8")
 
 
-def sum_of_two(shape: Sequence[int | str] = (1, "s"), other: Sequence[int | str] = ("b", "s")) -> OfflineModel:
-    """`total` = `left` + `right`, float32, with axes that are left open."""
-    graph = helper.make_graph(
-        [helper.make_node("Add", ["left", "right"], ["total"], name="add")],
-        "sum",
-        [
-            helper.make_tensor_value_info("left", TensorProto.FLOAT, list(shape)),
-            helper.make_tensor_value_info("right", TensorProto.FLOAT, list(other)),
-        ],
-        [helper.make_tensor_value_info("total", TensorProto.FLOAT, list(other))],
-    )
-    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 16)], ir_version=8)
-    return offline_model(proto, dtype="float32")
+def sum_of_two(folder: Path, **flags: str) -> str:
+    """`total` = `left` (1, s) + `right` (b, s)."""
+    shapes = {"left": [1, "s"], "right": ["b", "s"], "total": ["b", "s"]}
+    *inputs, total = (helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in shapes.items())
+    node = helper.make_node("Add", ["left", "right"], ["total"], name="add")
+    return made(folder, model_of([node], {}, inputs, [total]), input_format="ND", **flags)
 
 
-def with_gears(model: OfflineModel, kind: Any, dims: Sequence[tuple[int, ...]]) -> OfflineModel:
-    gears = []
-    for values in dims:
-        sizes = iter(values)
-        shapes = [tuple(next(sizes) if s == -1 else s for s in tensor.shape) for tensor in model.inputs]
-        rows = np.broadcast_shapes(*shapes) if len(shapes) > 1 else (*shapes[0][:1], model.outputs[0].shape[-1])
-        outputs = (replace(model.outputs[0], shape=tuple(rows)),)
-        gears.append(Gear(dims=values, outputs=outputs, kernels=model.gears[0].kernels))
-    return replace(model, gear_kind=kind, gears=tuple(gears))
+def dims_gears(folder: Path) -> str:
+    """Three values choose a gear."""
+    return sum_of_two(folder, input_shape="left:1,-1;right:-1,-1", dynamic_dims="20,1,20;40,2,40")
 
 
-def dims_gears(*dims: tuple[int, int, int]) -> OfflineModel:
-    """`left` (1, -1) and `right` (-1, -1): three values choose a gear."""
-    return with_gears(sum_of_two(), "dynamic_dims", dims or [(20, 1, 20), (40, 2, 40)])
+def image_gears(folder: Path) -> str:
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 1, "h", "w"]) for name in "xy"]
+    proto = model_of([helper.make_node("Relu", ["x"], ["y"], name="relu")], {}, values[:1], values[1:])
+    return made(folder, proto, input_shape="x:1,1,-1,-1", dynamic_image_size="4,6;8,12")
 
 
-def image_gears(*sizes: tuple[int, int]) -> OfflineModel:
-    model = sum_of_two(("h", "w"), ("h", "w"))
-    single = replace(model, inputs=model.inputs[:1], graph=model.graph)
-    gears = [
-        Gear(dims=(h, w), outputs=(replace(model.outputs[0], shape=(h, w)),), kernels=model.gears[0].kernels)
-        for h, w in sizes or ((4, 6), (8, 12))
-    ]
-    return replace(single, gear_kind="dynamic_image_size", gears=tuple(gears))
+def ranged(folder: Path) -> str:
+    return sum_of_two(folder, input_shape="left:1,1~8;right:1~4,1~8")
 
 
-def ranged() -> OfflineModel:
-    model = sum_of_two((1, "s"), ("b", "s"))
-    upper = Gear(
-        dims=(), outputs=(Tensor(name="total", dtype="float32", shape=(4, 8)),), kernels=model.gears[0].kernels
-    )
-    given = {"input_shape": "left:1,1~8;right:1~4,1~8"}
-    return replace(model, gear_kind="range", gears=(upper,), options=given)
+def made(folder: Path, proto: ModelProto, **flags: str) -> str:
+    """Compiled by the emulated atc, in float32."""
+    source = Path(tempfile.mkdtemp(dir=folder)) / "m.onnx"
+    onnx.save(proto, source)
+    return saved(compiled(source, precision_mode="must_keep_origin_dtype", **flags), source.parent)
 
 
 def saved(model: OfflineModel, folder: Path, name: str = "model.om") -> str:
@@ -186,16 +162,6 @@ class Loaded:
         ret: int = acl.mdl.execute(self.id, self.input_dataset, self.output_dataset)
         return ret
 
-    def release(self) -> None:
-        for dataset in (self.input_dataset, self.output_dataset):
-            for i in range(acl.mdl.get_dataset_num_buffers(dataset)):
-                ok(acl.destroy_data_buffer(acl.mdl.get_dataset_buffer(dataset, i)))
-            ok(acl.mdl.destroy_dataset(dataset))
-        for pointer, _ in (*self.inputs, *self.outputs):
-            ok(acl.rt.free(pointer))
-        ok(acl.mdl.destroy_desc(self.desc))
-        ok(acl.mdl.unload(self.id))
-
 
 def opened(path: str) -> Loaded:
     model_id = taken(acl.mdl.load_from_file(path))
@@ -227,15 +193,11 @@ def environment(tree: Path, extra: Mapping[str, str] | None = None) -> dict[str,
     return {**clean, "OMP_NUM_THREADS": "1", **(extra or {})}
 
 
-def run_source(
-    source: str, tree: Path, *arguments: str, env: Mapping[str, str] | None = None, timeout_s: float = 200
-) -> subprocess.CompletedProcess[str]:
-    return run_program([sys.executable, "-c", source, *arguments], tree, env=env, timeout_s=timeout_s)
+def run_source(source: str, tree: Path, *, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    return run_program([sys.executable, "-c", source], tree, env=env)
 
 
 def run_program(
-    command: Sequence[str], tree: Path, *, env: Mapping[str, str] | None = None, timeout_s: float = 200
+    command: Sequence[str], tree: Path, *, env: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command, env=environment(tree, env), capture_output=True, text=True, timeout=timeout_s, check=False
-    )
+    return subprocess.run(command, env=environment(tree, env), capture_output=True, text=True, timeout=200, check=False)

@@ -13,6 +13,7 @@ from onnx import TensorProto, helper
 
 from tests.cann_emulator.acl.library import (
     CLIENTS,
+    X,
     batch_gears,
     dims_gears,
     environment,
@@ -29,7 +30,6 @@ from workbench.cann_emulator.executable import Executable
 from workbench.cann_emulator.timing import execute_us, stream_us
 from workbench.values.modelled_times.device_data import load_device_data
 
-X = np.random.default_rng(4).standard_normal((5, 16)).astype(np.float32)
 STRICT = {"CANN_EMULATOR_STRICT": "1", "CANN_EMULATOR_LEAKS": "error"}
 
 
@@ -41,39 +41,30 @@ def run(client: str, tree: Path, *arguments: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("options", [(), ("memory",)])
-def test_acllite(tree: Path, tmp_path: Path, options: tuple[str, ...]) -> None:
-    np.save(tmp_path / "x.npy", X)
-    path = saved(multilayer(), tmp_path)
-    run("acllite_like.py", tree, path, str(tmp_path / "x.npy"), str(tmp_path / "y.npy"), *options)
-    expected = Executable(multilayer(), threads=1).run({"x": X})["y"]
-    np.testing.assert_allclose(np.load(tmp_path / "y.npy"), expected, rtol=1e-5)
-
-
-def test_acllite_with_batch_gears(tree: Path, tmp_path: Path) -> None:
-    np.save(tmp_path / "x.npy", X[:4])
-    path = saved(batch_gears(1, 4, 8), tmp_path)
-    run("acllite_like.py", tree, path, str(tmp_path / "x.npy"), str(tmp_path / "y.npy"), "gear")
-    expected = Executable(multilayer(batch=4), threads=1).run({"x": X[:4]})["y"]
-    np.testing.assert_allclose(np.load(tmp_path / "y.npy"), expected, rtol=1e-5)
-
-
-def test_msit(tree: Path, tmp_path: Path) -> None:
-    np.savez(tmp_path / "x.npz", x=X)
-    run("msit_like.py", tree, saved(multilayer(), tmp_path), str(tmp_path / "x.npz"), str(tmp_path / "y.npy"))
-    expected = Executable(multilayer(), threads=1).run({"x": X})["y"]
-    np.testing.assert_allclose(np.load(tmp_path / "y.npy"), expected, rtol=1e-5)
+@pytest.mark.parametrize("options", ["", "memory", "gear", "msit"])
+def test_acllite_and_msit(tree: Path, tmp_path: Path, options: str) -> None:
+    x = X[:4] if options == "gear" else X
+    path = batch_gears(tmp_path) if options == "gear" else saved(multilayer(), tmp_path)
+    given, result = tmp_path / ("x.npz" if options == "msit" else "x.npy"), tmp_path / "y.npy"
+    if options == "msit":
+        np.savez(given, x=x)
+        run("msit_like.py", tree, path, str(given), str(result))
+    else:
+        np.save(given, x)
+        run("acllite_like.py", tree, path, str(given), str(result), *options.split())
+    expected = Executable(multilayer(batch=len(x)), threads=1).run({"x": x})["y"]
+    np.testing.assert_allclose(np.load(result), expected, rtol=1e-5)
 
 
 def test_msit_with_shape_ranges(tree: Path, tmp_path: Path) -> None:
     left, right = np.ones((1, 3), np.float32), np.arange(6, dtype=np.float32).reshape(2, 3)
     np.savez(tmp_path / "x.npz", left=left, right=right)
-    run("msit_like.py", tree, saved(ranged(), tmp_path), str(tmp_path / "x.npz"), str(tmp_path / "y.npy"))
+    run("msit_like.py", tree, ranged(tmp_path), str(tmp_path / "x.npz"), str(tmp_path / "y.npy"))
     np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), left + right)
 
 
 def test_dynamic_net(tree: Path, tmp_path: Path) -> None:
-    run("dynamic_net_like.py", tree, saved(dims_gears(), tmp_path), str(tmp_path / "y.npz"))
+    run("dynamic_net_like.py", tree, dims_gears(tmp_path), str(tmp_path / "y.npz"))
     results = np.load(tmp_path / "y.npz")
     np.testing.assert_array_equal(results["gear0"], np.arange(20, dtype=np.float32)[None])
     np.testing.assert_array_equal(results["gear1"], np.arange(40, dtype=np.float32)[None] + np.ones((2, 40)))

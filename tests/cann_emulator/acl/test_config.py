@@ -1,4 +1,4 @@
-"""acl.json and what it asks for: dumps, overflow check, profiles; each mistake (pyacl.md §1.7, §2.5, §5.4-5.7)."""
+"""acl.json and what it asks for: dumps and overflow check; each mistake; profiles (pyacl.md §2.5, §5.4-5.7)."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ import numpy as np
 import onnx
 import pytest
 
-from tests.cann_emulator.acl.library import multilayer, ok, opened, saved, taken, text
+from tests.cann_emulator.acl.library import X, multilayer, ok, opened, saved, taken, text
 from tests.cann_emulator.handmade import mlp, offline_model
 from workbench.cann_emulator import acl
 from workbench.cann_emulator.acl import clock
 from workbench.cann_emulator.acl.dumping import AI_CORE_INFO, AI_CORE_STATUS
+from workbench.cann_emulator.acl.profile import VARIABLE
 from workbench.cann_emulator.dump_file import parse_dump
 from workbench.cann_emulator.om import OfflineModel
 from workbench.cann_emulator.timing import stream_us
@@ -58,9 +59,8 @@ def test_a_bad_section_is_refused_by_name(tmp_path: Path) -> None:
     for name, dump in DUMP_MISTAKES.items():
         assert acl.init(written(tmp_path, {"dump": dump})) == 100009, name
         assert "dump" in text()
-    for profiler in (1, {"switch": "yes"}, {"switch": "on", "output": "x" * 5000}):
-        assert acl.init(written(tmp_path, {"profiler": profiler})) == 100000
-        assert "profiler" in text()
+    assert acl.init(written(tmp_path, {"profiler": {"switch": "on"}})) == 100000
+    assert "profiler is not emulated; run the program under msprof" in text()
     assert acl.init(written(tmp_path, {"defaultDevice": {"default_device": "0"}})) == 100000
     assert "defaultDevice is not emulated" in text()
 
@@ -96,48 +96,31 @@ def test_the_overflow_check_writes_a_file_only_when_something_overflowed(tmp_pat
 
 # ---- profiles ----
 
-
-def profile(tmp_path: Path) -> Path:
-    (folder,) = tmp_path.glob("PROF_*")
-    return folder
-
-
-def test_profiling_by_acl_json_excludes_acl_prof_and_is_written_at_finalize(tmp_path: Path) -> None:
-    ok(acl.init(written(tmp_path, {"profiler": {"switch": "on", "output": str(tmp_path)}})))
-    ok(acl.rt.set_device(0))
-    assert acl.prof.init(str(tmp_path)) == 100042
-    ok(opened(saved(multilayer(), tmp_path)).run())
-    ok(acl.finalize())
-    assert list(profile(tmp_path).glob("mindstudio_profiler_output/op_statistic_*.csv"))
-
-
 DEVICE = load_device_data("Ascend910B3")
 COPIED = 4096
 
 
 def profiled(folder: Path, calls: int) -> Path:
     """Calls as a session makes them: inputs, execution and outputs on one stream, then one wait."""
-    ok(acl.prof.init(str(folder)))
-    config = acl.prof.create_config([0], 0, 0, 0x7)
+    ok(acl.init())
+    ok(acl.rt.set_device(0))
     model, stream = opened(saved(multilayer(), folder)), taken(acl.rt.create_stream())
     place, host = taken(acl.rt.malloc(COPIED, 0)), taken(acl.rt.malloc_host(COPIED))
-    ok(acl.prof.start(config))
     for _ in range(calls):
         ok(acl.rt.memcpy_async(place, COPIED, host, COPIED, 1, stream))
         ok(acl.mdl.execute_async(model.id, model.input_dataset, model.output_dataset, stream))
         ok(acl.rt.memcpy_async(host, COPIED, place, COPIED, 2, stream))
         ok(acl.rt.synchronize_stream(stream))
-    ok(acl.prof.stop(config))
-    ok(acl.prof.destroy_config(config))
-    ok(acl.prof.finalize())
-    ok(acl.rt.free(place))
-    ok(acl.rt.free_host(host))
-    ok(acl.rt.destroy_stream(stream))
+    ok(acl.finalize())
     (made,) = folder.glob("PROF_*")
     return made
 
 
-def test_idle_time_and_its_causes_are_found_in_the_emulated_profile(device: int, tmp_path: Path) -> None:
+def test_idle_time_and_its_causes_are_found_in_the_emulated_profile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As msprof switches it on."""
+    monkeypatch.setenv(VARIABLE, str(tmp_path))
     found = read_profile([profiled(tmp_path, 3)])
 
     assert found.modelled
@@ -148,9 +131,6 @@ def test_idle_time_and_its_causes_are_found_in_the_emulated_profile(device: int,
     copies = 2 * 2 * clock.copy_ns(COPIED, True, False) / 1000
     assert abs(bubble.within["host copy"] - copies) < 0.1
     assert bubble.within["host launch"] >= 2 * DEVICE.execute_launch_us - 0.1
-
-
-X = np.random.default_rng(0).standard_normal((5, 16)).astype(np.float32)
 
 
 def dump(folder: Path, model: OfflineModel, runs: int = 1, *, name: str = "model", **section: Any) -> list[Path]:

@@ -30,19 +30,6 @@ def content(pointer: int, size: int) -> bytes:
     return target[:size]
 
 
-def test_a_forgotten_copy_shows_in_every_type(device: int) -> None:
-    """Also behind the bytes asked for, where a buffer that is up to 64 bytes short reads (pyacl.md §2.5)."""
-    size = 300_000
-    pointer = taken(acl.rt.malloc(size, 0))
-    whole = content(pointer, memory.taken(size))
-    assert (np.frombuffer(whole, np.float32) > 1e38).all()
-    assert np.isnan(np.frombuffer(whole, np.float16)).all()
-    assert (np.frombuffer(whole, np.int64) > 1 << 60).all()
-    ok(acl.rt.memcpy(pointer, size, host(b"\0" * size), size, 1))
-    assert set(content(pointer, size)) == {0}
-    assert set(content(pointer + size, memory.taken(size) - size)) == {memory.FRESH}
-
-
 def test_exhaustion_is_207001_and_memory_comes_back_after_free(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -183,5 +170,5 @@ print(acl.init(), acl.rt.set_device(0))
 block, ret = acl.rt.malloc(1 << 20, 0)
 print(ret, acl.rt.memset(block, 1 << 20, 0, 1 << 20), acl.rt.malloc(8 << 30, 0)[1], acl.rt.free(block))
 """
-    done = run_source(source, tree, env={"CANN_EMULATOR_LEAKS": "off"})
+    done = run_source(source, tree)
     assert done.stdout.splitlines() == ["0 0", "0 0 207001 0"], done.stderr

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper, numpy_helper
 
 from tests.cann_emulator.acl.library import environment, multilayer, ok, run_source, saved, taken
 from tests.cann_emulator.handmade import offline_model
@@ -25,33 +25,26 @@ from workbench.cann_emulator.state import processes
 OPEN = "import acl, sys, os\nacl.init(); acl.rt.set_device(0)\n"
 
 
-def test_what_is_left_is_told_in_one_line(tree: Path, tmp_path: Path) -> None:
-    program = tmp_path / "forgetful.py"
-    program.write_text(
-        "import acl\nacl.init()\nacl.rt.set_device(0)\n"
-        "for _ in range(3):\n    acl.rt.malloc(8, 0)\nacl.rt.create_stream()\n"
-        f"acl.mdl.load_from_file({saved(multilayer(), tmp_path)!r})\nprint('done')\n"
-    )
-    command = [sys.executable, str(program)]
-    done = subprocess.run(command, env=environment(tree), capture_output=True, text=True, timeout=300, check=False)
-    assert (done.returncode, done.stdout) == (0, "done\n")
-    (line,) = done.stderr.splitlines()
-    assert line.startswith("[emulated acl] left at exit: ")
-    for what in ("3 blocks of device memory", "1 streams", "1 loaded models", "the first made at forgetful.py:"):
-        assert what in line
+LEFT = """
+for _ in range(3):
+    acl.rt.malloc(8, 0)
+acl.rt.create_stream()
+"""
 
 
 def test_leaks_can_be_an_error_at_exit_and_at_finalize(tree: Path) -> None:
-    left = OPEN + "acl.rt.malloc(8, 0)\n"
     wanted = {"CANN_EMULATOR_LEAKS": "error"}
-    assert run_source(left, tree, env=wanted).returncode == 3
-    raised = run_source(left + "acl.finalize()", tree, env=wanted)
-    assert "LeakedObjects: [emulated acl] left at acl.finalize: 1 blocks of device memory; " in raised.stderr
+    left = run_source(OPEN + LEFT + "print('done')", tree, env=wanted)
+    assert (left.returncode, left.stdout) == (3, "done\n")
+    assert left.stderr.startswith(
+        "[emulated acl] left at exit: 1 streams, 3 blocks of device memory; the first made at "
+    )
+    raised = run_source(OPEN + LEFT + "acl.finalize()", tree, env=wanted)
+    assert "LeakedObjects: [emulated acl] left at acl.finalize: 1 streams, 3 blocks of device memory; " in raised.stderr
     assert raised.returncode == 3
-    cleaned = run_source(left + "acl.rt.reset_device(0); acl.finalize()", tree, env=wanted)
-    assert "left to acl.rt.reset_device: 1 blocks of device memory" in cleaned.stderr
-    assert run_source(left + "acl.rt.reset_device(0); acl.finalize()", tree).stderr == ""
-    assert run_source(left, tree, env={"CANN_EMULATOR_LEAKS": "off"}).stderr == ""
+    cleaned = run_source(OPEN + LEFT + "acl.rt.reset_device(0); acl.finalize()", tree, env=wanted)
+    assert "left to acl.rt.reset_device: " in cleaned.stderr
+    assert run_source(OPEN + LEFT, tree).stderr == ""
 
 
 def test_destructors_that_finalize_at_exit_do_no_harm(tree: Path) -> None:
@@ -75,7 +68,7 @@ resource = Resource()
 def test_faults_devices_memory_and_strictness_come_from_the_environment(tree: Path) -> None:
     source = OPEN + "print(acl.rt.get_device_count()[0], acl.rt.get_mem_info(1)[1] >> 20, acl.rt.malloc(8, 0)[1])\n"
     wanted = {
-        **{"CANN_EMULATOR_DEVICES": "2", "CANN_EMULATOR_HBM_MB": "1024", "CANN_EMULATOR_LEAKS": "off"},
+        **{"CANN_EMULATOR_DEVICES": "2", "CANN_EMULATOR_HBM_MB": "1024"},
         "CANN_EMULATOR_FAULTS": "acl.rt.malloc:1=207001",
     }
     assert run_source(source, tree, env=wanted).stdout == f"2 {1024 - round(1024 * 3358 / 65536)} 207001\n"
@@ -119,30 +112,21 @@ while model.run() == 0: pass
 
 def test_the_log_of_a_program_and_a_failing_kernel_stay_off_the_console(tree: Path, tmp_path: Path) -> None:
     """pyacl.md §1.1: app_log writes to the CANN log."""
-    nodes = [helper.make_node("Gather", ["table", "ids"], ["rows"])]
-    graph = helper.make_graph(
-        nodes,
-        "lookup",
-        [helper.make_tensor_value_info("ids", TensorProto.INT64, [4])],
-        [helper.make_tensor_value_info("rows", TensorProto.FLOAT, [4, 2])],
-        [numpy_helper.from_array(np.ones((8, 2), np.float32), "table")],
-    )
+    ids, rows = (helper.make_tensor_value_info(n, t, s) for n, t, s in (("ids", 7, [4]), ("rows", 1, [4, 2])))
+    table = numpy_helper.from_array(np.ones((8, 2), np.float32), "table")
+    lookup = helper.make_node("Gather", ["table", "ids"], ["rows"])
+    graph = helper.make_graph([lookup], "lookup", [ids], [rows], [table])
     proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
     path = saved(offline_model(proto, dtype="float32"), tmp_path)
     source = f"""
-import acl, numpy as np
+from tests.cann_emulator.acl.library import opened
+import numpy as np
 acl.app_log(3, "an error of the program")
-acl.init(), acl.rt.set_device(0)
-model, _ = acl.mdl.load_from_file({path!r})
-ids = np.full(4, 99)
-sets = []
-for size in (32, 32):
-    there, _ = acl.rt.malloc(size, 0)
-    sets.append(acl.mdl.add_dataset_buffer(acl.mdl.create_dataset(), acl.create_data_buffer(there, size))[0])
-    acl.rt.memcpy(there, size, ids.ctypes.data, size, 1)
-print(acl.mdl.execute(model, *sets))
+model = opened({path!r})
+model.put(np.full(4, 99))
+print(model.run())
 """
-    done = run_source(source, tree, env={"CANN_EMULATOR_LEAKS": "off"})
+    done = run_source(OPEN + source, tree)
     assert (done.stdout, done.stderr) == ("507015\n", "")
 
 
@@ -208,7 +192,7 @@ def test_a_destructor_that_frees_while_the_library_allocates_does_not_block(devi
         def __del__(self) -> None:
             freed.append((acl.rt.free(blocks.pop()), acl.rt.free_host(hosts.pop())))
 
-    with memory.ARENAS[0].lock, memory._PINNING:
+    with memory.ARENAS[0].lock:
         dropped = Dropped()
         dropped.itself = dropped  # type: ignore[attr-defined]  # a cycle, which only the collector ends
         del dropped

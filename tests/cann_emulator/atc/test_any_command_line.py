@@ -14,7 +14,7 @@ from onnx import TensorProto, helper
 from workbench.cann_emulator.atc import checks
 from workbench.cann_emulator.atc.boundary import parse_output_type
 from workbench.cann_emulator.atc.failure import AtcFailure
-from workbench.cann_emulator.atc.flags import FLAGS, HelpAsked, Malformed, known_flags, parse, value_of
+from workbench.cann_emulator.atc.flags import FLAGS, HelpAsked, Malformed, parse, value_of
 from workbench.cann_emulator.atc.gears import read_requests
 from workbench.cann_emulator.atc.main import main
 from workbench.testing.encoder import model_of
@@ -118,10 +118,12 @@ VALUES: dict[str, st.SearchStrategy[str]] = {
     "aicore_num": st.sampled_from(("20|40", "1", "99", "²", "9" * 5000, "|")),
     "model": st.sampled_from(("none.onnx", "/dev/null", "")),
 }
-SHAPE_FLAGS = ("input_shape", "dynamic_batch_size", "dynamic_image_size", "dynamic_dims", "out_nodes", "output_type")
+ANY_FLAGS = st.fixed_dictionaries({}, optional=VALUES)
+AT_SHAPES = ("input_shape", "dynamic_batch_size", "dynamic_image_size", "dynamic_dims", "out_nodes", "output_type")
+SHAPE_FLAGS = st.fixed_dictionaries({}, optional={flag: VALUES[flag] for flag in AT_SHAPES})
 LIMITS = settings(
     deadline=None,
-    max_examples=120,
+    max_examples=180,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 
@@ -132,18 +134,7 @@ def line(model: str, flags: dict[str, str]) -> list[str]:
 
 
 @LIMITS
-@given(
-    model=st.sampled_from(MODELS),
-    flags=st.fixed_dictionaries({}, optional={flag: VALUES[flag] for flag in SHAPE_FLAGS}),
-)
-def test_shapes_gears_and_outputs_end_with_a_code(
-    capsys: pytest.CaptureFixture[str], model: str, flags: dict[str, str]
-) -> None:
-    run(line(model, flags), capsys)
-
-
-@LIMITS
-@given(model=st.sampled_from(MODELS), flags=st.fixed_dictionaries({}, optional=VALUES))
+@given(model=st.sampled_from(MODELS), flags=st.one_of(ANY_FLAGS, SHAPE_FLAGS))
 def test_any_flags_end_with_a_code(capsys: pytest.CaptureFixture[str], model: str, flags: dict[str, str]) -> None:
     run(line(model, flags), capsys)
 
@@ -193,7 +184,7 @@ def outcome(line: str) -> str:
     pass and only what is read behind the start of the engines is refused."""
     words = shlex.split(line)
     try:
-        options = parse(words, known_flags((8, 5, 0)))
+        options = parse(words)
         for flag in FILES:
             name = options.get(flag, "")
             if name and not name.startswith("missing"):

@@ -1,15 +1,16 @@
 """The emulated module `acl` of CANN 8.5.0 (pyACL): AscendCL as documented, on a device that is modelled.
 
-Public are the functions in the tables of pyacl.md §1, in the modules `rt`, `mdl`, `util`, `prof` and at the top, and a
-few beside them that programs for whole models call. Not there: single operators, the picture and video units, AIPP with
-parameters at run time, a program's own marks in a profile. Everything else in this package is the library behind them:
+Public are the functions in the tables of pyacl.md §1, in the modules `rt`, `mdl`, `util` and at the top, and a few
+beside them that programs for whole models call. Not there: single operators, the picture and video units, AIPP with
+parameters at run time, profiling from inside (msprof does it from outside). The rest is the library behind:
 
     call         argument forms and result shapes    errors      codes, error texts, strict mode, faults on request
-    contexts     devices, contexts, threads          streams     queues, events, the virtual clock
-    memory       of the device, and page-locked      clock       the host's time on the device's axis, durations
+    contexts     devices, contexts, threads          streams     queues, events
+    memory       of the device, and page-locked      clock       the modelled time, durations
     models       loads, descriptions, gears          execution   checks and runs
     handles      objects behind ints, and leaks      dumping     of tensors, and the overflow check
     config       acl.json                            emulated    what the clock rests on, for who asks
+    profile      tables for msprof
 
 Environment: CANN_EMULATOR_{VERSION,SOC,DEVICES,HBM_MB,STATE,FAULTS,STRICT,LEAKS,PACED,PROFILE},
 ASCEND_RT_VISIBLE_DEVICES.
@@ -17,14 +18,21 @@ ASCEND_RT_VISIBLE_DEVICES.
 
 from __future__ import annotations
 
-from workbench.cann_emulator.acl import emulated, mdl, prof, rt, top, util
-from workbench.cann_emulator.acl.call import declared
+from workbench.cann_emulator.acl import emulated, mdl_describe, mdl_run, rt_device, rt_memory, rt_stream, top
+from workbench.cann_emulator.acl import util as util_functions
+from workbench.cann_emulator.acl.call import declared, module_of
 from workbench.cann_emulator.revision import emulator
 
+rt = module_of("rt", rt_device, rt_memory, rt_stream)
+"""Devices, contexts, streams, events, memory."""
+mdl = module_of("mdl", mdl_describe, mdl_run)
+"""Models, descriptions, datasets, execution."""
+util = module_of("util", util_functions)
+"""Pointers of Python objects, threads."""
 EMULATOR = emulator()
 """Which emulator this is; the vendor's module has neither this name nor `emulated`."""
 
-__all__ = [*declared(globals(), top), "EMULATOR", "emulated", "mdl", "prof", "rt", "util"]
+__all__ = [*declared(globals(), top), "EMULATOR", "emulated", "mdl", "rt", "util"]
 
 _NOT_EMULATED = {
     "op": "single operators",
@@ -33,6 +41,7 @@ _NOT_EMULATED = {
     "blas": "matrix products as single operators",
     "fv": "feature retrieval",
     "tdt": "the transfer of training data",
+    "prof": "profiling from inside of a program (msprof profiles it from outside)",
 }
 """Modules that the vendor's has besides; none of them is needed to run a whole model."""
 

@@ -62,7 +62,7 @@ def call(takes: str, gives: str, *, device: bool = True, missing: object = None,
         def called(*given: Any) -> Any:
             if kinds and not least <= len(given) <= len(kinds):
                 raise _miscounted(len(given), least, len(kinds))
-            arguments = [_CHECKS[kind](value, public) for kind, value in zip(kinds, given, strict=False)]
+            arguments = [_checked(kind, value, public) for kind, value in zip(kinds, given, strict=False)]
             if errors.armed and (code := errors.strike(public, device)):
                 return failed(code)
             try:
@@ -80,6 +80,14 @@ def call(takes: str, gives: str, *, device: bool = True, missing: object = None,
         return called
 
     return wrap
+
+
+def module_of(name: str, *modules: ModuleType) -> ModuleType:
+    """A module of the functions that `call` declared in these."""
+    made = ModuleType(f"{_PACKAGE}.{name}", f"The module `acl.{name}`.")
+    names = declared(vars(made), *modules)
+    vars(made).update(__all__=names, __dir__=lambda: sorted(names))
+    return made
 
 
 def declared(space: dict[str, Any], *modules: ModuleType) -> list[str]:
@@ -114,39 +122,18 @@ def _miscounted(given: int, least: int, most: int) -> TypeError:
     return TypeError(f"function takes {word} {wanted} argument{'' if wanted == 1 else 's'} ({given} given)")
 
 
-def _whole(value: Any, public: str) -> int:
-    if not isinstance(value, int):  # no __index__: the vendor's format letter takes Python's int only
-        raise _misfit(public, value)
-    return value & 0xFFFF_FFFF_FFFF_FFFF
+_BITS = {"k": 64, "K": 64, "I": 32}
 
 
-def _unsigned(value: Any, public: str) -> int:
-    try:
-        return operator.index(value) & 0xFFFF_FFFF
-    except TypeError:
-        raise _misfit(public, value) from None
-
-
-def _signed(value: Any, public: str) -> int:
-    try:
+def _checked(kind: str, value: Any, public: str) -> Any:
+    if kind == "O" or (kind == "s" and isinstance(value, str)):
+        return value
+    # no __index__ for k and K: the vendor's format letters take Python's int only
+    if kind != "s" and (isinstance(value, int) or (kind in "iI" and hasattr(value, "__index__"))):
         number = operator.index(value)
-    except TypeError:
-        raise _misfit(public, value) from None
-    if not -(2**31) <= number < 2**31:
-        raise TypeError(f"{public} args parse failed")
-    return number
-
-
-def _text(value: Any, public: str) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{public} args parse failed")
-    return value
-
-
-def _misfit(public: str, value: object) -> TypeError:
-    return TypeError(f"{public} args parse failed: {value!r} is a {type(value).__name__}, not an int")
-
-
-_CHECKS: dict[str, Callable[[Any, str], Any]] = {
-    **{"k": _whole, "K": _whole, "I": _unsigned, "i": _signed, "s": _text, "O": lambda value, _: value},
-}
+        if kind != "i":
+            return number & ((1 << _BITS[kind]) - 1)
+        if -(2**31) <= number < 2**31:
+            return number
+    wanted = "text" if kind == "s" else "an int of 32 bits" if kind == "i" else "an int"
+    raise TypeError(f"{public} args parse failed: {value!r} is a {type(value).__name__}, not {wanted}")

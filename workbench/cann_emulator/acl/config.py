@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,48 +18,20 @@ _DUMP_VALUES: Mapping[str, tuple[str, ...]] = {
     "dump_mode": ("input", "output", "all"),
     "dump_level": ("op", "kernel", "all"),
     "dump_op_switch": _ON_OFF,
-    "dump_data": ("tensor", "stats"),
+    "dump_data": ("tensor",),
     "dump_debug": _ON_OFF,
 }
 _NOT_EMULATED = ("dump_scene", "dump_step", "dump_stats", "optype_blacklist", "opname_blacklist", "opname_range")
 """Keys of a dump section and of its entries that choose less than a whole model's tensors, or something else."""
+_REMEDIES = {"profiler": "; run the program under msprof"}
 
 
 class ConfigurationRefused(Failed):
     """A configuration file that the library does not take."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TensorDump:
-    """Which tensors are dumped.
-
-    Attributes:
-        entries: of dump_list; none dumps no model.
-        inputs, outputs: what of an operator, by dump_mode.
-    """
-
-    path: Path
-    entries: tuple[Mapping[str, Any], ...]
-    inputs: bool = False
-    outputs: bool = True
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Configuration:
-    """What acl.json asks for.
-
-    Attributes:
-        overflow_path: where overflow files go; None when off.
-        profile_path: result folder when profiling is on.
-    """
-
-    overflow_path: Path | None = None
-    dump: TensorDump | None = None
-    profile_path: Path | None = None
-
-
-def read(path: str) -> tuple[Configuration, bytes]:
-    """The configuration and the file's content.
+def read(path: str) -> tuple[dict[str, Any], bytes]:
+    """What a file says of dumps, and its content.
 
     Raises:
         ConfigurationRefused: with the vendor's code for the mistake.
@@ -71,12 +42,13 @@ def read(path: str) -> tuple[Configuration, bytes]:
         errors.report("EH0003", path=path, reason="it cannot be read")
         raise ConfigurationRefused(errors.INVALID_FILE) from error
     if not content.strip():
-        return Configuration(), content  # an empty file counts as no configuration [inferred]
+        return {}, content  # an empty file counts as no configuration [inferred]
     return parse(content, path), content
 
 
-def parse(content: bytes, path: str) -> Configuration:
-    """
+def parse(content: bytes, path: str) -> dict[str, Any]:
+    """The section `dump`, checked; empty where there is none.
+
     Raises:
         ConfigurationRefused: with the vendor's code for the mistake.
     """
@@ -90,25 +62,12 @@ def parse(content: bytes, path: str) -> Configuration:
         raise _refused(errors.PARSE_FILE, path, f"it is nested deeper than {DEEPEST}")
     if "dump" in body:
         _check_dump(body["dump"], path)
-    if "profiler" in body:
-        _check_profiler(body["profiler"], path)
-    for key in ("defaultDevice", "err_msg_mode"):
-        if body.get(key, "0") != "0":
-            raise _refused(errors.INVALID_PARAM, path, f"{key} is not emulated")
+    for key in ("defaultDevice", "err_msg_mode", "profiler"):
+        section = body.get(key, "0")
+        if section != "0" and not (isinstance(section, dict) and section.get("switch") == "off"):
+            raise _refused(errors.INVALID_PARAM, path, f"{key} is not emulated{_REMEDIES.get(key, '')}")
     dump: dict[str, Any] = body.get("dump", {})
-    profiler: dict[str, Any] = body.get("profiler", {})
-    mode = dump.get("dump_mode", "output")
-    tensors = dump.get("dump_list") and TensorDump(
-        path=Path(dump["dump_path"]),
-        entries=tuple(dump["dump_list"]),
-        inputs=mode in ("input", "all"),
-        outputs=mode in ("output", "all"),
-    )
-    return Configuration(
-        overflow_path=Path(dump["dump_path"]) if dump.get("dump_debug") == "on" else None,
-        dump=tensors or None,
-        profile_path=Path(profiler.get("output") or ".") if profiler.get("switch") == "on" else None,
-    )
+    return dump
 
 
 def _check_dump(dump: object, path: str) -> None:
@@ -130,8 +89,6 @@ def _check_dump(dump: object, path: str) -> None:
             raise refuse(f"{unknown} is not emulated")
         if not isinstance(section.get("layer", []), list) or not isinstance(section.get("model_name", ""), str):
             raise refuse("layer of an entry of dump_list is no list, or its model_name no text")
-    if dump.get("dump_data") == "stats":
-        raise refuse("dump_data stats is not emulated")
     # an empty list dumps single operators alone, where their switch is on
     if not debug and not listed and not (listed == [] and dump.get("dump_op_switch") == "on"):
         raise refuse("dump_list is missing" if listed is None else "dump_list is empty and dump_op_switch is off")
@@ -141,21 +98,6 @@ def _check_dump(dump: object, path: str) -> None:
     # os.path and not Path: a name that is too long is no folder, and no exception
     if not (os.path.isdir(folder) and os.access(folder, os.W_OK)):  # noqa: PTH112
         raise refuse(f"dump_path {folder} does not exist or cannot be written")
-
-
-def _check_profiler(profiler: object, path: str) -> None:
-    """Keys that choose what is collected change nothing: the emulator has one set of tables to give."""
-
-    def refuse(why: str) -> ConfigurationRefused:
-        return _refused(errors.INVALID_PARAM, path, f"profiler: {why}")
-
-    if not isinstance(profiler, dict):
-        raise refuse("it is no object")
-    if profiler.get("switch", "off") not in _ON_OFF:
-        raise refuse(f"switch is {profiler['switch']!r}, not one of {', '.join(_ON_OFF)}")
-    output = profiler.get("output", "")
-    if not isinstance(output, str) or len(output.encode()) > 4096:
-        raise refuse("output is no path of at most 4096 bytes")
 
 
 def _refused(code: int, path: str, why: str) -> ConfigurationRefused:

@@ -22,7 +22,6 @@ from workbench.cann_emulator.state import (
     DeviceUse,
     device_count,
     hbm_mb,
-    processes,
     report_use,
     soc_version,
 )
@@ -47,16 +46,12 @@ class _Process:
 PROCESS = _Process()
 
 
-def initialized() -> bool:
-    return PROCESS.references > 0
-
-
 def require(code: int) -> None:
     """
     Raises:
         Failed: the library is not initialized.
     """
-    if not initialized():
+    if not PROCESS.references:
         raise Failed(code)
 
 
@@ -88,18 +83,12 @@ class Context(Made):
 
     KIND: ClassVar[str] = "contexts"
     device: Device
-    explicit: bool
     owned: dict[int, Made] = field(default_factory=dict)
     stream: object = None  # its default stream, made by `streams` when it is first used
     alive: bool = True
 
-    @property
-    def reported(self) -> bool:
-        return self.explicit
-
 
 _THREAD = threading.local()
-_LOCK = threading.RLock()
 SETTING = threading.RLock()
 """Held while a device is set, reset, or gives its default context or stream: threads share those."""
 _DEVICES: list[Device] = []
@@ -109,11 +98,10 @@ ON_RELEASE: list[Callable[[Context], None]] = []
 
 def devices() -> list[Device]:
     """The devices that this process may use; ASCEND_RT_VISIBLE_DEVICES is read once, at first use (pyacl.md §6.6)."""
-    if not _DEVICES:
-        with _LOCK:
-            if not _DEVICES:
-                _DEVICES.extend(Device(index=i, physical=p) for i, p in enumerate(_visible()))
-    return _DEVICES
+    with SETTING:
+        if not _DEVICES:
+            _DEVICES.extend(Device(index=i, physical=p) for i, p in enumerate(_visible()))
+        return _DEVICES
 
 
 def capacity_bytes() -> int:
@@ -156,20 +144,6 @@ def make_current(context: Context | None) -> None:
     _THREAD.context = context
 
 
-def set_device(device: Device, site: Site) -> None:
-    with SETTING:
-        device.sets += 1
-        context = _default_context(device, site)
-    make_current(context)
-
-
-def create(device: Device, site: Site) -> Context:
-    """An explicit context, current in this thread from now on."""
-    context = _new(device, site, explicit=True)
-    make_current(context)
-    return context
-
-
 def destroy(context: Context) -> None:
     for end in ON_RELEASE:
         end(context)
@@ -180,14 +154,6 @@ def destroy(context: Context) -> None:
         make_current(None)
 
 
-def arena(device: Device) -> memory.Arena:
-    if device.arena is None:
-        with _LOCK:
-            if device.arena is None:
-                device.arena = memory.open_arena(device.physical, capacity_bytes())
-    return device.arena
-
-
 def forget_after_fork() -> None:
     """A forked child cannot use what its parent opened: calls for a device fail there, its own exit reports nothing.
 
@@ -195,21 +161,17 @@ def forget_after_fork() -> None:
     """
     if any(device.contexts for device in _DEVICES):
         errors.armed[errors.FORKED] = []
-    memory.close_arenas()
+    memory.ARENAS.clear()
     _DEVICES.clear()
 
 
-def _default_context(device: Device, site: Site) -> Context:
-    if device.default is None:
-        device.default = _new(device, site, explicit=False)
-    return device.default
-
-
-def _new(device: Device, site: Site, explicit: bool) -> Context:
-    arena(device)
-    context = Context(device=device, explicit=explicit, site=site)
-    device.contexts[handles.give(context)] = context
-    return context
+def new(device: Device, site: Site, *, own: bool) -> Context:
+    """A context; the device's memory is mapped when the first of its contexts is made."""
+    with SETTING:
+        device.arena = device.arena or memory.open_arena(capacity_bytes())
+        context = Context(device=device, own=own, site=site)
+        device.contexts[handles.give(context)] = context
+        return context
 
 
 def _visible() -> list[int]:
@@ -230,68 +192,40 @@ def _visible() -> list[int]:
 os.register_at_fork(after_in_child=forget_after_fork)
 
 
-# --- what this process holds and does, for npu-smi and for `get_mem_info` of others ---
+# --- what this process holds and does, for npu-smi ---
 
 _REPORTING = {"on": bool(os.environ.get("CANN_EMULATOR_STATE"))}
 _EVERY_S = 0.1
 _USE_LOCK = threading.RLock()
-_LAST = {"report_s": 0.0, "others_s": 0.0, "reported": 0.0}
-_BUSY: dict[int, tuple[float, float, float]] = {}  # device → (time_s, busy_us) at the last report, and the load then
-_OTHERS: dict[int, int] = {}
+_REPORTED: list[tuple[float, dict[int, float]]] = []
+"""When the last report was made, on the real clock, in seconds; and by device the virtual time it had computed then."""
 
 
-def update_use(device: Device, force: bool = False) -> None:
-    """Report, unless that was done a moment ago."""
+def update_use() -> None:
+    """Report, unless that was done a moment ago; a load is the share of the time since then that was computed."""
     now = time.monotonic()
-    if not _REPORTING["on"] or (not force and now - _LAST["report_s"] < _EVERY_S):
+    then, busy_us = _REPORTED[-1] if _REPORTED else (now, {})
+    if not _REPORTING["on"] or (_REPORTED and now - then < _EVERY_S):
         return
+    per_percent_us = (now - then) * 1e4 or 1.0
     with _USE_LOCK:
-        _LAST["report_s"] = now
-        in_use = [d for d in devices() if d.contexts or (d.arena is not None and d.arena.used)]
+        _REPORTED[:] = [(now, {device.index: device.busy_us for device in devices()})]
         report_use(
             {
-                d.physical: DeviceUse(hbm_bytes=d.arena.used if d.arena else 0, aicore_percent=load_percent(d))
-                for d in in_use
+                d.physical: DeviceUse(
+                    hbm_bytes=d.arena.used if d.arena else 0,
+                    aicore_percent=min(100.0, (d.busy_us - busy_us.get(d.index, d.busy_us)) / per_percent_us),
+                )
+                for d in devices()
+                if d.contexts or (d.arena is not None and d.arena.used)
             }
         )
-        _LAST["reported"] = 1.0
-
-
-def load_percent(device: Device) -> float:
-    """Share of the time since the last question that the modelled device would have computed, 0..100."""
-    now = time.monotonic()
-    then, busy_us, load = _BUSY.get(device.index, (now, device.busy_us, 0.0))
-    if now - then >= _EVERY_S:
-        load = min(100.0, (device.busy_us - busy_us) / (now - then) / 1e4)
-    if now - then >= _EVERY_S or device.index not in _BUSY:
-        _BUSY[device.index] = (now, device.busy_us, load)
-    return load
-
-
-def others_bytes(device: Device, now_exactly: bool = False) -> int:
-    """Device memory that other processes hold; up to half a second old unless `now_exactly`."""
-    if not _REPORTING["on"]:
-        return 0
-    now = time.monotonic()
-    if now_exactly or now - _LAST["others_s"] > 0.5:
-        _LAST["others_s"] = now
-        _OTHERS.clear()
-        for process in processes():
-            if process.pid != os.getpid():
-                for physical, held in process.devices.items():
-                    _OTHERS[physical] = _OTHERS.get(physical, 0) + held.hbm_bytes
-    return _OTHERS.get(device.physical, 0)
 
 
 def _end_use() -> None:
-    if _LAST["reported"]:
+    if _REPORTED:
         report_use({})
 
 
-def _forget_use() -> None:
-    _LAST.update(report_s=0.0, others_s=0.0, reported=0.0)
-    _BUSY.clear()
-
-
 atexit.register(_end_use)
-os.register_at_fork(after_in_child=_forget_use)
+os.register_at_fork(after_in_child=_REPORTED.clear)

@@ -23,78 +23,92 @@ import struct
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from workbench.cann_emulator.acl.config import TensorDump
 from workbench.cann_emulator.acl.models import LoadedModel
 from workbench.cann_emulator.dump_file import Values, dump_bytes
 from workbench.cann_emulator.kernel_values import KernelValues, in_dtype
 from workbench.cann_emulator.om import Kernel
 from workbench.cann_emulator.revision import emulator
 
-if TYPE_CHECKING:
-    from workbench.cann_emulator.acl.models import LoadedModel
-
 Array = npt.NDArray[Any]
+_File = tuple[str, str, Sequence[Values], Sequence[Values]]
+"""Its name, that of its operator, and what it holds of it."""
 
 
 @dataclass(slots=True)
 class _Dump:
     """Attributes:
+    section: of acl.json, checked; empty where nothing is dumped.
     stamp: folder of this configuration, named when its first file is written.
     """
 
-    request: TensorDump | None = None
+    section: Mapping[str, Any] = field(default_factory=dict)
     stamp: str = ""
 
 
 DUMP = _Dump()
 
 
-def configure(request: TensorDump | None) -> None:
-    DUMP.request, DUMP.stamp = request, ""
+def configure(section: Mapping[str, Any]) -> None:
+    DUMP.section, DUMP.stamp = section, ""
 
 
 def on(entry: LoadedModel) -> bool:
     """Whether something of this execution is dumped."""
-    return DUMP.request is not None and bool(_entries(DUMP.request, entry))
+    return bool(_entries(entry))
+
+
+def checks_overflow() -> bool:
+    return DUMP.section.get("dump_debug") == "on"
 
 
 def executed(
     entry: LoadedModel, gear: int, stream: int, feeds: Mapping[str, Array], kernels: Sequence[KernelValues]
 ) -> None:
     """Write what is asked for of an execution that is over and counted."""
-    request = DUMP.request
-    assert request is not None  # `on` was asked
-    chosen = _chosen(_entries(request, entry), kernels)
-    read = _read(entry, gear, [found.kernel for found in chosen])
-    data = [_data(entry, name, array, task) for task, (name, array) in enumerate(feeds.items()) if name in read]
     stamp = time.time_ns() // 1000
-    try:
-        DUMP.stamp = DUMP.stamp or time_folder()
-        folder = folder_of(request.path, DUMP.stamp, entry)
-        for at, found in enumerate([*data, *chosen], stamp):
-            inputs = found.inputs if request.inputs else ()
-            outputs = found.outputs if request.outputs else ()
+    files: list[_File] = []
+
+    def add(op_type: str, name: str, task: int, inputs: Sequence[Values], outputs: Sequence[Values]) -> None:
+        place = f"{_plain(op_type)}.{_plain(name)}.{task}.{stream}.{stamp + len(files)}"
+        files.append((place, name, inputs, outputs))
+
+    mode = DUMP.section.get("dump_mode", "output")
+    if entries := _entries(entry):
+        chosen = _chosen(entries, kernels)
+        read = _read(entry, gear, [found.kernel for found in chosen])
+        data = [_data(entry, name, array, task) for task, (name, array) in enumerate(feeds.items()) if name in read]
+        for found in (*data, *chosen):
+            inputs, outputs = found.inputs if mode != "output" else (), found.outputs if mode != "input" else ()
             if inputs or outputs:
-                kernel = found.kernel
-                name = file_name(kernel.op_type, kernel.name, task=found.task, stream=stream, stamp=at)
-                content = dump_bytes(kernel.name, inputs, outputs, time_us=at, emulator=emulator())
-                write(folder, name, content, stamp=at)
-    except OSError as error:
-        _tell(f"the dump of {entry.name} cannot be written: {error}")
+                add(found.kernel.op_type, found.kernel.name, found.task, inputs, outputs)
+    for found in kernels if checks_overflow() else ():
+        if all(map(_finite, found.inputs)) and not all(map(_finite, (*found.outputs, *found.inside))):
+            add(found.kernel.op_type, found.kernel.name, found.task, found.inputs, found.outputs)
+            status = Values(array=_status(entry, found, stream), dtype="uint8")
+            # the number in this name is not the operator's task (accuracy guide, overflow)
+            add("Opdebug", "Node_OpDebug", len(kernels) + 1, (), (status,))
+    try:
+        if files:
+            _write(entry, files, stamp)
+    except OSError as error:  # fails no execution [inferred]: log and stderr say so
+        trouble = f"the dump of {entry.name} cannot be written: {error}"
+        logging.getLogger("acl").error("%s", trouble)
+        print(f"[emulated acl] {trouble}", file=sys.stderr, flush=True)
 
 
-def _entries(request: TensorDump, entry: LoadedModel) -> list[Mapping[str, Any]]:
+def _entries(entry: LoadedModel) -> list[Mapping[str, Any]]:
     """Those of dump_list about this model; a file's name counts before the model's own (aclInit, 8.0 RC2)."""
-    named = [e for e in request.entries if e.get("model_name") == entry.name]
-    named = named or [e for e in request.entries if e.get("model_name") == entry.model.name]
-    return [*named, *(e for e in request.entries if "model_name" not in e)]
+    listed = DUMP.section.get("dump_list") or []
+    named = [e for e in listed if e.get("model_name") == entry.name]
+    named = named or [e for e in listed if e.get("model_name") == entry.model.name]
+    return [*named, *(e for e in listed if "model_name" not in e)]
 
 
 def _chosen(entries: Iterable[Mapping[str, Any]], kernels: Sequence[KernelValues]) -> list[KernelValues]:
@@ -137,52 +151,31 @@ def _data(entry: LoadedModel, name: str, array: Array, task: int) -> KernelValue
 
 # --- files ---------------------------------------------------------------------------------------------------------
 
-MAPPING = "mapping.csv"
-EMULATED = "emulated.txt"
 _LONGEST_BYTES = 255
-_log = logging.getLogger("acl")
 
 
-def folder_of(root: Path, stamp: str, entry: LoadedModel) -> Path:
-    """The folder of an execution, made when missing; a note says whose dump it is."""
-    dated = root / stamp
-    index = str(entry.executions - 1)
-    folder = dated / str(entry.context.device.index) / plain(entry.name) / str(entry.id) / index
+def _plain(name: str) -> str:
+    return re.sub(r"[./\\ \0]", "_", name) or "_"
+
+
+def _write(entry: LoadedModel, files: Iterable[_File], stamp: int) -> None:
+    """Under temporary names first, long names by mapping.csv; a note says whose dump it is."""
+    DUMP.stamp = DUMP.stamp or time.strftime("%Y%m%d%H%M%S")
+    dated = Path(DUMP.section["dump_path"]) / DUMP.stamp
+    place = str(entry.context.device.index), _plain(entry.name), str(entry.id), str(entry.executions - 1)
+    folder = dated.joinpath(*place)
     folder.mkdir(parents=True, exist_ok=True)
-    note = dated / EMULATED
+    note = dated / "emulated.txt"
     if not note.exists():
         note.write_text("Emulated: computed on the host, nothing ran on a device.\n", encoding="utf-8")
-    return folder
-
-
-def time_folder() -> str:
-    return time.strftime("%Y%m%d%H%M%S")
-
-
-def plain(name: str) -> str:
-    return re.sub(r"[./\\ ]", "_", name).replace("\0", "_") or "_"
-
-
-def file_name(op_type: str, op_name: str, *, task: int, stream: int, stamp: int) -> str:
-    return f"{plain(op_type)}.{plain(op_name)}.{task}.{stream}.{stamp}"
-
-
-def write(folder: Path, name: str, content: bytes, *, stamp: int) -> None:
-    """Under a temporary name first; a long name by mapping.csv."""
-    if len(name.encode()) > _LONGEST_BYTES:
-        short = f"{stamp:032d}"
-        with (folder / MAPPING).open("a", encoding="utf-8") as lines:
-            lines.write(f"{short},{name}\n")
-        name = short
-    temporary = folder / f".{stamp}"
-    temporary.write_bytes(content)
-    temporary.replace(folder / name)
-
-
-def _tell(trouble: str) -> None:
-    """A dump that cannot be written fails no execution [inferred]: log and stderr say so."""
-    _log.error("%s", trouble)
-    print(f"[emulated acl] {trouble}", file=sys.stderr, flush=True)
+    for at, (name, operator, inputs, outputs) in enumerate(files, stamp):
+        if len(name.encode()) > _LONGEST_BYTES:
+            with (folder / "mapping.csv").open("a", encoding="utf-8") as lines:
+                lines.write(f"{at:032d},{name}\n")
+            name = f"{at:032d}"
+        temporary = folder / f".{at}"
+        temporary.write_bytes(dump_bytes(operator, inputs, outputs, time_us=at, emulator=emulator()))
+        temporary.replace(folder / name)
 
 
 # --- the overflow check ---
@@ -193,52 +186,6 @@ STATUS_BYTES = 2048
 AI_CORE_INFO, AI_CORE_STATUS = 256, 1024
 """Where these begin; before them are infos of DHA and L2 atomic addition (128 bytes each), and between them (after 256
 bytes of info) their statuses (256 bytes each): msaccucmp.py, _save_op_debug_to_file."""
-
-
-@dataclass(slots=True)
-class _Check:
-    folder: Path | None = None
-    stamp: str = ""
-
-
-_CHECK = _Check()
-
-
-def configure_overflow(folder: Path | None) -> None:
-    _CHECK.folder, _CHECK.stamp = folder, ""
-
-
-def checks_overflow() -> bool:
-    return _CHECK.folder is not None
-
-
-def watch(entry: LoadedModel, stream: int, kernels: Sequence[KernelValues]) -> None:
-    """Write a status file for each kernel that overflowed."""
-    if _CHECK.folder is None:
-        return
-    found = [v for v in kernels if _all_finite(v.inputs) and not _all_finite((*v.outputs, *v.inside))]
-    if not found:
-        return
-    stamp = time.time_ns() // 1000
-    try:
-        _CHECK.stamp = _CHECK.stamp or time_folder()
-        folder = folder_of(_CHECK.folder, _CHECK.stamp, entry)
-        for count, values in enumerate(found):
-            at, kernel = stamp + 2 * count, values.kernel
-            name = file_name(kernel.op_type, kernel.name, task=values.task, stream=stream, stamp=at)
-            content = dump_bytes(kernel.name, values.inputs, values.outputs, time_us=at, emulator=emulator())
-            write(folder, name, content, stamp=at)
-            # the number in this name is not the operator's task (accuracy guide, overflow)
-            name = file_name("Opdebug", "Node_OpDebug", task=len(kernels) + 1, stream=stream, stamp=at + 1)
-            status = Values(array=_status(entry, values, stream), dtype="uint8")
-            content = dump_bytes("Node_OpDebug", (), (status,), time_us=at + 1, emulator=emulator())
-            write(folder, name, content, stamp=at + 1)
-    except OSError as error:
-        _tell(f"overflows of {entry.name} cannot be written: {error}")
-
-
-def _all_finite(tensors: Iterable[Values]) -> bool:
-    return all(_finite(values) for values in tensors)
 
 
 def _finite(values: Values) -> bool:

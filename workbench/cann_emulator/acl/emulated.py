@@ -9,7 +9,6 @@ import functools
 from collections.abc import Sequence
 
 from workbench.cann_emulator.acl import models
-from workbench.cann_emulator.acl.clock import STANDING
 from workbench.cann_emulator.acl.contexts import SOC_NAME
 from workbench.cann_emulator.revision import emulator
 from workbench.values.documents.canonical import canonical_json
@@ -33,11 +32,8 @@ def execution_costs(model_id: int, copied_in: Sequence[int], copied_out: Sequenc
     from workbench.cann_emulator.timing import execution_costs as costs_of  # late, as `acl.clock` does
     from workbench.values.modelled_times.device_data import load_device_data
 
-    with STANDING:
-        entry = models.LOADED.get(model_id)
-        if entry is None:
-            return None
-        device = load_device_data(SOC_NAME)
-        return canonical_json(
-            costs_of(entry.model, entry.gear or 0, device, copied_in=copied_in, copied_out=copied_out)
-        )
+    entry = models.LOADED.get(model_id)
+    if entry is None:
+        return None
+    device = load_device_data(SOC_NAME)
+    return canonical_json(costs_of(entry.model, entry.gear or 0, device, copied_in=copied_in, copied_out=copied_out))

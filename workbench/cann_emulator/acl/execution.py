@@ -8,19 +8,18 @@ from math import prod
 import numpy as np
 import numpy.typing as npt
 
-from workbench.cann_emulator.acl import clock, dumping, errors, handles, memory, models, prof, rt_device, rt_memory
+from workbench.cann_emulator.acl import clock, dumping, errors, handles, memory, models, rt_memory
 from workbench.cann_emulator.acl.errors import Failed
 from workbench.cann_emulator.acl.models import LoadedModel
-from workbench.cann_emulator.acl.streams import Task
 from workbench.cann_emulator.acl.top import DataBuffer, Dataset, TensorDesc
 from workbench.cann_emulator.kernel_values import KernelValues
-from workbench.cann_emulator.om import OfflineModel, Tensor, input_shapes
+from workbench.cann_emulator.om import Tensor, input_shapes
 
 TOLERANCE = 64
 """Bytes that a buffer may be short of (pyacl.md §2.5)."""
 
-MODEL = "MODEL_EXECUTE"
-"""Type of an execution's task; a profile shows its kernels in its place."""
+KIND = "MODEL_EXECUTE"
+"""Of its task; a profile shows its kernels in its place."""
 
 Array = npt.NDArray[np.generic]
 
@@ -42,10 +41,9 @@ class Run:
     into: Dataset
     duration_ns: int
     latency_ns: int
-    stream_number: int
 
 
-def check(entry: LoadedModel, inputs: Dataset, outputs: Dataset, call: str, stream_number: int) -> Run:
+def check(entry: LoadedModel, inputs: Dataset, outputs: Dataset, call: str) -> Run:
     """A run ready to be done.
 
     Raises:
@@ -69,16 +67,21 @@ def check(entry: LoadedModel, inputs: Dataset, outputs: Dataset, call: str, stre
             raise errors.undefined("execute with a data buffer that was destroyed", errors.INVALID_PARAM)
         errors.present(dataBuffer=buffer.address or not buffer.size)
     chosen = _gear(entry, inputs) if with_gears else 0
-    sizes = _sizes(entry, chosen)
-    shapes, needs = sizes.shapes, sizes.inputs
     if model.gear_kind == "range":
         shapes = _given_shapes(entry, inputs)
-        needs = _input_bytes(model, shapes)
+        gives = [models.output_bytes(model, index) for index in range(len(model.outputs))]
+    else:
+        shapes = input_shapes(model, model.gears[chosen])
+        gives = [
+            prod(models.output_shape(model, index, chosen)) * models.item_bytes(tensor.dtype)
+            for index, tensor in enumerate(model.outputs)
+        ]
+    needs = [prod(shape) * models.item_bytes(t.dtype) for shape, t in zip(shapes, model.inputs, strict=True)]
     if not with_gears:
         for buffer, needed in zip(inputs.buffers, needs, strict=True):
             if buffer.size + TOLERANCE < needed:
                 raise _too_small("input", buffer.size, needed)
-    for buffer, size in zip(outputs.buffers, sizes.outputs, strict=True):
+    for buffer, size in zip(outputs.buffers, gives, strict=True):
         if not buffer.address:
             if call != models.SYNCHRONOUS:
                 errors.present(dataBuffer=buffer.address)
@@ -91,32 +94,20 @@ def check(entry: LoadedModel, inputs: Dataset, outputs: Dataset, call: str, stre
         inputs=tuple((b.address, n) for b, n in zip(inputs.buffers, needs, strict=False)),
         outputs=tuple(outputs.buffers),
         # 0 is no bound: then the whole buffer may be written
-        output_spans=tuple(
-            (b.address, min(b.size, n or b.size)) for b, n in zip(outputs.buffers, sizes.outputs, strict=True)
-        ),
+        output_spans=tuple((b.address, min(b.size, n or b.size)) for b, n in zip(outputs.buffers, gives, strict=True)),
         shapes=shapes,
         into=outputs,
         duration_ns=duration_ns,
         latency_ns=latency_ns,
-        stream_number=stream_number,
     )
 
 
-def perform(run: Run) -> None:
+def perform(run: Run, stream_number: int) -> None:
     """Read the inputs, compute, write the outputs.
 
     Raises:
-        Failed: a fault on the device, which the callback for exceptions is told of.
+        Failed: a fault on the device.
     """
-    try:
-        _perform(run)
-    except Failed as failed:
-        device = run.entry.context.device.index
-        rt_device.tell(failed.code, task=run.entry.executions, stream=run.stream_number, device=device)
-        raise
-
-
-def _perform(run: Run) -> None:
     from workbench.cann_emulator.executable import ExecutionFailed
 
     model, home = run.entry.model, run.entry.context.device.arena
@@ -124,13 +115,13 @@ def _perform(run: Run) -> None:
         tensor.name: _read(home, address, needed, tensor, shape)
         for tensor, shape, (address, needed) in zip(model.inputs, run.shapes, run.inputs, strict=True)
     }
-    dumped = dumping.on(run.entry)
+    dumped = dumping.on(run.entry) or dumping.checks_overflow()
     kernels: tuple[KernelValues, ...] = ()
     if clock.computes():
         shared = models.executable(run.entry)
         try:
             with run.entry.runnable.lock:
-                if dumped or dumping.checks_overflow():
+                if dumped:
                     results, kernels = shared.look(feeds, run.gear)
                 else:
                     results = shared.run(feeds, run.gear)
@@ -142,31 +133,14 @@ def _perform(run: Run) -> None:
     run.entry.executions += 1
     for index, (tensor, buffer) in enumerate(zip(model.outputs, run.outputs, strict=True)):
         _write(run, index, buffer, np.ascontiguousarray(results[tensor.name]))
-    dumping.watch(run.entry, run.stream_number, kernels)
     if dumped:
-        dumping.executed(run.entry, run.gear, run.stream_number, feeds, kernels)
+        dumping.executed(run.entry, run.gear, stream_number, feeds, kernels)
 
 
 def _zeros(run: Run) -> dict[str, Array]:
     """What stands for outputs that are not computed, in their compiled shapes."""
     spans = zip(run.entry.model.outputs, run.output_spans, strict=True)
     return {t.name: np.zeros(size // models.item_bytes(t.dtype), models.numpy_dtype(t.dtype)) for t, (_, size) in spans}
-
-
-def task(run: Run, busy: bool) -> Task:
-    """The queued form; on a stream that already has an execution to do, the host's launch costs no time."""
-    return Task(
-        work=lambda: perform(run),
-        duration_ns=run.duration_ns if busy else run.latency_ns,
-        spans=(*run.inputs, *run.output_spans),
-        what=models.ASYNCHRONOUS,
-        kind=MODEL,
-        execution=profiled(run),
-    )
-
-
-def profiled(run: Run) -> prof.Execution:
-    return prof.Execution(entry=run.entry, gear=run.gear, duration_ns=run.duration_ns)
 
 
 def _gear(entry: LoadedModel, inputs: Dataset) -> int:
@@ -202,36 +176,6 @@ def _given_shapes(entry: LoadedModel, inputs: Dataset) -> tuple[tuple[int, ...],
     return tuple(found)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sizes:
-    """Shapes of the inputs, and bytes of inputs and outputs, at one gear."""
-
-    shapes: tuple[tuple[int, ...], ...]
-    inputs: tuple[int, ...]
-    outputs: tuple[int, ...]
-
-
-def _sizes(entry: LoadedModel, gear: int) -> Sizes:
-    found = entry.sizes.get(gear)
-    if not isinstance(found, Sizes):
-        model = entry.model
-        ranges = model.gear_kind == "range"
-        shapes = tuple(t.shape for t in model.inputs) if ranges else input_shapes(model, model.gears[gear])
-        count = range(len(model.outputs))
-        if ranges:
-            outputs = tuple(models.output_bytes(model, i) for i in count)
-        else:
-            items = [models.item_bytes(t.dtype) for t in model.outputs]
-            outputs = tuple(prod(models.output_shape(model, i, gear)) * items[i] for i in count)
-        inputs = () if ranges else _input_bytes(model, shapes)
-        found = entry.sizes[gear] = Sizes(shapes=shapes, inputs=inputs, outputs=outputs)
-    return found
-
-
-def _input_bytes(model: OfflineModel, shapes: tuple[tuple[int, ...], ...]) -> tuple[int, ...]:
-    return tuple(prod(s) * models.item_bytes(t.dtype) for s, t in zip(shapes, model.inputs, strict=True))
-
-
 def _too_small(kind: str, given: int, needed: int) -> Failed:
     why = (
         f"The {kind} memory size set by the user is invalid.The provided {given} bytes of buffer size plus the "
@@ -248,9 +192,9 @@ def _read(home: memory.Arena | None, address: int, needed: int, tensor: Tensor, 
         raise _fault(f"input {tensor.name}", address)
     # A buffer that is up to 64 bytes short reads what lies behind it, as on the device
     inside = min(needed, block.address + block.extent - address)
-    if memory.reach(arena, address, max(inside, 1), False) is None:
-        raise _fault(f"input {tensor.name}", address)
-    values = np.frombuffer(arena.bytes, np.uint8, inside, offset=address - arena.public)
+    memory.reach(arena, address, inside, False)
+    offset = address - block.address
+    values = block.content[offset : offset + inside]
     if inside < needed:
         values = np.concatenate([values, np.full(needed - inside, memory.FRESH, np.uint8)])
     elif address % 16:
@@ -275,12 +219,12 @@ def _write(run: Run, index: int, buffer: DataBuffer, values: Array) -> None:
         if buffer.size + TOLERANCE < values.nbytes:
             raise _too_small("output", buffer.size, values.nbytes)
         run.into.described[index] = TensorDesc(
-            dtype=models.DTYPE_CODES[tensor.dtype], dims=list(values.shape), format=tensor.format, dataset=True
+            dtype=models.DTYPE_CODES[tensor.dtype], dims=list(values.shape), format=tensor.format, own=True
         )
-    short = room < values.nbytes - TOLERANCE
-    if short or memory.reach(arena, buffer.address, max(room, 1), True) is None:
+    private = memory.reach(arena, buffer.address, room, True)
+    if private is None or room < values.nbytes - TOLERANCE:
         raise _fault(what, buffer.address)
-    memory.move(buffer.address + arena.shift, values.ctypes.data, room)
+    memory.move(private, values.ctypes.data, room)
 
 
 def _fault(what: str, address: int) -> Failed:

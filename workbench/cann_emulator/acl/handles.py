@@ -1,13 +1,9 @@
 """Handles: every object of the library behind an int that clients pass around, and what a program left of them.
 
 Handles are never used twice in a process, so a stale one is always recognised. Objects are kept by their class, so that
-no call takes longer for how many of another class are alive. At `acl.finalize` and at exit one line tells how many
-objects of which kind are left, and where the first of them was made:
-
-    CANN_EMULATOR_LEAKS   report (default)   print on stderr, when something is left
-                          error              also when only `reset_device` had to clean up; `finalize` raises the report
-                                             instead, and a process that ends with something left has exit status 3
-                          off                nothing
+no call takes longer for how many of another class are alive. With CANN_EMULATOR_LEAKS=error `acl.finalize` raises
+what is left, or what `reset_device` had to clean up, and a process that ends with something left has exit status 3; one
+line tells how many objects of which kind, and where the first of them was made.
 """
 
 from __future__ import annotations
@@ -38,10 +34,8 @@ class Made:
     """Several of them, for the report of what a program left behind."""
     site: Site = ("", 0)
     handle: int = 0
-
-    @property
-    def reported(self) -> bool:
-        return bool(self.KIND)
+    own: bool = False
+    """The library's own, which no program has to release."""
 
 
 _Made = TypeVar("_Made", bound=Made)
@@ -93,19 +87,17 @@ def alive(kind: type[_Object]) -> list[_Object]:
 
 # --- what a program left behind ---
 
-_LEAKS = {"mode": os.environ.get("CANN_EMULATOR_LEAKS", "report")}
+_FAILS = os.environ.get("CANN_EMULATOR_LEAKS") == "error"
 
 Left = tuple[str, Site]
 """What it is, and where it was made."""
-_Alive = tuple[str, Site, Mapping[int, Any], int]
-"""The same, and where it can be seen to be alive: it is as long as the mapping has the key."""
 
 REGISTRIES: list[Callable[[], Iterable[Mapping[int, Any]]]] = [
     lambda: list(LIVE.values()),
     lambda: [memory.PINNED],
     lambda: [arena.blocks for arena in memory.ARENAS],
 ]
-"""Where objects are kept by a key; each says its KIND, its site, and whether it is reported."""
+"""Where objects are kept by a key; each says its KIND, its site, and whether it is the library's own."""
 reclaimed: list[Left] = []
 """What `reset_device` released because the program had not."""
 
@@ -115,81 +107,42 @@ class LeakedObjects(AssertionError):
 
 
 def left_behind() -> list[Left]:
-    return [entry[:2] for entry in _entries()]
+    registries = [things for registry in REGISTRIES for things in registry()]
+    return [(thing.KIND, thing.site) for things in registries for thing in list(things.values()) if not thing.own]
 
 
 def reclaim(thing: Any) -> None:
     """Note what is released because the program did not do it."""
-    if thing.reported:
+    if not thing.own:
         reclaimed.append((thing.KIND, thing.site))
 
 
 def at_finalize() -> None:
-    """Print what is left, or raise it.
-
-    Raises:
-        LeakedObjects: with CANN_EMULATOR_LEAKS=error.
     """
-    mode, left = _LEAKS["mode"], left_behind()
-    cleaned = list(reclaimed) if mode == "error" or left else []
+    Raises:
+        LeakedObjects: something is left, with CANN_EMULATOR_LEAKS=error.
+    """
+    left, cleaned = left_behind(), list(reclaimed)
     reclaimed.clear()
-    if mode == "off" or not (left or cleaned):
-        return
-    line = _line("at acl.finalize", left) if left else _line("to acl.rt.reset_device", cleaned)
-    if mode == "error":
-        raise LeakedObjects(line)
-    print(line, file=sys.stderr, flush=True)
-
-
-def _entries() -> list[_Alive]:
-    return [
-        (thing.KIND, thing.site, things, key)
-        for registry in REGISTRIES
-        for things in registry()
-        for key, thing in list(things.items())
-        if thing.reported
-    ]
+    if _FAILS and (left or cleaned):
+        raise LeakedObjects(_line("at acl.finalize", left) if left else _line("to acl.rt.reset_device", cleaned))
 
 
 def _line(when: str, left: list[Left]) -> str:
-    """Uses no global name: it also runs when they are gone."""
     kinds: dict[str, int] = {}
     for what, _ in left:
         kinds[what] = kinds.get(what, 0) + 1
     file, line = left[0][1]
     told = ", ".join(f"{count} {what}" for what, count in kinds.items())
-    first = f"the first made at {file.rpartition('/')[2]}:{line}"
-    return f"[emulated acl] left {when}: {told}; {first} (CANN_EMULATOR_LEAKS=off hides this)"
-
-
-class _LastLook:
-    """Reports when the interpreter lets go of its last module: programs release in destructors of their globals.
-
-    It lies in `sys`, which is cleared last; by then the globals of this package are gone, so it carries what it needs.
-    """
-
-    def __init__(self, entries: list[_Alive], fails: bool) -> None:
-        self.entries, self.fails = entries, fails
-        self.line, self.write, self.leave = _line, os.write, os._exit
-        self.files = (sys.stdout, sys.stderr)
-
-    def __del__(self) -> None:
-        left = [entry[:2] for entry in self.entries if entry[3] in entry[2]]
-        for file in self.files:
-            if file is not None and not file.closed:
-                file.flush()
-        if left:
-            self.write(2, f"{self.line('at exit', left)}\n".encode())
-        if left and self.fails:
-            self.leave(3)  # the only way to another exit status from here
+    return f"[emulated acl] left {when}: {told}; the first made at {file.rpartition('/')[2]}:{line}"
 
 
 def _at_exit() -> None:
-    mode = _LEAKS["mode"]
-    entries = _entries() if mode != "off" else []
-    if entries:
-        look = _LastLook(entries, mode == "error")
-        sys._emulated_acl_last_look = look  # type: ignore[attr-defined]  # see there
+    if left := left_behind():
+        print(_line("at exit", left), file=sys.stderr)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(3)  # the only way to another exit status from here
 
 
 def _forget() -> None:
@@ -199,5 +152,6 @@ def _forget() -> None:
     reclaimed.clear()
 
 
-atexit.register(_at_exit)
+if _FAILS:
+    atexit.register(_at_exit)
 os.register_at_fork(after_in_child=_forget)

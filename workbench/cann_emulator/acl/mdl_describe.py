@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -36,44 +37,62 @@ def get_desc(desc: int, model_id: int) -> None:
     models.describe(mdl_run.found(model_id), handles.need(desc, Description, "modelDesc"))
 
 
+def _pair(name: str, takes: str, gives: str, ask: Callable[[int, str, Any], Any], missing: object = None) -> None:
+    """A function for inputs and one for outputs, which ask (description, 'input' or 'output', index or name)."""
+    for which in ("input", "output"):
+
+        def answer(desc: int, argument: Any, which: str = which) -> Any:
+            return ask(desc, which, argument)
+
+        answer.__name__ = name.format(which)
+        globals()[answer.__name__] = call(takes, gives, device=False, missing=missing)(answer)
+
+
+def _bytes(desc: int, which: str, index: int) -> int:
+    _tensor(desc, index, which)
+    sizes = models.input_bytes if which == "input" else models.output_bytes
+    return sizes(described(desc), index)
+
+
+def _most_dims(desc: int, which: str, index: int) -> Dims:
+    """Of an output those of the largest gear."""
+    tensor = _tensor(desc, index, which)
+    return _dims(desc, index, which, tensor.shape if which == "input" else models.output_shape(described(desc), index))
+
+
+def _index(desc: int, which: str, name: str) -> int:
+    names = [tensor.name for tensor in _tensors(desc, which)]
+    if name not in names:
+        raise Failed(errors.INVALID_PARAM)
+    return names.index(name)
+
+
+_pair("get_{}_size_by_index", "kk", "k", _bytes)
+_pair("get_{}_dims", "kk", "dr", _most_dims)
+_pair("get_{}_name_by_index", "kk", "s", lambda desc, which, index: _tensor(desc, index, which).name, "")
+_pair("get_{}_index_by_name", "ks", "kr", _index)
+_pair(
+    *("get_{}_data_type", "kk", "i"),
+    lambda desc, which, index: models.DTYPE_CODES[_tensor(desc, index, which).dtype],
+    _UNDEFINED,
+)
+_pair("get_{}_format", "kk", "i", lambda desc, which, index: _tensor(desc, index, which).format, _UNDEFINED)
+
+
 @call("k", "k", device=False)
 def get_num_inputs(desc: int) -> int:
-    return len(handles.need(desc, Description).inputs)
+    return len(_tensors(desc, "input"))
 
 
 @call("k", "k", device=False)
 def get_num_outputs(desc: int) -> int:
-    return len(handles.need(desc, Description).outputs)
-
-
-@call("kk", "k", device=False)
-def get_input_size_by_index(desc: int, index: int) -> int:
-    _tensor(desc, index, "input")
-    return models.input_bytes(described(desc), index)
-
-
-@call("kk", "k", device=False)
-def get_output_size_by_index(desc: int, index: int) -> int:
-    _tensor(desc, index, "output")
-    return models.output_bytes(described(desc), index)
-
-
-@call("kk", "dr", device=False)
-def get_input_dims(desc: int, index: int) -> Dims:
-    return _dims(desc, index, "input", _tensor(desc, index, "input").shape)
+    return len(_tensors(desc, "output"))
 
 
 @call("kk", "dr", device=False)
 def get_input_dims_v2(desc: int, index: int) -> Dims:
     """As `get_input_dims`: the two differ only with static AIPP, which is for images."""
-    return _dims(desc, index, "input", _tensor(desc, index, "input").shape)
-
-
-@call("kk", "dr", device=False)
-def get_output_dims(desc: int, index: int) -> Dims:
-    """Of the largest gear."""
-    _tensor(desc, index, "output")
-    return _dims(desc, index, "output", models.output_shape(described(desc), index, None))
+    return _most_dims(desc, "input", index)
 
 
 @call("kk", "dr", device=False)
@@ -85,46 +104,6 @@ def get_cur_output_dims(desc: int, index: int) -> Dims:
         raise Failed(errors.API_NOT_SUPPORT)
     gear = load.gear if load is not None else None
     return _dims(desc, index, "output", models.output_shape(model, index, gear))
-
-
-@call("kk", "s", device=False, missing="")
-def get_input_name_by_index(desc: int, index: int) -> str:
-    return _tensor(desc, index, "input").name
-
-
-@call("kk", "s", device=False, missing="")
-def get_output_name_by_index(desc: int, index: int) -> str:
-    return _tensor(desc, index, "output").name
-
-
-@call("ks", "kr", device=False)
-def get_input_index_by_name(desc: int, name: str) -> int:
-    return _index(handles.need(desc, Description).inputs, name)
-
-
-@call("ks", "kr", device=False)
-def get_output_index_by_name(desc: int, name: str) -> int:
-    return _index(handles.need(desc, Description).outputs, name)
-
-
-@call("kk", "i", device=False, missing=_UNDEFINED)
-def get_input_data_type(desc: int, index: int) -> int:
-    return models.DTYPE_CODES[_tensor(desc, index, "input").dtype]
-
-
-@call("kk", "i", device=False, missing=_UNDEFINED)
-def get_output_data_type(desc: int, index: int) -> int:
-    return models.DTYPE_CODES[_tensor(desc, index, "output").dtype]
-
-
-@call("kk", "i", device=False, missing=_UNDEFINED)
-def get_input_format(desc: int, index: int) -> int:
-    return _tensor(desc, index, "input").format
-
-
-@call("kk", "i", device=False, missing=_UNDEFINED)
-def get_output_format(desc: int, index: int) -> int:
-    return _tensor(desc, index, "output").format
 
 
 @call("Ik", "ikr")
@@ -145,31 +124,24 @@ def described(desc: int) -> OfflineModel:
     return model
 
 
-def _tensor(desc: int, index: int, which: str) -> Tensor:
+def _tensors(desc: int, which: str) -> tuple[Tensor, ...]:
     description = handles.need(desc, Description)
-    tensors = description.inputs if which == "input" else description.outputs
+    return description.inputs if which == "input" else description.outputs
+
+
+def _tensor(desc: int, index: int, which: str) -> Tensor:
+    tensors = _tensors(desc, which)
     if index >= len(tensors):
         raise Failed(errors.INVALID_PARAM)
     return tensors[index]
 
 
-def _index(tensors: tuple[Tensor, ...], name: str) -> int:
-    for index, tensor in enumerate(tensors):
-        if tensor.name == name:
-            return index
-    raise Failed(errors.INVALID_PARAM)
-
-
 def _dims(desc: int, index: int, kind: str, shape: tuple[int, ...]) -> Dims:
     name = _tensor(desc, index, kind).name
     if len(name.encode()) > _LONGEST_NAME:
-        name = _short(handles.need(desc, Description), kind, index)
+        load = handles.need(desc, Description).of
+        name = f"acl_modelId_{load.id if load is not None else 0}_{kind}_{index}"
     return {"name": name, "dimCount": len(shape), "dims": list(shape)}
-
-
-def _short(description: Description, kind: str, index: int) -> str:
-    model_id = description.of.id if description.of is not None else 0
-    return f"acl_modelId_{model_id}_{kind}_{index}"
 
 
 # --- gears: dynamic batch, resolution and dims at run time (pyacl.md §7, §2.5 "Gears") ---

@@ -6,36 +6,45 @@ import ctypes
 from dataclasses import replace
 from pathlib import Path
 
-from workbench.cann_emulator.acl import clock, contexts, errors, execution, handles, memory, models, prof, streams
+from workbench.cann_emulator.acl import (
+    clock,
+    contexts,
+    errors,
+    execution,
+    handles,
+    memory,
+    models,
+    profile,
+    rt_memory,
+    streams,
+)
 from workbench.cann_emulator.acl.call import call, site
 from workbench.cann_emulator.acl.errors import Failed
 from workbench.cann_emulator.acl.models import ASYNCHRONOUS, SYNCHRONOUS
 from workbench.cann_emulator.acl.top import DataBuffer, Dataset, TensorDesc
 
-Given = tuple[int, int]
-"""Device memory of the caller: pointer and size; a null pointer leaves that part to the library."""
-_NOTHING = (0, 0)
+Source = str | tuple[int, int]
+"""Of a model: a file, or pointer and size of host memory, whose bytes are not needed after the call."""
 
 
 @call("s", "Ir")
 def load_from_file(path: str) -> int:
-    return _load_file(path, _NOTHING, _NOTHING)
+    return _load(path)
 
 
 @call("kk", "Ir")
 def load_from_mem(model: int, size: int) -> int:
-    """From host memory, whose bytes are not needed after the call."""
-    return _load_bytes(model, size, _NOTHING, _NOTHING)
+    return _load((model, size))
 
 
 @call("skkkk", "Ir")
 def load_from_file_with_mem(path: str, work: int, work_size: int, weight: int, weight_size: int) -> int:
-    return _load_file(path, (work, work_size), (weight, weight_size))
+    return _load(path, work, work_size, weight, weight_size)
 
 
 @call("kkkkkk", "Ir")
 def load_from_mem_with_mem(model: int, size: int, work: int, work_size: int, weight: int, weight_size: int) -> int:
-    return _load_bytes(model, size, (work, work_size), (weight, weight_size))
+    return _load((model, size), work, work_size, weight, weight_size)
 
 
 @call("I", "r")
@@ -49,12 +58,14 @@ def unload(model_id: int) -> None:
 @call("s", "kkr", device=False)
 def query_size(path: str) -> tuple[int, int]:
     """Bytes of work memory and of weight memory."""
-    return _memory_sizes(_content_of(path))
+    model = models.parse(_content(path)).model
+    return model.work_bytes, model.weight_bytes
 
 
 @call("kk", "kkr", device=False)
 def query_size_from_mem(model: int, size: int) -> tuple[int, int]:
-    return _memory_sizes(_bytes_at(model, size))
+    parsed = models.parse(_content((model, size))).model
+    return parsed.work_bytes, parsed.weight_bytes
 
 
 def found(model_id: int) -> models.LoadedModel:
@@ -71,45 +82,46 @@ def found(model_id: int) -> models.LoadedModel:
     return entry
 
 
-def _load_file(path: str, work: Given, weight: Given) -> int:
+def _load(source: Source, work: int = 0, work_size: int = 0, weight: int = 0, weight_size: int = 0) -> int:
+    """The id of a new load. Device memory of the caller has pointer and size; what has a null pointer is allocated."""
     contexts.require(errors.GE_EXEC_NOT_INIT)
-    return _load(_content_of(path), Path(path).stem, work, weight)
-
-
-def _load_bytes(model: int, size: int, work: Given, weight: Given) -> int:
-    errors.present(model=model and size)
-    contexts.require(errors.GE_EXEC_NOT_INIT)
-    return _load(_bytes_at(model, size), None, work, weight)
-
-
-def _load(content: bytes, name: str | None, work: Given, weight: Given) -> int:
-    context = contexts.required()
-    for pointer, size in (work, weight):
+    content, context, where = _content(source), contexts.required(), site()
+    runnable = models.parse(content)
+    model = runnable.model
+    parts = (("work", work, work_size, model.work_bytes), ("weight", weight, weight_size, model.weight_bytes))
+    for part, pointer, size, needed in parts:
         if pointer and (memory.arena_of(pointer) is None or not size):
             raise errors.undefined(f"load with {size} bytes at {pointer:#x} as device memory", errors.GE_FAILURE)
-    brought = {part: size for part, (pointer, size) in (("work", work), ("weight", weight)) if pointer}
-    return models.load(content, context, name, site(), brought)
+        if pointer and size < needed:
+            text = f"The {part} size of model {model.name} is {needed}, but the input size set by user is {size}"
+            raise errors.refused(errors.GE_FAILURE, "E13025", reason=text)
+    name = Path(source).stem if isinstance(source, str) else model.name
+    entry = models.LoadedModel(model=model, runnable=runnable, context=context, site=where, name=name)
+    for _, pointer, _, needed in parts:
+        if pointer or not needed:
+            continue
+        block = rt_memory.grab(context, needed, "a loaded model", where)
+        if block is None:
+            models.give_back(entry)
+            raise Failed(errors.GE_MEMORY_ALLOCATION)
+        entry.blocks.append(block)
+    models.LOADED[entry.id] = entry
+    return entry.id
 
 
-def _content_of(path: str) -> bytes:
-    try:
-        return Path(path).read_bytes()
-    except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise errors.refused(errors.GE_EXEC_MODEL_PATH_INVALID, "E13026", path=path, reason=why) from error
-
-
-def _bytes_at(address: int, size: int) -> bytes:
-    """Bytes in host memory; from device memory the vendor's host code would crash."""
-    if memory.arena_of(address) is not None:
+def _content(source: Source) -> bytes:
+    if isinstance(source, str):
+        try:
+            return Path(source).read_bytes()
+        except (OSError, ValueError) as error:
+            why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+            raise errors.refused(errors.GE_EXEC_MODEL_PATH_INVALID, "E13026", path=source, reason=why) from error
+    address, size = source
+    errors.present(model=address and size)
+    if memory.arena_of(address) is not None:  # the vendor's host code would crash
         fact = f"a model at device address {address:#x}: with run mode host it must lie in host memory"
         raise errors.undefined(fact, errors.GE_EXEC_MODEL_DATA_SIZE_INVALID)
     return ctypes.string_at(address, size)
-
-
-def _memory_sizes(content: bytes) -> tuple[int, int]:
-    model = models.parse(content).model
-    return model.work_bytes, model.weight_bytes
 
 
 # --- datasets and execution ---
@@ -159,7 +171,7 @@ def set_dataset_tensor_desc(dataset: int, tensor_desc: int, index: int) -> None:
         given = handles.look(tensor_desc, TensorDesc)
         if given is None:
             raise errors.undefined(f"{tensor_desc:#x} is no tensor description", errors.INVALID_PARAM)
-        found.described[index] = replace(given, dims=list(given.dims), dataset=True, handle=0)
+        found.described[index] = replace(given, dims=list(given.dims), own=True, handle=0)
 
 
 @call("kk", "k", device=False)
@@ -180,16 +192,15 @@ def execute(model_id: int, inputs: int, outputs: int) -> int:
     contexts.required()
     device = entry.context.device
     stream_number = streams.STREAMS_PER_DEVICE + entry.id  # its own, behind those that a program can make
-    with clock.STANDING:
-        run = execution.check(entry, given, wanted, SYNCHRONOUS, stream_number)
-        entry.called = SYNCHRONOUS
-        code = streams.code_of(lambda: execution.perform(run))
-        clock.spend(run.latency_ns)
-        if not code:
-            end_ns, what = clock.now_ns(), execution.profiled(run)
-            prof.done(device.index, stream_number, execution.MODEL, end_ns - run.latency_ns, end_ns, what)
+    run = execution.check(entry, given, wanted, SYNCHRONOUS)
+    entry.called = SYNCHRONOUS
+    code = streams.code_of(lambda: execution.perform(run, stream_number))
+    clock.spend(run.latency_ns)
+    if not code:
+        end_ns = clock.now_ns()
+        profile.done(device.index, stream_number, execution.KIND, end_ns - run.latency_ns, end_ns, run)
     device.busy_us += run.duration_ns / 1000
-    contexts.update_use(device)
+    contexts.update_use()
     return code
 
 
@@ -199,12 +210,20 @@ def execute_async(model_id: int, inputs: int, outputs: int, stream: int) -> None
     entry = found(model_id)
     given, wanted = _dataset(inputs), _dataset(outputs)
     queue = streams.resolve(stream)
-    with clock.STANDING:  # the first time of a gear it computes how long the device needs
-        run = execution.check(entry, given, wanted, ASYNCHRONOUS, queue.number)
+    run = execution.check(entry, given, wanted, ASYNCHRONOUS)
     entry.called = ASYNCHRONOUS
     busy = any(task.what == ASYNCHRONOUS for task in queue.tasks)
-    streams.queue(queue, execution.task(run, busy))
-    contexts.update_use(contexts.required().device)
+    task = streams.Task(
+        work=lambda: execution.perform(run, queue.number),
+        # behind another execution the host's launch costs no time
+        duration_ns=run.duration_ns if busy else run.latency_ns,
+        spans=(*run.inputs, *run.output_spans),
+        what=ASYNCHRONOUS,
+        kind=execution.KIND,
+        run=run,
+    )
+    streams.queue(queue, task)
+    contexts.update_use()
 
 
 def _dataset(handle: int) -> Dataset:

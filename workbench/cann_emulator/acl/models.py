@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import itertools
 import threading
-from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import prod
@@ -14,9 +13,8 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from workbench.cann_emulator.acl import clock, errors, handles, memory, rt_memory
+from workbench.cann_emulator.acl import errors, handles, memory
 from workbench.cann_emulator.acl.contexts import ON_RELEASE, SOC_NAME, Context
-from workbench.cann_emulator.acl.errors import Failed
 from workbench.cann_emulator.acl.handles import Made, Site
 from workbench.cann_emulator.om import Gear, NotAnOm, OfflineModel, Tensor, input_shapes, read_om
 
@@ -50,13 +48,12 @@ def item_bytes(name: str) -> int:
 
 GEAR_INPUT = "ascend_mbatch_shape_data"
 SYNCHRONOUS, ASYNCHRONOUS = "execute", "execute_async"
-_MOST_KEPT = 16
 _MOST_KEPT_BYTES = 512 << 20
 
 _IDS = itertools.count(1)
 LOADED: dict[int, LoadedModel] = {}
-_RUNNABLES: OrderedDict[bytes, Runnable] = OrderedDict()
-"""By digest of the content: the same file loaded again shares what was built for it."""
+_RUNNABLES: dict[bytes, Runnable] = {}
+"""By digest of the content, those used last: the same file loaded again shares what was built for it."""
 _KEEPING = threading.RLock()
 
 
@@ -78,19 +75,18 @@ class LoadedModel:
         gear: index of the gear set last; None before.
         name: for dumps and profiles: the file's name without suffix, or the model's own.
         blocks: device memory that the library allocated for it.
-        sizes, times_ns: by gear, what `execution` and `clock` worked out before.
+        times_ns: by gear, what `clock` worked out before.
     """
 
     KIND: ClassVar[str] = "loaded models"
-    reported: ClassVar[bool] = True
-    id: int
+    own: ClassVar[bool] = False
+    id: int = field(default_factory=lambda: next(_IDS))
     model: OfflineModel
     runnable: Runnable
     context: Context
     name: str
     site: Site
-    blocks: list[memory.Block]
-    sizes: dict[int, object] = field(default_factory=dict)
+    blocks: list[memory.Block] = field(default_factory=list)
     called: str = ""
     gear: int | None = None
     times_ns: dict[int, tuple[int, int]] = field(default_factory=dict)
@@ -120,10 +116,9 @@ def parse(content: bytes) -> Runnable:
     """
     with _KEEPING:
         digest = hashlib.sha256(content).digest()
-        known = _RUNNABLES.get(digest)
-        if known is not None:
-            _RUNNABLES.move_to_end(digest)
-            return known
+        if digest in _RUNNABLES:
+            _RUNNABLES[digest] = _RUNNABLES.pop(digest)  # the last one used
+            return _RUNNABLES[digest]
         try:
             model = read_om(content)
         except NotAnOm as error:
@@ -135,64 +130,14 @@ def parse(content: bytes) -> Runnable:
             text = f"The model was compiled for {model.soc_version}; this device is {SOC_NAME}."
             raise errors.refused(errors.GE_FAILURE, "E19999", message=text)  # [inferred]
         runnable = _RUNNABLES[digest] = Runnable(model=model)
-        _forget_old()
+        while len(_RUNNABLES) > 1 and sum(len(k.model.graph) for k in _RUNNABLES.values()) > _MOST_KEPT_BYTES:
+            del _RUNNABLES[next(iter(_RUNNABLES))]  # loads of it keep it
         return runnable
-
-
-def _forget_old() -> None:
-    """Keep the models used last, by number and size, and those that are loaded."""
-    in_use = {id(entry.runnable) for entry in list(LOADED.values())}
-    idle = [digest for digest, kept in _RUNNABLES.items() if id(kept) not in in_use][:-1]
-    size = sum(len(kept.model.graph) for kept in _RUNNABLES.values())
-    for digest in idle:
-        if len(_RUNNABLES) <= _MOST_KEPT and size <= _MOST_KEPT_BYTES:
-            return
-        size -= len(_RUNNABLES.pop(digest).model.graph)
-
-
-def load(content: bytes, context: Context, name: str | None, where: Site, brought: Mapping[str, int]) -> int:
-    """The id of a new load.
-
-    Args:
-        name: of the file without suffix; None takes the model's own.
-        brought: 'work' or 'weight' → bytes that the program has for it; the library allocates what is missing.
-
-    Raises:
-        Failed: it is no model for this device, or there is too little memory.
-    """
-    runnable = parse(content)
-    model = runnable.model
-    blocks: list[memory.Block] = []
-    for part, needed in (("work", model.work_bytes), ("weight", model.weight_bytes)):
-        if brought.get(part, needed) < needed:
-            _give_back(context, blocks)
-            given = f"but the input size set by user is {brought[part]}"
-            text = f"The {part} size of model {model.name} is {needed}, {given}"
-            raise errors.refused(errors.GE_FAILURE, "E13025", reason=text)
-        if part in brought or not needed:
-            continue
-        block = rt_memory.grab(context, needed, "a loaded model", where)
-        if block is None:
-            _give_back(context, blocks)
-            raise Failed(errors.GE_MEMORY_ALLOCATION)
-        blocks.append(block)
-    entry = LoadedModel(
-        id=next(_IDS),
-        model=model,
-        runnable=runnable,
-        context=context,
-        site=where,
-        name=model.name if name is None else name,
-        blocks=blocks,
-    )
-    LOADED[entry.id] = entry
-    clock.ready()
-    return entry.id
 
 
 def unload(entry: LoadedModel) -> None:
     del LOADED[entry.id]
-    _give_back(entry.context, entry.blocks)
+    give_back(entry)
 
 
 def unload_all() -> None:
@@ -256,7 +201,7 @@ def input_bytes(model: OfflineModel, index: int) -> int:
     return max(prod(input_shapes(model, gear)[index]) for gear in model.gears) * item
 
 
-def output_shape(model: OfflineModel, index: int, gear: int | None) -> tuple[int, ...]:
+def output_shape(model: OfflineModel, index: int, gear: int | None = None) -> tuple[int, ...]:
     """At a gear; the largest where none is given."""
     if not _has_gears(model):
         return model.outputs[index].shape
@@ -271,7 +216,7 @@ def output_bytes(model: OfflineModel, index: int) -> int:
     An output with an open axis counts as unbounded where any input is: which of its axes follows which input is not
     kept in the file [inferred for several open axes, of which some have a bound].
     """
-    shape = output_shape(model, index, None)
+    shape = output_shape(model, index)
     if -1 in shape:
         if model.gear_kind == "range" and not all(input_bytes(model, i) for i in range(len(model.inputs))):
             return 0
@@ -301,12 +246,13 @@ def _range_options(model: OfflineModel) -> dict[str, str]:
     return {name.strip(): sizes.strip().strip("[]") for name, _, sizes in entries}
 
 
-def _give_back(context: Context, blocks: list[memory.Block]) -> None:
-    arena = context.device.arena
-    for block in blocks:
+def give_back(entry: LoadedModel) -> None:
+    """Release the memory that the library allocated for a load."""
+    arena = entry.context.device.arena
+    for block in entry.blocks:
         if arena is not None and arena.blocks.get(block.address) is block:
             memory.release(arena, block)
-    blocks.clear()
+    entry.blocks.clear()
 
 
 def _end_with(context: Context) -> None:

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
-from dataclasses import dataclass
-
 from workbench.cann_emulator.acl import contexts, errors, handles, memory, streams
 from workbench.cann_emulator.acl.call import call, site
 from workbench.cann_emulator.acl.contexts import Context, Device
 from workbench.cann_emulator.acl.errors import Failed
-from workbench.cann_emulator.acl.handles import Made
 
 HOST = 1
 """Run mode of a server: code runs on the host."""
@@ -28,7 +23,11 @@ def get_device_count() -> int:
 
 @call("i", "r")
 def set_device(device_id: int) -> None:
-    contexts.set_device(contexts.device_of(device_id), site())
+    device = contexts.device_of(device_id)
+    with contexts.SETTING:
+        device.sets += 1
+        device.default = device.default or contexts.new(device, site(), own=True)
+    contexts.make_current(device.default)
 
 
 @call("i", "r")
@@ -57,7 +56,10 @@ def synchronize_device() -> int:
 
 @call("i", "kr")
 def create_context(device_id: int) -> int:
-    return contexts.create(contexts.device_of(device_id), site()).handle
+    """Current in this thread from now on."""
+    context = contexts.new(contexts.device_of(device_id), site(), own=False)
+    contexts.make_current(context)
+    return context.handle
 
 
 @call("k", "r")
@@ -65,7 +67,7 @@ def destroy_context(context: int) -> None:
     """Only explicit ones; the default context, and one that is gone already, give 107002."""
     errors.present(context=context)
     found = handles.look(context, Context)
-    if found is None or not found.explicit:
+    if found is None or found.own:
         raise Failed(errors.RT_CONTEXT_NULL)
     contexts.destroy(found)
 
@@ -96,59 +98,4 @@ def _release(device: Device) -> None:
         for block in list(arena.blocks.values()):
             handles.reclaimed.append((block.KIND, block.site))
             memory.release(arena, block)
-    contexts.update_use(device)
-
-
-# --- the callback for tasks that fail on the device: in no table of the reference, but samples set it ---
-
-_NONE = 0xFFFFFFFF
-
-
-@dataclass(slots=True, kw_only=True, eq=False)
-class _Failure(Made):
-    task: int
-    stream: int
-    thread: int
-    device: int
-    code: int
-
-
-_CALLBACK: dict[str, Callable[[int], object]] = {}
-
-
-@call("|O", "r", device=False)
-def set_exception_info_callback(function: Callable[[int], object] | None = None) -> None:
-    """`function(info)` is called when a task fails; None ends that."""
-    if function is not None and not callable(function):
-        raise TypeError("acl.rt.set_exception_info_callback args parse failed")
-    _CALLBACK.clear()
-    if function is not None:
-        _CALLBACK["function"] = function
-
-
-def _reader(name: str, attribute: str) -> Callable[[int], int]:
-    def read(info: int) -> int:
-        return int(getattr(handles.need(info, _Failure), attribute))
-
-    read.__name__ = name
-    return call("k", "I", device=False, missing=_NONE)(read)
-
-
-get_task_id_from_exception_info = _reader("get_task_id_from_exception_info", "task")
-get_stream_id_from_exception_info = _reader("get_stream_id_from_exception_info", "stream")
-get_thread_id_from_exception_info = _reader("get_thread_id_from_exception_info", "thread")
-get_device_id_from_exception_info = _reader("get_device_id_from_exception_info", "device")
-get_error_code_from_exception_info = _reader("get_error_code_from_exception_info", "code")
-
-
-def tell(code: int, *, task: int, stream: int, device: int) -> None:
-    """Call the callback, if there is one; its argument is valid while it runs."""
-    function = _CALLBACK.get("function")
-    if function is None:
-        return
-    thread = threading.get_native_id()
-    info = handles.give(_Failure(task=task, stream=stream, thread=thread, device=device, code=code))
-    try:
-        function(info)
-    finally:
-        handles.drop(info)
+    contexts.update_use()

@@ -17,7 +17,12 @@ _COPY_ALIGNMENT = 64
 @call("ki", "kr")
 def malloc(size: int, policy: int) -> int:
     """Device memory; a policy that does not exist means the default one (pyacl.md §2.1)."""
-    return _malloc(size)
+    if not size:
+        raise errors.invalid("size", 0, "it must be greater than zero")
+    block = grab(contexts.required(), size, "malloc", site())
+    if block is None:
+        raise Failed(errors.RT_MEMORY_ALLOCATION)
+    return block.address
 
 
 @call("k", "r")
@@ -36,7 +41,7 @@ def free(ptr: int) -> None:
         raise errors.undefined(f"free of memory that belongs to {block.what}", errors.RT_MEMORY_FREE)
     _refuse_pending("free", (ptr, block.extent))
     memory.release(arena, block)
-    contexts.update_use(next(d for d in contexts.devices() if d.arena is arena))
+    contexts.update_use()
 
 
 @call("k", "kr")
@@ -68,8 +73,7 @@ def memcpy(dst: int, dst_max: int, src: int, count: int, kind: int) -> None:
         return
     _refuse_pending("memcpy", (src, count), (dst, count))
     to, source = memory.arena_of(dst), memory.arena_of(src)
-    with clock.STANDING:
-        _copy(dst, src, count)
+    _copy(dst, src, count)
     if to is not None or source is not None:
         clock.count_copy(context, count, to is not None, source is not None)
 
@@ -87,10 +91,9 @@ def memcpy_async(dst: int, dst_max: int, src: int, count: int, kind: int, stream
             errors.undefined(f"memcpy_async with {address:#x}, which is not 64-byte aligned")
     duration = clock.copy_ns(count, ends[0][1] is not None, ends[1][1] is not None)
     if not all(arena is not None or memory.is_pinned(address) for address, arena in ends):
-        with clock.STANDING:
-            code = streams.synchronize(queue)
-            if not code:
-                _copy(dst, src, count)
+        code = streams.synchronize(queue)
+        if not code:
+            _copy(dst, src, count)
         streams.advance(queue, duration)
         return code
     task = streams.Task(
@@ -142,31 +145,20 @@ def get_mem_info(attr: int) -> tuple[int, int]:
     context = contexts.required()
     if attr not in _HBM:
         return 0, 0
-    arena = contexts.arena(context.device)
-    left = arena.capacity - arena.used - contexts.others_bytes(context.device, now_exactly=True)
-    return max(0, left), arena.capacity
+    arena = context.device.arena
+    assert arena is not None, "it came with the context"
+    return arena.capacity - arena.used, arena.capacity
 
 
 def grab(context: Context, size: int, what: str, where: Site) -> memory.Block | None:
     """Device memory for the library itself, or for `malloc`; None, and a reason text, when there is none left."""
-    device = context.device
-    arena = contexts.arena(device)
-    others = contexts.others_bytes(device) if size >= 1 << 20 else 0
-    block = memory.allocate(arena, size, what, where, others)
-    contexts.update_use(device)
+    assert context.device.arena is not None, "it came with the context"
+    block = memory.allocate(context.device.arena, size, what, where)
+    contexts.update_use()
     if block is None:
         module = "APP" if what == "malloc" else "GE"
         errors.report("EL0004", reason=f"{size} bytes of device memory were asked for by module {module}.")
     return block
-
-
-def _malloc(size: int) -> int:
-    if not size:
-        raise errors.invalid("size", 0, "it must be greater than zero")
-    block = grab(contexts.required(), size, "malloc", site())
-    if block is None:
-        raise Failed(errors.RT_MEMORY_ALLOCATION)
-    return block.address
 
 
 def _check_copy(function: str, dst: int, dst_max: int, src: int, count: int, kind: int) -> Context:

@@ -36,9 +36,11 @@ def destroy_stream(stream: int) -> int:
     """Waits for what is queued. The default stream belongs to its context and is refused."""
     errors.present(stream=stream)
     found = streams.resolve(stream)
-    if found.default:
+    if found.own:
         raise errors.undefined("destroy_stream of a default stream", errors.RT_PARAM_INVALID)
-    return streams.destroy(found)
+    code = streams.synchronize(found)
+    streams.forget(found)
+    return code
 
 
 @call("k", "r")
@@ -52,7 +54,7 @@ def synchronize_stream_with_timeout(stream: int, timeout: int) -> int:
     if timeout < -1:
         raise Failed(errors.RT_PARAM_INVALID)
     found = streams.resolve(stream)
-    if timeout >= 0 and streams.pending_ns(found) > timeout * 1_000_000:
+    if timeout >= 0 and found.tasks and found.due_ns - clock.now_ns() > timeout * 1_000_000:
         clock.spend(timeout * 1_000_000)
         raise errors.refused(errors.RT_STREAM_SYNC_TIMEOUT, "EE1002", reason=f"Time-out: {timeout} ms.")
     return streams.synchronize(found)
@@ -77,7 +79,16 @@ def destroy_event(event: int) -> None:
 
 @call("kk", "r")
 def record_event(event: int, stream: int) -> None:
-    streams.record(_event(event), streams.resolve(stream))
+    mark, queue = _event(event), streams.resolve(stream)
+
+    def reached() -> None:
+        if mark.pending is task:
+            mark.time_ns, mark.pending = queue.done_ns, None
+
+    task = streams.Task(work=reached, what="event", kind="EVENT_RECORD")
+    mark.time_ns, mark.pending, mark.stream, mark.polled = None, task, queue, False
+    streams.queue(queue, task)
+    mark.due_ns = queue.due_ns
 
 
 @call("kk", "r")
@@ -106,12 +117,6 @@ def query_event_status(event: int) -> int:
     return _COMPLETE if _reached(_event(event)) else _NOT_READY
 
 
-@call("k", "Ir")
-def query_event(event: int) -> int:
-    """The deprecated form, the other way round: 0 complete, 1 not ready (pyacl.md §1.3)."""
-    return 0 if _reached(_event(event)) else 1
-
-
 @call("kk", "fr")
 def event_elapsed_time(start: int, end: int) -> float:
     """Milliseconds, negative when the two are swapped; single precision, as the vendor's float."""
@@ -128,11 +133,22 @@ def event_elapsed_time(start: int, end: int) -> float:
 
 @call("kk", "r")
 def stream_wait_event(stream: int, event: int) -> None:
-    """Later work of the stream waits for the event; an event for time stamps alone (flag 8) cannot be waited for."""
+    """Later work of the stream waits for the event. One for time stamps alone (flag 8) cannot be waited for; one that
+    was never recorded holds nothing up."""
     found, queue = _event(event), streams.resolve(stream)
     if not found.flag & streams.SYNC:
         raise Failed(errors.RT_FEATURE_NOT_SUPPORT)
-    streams.wait_for(queue, found)
+    source, recorded, reached_ns = found.stream, found.pending, found.time_ns
+    if source is None:
+        return
+
+    def caught_up() -> int:
+        code = streams.drain(source, recorded) if recorded is not None and recorded in source.tasks else 0
+        queue.done_ns = max(queue.done_ns, recorded.done_ns if recorded is not None else reached_ns or 0)
+        return code
+
+    streams.queue(queue, streams.Task(work=caught_up, what="wait for an event", kind="EVENT_WAIT"))
+    queue.due_ns = max(queue.due_ns, found.due_ns)
 
 
 def _event(handle: int) -> Event:
@@ -150,8 +166,6 @@ def _synchronize(event: Event) -> int:
     if event.pending is None or event.stream is None:
         return 0
     code = streams.drain(event.stream, event.pending)
-    if not event.stream.tasks:
-        event.stream.last = None
     clock.reach(event.time_ns or 0)
     return code
 
@@ -159,7 +173,7 @@ def _synchronize(event: Event) -> int:
 def _reached(event: Event) -> bool:
     if event.pending is None:
         return True
-    if not event.polled and streams.left_ns(event) > 0:
+    if not event.polled and event.due_ns > clock.now_ns():
         event.polled = True
         return False
     if event.stream is not None:
@@ -172,21 +186,18 @@ def _reached(event: Event) -> bool:
 _SUBSCRIPTION_COMES_S = 0.1
 """A thread asks for reports before the program that started it has subscribed it; it is given this long, as if it had
 been scheduled later. Published programs end their thread at 107012."""
-_LOOK_AGAIN_S = 0.01
+_LOOK_AGAIN_S = 0.001
 
 
 @dataclass(slots=True, kw_only=True)
 class _Due:
     function: Callable[[Any], object]
     data: Any
-    took_ns: int = 0
     done: threading.Event = field(default_factory=threading.Event)
 
 
 _INBOXES: dict[int, deque[_Due]] = {}
 """Thread → its callbacks, for threads that were named in `subscribe_report`."""
-_NEWS = threading.Condition()
-"""Told whenever a thread that waits for reports may have something to do."""
 
 
 @call("Kk", "r")
@@ -196,7 +207,6 @@ def subscribe_report(thread_id: int, stream: int) -> None:
         raise Failed(errors.RT_STREAM_SUBSCRIBE)
     found.subscriber = thread_id
     _INBOXES.setdefault(thread_id, deque())
-    _tell()
 
 
 @call("Kk", "r")
@@ -224,16 +234,12 @@ def launch_callback(function: Callable[[Any], object], data: Any, block: int, st
 
     def deliver() -> None:
         inbox.append(due)
-        _tell()
         if block and found.subscriber != threading.get_ident():
             due.done.wait()
         elif block:
             _run_due(inbox)
-        if block:
-            found.done_ns += due.took_ns  # what the program does there holds the stream up
 
     streams.queue(found, streams.Task(work=deliver, callback=True, what="callback"))
-    _tell()
 
 
 @call("i", "r")
@@ -256,9 +262,7 @@ def process_report(timeout: int) -> int:
         left = (deadline if served else subscribed_by) - time.monotonic()
         if left <= 0 and not _coming(thread):
             return errors.RT_REPORT_TIMEOUT if served else errors.RT_THREAD_SUBSCRIBE
-        with _NEWS:
-            if not inbox:
-                _NEWS.wait(min(_LOOK_AGAIN_S, max(left, 0.001)))
+        time.sleep(_LOOK_AGAIN_S)
 
 
 def _coming(thread_id: int) -> bool:
@@ -267,19 +271,12 @@ def _coming(thread_id: int) -> bool:
     return any(task.callback for stream in mine for task in list(stream.tasks))
 
 
-def _tell() -> None:
-    with _NEWS:
-        _NEWS.notify_all()
-
-
 def _run_due(inbox: deque[_Due]) -> None:
     while inbox:
         due = inbox.popleft()
-        pause = clock.Pause()
         try:
             due.function(due.data)
         finally:
-            due.took_ns = pause.own_ns(time.perf_counter_ns() - pause.began_ns)
             due.done.set()
 
 

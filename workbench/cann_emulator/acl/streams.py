@@ -2,9 +2,7 @@
 
 A stream holds back what was queued until somebody waits for it: a result copied too early is stale, as it may be on a
 device. What is queued arrives at the device when the host queues it (clock.py), starts when all before it is done,
-and takes as long as the time model says. An event takes the time at which the stream reaches it: on an idle stream the
-host's time, behind work the end of that work. `mdl.execute` runs on a stream of its own, so events around it show the
-host's time for the call.
+and takes as long as the time model says. An event takes the time at which the stream reaches it.
 
 Times are whole nanoseconds, so that equal work has equal times wherever on the axis it lies.
 """
@@ -14,13 +12,17 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-from workbench.cann_emulator.acl import clock, contexts, errors, handles, prof
+from workbench.cann_emulator.acl import clock, contexts, errors, handles, profile
 from workbench.cann_emulator.acl.contexts import ON_RELEASE, SETTING, Context, Device
 from workbench.cann_emulator.acl.errors import Failed
 from workbench.cann_emulator.acl.handles import Made, Site
+
+if TYPE_CHECKING:
+    from workbench.cann_emulator.acl.execution import Run
 
 STREAMS_PER_DEVICE = 1984
 SYNC, TIME_LINE = 1, 8
@@ -38,7 +40,6 @@ class Task:
     Attributes:
         spans: device and host memory it touches, (address, bytes), for strict mode.
         callback: work for another thread.
-        record: marks an event, and does nothing else.
         arrival_ns: when it came to the device.
         done_ns: when it was done, once it is.
         kind: the vendor's type of task, as a profile has it; empty for what is no task of the device.
@@ -48,12 +49,11 @@ class Task:
     duration_ns: int = 0
     spans: tuple[tuple[int, int], ...] = ()
     callback: bool = False
-    record: bool = False
     what: str = "task"
     arrival_ns: int = 0
     done_ns: int = 0
     kind: str = ""
-    execution: prof.Execution | None = None
+    run: Run | None = None
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -63,29 +63,18 @@ class Stream(Made):
     Attributes:
         due_ns: when the last queued task ends, as far as that is known when it is queued.
         done_ns: when the last executed task ended.
-        last: the task queued last, until the host waits for the stream.
-        seen_ns: the host's time when it was queued; `spent_ns` and `pause` are of then.
         failure: of a task, told by the next wait.
     """
 
     KIND: ClassVar[str] = "streams"
     context: Context
-    default: bool = False
     number: int = 0
     due_ns: int = 0
     done_ns: int = 0
-    last: Task | None = None
-    seen_ns: int = 0
-    spent_ns: int = 0
-    pause: clock.Pause | None = None
     failure: int = 0
     tasks: deque[Task] = field(default_factory=deque)
     lock: threading.RLock = field(default_factory=threading.RLock)
     subscriber: int = 0
-
-    @property
-    def reported(self) -> bool:
-        return not self.default
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -110,7 +99,7 @@ class Event(Made):
     polled: bool = False
 
 
-def create(context: Context, site: Site, default: bool = False) -> Stream:
+def create(context: Context, site: Site, own: bool = False) -> Stream:
     """
     Raises:
         Failed: 207008, the device has 1984 streams.
@@ -119,7 +108,7 @@ def create(context: Context, site: Site, default: bool = False) -> Stream:
     if device.streams >= STREAMS_PER_DEVICE:
         raise Failed(errors.RT_NO_STREAM_RESOURCE)
     now = clock.now_ns()
-    stream = Stream(context=context, site=site, default=default, number=device.streams, due_ns=now, done_ns=now)
+    stream = Stream(context=context, site=site, own=own, number=device.streams, due_ns=now, done_ns=now)
     device.streams += 1
     context.owned[handles.give(stream)] = stream
     return stream
@@ -129,7 +118,7 @@ def default_stream(context: Context) -> Stream:
     if not isinstance(context.stream, Stream):
         with SETTING:
             if not isinstance(context.stream, Stream):
-                context.stream = create(context, context.site, default=True)
+                context.stream = create(context, context.site, own=True)
     assert isinstance(context.stream, Stream)
     return context.stream
 
@@ -151,36 +140,16 @@ def resolve(handle: int) -> Stream:
 
 def queue(stream: Stream, task: Task) -> None:
     """Append work; it starts when it has come to the device and all before it is done."""
-    task.arrival_ns = _arrival_ns(stream, task)
+    task.arrival_ns = clock.now_ns()
     stream.due_ns = max(stream.due_ns, task.arrival_ns) + task.duration_ns
-    stream.last = task
     stream.tasks.append(task)
-
-
-def _arrival_ns(stream: Stream, task: Task) -> int:
-    """Now; behind what was queued before, so much later as the program paused: launching alone takes no time here."""
-    arrival_ns = now_at(stream, exactly=stream.last is not None and stream.last.record and task.record)
-    stream.seen_ns, stream.spent_ns, stream.pause = clock.now_ns(), clock.spent_ns(), clock.Pause()
-    return arrival_ns
-
-
-def now_at(stream: Stream, *, exactly: bool = False) -> int:
-    """The host's time as the stream sees it, whose queue the host has filled without taking any time for it."""
-    now, before = clock.now_ns(), stream.last
-    if before is None:
-        return now
-    spent_ns = clock.spent_ns() - stream.spent_ns
-    gap_ns = now - stream.seen_ns - spent_ns
-    if not exactly and stream.pause is not None:
-        gap_ns = stream.pause.own_ns(gap_ns)
-    return before.arrival_ns + spent_ns + gap_ns
 
 
 def advance(stream: Stream, duration_ns: int) -> None:
     """Count the time of a copy on an empty stream, which the caller waited for."""
     began_ns = max(stream.done_ns, clock.now_ns())
     stream.due_ns = stream.done_ns = began_ns + duration_ns
-    prof.done(stream.context.device.index, stream.number, COPY, began_ns, stream.done_ns)
+    profile.done(stream.context.device.index, stream.number, COPY, began_ns, stream.done_ns)
     stream.context.device.busy_us += duration_ns / 1000
     clock.reach(stream.done_ns)
 
@@ -190,7 +159,7 @@ def drain(stream: Stream, until: Task | None = None) -> int:
 
     After a failure the rest of the queue is dropped, as a stream that met an exception executes nothing more.
     """
-    with stream.lock, clock.STANDING:
+    with stream.lock:
         while stream.tasks:
             task = stream.tasks.popleft()
             began_ns = stream.done_ns = max(stream.done_ns, task.arrival_ns)
@@ -203,7 +172,7 @@ def drain(stream: Stream, until: Task | None = None) -> int:
                 stream.tasks.clear()
             else:
                 device = stream.context.device.index
-                prof.done(device, stream.number, task.kind, began_ns, stream.done_ns, task.execution)
+                profile.done(device, stream.number, task.kind, began_ns, stream.done_ns, task.run)
             if task is until:
                 break
         if not stream.tasks:
@@ -220,19 +189,13 @@ def code_of(work: Work) -> int:
 
 
 def synchronize(stream: Stream) -> int:
-    """Drain; the host has waited so long."""
-    if clock.IS_PACED and stream.tasks:
-        with clock.alone_on(stream.context.device.physical):
+    """Drain; the host has waited so long. A paced process has the card to itself meanwhile."""
+    with clock.alone_on(stream.context.device.physical) if clock.IS_PACED and stream.tasks else nullcontext():
+        if clock.IS_PACED:
             stream.done_ns = max(stream.done_ns, clock.now_ns())  # others had the card until now
-            return _synchronize(stream)
-    return _synchronize(stream)
-
-
-def _synchronize(stream: Stream) -> int:
-    code = drain(stream)
-    stream.last = None
-    clock.reach(stream.done_ns)
-    return code
+        code = drain(stream)
+        clock.reach(stream.done_ns)
+        return code
 
 
 def synchronize_device(device: Device) -> int:
@@ -245,49 +208,6 @@ def synchronize_device(device: Device) -> int:
     return found
 
 
-def pending_ns(stream: Stream) -> int:
-    """What the stream still needs from now on; 0 and less when it has done everything by now."""
-    return stream.due_ns - now_at(stream) if stream.tasks else 0
-
-
-def left_ns(event: Event) -> int:
-    """How long the stream still needs to come to the event; 0 and less when it is there by now."""
-    return event.due_ns - now_at(event.stream) if event.stream is not None and event.pending is not None else 0
-
-
-def record(event: Event, stream: Stream) -> None:
-    def reached() -> None:
-        if event.pending is task:
-            event.time_ns, event.pending = stream.done_ns, None
-
-    task = Task(work=reached, record=True, what="event", kind="EVENT_RECORD")
-    event.time_ns, event.pending, event.stream, event.polled = None, task, stream, False
-    queue(stream, task)
-    event.due_ns = stream.due_ns
-
-
-def wait_for(stream: Stream, event: Event) -> None:
-    """Later work of `stream` starts when `event` was reached; an event that was never recorded holds nothing up."""
-    source, recorded, reached_ns = event.stream, event.pending, event.time_ns
-    if source is None:
-        return
-
-    def caught_up() -> int:
-        code = drain(source, recorded) if recorded is not None and recorded in source.tasks else 0
-        reached = recorded.done_ns if recorded is not None else reached_ns or 0
-        stream.done_ns = max(stream.done_ns, reached)
-        return code
-
-    queue(stream, Task(work=caught_up, what="wait for an event", kind="EVENT_WAIT"))
-    stream.due_ns = max(stream.due_ns, event.due_ns)
-
-
-def destroy(stream: Stream) -> int:
-    code = synchronize(stream)
-    _forget(stream)
-    return code
-
-
 def touched(address: int, count: int) -> Task | None:
     """A queued task that uses this memory, if there is one."""
     for stream in handles.alive(Stream):
@@ -297,7 +217,7 @@ def touched(address: int, count: int) -> Task | None:
     return None
 
 
-def _forget(stream: Stream) -> None:
+def forget(stream: Stream) -> None:
     stream.context.owned.pop(stream.handle, None)
     stream.context.device.streams -= 1
     handles.drop(stream.handle)
@@ -309,7 +229,7 @@ def _end_with(context: Context) -> None:
         handles.reclaim(thing)
         if isinstance(thing, Stream):
             thing.tasks.clear()
-            _forget(thing)
+            forget(thing)
         else:
             handles.drop(thing.handle)
     context.owned.clear()

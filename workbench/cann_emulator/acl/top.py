@@ -7,13 +7,12 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import ClassVar
 
-from workbench.cann_emulator.acl import config, contexts, dumping, errors, handles, models, prof
+from workbench.cann_emulator.acl import config, contexts, dumping, errors, handles, models, profile
 from workbench.cann_emulator.acl.call import call, site
 from workbench.cann_emulator.acl.errors import Failed
 from workbench.cann_emulator.acl.handles import Made
 
 _MOST_DIMS = 128
-_UNDEFINED = -1
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -27,17 +26,10 @@ class DataBuffer(Made):
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class TensorDesc(Made):
-    """Attributes: dataset: owned by a dataset, which destroys it."""
-
     KIND: ClassVar[str] = "tensor descriptions"
     dtype: int
     dims: list[int]
     format: int
-    dataset: bool = False
-
-    @property
-    def reported(self) -> bool:
-        return not self.dataset
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -112,7 +104,7 @@ def destroy_tensor_desc(desc: int) -> None:
     found = handles.look(desc, TensorDesc)
     if found is None:
         errors.undefined(f"destroy_tensor_desc of {desc:#x}, which is no live description")
-    elif not found.dataset:
+    elif not found.own:  # that of a dataset goes with it
         handles.drop(desc)
 
 
@@ -146,8 +138,6 @@ def _buffer(handle: int) -> DataBuffer:
 _log = logging.getLogger("acl")
 _log.addHandler(logging.NullHandler())  # the CANN log is no console: a warning must not reach stderr by default
 _LEVELS = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR)
-_ACL_VERSION = (1, 15, 0)
-"""Interface version of `aclrtGetVersion` [inferred: not in the reference]."""
 
 
 @call("|s", "r", device=False)
@@ -156,15 +146,12 @@ def init(path: str = "") -> None:
     if contexts.PROCESS.references:
         contexts.PROCESS.references += 1
         raise Failed(errors.REPEAT_INITIALIZE)
-    configuration, content = config.Configuration(), b""
-    if path:
-        configuration, content = config.read(path)
+    dump, content = config.read(path) if path else ({}, b"")
     if contexts.PROCESS.content is not None and contexts.PROCESS.content != content:
         raise errors.invalid("configPath", path, "another configuration was used before")
     contexts.PROCESS.content, contexts.PROCESS.references, contexts.PROCESS.finalized = content, 1, False
-    dumping.configure_overflow(configuration.overflow_path)
-    dumping.configure(configuration.dump)
-    prof.configure(configuration.profile_path)
+    dumping.configure(dump)
+    profile.begin()
 
 
 @call("", "r", device=False)
@@ -198,11 +185,6 @@ def get_soc_name() -> str:
     return contexts.SOC_NAME
 
 
-@call("", "iiir", device=False)
-def get_version() -> tuple[int, int, int]:
-    return _ACL_VERSION
-
-
 @call("is", "n", device=False)
 def app_log(level: int, message: str) -> None:
     """To the logger `acl`, which stands for the CANN log."""
@@ -211,10 +193,9 @@ def app_log(level: int, message: str) -> None:
 
 def _end() -> None:
     """The graph engine unloads its models; devices, contexts and memory stay until reset or exit."""
-    prof.end()
+    profile.end()
     contexts.PROCESS.references, contexts.PROCESS.finalized = 0, True
-    dumping.configure_overflow(None)
-    dumping.configure(None)
+    dumping.configure({})
     try:
         handles.at_finalize()
     finally:

@@ -123,13 +123,3 @@ def _refuse_device(ptr: int, what: str) -> None:
             f"acl.util.{what} of device address {ptr:#x}: host code cannot read device memory, and the process would "
             "be killed here on a server. Copy to the host with acl.rt.memcpy first"
         )
-
-
-__all__ = [
-    *("bytes_to_ptr", "numpy_contiguous_to_ptr", "numpy_to_ptr", "ptr_to_bytes", "ptr_to_numpy"),
-    *("start_thread", "stop_thread"),
-]
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)

@@ -7,8 +7,6 @@ wrote. Not there: the accuracy search, the import of quantization-aware models, 
 library and no fixed versions of onnx and onnxruntime are needed.
 """
 
-import os
-
 from workbench.cann_emulator.amct_onnx.quantize import (
     AMCT_SO,
     create_quant_config,
@@ -16,9 +14,9 @@ from workbench.cann_emulator.amct_onnx.quantize import (
     quantize_preprocess,
     save_model,
 )
-from workbench.cann_emulator.revision import emulator
+from workbench.cann_emulator.revision import CANN, emulator
 
-__version__ = os.environ.get("CANN_EMULATOR_VERSION") or "8.5.0"
+__version__ = CANN
 """The release it stands for; what the vendor's wheel says here is not known [inferred]."""
 EMULATOR = emulator()
 """Says that this is no AMCT; the vendor's module has no such name."""

@@ -8,8 +8,9 @@ opset has in one form.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +22,15 @@ from workbench.cann_emulator.atc.failure import AtcFailure, failure
 from workbench.cann_emulator.atc.folding import Shape
 from workbench.cann_emulator.atc.gears import ShapePlan
 from workbench.cann_emulator.atc.onnx_parser import Parsed
+from workbench.cann_emulator.atc.operator_types import words
 from workbench.quantization.amct.protobuf_text import Literal, Message, boolean, parse
 from workbench.values.errors import ConfigError
 
 CHANNELS: Mapping[str, int] = {"RGB888_U8": 3, "YUV400_U8": 1}
 """Of each input format that is emulated."""
 
-_TEXT = frozenset({"aipp_mode", "input_format", "related_input_name"})
-_SWITCHES = frozenset(
-    {"csc_switch", "rbuv_swap_switch", "ax_swap_switch", "crop", "padding", "resize", "single_line_mode"}
-)
+_TEXT = words("aipp_mode input_format related_input_name")
+_SWITCHES = words("csc_switch rbuv_swap_switch ax_swap_switch crop padding resize single_line_mode")
 _NOT_EMULATED = ("resize", "crop", "padding", "csc_switch", "ax_swap_switch")
 _NUMBERS = frozenset(
     {
@@ -43,26 +43,15 @@ _NUMBERS = frozenset(
         *("input_edge_idx", "max_src_image_size", "support_rotation", "cpadding_value"),
     }
 )
+_INNER = "/aipp"
+PREFIX = "aipp_"
+"""Names of AIPP's nodes begin with it and the input's name."""
+
+Fields = Mapping[str, Any]
+"""Of one `aipp_op`: texts, switches and numbers by name."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Aipp:
-    """One `aipp_op`, for the input of that position or name."""
-
-    input_format: str
-    related_input_rank: int = 0
-    related_input_name: str = ""
-    switches: frozenset[str] = frozenset()
-    numbers: Mapping[str, float] = field(default_factory=dict)
-
-    def number(self, name: str, default: float = 0) -> float:
-        return self.numbers.get(name, default)
-
-    def whole(self, name: str, default: int = 0) -> int:
-        return int(self.numbers.get(name, default))
-
-
-def read_aipp(path: str) -> tuple[Aipp, ...]:
+def read_aipp(path: str) -> tuple[Fields, ...]:
     """Every static AIPP of a file.
 
     Raises:
@@ -70,62 +59,50 @@ def read_aipp(path: str) -> tuple[Aipp, ...]:
             do: dynamic AIPP, cutting, padding, resizing, colours, other formats).
     """
     try:
-        message = parse(Path(path).read_text(encoding="utf-8", errors="replace"), file=path)
-        return tuple(_aipp(entry.value) for entry in message.fields if _is_op(entry.name, entry.value))
+        return tuple(_fields(parse(Path(path).read_text(encoding="utf-8", errors="replace"), file=path)))
     except OSError as error:
         raise failure("E13001", file=path, errmsg=str(error.strerror)) from error
     except ConfigError as error:
         raise _bad(str(error)) from error
 
 
-def _is_op(name: str, value: Literal | Message) -> bool:
-    if name != "aipp_op" or not isinstance(value, Message):
-        raise _bad(f"{name} is no aipp_op")
-    return True
-
-
-def _aipp(message: Literal | Message) -> Aipp:
-    text: dict[str, str] = {}
-    switches: set[str] = set()
-    numbers: dict[str, float] = {}
-    for entry in message.fields if isinstance(message, Message) else ():
-        if not isinstance(entry.value, Literal):
-            raise _bad(f"{entry.name} is no value")
-        if entry.name in _TEXT:
-            text[entry.name] = entry.value.text
-        elif entry.name in _SWITCHES:
-            if boolean(entry):
-                switches.add(entry.name)
-        elif entry.name in _NUMBERS:
-            numbers.setdefault(entry.name, _number(entry.name, entry.value.text))
-        else:
-            raise _bad(f"the field {entry.name} is unknown")
-    if text.get("aipp_mode") == "dynamic":
-        raise _not_emulated("dynamic AIPP")
-    if text.get("aipp_mode") != "static":
-        raise _bad("aipp_mode is neither static nor dynamic")
-    form = text.get("input_format", "")
-    if not form:
-        raise _bad("input_format is missing, which static AIPP needs")
-    if form not in CHANNELS:
-        raise _not_emulated(f"AIPP of {form}")
-    for switch in _NOT_EMULATED:
-        if switch in switches:
-            raise _not_emulated(f"AIPP with {switch}")
-    return Aipp(
-        input_format=form,
-        related_input_rank=int(numbers.get("related_input_rank", 0)),
-        related_input_name=text.get("related_input_name", ""),
-        switches=frozenset(switches),
-        numbers=numbers,
-    )
+def _fields(file: Message) -> Iterator[Fields]:
+    for op in file.fields:
+        if op.name != "aipp_op" or not isinstance(op.value, Message):
+            raise _bad(f"{op.name} is no aipp_op")
+        fields: dict[str, Any] = {}
+        for entry in op.value.fields:
+            if not isinstance(entry.value, Literal):
+                raise _bad(f"{entry.name} is no value")
+            if entry.name in _TEXT:
+                fields[entry.name] = entry.value.text
+            elif entry.name in _SWITCHES:
+                fields[entry.name] = boolean(entry)
+            elif entry.name in _NUMBERS:
+                fields.setdefault(entry.name, _number(entry.name, entry.value.text))
+            else:
+                raise _bad(f"the field {entry.name} is unknown")
+        if fields.get("aipp_mode") == "dynamic":
+            raise _not_emulated("dynamic AIPP")
+        if fields.get("aipp_mode") != "static":
+            raise _bad("aipp_mode is neither static nor dynamic")
+        if not fields.get("input_format"):
+            raise _bad("input_format is missing, which static AIPP needs")
+        if fields["input_format"] not in CHANNELS:
+            raise _not_emulated(f"AIPP of {fields['input_format']}")
+        if asked := [switch for switch in _NOT_EMULATED if fields.get(switch)]:
+            raise _not_emulated(f"AIPP with {asked[0]}")
+        yield fields
 
 
 def _number(name: str, text: str) -> float:
     try:
-        return float(text)
+        value = float(text)
     except ValueError:
-        raise _bad(f"{text} of {name} is no number") from None
+        value = math.nan
+    if not math.isfinite(value):
+        raise _bad(f"{text} of {name} is no number")
+    return value
 
 
 def _bad(reason: str) -> AtcFailure:
@@ -134,14 +111,6 @@ def _bad(reason: str) -> AtcFailure:
 
 def _not_emulated(what: str) -> AtcFailure:
     return failure("E10055", reason=f"this atc is emulated and does not do {what}")
-
-
-# --- the nodes that it becomes ---
-
-PREFIX = "aipp_"
-"""Names of AIPP's nodes begin with it and the input's name."""
-
-_INNER = "/aipp"
 
 
 def insert_aipp(parsed: Parsed, plan: ShapePlan, options: Mapping[str, str]) -> tuple[Parsed, ShapePlan]:
@@ -159,29 +128,27 @@ def insert_aipp(parsed: Parsed, plan: ShapePlan, options: Mapping[str, str]) -> 
     nodes: list[NodeProto] = []
     names = [value.name for value in parsed.inputs]
     halves = {part.strip() for part in options.get("input_fp16_nodes", "").split(";")}
-    for aipp in read_aipp(path):
-        if not aipp.related_input_name and aipp.related_input_rank >= len(names):
-            raise failure("E10052", reason=f"the model has no input {aipp.related_input_rank}")
-        name = aipp.related_input_name or names[aipp.related_input_rank]
+    for fields in read_aipp(path):
+        rank = int(fields.get("related_input_rank", 0))
+        if not fields.get("related_input_name") and rank >= len(names):
+            raise _bad(f"the model has no input {rank}")
+        name = fields.get("related_input_name") or names[rank]
         if name not in names or name in images:
-            raise failure("E10052", reason=f"{name} is no input of the model, or named twice")
+            raise _bad(f"{name} is no input of the model, or named twice")
         if name in halves:
             raise failure("E10034", opname=name)
         shape = plan.gears[-1][1][name]
         if len(shape) != 4:
-            raise failure("E10052", reason=f"the input {name} has {len(shape)} axes, an image has 4")
-        size = (aipp.whole("src_image_size_h"), aipp.whole("src_image_size_w"))
+            raise _bad(f"the input {name} has {len(shape)} axes, an image has 4")
+        size = (int(fields.get("src_image_size_h", 0)), int(fields.get("src_image_size_w", 0)))
         is_open = -1 in plan.boundary[name][2:]
         # of an open size the file says nothing (manual, AIPP with --dynamic_image_size); the code is [inferred]
         if any(size) and (is_open or size != shape[2:]):
-            raise failure("E10052", reason=f"an image of {size[0]}x{size[1]} does not fill the input {name}")
-        images[name] = CHANNELS[aipp.input_format]
+            raise _bad(f"an image of {size[0]}x{size[1]} does not fill the input {name}")
+        images[name] = CHANNELS[fields["input_format"]]
         if images[name] != shape[1]:
-            given = f"{aipp.input_format} gives {images[name]}"
-            raise failure("E10052", reason=f"the model takes {shape[1]} channels, {given}")
-        writer = _Writer(proto, name, aipp)
-        writer.write(channels=shape[1])
-        nodes.extend(writer.nodes)
+            raise _bad(f"the model takes {shape[1]} channels, {fields['input_format']} gives {images[name]}")
+        nodes += _nodes(proto, name, fields)
     for node in proto.graph.node:
         node.input[:] = [f"{name}{_INNER}" if name in images else name for name in node.input]
     kept = list(proto.graph.node)
@@ -190,52 +157,37 @@ def insert_aipp(parsed: Parsed, plan: ShapePlan, options: Mapping[str, str]) -> 
     for value in proto.graph.input:
         if value.name in images:
             value.type.tensor_type.elem_type = TensorProto.UINT8
-    initializers = {tensor.name for tensor in proto.graph.initializer}
-    inputs = tuple(value for value in proto.graph.input if value.name not in initializers)
-    return replace(parsed, proto=proto, inputs=inputs), _with_images(plan, images)
 
-
-def _with_images(plan: ShapePlan, images: Mapping[str, int]) -> ShapePlan:
     def changed(shapes: Mapping[str, Shape]) -> Mapping[str, Shape]:
-        return {name: _image(shape, images[name]) if name in images else shape for name, shape in shapes.items()}
+        return {n: (s[0], s[2], s[3], images[n]) if n in images else s for n, s in shapes.items()}
 
+    inputs = tuple(value for value in proto.graph.input if value.name in names)
     gears = tuple((dims, changed(shapes)) for dims, shapes in plan.gears)
-    return replace(plan, boundary=changed(plan.boundary), gears=gears)
+    return replace(parsed, proto=proto, inputs=inputs), replace(plan, boundary=changed(plan.boundary), gears=gears)
 
 
-def _image(shape: Shape, channels: int) -> Shape:
-    return shape[0], shape[2], shape[3], channels
+def _nodes(proto: ModelProto, name: str, fields: Fields) -> list[NodeProto]:
+    """From bytes [batch, height, width, channels] to what the model takes; constants go into the graph."""
+    nodes: list[NodeProto] = []
+    channels = CHANNELS[fields["input_format"]]
 
+    def add(op_type: str, *constants: npt.NDArray[Any], **attributes: Any) -> None:
+        inputs = [nodes[-1].output[0] if nodes else name]
+        for values in constants:
+            inputs.append(f"{PREFIX}{name}/constant_{len(proto.graph.initializer)}")
+            proto.graph.initializer.append(numpy_helper.from_array(values, inputs[-1]))
+        node = f"{PREFIX}{name}/{op_type}_{len(nodes)}"
+        nodes.append(helper.make_node(op_type, inputs, [f"{node}_y"], name=node, **attributes))
 
-class _Writer:
-    """Nodes of one AIPP, from bytes [batch, height, width, channels] to what the model takes."""
+    def of_channels(*kinds: str, default: float = 0) -> npt.NDArray[np.float32]:
+        values = [sum(fields.get(f"{kind}_chn_{i}", default) for kind in kinds) for i in range(channels)]
+        return np.asarray(values, np.float32).reshape(1, -1, 1, 1)
 
-    def __init__(self, proto: ModelProto, name: str, aipp: Aipp) -> None:
-        self.nodes: list[NodeProto] = []
-        self._proto, self._name, self._aipp = proto, name, aipp
-        self._tensor = name
-
-    def write(self, *, channels: int) -> None:
-        aipp = self._aipp
-        self._add("Cast", to=TensorProto.FLOAT)
-        if "rbuv_swap_switch" in aipp.switches and channels == 3:
-            self._add("Gather", self._tensor, self._constant(np.arange(3)[::-1].astype(np.int64)), axis=3)
-        self._add("Transpose", perm=[0, 3, 1, 2])
-        self._operate("Sub", [aipp.number(f"mean_chn_{i}") + aipp.number(f"min_chn_{i}") for i in range(channels)])
-        self._operate("Mul", [aipp.number(f"var_reci_chn_{i}", 1) for i in range(channels)])
-        self.nodes[-1].output[0] = f"{self._name}{_INNER}"
-
-    def _operate(self, op_type: str, values: list[float]) -> None:
-        self._add(op_type, self._tensor, self._constant(np.asarray(values, np.float32).reshape(1, -1, 1, 1)))
-
-    def _add(self, op_type: str, *inputs: str, **attributes: Any) -> str:
-        name = f"{PREFIX}{self._name}/{op_type}_{len(self.nodes)}"
-        output = f"{name}_y"
-        self.nodes.append(helper.make_node(op_type, inputs or [self._tensor], [output], name=name, **attributes))
-        self._tensor = output
-        return output
-
-    def _constant(self, values: npt.NDArray[np.generic] | np.float32) -> str:
-        name = f"{PREFIX}{self._name}/constant_{len(self._proto.graph.initializer)}"
-        self._proto.graph.initializer.append(numpy_helper.from_array(np.asarray(values), name))
-        return name
+    add("Cast", to=TensorProto.FLOAT)
+    if fields.get("rbuv_swap_switch") and channels == 3:
+        add("Gather", np.array([2, 1, 0]), axis=3)
+    add("Transpose", perm=[0, 3, 1, 2])
+    add("Sub", of_channels("mean", "min"))
+    add("Mul", of_channels("var_reci", default=1))
+    nodes[-1].output[0] = f"{name}{_INNER}"
+    return nodes

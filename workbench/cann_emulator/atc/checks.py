@@ -158,12 +158,7 @@ def check_conversion(options: Options, notice: Callable[[str], None]) -> None:
 
 
 def check_json(options: Options) -> None:
-    """Modes 1 and 5: both paths are looked at before the run ends."""
-    if value_of(options, "mode") == "5":
-        if not options.get("om"):
-            raise failure("E10004", parameter="om")
-        if not options["om"].endswith("txt"):
-            raise invalid("om", options["om"], "with --mode=5 it is a *.txt file")
+    """Mode 1: both paths are looked at before the run ends."""
     records: list[Record] = []
     for flag in ("om", "json"):
         if not options.get(flag):
@@ -176,15 +171,6 @@ def check_json(options: Options) -> None:
                 records += error.records
     if records:
         raise AtcFailure(*records)
-
-
-def check_info(options: Options) -> None:
-    """Mode 6."""
-    if not options.get("om"):
-        raise failure("E10004", parameter="om")
-    check_input(options["om"], "om")
-    if "framework" in options:
-        raise failure("E10057", parameter0="mode", parameter1="om")
 
 
 def _check_input_format(options: Options) -> None:  # 5

@@ -17,9 +17,8 @@ ONNX ─► fold at each shape ─► operators ─► graph passes ─► dtype
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from workbench.cann_emulator.atc.aipp import PREFIX, insert_aipp
@@ -33,8 +32,9 @@ from workbench.cann_emulator.atc.boundary import (
     output_tensors,
 )
 from workbench.cann_emulator.atc.checks import check_optimization_flags
+from workbench.cann_emulator.atc.console import Console
 from workbench.cann_emulator.atc.emission import emit, kernels_of, weight_bytes, work_bytes
-from workbench.cann_emulator.atc.engine import Engine, Screen, start_engine
+from workbench.cann_emulator.atc.engine import Engine, start_engine
 from workbench.cann_emulator.atc.failure import AtcFailure, Record, failure
 from workbench.cann_emulator.atc.flags import value_of
 from workbench.cann_emulator.atc.folding import Folded, Shape, fold
@@ -53,56 +53,28 @@ from workbench.cann_emulator.atc.gears import (
 from workbench.cann_emulator.atc.lowering import dtype_of, lower
 from workbench.cann_emulator.atc.onnx_parser import Parsed, parse_onnx, precheck, report_path, write_report
 from workbench.cann_emulator.atc.outputs import om_path, show_info, write_file, write_result
-from workbench.cann_emulator.atc.precision import assign
+from workbench.cann_emulator.atc.precision import OF_TYPE, assign
 from workbench.cann_emulator.atc.precision_files import with_kept_types
-from workbench.cann_emulator.om import Dtype, Gear, Kernel, OfflineModel, Tensor, write_om
-from workbench.cann_emulator.revision import emulator
+from workbench.cann_emulator.om import Dtype, Gear, OfflineModel, Tensor, write_om
+from workbench.cann_emulator.revision import CANN, emulator
 
 _KERNELS_PER_DOT = 50
-_VERSION = os.environ.get("CANN_EMULATOR_VERSION", "8.5.0")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Compiled:
-    """One gear's result."""
-
-    graph: AscendGraph
-    kernels: tuple[Kernel, ...]
-    graph_counts: Counts
-    ub_counts: Counts
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Compiled:
-    """A compile in memory.
-
-    Attributes:
-        kept: what constant folding left, at the boundary's shapes.
-        dynamic: shapes are known only at run time.
-    """
-
-    model: OfflineModel
-    kept: Folded
-    dynamic: bool
-
-
-def compile_model(
+def _compile_and_write(
     parsed: Parsed,
     plan: ShapePlan,
     engine: Engine,
     options: Mapping[str, str],
     fed: Mapping[str, Dtype],
     outputs: Sequence[Output],
-    console: Screen,
-) -> Compiled:
-    """From the parsed model to the offline model; `write_compiled` makes the OM file of it.
+    console: Console,
+) -> None:
+    """From the parsed model to the OM file, and what lies beside it.
 
     Args:
         options: flag → text of those given, and `_command_line`.
         fed: input → dtype at the boundary.
-
-    Raises:
-        AtcFailure: whatever stops the compile.
     """
     names = tuple(output.tensor for output in outputs)
     fold_floats = options.get("oo_constant_folding") != "false"
@@ -111,56 +83,73 @@ def compile_model(
     kept = at_gears[0]
     if plan.kind or data_dependent:
         kept = fold(parsed, plan.boundary, names, fold_floats=fold_floats, guess=False)
+    leaves = output_dtypes(outputs, {name: _own_dtype(kept, name) for name in names})
     positions = {node.name: index for index, node in enumerate(kept.nodes)}
-    compiled = [_compile(parsed, folded, plan, engine, options, fed, outputs, positions) for folded in at_gears]
-    dynamic = plan.kind == "range" or data_dependent
-    path = om_path(options["output"], options, dynamic=dynamic)
-    for _ in range(0, sum(len(one.kernels) for one in compiled), _KERNELS_PER_DOT):
+    unmet = {"static": plan.kind == "range", "quant": options.get("quant_dumpable") == "1"}
+    left_out = [name for name, is_so in unmet.items() if is_so]
+    gears: list[Gear] = []
+    graph_fusions: dict[str, tuple[int, int]] = {}
+    ub_fusions: dict[str, tuple[int, int]] = {}
+    work = weights = 0
+    for (dims, _), folded in zip(plan.gears, at_gears, strict=True):
+        graph = lower(folded, [value.name for value in parsed.inputs])
+        graph.dtypes.update(fed)
+        _join_aipp(graph)
+        _add(graph_fusions, run_passes(GRAPH_PASSES, "GraphFusion", graph, engine.switches, left_out))
+        assign(graph, engine.precision, output_dtypes(outputs, {name: _own_dtype(folded, name) for name in names}))
+        _add(graph_fusions, run_passes(LATE_GRAPH_PASSES, "GraphFusion", graph, engine.switches, left_out))
+        _add(ub_fusions, run_passes(UB_PASSES, "UBFusion", graph, engine.switches, left_out))
+        kernels = kernels_of(graph, positions)
+        shapes = {n: graph.shapes[n] if n in graph.shapes else graph.constants.shape(n) for n in names}
+        gives = tuple(Tensor(name=n, dtype=leaves[n], shape=shapes[n]) for n in names)
+        gears.append(Gear(dims=dims, outputs=gives, kernels=kernels))
+        work = max(work, work_bytes(graph, kernels, reuse=options.get("disable_reuse_memory") != "1"))
+        weights = max(weights, weight_bytes(graph, kernels))
+    kernel_count = sum(len(gear.kernels) for gear in gears)
+    for _ in range(0, kernel_count, _KERNELS_PER_DOT):
         console.dot()
-    model = _assemble(parsed, options, plan, engine, kept, compiled, fed, outputs, Path(path).stem)
-    return Compiled(model=model, kept=kept, dynamic=dynamic)
-
-
-def write_compiled(compiled: Compiled, options: Mapping[str, str], console: Screen) -> None:
-    """The OM file, and what lies beside it.
-
-    Raises:
-        AtcFailure: whatever stops the writing of a file.
-    """
-    model, path = compiled.model, om_path(options["output"], options, dynamic=compiled.dynamic)
-    write_result(options, model.graph_fusions, model.ub_fusions)
-    for kind, counts in (("graph", model.graph_fusions), ("ub", model.ub_fusions)):
+    path = om_path(options["output"], options, dynamic=plan.kind == "range" or data_dependent)
+    name, images = Path(path).stem, bool(options.get("insert_op_conf"))
+    model = OfflineModel(
+        emulator=emulator(),
+        soc_version=engine.soc_version,
+        atc_version=CANN,
+        precision_mode=options.get("precision_mode_v2") or options.get("precision_mode") or "force_fp16",
+        command_line=options.get("_command_line", ""),
+        options={key: value for key, value in options.items() if not key.startswith("_")},
+        name=name,
+        inputs=tuple(
+            Tensor(
+                name=n,
+                dtype=fed[n],
+                shape=shape,
+                format=format_of(options, len(shape), image=images and fed[n] == "uint8"),
+            )
+            for n, shape in plan.boundary.items()
+        ),
+        outputs=tuple(
+            Tensor(name=n, dtype=leaves[n], shape=_common([g.outputs[i].shape for g in gears], kept.shapes.get(n)))
+            for i, n in enumerate(names)
+        ),
+        gear_kind=plan.kind,
+        gears=tuple(gears),
+        graph_fusions=graph_fusions,
+        ub_fusions=ub_fusions,
+        work_bytes=work,
+        weight_bytes=weights,
+        truncate_deq_scale=True,
+        output_names=tuple(output.name for output in outputs),
+        graph=emit(parsed, kept, plan.boundary, gears, name, clip=options.get("is_weight_clip") != "0"),
+    )
+    write_result(options, graph_fusions, ub_fusions)
+    for kind, counts in (("graph", graph_fusions), ("ub", ub_fusions)):
         for pass_name, (matched, effective) in counts.items():
             console.log("info", "FE", f"{kind} fusion pass {pass_name}: {matched} matched, {effective} took effect")
-    kernels = sum(len(gear.kernels) for gear in model.gears)
-    console.log("info", "TEFUSION", f"{kernels} kernels for {len(model.gears)} shapes")
+    console.log("info", "TEFUSION", f"{kernel_count} kernels for {len(gears)} shapes")
     content = write_om(model)
     write_file(path, content)
     if options.get("display_model_info") == "1":
         show_info(model, len(content), console.line)
-
-
-def _compile(
-    parsed: Parsed,
-    folded: Folded,
-    plan: ShapePlan,
-    engine: Engine,
-    options: Mapping[str, str],
-    fed: Mapping[str, Dtype],
-    outputs: Sequence[Output],
-    positions: Mapping[str, int],
-) -> _Compiled:
-    graph = lower(folded, [value.name for value in parsed.inputs])
-    leaves = output_dtypes(outputs, {output.tensor: _own_dtype(folded, output.tensor) for output in outputs})
-    graph.dtypes.update(fed)
-    _join_aipp(graph)
-    unmet = {"static": plan.kind == "range", "quant": options.get("quant_dumpable") == "1"}
-    left_out = [name for name, is_so in unmet.items() if is_so]
-    early = run_passes(GRAPH_PASSES, "GraphFusion", graph, engine.switches, left_out)
-    assign(graph, engine.precision, leaves)
-    late = run_passes(LATE_GRAPH_PASSES, "GraphFusion", graph, engine.switches, left_out)
-    ub = run_passes(UB_PASSES, "UBFusion", graph, engine.switches, left_out)
-    return _Compiled(graph=graph, kernels=kernels_of(graph, positions), graph_counts={**early, **late}, ub_counts=ub)
 
 
 def _join_aipp(graph: AscendGraph) -> None:
@@ -176,67 +165,6 @@ def _own_dtype(folded: Folded, name: str) -> Dtype:
     return dtype_of(folded.constants.element_type(name) if name in folded.constants else folded.types[name])
 
 
-def _assemble(
-    parsed: Parsed,
-    options: Mapping[str, str],
-    plan: ShapePlan,
-    engine: Engine,
-    kept: Folded,
-    compiled: list[_Compiled],
-    fed: Mapping[str, Dtype],
-    outputs: Sequence[Output],
-    name: str,
-) -> OfflineModel:
-    leaves = output_dtypes(outputs, {output.tensor: _own_dtype(kept, output.tensor) for output in outputs})
-    names = [output.tensor for output in outputs]
-    gears = tuple(
-        Gear(
-            dims=dims,
-            outputs=tuple(Tensor(name=n, dtype=leaves[n], shape=_shape(one.graph, n)) for n in names),
-            kernels=one.kernels,
-        )
-        for (dims, _), one in zip(plan.gears, compiled, strict=True)
-    )
-    reuse = options.get("disable_reuse_memory") != "1"
-    return OfflineModel(
-        emulator=emulator(),
-        soc_version=engine.soc_version,
-        atc_version=_VERSION,
-        precision_mode=options.get("precision_mode_v2") or options.get("precision_mode") or "force_fp16",
-        command_line=options.get("_command_line", ""),
-        options={key: value for key, value in options.items() if not key.startswith("_")},
-        name=name,
-        inputs=tuple(
-            Tensor(name=n, dtype=fed[n], shape=shape, format=_format(options, fed[n], shape))
-            for n, shape in plan.boundary.items()
-        ),
-        outputs=tuple(
-            Tensor(
-                name=n, dtype=leaves[n], shape=_common([gear.outputs[i].shape for gear in gears], kept.shapes.get(n))
-            )
-            for i, n in enumerate(names)
-        ),
-        gear_kind=plan.kind,
-        gears=gears,
-        graph_fusions=_summed(one.graph_counts for one in compiled),
-        ub_fusions=_summed(one.ub_counts for one in compiled),
-        work_bytes=max(work_bytes(one.graph, one.kernels, reuse=reuse) for one in compiled),
-        weight_bytes=max(weight_bytes(one.graph, one.kernels) for one in compiled),
-        truncate_deq_scale=True,
-        output_names=tuple(output.name for output in outputs),
-        graph=emit(parsed, kept, plan.boundary, gears, name, clip=options.get("is_weight_clip") != "0"),
-    )
-
-
-def _shape(graph: AscendGraph, name: str) -> Shape:
-    return graph.shapes[name] if name in graph.shapes else graph.constants.shape(name)
-
-
-def _format(options: Mapping[str, str], dtype: Dtype, shape: Shape) -> int:
-    image = bool(options.get("insert_op_conf")) and dtype == "uint8"
-    return format_of(options, len(shape), image=image)
-
-
 def _common(shapes: list[Shape], open_shape: Shape | None) -> Shape:
     """An output's shape at the boundary: -1 where gears differ, or where one gear stands for a range."""
     if len(shapes) == 1 and open_shape is not None and len(open_shape) == len(shapes[0]):
@@ -246,19 +174,16 @@ def _common(shapes: list[Shape], open_shape: Shape | None) -> Shape:
     return tuple(sizes[0] if len(set(sizes)) == 1 else -1 for sizes in zip(*shapes, strict=True))
 
 
-def _summed(counts: Iterable[Counts]) -> dict[str, tuple[int, int]]:
-    total: dict[str, tuple[int, int]] = {}
-    for one in counts:
-        for name, (matched, effective) in one.items():
-            before = total.get(name, (0, 0))
-            total[name] = (before[0] + matched, before[1] + effective)
-    return total
+def _add(total: dict[str, tuple[int, int]], counts: Counts) -> None:
+    for name, (matched, effective) in counts.items():
+        before = total.get(name, (0, 0))
+        total[name] = (before[0] + matched, before[1] + effective)
 
 
 # --- the steps ---
 
 
-def run_precheck(options: Mapping[str, str], console: Screen) -> tuple[Record, ...]:
+def run_precheck(options: Mapping[str, str], console: Console) -> None:
     """Mode 3: the report, and failure where an operator did not pass.
 
     Raises:
@@ -272,31 +197,16 @@ def run_precheck(options: Mapping[str, str], console: Screen) -> tuple[Record, .
     console.log("info", "GE", f"{len(checked)} operators checked")
     if error is not None:
         raise error
-    return ()
 
 
-def run_compile(options: Mapping[str, str], console: Screen) -> tuple[Record, ...]:
-    """Mode 0: from the ONNX file to the OM file; returns warnings.
-
-    Raises:
-        AtcFailure: as `compiled_of`, or that a file cannot be written, which ends with E10042 too.
-    """
-    made = compiled_of(options, console)
-    try:
-        write_compiled(made, options, console)
-    except AtcFailure as error:
-        raise AtcFailure(*error.records, Record(code="E10042")) from error
-    return ()
-
-
-def compiled_of(options: Mapping[str, str], console: Screen) -> Compiled:
-    """What mode 0 writes.
+def run_compile(options: Mapping[str, str], console: Console) -> None:
+    """Mode 0: from the ONNX file to the OM file.
 
     Args:
         options: flag → text of those given, and `_command_line`.
 
     Raises:
-        AtcFailure: of the first step that fails. What the compile itself raises ends with E10042.
+        AtcFailure: of the first step that fails; what the compile itself and the writing raise ends with E10042.
     """
     engine = start_engine(options, console)
     requests = read_requests(options)
@@ -305,7 +215,11 @@ def compiled_of(options: Mapping[str, str], console: Screen) -> Compiled:
     check_names(parsed, requests)
     shapes = input_shapes(parsed, requests)
     outputs = output_tensors(parsed, requests.out_nodes, options.get("output_type", ""))
-    engine = _with_kept_types(engine, parsed, options, console)
+    precision = with_kept_types(engine.precision, options)
+    named = {name for name in precision.kept if not name.startswith(OF_TYPE)}
+    for name in sorted(named - {node.name for node in parsed.proto.graph.node}):
+        console.log("warning", "GE", f"keep_dtype: the graph has no node {name}")
+    engine = replace(engine, precision=precision)
     if options.get("external_weight") == "1":
         raise failure("E10055", reason="this atc is emulated and writes no weights beside an OM (--external_weight)")
     if options.get("compression_optimize_conf"):
@@ -319,7 +233,7 @@ def compiled_of(options: Mapping[str, str], console: Screen) -> Compiled:
         plan = plan_shapes(shapes, requests, input_format=input_format, quantized=parsed.quantized)
         parsed, plan = insert_aipp(parsed, plan, options)
         fed = input_dtypes(parsed, options)  # again, since an image for AIPP is fed as bytes
-        return compile_model(parsed, plan, engine, options, fed, outputs, console)
+        _compile_and_write(parsed, plan, engine, options, fed, outputs, console)
     except AtcFailure as error:
         raise AtcFailure(*error.records, Record(code="E10042")) from error
 
@@ -336,10 +250,3 @@ def _parsed(options: Mapping[str, str], requests: Requests) -> Parsed:
     if requests.out_nodes.tensors:
         asked_outputs(parsed, requests.out_nodes)
     return parsed
-
-
-def _with_kept_types(engine: Engine, parsed: Parsed, options: Mapping[str, str], console: Screen) -> Engine:
-    precision = with_kept_types(engine.precision, options)
-    for name in sorted(precision.keep_names - {node.name for node in parsed.proto.graph.node}):
-        console.log("warning", "GE", f"keep_dtype: the graph has no node {name}")
-    return replace(engine, precision=precision)

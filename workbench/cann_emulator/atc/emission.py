@@ -15,8 +15,10 @@ from onnx import GraphProto, ModelProto, TensorProto, helper, numpy_helper
 
 from workbench.cann_emulator.atc.ascend_graph import AscendGraph, Op
 from workbench.cann_emulator.atc.folding import Folded, Shape
-from workbench.cann_emulator.atc.onnx_parser import Parsed, names_read
-from workbench.cann_emulator.om import ITEM_BYTES, Gear, Kernel, Tensor
+from workbench.cann_emulator.atc.onnx_parser import Parsed
+from workbench.cann_emulator.om import Gear, Kernel, Tensor
+from workbench.graph.nodes import names_read
+from workbench.values.modelled_times.kernels import size_bytes
 
 _ALIGNMENT = 512
 
@@ -30,13 +32,9 @@ def kernels_of(graph: AscendGraph, positions: Mapping[str, int]) -> tuple[Kernel
     return tuple(_kernel(graph, op, positions) for op in graph.ops())
 
 
-def tensor_bytes(tensor: Tensor) -> int:
-    return prod(tensor.shape) * ITEM_BYTES[tensor.dtype]
-
-
 def weight_bytes(graph: AscendGraph, kernels: tuple[Kernel, ...]) -> int:
     """Of all constants that kernels read, each dtype of one counted once."""
-    constants = {(t.name, t.dtype): tensor_bytes(t) for k in kernels for t in k.inputs if graph.is_constant(t.name)}
+    constants = {(t.name, t.dtype): size_bytes(t) for k in kernels for t in k.inputs if graph.is_constant(t.name)}
     return sum(_aligned(size) for size in constants.values())
 
 
@@ -52,10 +50,10 @@ def work_bytes(graph: AscendGraph, kernels: tuple[Kernel, ...], *, reuse: bool) 
     ends: dict[int, int] = {}
     for index, kernel in enumerate(kernels):
         if kernel.core != "none":
-            size = sum(_aligned(tensor_bytes(tensor)) for tensor in kernel.outputs)
+            size = sum(_aligned(size_bytes(tensor)) for tensor in kernel.outputs)
             for tensor in kernel.outputs:
                 end = last_use[tensor.name]
-                ends[end] = ends.get(end, 0) + _aligned(tensor_bytes(tensor))
+                ends[end] = ends.get(end, 0) + _aligned(size_bytes(tensor))
             live += size
             total += size
             peak = max(peak, live)

@@ -8,7 +8,7 @@ not registered.
 from __future__ import annotations
 
 import functools
-import re
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -68,26 +68,6 @@ class Entry:
     solution: str = ""
 
 
-_ARGUMENT = "Invalid_Argument"
-_COMPILATION = "Compilation_Error"
-_AGAIN = "Correct the argument and start again."
-_SUPPORT = (
-    "Look into the log; a custom operator's own code may be at fault, a built-in one is for the vendor's support."
-)
-
-_FAMILIES: tuple[tuple[re.Pattern[str], Entry], ...] = (
-    # checks of single operators, whose codes no open catalogue lists one by one
-    (re.compile(r"E5\d{4}|EB\d{4}"), Entry(_ARGUMENT, "The operator {opname} is invalid: {reason}.", "", _AGAIN)),
-    (re.compile(r"E9000\d"), Entry(_COMPILATION, "The operator {opname} failed to compile: {reason}.", "", _SUPPORT)),
-)
-_INNER = re.compile(r".*(9999|8888)")
-
-
-@dataclass(frozen=True, slots=True)
-class _Table:
-    codes: Mapping[str, Entry]
-
-
 def catalogue() -> Mapping[str, Entry]:
     """By code, as `catalogue.json` has it."""
     return _read(Path(__file__).with_name("catalogue.json"))
@@ -95,23 +75,17 @@ def catalogue() -> Mapping[str, Entry]:
 
 @functools.cache
 def _read(file: Path) -> Mapping[str, Entry]:
-    from workbench.values.documents.canonical import decode  # what only an error needs
-    from workbench.values.documents.json_reader import loads
-
-    return decode(_Table, {"codes": loads(file.read_bytes())}, file.name).codes
+    return {code: Entry(**row) for code, row in json.loads(file.read_text(encoding="utf-8")).items()}
 
 
 def is_inner(code: str) -> bool:
     """Whether a code reports a fault of the tool itself, which never becomes the headline beside others."""
-    return bool(_INNER.fullmatch(code))
+    return code.endswith(("9999", "8888"))
 
 
 def entry_of(code: str) -> Entry | None:
     """The texts of a code, of atc's or else of the library's; None where it is not registered."""
-    if code in catalogue():
-        return catalogue()[code]
-    library = _read(Path(__file__).with_name("acl_reasons.json"))
-    return library.get(code) or next((entry for pattern, entry in _FAMILIES if pattern.fullmatch(code)), None)
+    return catalogue().get(code) or _read(Path(__file__).with_name("acl_reasons.json")).get(code)
 
 
 def message_of(record: Record) -> str | None:

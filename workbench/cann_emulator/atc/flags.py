@@ -1,7 +1,7 @@
 """Every flag of the emulated atc: default, accepted values, what rejects another value; and the command line.
 
 Values are text, as on the command line (atc.md §1, §2). Sources are api/atc/cmd_flag_info.cc:27-53 (values, codes) and
-main_impl.cc:178-372 (defaults) of ge v8.5.0. A flag that came after 8.5.0 is unknown, as it is to an 8.5.0 `atc`.
+main_impl.cc:178-372 (defaults) of ge v8.5.0.
 
 Words are read as GNU getopt_long does it for atc (cmd_flag_info.cc:278-300): `-flag` is `--flag`, `--soc-version` is
 `--soc_version`, an unambiguous beginning of a name stands for the name, words that are no flags may stand anywhere and
@@ -31,7 +31,6 @@ class Flag:
         about: for the usage text and for the message about a missing argument.
         values: what is accepted while the command line is parsed; empty where anything is.
         code: of a rejected value.
-        since: first version that knows it, where that is not 8.5.0 or before.
     """
 
     name: str
@@ -39,7 +38,6 @@ class Flag:
     default: str = ""
     values: tuple[str, ...] = ()
     code: str = "E10001"
-    since: tuple[int, ...] = ()
 
 
 def _read() -> dict[str, dict[str, Flag]]:
@@ -55,12 +53,7 @@ def _flag(name: str, entry: Mapping[str, Any]) -> Flag:
 
 SECTIONS: Mapping[str, Mapping[str, Flag]] = _read()
 FLAGS: Mapping[str, Flag] = {name: flag for section in SECTIONS.values() for name, flag in section.items()}
-"""Name → flag, all versions; --help and --h are the grammar's own."""
-
-
-def known_flags(version: tuple[int, ...]) -> Mapping[str, Flag]:
-    """The flags that an `atc` of this version knows."""
-    return {name: flag for name, flag in FLAGS.items() if version >= flag.since}
+"""Name → flag; --help and --h are the grammar's own."""
 
 
 def value_of(options: Mapping[str, str], name: str) -> str:
@@ -94,7 +87,6 @@ def reject(flag: Flag, value: str) -> AtcFailure:
 
 # --- from words to options ---
 
-_TRUE = frozenset({"", "1", "t", "true", "y", "yes"})
 _FALSE = frozenset({"0", "f", "false", "n", "no"})
 _PREFIX_LENGTH = 4
 """Letters that the rewriting of - to _ leaves alone: the dashes and the first two of the name."""
@@ -112,13 +104,13 @@ class HelpAsked(Exception):
     """--help or --h stood before anything that is wrong."""
 
 
-def parse(words: Sequence[str], known: Mapping[str, Flag]) -> dict[str, str]:
+def parse(words: Sequence[str]) -> dict[str, str]:
     """Flag → its last value, in the order of first appearance.
 
     Raises:
         Malformed: an unknown flag, one without its argument, or words that belong to none.
         HelpAsked: help comes first.
-        AtcFailure: a value that its flag does not have (E10001, E10006, E10007, E10010; E10003 of --help).
+        AtcFailure: a value that its flag does not have (E10001, E10006, E10007, E10010).
     """
     options: dict[str, str] = {}
     strays: list[str] = []
@@ -132,16 +124,16 @@ def parse(words: Sequence[str], known: Mapping[str, Flag]) -> dict[str, str]:
             strays.append(word)
             continue
         name, equals, value = word[2:].partition("=") if word.startswith("--") else (_short(word), "", "")
-        resolved = _resolve(name, known)
+        resolved = _resolve(name)
         if resolved == "help":
-            if _asks_for_help(value):
+            if value.lower() not in _FALSE:
                 raise HelpAsked
             continue
         if not equals:
             if not pending:
-                raise Malformed(_missing(word, known))
+                raise Malformed(_missing(word))
             value = pending.pop(0)
-        flag = known[resolved]
+        flag = FLAGS[resolved]
         if flag.values and value not in flag.values:
             raise reject(flag, value)
         options[resolved] = value
@@ -166,12 +158,12 @@ def _short(word: str) -> str:
     return "help"
 
 
-def _resolve(name: str, known: Mapping[str, Flag]) -> str:
-    if name in known or name == "help":
+def _resolve(name: str) -> str:
+    if name in FLAGS or name == "help":
         return name
     if name == "h":
         return "help"
-    candidates = [flag for flag in (*known, "help") if flag.startswith(name)]
+    candidates = [flag for flag in (*FLAGS, "help") if flag.startswith(name)]
     if len(candidates) != 1:
         raise _unknown(name)
     return candidates[0]
@@ -181,15 +173,7 @@ def _unknown(word: str) -> Malformed:
     return Malformed(f"unknown command line flag '{word.lstrip('-')}'")
 
 
-def _missing(word: str, known: Mapping[str, Flag]) -> str:
-    flag = known.get(word.lstrip("-"))
+def _missing(word: str) -> str:
+    flag = FLAGS.get(word.lstrip("-"))
     about = f"; flag description: {flag.about}" if flag else ""
     return f"flag '{word}' is missing its argument{about}"
-
-
-def _asks_for_help(value: str) -> bool:
-    if value.lower() in _TRUE:
-        return True
-    if value.lower() in _FALSE:
-        return False
-    raise failure("E10003", parameter="help", value=value, reason="its type is bool")

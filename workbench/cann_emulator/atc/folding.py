@@ -29,8 +29,9 @@ from workbench.cann_emulator.atc.inference import (
     shape_of,
     shaped,
 )
-from workbench.cann_emulator.atc.onnx_parser import Parsed, in_order, names_read
+from workbench.cann_emulator.atc.onnx_parser import Parsed, in_order
 from workbench.cann_emulator.atc.operator_types import words
+from workbench.graph.nodes import names_read
 
 __all__ = ["Constants", "Folded", "Shape", "fold"]
 

@@ -1,4 +1,4 @@
-"""Fusion: which passes run, by the switch file's two formats and what comes before it (atc.md §4.1, §4.2), and how.
+"""Fusion: which passes run, by the switch file and what comes before it (atc.md §4.1, §4.2), and how.
 
 A pass finds what of the graph it joins, one operator at a time.
 """
@@ -104,7 +104,7 @@ def read_switches(path: str, oo_level: str) -> Switches:
     """The switches of a file, "" for none. Names that no pass has are taken without a word.
 
     Raises:
-        AtcFailure: E21001 (missing or empty), E21002 (JSON of another form), E20003 (text of another form).
+        AtcFailure: E21001 (missing or empty), E21002 (JSON of another form), E20003 (no JSON).
     """
     if not path:
         return Switches(oo_level=oo_level)
@@ -116,13 +116,9 @@ def read_switches(path: str, oo_level: str) -> Switches:
         raise failure("E21001", file_name=path)
     try:
         content = loads(text, once=False)
-    except ValueError:
-        lines = _read_text(text, path)
-        return Switches(chosen={group: lines for group in _GROUPS}, oo_level=oo_level)
-    return _read_json(content, path, oo_level)
-
-
-def _read_json(content: Any, path: str, oo_level: str) -> Switches:
+    except ValueError as error:
+        why = "it is no JSON, and this atc is emulated and reads no lines of PassName:on"
+        raise failure("E20003", parameter="fusion_switch_file", filepath=path, reason=why) from error
     if not isinstance(content, dict):
         raise _malformed(path, "it is no JSON object")
     for key in content:
@@ -152,28 +148,8 @@ def _word(value: Any, name: str, path: str) -> bool:
     return _WORDS[value]
 
 
-def _read_text(text: str, path: str) -> dict[str, bool]:
-    states: dict[str, bool] = {}
-    for line in text.splitlines():
-        if not line:
-            continue
-        name, colon, word = (part.strip() for part in line.partition(":"))
-        if not colon:
-            raise _bad_item(line, path, "a line is PassName:on or PassName:off")
-        if word not in _WORDS:
-            raise _bad_item(line, path, f"the value of {name} is neither on nor off")
-        if name in states:
-            raise _bad_item(line, path, f"{name} stands there twice")
-        states[name] = _WORDS[word]
-    return states
-
-
 def _malformed(path: str, reason: str) -> AtcFailure:
     return failure("E21002", file_name=path, reason=reason)
-
-
-def _bad_item(item: str, path: str, reason: str) -> AtcFailure:
-    return failure("E20003", parameter=item, filepath=path, reason=reason)
 
 
 # --- the runner: it walks, joins and counts; behind it the questions that passes ask of the graph ---

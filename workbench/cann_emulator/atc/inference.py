@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import prod
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +28,9 @@ from onnx import (
 
 from workbench.cann_emulator.atc.failure import AtcFailure, failure
 from workbench.cann_emulator.atc.operator_types import words
+
+if TYPE_CHECKING:
+    from workbench.cann_emulator.atc.folding import Constants
 
 Array = npt.NDArray[Any]
 
@@ -89,14 +92,6 @@ def evaluate(node: NodeProto, inputs: Sequence[Array | None], opsets: Mapping[st
 # --- shapes ---
 
 Shape = tuple[int, ...]
-
-
-class Constants(Protocol):
-    """Tensors whose values are known."""
-
-    def __contains__(self, name: str) -> bool: ...
-
-    def __getitem__(self, name: str) -> Array: ...
 
 
 _LATER = (12, 13, 14, 15, 16, 18)

@@ -12,9 +12,9 @@ import traceback
 from collections.abc import Mapping, Sequence
 
 from workbench.cann_emulator.atc import checks, flags
-from workbench.cann_emulator.atc.console import Console, emulated_version
-from workbench.cann_emulator.atc.failure import AtcFailure, Record, failure, inner_error
-from workbench.cann_emulator.atc.flags import SECTIONS, known_flags, value_of
+from workbench.cann_emulator.atc.console import Console
+from workbench.cann_emulator.atc.failure import AtcFailure, failure, inner_error
+from workbench.cann_emulator.atc.flags import FLAGS, SECTIONS, value_of
 
 _ONNX = "5"
 _FAILED = 255
@@ -33,7 +33,7 @@ def main(argv: Sequence[str]) -> int:
     console = Console()
     console.banner()
     try:
-        options = flags.parse(argv, known_flags(emulated_version()))
+        options = flags.parse(argv)
     except flags.HelpAsked:
         console.line(usage())
         return 0
@@ -48,23 +48,23 @@ def main(argv: Sequence[str]) -> int:
     console.start_log(value_of(options, "log"))
     console.log("info", "GE", f"command line: {_PROGRAM} {' '.join(argv)}")
     try:
-        warnings = _run({**options, "_command_line": " ".join((_PROGRAM, *argv))}, console)
+        _run({**options, "_command_line": " ".join((_PROGRAM, *argv))}, console)
     except AtcFailure as failed:
-        console.end_of_dots()
-        console.failure(failed.records)
-        return _FAILED
+        records = failed.records
     except Exception as error:  # whatever the emulator does not foresee is the vendor's inner error, told in the log
         if os.environ.get("CANN_EMULATOR_STRICT", "") not in ("", "0"):
             raise
         for line in traceback.format_exception(error):
             console.log("error", "GE", line.rstrip())
-        console.end_of_dots()
         text = f"{type(error).__name__} inside the emulator; --log=error keeps where, CANN_EMULATOR_STRICT=1 raises it"
-        console.failure((inner_error(text),))
-        return _FAILED
+        records = (inner_error(text),)
+    else:
+        console.end_of_dots()
+        console.success()
+        return 0
     console.end_of_dots()
-    console.success(warnings)
-    return 0
+    console.failure(records)
+    return _FAILED
 
 
 def usage() -> str:
@@ -73,67 +73,44 @@ def usage() -> str:
         "usage: atc <args>",
         "an offline model of an ONNX file:",
         "atc --framework=5 --model=model.onnx --output=model --soc_version=<soc_version>",
-        "offline models of single operators:",
-        "atc --singleop=operators.json --output=folder --soc_version=<soc_version>",
     ]
-    known = known_flags(emulated_version())
-    width = max(map(len, known)) + 4
+    width = max(map(len, FLAGS)) + 4
     for section, entries in SECTIONS.items():
         lines += ["", f"[{section}]"]
         if section == "General":
             lines.append(f"  {'--h/help':{width}}this text")
         for name, flag in entries.items():
-            if name in known:
-                default = f" (default {flag.default})" if flag.default not in ("", "-1") else ""
-                lines.append(f"  {'--' + name:{width}}{flag.about}{default}")
+            default = f" (default {flag.default})" if flag.default not in ("", "-1") else ""
+            lines.append(f"  {'--' + name:{width}}{flag.about}{default}")
     return "\n".join(lines)
 
 
-def _run(options: Mapping[str, str], console: Console) -> tuple[Record, ...]:
+def _run(options: Mapping[str, str], console: Console) -> None:
     checks.check_withdrawn(options)
     if options.get("singleop"):
         raise _not_emulated("models of single operators (--singleop)")
     checks.check_framework(options)
-    mode = value_of(options, "mode")
-    if mode in ("1", "5"):
+    mode, framework = value_of(options, "mode"), options.get("framework", "")
+    if mode in ("5", "6"):
+        raise _not_emulated(f"what --mode={mode} asks for; --display_model_info=1 shows a model when it is built")
+    if mode == "1":
         checks.check_json(options)
-        return _to_json(options, console)
-    if mode == "6":
-        checks.check_info(options)
-        from workbench.cann_emulator.atc.outputs import run_info
+        if framework:
+            raise _not_emulated(f"JSON of models of --framework={framework}; leave it out for an OM")
+        from workbench.cann_emulator.atc.outputs import run_to_json
 
-        run_info(_given(options), console)
-        return ()
+        return run_to_json(_given(options), console)
     checks.check_conversion(options, console.line)
     for name, value in options.items():
         console.log("debug", "GE", f"option {name} is {value}")
-    return _convert(options, console)
-
-
-def _convert(options: Mapping[str, str], console: Console) -> tuple[Record, ...]:
-    mode, framework = value_of(options, "mode"), options["framework"]
-    if mode == "30" or framework != _ONNX:
-        from workbench.cann_emulator.atc.engine import start_engine
-
-        start_engine(_given(options), console)  # an unknown chip is told whatever the model is
-        if mode == "30":
-            raise _not_emulated("models for nano devices (--mode=30)")
-        raise _not_emulated(f"models of --framework={framework}; convert ONNX models (--framework=5)")
     from workbench.cann_emulator.atc.conversion import run_compile, run_precheck
+    from workbench.cann_emulator.atc.engine import start_engine
 
-    work = run_precheck if mode == "3" else run_compile
-    return work(_given(options), console)
-
-
-def _to_json(options: Mapping[str, str], console: Console) -> tuple[Record, ...]:
-    if value_of(options, "mode") == "5":
-        raise _not_emulated("the conversion of dumped graphs (--mode=5)")
-    if "framework" in options:
-        raise _not_emulated(f"JSON of models of --framework={options['framework']}; leave it out for an OM")
-    from workbench.cann_emulator.atc.outputs import run_to_json
-
-    run_to_json(_given(options), console)
-    return ()
+    if mode == "30" or framework != _ONNX:
+        start_engine(_given(options), console)  # an unknown chip is told whatever the model is
+        what = f"models of --framework={framework}; convert ONNX models (--framework=5)"
+        raise _not_emulated("models for nano devices (--mode=30)" if mode == "30" else what)
+    return (run_precheck if mode == "3" else run_compile)(_given(options), console)
 
 
 def _given(options: Mapping[str, str]) -> dict[str, str]:

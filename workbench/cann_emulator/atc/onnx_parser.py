@@ -10,10 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # protobuf ships no stubs
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
+from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto
 
 from workbench.cann_emulator.atc.failure import AtcFailure, Record, failure
 from workbench.cann_emulator.atc.operator_types import is_registered, qualified
+from workbench.graph.apart import take_in
+from workbench.graph.nodes import names_read
+from workbench.values.errors import ConfigError
 
 _LARGEST_FILE = 2**31 - 1
 """Bytes of a model's file (ge v8.5.0 parser/parser/common/acl_graph_parser_util.cc:814)."""
@@ -78,29 +81,14 @@ def parse_onnx(path: Path) -> Parsed:
         raise failure("E16001", value="output")
     try:
         for tensor in proto.graph.initializer:
-            _take_in(tensor, path.parent)
-    except (OSError, ValueError) as error:
+            take_in(tensor, path)
+    except ConfigError as error:
         # [inferred]: the solution text of E10041 speaks of weight files of models over 2 GB
         raise failure("E10041", parameter=str(path)) from error
     _name_nodes(proto)
     return Parsed(
         path=path, proto=proto, domains={entry.domain: entry.version for entry in proto.opset_import}, inputs=inputs
     )
-
-
-def _take_in(tensor: TensorProto, folder: Path) -> None:
-    """Hold the data of an external tensor in the tensor. onnx's own loader refuses files with a second hard link."""
-    if tensor.data_location != TensorProto.EXTERNAL:
-        return
-    entries = {entry.key: entry.value for entry in tensor.external_data}
-    file = (folder / entries.get("location", "")).resolve()
-    if not file.is_relative_to(folder.resolve()):
-        raise ValueError(f"{tensor.name} has its data outside of the folder")
-    with file.open("rb") as stream:
-        stream.seek(int(entries.get("offset", 0)))
-        tensor.raw_data = stream.read(int(entries["length"])) if "length" in entries else stream.read()
-    del tensor.external_data[:]
-    tensor.ClearField("data_location")
 
 
 def type_of(parsed: Parsed, node: NodeProto) -> tuple[str, int]:
@@ -116,15 +104,6 @@ def type_of(parsed: Parsed, node: NodeProto) -> tuple[str, int]:
     if node.domain not in parsed.domains:
         raise failure("E19999", message=f"The domain {node.domain} of the node {node.name} has no version.")
     return node.domain, parsed.domains[node.domain]
-
-
-def names_read(node: NodeProto) -> Iterator[str]:
-    """The tensors that a node reads, those of its branches included."""
-    yield from node.input
-    for attribute in node.attribute:
-        for body in (attribute.g, *attribute.graphs):
-            for inner in body.node:
-                yield from names_read(inner)
 
 
 def in_order(graph: GraphProto, *, nested: bool = False) -> list[NodeProto]:

@@ -1,4 +1,4 @@
-"""What atc writes: the OM and what lies beside it (atc.md §4.4, §6), an OM as JSON or on the screen (modes 1 and 6).
+"""What atc writes: the OM and what lies beside it (atc.md §4.4, §6), an OM as JSON (mode 1) or on the screen.
 
 The form of the JSON is that of the graph engine's own model text [inferred].
 """
@@ -10,17 +10,15 @@ import os
 import platform
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from onnx import ModelProto, NodeProto
 
+from workbench.cann_emulator.atc.console import Console
 from workbench.cann_emulator.atc.failure import failure
 from workbench.cann_emulator.atc.fusion import Counts
 from workbench.cann_emulator.om import Kernel, NotAnOm, OfflineModel, Tensor, largest_gear, load_om
 from workbench.quantization.lowering.ascend_quant import QUANT
-
-if TYPE_CHECKING:
-    from workbench.cann_emulator.atc.engine import Screen
 
 _MODE = 0o600
 _NEVER = "0"
@@ -82,7 +80,7 @@ def _times(counts: tuple[int, int]) -> dict[str, str]:
     return {"effect_times": str(counts[1]), "match_times": str(counts[0])}
 
 
-# --- modes 1 and 6 ---
+# --- mode 1, and what is shown of an OM ---
 
 _SPELLED: Mapping[str, str] = {"float32": "DT_FLOAT", "bfloat16": "DT_BF16"}
 _LAYOUTS: Mapping[int, str] = {0: "NCHW", 1: "NHWC", 2: "ND", 30: "NCDHW"}
@@ -200,30 +198,18 @@ _TASK_BYTES = 256
 _EVENTS_PER_STREAM = 0
 
 
-def run_to_json(options: Mapping[str, str], console: Screen) -> None:
+def run_to_json(options: Mapping[str, str], console: Console) -> None:
     """Mode 1: an OM as JSON.
 
     Raises:
         AtcFailure: E10041 (no OM), E10001 (the JSON file cannot be written).
     """
-    write_file(options["json"], json_of_om(_load(options["om"])).encode())
-    console.log("info", "GE", f"{options['json']} is written")
-
-
-def run_info(options: Mapping[str, str], console: Screen) -> None:
-    """Mode 6: what an OM holds.
-
-    Raises:
-        AtcFailure: E10041 (no OM).
-    """
-    show_info(_load(options["om"]), Path(options["om"]).stat().st_size, console.line)
-
-
-def _load(path: str) -> OfflineModel:
     try:
-        return load_om(Path(path))
+        model = load_om(Path(options["om"]))
     except (OSError, NotAnOm) as error:
-        raise failure("E10041", parameter=path) from error
+        raise failure("E10041", parameter=options["om"]) from error
+    write_file(options["json"], json_of_om(model).encode())
+    console.log("info", "GE", f"{options['json']} is written")
 
 
 def show_info(model: OfflineModel, file_bytes: int, line: Callable[[str], None]) -> None:

@@ -6,7 +6,7 @@ Cast goes wherever a tensor is stored in another type than its reader takes; rea
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from workbench.cann_emulator.atc.ascend_graph import FLOATS, AscendGraph, Op
@@ -40,12 +40,10 @@ BLACK = frozenset({"Pow", "ReduceMeanD", "ReduceSum", "ReduceSumD", "Log", "LogS
 _QUANT_TYPES = frozenset({"AscendQuant", "AscendDequant", "AscendAntiQuant"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CustomDtypes:
-    """One entry of --customize_dtypes; None leaves a slot as it is."""
-
-    inputs: tuple[Dtype | None, ...] = ()
-    outputs: tuple[Dtype | None, ...] = ()
+CustomDtypes = tuple[tuple[Dtype | None, ...], tuple[Dtype | None, ...]]
+"""Of inputs and outputs, one entry of --customize_dtypes; None leaves a slot as it is."""
+OF_TYPE = "OpType::"
+"""In front of what is said of a type, among what is said of nodes by name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,22 +53,16 @@ class Precision:
     Attributes:
         mode: v1 spelling, twins resolved.
         white, black: Ascend types; of mixed modes.
-        keep_names, keep_types: keep the graph's dtype.
-        custom_names, custom_types: of customize_dtypes.
-        implementation_names, implementation_types: of op_precision_mode or op_select_implmode.
-        implementation_all: for every type, "" for the library's own choice.
+        kept: what keeps the graph's dtype.
+        implementations: of op_precision_mode or op_select_implmode; "" is every type.
     """
 
     mode: str = "force_fp16"
     white: frozenset[str] = WHITE
     black: frozenset[str] = BLACK
-    keep_names: frozenset[str] = frozenset()
-    keep_types: frozenset[str] = frozenset()
-    custom_names: Mapping[str, CustomDtypes] = field(default_factory=dict)
-    custom_types: Mapping[str, CustomDtypes] = field(default_factory=dict)
-    implementation_names: Mapping[str, str] = field(default_factory=dict)
-    implementation_types: Mapping[str, str] = field(default_factory=dict)
-    implementation_all: str = ""
+    kept: frozenset[str] = frozenset()
+    custom: Mapping[str, CustomDtypes] = field(default_factory=dict)
+    implementations: Mapping[str, str] = field(default_factory=dict)
 
 
 def assign(graph: AscendGraph, precision: Precision, boundary: Mapping[str, Dtype]) -> None:
@@ -84,7 +76,10 @@ def assign(graph: AscendGraph, precision: Precision, boundary: Mapping[str, Dtyp
     """
     casts = _Casts(graph)
     for op in graph.ops():
-        op.implementation = _implementation(op, precision)
+        said = [*_keys(op.types, op.name, *op.nodes), ""]
+        op.implementation = next(
+            (precision.implementations[key] for key in said if key in precision.implementations), ""
+        )
         if op.view:
             _follow(graph, op)
             continue
@@ -115,17 +110,18 @@ def _decide(
     graph: AscendGraph, op: Op, precision: Precision, floats: list[str], made: list[str]
 ) -> tuple[Dtype, Dtype]:
     origin: Dtype = next((d for d in (graph.dtypes[n] for n in made or floats) if d in FLOATS), "float32")
-    custom = _custom(op, precision)
+    # of what was fused away nothing is left to customize (atc.md §3.2)
+    custom = next((precision.custom[key] for key in _keys(op.types, op.name) if key in precision.custom), None)
     if custom is not None:
-        reads = _first_float(custom.inputs)
-        writes = _first_float(custom.outputs) or reads
-        _check_custom(op, custom)
+        if any(dtype is not None and dtype not in FLOATS for dtypes in custom for dtype in dtypes[:1]):
+            raise failure("EZ3003", opname=op.name, optype=op.type)  # [inferred]: no kernel takes the dtype
+        reads, writes = (next((dtype for dtype in dtypes if dtype in FLOATS), None) for dtypes in custom)
+        writes = writes or reads
         if reads or writes:
             plain = _by_mode(graph, op, precision, floats, origin)
             return reads or plain[0], writes or plain[1]
     # names from before fusion count too; a LayerNorm is one, also with the Add before it in it
-    kept = precision.keep_names.intersection([op.name, *op.nodes])
-    if kept or precision.keep_types.intersection([*op.types, *op.library]):
+    if precision.kept.intersection(_keys((*op.types, *op.library), op.name, *op.nodes)):
         return origin, origin
     return _by_mode(graph, op, precision, floats, origin)
 
@@ -178,27 +174,9 @@ def _cast_node(graph: AscendGraph, op: Op) -> None:
         op.core = "none"
 
 
-def _custom(op: Op, precision: Precision) -> CustomDtypes | None:
-    if op.name in precision.custom_names:  # of what was fused away nothing is left to customize (atc.md §3.2)
-        return precision.custom_names[op.name]
-    return next((precision.custom_types[kind] for kind in op.types if kind in precision.custom_types), None)
-
-
-def _first_float(dtypes: tuple[Dtype | None, ...]) -> Dtype | None:
-    return next((dtype for dtype in dtypes if dtype in FLOATS), None)
-
-
-def _check_custom(op: Op, custom: CustomDtypes) -> None:
-    if any(dtype is not None and dtype not in FLOATS for dtype in (*custom.inputs[:1], *custom.outputs[:1])):
-        raise failure("EZ3003", opname=op.name, optype=op.type)  # [inferred]: no kernel takes the dtype
-
-
-def _implementation(op: Op, precision: Precision) -> str:
-    for name in (op.name, *op.nodes):
-        if name in precision.implementation_names:
-            return precision.implementation_names[name]
-    chosen = precision.implementation_types
-    return next((chosen[kind] for kind in op.types if kind in chosen), precision.implementation_all)
+def _keys(types: Iterable[str], *names: str) -> list[str]:
+    """What files call an operator by."""
+    return [*names, *(f"{OF_TYPE}{kind}" for kind in types)]
 
 
 class _Casts:

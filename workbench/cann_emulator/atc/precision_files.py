@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from workbench.cann_emulator.atc.failure import AtcFailure, failure
 from workbench.cann_emulator.atc.operator_types import words
-from workbench.cann_emulator.atc.precision import BLACK, TWINS, WHITE, CustomDtypes, Precision
+from workbench.cann_emulator.atc.precision import BLACK, OF_TYPE, TWINS, WHITE, CustomDtypes, Precision
 from workbench.cann_emulator.om import Dtype
 from workbench.values.documents.json_reader import loads
 
@@ -20,22 +20,6 @@ IMPLEMENTATIONS = words("""
     """)
 _LISTS = ("black-list", "white-list", "gray-list")
 _ACTIONS = ("to-add", "to-remove")
-_ALLOWED_CHANGES = tuple(
-    words(changes)
-    for changes in (
-        "-black",
-        "-white",
-        "+gray",
-        "+gray -black",
-        "+gray -white",
-        "+white",
-        "+white -gray",
-        "+white -black",
-        "+black",
-        "+black -gray",
-        "+black -white",
-    )
-)
 _GE_DTYPES: Mapping[str, Dtype | None] = {
     "float": "float32",
     "float32": "float32",
@@ -53,16 +37,9 @@ _GE_DTYPES: Mapping[str, Dtype | None] = {
 _PASCAL_CASE = re.compile(r"[A-Z][A-Za-z0-9]*")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Warned:
-    """Precision, and what only the log tells of its files."""
-
-    precision: Precision
-    warnings: tuple[str, ...]
-
-
-def read_precision(options: Mapping[str, str]) -> Warned:
-    """Every flag and file about precision that the engine reads when it starts: all but --keep_dtype.
+def read_precision(options: Mapping[str, str]) -> tuple[Precision, list[str]]:
+    """What every flag and file about precision says that the engine reads when it starts, all but --keep_dtype; and
+    what only the log tells of the files.
 
     Raises:
         AtcFailure: E21001, E21002, E20003 (modify_mixlist), E20003, E20101 (customize_dtypes).
@@ -71,19 +48,10 @@ def read_precision(options: Mapping[str, str]) -> Warned:
     mode = TWINS.get(given, given)
     warnings: list[str] = []
     white, black = read_mixlist(options.get("modify_mixlist", ""))
-    custom_names, custom_types = read_customize_dtypes(options.get("customize_dtypes", ""))
-    by_name, by_type, everywhere = read_implementations(options, warnings)
-    precision = Precision(
-        mode=mode,
-        white=white,
-        black=black,
-        custom_names=custom_names,
-        custom_types=custom_types,
-        implementation_names=by_name,
-        implementation_types=by_type,
-        implementation_all=everywhere,
-    )
-    return Warned(precision=precision, warnings=tuple(warnings))
+    custom = read_customize_dtypes(options.get("customize_dtypes", ""))
+    implementations = read_implementations(options, warnings)
+    precision = Precision(mode=mode, white=white, black=black, custom=custom, implementations=implementations)
+    return precision, warnings
 
 
 def with_kept_types(precision: Precision, options: Mapping[str, str]) -> Precision:
@@ -93,10 +61,10 @@ def with_kept_types(precision: Precision, options: Mapping[str, str]) -> Precisi
     Raises:
         AtcFailure: those of `read_keep_dtype`.
     """
-    names, types = read_keep_dtype(options.get("keep_dtype", ""))
+    kept = read_keep_dtype(options.get("keep_dtype", ""))
     if precision.mode == "must_keep_origin_dtype":
         return precision  # every type is kept anyway
-    return replace(precision, keep_names=names, keep_types=types)
+    return replace(precision, kept=kept)
 
 
 def read_mixlist(path: str) -> tuple[frozenset[str], frozenset[str]]:
@@ -119,7 +87,9 @@ def read_mixlist(path: str) -> tuple[frozenset[str], frozenset[str]]:
         changes.setdefault(kind, set()).add(f"{sign}{which}")
     white, black = set(WHITE), set(BLACK)
     for kind, wanted in changes.items():
-        if frozenset(wanted) not in _ALLOWED_CHANGES:
+        added, removed = ({change[1:] for change in wanted if change[0] == sign} for sign in "+-")
+        # one list more, or one less, or from one to another; grey is where a type is that no list has
+        if max(len(added), len(removed)) > 1 or added & removed or (not added and removed == {"gray"}):
             raise failure(
                 "E20003", parameter=kind, filepath=path, reason=f"these changes exclude each other: {sorted(wanted)}"
             )
@@ -155,32 +125,31 @@ def _mixlist_entries(content: Any, path: str) -> list[tuple[str, str, str]]:
     return entries
 
 
-def read_keep_dtype(path: str) -> tuple[frozenset[str], frozenset[str]]:
-    """Names and types that keep the graph's dtype.
+def read_keep_dtype(path: str) -> frozenset[str]:
+    """What keeps the graph's dtype: names, and types behind `OpType::`.
 
     Raises:
         AtcFailure: E10410 (missing), E10003 (a type that is not in PascalCase).
     """
-    names, types = set(), set()
+    kept = set()
     for line in _lines(path, missing="E10410"):
         head, separator, kind = line.partition("::")
         if not separator or head.strip() != "OpType":
-            names.add(line)
+            kept.add(line)
             continue
         if not _PASCAL_CASE.fullmatch(kind.strip()):
             raise failure("E10003", parameter="keep_dtype", value=kind.strip(), reason="a type is in PascalCase")
-        types.add(kind.strip())
-    return frozenset(names), frozenset(types)
+        kept.add(f"{OF_TYPE}{kind.strip()}")
+    return frozenset(kept)
 
 
-def read_customize_dtypes(path: str) -> tuple[dict[str, CustomDtypes], dict[str, CustomDtypes]]:
-    """Entries by name and by type; the first of a name counts.
+def read_customize_dtypes(path: str) -> dict[str, CustomDtypes]:
+    """Entries by name, or type behind `OpType::`; the first of a name counts.
 
     Raises:
         AtcFailure: E20101 (a file that cannot be opened, a line of another form), E20003 (no such dtype).
     """
-    names: dict[str, CustomDtypes] = {}
-    types: dict[str, CustomDtypes] = {}
+    found: dict[str, CustomDtypes] = {}
     for line in _lines(path, missing="E20101"):
         match = re.fullmatch(r"(?:OpType::(?P<type>[^:]+):|(?P<name>.+?)::)(?P<dtypes>(?:In|Out)putDtype:.*)", line)
         parts = match and re.fullmatch(r"(?:InputDtype:(.*?))?(?:,?OutputDtype:(.*))?", match["dtypes"])
@@ -191,12 +160,9 @@ def read_customize_dtypes(path: str) -> tuple[dict[str, CustomDtypes], dict[str,
                 value=line,
                 reason="a line is name::InputDtype:…,OutputDtype:… or OpType::Type:InputDtype:…,OutputDtype:…",
             )
-        custom = CustomDtypes(inputs=_dtypes(parts[1], path), outputs=_dtypes(parts[2], path))
-        if match["type"]:
-            types.setdefault(match["type"].strip(), custom)
-        else:
-            names.setdefault(match["name"].strip(), custom)
-    return names, types
+        key = f"{OF_TYPE}{match['type'].strip()}" if match["type"] else match["name"].strip()
+        found.setdefault(key, (_dtypes(parts[1], path), _dtypes(parts[2], path)))
+    return found
 
 
 def _dtypes(text: str | None, path: str) -> tuple[Dtype | None, ...]:
@@ -209,39 +175,40 @@ def _dtypes(text: str | None, path: str) -> tuple[Dtype | None, ...]:
     return tuple(found)
 
 
-def read_implementations(options: Mapping[str, str], warnings: list[str]) -> tuple[dict[str, str], dict[str, str], str]:
-    """Implementation modes by node name, by type, and for everything.
+def read_implementations(options: Mapping[str, str], warnings: list[str]) -> dict[str, str]:
+    """Implementation modes by node name, by type behind `OpType::`, and for everything, "".
 
     With --op_precision_mode the two older flags are void. Without a list of types they mean the library's own list,
     which is not public: every type, for high_precision [inferred], and nothing, for high_performance, the default.
     """
     path = options.get("op_precision_mode", "")
     if path:
-        return *_read_ini(path, warnings), ""
+        return _read_ini(path, warnings)
     mode = options.get("op_select_implmode", "")
     types = [kind.strip() for kind in options.get("optypelist_for_implmode", "").split(",") if kind.strip()]
     if mode.endswith("_for_all"):
-        return {}, {}, mode.removesuffix("_for_all")
+        return {"": mode.removesuffix("_for_all")}
     if types:
-        return {}, dict.fromkeys(types, mode), ""
-    return {}, {}, mode if mode == "high_precision" else ""
+        return {f"{OF_TYPE}{kind}": mode for kind in types}
+    return {"": mode} if mode == "high_precision" else {}
 
 
-def _read_ini(path: str, warnings: list[str]) -> tuple[dict[str, str], dict[str, str]]:
-    sections: dict[str, dict[str, str]] = {"[ByOpType]": {}, "[ByNodeName]": {}}
-    current = sections["[ByOpType]"]
+def _read_ini(path: str, warnings: list[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    prefixes = {"[ByOpType]": OF_TYPE, "[ByNodeName]": ""}
+    section = "[ByOpType]"
     for line in _lines(path, missing="E21001"):
         if line.startswith("["):
-            if line not in sections:
+            section = line
+            if section not in prefixes:
                 warnings.append(f"{path}: the section {line} is unknown")
-            current = sections.get(line, {})
             continue
         key, _, mode = (part.strip() for part in line.partition("="))
         if mode not in IMPLEMENTATIONS:
             warnings.append(f"{path}: the mode {mode!r} of {key} is unknown and left out")
-            continue
-        current[key] = mode
-    return sections["[ByNodeName]"], sections["[ByOpType]"]
+        elif section in prefixes:
+            found[f"{prefixes[section]}{key}"] = mode
+    return found
 
 
 def check_op_debug_config(path: str) -> None:
