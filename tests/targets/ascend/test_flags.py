@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from tests.ascend_workspace import QUIET, write_ascend_workspace
 from tests.emulated_cann import emulated_environment, switched_on
 from workbench.api.opening import named_candidate, question_of
-from workbench.cann_emulator.atc.console import error_lines, warning_lines
+from workbench.cann_emulator.atc.console import error_lines
 from workbench.cann_emulator.atc.failure import Record, catalogue
 from workbench.commands.cli import app
 from workbench.graph.read import read_model
