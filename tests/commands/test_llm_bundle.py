@@ -1,6 +1,5 @@
 """`workbench export-llm`, and the commands that take a bundle, as a user runs them."""
 
-import json
 import shutil
 from pathlib import Path
 
@@ -96,7 +95,3 @@ def test_a_checkpoint_that_the_vendors_tool_wrote_becomes_a_bundle_too(tmp_path:
 
     assert done.exit_code == 0, done.output
     assert "8 golden prompts replayed" in done.output
-    compared = run("compare", model, made, "--data", texts, "--json")
-    blocks = [row for row in json.loads(compared.output)["rows"] if row["op_type"] == "block"]
-    assert len(blocks) == 3
-    assert min(row["cosine"] for row in blocks) > 0.99  # the stream is turned back by the vendor's own matrix

@@ -45,9 +45,10 @@ def test_after_a_sweep_the_next_commands_are_named_with_the_workspace_and_the_fl
 
     assert [line.split(":", 1)[1].strip() for line in next_lines(file, None, found)] == [
         "workbench show 'my models/x.yaml' -v",
+        "workbench show 'my models/x.yaml' --html front.html",
         "workbench ui 'my models/x.yaml'",
         "workbench export 'my models/x.yaml' --to bundle",
     ]
     emulated = next_lines(file, Path("w"), replace(found, emulated=True))
-    assert emulated[2].endswith("workbench export 'my models/x.yaml' --workspace w --to bundle --allow-emulated")
-    assert len(next_lines(file, None, replace(found, recommended=None))) == 2
+    assert emulated[3].endswith("workbench export 'my models/x.yaml' --workspace w --to bundle --allow-emulated")
+    assert len(next_lines(file, None, replace(found, recommended=None))) == 3

@@ -65,6 +65,7 @@ BASE_PACKAGES = (
     "matplotlib",
     "psutil",
     "scipy",
+    "numba",
     "scikit-learn",
     "uvicorn",
     "prometheus-client",

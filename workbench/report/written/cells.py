@@ -127,7 +127,7 @@ def column_shares(table: Table) -> tuple[float, ...]:
 
 def fits(text: str, share: float) -> bool:
     """Whether a cell of so wide a column holds it in one line."""
-    return _em(text) <= share * _PAGE_EM - _PADDING_EM
+    return _em(text) <= share * _PAGE_EM - _PADDING_EM + 1e-9  # shares are rounded
 
 
 def _em(text: str) -> float:
