@@ -12,6 +12,7 @@ from typer.main import get_command
 
 from workbench.commands.cli import TASKS, app
 from workbench.commands.init.files import _name_of
+from workbench.commands.options import _PANELS
 from workbench.inputs.experiment import read_experiment
 from workbench.space.dimensions import dimensions_of
 from workbench.space.reader import read_space
@@ -93,6 +94,9 @@ def test_help_shows_few_options_first_and_defaults_in_one_style() -> None:
         assert len([p for p in options if p.rich_help_panel is None]) <= 12, name
         assert [p.name for p in options if "default: " in (p.help or "")] == [], name
     assert {"Service", "Server", "Limits", "Output"} <= {p.rich_help_panel for p in COMMANDS["load"].params[1:]}
+    groups = [one for command in COMMANDS.values() for one in (command, *getattr(command, "commands", {}).values())]
+    named = {p.name for command in groups for p in command.params}
+    assert {name.rpartition(".")[2] for names in _PANELS.values() for name in names.split()} <= named
 
 
 def test_the_readme_is_short_and_its_chinese_form_shows_the_same_commands_and_pictures() -> None:

@@ -25,8 +25,8 @@ def test_one_command_makes_the_parts_of_a_report_and_keeps_those_that_are_there(
 
     done = workbench(*asked)
 
-    parts = tmp_path / "report-parts"
     assert done.returncode == 0, done.stderr
+    (parts,) = (tmp_path / "report-parts").iterdir()
     said = page.read_text(encoding="utf-8")
     assert "the old platform" in said
     assert {"bundle", "load", "fidelity.json", "capacity.json"} <= {one.name for one in parts.iterdir()}
@@ -35,3 +35,7 @@ def test_one_command_makes_the_parts_of_a_report_and_keeps_those_that_are_there(
     assert again.returncode == 0, again.stderr
     assert {one: one.stat().st_mtime_ns for one in parts.rglob("*.json")} == before
     assert workbench("report", parts / "bundle", "--baseline", figures, "--to", page).returncode == USER
+    assert workbench("report", file, "--qps", 5, "--to", page).returncode == USER
+    figures.write_text(FIGURES.replace("10000", "9000"), encoding="utf-8")
+    assert workbench(*asked).returncode == 0
+    assert len(list((tmp_path / "report-parts").iterdir())) == 2, "other figures are judged by a load of their own"

@@ -82,6 +82,16 @@ def test_mistakes_are_named_with_file_and_key(shared: Path, old: str, new: str, 
         read_experiment(variant(shared, old, new))
 
 
+def test_words_of_before_are_read_with_a_hint(shared: Path, caplog: pytest.LogCaptureFixture) -> None:
+    found = read_experiment(
+        variant(shared, "about: does", "sampler: parts\ncompile: promising\nwarm_start: none\nabout: does")
+    )
+
+    assert (found.sampler, found.compile) == ("auto", "deferred")
+    for words in ("`sampler: parts` is read as `auto`", "`compile: promising` is read as `deferred`", "`warm_start`"):
+        assert words in caplog.text
+
+
 def test_candidates_may_be_scored_on_the_first_samples_of_the_shuffled_validation_split(shared: Path) -> None:
     whole = read_experiment(variant(shared, "about:", "about:"))
     part = read_experiment(variant(shared, "about:", "validation: {samples: 50}\nabout:"))

@@ -68,15 +68,13 @@ def spelled_out(command: Callable[..., None]) -> Callable[..., None]:
 
 _PANELS: dict[str, str] = {
     "Service": "workers devices front_ends max_batch_size batch_timeout_ms",
-    "Server": "protocol model model_version tensors map_input metrics_url host_allowed api_key_env",
+    "Server": "protocol model model_version map_input metrics_url host_allowed api_key_env",
     "Who may ask": "allowed_host api_keys no_key rate_limit",
     "Trust": "trusted_keys policy",
-    "Administration": "admin_host admin_port metrics docs",
-    "Limits": "max_requests timeout connections connections_of_address queue no_worker_s first_start_s max_drop_pp "
+    "Pages": "metrics docs",
+    "Limits": "max_requests timeout connections connections_of_address queue no_worker_s max_drop_pp "
     "max_drop require_proof max_p99_increase min_throughput max_size_increase cosine max_abs mae compare.error",
     "Load of the comparison": "promote.load promote.concurrency promote.load_seconds promote.rounds",
-    "Hardware": "cards_per_server card_power_w prices",
-    "Modelled times": "judge_llm.batch prompt_tokens context",
     "Output": "as_json verbose to html timeline workspace seed",
 }
 """Below which heading options stand in the help of a command that has more than `_FEW` of them, by parameter."""

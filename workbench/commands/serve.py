@@ -19,7 +19,7 @@ def serve(
 ) -> None:
     """Serve a bundle over HTTP: POST /predict, and /docs for people.
 
-    X-API-Key must hold a key of --api-keys, which is read again when it changes and on SIGHUP, or WORKBENCH_API_KEY of
+    X-API-Key must hold a key of --api-keys, which is read again when it changes, or WORKBENCH_API_KEY of
     the environment; beyond loopback one of the two must be there. SIGTERM answers what waits, then ends.
     """
     from workbench.serve.__main__ import start

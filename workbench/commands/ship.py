@@ -16,6 +16,7 @@ import typer
 from workbench.commands.console import note, print_json, say, tell
 from workbench.commands.options import AsJson, ExperimentFile, Workspace, command_line, tell_damage_of_last
 from workbench.commands.signing import SigningKey, TrustedKeysFile, opened_key
+from workbench.values.documents.canonical import digest, file_digest
 from workbench.values.errors import ConfigError, ToolchainError
 from workbench.values.exit_codes import FAILED
 from workbench.values.measurement import Split
@@ -204,7 +205,7 @@ def report(
             exists=True,
             dir_okay=False,
             help="of an EXPERIMENT: first export, fidelity, load against these figures and plan-capacity, "
-            "into the folder TO-parts",
+            "into a folder of TO-parts",
         ),
     ] = None,
     qps: Annotated[float | None, typer.Option(help="with --baseline: requests a second that a fleet is to stand")] = (
@@ -237,10 +238,12 @@ def report(
     from workbench.api.report import report as run
     from workbench.report.written.drawing import chinese_font
 
+    if qps is not None and baseline is None:
+        raise ConfigError("is for the parts that --baseline makes.", key="--qps", hint="Name the --baseline as well.")
     if baseline is not None:
         if Path(subject).is_dir() or verdict is not None or load:
             raise ConfigError("measures an experiment's winner anew.", key="--baseline", hint="Name the experiment.")
-        parts = to.with_name(f"{to.stem}-parts")
+        parts = to.with_name(f"{to.stem}-parts") / _of_what(subject, baseline, qps, candidate, workspace)
         _measure_parts(subject, parts, baseline, qps, candidate, workspace)
         verdict, load = parts / "load" / "verdict.json", [parts / "load"]
         fidelity = fidelity or parts / "fidelity.json"
@@ -261,6 +264,19 @@ def report(
         )
     more = f", with {len(files) - 1} pictures in {files[1].parent}" if len(files) > 1 else ""
     say(f"{files[0]}{more}")
+
+
+def _of_what(experiment: str, baseline: Path, qps: float | None, candidate: str | None, workspace: Path | None) -> str:
+    """Name of the parts' folder: another winner, another sweep of it or other figures have parts of their own."""
+    from workbench.api.opening import find_candidate, journal_of, question_of, recommended_of, summary_of
+
+    question = question_of(Path(experiment), workspace)
+    journal = journal_of(question)
+    summary = summary_of(question, journal)
+    chosen = recommended_of(question, summary) if candidate is None else find_candidate(candidate, journal)
+    measured = [one for one in (summary.find(chosen.id), summary.confirmations.get(chosen.id)) if one is not None]
+    content = (chosen.id, [one.started_at for one in measured], file_digest(baseline), qps)
+    return f"{chosen.short_id}-{digest(content)[:8]}"
 
 
 def _measure_parts(

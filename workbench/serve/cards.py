@@ -126,7 +126,7 @@ class DeviceGauges(Collector):
     def _watch(self) -> None:
         while True:
             self.look()
-            time.sleep(self._every_s)
+            time.sleep(self._every_s)  # the vendor's tool has to be asked; the thread ends with the process
 
 
 def device_gauges(target: str, places: Sequence[Place]) -> DeviceGauges | None:

@@ -94,10 +94,11 @@ def test_a_relu_before_a_symmetric_scale_stays(tmp_path: Path) -> None:
 
     after = with_integers_between(before)
 
-    assert sum(n.op_type == "QuantizeLinear" for n in after.graph.node) >= sum(
-        n.op_type == "QuantizeLinear" for n in before.graph.node
-    )
-    assert answers(after, x).shape == answers(before, x).shape
+    made = {name: n.op_type for n in after.graph.node for name in n.output}
+    relus = [n.input[0] for n in after.graph.node if n.op_type == "Relu"]
+    assert len(relus) == 3
+    assert "Conv" not in {made[name] for name in relus}, "the convolution keeps a rounding of its own"
+    assert (answers(after, x) == answers(before, x)).mean() > 0.5
 
 
 def test_a_graph_without_known_scales_stays_as_it_is(tmp_path: Path) -> None:

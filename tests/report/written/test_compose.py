@@ -22,6 +22,7 @@ from tests.report.written.materials import (
     on_holdout,
 )
 from workbench.load.run import _doubts
+from workbench.report.written import compose
 from workbench.report.written.cells import chinese, marked, speaking
 from workbench.report.written.compose import written_report
 from workbench.report.written.document import (
@@ -115,6 +116,13 @@ def test_a_briefing_takes_eight_minutes_and_has_the_conclusion_first(language: L
     assert sum(minutes) == 8
     assert len(minutes) == len(brief.sections)
     assert conclusion(brief) == conclusion(whole)
+    assert next(tables(brief)).rows == next(tables(whole)).rows, "every goal is told"
+    risks = Table(caption="Risks", heads=("no.",), rows=tuple((Cell(text=str(n)),) for n in range(12)), strong=(9,))
+    with speaking(language):
+        (cut,), (kept,) = (tuple(compose._brief([risks], every_row=every)) for every in (False, True))
+    assert isinstance(cut, Table)
+    assert (len(cut.rows), cut.strong, kept) == (8, (), risks)
+    assert re.search(r"4 (more rows|行)", cut.note), "what is left out is counted"
     assert len(words(brief)) < len(words(whole)) / 2
 
 

@@ -262,7 +262,7 @@ def process_report(timeout: int) -> int:
         left = (deadline if served else subscribed_by) - time.monotonic()
         if left <= 0 and not _coming(thread):
             return errors.RT_REPORT_TIMEOUT if served else errors.RT_THREAD_SUBSCRIBE
-        time.sleep(_LOOK_AGAIN_S)
+        time.sleep(_LOOK_AGAIN_S)  # several inboxes and deadlines are waited for, and no one event stands for all
 
 
 def _coming(thread_id: int) -> bool:

@@ -324,16 +324,18 @@ def _presets(
         if len(threads) > 1 and target == outline.target:
             add("float-1-thread", target, serving__intra_op_threads="1")
         for scheme, having in schemes.items():
-            if target in having:
-                add(f"{scheme}-int8", target, quantization__scheme=scheme)
+            if target not in having:
+                continue
+            if scheme == "static" and target in _between(outline) and any(one.op_type == "Conv" for one in weights):
+                # before plain static INT8: it is the better bet, and what it costs in accuracy is measured
+                add("static-int8-elementwise", target, quantization__scheme=scheme, quantization__elementwise="int8")
+            add(f"{scheme}-int8", target, quantization__scheme=scheme)
         if grouped:
             add("float-bins", target, **grouped)
         if "static" in schemes and target in schemes["static"]:
             static = {"quantization__scheme": "static"}
             if grouped:
                 add("static-int8-bins", target, **static, **grouped)
-            if target in _between(outline) and any(layer.op_type == "Conv" for layer in weights):
-                add("static-int8-elementwise", target, **static, quantization__elementwise="int8")
             if mixed and outline.kind != "image":
                 add("static-int8-matmul", target, **static, quantization__operators="matmul")
             if any(layer.op_type in ("MatMul", "Gemm") for layer in weights) and target == outline.target:

@@ -5,7 +5,7 @@ those that have no figures: what was examined and how it was made, what is open,
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -366,7 +366,7 @@ def written_report(m: Material, language: Language, form: Form = "full") -> Docu
             table and one picture of each part, with the minutes that it takes.
     """
     with speaking(language):
-        return numbered(_document(m, language) if form == "full" else _briefing(m, language))
+        return numbered(_whole(m, language) if form == "full" else _briefing(m, language))
 
 
 _MINUTES: tuple[tuple[Callable[[Material], Section], int], ...] = (
@@ -377,39 +377,58 @@ _BRIEF_ROWS = 8
 
 
 def _briefing(m: Material, language: Language) -> Document:
-    whole = _document(m, language)
     parts = []
     for part, minutes in _MINUTES:
         section = part(m)
         title = say("{title} ({n} min)", title=section.title, n=minutes)
-        parts.append(Section(title=title, blocks=tuple(_brief(section.blocks))))
-    return replace(whole, title=say("Briefing: migration and INT8"), sections=tuple(parts))
+        parts.append(Section(title=title, blocks=tuple(_brief(section.blocks, every_row=part is goals))))
+    return _document(m, language, "Briefing: migration and INT8", parts)
 
 
-def _brief(blocks: Sequence[Block]) -> Iterator[Block]:
-    """Verdicts and warnings, the first other paragraph, the first table and the first picture, in their order."""
+def _brief(blocks: Sequence[Block], *, every_row: bool) -> Iterator[Block]:
+    """Verdicts and warnings, the first other paragraph, the first table and the first picture, in their order; a table
+    that is cut says so."""
     seen: set[str] = set()
     for block in blocks:
         kind = type(block).__name__
         if isinstance(block, Paragraph):
             kind = block.kind if block.kind != "plain" else kind
-        elif isinstance(block, Table):
-            kept = range(min(_BRIEF_ROWS, len(block.rows)))
-            strong = tuple(row for row in block.strong if row in kept)
-            block = replace(block, rows=block.rows[:_BRIEF_ROWS], strong=strong)
+        elif isinstance(block, Table) and len(block.rows) > _BRIEF_ROWS and not every_row:
+            strong = tuple(row for row in block.strong if row < _BRIEF_ROWS)
+            more = say("{n} more rows stand in the whole report.", n=len(block.rows) - _BRIEF_ROWS)
+            note = f"{block.note} {more}".strip()
+            block = replace(block, rows=block.rows[:_BRIEF_ROWS], strong=strong, note=note)
         if kind in ("verdict", "warning") or (kind in ("Paragraph", "Table", "Figure") and kind not in seen):
             yield block
         seen.add(kind)
 
 
-def _document(m: Material, language: Language) -> Document:
+def _whole(m: Material, language: Language) -> Document:
+    judged = basis(m)
+    sections = (
+        goals(m),
+        *(() if judged is None else (judged,)),
+        environment(m),
+        conversion(m),
+        precision(m),
+        int8(m),
+        performance(m),
+        serving(m),
+        fleet(m),
+        risks(m),
+        changes(m),
+        commands(m),
+    )
+    return _document(m, language, "Acceptance report: migration and INT8", sections)
+
+
+def _document(m: Material, language: Language, title: str, sections: Iterable[Section]) -> Document:
     target = installed_target(m.chosen.candidate.target)
     device = m.best.toolchain.device
-    judged = basis(m)
     source = say("bundle {name}" if m.is_bundle else "experiment {name}", name=m.source)
     return Document(
         language=language,
-        title=say("Acceptance report: migration and INT8"),
+        title=say(title),
         subtitle=f"{m.name}" + (f" — {m.about}" if m.about else ""),
         mark=say("EMULATED: figures are by a model of the device; nothing was measured on a real one")
         if m.emulated
@@ -421,18 +440,5 @@ def _document(m: Material, language: Language) -> Document:
             (say("written at"), moment(m.created_at)),
             (say("written by"), f"INT8 workbench {m.workbench}"),
         ),
-        sections=(
-            goals(m),
-            *(() if judged is None else (judged,)),
-            environment(m),
-            conversion(m),
-            precision(m),
-            int8(m),
-            performance(m),
-            serving(m),
-            fleet(m),
-            risks(m),
-            changes(m),
-            commands(m),
-        ),
+        sections=tuple(sections),
     )

@@ -209,7 +209,7 @@ class Cards:
                         return held.card
             if until is not None and time.perf_counter() >= until:
                 raise TimeUp("check")
-            time.sleep(_LOOKED_S)
+            time.sleep(_LOOKED_S)  # Ray tells nobody when somebody else gives a card back
 
     def give(self, card: RemoteCard) -> None:
         with self._lock:
