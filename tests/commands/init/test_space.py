@@ -57,6 +57,23 @@ def test_average_pooling_is_no_product_of_activations(tmp_path: Path) -> None:
     assert "choices: [none, dynamic, static]" in text  # dynamic for its Gemm
 
 
+def test_convolutions_may_keep_8_bits_between_them_where_the_target_can_and_that_is_tried_first(
+    folder: Path, tmp_path: Path
+) -> None:
+    write_cnn(tmp_path / "model.onnx")
+    outline = examine_model(tmp_path / "model.onnx", "openvino", "onnxruntime")
+    (tmp_path / "both.yaml").write_text(space_text("cnn", outline, 2), encoding="utf-8")
+
+    space = read_space(tmp_path / "both.yaml")
+    names = [preset.name for preset in space.presets]
+
+    asked = next(p for p in space.parameters if p.name == "quantization.elementwise")
+    assert asked.when["target"] == ("onnxruntime",)
+    assert names.index("onnxruntime-static-int8-elementwise") < names.index("onnxruntime-static-int8")
+    assert "static-int8-elementwise" not in names, "OpenVINO has no such choice"
+    assert "quantization.elementwise" not in parameters(start(folder, "train.csv", "dev.csv"))
+
+
 def test_a_model_that_cannot_be_int8_gets_a_space_without_it(tmp_path: Path) -> None:
     nodes = [helper.make_node("Relu", ["x"], ["y"])]
     write_graph(tmp_path / "data" / "model.onnx", nodes, {"x": ["batch", 4]}, {"y": ["batch", 4]})
