@@ -107,6 +107,20 @@ def test_a_graph_without_known_scales_stays_as_it_is(tmp_path: Path) -> None:
     assert with_integers_between(proto) == proto
 
 
+def test_roundings_that_a_model_has_by_itself_stay_whatever_their_form(tmp_path: Path) -> None:
+    """A scale that is computed, a zero point left out, and integers of another operator."""
+    nodes = [
+        node("ReduceMax", ["x"], "s", keepdims=0),
+        *(node("QuantizeLinear", ["x", "s"], "q"), node("DequantizeLinear", ["q", "s"], "d")),
+        *(node("Relu", ["d"], "r"), node("QuantizeLinear", ["r", "one", "zero"], "i")),
+        *(node("DequantizeLinear", ["i", "one", "zero"], "v"), node("Sigmoid", ["v"], "y")),
+    ]
+    weights = {"one": np.float32(0.1), "zero": np.uint8(0)}
+    proto = onnx.load(saved(graph_of(nodes, weights, ["batch", 4]), tmp_path))
+
+    assert with_integers_between(proto) == proto
+
+
 def test_a_target_without_the_choice_refuses_it_and_float_is_no_difference() -> None:
     wanted = Quantization(**{**EVERYTHING_INT8.settings(), "elementwise": "int8"})
 

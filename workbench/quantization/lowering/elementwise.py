@@ -66,7 +66,11 @@ class _Graph:
                 self.pairs[quantize.input[0]] = (quantize, node)
 
     def _unsigned(self, node: NodeProto) -> bool:
-        return node.op_type == "QuantizeLinear" and array_of(self.known[node.input[2]]).dtype == np.uint8
+        """Whether it is a QuantizeLinear to uint8 with constants, as ours are; a user's own may be of any form."""
+        if node.op_type != "QuantizeLinear" or len(node.input) < 3 or not self.known.keys() >= set(node.input[1:3]):
+            return False
+        zero_point = array_of(self.known[node.input[2]])
+        return bool(zero_point.dtype == np.uint8 and zero_point.ndim == 0)
 
     def round_before_moving(self) -> None:
         for node in [node for node in self.nodes if node.op_type in _MOVES]:
@@ -81,7 +85,7 @@ class _Graph:
                 continue
             quantize = self.made.get(dequantize.input[0])
             alone = self.readers[node.input[0]] == 1 and self.readers[dequantize.input[0]] == 1
-            if quantize is None or not alone or node.input[0] in self.outputs:
+            if quantize is None or not self._unsigned(quantize) or not alone or node.input[0] in self.outputs:
                 continue
             if self._cuts_alike(node, self.pairs[node.output[0]][0]):
                 node.input[0] = quantize.input[0]
