@@ -79,7 +79,7 @@ def calibrate_exactly(
         ValueError: the recipe does not fit the model, or a weight holds NaN or infinity.
     """
     with kept_aside(model.size_bytes):
-        proto = normalized(load_graph(model))
+        proto = normalized(load_graph(model), scalars=False)
         factors = _balance_factors(model, proto, batches, recipe)
         proto = balanced(proto, factors, fold=False)
         layers = quantized_layers(quantizable_layers(proto), recipe)

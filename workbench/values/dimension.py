@@ -53,6 +53,11 @@ HOST_THREADS: Mapping[str, Dimension] = {
     "serving.intra_op_threads": Dimension(about="threads inside one operator", kind=int)
 }
 """Of a target that computes on the host."""
+BETWEEN_LAYERS = Dimension(
+    about="what lies between layers (additions, pooling, activations): float, or int8 where all scales are known",
+    values=("float", "int8"),
+)
+"""Of a target that takes 8-bit tensors between layers."""
 ANY_LENGTH: Mapping[str, Dimension] = {
     "serving.sequence_bins": Dimension(
         about="padded lengths that texts are grouped by and padded to; where it is not offered, the bins of the "

@@ -225,3 +225,54 @@ def test_a_batch_normalization_that_cannot_move_stays(change: str) -> None:
     proto = graph_of(nodes, weights, ["batch", 3, 4, 4])
 
     assert normalized(proto) is proto
+
+
+# --- what scales and shifts a convolution's channels -------------------------------------------------------------
+
+
+def test_constants_by_channel_behind_a_convolution_move_into_it() -> None:
+    x = {"x": values(2, 3, 5, 5)}
+    for kind, weight in (("Conv", values(4, 3, 3, 3)), ("ConvTranspose", values(3, 4, 3, 3))):
+        nodes = [
+            helper.make_node(kind, ["x", "w"], ["c"]),
+            helper.make_node("Reshape", ["b", "shape"], ["shift"]),
+            helper.make_node("Add", ["shift", "c"], ["d"]),
+            helper.make_node("Mul", ["d", "minus"], ["e"]),
+            helper.make_node("Div", ["e", "by"], ["f"]),
+            helper.make_node("Sub", ["f", "one"], ["y"]),
+        ]
+        constants = {
+            "w": weight,
+            "b": values(4),
+            "shape": np.array([1, 4, 1, 1]),
+            "minus": np.float32(-2),
+            "by": np.abs(values(4, 1, 1)) + 1,
+            "one": np.float32([0.25]),
+        }
+        proto = graph_of(nodes, constants, ["n", 3, 5, 5])
+
+        after = normalized(proto)
+
+        assert operators(after) == [kind]
+        assert_same_results(proto, after, x)
+        assert operators(normalized(proto, scalars=False)) == [node.op_type for node in nodes]
+
+
+def test_what_a_convolution_cannot_take_up_stays_behind_it() -> None:
+    for second, constant in (
+        ("Add", values(1, 1, 3, 3)),  # by pixel
+        ("Mul", values(1, 1, 1, 1, 1)),  # one axis more
+        ("Add", np.float32(np.inf)),
+        ("Div", np.float32(0)),
+    ):
+        nodes = [helper.make_node("Conv", ["x", "w"], ["c"]), helper.make_node(second, ["c", "k"], ["y"])]
+        proto = graph_of(nodes, {"w": values(4, 3, 3, 3), "k": np.asarray(constant)}, ["n", 3, 5, 5])
+
+        assert operators(normalized(proto)) == ["Conv", second]
+    twice = [
+        helper.make_node("Conv", ["x", "w"], ["c"]),
+        helper.make_node("Mul", ["c", "k"], ["m"]),
+        helper.make_node("Add", ["m", "c"], ["y"]),
+    ]
+    proto = graph_of(twice, {"w": values(4, 3, 3, 3), "k": np.float32(2)}, ["n", 3, 5, 5])
+    assert operators(normalized(proto)) == ["Conv", "Mul", "Add"], "the convolution's own output is read too"

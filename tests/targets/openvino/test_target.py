@@ -15,8 +15,13 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from workbench.commands.doctor.finding import exit_code
-from workbench.graph.read import read_model
+from workbench.graph.layers import quantizable_layers
+from workbench.graph.read import load_graph, read_model
+from workbench.quantization.calibrate import derive_record
+from workbench.quantization.lowering.normalize import normalized
 from workbench.quantization.lowering.qdq import lower_static
+from workbench.quantization.observe import observe
+from workbench.quantization.recipe import recipe_of
 from workbench.quantization.record import ActivationScale, LayerRecord, Provenance, QuantizationRecord, WeightScale
 from workbench.quantization.rounding import encoded_bits
 from workbench.targets.openvino.check import PINNED, openvino_findings
@@ -37,7 +42,7 @@ from workbench.testing.encoder import (
     value,
 )
 from workbench.values.artifact import Artifact
-from workbench.values.candidate import Candidate, Quantization
+from workbench.values.candidate import EVERYTHING_INT8, Candidate, Quantization
 from workbench.values.errors import MeasureError
 from workbench.values.system.cpu import this_cpu
 
@@ -97,6 +102,43 @@ def test_a_file_that_would_overflow_on_this_processor_does_not_open(made_for: st
 
     (expected,) = run(proto, feeds[0], ["wide_y"])
     assert np.allclose(expected, got["wide_y"], rtol=1e-6)
+
+
+@pytest.mark.parametrize("between", [None, "int8"])
+def test_a_residual_net_runs_in_integers_and_answers_as_its_file_says(between: str | None, tmp_path: Path) -> None:
+    """Strides of one pixel, a convolution without bias that two operators read, and an addition of two blocks."""
+    rng = np.random.default_rng(0)
+    weights = {n: rng.normal(size=(8, 8, int(n[1]), int(n[1]))).astype(np.float32) / 8 for n in ("w1", "v1", "w3")}
+    one = {"kernel_shape": [1, 1]}
+    nodes = [
+        helper.make_node("Conv", ["x", "w3"], ["a"], "a", kernel_shape=[3, 3], pads=[1] * 4),
+        helper.make_node("Relu", ["a"], ["b"], "b"),
+        helper.make_node("Conv", ["b", "w1"], ["c"], "c", strides=[2, 2], **one),
+        helper.make_node("Conv", ["b", "v1"], ["d"], "d", strides=[2, 2], **one),
+        helper.make_node("Relu", ["d"], ["e"], "e"),
+        helper.make_node("Conv", ["e", "w3"], ["f"], "f", kernel_shape=[3, 3], pads=[1] * 4),
+        helper.make_node("Add", ["f", "c"], ["g"], "g"),
+        helper.make_node("Conv", ["g", "w1"], ["h"], "h", **one),
+        helper.make_node("GlobalAveragePool", ["h"], ["i"], "i"),
+        helper.make_node("Mul", ["h", "i"], ["j"], "j"),
+        helper.make_node("Add", ["h", "j"], ["y"], "y"),
+    ]
+    path = tmp_path / "model.onnx"
+    onnx.save(model_of(nodes, weights, [value("x", ["n", 8, 9, 9])], [value("y", None)]), path)
+    model, feeds = read_model(path), {"x": rng.normal(size=(4, 8, 9, 9)).astype(np.float32)}
+    asked = Quantization(**{**EVERYTHING_INT8.settings(), "elementwise": between})
+    recipe = recipe_of(asked, quantizable_layers(normalized(load_graph(model))))
+    record = derive_record(model, recipe, observe(model, [feeds]), lambda: iter([feeds]))
+    candidate = replace(FLOAT, quantization=asked)
+
+    artifact, folder = compiled(TARGET, model, candidate, record, tmp_path / "built")
+
+    assert (artifact.int8_ops, artifact.float_matmuls_left) == (5, 0), artifact.kernels
+    got = TARGET.open(artifact, folder, candidate).run(feeds)["y"]
+    saturates = this_cpu().saturates
+    form = openvino_form(load_graph(model), record, saturates=saturates, integers_between=between == "int8")
+    (expected,) = run(form, feeds)
+    assert np.sqrt(np.mean((got - expected) ** 2)) < 0.02 * np.std(expected)
 
 
 def test_seven_bits_round_the_weight_itself_and_not_its_eight() -> None:

@@ -1,7 +1,7 @@
 """Normalization: one form for the same computation, however an exporter wrote it, before layers are looked for.
 
     weight (float16) ─► Cast ─► Transpose ─► MatMul      ⇒   weight (float32) ─► MatMul
-    Conv ─► BatchNormalization                           ⇒   Conv with other weights and bias
+    Conv ─► BatchNormalization, Mul, Add by channel      ⇒   Conv with other weights and bias
     Add(bias, MatMul)                                    ⇒   Add(MatMul, bias)
 
 Layers keep their node names, and every tensor that is left keeps its name and its values (a fused Conv up to the
@@ -34,17 +34,21 @@ _CHAIN = ("Cast", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
 """Operators between a stored weight and the layer that reads it."""
 
 
-def normalized(proto: ModelProto) -> ModelProto:
+def normalized(proto: ModelProto, *, scalars: bool = True) -> ModelProto:
     """The model in the form that the quantization modules expect; the very same object when it has that form.
 
     1. Weights and biases of MatMul, Gemm, Conv and ConvTranspose, and the parameters of BatchNormalization, that come
        as `Constant` or through Cast, Identity, Reshape, Squeeze, Transpose or Unsqueeze become float32 initializers.
        Layers that read one stored weight the same way share one initializer.
-    2. A BatchNormalization that alone reads a Conv or ConvTranspose moves into its weight and bias (amct.md §5). The
-       Conv gives the tensor that the BatchNormalization gave; its new constants get new names.
+    2. A BatchNormalization that alone reads a Conv or ConvTranspose moves into its weight and bias (amct.md §5), and so
+       does a Mul, Div, Add or Sub with one constant, or one for each channel. The Conv gives the tensor that they gave;
+       its new constants get new names.
     3. The bias of a MatMul becomes the second input of its Add (amct.md §6.4).
 
     Pure and deterministic; `proto` is never changed. Works with or without node names and inferred shapes.
+
+    Args:
+        scalars: False leaves Mul, Div, Add and Sub as they are, as AMCT does.
 
     Raises:
         LoweringError: the values of a constant lie in external data that was not loaded.
@@ -56,8 +60,8 @@ def normalized(proto: ModelProto) -> ModelProto:
         outputs={output.name for output in proto.graph.output},
         names=Names(proto.graph),
     )
-    _fold_constants(draft)
-    _fuse_batch_normalization(draft)
+    _fold_constants(draft, scalars=scalars)
+    _fuse_affine(draft, scalars=scalars)
     _put_biases_second(draft)
     return draft.applied(proto) if draft.changed else proto
 
@@ -116,27 +120,28 @@ def _live(nodes: Iterable[NodeProto], outputs: Iterable[str]) -> list[NodeProto]
 # --- constants -----------------------------------------------------------------------------------------------------
 
 
-def _fold_constants(draft: _Draft) -> None:
+def _fold_constants(draft: _Draft, *, scalars: bool) -> None:
     producers = {name: node for node in draft.nodes for name in node.output}
     shared: dict[tuple[str, tuple[_Step, ...]], str] = {}
     removed: set[str] = set()
     for index, node in enumerate(draft.nodes):
         inputs = list(node.input)
-        for at in _constant_operands(node, producers):
+        for at in _constant_operands(node, producers, scalars):
             inputs[at] = _folded(draft, inputs[at], producers, shared, removed)
         if inputs != list(node.input):
             draft.rewire(index, inputs)
     draft.nodes = [node for node in draft.nodes if not removed.intersection(node.output)]
 
 
-def _constant_operands(node: NodeProto, producers: Mapping[str, NodeProto]) -> tuple[int, ...]:
+def _constant_operands(node: NodeProto, producers: Mapping[str, NodeProto], scalars: bool) -> tuple[int, ...]:
     """Positions of the inputs that have to be constants for the node to be a layer, or to belong to one."""
     if node.domain not in DEFAULT_DOMAINS:
         return ()
-    if node.op_type == "Add":  # the bias of a MatMul, whichever side it is on
-        return tuple(
-            1 - at for at, name in enumerate(node.input) if name in producers and producers[name].op_type == "MatMul"
-        )
+    if node.op_type in ("Add", "Mul", "Div", "Sub"):  # the bias of a MatMul, or of a Conv, whichever side it is on
+        before = _CONVOLUTIONS if scalars else ()
+        before = ("MatMul", *before) if node.op_type == "Add" else before
+        makers = [producers[name].op_type if name in producers else "" for name in node.input]
+        return tuple(1 - at for at, maker in enumerate(makers) if maker in before)
     wanted = {"MatMul": (1,), "BatchNormalization": (1, 2, 3, 4)}.get(node.op_type, (1, 2))
     if node.op_type not in (*_LAYERS, "BatchNormalization"):
         return ()
@@ -221,19 +226,20 @@ def _computed(values: Array, step: _Step) -> Array:
     raise AssertionError(f"{step!r} is not of {_CHAIN}")
 
 
-# --- batch normalization -------------------------------------------------------------------------------------------
+# --- what scales and shifts a convolution's channels ---------------------------------------------------------------
+
+_Doubles = npt.NDArray[np.float64]
 
 
-def _fuse_batch_normalization(draft: _Draft) -> None:
+def _fuse_affine(draft: _Draft, *, scalars: bool) -> None:
     reads = Counter(name for node in draft.nodes for name in names_read(node))
     reads.update(draft.outputs)
     places = {name: index for index, node in enumerate(draft.nodes) for name in node.output}
     fused: set[int] = set()
     for index, node in enumerate(draft.nodes):
-        if not _normalizes(node):
-            continue
-        place = places.get(node.input[0])
-        if place is None or reads[node.input[0]] != 1:
+        name = _scaled_tensor(draft, node, scalars)
+        place = places.get(name) if name is not None and reads[name] == 1 else None
+        if place is None:
             continue
         conv = draft.nodes[place]
         parameters = _fusable(draft, conv, node)
@@ -249,41 +255,73 @@ def _fuse_batch_normalization(draft: _Draft) -> None:
     draft.nodes = [node for index, node in enumerate(draft.nodes) if index not in fused]
 
 
-def _normalizes(node: NodeProto) -> bool:
-    """Whether this is a BatchNormalization by stored statistics, one pair per channel."""
-    if node.op_type != "BatchNormalization" or node.domain not in DEFAULT_DOMAINS or any(node.output[1:]):
-        return False
-    values = attributes_of(node)
-    return not values.get("training_mode", 0) and bool(values.get("spatial", 1))
+def _scaled_tensor(draft: _Draft, node: NodeProto, scalars: bool) -> str | None:
+    """What a BatchNormalization by stored statistics reads, or a Mul, Div, Add or Sub beside a constant."""
+    if node.domain not in DEFAULT_DOMAINS:
+        return None
+    if node.op_type == "BatchNormalization":
+        values = attributes_of(node)
+        stored = not any(node.output[1:]) and not values.get("training_mode", 0) and bool(values.get("spatial", 1))
+        return node.input[0] if stored else None
+    if not scalars or node.op_type not in ("Mul", "Div", "Add", "Sub"):
+        return None
+    first, second = node.input
+    if second in draft.known:
+        return None if first in draft.known else first
+    return second if first in draft.known and node.op_type in ("Mul", "Add") else None
 
 
-def _fusable(draft: _Draft, conv: NodeProto, norm: NodeProto) -> tuple[Array, Array] | None:
-    """Weight and bias of a Conv with the BatchNormalization in them; None where that cannot be.
+def _affine(draft: _Draft, node: NodeProto, rank: int, channels: int) -> tuple[_Doubles, _Doubles] | None:
+    """(factor, shift) by channel: y = x · factor + shift; None where a constant is of another kind."""
+    if node.op_type == "BatchNormalization":
+        scale, shift, mean, variance = (_floats(draft, name) for name in node.input[1:5])
+        if scale is None or shift is None or mean is None or variance is None:
+            return None
+        if any(values.shape != (channels,) for values in (scale, shift, mean, variance)):
+            return None
+        spread = variance + float(attributes_of(node).get("epsilon", 1e-5))
+        if not (spread > 0).all():
+            return None
+        factor = scale / np.sqrt(spread)
+        return factor, shift - mean * factor
+    values = _floats(draft, node.input[1] if node.input[1] in draft.known else node.input[0])
+    if values is None or values.ndim > rank or values.size not in (1, channels):
+        return None
+    if values.size > 1 and (values.ndim < rank - 1 or values.shape[1 - rank] != channels):
+        return None
+    values = np.broadcast_to(values.reshape(-1), (channels,))
+    if not np.isfinite(values).all() or (node.op_type == "Div" and not values.all()):
+        return None
+    match node.op_type:
+        case "Mul":
+            return values, np.zeros(channels)
+        case "Div":
+            return 1 / values, np.zeros(channels)
+        case "Add":
+            return np.ones(channels), values
+    return np.ones(channels), -values
 
-    y = (conv(x) + bias - mean) · factor + shift with factor = scale / sqrt(variance + epsilon), per output channel;
-    in float64, rounded once.
-    """
+
+def _fusable(draft: _Draft, conv: NodeProto, node: NodeProto) -> tuple[Array, Array] | None:
+    """Weight and bias of a Conv with what follows it in them, rounded once from float64; None where that cannot be."""
     if conv.op_type not in _CONVOLUTIONS or conv.domain not in DEFAULT_DOMAINS:
         return None
-    stored = [_floats(draft, name) for name in (*norm.input[1:5], conv.input[1], *(n for n in conv.input[2:3] if n))]
-    scale, shift, mean, variance, weight, *biases = stored
-    if scale is None or shift is None or mean is None or variance is None or weight is None:
+    weight, *biases = (_floats(draft, name) for name in conv.input[1:] if name)
+    if weight is None:
         return None
-    attributes = attributes_of(conv) | attributes_of(norm)
-    groups, epsilon = int(attributes.get("group", 1)), float(attributes.get("epsilon", 1e-5))
+    groups = int(attributes_of(conv).get("group", 1))
     channels = weight.shape[0] if conv.op_type == "Conv" else weight.shape[1] * groups
     bias = biases[0] if biases else np.zeros(channels)
-    if bias is None or any(values.shape != (channels,) for values in (scale, shift, mean, variance, bias)):
+    affine = _affine(draft, node, weight.ndim, channels)
+    if bias is None or bias.shape != (channels,) or affine is None:
         return None
-    if not (variance + epsilon > 0).all():
-        return None
-    factor = scale / np.sqrt(variance + epsilon)
+    factor, shift = affine
     if conv.op_type == "Conv":
         scaled = weight * factor.reshape(-1, *[1] * (weight.ndim - 1))
     else:  # [in, out / groups, ...]: the input channels of a group meet the output channels of that group
         grouped = weight.reshape(groups, -1, *weight.shape[1:])
         scaled = (grouped * factor.reshape(groups, 1, -1, *[1] * (weight.ndim - 2))).reshape(weight.shape)
-    return scaled.astype(np.float32), ((bias - mean) * factor + shift).astype(np.float32)
+    return scaled.astype(np.float32), (bias * factor + shift).astype(np.float32)
 
 
 def _floats(draft: _Draft, name: str) -> npt.NDArray[np.float64] | None:

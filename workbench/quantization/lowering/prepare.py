@@ -47,7 +47,7 @@ def prepare(proto: ModelProto, record: QuantizationRecord) -> ModelProto:
 def balanced_as(proto: ModelProto, record: QuantizationRecord) -> ModelProto:
     """The normalized model as a record balances it."""
     factors = {layer.layer: layer.balance for layer in record.layers if layer.balance is not None}
-    return balanced(normalized(proto), factors, fold=record.fold_balance)
+    return balanced(normalized(proto, scalars=not record.follows_amct), factors, fold=record.fold_balance)
 
 
 def balanced(proto: ModelProto, factors: Mapping[str, Sequence[float]], *, fold: bool) -> ModelProto:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, get_args
 
 from workbench.targets.description import Binding, SpaceStart, TargetDescription
 from workbench.targets.onnxruntime.settings import ONNXRUNTIME_FUSIONS, GraphOptimization, OnnxRuntimeCompile
-from workbench.values.candidate import Elementwise
-from workbench.values.dimension import ANY_LENGTH, FUSION_PREFIX, HOST_THREADS, Dimension
+from workbench.values.dimension import ANY_LENGTH, BETWEEN_LAYERS, FUSION_PREFIX, HOST_THREADS, Dimension
 
 if TYPE_CHECKING:
     from workbench.targets.base import Target
@@ -48,10 +47,7 @@ def _space_start(model: Path) -> SpaceStart:
 DIMENSIONS: Mapping[str, Dimension] = {
     **HOST_THREADS,
     **ANY_LENGTH,
-    "quantization.elementwise": Dimension(
-        about="what lies between layers (additions, pooling, activations): float, or int8 where all scales are known",
-        values=get_args(Elementwise),
-    ),
+    "quantization.elementwise": BETWEEN_LAYERS,
     "compile.graph_optimization": Dimension(
         about="ONNX Runtime's optimization level; INT8 needs extended or all",
         values=get_args(GraphOptimization),

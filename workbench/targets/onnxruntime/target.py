@@ -32,9 +32,10 @@ from workbench.graph.runtime_errors import RUNTIME_ERRORS
 from workbench.graph.write import weights_beside, write_shared
 from workbench.quantization.exact_operands import exact
 from workbench.quantization.lowering.dynamic import lower_dynamic
-from workbench.quantization.lowering.elementwise import with_integers_between
+from workbench.quantization.lowering.elementwise import with_hard_sigmoids, with_integers_between
 from workbench.quantization.lowering.normalize import normalized
 from workbench.quantization.lowering.qdq import lower_static
+from workbench.quantization.lowering.strides import with_strides_moved_up
 from workbench.quantization.record import QuantizationRecord
 from workbench.quantization.sessions import session_on
 from workbench.targets import open_target
@@ -207,9 +208,12 @@ def _graph(file: Path) -> onnx.ModelProto:
 
 
 def _lowered(proto: onnx.ModelProto, candidate: Candidate, record: QuantizationRecord | None) -> onnx.ModelProto:
+    proto = with_strides_moved_up(with_hard_sigmoids(proto)) if record is None else with_hard_sigmoids(proto)
     if record is not None:
         lowered = lower_static(proto, record)
-        return with_integers_between(lowered) if candidate.quantization.elementwise == "int8" else lowered
+        if candidate.quantization.elementwise == "int8":
+            lowered = with_integers_between(lowered)
+        return with_strides_moved_up(lowered)
     if candidate.quantization.scheme == "dynamic":
         assert candidate.quantization.weight_granularity is not None
         return lower_dynamic(proto, candidate.quantization.weight_granularity)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, get_args
 
 from workbench.targets.description import Binding, SpaceStart, TargetDescription
 from workbench.targets.openvino.settings import InferencePrecision, OpenVinoCompile, PerformanceHint
-from workbench.values.dimension import ANY_LENGTH, HOST_THREADS, Dimension
+from workbench.values.dimension import ANY_LENGTH, BETWEEN_LAYERS, HOST_THREADS, Dimension
 from workbench.values.system.cpu import this_cpu
 
 if TYPE_CHECKING:
@@ -58,6 +58,7 @@ def _int8_pays() -> bool:
 DIMENSIONS: Mapping[str, Dimension] = {
     **HOST_THREADS,
     **ANY_LENGTH,
+    "quantization.elementwise": BETWEEN_LAYERS,
     "compile.performance_hint": Dimension(
         about="OpenVINO's preset for what is not set explicitly",
         values=get_args(PerformanceHint),

@@ -79,7 +79,10 @@ class OpenVinoTarget:
             raise LoweringError("OpenVINO has no dynamic INT8 here. Use 'static' or 'none'.")
         file = to / LOWERED
         with temporary_beside(file, durable=False) as draft, kept_aside(model.size_bytes):
-            form = proto if record is None else openvino_form(proto, record, saturates=this_cpu().saturates)
+            between = candidate.quantization.elementwise == "int8"
+            form = proto
+            if record is not None:
+                form = openvino_form(proto, record, saturates=this_cpu().saturates, integers_between=between)
             write_shared(form, draft)
         return file
 

@@ -216,7 +216,7 @@ def _written_model(model: Model, file: Path, installation: AmctInstallation) -> 
     Raises:
         CalibrationError: AMCT's onnx does not know the model's opset.
     """
-    proto = normalized(load_graph(model))
+    proto = normalized(load_graph(model), scalars=False)
     opset, newest = opset_of(proto), _newest_opset(installation.versions["onnx"])
     if newest is not None and opset > newest:
         raise CalibrationError(
