@@ -51,6 +51,7 @@ class _Graph:
                 self.readers.setdefault(name, []).append(node)
         self.ranks = {value.name: len(value.type.tensor_type.shape.dim) for value in feedable(model.graph)}
         self.wanted: dict[str, _Strides] = {}
+        self.reached: set[str] = set()  # tensors of which fewer positions are computed
         self.pools: dict[tuple[str, _Strides], NodeProto] = {}
 
     def move(self, *, everywhere: bool) -> bool:
@@ -61,7 +62,7 @@ class _Graph:
                 only = strides.pop() if len(strides) == 1 and name not in self.outputs else None
                 if only is not None:
                     self.wanted[name] = only
-        reached: set[str] = set()
+        reached = self.reached
         for node in self.nodes:  # forwards: what is computed before is known
             for name in node.output:
                 strides_of = self.wanted.get(name)
@@ -91,6 +92,9 @@ class _Graph:
             ordered += [left.pop(name) for name in dict.fromkeys(node.input) if name in left]
             ordered.append(node)
         replace_nodes(self.model.graph, ordered)
+        shapes = [value for value in self.model.graph.value_info if value.name not in self.reached]
+        del self.model.graph.value_info[:]
+        self.model.graph.value_info.extend(shapes)
         return self.model
 
     def _asked(self, reader: NodeProto, name: str) -> _Strides | None:
