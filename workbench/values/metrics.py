@@ -444,7 +444,7 @@ def metrics(evaluation: Evaluation) -> dict[str, float]:
 def intervals(evaluation: Evaluation) -> dict[str, Estimate]:
     """The interval of each of `metrics` that has one, under its name: every report takes it from here.
 
-    That of a modelled throughput takes the errors of its parts (`modelled_times.figures.interval_of`), and is not here.
+    That of a modelled throughput takes the errors of its parts (`modelled_times.figures`), and is not here.
     """
     return {name: value for name, value in _readings(evaluation) if isinstance(value, Estimate)}
 
