@@ -223,7 +223,7 @@ def _shipped() -> tuple[DeviceData, Mapping[str, Mapping[str, Any]]]:
     """910B3's parameters, and what is other for each chip."""
     with read_yaml(SHIPPED) as top:
         values, origins = _numbers(top.section("parameters"))
-        chips = {
+        chips: dict[str, dict[str, Any]] = {
             name: {key: value if key.endswith("_cores") else float(value) for key, value in chip.items()}
             for name, chip in top.raw("chips").items()
         }

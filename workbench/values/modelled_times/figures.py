@@ -14,6 +14,7 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -133,7 +134,7 @@ def served_with_intervals(service: ServiceResult) -> ServiceResult:
     }
 
     def widened(shown: ServiceFigures) -> ServiceFigures:
-        wider = {}
+        wider: dict[str, Any] = {}
         for name, found in by_model.items():
             own: Estimate = getattr(shown, name)
             wider[name] = replace(own, low=min(own.low, found.low), high=max(own.high, found.high))
