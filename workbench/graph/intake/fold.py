@@ -7,6 +7,8 @@ what follows from the inputs built in, or decides an `If`, is computed: everythi
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -28,11 +30,42 @@ from workbench.graph.nodes import (
     replace_nodes,
 )
 from workbench.graph.read import infer_shapes
-from workbench.values.errors import ConfigError
-from workbench.values.interface import Interface
-from workbench.values.model import TensorSpec, axes_text
+from workbench.values.errors import ConfigError, nearest
+from workbench.values.interface import InputUse, Interface
+from workbench.values.model import Model, TensorSpec, axes_text
 
 Array = npt.NDArray[Any]
+
+
+def constants_of(written: Iterable[str], source: Model) -> tuple[InputUse, ...]:
+    """`NAME=VALUE` of a command line, VALUE a number or nested lists of them."""
+    names = [spec.name for spec in source.inputs]
+    uses: dict[str, InputUse] = {}
+    for text in written:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise ConfigError(f"{text!r} is not NAME=VALUE.", key="--constant", hint="Write --constant sr=16000.")
+        if name not in names:
+            raise ConfigError(f"the model has no input {name!r}.", key="--constant", hint=nearest(name, names))
+        if name in uses:
+            raise ConfigError(f"{name!r} is given twice.", key="--constant")
+        uses[name] = InputUse(name=name, constant=numbers_of(name, value))
+    return tuple(uses.values())
+
+
+def numbers_of(name: str, text: str) -> Any:
+    """The value of `--constant NAME=TEXT`: a finite number or nested lists of them."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        value = None
+    flat: list[Any] = [value]
+    while any(isinstance(item, list) for item in flat):
+        flat = [inner for item in flat for inner in (item if isinstance(item, list) else [item])]
+    if not flat or not all(isinstance(item, bool | int | float) and math.isfinite(item) for item in flat):
+        hint = f"Write --constant {name}=16000, or --constant '{name}=[0.667, 1.0, 0.8]'."
+        raise ConfigError(f"{text!r} is no number and no list of numbers.", key=f"--constant {name}", hint=hint)
+    return value
 
 
 def constant_values(specs: tuple[TensorSpec, ...], interface: Interface) -> dict[str, Array]:
