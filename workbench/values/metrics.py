@@ -6,6 +6,7 @@ one entry of `METRICS`.
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -404,7 +405,7 @@ INFORMING: dict[str, DeclaredMetric] = {
 baseline, where that computes in fewer bits than float32."""
 
 
-_ALL = {**METRICS, **INFORMING}
+_ALL = ChainMap(INFORMING, METRICS)  # goes through the last one first
 
 
 def declared(name: str) -> DeclaredMetric | None:
