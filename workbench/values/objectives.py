@@ -141,30 +141,25 @@ def closest_to_feasible(
     )
 
 
+Floats = npt.NDArray[np.float64]
+
+
 def pareto_front(points: Sequence[Sequence[float]], directions: Sequence[Direction]) -> list[int]:
     """Indices, ascending, of the points that no other dominates; equal points are all kept.
 
     Raises:
         ValueError: a coordinate is NaN, or a point has not as many coordinates as there are directions.
     """
-    costs = [_costs(point, directions) for point in points]
-    return [i for i, own in enumerate(costs) if not any(_dominates(other, own) for other in costs)]
-
-
-def _costs(point: Sequence[float], directions: Sequence[Direction]) -> tuple[float, ...]:
-    """The point with every coordinate turned so that less is better."""
-    if len(point) != len(directions):
-        raise ValueError(f"a point with {len(point)} coordinates for {len(directions)} directions")
-    if any(math.isnan(value) for value in point):
-        raise ValueError(f"NaN in {tuple(point)}: what was not measured must be left out")
-    return tuple(-v if d == "maximize" else v for v, d in zip(point, directions, strict=True))
-
-
-def _dominates(a: tuple[float, ...], b: tuple[float, ...]) -> bool:
-    return a != b and all(x <= y for x, y in zip(a, b, strict=True))
-
-
-Floats = npt.NDArray[np.float64]
+    if any(len(point) != len(directions) for point in points):
+        raise ValueError(f"points of other than {len(directions)} coordinates, one for each direction")
+    signs = [-1.0 if direction == "maximize" else 1.0 for direction in directions]
+    costs = np.array(points, dtype=np.float64).reshape(-1, len(directions)) * signs
+    if np.isnan(costs).any():
+        raise ValueError("NaN in a point: what was not measured must be left out")
+    no_worse = (costs[None] <= costs[:, None]).all(axis=2)
+    better = (costs[None] < costs[:, None]).any(axis=2)
+    dominated = np.any(no_worse & better, axis=1)
+    return [index for index, beaten in enumerate(dominated) if not beaten]
 
 
 def nondominated(points: Floats) -> Floats:
