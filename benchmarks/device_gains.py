@@ -29,9 +29,8 @@ from workbench.cann_emulator.timing import execution_costs
 from workbench.quantization.lowering.deploy import lower_deploy
 from workbench.quantization.record import QuantizationRecord
 from workbench.targets.ascend.config_files import FUSION_GROUPS, fusion_switch
-from workbench.values.modelled_times.costs import at_errors, interval
-from workbench.values.modelled_times.device_data import load_device_data
-from workbench.values.modelled_times.device_model import timing_model
+from workbench.values.modelled_times.device_data import load_device_data, timing_model
+from workbench.values.modelled_times.figures import at_errors, interval
 from workbench.values.modelled_times.statement import CallCosts
 
 ENCODERS: Mapping[str, Shape] = {
@@ -69,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     whole = math.fsum(open_in_all.values())
     by_name = {unknown.name: unknown for unknown in unknowns}
     for name, share in sorted(open_in_all.items(), key=lambda item: -item[1])[:10]:
-        print(f"{share / whole:6.1%}  {by_name[name].about}: {by_name[name].settled_by}")
+        print(f"{share / whole:6.1%}  {by_name[name].about}")
     return 0
 
 

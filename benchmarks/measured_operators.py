@@ -16,7 +16,7 @@ from typing import Any
 
 from workbench.cann_emulator.om import Tensor
 from workbench.values.modelled_times.device_data import DeviceData, load_device_data
-from workbench.values.modelled_times.kernels import Dtype, KernelWork, operator_work, work_us
+from workbench.values.modelled_times.kernels import Dtype, KernelWork, operator_work, times_us
 
 _DTYPES: Mapping[str, Dtype] = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "int16": "float16"}
 _CHIPS = {"910B1": "Ascend910B1", "910B2": "Ascend910B2", "910B4": "Ascend910B4"}
@@ -37,6 +37,12 @@ class Case:
     time_us: float
     works: tuple[KernelWork, ...]
     error_class: str
+
+
+def work_us(work: KernelWork, device: DeviceData) -> float:
+    """The whole kernel, started by the device."""
+    start, _, _, rest = times_us(work, device)
+    return start + rest
 
 
 def read_cases(folder: Path) -> list[Case]:

@@ -26,13 +26,13 @@ from pathlib import Path
 
 import psutil
 
+from benchmarks.recorded.replay import hypervolume
 from benchmarks.sweep import ROOT, write_banking77
 from workbench.api.opening import journal_of, summary_of
 from workbench.evaluation.noise import Counters, read_counters
 from workbench.inputs.experiment import read_experiment
 from workbench.report import Summary
 from workbench.values.metrics import metrics
-from workbench.values.objectives import hypervolume
 
 PARTS = ("quickstart", "again", "banking77")
 QUICKSTART, FIRST_INT8, AGAIN, BANKING77, PLAN = 240.0, 60.0, 10.0, 600.0, 0.30

@@ -25,9 +25,8 @@ import numpy.typing as npt
 from scipy.optimize import least_squares
 from scipy.stats import spearmanr
 
-from benchmarks.measured_operators import Case, read_cases
+from benchmarks.measured_operators import Case, read_cases, work_us
 from workbench.values.modelled_times.device_data import DeviceData, Kind, load_device_data
-from workbench.values.modelled_times.kernels import work_us
 
 FITTED_ON = Path(__file__).resolve().parents[2] / "shared" / "bench" / "device_facts" / "fit"
 Floats = npt.NDArray[np.float64]

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from tests import evaluations
 from workbench.values.measurement import Estimate, Latency, ServiceResult
-from workbench.values.modelled_times.costs import at_errors
+from workbench.values.modelled_times.figures import at_errors
 from workbench.values.modelled_times.statement import (
     CallCosts,
     ModelledCalls,
@@ -15,20 +15,14 @@ from workbench.values.modelled_times.statement import (
     Work,
 )
 
-COMMAND = "python -m measure {} --to clock.json"
 
-
-def unknown(name: str, *moves: str, factor_95: float, value: float = 10.0) -> Unknown:
+def unknown(name: str, *moves: str, factor_95: float) -> Unknown:
     return Unknown(
         name=name,
         about=f"the {name} of a test",
         moves=moves,
         factor_95=factor_95,
-        value=value,
-        unit="us" if name == "launch" else "TFLOPS",
-        reads="time" if name == "launch" else "rate",
         source="[inferred] a test",
-        settled_by=COMMAND.format(name),
     )
 
 
@@ -37,7 +31,7 @@ CLOCK = TimingModel(
     prices=(("float16", 10.0), ("int8", 5.0), ("launch", 10.0)),
     unknowns=(
         unknown("matrix", "float16", "int8", factor_95=1.6),
-        unknown("int8_gain", "int8", factor_95=2.0, value=2.0),
+        unknown("int8_gain", "int8", factor_95=2.0),
         unknown("launch", "launch", factor_95=2.0),
     ),
 )

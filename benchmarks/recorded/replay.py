@@ -23,6 +23,7 @@ from pathlib import Path
 
 import numpy as np
 import optuna
+from optuna._hypervolume import compute_hypervolume
 
 from benchmarks.recorded.looked_up import Lookup, question_of
 from benchmarks.recorded.tables import FOLDER, Table, load_table
@@ -32,11 +33,17 @@ from workbench.search.front import front_of
 from workbench.search.sweep import MAX_REPEATS
 from workbench.space.space import Forbidden, build, suggest
 from workbench.values.metrics import metrics
-from workbench.values.objectives import hypervolume
 from workbench.values.results import Evaluation
 
 STRATEGIES = {"ours": "auto", "random": "random"}
 _REACHED = 0.95
+
+
+def hypervolume(points: Sequence[Sequence[float]] | np.ndarray, reference: Sequence[float]) -> float:
+    """Volume between the points, of which less is better, and the reference; points beyond it add nothing."""
+    bound = np.asarray(reference, dtype=np.float64)
+    found = np.asarray(points, dtype=np.float64).reshape(-1, len(bound))
+    return float(compute_hypervolume(found[(found < bound).all(axis=1)], bound))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -73,6 +73,7 @@ def test_a_graph_whose_constants_grow_without_end_is_ended_by_its_limit_of_memor
 
     with pytest.raises(ConfigError, match=rf"double\.onnx: opening it .* needs more than 4\.5 GiB.*{MEMORY_VARIABLE}"):
         open_foreign(path)
+    assert open_foreign(write(tmp_path / "good.onnx", [helper.make_node("Relu", ["x"], ["y"])])).opset == 17
 
 
 def test_a_loop_without_end_is_ended_by_its_limit_of_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,24 +96,6 @@ def test_a_model_is_opened_though_the_program_that_opens_has_ended_meanwhile(tmp
         opener.kill()
 
     assert open_foreign(write(tmp_path / "second.onnx", [helper.make_node("Sqrt", ["x"], ["y"])])).opset == 17
-
-
-def test_after_a_refusal_the_next_model_is_opened(tmp_path: Path) -> None:
-    bad = write(
-        tmp_path / "range.onnx",
-        [
-            helper.make_node("Range", ["zero", "many", "step"], ["r"]),
-            helper.make_node("Cast", ["r"], ["f"], to=T.FLOAT),
-            helper.make_node("Add", ["x", "f"], ["y"]),
-        ],
-        zero=np.int64(0),
-        many=np.int64(2**40),
-        step=np.int64(1),
-    )
-
-    with pytest.raises(ConfigError, match=r"range\.onnx: opening it"):
-        open_foreign(bad)
-    assert open_foreign(write(tmp_path / "good.onnx", [helper.make_node("Relu", ["x"], ["y"])])).opset == 17
 
 
 def test_limits_follow_the_model_and_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from tests.prediction.simulation.services import clients, exact
 from workbench.prediction.search import best_settings, with_modelled_errors
 from workbench.prediction.simulation import figures, simulate
 from workbench.values.measurement import Estimate, ServiceFigures, ServiceResult
-from workbench.values.modelled_times.costs import at_errors, interval
+from workbench.values.modelled_times.figures import at_errors, interval
 from workbench.values.service import HostCosts, ServiceChoices, ServiceQuestion
 
 BINS = (32,)

@@ -69,10 +69,3 @@ def test_intervals_of_a_skewed_mean_hold_the_truth() -> None:
         found = compare(scores(np.ones(100)), scores(1 - losses), seed=draw)
         held += found.drop_pp.low <= 100 * 0.3 / 6.3 <= found.drop_pp.high
     assert held >= 90
-
-
-def test_scores_of_two_metrics_are_not_paired() -> None:
-    with pytest.raises(ValueError, match="one metric"):
-        compare(scores([1.0, 0.5]), scores([1.0, 0.5], unit="dB"))
-    with pytest.raises(ValueError, match="different kinds"):
-        compare(scores([1.0]), np.array([True]))

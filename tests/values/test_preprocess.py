@@ -1,10 +1,10 @@
 import dataclasses
 import os
 import pickle
-import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -66,32 +66,19 @@ def test_texts_are_cut_to_max_length_whatever_the_tokenizer_file_says(
     assert short.ids == (CLS, LOAN, PAY, MENT, DUE, SEP)
 
 
-def test_lists_of_words_say_which_word_each_token_came_from(preprocessor: Preprocessor) -> None:
-    words, characters = encode(preprocessor, [["loan", "payment", "due"], ["张", "\u3000", "三"]])
-
-    assert words.words == (-1, 0, 1, 1, 2, -1)
-    assert characters.ids == (CLS, ZHANG, SAN, SEP)
-    assert characters.words == (-1, 0, 2, -1)  # the tokenizer drops white space
-
-
-def test_inputs_follow_their_roles_names_and_types(tmp_path: Path) -> None:
-    inputs = [TokenInput(name="tokens", role="ids", dtype="int32"), TokenInput(name="real", role="mask")]
-    preprocessor = open_preprocessor(write_tokenizer(tmp_path / "t.json"), max_length=16, inputs=inputs)
-
-    feeds = collate(preprocessor, encode(preprocessor, ["loan"]))
-
-    assert {name: str(array.dtype) for name, array in feeds.items()} == {"tokens": "int32", "real": "int64"}
-
-
 def test_identity_follows_everything_that_changes_feeds_and_neither_path_nor_process(tmp_path: Path) -> None:
     first = open_preprocessor(write_tokenizer(tmp_path / "a.json"), max_length=16)
     moved = open_preprocessor(write_tokenizer(tmp_path / "b.json"), max_length=16)
     other = open_preprocessor(write_tokenizer(tmp_path / "c.json", [*VOCABULARY, "more"]), max_length=16)
+    inputs = [TokenInput(name="tokens", role="ids", dtype="int32"), TokenInput(name="real", role="mask")]
+    named = open_preprocessor(first.tokenizer, max_length=16, inputs=inputs)
 
     assert first.identity == moved.identity
     assert pickle.loads(pickle.dumps(first)) == first
-    changed = [other, dataclasses.replace(first, bins=(8, 16)), dataclasses.replace(first, max_length=15)]
-    assert len({first.identity, *(p.identity for p in changed)}) == 4
+    changed = [other, named, dataclasses.replace(first, bins=(8, 16)), dataclasses.replace(first, max_length=15)]
+    assert len({first.identity, *(p.identity for p in changed)}) == 5
+    feeds = collate(named, encode(named, ["loan"]))
+    assert {name: str(array.dtype) for name, array in feeds.items()} == {"tokens": "int32", "real": "int64"}
 
 
 def test_encoding_starts_no_threads_and_a_later_fork_does_not_warn(preprocessor: Preprocessor) -> None:
@@ -119,24 +106,17 @@ def test_a_tokenizer_with_ids_beyond_the_embedding_is_refused_with_both_numbers(
         check_vocabulary(preprocessor, 10)
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"bins": (8, 4, 12)}, "bins: [8, 4, 12] are not ascending positive lengths."),
-        ({"bins": (4, 8)}, "bins: no bin holds a text of max_length 12; the longest bin is 8. Add 12"),
-        ({"bins": ()}, "bins: [] are not ascending"),
-        ({"max_length": 2}, "max_length: 2 tokens leave no room for text beside 2 special ones."),
+def test_settings_that_contradict_each_other_are_refused(preprocessor: Preprocessor) -> None:
+    for settings, message in (
+        ({"bins": (8, 4, 12)}, r"bins: \[8, 4, 12\] are not ascending positive lengths"),
+        ({"bins": (4, 8)}, r"bins: no bin holds a text of max_length 12; the longest bin is 8\. Add 12"),
+        ({"bins": ()}, r"bins: \[\] are not ascending"),
+        ({"max_length": 2}, "max_length: 2 tokens leave no room for text beside 2 special ones"),
         ({"inputs": (TokenInput(name="x", role="mask"),)}, "inputs: exactly one input takes the token ids"),
-    ],
-    ids=["descending", "too-short", "none", "no-length", "no-ids"],
-)
-def test_settings_that_contradict_each_other_are_refused(
-    preprocessor: Preprocessor, settings: dict[str, object], message: str
-) -> None:
-    wanted = {"max_length": 12, "bins": None, "inputs": None, **settings}
-
-    with pytest.raises(ConfigError, match=re.escape(message)):
-        open_preprocessor(preprocessor.tokenizer, **wanted)  # type: ignore[arg-type]  # wrong values are the point
+    ):
+        wanted: dict[str, Any] = {"max_length": 12, "bins": None, "inputs": None} | settings
+        with pytest.raises(ConfigError, match=message):
+            open_preprocessor(preprocessor.tokenizer, **wanted)
 
 
 def test_a_tokenizer_file_that_is_damaged_missing_or_without_padding_is_refused(tmp_path: Path) -> None:
@@ -165,14 +145,18 @@ def test_a_tokenizer_file_that_changes_under_a_run_is_noticed(tmp_path: Path) ->
         encode(preprocessor, ["loan"])
 
 
-def test_the_encoder_of_one_text_says_also_where_tokens_stand_and_whether_text_was_cut(
+def test_an_encoded_text_says_where_its_tokens_stand_of_which_word_they_are_and_whether_it_was_cut(
     preprocessor: Preprocessor,
 ) -> None:
     one = encoder(preprocessor)
 
     encoded, tokens = one("loan payment")
     cut, more = one(["loan"] * 20)
+    words, characters = encode(preprocessor, [["loan", "payment", "due"], ["张", "\u3000", "三"]])
 
+    assert words.words == (-1, 0, 1, 1, 2, -1)
+    assert characters.ids == (CLS, ZHANG, SAN, SEP)
+    assert characters.words == (-1, 0, 2, -1)  # the tokenizer drops white space
     assert [encoded, cut] == encode(preprocessor, ["loan payment", ["loan"] * 20])
     assert tokens.offsets == [(0, 0), (0, 4), (5, 8), (8, 12), (0, 0)]
     assert tokens.word_ids == [None, 0, 1, 1, None]

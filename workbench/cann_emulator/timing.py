@@ -13,8 +13,15 @@ import onnx
 from workbench.cann_emulator.om import Core, Kernel, OfflineModel, Tensor
 from workbench.graph.read import constants
 from workbench.values.modelled_times.device_data import DeviceData
-from workbench.values.modelled_times.device_model import amounts, kernel_cost
-from workbench.values.modelled_times.kernels import KernelWork, elements_of, operator_work, size_bytes, times_us
+from workbench.values.modelled_times.kernels import (
+    KernelWork,
+    amounts,
+    elements_of,
+    kernel_cost,
+    operator_work,
+    size_bytes,
+    times_us,
+)
 from workbench.values.modelled_times.statement import CallCosts, Work, summed
 
 CopyKind = Literal["host_to_host", "host_to_device", "device_to_host", "device_to_device"]

@@ -215,7 +215,6 @@ def convert(
     top1: Annotated[float, typer.Option(help="least share of equal answers")] = 1.0,
 ) -> None:
     """Convert PyTorch to ONNX and prove that both give the same answers; exit code 1 when they do not."""
-    from workbench.graph.export import ExportLimits
     from workbench.graph.export import convert as run
     from workbench.inputs.dataset import read_column
 
@@ -229,7 +228,7 @@ def convert(
         tokenizer=tokenizer,
         max_length=max_length,
         opset=opset,
-        limits=ExportLimits(cosine=cosine, max_abs_error=max_abs, mean_abs_error=mae, top1_agreement=top1),
+        limits={"cosine": cosine, "max_abs_error": max_abs, "mean_abs_error": mae, "top1_agreement": top1},
     )
     table = Table("measure", "found", "limit", "")
     for verdict in report.verdicts:

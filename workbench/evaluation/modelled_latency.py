@@ -13,8 +13,7 @@ from workbench.evaluation.raw_times import RawTimes, Times, latency_of
 from workbench.targets.base import Feeds, Session, StatesCosts
 from workbench.values.errors import MeasureError
 from workbench.values.measurement import Latency
-from workbench.values.modelled_times.costs import own_ms
-from workbench.values.modelled_times.figures import with_intervals
+from workbench.values.modelled_times.figures import own_ms, with_intervals
 from workbench.values.modelled_times.statement import CallCosts, ModelledCalls, TimingModel
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -96,8 +96,8 @@ class _Walk:
     file: Path
     opsets: Mapping[str, int]
     functions: frozenset[Function]
-    nodes: int = field(default=0)
-    graphs: int = field(default=0)
+    nodes: int = 0
+    graphs: int = 0
 
     def graph(self, graph: onnx.GraphProto, outer: frozenset[str], depth: int) -> _Body:
         self.graphs += 1

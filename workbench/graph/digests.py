@@ -9,36 +9,27 @@ from __future__ import annotations
 
 import hashlib
 import os
-import threading
 import time
 from typing import IO
 
 FROM_BYTES = 16 << 20
 """Smaller files are read every time."""
 _SETTLED_NS = 2_000_000_000
-_PIECE_BYTES = 4 << 20
-_MOST_KEPT = 256
 
-_lock = threading.Lock()
 _known: dict[tuple[int, ...], hashlib._Hash] = {}
 
 
 def digest_of(stream: IO[bytes]) -> hashlib._Hash:
     """A hasher that has seen the whole file, and may be fed more."""
     began, state = time.time_ns(), _state(stream)
-    with _lock:
-        if state in _known:
-            return _known[state].copy()
-    hasher = hashlib.sha256()
+    known = _known.get(state)
+    if known is not None:
+        return known.copy()
     stream.seek(0)
-    while part := stream.read(_PIECE_BYTES):
-        hasher.update(part)
+    hasher = hashlib.file_digest(stream, "sha256")  # type: ignore[arg-type]  # typeshed asks for more than it uses
     size, *_, modified, changed = state
     if size >= FROM_BYTES and max(modified, changed) + _SETTLED_NS < began and _state(stream) == state:
-        with _lock:
-            if len(_known) >= _MOST_KEPT:
-                _known.clear()
-            _known[state] = hasher.copy()
+        _known[state] = hasher.copy()
     return hasher
 
 

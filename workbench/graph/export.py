@@ -28,6 +28,7 @@ import transformers
 from safetensors import SafetensorError
 
 from workbench.graph.door import open_foreign
+from workbench.graph.runtime_errors import RUNTIME_ERRORS
 from workbench.values.documents.input_files import check_file
 from workbench.values.documents.json_reader import read_json
 from workbench.values.errors import ConfigError
@@ -56,20 +57,14 @@ _EXPECTED_WARNINGS = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExportLimits:
-    """How far ONNX Runtime may be from PyTorch.
-
-    Attributes:
-        cosine: least cosine between the two logits of any sample.
-        max_abs_error, mean_abs_error: largest and mean absolute difference over all logits.
-        top1_agreement: least share of equal decisions (one per text, or one per token for tags).
-    """
-
-    cosine: float = 0.999
-    max_abs_error: float = 1e-3
-    mean_abs_error: float = 1e-4
-    top1_agreement: float = 1.0
+LIMITS: Mapping[str, float] = {
+    "cosine": 0.999,
+    "max_abs_error": 1e-3,
+    "mean_abs_error": 1e-4,
+    "top1_agreement": 1.0,
+}
+"""How far ONNX Runtime may be from PyTorch: least cosine between the logits of any sample; largest and mean absolute
+difference over all logits; least share of equal decisions (one per text, or one per token for tags)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +112,7 @@ def convert(
     tokenizer: Path | None = None,
     max_length: int = 128,
     opset: int = 17,
-    limits: ExportLimits | None = None,
+    limits: Mapping[str, float] = LIMITS,
 ) -> ExportReport:
     """Export a checkpoint and prove the result; `to` comes into being only when the proof holds.
 
@@ -134,12 +129,13 @@ def convert(
     if to.exists():
         raise ConfigError("already exists and is left alone.", file=to, hint="Remove it or choose another name.")
     model = load_checkpoint(checkpoint, task)
-    feeds = sample_batches(texts, tokenizer or checkpoint / "tokenizer.json", max_length=_longest(model, max_length))
+    longest = min(max_length, getattr(model.config, "max_position_embeddings", max_length))
+    feeds = sample_batches(texts, tokenizer or checkpoint / "tokenizer.json", max_length=longest)
     to.parent.mkdir(parents=True, exist_ok=True)
     with scratch_folder("convert", inside=to.parent) as scratch:
         written = scratch / to.name
         write_onnx(model, written, opset)
-        report = prove(model, task, written, feeds, limits or ExportLimits())
+        report = prove(model, task, written, feeds, limits)
         final = to if report.passed else to.with_name(f"{to.name}.rejected")
         written.replace(final)
     return replace(report, model=final)
@@ -216,17 +212,13 @@ def sample_batches(texts: Sequence[str], tokenizer: Path, *, max_length: int = 1
     encoder.enable_truncation(max_length)
     encoded = sorted(encoder.encode_batch(list(texts)), key=lambda encoding: len(encoding.ids))
     batches: list[Feeds] = []
-    start = 0
-    while start < len(encoded):
-        batch = encoded[start : start + _BATCH_SIZES[len(batches) % len(_BATCH_SIZES)]]
-        start += len(batch)
-        shape = (len(batch), max(len(encoding.ids) for encoding in batch))
-        feeds = {name: np.zeros(shape, dtype=np.int64) for name in _INPUTS}
-        for row, encoding in enumerate(batch):
-            used = len(encoding.ids)
-            feeds["input_ids"][row, :used] = encoding.ids
-            feeds["attention_mask"][row, :used] = 1
-            feeds["token_type_ids"][row, :used] = encoding.type_ids
+    while encoded:
+        size = _BATCH_SIZES[len(batches) % len(_BATCH_SIZES)]
+        batch, encoded = encoded[:size], encoded[size:]
+        feeds = {name: np.zeros((len(batch), len(batch[-1].ids)), dtype=np.int64) for name in _INPUTS}
+        for row, one in enumerate(batch):
+            for name, values in zip(_INPUTS, (one.ids, one.attention_mask, one.type_ids), strict=True):
+                feeds[name][row, : len(values)] = values
         batches.append(feeds)
     return tuple(batches)
 
@@ -262,10 +254,6 @@ def _input_names(model: Any) -> tuple[str, ...]:
     accepted = inspect.signature(model.forward).parameters
     segments = getattr(model.config, "type_vocab_size", 0) > 1
     return tuple(name for name in _INPUTS if name in accepted and (name != "token_type_ids" or segments))
-
-
-def _longest(model: Any, max_length: int) -> int:
-    return min(max_length, getattr(model.config, "max_position_embeddings", max_length))
 
 
 def write_onnx(model: Any, to: Path, opset: int) -> None:
@@ -315,59 +303,48 @@ def logits_of(model: Any, feeds: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[
     return logits
 
 
-def prove(model: Any, task: Task, exported: Path, batches: Sequence[Feeds], limits: ExportLimits) -> ExportReport:
+def prove(
+    model: Any, task: Task, exported: Path, batches: Sequence[Feeds], limits: Mapping[str, float] = LIMITS
+) -> ExportReport:
     """Run PyTorch and ONNX Runtime over the same batches and judge the differences.
 
     Padded positions are left out for tags. `batches` are those of `sample_batches`, or any with the model's inputs.
     """
-    if not batches:
-        raise ConfigError("There is no sample to prove the export with.", file=exported)
-    session = _session(exported)
+    opset = open_foreign(exported).opset
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 2
+    options.log_severity_level = 3
+    try:
+        session = onnxruntime.InferenceSession(str(exported), options, providers=["CPUExecutionProvider"])
+    except RUNTIME_ERRORS as error:
+        raise ConfigError(f"ONNX Runtime cannot load it: {error}", file=exported) from error
     wanted = _input_names(model)
-    cosines: list[float] = []
-    errors: list[npt.NDArray[np.float64]] = []
-    agreements: list[npt.NDArray[np.bool_]] = []
+    cosines, errors, agreements = [], [], []
     for feeds in batches:
         expected = logits_of(model, feeds)
         actual = session.run(["logits"], {name: feeds[name] for name in wanted})[0]
         for row, mask in enumerate(feeds["attention_mask"]):
             counted = mask.astype(bool) if task == "ner" else slice(None)
-            ours = np.asarray(actual[row][counted], dtype=np.float64)
-            theirs = np.asarray(expected[row][counted], dtype=np.float64)
-            cosines.append(_cosine(ours.ravel(), theirs.ravel()))
+            ours, theirs = (np.asarray(each[row][counted], dtype=np.float64) for each in (actual, expected))
+            norm = float(np.linalg.norm(ours) * np.linalg.norm(theirs))
+            # 1 for two zero vectors, 0 where only one is zero
+            cosines.append(float(ours.ravel() @ theirs.ravel()) / norm if norm else float(np.array_equal(ours, theirs)))
             errors.append(np.abs(ours - theirs).ravel())
             agreements.append(np.atleast_1d(ours.argmax(-1) == theirs.argmax(-1)))
-    error = np.concatenate(errors)
-    measured = (
-        ("cosine", float(np.min(cosines)), limits.cosine, True),
-        ("max_abs_error", float(error.max()), limits.max_abs_error, False),
-        ("mean_abs_error", float(error.mean()), limits.mean_abs_error, False),
-        ("top1_agreement", float(np.concatenate(agreements).mean()), limits.top1_agreement, True),
-    )
+    apart = np.concatenate(errors)
+    measured = {
+        "cosine": float(np.min(cosines)),
+        "max_abs_error": float(apart.max()),
+        "mean_abs_error": float(apart.mean()),
+        "top1_agreement": float(np.concatenate(agreements).mean()),
+    }
     return ExportReport(
         model=exported,
-        opset=open_foreign(exported).opset,
+        opset=opset,
         samples=len(cosines),
         shapes=tuple(feeds["input_ids"].shape for feeds in batches),
-        verdicts=tuple(LimitVerdict(name=n, value=v, limit=li, at_least=a) for n, v, li, a in measured),
+        verdicts=tuple(
+            LimitVerdict(name=name, value=value, limit=limits[name], at_least=not name.endswith("error"))
+            for name, value in measured.items()
+        ),
     )
-
-
-def _session(model: Path) -> Any:
-    open_foreign(model)
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 2
-    options.log_severity_level = 3
-    try:
-        return onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
-    # ONNX Runtime's own exceptions derive from RuntimeError or straight from Exception, by error code.
-    except Exception as error:
-        raise ConfigError(f"ONNX Runtime cannot load it: {error}", file=model) from error
-
-
-def _cosine(a: npt.NDArray[np.float64], b: npt.NDArray[np.float64]) -> float:
-    """1 for two zero vectors, 0 where only one is zero."""
-    norm = float(np.linalg.norm(a) * np.linalg.norm(b))
-    if norm == 0.0:
-        return float(np.array_equal(a, b))
-    return float(a @ b) / norm

@@ -8,13 +8,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import onnx
 from onnx import TensorProto
 
 from workbench.graph.nodes import DEFAULT_DOMAINS, attributes_of, bodies
-from workbench.graph.read import attribute, constants, feedable
+from workbench.graph.read import constants, feedable
 
 LAYER_OPERATORS = ("MatMul", "Gemm", "Conv", "ConvTranspose", "AveragePool")
 
@@ -93,17 +93,17 @@ def quantizable_layers(proto: onnx.ModelProto) -> tuple[Layer, ...]:
             continue
         if node.input[0] not in activations or _element_type(types, node.input[0]) != TensorProto.FLOAT:
             continue
+        found: dict[str, Any] | None = None
         if node.op_type == "AveragePool":
-            layer = _pooling_layer(node, types)
+            found = _pooling(node, types)
         elif node.input[1] in known:
             weight = origin.get(node.input[1], node.input[1])
-            layer = _weight_layer(node, weight, known[weight], types)
+            found = _by_weight(node, weight, known[weight], types)
         elif node.op_type == "MatMul" and node.input[1] in activations:
-            layer = _activation_layer(node, types)
-        else:
-            layer = None
-        if layer is not None:
-            layers.append(layer)
+            found = _of_activations(node, types)
+        if found is not None:
+            ports = {"activation": node.input[0], "output": node.output[0]}
+            layers.append(Layer(name=node.name, op_type=node.op_type, **ports, **found))
     return tuple(layers)
 
 
@@ -142,16 +142,16 @@ def _shape(types: Mapping[str, onnx.TypeProto.Tensor], tensor: str) -> tuple[int
     return tuple(int(d.dim_value) if d.HasField("dim_value") else None for d in types[tensor].shape.dim)
 
 
-def _weight_layer(
+def _by_weight(
     node: onnx.NodeProto, name: str, weight: TensorProto, types: Mapping[str, onnx.TypeProto.Tensor]
-) -> Layer | None:
+) -> dict[str, Any] | None:
     shape = tuple(int(d) for d in weight.dims)
     if weight.data_type != TensorProto.FLOAT or math.prod(shape) == 0:
         return None
     transposed = False
     groups = 1
     if node.op_type in ("Conv", "ConvTranspose"):
-        groups = int(attribute(node, "group", 1))
+        groups = attributes_of(node).get("group", 1)
         if not _convolves_as_amct(node, len(shape)):
             return None
         axis = 0 if node.op_type == "Conv" else 1
@@ -159,25 +159,22 @@ def _weight_layer(
         if len(shape) != 2:
             return None
         if node.op_type == "Gemm":
-            if attribute(node, "transA", 0) or attribute(node, "alpha", 1) != 1 or attribute(node, "beta", 1) != 1:
+            given = attributes_of(node)
+            if given.get("transA", 0) or given.get("alpha", 1) != 1 or given.get("beta", 1) != 1:
                 return None
-            transposed = bool(attribute(node, "transB", 0))
+            transposed = bool(given.get("transB", 0))
         axis = 0 if transposed else 1
     macs, per = _weight_macs(node, shape, types)
-    return Layer(
-        name=node.name,
-        op_type=node.op_type,
-        activation=node.input[0],
-        output=node.output[0],
-        weight=name,
-        weight_shape=shape,
-        output_axis=axis,
-        transposed=transposed,
-        groups=groups,
-        parameters=math.prod(shape),
-        macs=macs,
-        macs_per=per,
-    )
+    return {
+        "weight": name,
+        "weight_shape": shape,
+        "output_axis": axis,
+        "transposed": transposed,
+        "groups": groups,
+        "parameters": math.prod(shape),
+        "macs": macs,
+        "macs_per": per,
+    }
 
 
 def _weight_macs(
@@ -206,19 +203,11 @@ def _convolves_as_amct(node: onnx.NodeProto, rank: int) -> bool:
     return rank in (3, 4) or (rank == 5 and attributes_of(node).get("dilations", [1])[0] == 1)
 
 
-def _pooling_layer(node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto.Tensor]) -> Layer | None:
+def _pooling(node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto.Tensor]) -> dict[str, Any] | None:
     """The window's dimensions tell the tensor's, also where shape inference could not."""
     window = attributes_of(node).get("kernel_shape", ())
-    if len(window) != 2:
-        return None
     outputs = _elements(types, node.output[0], first_axis=1)
-    return Layer(
-        name=node.name,
-        op_type=node.op_type,
-        activation=node.input[0],
-        output=node.output[0],
-        macs=None if outputs is None else outputs * math.prod(window),
-    )
+    return {"macs": None if outputs is None else outputs * math.prod(window)} if len(window) == 2 else None
 
 
 def _elements(types: Mapping[str, onnx.TypeProto.Tensor], tensor: str, *, first_axis: int) -> int | None:
@@ -230,20 +219,12 @@ def _elements(types: Mapping[str, onnx.TypeProto.Tensor], tensor: str, *, first_
     return math.prod(extents) if len(extents) == len(shape) - first_axis else None
 
 
-def _activation_layer(node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto.Tensor]) -> Layer | None:
+def _of_activations(node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto.Tensor]) -> dict[str, Any] | None:
     if _element_type(types, node.input[1]) != TensorProto.FLOAT:
         return None
     first, output = _shape(types, node.input[0]), _shape(types, node.output[0])
     macs = None
     if first is not None and output is not None and len(output) > 2 and len(first) > 2:
         extents = [first[-1], *output[1:]]
-        known = [e for e in extents if e is not None]
-        macs = math.prod(known) if len(known) == len(extents) else None
-    return Layer(
-        name=node.name,
-        op_type=node.op_type,
-        activation=node.input[0],
-        output=node.output[0],
-        second=node.input[1],
-        macs=macs,
-    )
+        macs = None if None in extents else math.prod(each for each in extents if each is not None)
+    return {"second": node.input[1], "macs": macs}

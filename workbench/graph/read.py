@@ -19,7 +19,7 @@ from workbench.graph import apart
 from workbench.graph.apart import is_large, parse_apart, refer_to_file, refers_apart, take_in
 from workbench.graph.bounds import MOST_BYTES, check_model, parse_model
 from workbench.graph.digests import digest_of
-from workbench.graph.nodes import DEFAULT_DOMAINS
+from workbench.graph.nodes import DEFAULT_DOMAINS, all_graphs, attributes_of
 from workbench.graph.tensors import external_place, raw_bytes
 from workbench.values.documents.input_files import open_file, read_bytes
 from workbench.values.errors import ConfigError
@@ -143,7 +143,7 @@ def embedding_rows(proto: onnx.ModelProto) -> dict[str, int]:
         if node.op_type == "Gather" and node.input[1] in reaches and node.input[0] in known:
             table = known[node.input[0]]
             source = reaches[node.input[1]]
-            if len(table.dims) == 2 and attribute(node, "axis", 0) == 0:
+            if len(table.dims) == 2 and attributes_of(node).get("axis", 0) == 0:
                 rows[source] = min(rows.get(source, table.dims[0]), table.dims[0])
     return rows
 
@@ -160,11 +160,6 @@ def feedable(graph: onnx.GraphProto) -> list[onnx.ValueInfoProto]:
     """Graph inputs a caller must give: an initializer listed among the inputs is only a default."""
     initializers = {tensor.name for tensor in graph.initializer}
     return [value for value in graph.input if value.name not in initializers]
-
-
-def attribute(node: onnx.NodeProto, name: str, default: float) -> float:
-    """A numeric attribute of a node, or its default where the node does not give it."""
-    return next((float(helper.get_attribute_value(a)) for a in node.attribute if a.name == name), default)
 
 
 # --- files ---------------------------------------------------------------------------------------------------------
@@ -236,14 +231,10 @@ def _external_files(path: Path, proto: onnx.ModelProto) -> tuple[Path, ...]:
 
 def _external_tensors(proto: onnx.ModelProto) -> list[TensorProto]:
     """Wherever they stand: bodies of If and Loop and the model's functions may hold them too."""
-    nodes = [*proto.graph.node, *(node for function in proto.functions for node in function.node)]
-    tensors = list(proto.graph.initializer)
-    while nodes:
-        for each in nodes.pop().attribute:
-            tensors += [each.t, *each.tensors]
-            for body in (each.g, *each.graphs):
-                nodes.extend(body.node)
-                tensors.extend(body.initializer)
+    graphs = [graph for part in (proto.graph, *proto.functions) for graph in all_graphs(part)]
+    tensors = [tensor for graph in graphs for tensor in getattr(graph, "initializer", ())]
+    given = [attribute for graph in graphs for node in graph.node for attribute in node.attribute]
+    tensors += [tensor for attribute in given for tensor in (attribute.t, *attribute.tensors)]
     return [tensor for tensor in tensors if tensor.data_location == TensorProto.EXTERNAL]
 
 
@@ -321,13 +312,11 @@ def infer_shapes(proto: onnx.ModelProto) -> None:
 
 
 def _constant_value(node: onnx.NodeProto) -> TensorProto | None:
-    for attribute in node.attribute:
-        if attribute.name == "value":
-            tensor: TensorProto = attribute.t
+    for name, value in attributes_of(node).items():
+        if name == "value":
+            tensor: TensorProto = value
             return tensor
-        if attribute.name in ("value_float", "value_floats"):
-            value = np.asarray(helper.get_attribute_value(attribute), np.float32)
-            return numpy_helper.from_array(value, node.output[0])
-        if attribute.name in ("value_int", "value_ints"):
-            return numpy_helper.from_array(np.asarray(helper.get_attribute_value(attribute), np.int64), node.output[0])
+        if name.startswith(("value_float", "value_int")):
+            kind = np.float32 if name.startswith("value_float") else np.int64
+            return numpy_helper.from_array(np.asarray(value, kind), node.output[0])
     return None

@@ -12,7 +12,7 @@ import numpy as np
 from workbench.report.words import ACCURACY, SERVICE, SPEED, drop_of, service_estimate, speedup_of
 from workbench.values.measurement import Estimate, ServiceResult, Split
 from workbench.values.metrics import metrics
-from workbench.values.modelled_times.figures import may_be_alike
+from workbench.values.modelled_times.figures import ratio
 from workbench.values.objectives import Objective
 from workbench.values.paired_scores import PairedScores
 from workbench.values.results import Evaluation
@@ -59,9 +59,10 @@ class Alike:
         and counts carry no noise."""
         if metric in ACCURACY:
             return self._in_accuracy(a, b)
-        by_clock = may_be_alike(a.measurement, b.measurement, metric)
-        if by_clock is not None:
-            return by_clock
+        part = "service" if metric in SERVICE else "latency"
+        by_model = ratio(getattr(a.measurement, part), getattr(b.measurement, part), metric)
+        if by_model is not None:
+            return by_model.low <= 1 <= by_model.high
         if metric in SPEED:
             if a.candidate.serving.batch == b.candidate.serving.batch or metric == "speedup":
                 return may_be_equal(speedup_of(a), speedup_of(b))

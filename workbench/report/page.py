@@ -46,7 +46,8 @@ from workbench.values.evidence import (
     sources_of,
 )
 from workbench.values.metrics import METRICS, asked_beside, intervals, metrics, shown_in
-from workbench.values.modelled_times.figures import interval_of
+from workbench.values.modelled_times.figures import interval as by_errors
+from workbench.values.modelled_times.figures import latency_figures
 from workbench.values.results import Evaluation
 
 _SHORT = re.compile(r"(?<=\.)|(?<=,) ")
@@ -215,7 +216,7 @@ def _margins(evaluation: Evaluation, metric: str) -> tuple[float, float]:
     m = evaluation.measurement
     found = intervals(evaluation).get(metric)
     if metric == "throughput_per_s" and m.latency is not None and m.latency.modelled is not None:
-        found = interval_of(m.latency, metric)
+        found = by_errors(latency_figures(m.latency)[metric])
     if found is not None:
         return found.value - found.low, found.high - found.value
     if metric == "accuracy" and m.accuracy is not None and m.accuracy.comparison is not None:

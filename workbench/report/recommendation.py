@@ -113,7 +113,7 @@ def settled(summary: Summary) -> Summary:
     if found is None or not summary.emulated:
         return summary
     again = "the same sweep on a real device"
-    told = tuple(f"{one.about}: {one.command}" for one in modelled_errors(summary)[:_MOST_NAMED])
+    told = tuple(one.about for one in modelled_errors(summary)[:_MOST_NAMED])
     return replace(summary, recommended=replace(found, settled_by=(*told, again)))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -118,6 +117,8 @@ def _listed(ids: Sequence[str]) -> str:
 
 MOST = 10
 """Errors that are named: what measurements on a card would narrow intervals most."""
+REFIT = "workbench emulator fit op_summary.csv --om model.om --to file.yaml"
+"""Fits the timing model to kernels that were profiled on a card, which narrows its errors."""
 _HEAD = "Modelled, not measured"
 
 
@@ -138,10 +139,4 @@ def error_lines(summary: Summary) -> list[Line]:
     lines: list[Line] = [(f"{_HEAD}; what its time rests on, by what that may be off by:", "bold")]
     for number, one in enumerate(found, 1):
         lines += wrapped(f"  {number}. {one.about}: {one.words()}", indent=" " * 5)
-        lines.append((f"     {one.command}", "dim"))
-    return [*lines, (f"     {again(summary.experiment_file)}", "dim")]
-
-
-def again(source: str) -> str:
-    """The command that shows the same sweep with what was measured."""
-    return f"workbench show {shlex.quote(source)} --clock clock.json"
+    return [*lines, (f"     {REFIT}", "dim")]

@@ -13,7 +13,7 @@ from onnx import TensorProto
 
 from workbench.graph.apart import array_of
 from workbench.graph.door import open_foreign
-from workbench.graph.intake.assume import assumed, constants_of
+from workbench.graph.intake.fold import constants_of
 from workbench.graph.intake.prepared import prepared
 from workbench.graph.layers import Layer, quantizable_layers
 from workbench.graph.read import constants, load_graph, operator_counts
@@ -264,24 +264,13 @@ def looked_at(
     given = constants_of(constants, source)
     named = {use.name for use in given}
     declared = replace(declared, inputs=(*(use for use in declared.inputs if use.name not in named), *given))
-    interface, reasons = assumed(source, declared)
-    said = tuple(
-        _issue(
-            "warning",
-            name,
-            "input",
-            f"{words}: no manifest says what it is",
-            f"Say it: --constant {name}=VALUE, or inputs: {{{name}: {{constant: VALUE}}}} in the dataset manifest.",
-        )
-        for name, words in reasons
-    )
     try:
-        return prepared(source, interface, declared_in=manifest), said
+        return prepared(source, declared, declared_in=manifest), ()
     except ConfigError as error:
         if declared.inputs and error.key is not None:  # the user's own words are the user's to mend
             raise
         node = (error.key or "model").removeprefix("inputs.")
-        return source, (_issue("error", node, "input" if error.key else "", error.rule, error.hint or ""), *said)
+        return source, (_issue("error", node, "input" if error.key else "", error.rule, error.hint or ""),)
 
 
 def structure_issues(proto: onnx.ModelProto) -> Iterator[OperatorIssue]:

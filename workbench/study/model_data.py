@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from workbench.evaluation.carried import calibration_feeds
 from workbench.graph.door import open_foreign
-from workbench.graph.intake.assume import constants_of
+from workbench.graph.intake.fold import constants_of
 from workbench.graph.intake.prepared import prepared
 from workbench.graph.read import embedding_rows, load_graph
 from workbench.inputs.dataset import check_inputs, read_interface, read_manifest

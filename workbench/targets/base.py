@@ -16,7 +16,7 @@ from workbench.values.artifact import Artifact, Toolchain
 from workbench.values.candidate import Candidate
 from workbench.values.device_use import DeviceReading
 from workbench.values.model import Model
-from workbench.values.modelled_times.costs import own_ms
+from workbench.values.modelled_times.figures import own_ms
 from workbench.values.modelled_times.statement import CallCosts, TimingModel, kind_of
 
 Array = npt.NDArray[np.generic]

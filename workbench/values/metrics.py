@@ -6,6 +6,7 @@ one entry of `METRICS`.
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -404,24 +405,24 @@ INFORMING: dict[str, DeclaredMetric] = {
 baseline, where that computes in fewer bits than float32."""
 
 
+_ALL = ChainMap(INFORMING, METRICS)  # goes through the last one first
+
+
 def declared(name: str) -> DeclaredMetric | None:
     """None for the values of a dataset's own metric, by whatever names it has."""
-    return METRICS.get(name) or INFORMING.get(name)
+    return _ALL.get(name)
 
 
 def shown_in(place: Shown) -> tuple[str, ...]:
     """Names of the metrics that are shown there, in order."""
-    return tuple(name for known in (METRICS, INFORMING) for name, metric in known.items() if place in metric.shown)
+    return tuple(name for name, metric in _ALL.items() if place in metric.shown)
 
 
 def part_of(evaluation: Evaluation, source: Source) -> object | None:
     """What the metrics of `source` are read from; None where it was not measured."""
-    m = evaluation.measurement
-    parts: dict[Source, object] = {"agreement": evaluation.fidelity, "files": m, **{s: getattr(m, s) for s in _PARTS}}
-    return parts[source]
-
-
-_PARTS: tuple[Source, ...] = ("accuracy", "latency", "language", "service", "device")
+    if source == "agreement":
+        return evaluation.fidelity
+    return evaluation.measurement if source == "files" else getattr(evaluation.measurement, source)
 
 
 def metrics(evaluation: Evaluation) -> dict[str, float]:
@@ -433,10 +434,9 @@ def metrics(evaluation: Evaluation) -> dict[str, float]:
     read = _readings(evaluation)
     accuracy = evaluation.measurement.accuracy
     found = {} if accuracy is None else dict(accuracy.values)
-    found |= {name: value.value if isinstance(value, Estimate) else value for name, value in read}
-    for name, value in read:
-        metric = declared(name)
-        if isinstance(value, Estimate) and metric is not None and metric.bounds:
+    found |= {name: _value_of(value) for name, value in read.items()}
+    for name, value in read.items():
+        if isinstance(value, Estimate) and _ALL[name].bounds:
             found[f"{name}_low"], found[f"{name}_high"] = value.low, value.high
     return found
 
@@ -444,18 +444,17 @@ def metrics(evaluation: Evaluation) -> dict[str, float]:
 def intervals(evaluation: Evaluation) -> dict[str, Estimate]:
     """The interval of each of `metrics` that has one, under its name: every report takes it from here.
 
-    That of a modelled throughput takes the errors of its parts (`modelled_times.figures.interval_of`), and is not here.
+    That of a modelled throughput takes the errors of its parts (`modelled_times.figures`), and is not here.
     """
-    return {name: value for name, value in _readings(evaluation) if isinstance(value, Estimate)}
+    return {name: value for name, value in _readings(evaluation).items() if isinstance(value, Estimate)}
 
 
-def _readings(evaluation: Evaluation) -> list[tuple[str, float | Estimate]]:
-    return [
-        (name, value)
-        for known in (METRICS, INFORMING)
-        for name, metric in known.items()
+def _readings(evaluation: Evaluation) -> dict[str, float | Estimate]:
+    return {
+        name: value
+        for name, metric in _ALL.items()
         if (part := part_of(evaluation, metric.source)) is not None and (value := metric.read(part)) is not None
-    ]
+    }
 
 
 def accuracy_metrics(accuracy: Accuracy) -> dict[str, float]:
@@ -469,12 +468,12 @@ def fidelity_metrics(fidelity: Fidelity) -> dict[str, float]:
 
 
 def _read_of(source: Source, part: object) -> dict[str, float]:
-    return {
-        name: value.value if isinstance(value, Estimate) else value
-        for known in (METRICS, INFORMING)
-        for name, metric in known.items()
-        if metric.source == source and (value := metric.read(part)) is not None
-    }
+    read = {name: metric.read(part) for name, metric in _ALL.items() if metric.source == source}
+    return {name: _value_of(value) for name, value in read.items() if value is not None}
+
+
+def _value_of(read: float | Estimate) -> float:
+    return read.value if isinstance(read, Estimate) else read
 
 
 def asked_beside(names: Iterable[str], shown: Iterable[str]) -> list[str]:

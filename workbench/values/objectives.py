@@ -141,51 +141,25 @@ def closest_to_feasible(
     )
 
 
+Floats = npt.NDArray[np.float64]
+
+
 def pareto_front(points: Sequence[Sequence[float]], directions: Sequence[Direction]) -> list[int]:
     """Indices, ascending, of the points that no other dominates; equal points are all kept.
 
     Raises:
         ValueError: a coordinate is NaN, or a point has not as many coordinates as there are directions.
     """
-    costs = [_costs(point, directions) for point in points]
-    return [i for i, own in enumerate(costs) if not any(_dominates(other, own) for other in costs)]
-
-
-def _costs(point: Sequence[float], directions: Sequence[Direction]) -> tuple[float, ...]:
-    """The point with every coordinate turned so that less is better."""
-    if len(point) != len(directions):
-        raise ValueError(f"a point with {len(point)} coordinates for {len(directions)} directions")
-    if any(math.isnan(value) for value in point):
-        raise ValueError(f"NaN in {tuple(point)}: what was not measured must be left out")
-    return tuple(-v if d == "maximize" else v for v, d in zip(point, directions, strict=True))
-
-
-def _dominates(a: tuple[float, ...], b: tuple[float, ...]) -> bool:
-    return a != b and all(x <= y for x, y in zip(a, b, strict=True))
-
-
-Floats = npt.NDArray[np.float64]
-
-
-def hypervolume(points: Floats | Sequence[Sequence[float]], reference: Sequence[float]) -> float:
-    """Volume of the union of the boxes between each point and the reference, exact for any number of axes.
-
-    Points that do not lie below the reference on every axis add nothing. With one or two axes it is a sum over the
-    sorted front; with more, by exclusive volumes (While, Bradstreet and Barone, "A fast way of calculating exact
-    hypervolumes", 2012), which takes milliseconds for fronts of some tens of points on three axes.
-
-    Args:
-        points: [n, m], less is better on every axis.
-        reference: [m].
-
-    Raises:
-        ValueError: a coordinate is NaN.
-    """
-    bound = np.asarray(reference, dtype=np.float64)
-    found = np.asarray(points, dtype=np.float64).reshape(-1, len(bound))
-    if np.isnan(found).any() or np.isnan(bound).any():
-        raise ValueError("NaN has no place in a hypervolume")
-    return _volume(nondominated(found[(found < bound).all(axis=1)]), bound)
+    if any(len(point) != len(directions) for point in points):
+        raise ValueError(f"points of other than {len(directions)} coordinates, one for each direction")
+    signs = [-1.0 if direction == "maximize" else 1.0 for direction in directions]
+    costs = np.array(points, dtype=np.float64).reshape(-1, len(directions)) * signs
+    if np.isnan(costs).any():
+        raise ValueError("NaN in a point: what was not measured must be left out")
+    no_worse = (costs[None] <= costs[:, None]).all(axis=2)
+    better = (costs[None] < costs[:, None]).any(axis=2)
+    dominated = np.any(no_worse & better, axis=1)
+    return [index for index, beaten in enumerate(dominated) if not beaten]
 
 
 def nondominated(points: Floats) -> Floats:
@@ -197,18 +171,3 @@ def nondominated(points: Floats) -> Floats:
     no_worse = np.all(found[:, None, :] >= found[None, :, :], axis=2)
     alone: Floats = found[np.count_nonzero(no_worse, axis=1) == 1]  # each is no worse than itself
     return alone
-
-
-def _volume(front: Floats, bound: Floats) -> float:
-    if not len(front):
-        return 0.0
-    if len(bound) == 1:
-        return float(bound[0] - front[0, 0])
-    if len(bound) == 2:
-        widths = np.append(front[1:, 0], bound[0]) - front[:, 0]
-        return float(np.sum(widths * (bound[1] - front[:, 1])))
-    total = 0.0
-    for index, point in enumerate(front):
-        limited = np.maximum(front[index + 1 :], point)
-        total += float(np.prod(bound - point)) - _volume(nondominated(limited), bound)
-    return total

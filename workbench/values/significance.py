@@ -4,22 +4,24 @@ Outcomes of two models over the same samples come in one of three forms, sample 
 
     correct   bool [n]        classification, or top-1 agreement with the float model
     counts    int  [n, 3]     entities per sentence: correct, predicted, gold; scored by micro F1
-    scores    `PairedScores`  any other metric kept per sample, as `paired_scores` says
+    scores    `PairedScores`  any other metric kept per sample
 
-The first is the second with one predicted and one gold entity per sample: micro F1 is then the accuracy. Everything
-here is pure and gives equal results for equal arguments, in any order of the samples; wrong shapes raise ValueError.
+Each is a ratio of two sums, and everything is turned so that a drop is a worsening, whichever way the metric points.
+All is pure and gives equal results for equal arguments, in any order of the samples; wrong shapes raise ValueError.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from workbench.values.measurement import CONFIDENCE, AccuracyComparison, Estimate
-from workbench.values.paired_scores import PairedScores, check_pair, log_stakes, paired_bootstrap
+from workbench.values.paired_scores import PairedScores
 
 Arrays = npt.NDArray[np.bool_] | npt.NDArray[np.integer]
 Outcomes = Arrays | PairedScores
@@ -28,7 +30,7 @@ Floats = npt.NDArray[np.float64]
 FALSE_STOP = 0.001
 """Largest probability that a candidate within the limit is ever stopped, over all looks together."""
 SMALLEST_LOOK = 64
-_CHUNK_VALUES = 2_000_000
+_CHUNK_VALUES, _RESAMPLES = 2_000_000, 2000
 _HALVINGS = 50
 """Of an interval of length 2: as exact as a float64."""
 _BETS = np.geomspace(0.2, 0.95, 5)
@@ -41,16 +43,15 @@ def compare(baseline: Outcomes, candidate: Outcomes, *, seed: int = 0) -> Accura
     Raises:
         ValueError: they are not of the same samples, or of different forms.
     """
-    if isinstance(baseline, PairedScores) or isinstance(candidate, PairedScores):
-        if not (isinstance(baseline, PairedScores) and isinstance(candidate, PairedScores)):
-            raise ValueError("outcomes of different kinds cannot be paired")
-        check_pair(baseline, candidate)
+    _check_pair(baseline, candidate)
+    if isinstance(baseline, PairedScores) and isinstance(candidate, PairedScores):
         if baseline.are_right_or_wrong and candidate.are_right_or_wrong:
             return mcnemar(baseline.numerators == 1, candidate.numerators == 1)
         return paired_bootstrap(baseline, candidate, seed=seed)
-    if baseline.ndim == 1:
-        return mcnemar(baseline, candidate)
-    return paired_bootstrap_f1(baseline, candidate, seed=seed)
+    assert isinstance(baseline, np.ndarray)
+    assert isinstance(candidate, np.ndarray)  # of one form, as was checked
+    compared = mcnemar if baseline.ndim == 1 else functools.partial(paired_bootstrap_f1, seed=seed)
+    return compared(baseline, candidate)
 
 
 def mcnemar(baseline: Arrays, candidate: Arrays) -> AccuracyComparison:
@@ -65,9 +66,6 @@ def mcnemar(baseline: Arrays, candidate: Arrays) -> AccuracyComparison:
     """
     from scipy import special  # a quarter of a second that whoever tests nothing need not spend
 
-    _check_pair(baseline, candidate)
-    if baseline.ndim != 1 or baseline.dtype != np.bool_ or candidate.dtype != np.bool_:
-        raise ValueError(f"expected bool [n], got {baseline.dtype} {baseline.shape} and {candidate.dtype}")
     n = len(baseline)
     lost = int(np.count_nonzero(baseline & ~candidate))
     won = int(np.count_nonzero(~baseline & candidate))
@@ -114,38 +112,91 @@ def drop_variance(drop: Estimate, n: int) -> Callable[[float], float]:
     return lambda at: _variance(n * (low + value), n * low, n, at / 100) / n
 
 
-def paired_bootstrap_f1(baseline: Arrays, candidate: Arrays, *, seed: int, resamples: int = 2000) -> AccuracyComparison:
+def paired_bootstrap_f1(baseline: Arrays, candidate: Arrays, *, seed: int) -> AccuracyComparison:
     """Bootstrap over sentences of the difference in micro F1, with a percentile interval.
 
-    Sentences are drawn together for both models, so what is hard for both cancels. Two pseudo-sentences of one entity,
-    one that only the baseline finds and one that only the candidate finds, join the sample (the adjustment of Agresti
-    and Min, Statistics in Medicine 24, 2005, 729-740, for paired proportions): a plain bootstrap of models that agree
-    everywhere would claim to know their difference without error. F1 is 0 where nothing is predicted and nothing gold.
-
-    Equal sentences are merged and drawn by one multinomial, so memory does not grow with the number of sentences.
+    Two pseudo-sentences of one entity, one that only the baseline finds and one that only the candidate finds, join the
+    sample (the adjustment of Agresti and Min, Statistics in Medicine 24, 2005, 729-740, for paired proportions): a
+    plain bootstrap of models that agree everywhere would claim to know their difference without error. F1 is 0 where
+    nothing is predicted and nothing gold.
 
     Args:
         baseline, candidate: int [n, 3], with equal gold counts.
     """
-    before, after = _counts_pair(baseline, candidate)
-    pseudo = np.array([[1, 1, 1, 0, 1, 1], [0, 1, 1, 1, 1, 1]], dtype=np.int64)
-    rows, repeats = np.unique(np.vstack([np.hstack([before, after]), pseudo]), axis=0, return_counts=True)
+    rows = np.hstack([baseline, candidate]).astype(np.int64)
+    pseudo = np.array([[1, 1, 1, 0, 1, 1], [0, 1, 1, 1, 1, 1]])
+
+    def difference(sums: Floats) -> Floats:
+        score = [2 * part[..., 0] / np.maximum(part[..., 1] + part[..., 2], 1) for part in np.split(sums, 2, axis=-1)]
+        return np.asarray(score[0] - score[1])
+
+    bounds = _resampled(rows, np.vstack([rows, pseudo]), difference, tail=(1 - CONFIDENCE) / 2, seed=seed)
+    return _comparison(*bounds, scale=100.0, unit="pp", test="paired bootstrap over sentences")
+
+
+def paired_bootstrap(baseline: PairedScores, candidate: PairedScores, *, seed: int) -> AccuracyComparison:
+    """Bootstrap over samples of the difference of the two ratios.
+
+    The interval is the expanded percentile one (Hesterberg, The American Statistician 69, 2015, 371-386, section 5.3).
+    Where the metric counts and has bounds, two pseudo-samples of the mean weight join in, as in `paired_bootstrap_f1`.
+    """
+    _check_pair(baseline, candidate)
+    rows = np.column_stack([baseline.turned, baseline.denominators, candidate.turned, candidate.denominators])
+    drawn_from = rows
+    if baseline.bounds is not None and baseline.are_counts and candidate.are_counts:
+        worst, best = baseline.turned_bounds
+        before, after = float(rows[:, 1].mean()), float(rows[:, 3].mean())
+        pseudo = [[best * before, before, worst * after, after], [worst * before, before, best * after, after]]
+        drawn_from = np.vstack([rows, pseudo])
+
+    def difference(sums: Floats) -> Floats:
+        ratios = sums[..., ::2] / np.where(sums[..., 1::2] == 0, 1.0, sums[..., 1::2])
+        return np.asarray(ratios[..., 0] - ratios[..., 1], dtype=np.float64)
+
+    bounds = _resampled(rows, drawn_from, difference, tail=_expanded_tail(max(len(baseline), 2)), seed=seed)
+    test = "paired bootstrap over samples"
+    return _comparison(*bounds, scale=baseline.drop_scale, unit=baseline.drop_unit, test=test)
+
+
+def _resampled(
+    rows: npt.NDArray[Any],
+    drawn_from: npt.NDArray[Any],
+    statistic: Callable[[Floats], Floats],
+    *,
+    tail: float,
+    seed: int,
+) -> tuple[float, float, float, float]:
+    """(the statistic of the sums of all rows, its quantiles at both tails, the p-value of there being none).
+
+    A row is one sample of both models, so what is hard for both cancels. Equal rows are merged and drawn by one
+    multinomial, so memory does not grow with their number.
+    """
+    unique, repeats = np.unique(drawn_from, axis=0, return_counts=True)
     total = int(repeats.sum())
     generator = np.random.default_rng(seed)
-    drops = np.empty(resamples)
-    step = max(1, _CHUNK_VALUES // len(rows))
-    for start in range(0, resamples, step):
-        size = min(step, resamples - start)
-        sums = generator.multinomial(total, repeats / total, size=size) @ rows
-        drops[start : start + size] = _micro_f1(sums[:, :3]) - _micro_f1(sums[:, 3:])
-    drop = float(_micro_f1(before.sum(axis=0)) - _micro_f1(after.sum(axis=0)))
-    low, high = np.quantile(drops, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
-    tail = min(np.count_nonzero(drops <= 0), np.count_nonzero(drops >= 0)) + 1
-    return AccuracyComparison(
-        drop_pp=Estimate(value=100 * drop, low=100 * min(float(low), drop), high=100 * max(float(high), drop)),
-        p_value=min(1.0, 2.0 * tail / (resamples + 1)),
-        test="paired bootstrap over sentences",
-    )
+    found = np.empty(_RESAMPLES)
+    step = max(1, _CHUNK_VALUES // len(unique))
+    for start in range(0, _RESAMPLES, step):
+        size = min(step, _RESAMPLES - start)
+        found[start : start + size] = statistic(generator.multinomial(total, repeats / total, size=size) @ unique)
+    low, high = np.quantile(found, [tail, 1 - tail])
+    beyond = min(np.count_nonzero(found <= 0), np.count_nonzero(found >= 0)) + 1
+    return float(statistic(rows.sum(axis=0))), float(low), float(high), min(1.0, 2.0 * beyond / (_RESAMPLES + 1))
+
+
+def _comparison(
+    drop: float, low: float, high: float, p_value: float, *, scale: float, unit: str, test: str
+) -> AccuracyComparison:
+    figure = Estimate(value=scale * drop, low=scale * min(low, drop), high=scale * max(high, drop))
+    return AccuracyComparison(drop_pp=figure, p_value=p_value, test=test, unit=unit)
+
+
+def _expanded_tail(count: int) -> float:
+    """What the expanded percentile interval cuts off on either side, for so many draws."""
+    from scipy import special  # a quarter of a second that whoever tests nothing need not spend
+
+    spread = math.sqrt(count / (count - 1)) * -float(special.stdtrit(count - 1, (1 - CONFIDENCE) / 2))
+    return float(special.ndtr(-spread))
 
 
 def indistinguishable(a: Outcomes, b: Outcomes) -> bool:
@@ -187,11 +238,12 @@ def certain_violation(
     and Ramdas, JRSS B 86, 2024, 1-27). The stake is the mean over five fixed sizes of bet, hence depends on the
     counts alone. The result is the largest m that the stake refutes, less the limit.
 
-    For `correct` the guarantee is exact for any n. For `counts` the claim F1_baseline - F1_candidate <= m reads, with
-    f = F1_baseline, E[2 (correct_b - correct_c) - f (predicted_b - predicted_c) - m (predicted_c + gold)] <= 0; f is
-    taken at the worse end of four standard errors around its estimate and the size of a bet is bounded by the
-    sentences seen, so the guarantee is approximate. For `scores` see `paired_scores.log_stakes`; a metric without
-    bounds is never certain, because one sample yet to come could outweigh all that were seen.
+    With f the baseline's ratio, the claim reads E[(a - a') - f (b - b') - m b'] <= 0 for numerators a and denominators
+    b, those of the candidate primed; of F1 these are twice the correct entities, and predicted and gold ones together.
+    Where both have the same denominators f plays no part and the guarantee is exact for any n. Elsewhere f is taken at
+    the worse end of four standard errors around its estimate, and of F1 the size of a bet is bounded by the sentences
+    seen, so the guarantee is approximate. A metric without bounds is never certain, because one sample yet to come
+    could outweigh all that were seen.
 
     Args:
         baseline, candidate: outcomes of the first n samples of a split *in random order*. A sorted file makes its
@@ -201,44 +253,27 @@ def certain_violation(
     """
     from scipy import special  # a quarter of a second that whoever tests nothing need not spend
 
-    if isinstance(baseline, PairedScores) or isinstance(candidate, PairedScores):
-        return _certain_violation_of_scores(baseline, candidate, limit=limit_pp, alpha=alpha)
-    before, after = _counts_pair(baseline, candidate)
-    rows, repeats = np.unique(np.hstack([before, after]), axis=0, return_counts=True)
-    difference = (rows[:, :3] - rows[:, 3:]).astype(np.float64)
-    exposure = (rows[:, 4] + rows[:, 5]).astype(np.float64)
-    gains = [2 * difference[:, 0] - f * difference[:, 1] for f in _score_range(before)]
-    worst_gain = max(2.0, *(float(-gain.min()) for gain in gains))
+    _check_pair(baseline, candidate)
+    least = 2.0 if isinstance(baseline, np.ndarray) and baseline.ndim == 2 else None
+    before, after = _scores(baseline), _scores(candidate)
+    if before.bounds is None:
+        return None
+    width, scale = before.bounds[1] - before.bounds[0], before.drop_scale
+    won, weight, exposure = before.turned - after.turned, before.denominators - after.denominators, after.denominators
+    gains = [won - f * weight for f in _ratio_range(before)]
+    heaviest = float(np.maximum(before.denominators, exposure).max())
+    worst_gain = max(width * heaviest if least is None else least, *(float(-gain.min()) for gain in gains))
+    if least is not None:
+        heaviest = float(exposure.max())
 
     def log_stake(claim: float) -> float:
-
-        bets = _BETS[:, None] / (worst_gain + max(claim, 0.0) * exposure.max())
-        # Each bet's log stake is concave in f: its minimum over the range of f lies at an end.
-        logs = [np.log1p(bets * (gain - claim * exposure)) @ repeats for gain in gains]
+        bets = _BETS[:, None] / (worst_gain + max(claim, 0.0) * heaviest)
+        # each bet's log stake is concave in f: its minimum over the range of f lies at an end
+        logs = [np.log1p(bets * (gain - claim * exposure)).sum(axis=1) for gain in gains]
         return float(special.logsumexp(np.minimum(*logs)) - math.log(len(_BETS)))
 
-    refuted = _largest_refuted(log_stake, limit_pp / 100, 1.0, alpha)
-    return None if refuted is None else 100 * refuted - limit_pp
-
-
-def _certain_violation_of_scores(
-    baseline: Outcomes, candidate: Outcomes, *, limit: float, alpha: float
-) -> float | None:
-    from scipy import special  # a quarter of a second that whoever tests nothing need not spend
-
-    if not (isinstance(baseline, PairedScores) and isinstance(candidate, PairedScores)):
-        raise ValueError("outcomes of different kinds cannot be paired")
-    check_pair(baseline, candidate)
-    if baseline.bounds is None:
-        return None
-
-    def log_stake(claim: float) -> float:
-
-        return float(special.logsumexp(log_stakes(baseline, candidate, claim, _BETS)) - math.log(len(_BETS)))
-
-    scale = baseline.drop_scale
-    refuted = _largest_refuted(log_stake, limit / scale, baseline.bounds[1] - baseline.bounds[0], alpha)
-    return None if refuted is None else scale * refuted - limit
+    refuted = _largest_refuted(log_stake, limit_pp / scale, width, alpha)
+    return None if refuted is None else scale * refuted - limit_pp
 
 
 def _largest_refuted(log_stake: Callable[[float], float], low: float, high: float, alpha: float) -> float | None:
@@ -271,8 +306,6 @@ def bootstrap_rounds(
         rounds: [rounds, values per round], at least two rounds.
         statistic: [k, values] → [k], along the last axis.
     """
-    from scipy import special  # a quarter of a second that whoever tests nothing need not spend
-
     count = len(rounds)
     if rounds.ndim != 2 or count < 2:
         raise ValueError(f"expected at least two rounds [rounds, values], got shape {rounds.shape}")
@@ -284,8 +317,7 @@ def bootstrap_rounds(
         drawn = generator.integers(count, size=(size, count))
         found[start : start + size] = statistic(rounds[drawn].reshape(size, -1))
     value = float(statistic(rounds.reshape(1, -1))[0])
-    spread = math.sqrt(count / (count - 1)) * -float(special.stdtrit(count - 1, (1 - CONFIDENCE) / 2))
-    tail = float(special.ndtr(-spread))
+    tail = _expanded_tail(count)
     low, high = np.quantile(found, [tail, 1 - tail])
     return Estimate(value=value, low=min(float(low), value), high=max(float(high), value))
 
@@ -315,42 +347,38 @@ def _variance(lost: float, won: float, n: int, delta: float) -> float:
     return n * (2 * share_won + delta * (1 - delta))
 
 
-def _micro_f1(sums: npt.NDArray[np.integer]) -> Floats:
-    """[..., 3] (correct, predicted, gold) → [...]; 0 where there is nothing predicted and nothing gold."""
-    entities = sums[..., 1] + sums[..., 2]
-    return np.asarray(2 * sums[..., 0] / np.maximum(entities, 1), dtype=np.float64)
+def _ratio_range(scores: PairedScores) -> tuple[float, float]:
+    """The ratio give or take four standard errors (by linearization), within its bounds."""
+    total = float(scores.denominators.sum()) or 1.0
+    ratio = float(scores.turned.sum()) / total
+    margin = 4 * math.sqrt(float(np.square(scores.turned - ratio * scores.denominators).sum())) / total
+    least, most = scores.turned_bounds
+    return max(ratio - margin, least), min(ratio + margin, most)
 
 
-def _score_range(counts: npt.NDArray[np.int64]) -> tuple[float, float]:
-    """Micro F1 give or take four standard errors (of the ratio estimator, by linearization), within 0..1."""
-    entities = counts[:, 1] + counts[:, 2]
-    score = float(_micro_f1(counts.sum(axis=0)))
-    residual = 2 * counts[:, 0] - score * entities
-    margin = 4 * math.sqrt(float(np.square(residual).sum())) / max(int(entities.sum()), 1)
-    return max(score - margin, 0.0), min(score + margin, 1.0)
+def _scores(outcomes: Outcomes) -> PairedScores:
+    if isinstance(outcomes, PairedScores):
+        return outcomes
+    counts = outcomes.astype(np.float64)
+    if counts.ndim == 1:
+        return PairedScores(numerators=counts, denominators=np.ones(len(counts)))
+    return PairedScores(numerators=2 * counts[:, 0], denominators=counts[:, 1] + counts[:, 2])
 
 
-def _check_pair(baseline: Arrays, candidate: Arrays) -> None:
+def _check_pair(baseline: Outcomes, candidate: Outcomes) -> None:
+    """Raise ValueError for outcomes that are not of one metric over the same samples."""
+    if isinstance(baseline, PairedScores) or isinstance(candidate, PairedScores):
+        if not (isinstance(baseline, PairedScores) and isinstance(candidate, PairedScores)):
+            raise ValueError("outcomes of different kinds cannot be paired")
+        ours, theirs = ((len(one), one.higher, one.bounds, one.unit) for one in (baseline, candidate))
+        if ours != theirs:
+            raise ValueError(f"scores must be of one metric over the same samples, got {ours} and {theirs}")
+        return
     if baseline.shape != candidate.shape or len(baseline) == 0:
         raise ValueError(f"outcomes must be paired and not empty, got shapes {baseline.shape} and {candidate.shape}")
-
-
-def _counts_pair(baseline: Arrays, candidate: Arrays) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Both outcomes as int64 [n, 3]; a sample that is right or wrong is one predicted and one gold entity."""
-    _check_pair(baseline, candidate)
-    before, after = _as_counts(baseline), _as_counts(candidate)
-    if not np.array_equal(before[:, 2], after[:, 2]):
+    for one in (baseline, candidate):
+        right = one.ndim == 1 and one.dtype == np.bool_
+        if not right and not (one.ndim == 2 and one.shape[1] == 3 and np.issubdtype(one.dtype, np.integer)):
+            raise ValueError(f"expected bool [n] or integers [n, 3], got {one.dtype} {one.shape}")
+    if baseline.ndim == 2 and not np.array_equal(baseline[:, 2], candidate[:, 2]):
         raise ValueError("gold counts differ between the two outcomes; they are not of the same sentences")
-    return before, after
-
-
-def _as_counts(outcomes: Arrays) -> npt.NDArray[np.int64]:
-    if outcomes.ndim == 1 and outcomes.dtype == np.bool_:
-        ones = np.ones(len(outcomes), dtype=np.int64)
-        return np.column_stack([outcomes.astype(np.int64), ones, ones])
-    if outcomes.ndim != 2 or outcomes.shape[1] != 3 or not np.issubdtype(outcomes.dtype, np.integer):
-        raise ValueError(f"expected bool [n] or integers [n, 3], got {outcomes.dtype} {outcomes.shape}")
-    counts = outcomes.astype(np.int64)
-    if counts.min() < 0 or (counts[:, 0] > counts[:, 1:].min(axis=1)).any():
-        raise ValueError("a sentence has negative counts, or more correct entities than predicted or gold ones")
-    return counts

@@ -25,8 +25,8 @@ from workbench.targets.ascend_llm.serving_times import card_times, load_costs, s
 from workbench.targets.ascend_llm.tensors import stored, write_weights
 from workbench.values.errors import ConfigError, MeasureError
 from workbench.values.measurement import LanguageLoad
-from workbench.values.modelled_times.costs import at_errors
 from workbench.values.modelled_times.device_data import load_device_data
+from workbench.values.modelled_times.figures import at_errors
 from workbench.values.modelled_times.statement import CallCosts
 from workbench.values.paired_scores import WindowOutcomes
 

@@ -37,43 +37,26 @@ def test_what_is_encoded_decodes_to_an_equal_value(value: Outer) -> None:
     assert decode(Outer, encode(value)) == value
 
 
-@given(st.dictionaries(st.text(), st.integers(), min_size=2))
-def test_the_order_of_keys_does_not_change_the_digest(table: dict[str, int]) -> None:
-    assert digest(table) == digest(dict(reversed(table.items())))
-
-
-def test_a_digest_is_the_same_in_a_process_with_another_hash_seed() -> None:
+def test_a_digest_follows_neither_the_order_of_keys_nor_the_process() -> None:
     code = 'from workbench.values.candidate import Candidate; print(Candidate(target="onnxruntime").id)'
-
-    ids = {
-        subprocess.run(
-            [sys.executable, "-c", code],
-            env={"PYTHONHASHSEED": seed},
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=True,
-        ).stdout
-        for seed in ("1", "2")
-    }
+    command = [sys.executable, "-c", code]
+    ids = {subprocess.check_output(command, env={"PYTHONHASHSEED": seed}, timeout=300) for seed in ("1", "2")}
 
     assert len(ids) == 1
+    assert digest({"a": 1, "b": 2}) == digest({"b": 2, "a": 1})
 
 
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
+def test_data_that_does_not_fit_is_refused_with_its_path() -> None:
+    for data, message in (
         ({"inner": {"sizes": [1]}, "table": {}, "flagg": True}, "unknown key 'flagg'"),
         ({"inner": {"sizes": [1]}}, "key 'table' is missing"),
         ({"inner": {"sizes": ["1"]}, "table": {}}, r"Outer.inner.sizes\[0\]: expected int, got '1'"),
         ({"inner": {"sizes": [True]}, "table": {}}, "expected int, got True"),
         ({"inner": [], "table": {}}, "Outer.inner: expected an object, got list"),
         ({"inner": {"sizes": 3}, "table": {}}, "expected a list, got int"),
-    ],
-)
-def test_data_that_does_not_fit_is_refused_with_its_path(data: object, message: str) -> None:
-    with pytest.raises(DecodeError, match=message):
-        decode(Outer, data)
+    ):
+        with pytest.raises(DecodeError, match=message):
+            decode(Outer, data)
 
 
 def test_what_has_no_json_form_is_refused() -> None:

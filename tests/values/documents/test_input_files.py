@@ -53,17 +53,20 @@ def test_a_file_over_the_limit_is_refused_and_the_environment_raises_the_limit(
 def test_texts_begin_after_a_byte_order_mark_and_lines_are_read_one_by_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(input_files, "MOST_LINE_CHARACTERS", 25_000)
+    monkeypatch.setattr(input_files, "MOST_LINE_BYTES", 25_000)
     path = tmp_path / "file"
     (tmp_path / "link").symlink_to("file")
     path.write_bytes(b"\xef\xbb\xbf{}")
     assert read_text(tmp_path / "link", limit_bytes=10) == "{}"
     for fourth, wrong in (
         (b"fo\xffur\n", "file:4: byte 0xff is not UTF-8"),
-        (b"x" * 30_000, "file:4: the line is longer than 25000 characters"),
+        (b"x" * 30_000, "file:4: the line is longer than 25000 bytes"),
     ):
         path.write_bytes(b"\xef\xbb\xbfone\ntwo\r\n" + b"x" * 20_000 + b"\n" + fourth)
         with open_lines(path, limit_bytes=100_000) as lines:
             assert [next(lines), next(lines)] == ["one\n", "two\r\n"]
             with pytest.raises(ConfigError, match=wrong):
                 list(lines)
+    path.write_bytes(b"one\rtwo\r\n\nthree")
+    with open_lines(path, limit_bytes=100, newline="") as lines:
+        assert list(lines) == ["one\r", "two\r\n", "\n", "three"]

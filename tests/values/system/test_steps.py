@@ -2,17 +2,7 @@
 
 import threading
 
-import pytest
-
 from workbench.values.system.steps import Steps, time_words
-
-
-@pytest.mark.parametrize(
-    ("gone_s", "share", "words"),
-    [(30.0, 0.25, "25%, about 90 s more"), (300.0, 0.5, "50%, about 5 min 00 s more"), (45.0, 0.0, "45 s so far")],
-)
-def test_what_is_left_follows_from_the_share_that_is_over(gone_s: float, share: float, words: str) -> None:
-    assert time_words(gone_s, share) == words
 
 
 def test_a_step_is_said_once_and_again_after_each_silence_with_how_far_it_is() -> None:
@@ -31,6 +21,8 @@ def test_a_step_is_said_once_and_again_after_each_silence_with_how_far_it_is() -
 
     assert said[0] == "comparing"
     assert all(line.startswith("comparing: ") and line.endswith("more") for line in said[-2:])
+    assert time_words(30.0, 0.25) == "25%, about 90 s more"
+    assert time_words(300.0, 0.0) == "5 min 00 s so far"
 
 
 def test_steps_that_are_not_announced_are_said_after_a_silence_alone() -> None:

@@ -17,8 +17,7 @@ from workbench.values.documents.canonical import canonical_json
 @functools.cache
 def clock() -> str:
     """The clock that executions and copies are timed by: a `TimingModel`."""
-    from workbench.values.modelled_times.device_data import load_device_data  # late, as `acl.clock` does
-    from workbench.values.modelled_times.device_model import timing_model
+    from workbench.values.modelled_times.device_data import load_device_data, timing_model  # late, as `acl.clock` does
 
     return canonical_json(timing_model(load_device_data(SOC_NAME), emulator()))
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from workbench.graph.intake.assume import numbers_of
+from workbench.graph.intake.fold import numbers_of
 from workbench.graph.intake.ports import is_batch_name
 from workbench.values.errors import ConfigError, nearest
 from workbench.values.interface import BATCH, InputUse, Interface, OutputUse

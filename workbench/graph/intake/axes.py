@@ -170,10 +170,6 @@ def _node(operator: str, source: str, to: str, names: Names, axes: str | None = 
     return helper.make_node(operator, inputs, [to], name=names.fresh(f"{to}_{operator.lower()}"), **attributes)
 
 
-def to_prepared(plan: PortPlan, array: Array) -> Array:
-    """A source's feed as the prepared model takes it."""
-    return array[None] if plan.batch is None else np.moveaxis(array, plan.batch, 0).copy()
-
-
-def output_to_prepared(axis: int | None, array: Array) -> Array:
-    return array[None] if axis is None else np.moveaxis(array, axis, 0)
+def to_prepared(axis: int | None, array: Array) -> Array:
+    """A source's feed or output, whose samples are counted on this axis, as the prepared model has it."""
+    return array[None] if axis is None else np.ascontiguousarray(np.moveaxis(array, axis, 0))

@@ -7,6 +7,8 @@ what follows from the inputs built in, or decides an `If`, is computed: everythi
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -27,12 +29,43 @@ from workbench.graph.nodes import (
     rename_tensors,
     replace_nodes,
 )
-from workbench.graph.read import infer_shapes
-from workbench.values.errors import ConfigError
-from workbench.values.interface import Interface
-from workbench.values.model import TensorSpec, axes_text
+from workbench.graph.read import constants, infer_shapes
+from workbench.values.errors import ConfigError, nearest
+from workbench.values.interface import InputUse, Interface
+from workbench.values.model import Model, TensorSpec, axes_text
 
 Array = npt.NDArray[Any]
+
+
+def constants_of(written: Iterable[str], source: Model) -> tuple[InputUse, ...]:
+    """`NAME=VALUE` of a command line, VALUE a number or nested lists of them."""
+    names = [spec.name for spec in source.inputs]
+    uses: dict[str, InputUse] = {}
+    for text in written:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise ConfigError(f"{text!r} is not NAME=VALUE.", key="--constant", hint="Write --constant sr=16000.")
+        if name not in names:
+            raise ConfigError(f"the model has no input {name!r}.", key="--constant", hint=nearest(name, names))
+        if name in uses:
+            raise ConfigError(f"{name!r} is given twice.", key="--constant")
+        uses[name] = InputUse(name=name, constant=numbers_of(name, value))
+    return tuple(uses.values())
+
+
+def numbers_of(name: str, text: str) -> Any:
+    """The value of `--constant NAME=TEXT`: a finite number or nested lists of them."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        value = None
+    flat: list[Any] = [value]
+    while any(isinstance(item, list) for item in flat):
+        flat = [inner for item in flat for inner in (item if isinstance(item, list) else [item])]
+    if not flat or not all(isinstance(item, bool | int | float) and math.isfinite(item) for item in flat):
+        hint = f"Write --constant {name}=16000, or --constant '{name}=[0.667, 1.0, 0.8]'."
+        raise ConfigError(f"{text!r} is no number and no list of numbers.", key=f"--constant {name}", hint=hint)
+    return value
 
 
 def constant_values(specs: tuple[TensorSpec, ...], interface: Interface) -> dict[str, Array]:
@@ -146,42 +179,23 @@ def _is_if(node: NodeProto) -> bool:
 def _computed(model: ModelProto, seeds: set[str]) -> tuple[dict[str, Array], set[str]]:
     """Values known before anything is fed, of what follows from `seeds` or decides an `If`; names of the former."""
     graph = model.graph
-    shapes = _shapes(graph)
-    small = {t.name: t for t in graph.initializer if _size(t) <= _MOST_ELEMENTS and t.data_location == 0}
-    deciding = _deciding(graph)
-    known: dict[str, Array] = {}
-    touched = set(seeds)
-    constant = set(small)
-    order: list[NodeProto] = []
+    shapes, deciding, following = _shapes(graph), _deciding(graph), set(seeds)
+    sizes: dict[str, list[int | None]] = {}
+    stored = {n: t for n, t in constants(model).items() if _size(t) <= _MOST_ELEMENTS and t.data_location == 0}
+    known = {name: numpy_helper.to_array(t) for name, t in stored.items() if name in seeds | deciding}
     for node in graph.node:
-        if node.op_type == "Constant":
-            constant.update(node.output)
+        reads, made = set(filter(None, node.input)), list(filter(None, node.output))
+        if node.domain not in DEFAULT_DOMAINS or node.op_type in RANDOM or not node.output[0] or any(bodies(node)):
             continue
-        if node.domain not in DEFAULT_DOMAINS or node.op_type in RANDOM or any(True for _ in bodies(node)):
-            continue
-        value = _by_shape(node, shapes, small, graph)
-        if value is not None and deciding.intersection(node.output):
-            known[node.output[0]] = value
-            constant.add(node.output[0])
-            continue
-        reads = set(filter(None, node.input))
-        if not reads <= constant or not node.output[0]:
-            continue
-        if touched & reads or deciding.intersection(node.output):
-            order.append(node)
-            constant.update(filter(None, node.output))
-            if touched & reads:
-                touched.update(filter(None, node.output))
-    for seed in seeds & set(small):
-        known[seed] = numpy_helper.to_array(small[seed])
-    for node in graph.node:
-        if _is_if(node) and node.input[0] in small:
-            known[node.input[0]] = numpy_helper.to_array(small[node.input[0]])
-        elif deciding.intersection(node.output):
-            tensor = constant_tensor(node)
-            if tensor is not None and _size(tensor) <= _MOST_ELEMENTS:
-                known[node.output[0]] = numpy_helper.to_array(tensor)
-    return known | _run(model, order, known), touched
+        if node.op_type == "Shape" and not node.attribute and node.input[0] in shapes:
+            sizes[made[0]] = shapes[node.input[0]]
+        if deciding.intersection(made) and (value := _by_shape(node, sizes, stored)) is not None:
+            known[made[0]] = value
+        elif reads and reads <= stored.keys() | known.keys() and (following & reads or deciding.intersection(made)):
+            held = {name: numpy_helper.to_array(stored[name]) if name in stored else known[name] for name in reads}
+            known |= _run(model, node, held)
+            following.update(made if following & reads else ())
+    return known, following
 
 
 def _deciding(graph: GraphProto) -> set[str]:
@@ -193,23 +207,14 @@ def _deciding(graph: GraphProto) -> set[str]:
     return found
 
 
-def _run(model: ModelProto, nodes: list[NodeProto], known: Mapping[str, Array]) -> dict[str, Array]:
-    """What these nodes give, computed by ONNX Runtime in one run."""
-    if not nodes:
-        return {}
-    made = [name for node in nodes for name in node.output if name]
-    reads = {name for node in nodes for name in node.input if name}
+def _run(model: ModelProto, node: NodeProto, held: Mapping[str, Array]) -> dict[str, Array]:
+    """What a node gives, computed by ONNX Runtime."""
+    made = [name for name in node.output if name]
     small = ModelProto(ir_version=model.ir_version)
     small.opset_import.extend(model.opset_import)
     small.graph.name = "folded"
-    small.graph.node.extend(node for node in model.graph.node if node.op_type == "Constant" and reads & {*node.output})
-    small.graph.node.extend(nodes)
-    stored = [tensor for tensor in model.graph.initializer if tensor.name in reads]
-    small.graph.initializer.extend(stored)
-    here = {tensor.name for tensor in stored}
-    small.graph.initializer.extend(
-        numpy_helper.from_array(value, name) for name, value in known.items() if name in reads and name not in here
-    )
+    small.graph.node.append(node)
+    small.graph.initializer.extend(numpy_helper.from_array(value, name) for name, value in held.items())
     small.graph.output.extend(ValueInfoProto(name=name) for name in made)
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
@@ -220,37 +225,22 @@ def _run(model: ModelProto, nodes: list[NodeProto], known: Mapping[str, Array]) 
 
 
 def _by_shape(
-    node: NodeProto, shapes: Mapping[str, list[int | None]], small: Mapping[str, TensorProto], graph: GraphProto
+    node: NodeProto, sizes: Mapping[str, list[int | None]], stored: Mapping[str, TensorProto]
 ) -> Array | None:
     """The value of `Shape`, or of `Gather` and `Size` on it, where the inferred shape tells."""
-    if node.op_type == "Shape" and not node.attribute:
-        shape = shapes.get(node.input[0])
-        if shape is not None and None not in shape:
-            return np.asarray(shape, np.int64)
-    if node.op_type in ("Size", "Gather"):
-        source = next((n for n in graph.node if node.input[0] in n.output), None)
-        if source is None or source.op_type != "Shape" or source.attribute:
-            return None
-        shape = shapes.get(source.input[0])
-        if shape is None:
-            return None
-        if node.op_type == "Size":
-            return np.asarray(len(shape), np.int64)
-        index = _index(node.input[1], small, graph)
-        if index is not None and all(-len(shape) <= i < len(shape) for i in index.reshape(-1)):
-            picked = [shape[int(i)] for i in index.reshape(-1)]
-            if None not in picked:
-                return np.asarray(picked, np.int64).reshape(index.shape)
-    return None
-
-
-def _index(name: str, small: Mapping[str, TensorProto], graph: GraphProto) -> Array | None:
-    if name in small:
-        return np.asarray(numpy_helper.to_array(small[name]))
-    for node in graph.node:
-        if name in node.output and (tensor := constant_tensor(node)) is not None:
-            return np.asarray(numpy_helper.to_array(tensor))
-    return None
+    shape = sizes.get(node.output[0] if node.op_type == "Shape" else node.input[0] if node.input else "")
+    if shape is None:
+        return None
+    if node.op_type == "Size":
+        return np.asarray(len(shape), np.int64)
+    picked: Array = np.arange(len(shape))
+    if node.op_type == "Gather" and node.input[1] in stored:
+        picked = np.asarray(numpy_helper.to_array(stored[node.input[1]]))
+    elif node.op_type != "Shape":
+        return None
+    if not all(-len(shape) <= i < len(shape) and shape[i] is not None for i in picked.reshape(-1).tolist()):
+        return None
+    return np.asarray([shape[i] for i in picked.reshape(-1).tolist()], np.int64).reshape(picked.shape)
 
 
 def _shapes(graph: GraphProto) -> dict[str, list[int | None]]:

@@ -19,7 +19,7 @@ import onnx
 from onnx import ModelProto, TensorProto
 
 from workbench.graph.apart import kept_aside
-from workbench.graph.intake.axes import batch_first, named_axes, output_to_prepared, to_prepared, unnamed
+from workbench.graph.intake.axes import batch_first, named_axes, to_prepared, unnamed
 from workbench.graph.intake.fold import build_in, constant_values, folded, hoisted
 from workbench.graph.intake.opset import WANTED, computes_in_half, in_float32, raised
 from workbench.graph.intake.ports import PortPlan, fixed_rows, is_batch_name, plan_inputs, remedy, single
@@ -30,7 +30,6 @@ from workbench.graph.intake.trials import (
     Run,
     difference,
     graph_to_prepare,
-    light_graph,
     recipes,
     runner,
     runner_of,
@@ -61,10 +60,7 @@ _LARGER = (4, 16)
 
 def wanted(source: Model, interface: Interface) -> bool:
     """Whether there may be anything to do, as far as the file tells without being run."""
-    return _wanted(light_graph(source), source, interface)
-
-
-def _wanted(proto: ModelProto, source: Model, interface: Interface) -> bool:
+    proto = graph_to_prepare(source)
     values = (*proto.graph.input, *proto.graph.output)
     if any(unnamed(dim) for value in values for dim in value.type.tensor_type.shape.dim):
         return True
@@ -75,10 +71,12 @@ def _wanted(proto: ModelProto, source: Model, interface: Interface) -> bool:
     if computes_in_half(proto):
         return True
     plans = plan_inputs(source.inputs, interface)
-    moved = any(plan.batch != 0 or plan.guessed for plan in plans)
-    declared = any(plan.dims != spec.shape for plan in plans for spec in source.inputs if spec.name == plan.name)
-    moved = moved or (_one_row(plans) and any(len(s.shape) > 2 and s.shape[0] != 1 for s in source.outputs))
-    return moved or declared or any(_elsewhere(spec, plans) for spec in source.outputs)
+    shapes = {spec.name: spec.shape for spec in source.inputs}
+    return (
+        any(plan.batch != 0 or plan.guessed or plan.dims != shapes[plan.name] for plan in plans)
+        or (_one_row(plans) and any(len(s.shape) > 2 and s.shape[0] != 1 for s in source.outputs))
+        or any(_elsewhere(spec, plans) for spec in source.outputs)
+    )
 
 
 def _one_row(plans: Sequence[PortPlan]) -> bool:
@@ -409,12 +407,15 @@ class _Preparation:
             raise _NotProven(f"cannot be opened: {_line(error)}", self.steps, self.source.path) from error
         worst, samples = 0.0, 0
         for batch, seed in ((1, 0), (2, 1), (3, 2)):
-            if batch > 1 and (self._fixed() or self._shapes(recipe, run, batch) is None):
+            if batch > 1 and (fixed_rows(self.plans) or self._shapes(recipe, run, batch) is None):
                 continue
             feeds = recipe.feeds(self.plans, batch, seed)
-            ours = self._as_prepared(run({**self.constants, **feeds}))
+            ours = {
+                name: to_prepared(self.outputs.get(name, 0), array)
+                for name, array in run({**self.constants, **feeds}).items()
+            }
             try:
-                theirs = prepared({plan.name: to_prepared(plan, feeds[plan.name]) for plan in self.plans})
+                theirs = prepared({plan.name: to_prepared(plan.batch, feeds[plan.name]) for plan in self.plans})
             except RUNTIME_ERRORS as error:
                 raise _NotProven(
                     f"fails where the source runs: {_line(error)}", self.steps, self.source.path
@@ -427,18 +428,6 @@ class _Preparation:
         return [
             step if step.name == "axes" else replace(step, figures=(*step.figures, *figures)) for step in self.steps
         ]
-
-    def _fixed(self) -> bool:
-        return single(self.plans) or all(
-            plan.batch is None or isinstance(plan.dims[plan.batch], int) for plan in self.plans
-        )
-
-    def _as_prepared(self, outputs: Mapping[str, Array]) -> dict[str, Array]:
-        found = {}
-        for name, array in outputs.items():
-            axis = self.outputs.get(name, 0)
-            found[name] = array if axis == 0 else output_to_prepared(axis, array)
-        return found
 
 
 def _changing(name: str, shapes: Sequence[Mapping[str, tuple[int, ...]] | None]) -> int | None:

@@ -15,11 +15,11 @@ from typing import Any
 from workbench.graph.door import call_apart, libraries, open_foreign
 from workbench.graph.intake.preparation import prepare, wanted
 from workbench.graph.read import read_model
-from workbench.values.documents.canonical import DecodeError, canonical_json, decode, digest, encode
+from workbench.values.documents.canonical import decode, digest, encode
 from workbench.values.errors import ConfigError, ToolchainError
 from workbench.values.interface import NOTHING_DECLARED, Interface
-from workbench.values.model import Model, Origin, PreparationStep
-from workbench.values.system.files import lock_file, write_text_atomically
+from workbench.values.model import Model, Origin
+from workbench.values.system.files import lock_file, write_json_atomically
 from workbench.values.system.scratch import scratch_folder
 from workbench.values.system.source_closure import closure_digest
 
@@ -79,21 +79,22 @@ def prepared(
         raise ConfigError(error.rule, file=file, key=error.key, hint=error.hint) from error
 
 
+def _opened(source: Model, place: Path) -> Model:
+    found = decode(Provenance, json.loads((place / PROVENANCE).read_text(encoding="utf-8")))
+    if not found.file:
+        return source
+    model = open_foreign(place / found.file)
+    if model.sha256 != found.sha256:
+        raise ConfigError("is not the file that was prepared.", file=model.path)
+    return replace(model, origin=replace(found.origin, path=source.path))
+
+
 def _kept(source: Model, place: Path) -> Model | None:
     """What an earlier call made; None where it did not, or where a file is not what it was."""
     try:
-        found = decode(Provenance, json.loads((place / PROVENANCE).read_text(encoding="utf-8")))
-    except (OSError, ValueError, DecodeError):
+        return _opened(source, place)
+    except (OSError, ValueError, ConfigError):
         return None
-    if not found.file:
-        return source
-    try:
-        model = open_foreign(place / found.file)
-    except ConfigError:
-        return None
-    if model.sha256 != found.sha256:
-        return None
-    return replace(model, origin=replace(found.origin, path=source.path))
 
 
 def _made(source: Model, interface: Interface, place: Path) -> Model:
@@ -113,37 +114,22 @@ def _make(source: Model, interface: Interface, place: Path) -> Model:
         inside.mkdir()
         request = {"path": str(source.path), "interface": encode(interface), "folder": str(inside)}
         about = "preparing it (proofs by running included)"
-        said: dict[str, Any] = call_apart(
-            source.path, source.size_bytes, prepare_here, request, about=about, effort=_EFFORT
-        )
-        steps = tuple(decode(PreparationStep, step) for step in said.get("steps", ()))
-        name = said.get("file", "")
-        origin = Origin(
-            path=source.path,
-            sha256=source.sha256,
-            size_bytes=source.size_bytes,
-            opset=source.opset,
-            inputs=source.inputs,
-            outputs=source.outputs,
-            steps=steps,
-        )
-        model = open_foreign(inside / name) if name else source
-        found = Provenance(file=name, sha256=model.sha256, origin=origin)
-        write_text_atomically(inside / PROVENANCE, canonical_json(found) + "\n")
-        inside_at = inside.resolve()
+        call_apart(source.path, source.size_bytes, prepare_here, request, about=about, effort=_EFFORT)
         if place.exists():  # of an earlier make that was damaged
             place.rename(draft / "damaged")
         inside.rename(place)
-    if not name:
-        return source
-    moved = (place.resolve() / file.relative_to(inside_at) for file in model.external_files)
-    return replace(model, path=place / name, external_files=tuple(moved), origin=origin)
+    return _opened(source, place)
 
 
-def prepare_here(path: str, interface: Any, folder: str) -> dict[str, Any]:
-    """`prepare`, as the process with limits is asked for it: the file's name in `folder` and the steps, if any."""
-    done = prepare(read_model(Path(path)), decode(Interface, interface), Path(folder))
-    return {} if done is None else {"file": done[0].name, "steps": encode(done[1])}
+def prepare_here(path: str, interface: Any, folder: str) -> None:
+    """`prepare`, as the process with limits is asked for it, with what was done beside the file."""
+    source, to = read_model(Path(path)), Path(folder)
+    done = prepare(source, decode(Interface, interface), to)
+    kept = ("path", "sha256", "size_bytes", "opset", "inputs", "outputs")
+    origin = Origin(**{name: getattr(source, name) for name in kept}, steps=() if done is None else done[1])
+    file = "" if done is None else done[0].name
+    model = read_model(to / file) if file else source
+    write_json_atomically(to / PROVENANCE, Provenance(file=file, sha256=model.sha256, origin=origin))
 
 
 @functools.cache

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import onnxruntime
 from onnx import ModelProto
 
-from workbench.graph.apart import is_large, parse_apart, refers_apart, take_in
+from workbench.graph.apart import is_large, refers_apart, take_in
 from workbench.graph.bounds import MOST_BYTES, parse_model
 from workbench.graph.intake.ports import PortPlan
 from workbench.graph.nodes import all_graphs
@@ -90,9 +90,11 @@ def recipes(plans: Sequence[PortPlan], axes: Sequence[AxisUse], rows: Mapping[st
         yield Recipe(size=size, kind=kind, rows=rows, bins=bins)
 
 
-def session(model: Path | bytes, weights: Path | None = None) -> onnxruntime.InferenceSession:
-    """Args:
-    weights: the folder of the external data of a model that is given as bytes.
+def runner(model: Path | bytes, weights: Path | None = None) -> Run:
+    """Outputs by name; raises whatever ONNX Runtime raises.
+
+    Args:
+        weights: the folder of the external data of a model that is given as bytes.
     """
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
@@ -100,21 +102,9 @@ def session(model: Path | bytes, weights: Path | None = None) -> onnxruntime.Inf
     if weights is not None:
         options.add_session_config_entry(WEIGHTS_FOLDER, str(weights))
     source = model if isinstance(model, bytes) else str(model)
-    return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
-
-
-def runner(model: Path | bytes) -> Run:
-    """Outputs by name; raises whatever ONNX Runtime raises."""
-    return _runner(session(model))
-
-
-def _runner(opened: onnxruntime.InferenceSession) -> Run:
+    opened = onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
     names = [value.name for value in opened.get_outputs()]
-
-    def run(feeds: Mapping[str, Array]) -> dict[str, Array]:
-        return dict(zip(names, opened.run(names, dict(feeds)), strict=True))
-
-    return run
+    return lambda feeds: dict(zip(names, opened.run(names, dict(feeds)), strict=True))
 
 
 def difference(a: Mapping[str, Array], b: Mapping[str, Array]) -> float:
@@ -138,16 +128,6 @@ def difference(a: Mapping[str, Array], b: Mapping[str, Array]) -> float:
     return worst
 
 
-def light_graph(source: Model) -> ModelProto:
-    """The graph to look at, of a large file without its weights."""
-    if is_large(source.size_bytes):
-        with source.path.open("rb") as stream:
-            found = parse_apart(source.path, stream)
-        if found is not None:
-            return found
-    return parse_model(read_bytes(source.path, limit_bytes=MOST_BYTES), source.path)
-
-
 def graph_to_prepare(source: Model) -> ModelProto:
     """The graph to work on, of a large file with its weights apart."""
     if is_large(source.size_bytes):
@@ -159,7 +139,7 @@ def runner_of(proto: ModelProto, path: Path) -> Run:
     """A graph that is run without being written; external data that are not apart lie beside `path`."""
     if is_apart(proto):
         with runnable(proto) as (payload, folder):
-            return _runner(session(payload, folder))
+            return runner(payload, folder)
     take_all_in(proto, path)
     return runner(bytes(proto.SerializeToString()))
 

@@ -22,7 +22,8 @@ import torch
 from workbench.quantization.llm.config import LlmConfig
 from workbench.values.errors import ConfigError, MeasureError
 from workbench.values.measurement import Estimate
-from workbench.values.paired_scores import PairedScores, WindowOutcomes, paired_bootstrap
+from workbench.values.paired_scores import PairedScores, WindowOutcomes
+from workbench.values.significance import paired_bootstrap
 from workbench.values.simultaneous import Pairs, all_pairs
 
 

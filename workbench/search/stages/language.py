@@ -44,8 +44,7 @@ from workbench.values.measurement import (
     Measurement,
 )
 from workbench.values.metrics import METRICS, accuracy_metrics, metrics
-from workbench.values.modelled_times.costs import at_errors, interval
-from workbench.values.modelled_times.figures import with_intervals
+from workbench.values.modelled_times.figures import at_errors, interval, with_intervals
 from workbench.values.modelled_times.statement import ModelledCalls
 from workbench.values.results import Evaluation
 from workbench.values.reuse import Reuse

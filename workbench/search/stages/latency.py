@@ -37,7 +37,7 @@ from workbench.values import significance
 from workbench.values.artifact import Artifact
 from workbench.values.bins import timed_length
 from workbench.values.measurement import BatchCurve, Estimate, Latency
-from workbench.values.modelled_times.figures import certainly_slower
+from workbench.values.modelled_times.figures import CERTAIN, ratio
 from workbench.values.results import Evaluation
 from workbench.values.reuse import Audit, Reuse, audit_of_curve, audit_of_latency, repeat_of, reusable
 from workbench.values.system.source_closure import closure_digest
@@ -195,9 +195,9 @@ def reused_latency(evaluation: Evaluation) -> Latency:
 
 def _certainly_slower(latency: Latency, incumbent: Latency) -> bool:
     """Of modelled times whatever their errors; what both have in common cancels."""
-    every = certainly_slower(latency, incumbent)
-    if every is not None:
-        return every
+    modelled = ratio(latency, incumbent, "speedup", stretch=CERTAIN)
+    if modelled is not None:
+        return modelled.high < 1
     return _at_confidence(latency.speedup, 3.29)[1] < _at_confidence(incumbent.speedup, 3.29)[0]
 
 

@@ -22,10 +22,9 @@ from workbench.quantization.llm.config import LlmConfig
 from workbench.targets.ascend_llm.served import Served
 from workbench.targets.ascend_llm.settings import GROUPS
 from workbench.values.measurement import Estimate, LanguageLoad
-from workbench.values.modelled_times.costs import at_errors, interval
-from workbench.values.modelled_times.device_data import DeviceData, load_device_data
-from workbench.values.modelled_times.device_model import kernel_cost, timing_model
-from workbench.values.modelled_times.kernels import Array, Dtype, KernelWork, Sides, operator_work
+from workbench.values.modelled_times.device_data import DeviceData, load_device_data, timing_model
+from workbench.values.modelled_times.figures import at_errors, interval
+from workbench.values.modelled_times.kernels import Array, Dtype, KernelWork, Sides, kernel_cost, operator_work
 from workbench.values.modelled_times.statement import CallCosts, TimingModel, Work, summed
 
 CHIP = "Ascend910B3"

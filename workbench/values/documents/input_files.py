@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import io
+import itertools
 import os
+import re
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,8 +24,8 @@ from workbench.values.errors import ConfigError
 LIMIT_VARIABLE = "WORKBENCH_MAX_FILE_GIB"
 """Raises every limit on the size of a whole file to so many GiB; a number."""
 
-MOST_LINE_CHARACTERS = 1 << 24
-"""Characters of one line. A sample is a text that a model reads; a book of this length is none."""
+MOST_LINE_BYTES = 1 << 24
+"""Of one line. A sample is a text that a model reads; a book of this length is none."""
 
 MOST_FOLDER_FILES, MOST_FOLDER_BYTES = 10_000, 1 << 32
 """Of a folder that is named by what it holds."""
@@ -92,42 +93,29 @@ def open_lines(path: Path, *, limit_bytes: int, newline: str = "\n") -> Iterator
         newline: '\\n' to end lines there alone; '' to end them as CSV readers do, at '\\r' too.
 
     Raises:
-        ConfigError: as `read_text`, or a line is longer than `MOST_LINE_CHARACTERS`.
+        ConfigError: as `read_text`, or a line is longer than `MOST_LINE_BYTES`.
     """
-    with open_file(path, limit_bytes=limit_bytes) as raw, io.TextIOWrapper(raw, "utf-8-sig", newline=newline) as text:
-        yield _lines(text, path)
+    with open_file(path, limit_bytes=limit_bytes) as stream:
+        yield _lines(stream, path, newline)
 
 
-def _lines(text: io.TextIOWrapper, path: Path) -> Iterator[str]:
-    number = 0
-    try:
-        while line := text.readline(MOST_LINE_CHARACTERS + 1):
-            number += 1
-            if len(line) > MOST_LINE_CHARACTERS:
-                raise ConfigError(
-                    f"the line is longer than {MOST_LINE_CHARACTERS} characters.",
-                    file=path,
-                    line=number,
-                    hint="Is this the right file? Each line is one sample.",
-                )
-            yield line
-    except UnicodeDecodeError:
-        raise _first_bad_line(path) from None
-    except OSError as error:
-        raise ConfigError(f"cannot be read: {error.strerror}.", file=path) from error
-
-
-def _first_bad_line(path: Path) -> ConfigError:
-    """The text layer decodes in blocks, so the place of a bad byte is looked for again, line by line."""
-    with path.open("rb") as stream:
-        number = 1
-        while block := stream.readline(MOST_LINE_CHARACTERS):
-            try:
-                block.decode("utf-8")
-            except UnicodeDecodeError as error:
-                return _not_utf8(path, number, block[error.start])
-            number += block.endswith(b"\n")
-    return ConfigError("changed while it was read.", file=path)
+def _lines(stream: IO[bytes], path: Path, newline: str) -> Iterator[str]:
+    for number in itertools.count(1):
+        try:
+            line = stream.readline(MOST_LINE_BYTES + 1)
+        except OSError as error:
+            raise ConfigError(f"cannot be read: {error.strerror}.", file=path) from error
+        if len(line) > MOST_LINE_BYTES:
+            hint = "Is this the right file? Each line is one sample."
+            raise ConfigError(f"the line is longer than {MOST_LINE_BYTES} bytes.", file=path, line=number, hint=hint)
+        if not line:
+            return
+        try:
+            text = line.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise _not_utf8(path, number, line[error.start]) from error
+        text = text.removeprefix("\ufeff") if number == 1 else text
+        yield from re.findall(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+", text) if newline == "" else [text]
 
 
 def _not_utf8(path: Path, line: int, byte: int) -> ConfigError:

@@ -13,7 +13,8 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.composer import Composer
 from ruamel.yaml.error import MarkedYAMLError, StringMark, YAMLError
-from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+from ruamel.yaml.events import AliasEvent
+from ruamel.yaml.nodes import MappingNode, Node, ScalarNode
 
 from workbench.values.errors import ConfigError
 
@@ -104,9 +105,19 @@ class _BoundedComposer(Composer):
         super().__init__(loader)
         self.warn_double_anchors = False  # YAML lets a name be given again
         self._levels = self._values = 0
+        self._sizes: dict[int, int] = {}
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         event = self.parser.peek_event()
+        if isinstance(event, AliasEvent):
+            node = super().compose_node(parent, index)
+            if id(node) not in self._sizes:
+                raise _BeyondBoundsError("an alias stands inside what it names", event.start_mark)
+            self._values += self._sizes[id(node)]
+            if self._values > MOST_VALUES:
+                raise _BeyondBoundsError(f"more than {MOST_VALUES} values with its aliases", event.start_mark)
+            return node
+        before = self._values
         self._levels += 1
         self._values += 1
         if self._levels > MOST_DEPTH:
@@ -115,12 +126,8 @@ class _BoundedComposer(Composer):
             raise _BeyondBoundsError(f"more than {MOST_VALUES} values", event.start_mark)
         node = super().compose_node(parent, index)
         self._levels -= 1
-        return node
-
-    def get_single_node(self) -> Any:
-        node = super().get_single_node()
-        if node is not None:
-            _check(node)
+        self._sizes[id(node)] = self._values - before
+        _check(node)
         return node
 
 
@@ -154,39 +161,8 @@ def _line(error: MarkedYAMLError) -> int | None:
     return error.problem_mark.line + 1 if error.problem_mark is not None else None
 
 
-def _check(root: Node) -> None:
-    """Raises _BeyondBoundsError for aliases, scalars, keys and tags that no file of ours needs.
-
-    Every node is looked at once, after its children, which are at most `MOST_DEPTH` deep but for aliases.
-    """
-    sizes: dict[int, int] = {}
-    entered: set[int] = set()
-    waiting: list[tuple[Node, bool]] = [(root, False)]
-    while waiting:
-        node, left = waiting.pop()
-        if left:
-            total = 1 + sum(sizes[id(child)] for child in _children(node))
-            if total > MOST_VALUES:
-                raise _BeyondBoundsError(f"more than {MOST_VALUES} values with its aliases", node.start_mark)
-            sizes[id(node)] = total
-            continue
-        if id(node) in sizes:
-            continue
-        if id(node) in entered:
-            raise _BeyondBoundsError("an alias stands inside what it names", node.start_mark)
-        entered.add(id(node))
-        _check_node(node)
-        waiting.append((node, True))
-        waiting.extend((child, False) for child in _children(node) if id(child) not in sizes)
-
-
-def _children(node: Node) -> list[Node]:
-    if isinstance(node, MappingNode):
-        return [part for pair in node.value for part in pair]
-    return list(node.value) if isinstance(node, SequenceNode) else []
-
-
-def _check_node(node: Node) -> None:
+def _check(node: Node) -> None:
+    """Raises _BeyondBoundsError for scalars, keys and tags that no file of ours needs."""
     tag = str(node.tag)
     if tag not in _TAGS and tag != "tag:yaml.org,2002:timestamp":
         raise _BeyondBoundsError(f"the tag {tag!r} is not read", node.start_mark)

@@ -232,7 +232,7 @@ class Section:
         return self.file
 
     def texts(self, key: str, default: Sequence[str] = _REQUIRED) -> tuple[str, ...]:
-        return tuple(self._items(key, str, "texts", default))
+        return tuple(self._typed(key, str, "a list of texts", default, listed=True))
 
     def integers(
         self,
@@ -241,7 +241,7 @@ class Section:
         minimum: int | None = None,
         maximum: int = MOST_COUNTED,
     ) -> tuple[int, ...]:
-        values = self._items(key, int, "integers", default)
+        values = self._typed(key, int, "a list of integers", default, listed=True)
         return tuple(self._within(key, value, minimum, maximum) for value in values)
 
     def section(self, key: str) -> Section:
@@ -282,29 +282,20 @@ class Section:
     def _join(self, key: str) -> str:
         return f"{self.path}.{key}" if self.path else key
 
-    def _typed(self, key: str, kind: type | tuple[type, ...], words: str, default: Any) -> Any:
+    def _typed(self, key: str, kind: type | tuple[type, ...], words: str, default: Any, *, listed: bool = False) -> Any:
+        """A value of a kind, or a list of such; where it is missing or another, an empty one to go on with."""
         if not self.has(key):
             if default is not _REQUIRED:
                 return default
             self._missing(key)
-            return _stand_in(kind)
-        value = _plain(self._node[key])
-        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        else:
+            value = _plain(self._node[key])
+            values = value if listed and isinstance(value, list) else [value]
+            fits = all(isinstance(v, kind) and (kind is bool or not isinstance(v, bool)) for v in values)
+            if fits and (not listed or isinstance(value, list)):
+                return value
             self.refuse(key, f"expected {words}, got {value!r}.")
-            return _stand_in(kind)
-        return value
-
-    def _items(self, key: str, kind: type, words: str, default: Any) -> list[Any]:
-        if not self.has(key):
-            if default is not _REQUIRED:
-                return list(default)
-            self._missing(key)
-            return []
-        values = _plain(self._node[key])
-        if not isinstance(values, list) or any(not isinstance(v, kind) or isinstance(v, bool) for v in values):
-            self.refuse(key, f"expected a list of {words}, got {values!r}.")
-            return []
-        return values
+        return [] if listed else (kind[0] if isinstance(kind, tuple) else kind)()
 
 
 def read_yaml(path: Path, *, version: int | None = 1) -> Section:
@@ -349,11 +340,6 @@ def parse_seconds(value: object) -> float:
 
 def _number(value: float) -> str:
     return str(value) if isinstance(value, int) else f"{value:g}"
-
-
-def _stand_in(kind: type | tuple[type, ...]) -> Any:
-    """An empty value of a kind, in the place of one that was refused."""
-    return (kind[0] if isinstance(kind, tuple) else kind)()
 
 
 def _plain(value: Any) -> Any:

@@ -1,21 +1,26 @@
-"""What the time model knows of a chip: the shipped file, and over it one that was fitted to measurements."""
+"""What the time model knows of a chip: the shipped file, and over it one that was fitted to measurements; and what it
+says of itself: what its parts cost, and how far off each may be."""
 
 from __future__ import annotations
 
 import functools
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from workbench.values.documents.canonical import decode
 from workbench.values.documents.yaml_reader import Section, read_yaml
 from workbench.values.errors import ConfigError
+from workbench.values.modelled_times.statement import TimingModel, Unknown
 
 SHIPPED = Path(__file__).with_name("ascend910b.yaml")
 OVERRIDE_VARIABLE = "CANN_EMULATOR_DEVICE_DATA"
 _KINDS = ("source", "fitted", "inferred", "measured")
+_REFITTED_95 = 1.1
+"""What a refit to a device's own kernels leaves open [inferred]."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,18 +37,24 @@ class Kind:
         of_cube: how much of the cube's efficiency it reaches.
         error_class: of `DeviceData.errors`.
         fitted_on: operators, and how many timed cases of each.
+        operators, others: that it stands for, those of the cases and those of which no case was seen.
     """
 
-    like: str
-    launches: float | None
-    instructions: float
-    row_instructions: float
-    in_pieces: float
-    on_cube: Literal["", "halves"] | None
-    of_cube: float
+    like: str = ""
+    launches: float | None = None
+    instructions: float = 0.0
+    row_instructions: float = 0.0
+    in_pieces: float = 1.0
+    on_cube: Literal["", "halves"] | None = None
+    of_cube: float = 1.0
     error_class: str
     fitted_on: str
-    operators: tuple[str, ...]
+    operators: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
+
+
+_SHARED = ("launches", "instructions", "row_instructions", "in_pieces")
+"""What a kind has of the one that it is like."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,15 +67,17 @@ class ErrorClass:
         refitted_by: parameters that a refit to a device's kernels has measured where this is settled.
         median: of |modelled / measured - 1|; 0 where nothing was measured and factor_95 is a judgement.
         factor_95: 95 % of measured times lie within it, in either direction.
+        others_95: the same for operators of which no case was seen, where that is known to be wider.
         rows: that it was found on.
     """
 
     about: str
     moves: tuple[str, ...]
-    refitted_by: tuple[str, ...]
-    median: float
+    refitted_by: tuple[str, ...] = ()
+    median: float = 0.0
     factor_95: float
-    rows: int
+    others_95: float | None = None
+    rows: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,7 +184,7 @@ def load_device_data(soc_version: str, override: Path | None = None, *, known: b
     with read_yaml(override) as top:
         chip = top.text("soc_version")
         top.raw("fitted_to", default=None)
-        found, origins = _numbers(top.section("parameters"), None)
+        found, origins = _numbers(top.section("parameters"))
     if chip != soc_version:
         return data
     return replace(with_parameters(data, found), origins={**data.origins, **origins})
@@ -209,107 +222,88 @@ def with_parameters(data: DeviceData, values: Mapping[str, float]) -> DeviceData
 def _shipped() -> tuple[DeviceData, Mapping[str, Mapping[str, Any]]]:
     """910B3's parameters, and what is other for each chip."""
     with read_yaml(SHIPPED) as top:
-        chips = {name: _chip(section) for name, section in top.sections("chips")}
-        values, origins = _numbers(top.section("parameters"), PARAMETERS)
-        power, power_origins = _numbers(top.section("power"), ("idle_w", "busy_w"), prefix="power.")
-        kinds, timed = _kinds(top.sections("kinds"))
-        errors = _errors(top.sections("errors"))
+        values, origins = _numbers(top.section("parameters"))
+        chips: dict[str, dict[str, Any]] = {
+            name: {key: value if key.endswith("_cores") else float(value) for key, value in chip.items()}
+            for name, chip in top.raw("chips").items()
+        }
+        power, written, errors = top.raw("power"), top.raw("kinds"), top.raw("errors")
+    kinds: dict[str, Kind] = {}
+    for name, kind in written.items():
+        alike = written.get(kind.get("like"), {})
+        written[name] = {**{key: alike[key] for key in _SHARED if key in alike}, **kind}
+        kinds[name] = decode(Kind, written[name], f"{SHIPPED.name}: kinds.{name}")
     numbers: Mapping[str, Any] = values
     data = DeviceData(
         soc_version="Ascend910B3",
         **chips["Ascend910B3"],
         **numbers,
         kinds=kinds,
-        operators={operator: name for name, kind in kinds.items() for operator in (name, *kind.operators)},
-        timed=timed,
-        errors=errors,
-        idle_w=power["idle_w"],
-        busy_w=power["busy_w"],
-        origins={**origins, **power_origins},
+        operators={one: name for name, kind in kinds.items() for one in (name, *kind.operators, *kind.others)},
+        timed=frozenset(one for name, kind in kinds.items() for one in (name, *kind.operators)),
+        errors=_errors({name: decode(ErrorClass, error, name) for name, error in errors.items()}),
+        idle_w=power["idle_w"]["value"],
+        busy_w=float(power["busy_w"]["value"]),
+        origins={**origins, **{f"power.{name}": f"{one['kind']}: {one['origin']}" for name, one in power.items()}},
     )
     return data, chips
 
 
-def _kinds(sections: Iterable[tuple[str, Section]]) -> tuple[dict[str, Kind], frozenset[str]]:
-    found: dict[str, Kind] = {}
-    timed: set[str] = set()
-    for name, section in sections:
-        like = section.text("like", default="")
-        if like and like not in found:
-            raise section.error("like", f"{like!r} is no kind above it.")
-        seen = section.texts("operators", default=())
-        timed |= {name, *seen}
-        found[name] = _kind(section, like, found.get(like), (*seen, *section.texts("others", default=())))
-    return found, frozenset(timed)
-
-
-def _kind(section: Section, like: str, alike: Kind | None, operators: tuple[str, ...]) -> Kind:
-    on_cube = section.text("on_cube", choices=("", "halves")) if section.has("on_cube") else None
-    launches = alike.launches if alike else None
-    return Kind(
-        like=like,
-        launches=section.number("launches", minimum=0) if section.has("launches") else launches,
-        instructions=section.number("instructions", default=alike.instructions if alike else 0.0, minimum=0),
-        row_instructions=section.number(
-            "row_instructions", default=alike.row_instructions if alike else 0.0, minimum=0
-        ),
-        in_pieces=section.number("in_pieces", default=alike.in_pieces if alike else 1.0, minimum=1),
-        on_cube=None if on_cube is None else "halves" if on_cube else "",
-        of_cube=section.number("of_cube", default=1.0, minimum=0),
-        error_class=section.text("error_class"),
-        fitted_on=section.text("fitted_on"),
-        operators=operators,
-    )
-
-
-def _errors(sections: Iterable[tuple[str, Section]]) -> dict[str, ErrorClass]:
+def _errors(known: Mapping[str, ErrorClass]) -> dict[str, ErrorClass]:
     """The errors, and behind each what operators of which no case was seen have beside it."""
+    unseen = {f"{part}_others" for error in known.values() if error.others_95 is not None for part in error.moves}
     found: dict[str, ErrorClass] = {}
-    for name, section in sections:
-        error = found[name] = _error(section)
-        if section.has("others_95"):
-            whole, own = math.log(section.number("others_95", minimum=error.factor_95)), math.log(error.factor_95)
+    for name, error in known.items():
+        others = tuple(f"{part}_others" for part in error.moves)
+        found[name] = replace(error, moves=(*error.moves, *sorted(unseen.intersection(others))))
+        if error.others_95 is not None:
+            whole, own = math.log(error.others_95), math.log(error.factor_95)
             found[f"{name}_others"] = replace(
                 error,
                 about=f"{error.about}, operators of which no case was timed",
-                moves=tuple(f"{part}_others" for part in error.moves),
+                moves=others,
                 median=0.0,
                 factor_95=math.exp(math.sqrt(whole**2 - own**2)),
             )
-    unseen = {part for error in found.values() for part in error.moves if part.endswith("_others")}
-    return {
-        name: replace(error, moves=(*error.moves, *sorted(unseen & {f"{part}_others" for part in error.moves})))
-        for name, error in found.items()
-    }
+    return found
 
 
-def _error(section: Section) -> ErrorClass:
-    return ErrorClass(
-        about=section.text("about"),
-        moves=section.texts("moves"),
-        refitted_by=section.texts("refitted_by", default=()),
-        median=section.number("median", default=0.0, minimum=0),
-        factor_95=section.number("factor_95", minimum=1),
-        rows=int(section.number("rows", default=0.0, minimum=0)),
-    )
-
-
-def _chip(section: Section) -> dict[str, Any]:
-    numbers: dict[str, Any] = {name: section.number(name, minimum=0.1) for name in _CHIP}
-    return {**numbers, "cube_cores": int(numbers["cube_cores"]), "vector_cores": int(numbers["vector_cores"])}
-
-
-def _numbers(
-    parent: Section, wanted: tuple[str, ...] | None, prefix: str = ""
-) -> tuple[dict[str, float], dict[str, str]]:
-    """Name → value and name → origin; all of `wanted`, or whichever parameters are there."""
+def _numbers(parameters: Section) -> tuple[dict[str, float], dict[str, str]]:
+    """Name → value and name → origin."""
     values, origins = {}, {}
-    for name in parent.names() if wanted is None else wanted:
-        if wanted is None and name not in PARAMETERS:
-            raise ConfigError("is no parameter of the time model.", file=parent.file, key=f"{parent.path}.{name}")
-        entry = parent.section(name)
+    for name in parameters.names():
+        if name not in PARAMETERS:
+            rule = "is no parameter of the time model."
+            raise ConfigError(rule, file=parameters.file, key=f"{parameters.path}.{name}")
+        entry = parameters.section(name)
         values[name] = entry.number("value", minimum=0)
         if values[name] == 0 and not name.endswith(("_us", "_ms", "_ns")):
             raise entry.error("value", "must be positive.")
-        origins[prefix + name] = f"{entry.text('kind', choices=_KINDS)}: {entry.text('origin')}"
+        origins[name] = f"{entry.text('kind', choices=_KINDS)}: {entry.text('origin')}"
     return values, origins
+
+
+def timing_model(device: DeviceData, name: str) -> TimingModel:
+    """The times of a chip; a kernel is its start and the rest, both in microseconds.
+
+    Args:
+        name: of what takes them, such as an emulator as it stands in toolchains.
+    """
+    prices = {part: 1.0 for error in device.errors.values() for part in error.moves}
+    prices |= {
+        "aicpu_elements": 1e3 * device.aicpu_element_ns,
+        "execute_launch": device.execute_launch_us,
+        "gear": device.gear_us,
+        "copy_latency": device.copy_latency_us,
+        "to_device": 1e3 / device.host_to_device_gb_per_s,
+        "to_host": 1e3 / device.device_to_host_gb_per_s,
+    }
+    unknowns = []
+    for known, error in device.errors.items():
+        half = f", half of them within {error.median:.0%}" if error.median else " with their whole operator"
+        source = f"{error.rows} timed cases that were left out{half}" if error.rows else "[inferred]"
+        factor = error.factor_95
+        if error.refitted_by and all(device.origins[one].startswith("measured") for one in error.refitted_by):
+            source, factor = "refitted to kernels of a device", _REFITTED_95
+        unknowns.append(Unknown(name=known, about=error.about, moves=error.moves, factor_95=factor, source=source))
+    return TimingModel(name=f"{device.soc_version}, {name}", prices=tuple(prices.items()), unknowns=tuple(unknowns))

@@ -1,49 +1,103 @@
-"""Figures of timed calls and of a service with the errors of the timing model behind them.
+"""Times of costed calls by a timing model, and what its errors leave open of figures of calls and services.
 
-Each array is [moved] of `costs.at_errors`: first the figure as it was kept, then that figure times what an error
-changes. Of two candidates the ratio is taken error by error: it is the same device for both.
+Errors of a timing model are independent of each other, each a factor on the prices that it moves. A figure is worked
+out at both ends of each; what it moves by is added in quadrature of logarithms. Of two candidates the ratio is taken
+error by error: it is the same device for both, so that what they have in common cancels.
+
+An array [moved] is first the figure as it was kept, then that figure times what an error changes.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from collections import defaultdict
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from workbench.values.measurement import Estimate, Latency, Measurement, ServiceFigures, ServiceResult
-from workbench.values.modelled_times.costs import Floats, Priced, at_errors, interval, parts_us
-from workbench.values.modelled_times.statement import ModelledCalls, ModelledService, TimingModel
+from workbench.values.measurement import Estimate, Latency, ServiceFigures, ServiceResult
+from workbench.values.modelled_times.statement import Amounts, CallCosts, ModelledService, TimingModel
 
-_CERTAIN = 3.29 / 1.96
-"""What 95 % are widened by before a candidate is given up: one in a thousand."""
-Figures = dict[str, Floats]
-"""Metric → [moved]."""
-
-
-def clock_of(measurement: Measurement) -> TimingModel | None:
-    """The modelled clock behind its times; None where they were measured, or their costs not stated."""
-    latency = measurement.latency
-    return None if latency is None or latency.modelled is None else latency.modelled.clock
+Floats = npt.NDArray[np.float64]
+CERTAIN = 3.29 / 1.96
+"""What 95 % are widened by, so that one decision in a thousand is wrong."""
 
 
-def figures_of(measurement: Measurement, priced: Priced) -> Figures:
-    """Everything of `metrics` that a clock decides."""
-    found = {} if measurement.latency is None else latency_figures(measurement.latency, priced)
-    return found if measurement.service is None else found | service_figures(measurement.service, priced)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Priced:
+    """A timing model as it is, and moved.
+
+    Attributes:
+        prices: parameter → [moved] microseconds a unit, the first as it is.
+        known: [moved] microseconds of works; candidates have most kernels in common.
+    """
+
+    prices: Mapping[str, Floats]
+    known: dict[Amounts, Floats] = field(default_factory=dict)
+
+    def call_ms(self, calls: Sequence[CallCosts]) -> Floats:
+        """[calls, moved] milliseconds.
+
+        Raises:
+            KeyError: a call needs a parameter without a price.
+        """
+        width = len(next(iter(self.prices.values())))
+        found = np.zeros((len(calls), width))
+        for row, call in zip(found, calls, strict=True):
+            for work in call.works:
+                if work.amounts not in self.known:
+                    self.known[work.amounts] = sum((a * self.prices[name] for name, a in work.amounts), np.zeros(width))
+                row += work.count / 1000 * self.known[work.amounts]
+        return found
 
 
-def latency_figures(latency: Latency, priced: Priced) -> Figures:
-    """Nothing where no costs are stated."""
+@functools.lru_cache(maxsize=16)
+def at_errors(clock: TimingModel) -> Priced:
+    """As it is, then each error by itself at the lower and at the upper end of its 95 %."""
+    prices = {name: np.full(1 + 2 * len(clock.unknowns), price) for name, price in clock.prices}
+    for place, unknown in enumerate(clock.unknowns):
+        for parameter in unknown.moves:
+            reach = math.log(unknown.factor_95)
+            prices[parameter][1 + 2 * place] *= np.exp(-reach)
+            prices[parameter][2 + 2 * place] *= np.exp(reach)
+    return Priced(prices=prices)
+
+
+def interval(values: Floats, *, stretch: float = 1.0) -> Estimate:
+    """A positive figure with 95 % of what errors leave open.
+
+    Args:
+        values: [moved] of `at_errors`.
+        stretch: how many times as wide, for more than 95 %.
+    """
+    value = float(values[0])
+    logs = np.log(values[1:] / value).reshape(-1, 2)
+    down, up = (stretch * float(np.linalg.norm(np.maximum(sign * logs, 0).max(axis=1))) for sign in (-1, 1))
+    return Estimate(value=value, low=value * math.exp(-down), high=value * math.exp(up))
+
+
+def own_ms(clock: TimingModel, call: CallCosts) -> float:
+    """Milliseconds of a call at the model's own prices."""
+    prices = dict(clock.prices)
+    return sum(work.count / 1000 * sum(amount * prices[name] for name, amount in work.amounts) for work in call.works)
+
+
+def latency_figures(latency: Latency) -> dict[str, Floats]:
+    """Metric → [moved]; nothing where no costs are stated."""
     if latency.modelled is None:
         return {}
-    times, ratios, weights = _paired(latency.modelled, priced)
-    mean = weights @ times / weights.sum()
+    priced, pairs = at_errors(latency.modelled.clock), np.array(latency.modelled.pairs)
+    times = priced.call_ms(latency.modelled.candidate)[pairs[:, 0]]
+    ratios = priced.call_ms(latency.modelled.baseline)[pairs[:, 1]] / times
+    weights = pairs[:, 2].astype(np.float64)
     found = {
         "latency_p50_ms": latency.p50_ms.value / latency.drift * _relative(_quantile(times, weights, 0.5)),
         "latency_p95_ms": latency.p95_ms / latency.drift * _relative(_quantile(times, weights, 0.95)),
-        "throughput_per_s": latency.throughput_per_s * latency.drift / _relative(mean),
+        "throughput_per_s": latency.throughput_per_s * latency.drift / _relative(weights @ times / weights.sum()),
         "speedup": latency.speedup.value * _relative(np.exp(weights @ np.log(ratios) / weights.sum())),
     }
     if latency.p99_ms is not None:
@@ -51,51 +105,40 @@ def latency_figures(latency: Latency, priced: Priced) -> Figures:
     return found
 
 
-def service_figures(service: ServiceResult, priced: Priced) -> Figures:
-    """At the settings chosen under our clock: another clock might choose others. NaN where no rate keeps the limit."""
+def service_figures(service: ServiceResult) -> dict[str, Floats]:
+    """At the settings chosen by the model as it is: another might choose others. NaN where no rate keeps the limit."""
     shown = service.best or service.closest
     if service.modelled is None or service.confirmed is not None:
         return {}
-    scale = _scales(service.modelled, priced)
-    found = {
-        "service_p50_ms": shown.p50_ms.value * _served(service.modelled, "p50_ms", scale),
-        "service_p99_ms": shown.p99_ms.value * _served(service.modelled, "p99_ms", scale),
-    }
-    if service.best is not None:
-        rate = shown.throughput_per_s.value * _served(service.modelled, "throughput_per_s", scale)
-        found["service_throughput_per_s"] = rate
-    return found
+    times = np.log(at_errors(service.modelled.clock).call_ms(service.modelled.calls))
+    scale = np.exp((times - times[:, :1]).mean(axis=0))
+    names = ("throughput_per_s", "p50_ms", "p99_ms") if service.best is not None else ("p50_ms", "p99_ms")
+    return {f"service_{n}": getattr(shown, n).value * _served(service.modelled, n, scale) for n in names}
 
 
 def with_intervals(latency: Latency) -> Latency:
     """Its median and speed-up with 95 % of what errors leave open; as it is where no costs are stated."""
     if latency.modelled is None:
         return latency
-    found = latency_figures(latency, at_errors(latency.modelled.clock))
+    found = latency_figures(latency)
     p50 = interval(found["latency_p50_ms"] * latency.drift)
     return replace(latency, p50_ms=p50, speedup=interval(found["speedup"]))
 
 
 def served_with_intervals(service: ServiceResult) -> ServiceResult:
     """The same of the figures that it shows; their own intervals, which tell settings apart, stay."""
-    if service.modelled is None:
-        return service
-    found = service_figures(service, at_errors(service.modelled.clock))
+    by_model = {
+        name.removeprefix("service_"): interval(values)
+        for name, values in service_figures(service).items()
+        if np.isfinite(values).all()
+    }
 
     def widened(shown: ServiceFigures) -> ServiceFigures:
-        def both(own: Estimate, name: str) -> Estimate:
-            values = found.get(name)
-            if values is None or not np.isfinite(values).all():
-                return own
-            by_clock = interval(values)
-            return replace(own, low=min(own.low, by_clock.low), high=max(own.high, by_clock.high))
-
-        return replace(
-            shown,
-            throughput_per_s=both(shown.throughput_per_s, "service_throughput_per_s"),
-            p50_ms=both(shown.p50_ms, "service_p50_ms"),
-            p99_ms=both(shown.p99_ms, "service_p99_ms"),
-        )
+        wider: dict[str, Any] = {}
+        for name, found in by_model.items():
+            own: Estimate = getattr(shown, name)
+            wider[name] = replace(own, low=min(own.low, found.low), high=max(own.high, found.high))
+        return replace(shown, **wider)
 
     closest = widened(service.closest) if service.best in (None, service.closest) else service.closest
     return replace(service, best=None if service.best is None else widened(service.best), closest=closest)
@@ -110,7 +153,6 @@ class ErrorShare:
         share: of the time that it moves.
         factor_95: 95 % of measured times lie within it.
         source: what it was found on.
-        command: measures it on a device.
     """
 
     unknown: str
@@ -118,7 +160,6 @@ class ErrorShare:
     share: float
     factor_95: float
     source: str
-    command: str
 
     def words(self) -> str:
         """'40 % of the time, 95 % within a factor of 1.7: 38 timed cases …'."""
@@ -132,8 +173,9 @@ def error_shares(latency: Latency) -> tuple[ErrorShare, ...]:
     prices = dict(latency.modelled.clock.prices)
     parts: defaultdict[str, float] = defaultdict(float)
     for call, _, times in latency.modelled.pairs:
-        for part, spent in parts_us(latency.modelled.candidate[call], prices).items():
-            parts[part] += times * spent
+        for work in latency.modelled.candidate[call].works:
+            for part, amount in work.amounts:
+                parts[part] += times * work.count * amount * prices[part]
     whole = sum(parts.values())
     found = [
         ErrorShare(
@@ -142,7 +184,6 @@ def error_shares(latency: Latency) -> tuple[ErrorShare, ...]:
             share=sum(parts[part] for part in one.moves) / whole,
             factor_95=one.factor_95,
             source=one.source,
-            command=one.settled_by,
         )
         for one in latency.modelled.clock.unknowns
         if whole and any(parts[part] for part in one.moves)
@@ -150,47 +191,20 @@ def error_shares(latency: Latency) -> tuple[ErrorShare, ...]:
     return tuple(sorted(found, key=lambda one: -one.share * math.log(one.factor_95)))
 
 
-def may_be_alike(a: Measurement, b: Measurement, metric: str) -> bool | None:
-    """Whether 95 % of what modelled times may be off by leaves open which of two is better: errors of parts that both
-    have cancel. None where one of them has no such figure, or the two are of different timing models."""
-    clock = clock_of(a)
-    if clock is None or clock != clock_of(b):
+def ratio(
+    ours: Latency | ServiceResult | None, theirs: Latency | ServiceResult | None, metric: str, *, stretch: float = 1.0
+) -> Estimate | None:
+    """One figure over the other's with its 95 %; None where one of them has no such figure, or the two are of different
+    timing models."""
+    if ours is None or theirs is None or ours.modelled is None or theirs.modelled is None:
         return None
-    priced = at_errors(clock)
-    ours, theirs = figures_of(a, priced).get(metric), figures_of(b, priced).get(metric)
-    if ours is None or theirs is None or not (np.isfinite(ours).all() and np.isfinite(theirs).all()):
+    a, b = (
+        (service_figures(each) if isinstance(each, ServiceResult) else latency_figures(each)).get(metric)
+        for each in (ours, theirs)
+    )
+    if ours.modelled.clock != theirs.modelled.clock or a is None or b is None or not np.isfinite(a / b).all():
         return None
-    found = interval(ours / theirs)
-    return found.low <= 1 <= found.high
-
-
-def certainly_slower(latency: Latency, other: Latency) -> bool | None:
-    """Whether its speed-up is the smaller one whatever the errors; None where one states no costs, or the two are of
-    different timing models."""
-    found = ratio(latency, other, "speedup", stretch=_CERTAIN)
-    return None if found is None else found.high < 1
-
-
-def interval_of(latency: Latency, metric: str) -> Estimate:
-    """One of `latency_figures` of modelled times, with its 95 %."""
-    assert latency.modelled is not None  # the caller has looked
-    return interval(latency_figures(latency, at_errors(latency.modelled.clock))[metric])
-
-
-def ratio(latency: Latency, other: Latency, metric: str, *, stretch: float = 1.0) -> Estimate | None:
-    """One figure over the other's with its 95 %; None as for `certainly_slower`."""
-    if latency.modelled is None or other.modelled is None or latency.modelled.clock != other.modelled.clock:
-        return None
-    priced = at_errors(latency.modelled.clock)
-    ours, theirs = (latency_figures(each, priced)[metric] for each in (latency, other))
-    return interval(ours / theirs, stretch=stretch)
-
-
-def _paired(calls: ModelledCalls, priced: Priced) -> tuple[Floats, Floats, Floats]:
-    """[pairs, moved] times of the candidate and baseline over candidate, [pairs] calls."""
-    pairs = np.array(calls.pairs)
-    ours, theirs = priced.call_ms(calls.candidate)[pairs[:, 0]], priced.call_ms(calls.baseline)[pairs[:, 1]]
-    return ours, theirs / ours, pairs[:, 2].astype(np.float64)
+    return interval(a / b, stretch=stretch)
 
 
 def _quantile(times: Floats, weights: Floats, share: float) -> Floats:
@@ -205,20 +219,15 @@ def _relative(values: Floats) -> Floats:
     return np.asarray(values / values[0])
 
 
-def _scales(service: ModelledService, priced: Priced) -> Floats:
-    times = np.log(priced.call_ms(service.calls))
-    return np.asarray(np.exp((times - times[:, :1]).mean(axis=0)))
-
-
 def _served(service: ModelledService, name: str, scale: Floats) -> Floats:
     """[moved] a figure over that at scale 1, on lines between logarithms, the outer ones prolonged."""
-    known = [(one.scale, getattr(one, name)) for one in service.scaled]
-    scales = np.log([each for each, _ in known])
-    values = np.array([np.nan if value is None else np.log(max(value, 1e-9)) for _, value in known])
-    at = np.concatenate([[0.0], np.log(scale)])
-    place = np.clip(np.searchsorted(scales, at) - 1, 0, max(len(scales) - 2, 0))
-    if len(scales) == 1:
+    if len(service.scaled) == 1:
         return np.ones(len(scale))
+    scales = np.log([one.scale for one in service.scaled])
+    known = [getattr(one, name) for one in service.scaled]
+    values = np.array([np.nan if value is None else np.log(max(value, 1e-9)) for value in known])
+    at = np.concatenate([[0.0], np.log(scale)])
+    place = np.clip(np.searchsorted(scales, at) - 1, 0, len(scales) - 2)
     slope = (values[place + 1] - values[place]) / (scales[place + 1] - scales[place])
     found = values[place] + slope * (at - scales[place])
     return np.asarray(np.exp(found[1:] - found[0]))

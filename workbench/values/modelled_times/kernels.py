@@ -18,6 +18,7 @@ from math import ceil, prod, sqrt
 from typing import Literal, Protocol
 
 from workbench.values.modelled_times.device_data import DeviceData, Kind
+from workbench.values.modelled_times.statement import Amounts, Work
 
 Dtype = Literal["float32", "float16", "bfloat16", "int8", "uint8", "int32", "int64", "bool", "uint64"]
 ITEM_BYTES: Mapping[Dtype, int] = {
@@ -107,32 +108,42 @@ class KernelWork:
     aicpu_elements: int = 0
 
 
-def work_us(work: KernelWork, device: DeviceData) -> float:
-    """The whole kernel, started by the device."""
-    start, _, _, rest = times_us(work, device)
-    return start + rest
+def kernel_cost(work: KernelWork, device: DeviceData, *, beyond_start_us: float = 0.0) -> Work:
+    """A kernel by what its time has the error of: its start, and the rest, which is a part of its class's, or of HBM's
+    where that decides it.
+
+    Args:
+        beyond_start_us: what starting it takes longer than a start on the device.
+    """
+    start_us, compute_us, memory_us, rest_us = times_us(work, device)
+    start = "aicpu_launch" if work.kind == "aicpu" else "kernel_start"
+    far = memory_us > compute_us and work.read_far > work.read_near + work.written
+    parts = {start: start_us + beyond_start_us, "far_memory" if far else work.error_class: rest_us}
+    return Work(count=1, amounts=amounts(**parts))
+
+
+def amounts(**units: float) -> Amounts:
+    """Without what is nothing."""
+    return tuple((name, float(f"{amount:.7g}")) for name, amount in units.items() if amount)
 
 
 def times_us(work: KernelWork, device: DeviceData) -> tuple[float, float, float, float]:
     """(start, compute, memory, what it takes beyond its start, in which the two before overlap)."""
-    start, cube, vector, memory = _parts_us(work, device)
-    return start, sqrt(cube**2 + vector**2), memory, sqrt(cube**2 + vector**2 + memory**2)
-
-
-def _parts_us(work: KernelWork, device: DeviceData) -> tuple[float, float, float, float]:
-    """(start, cube, vector, memory)."""
     memory = _memory_us(work, device)
     if work.kind == "aicpu":
-        return device.aicpu_launch_us, 0.0, work.aicpu_elements * device.aicpu_element_ns / 1e3, memory
-    kind = device.kinds[work.kind]
-    instructions = work.effort * sum(device.kinds[name].instructions for name in work.fused)
-    rounds = ceil(work.rows / device.vector_cores)
-    share = work.numbers * rounds / work.rows if work.rows else work.numbers / device.vector_cores
-    cycles = (share * instructions / _LANES + rounds * work.steps * kind.row_instructions) / device.vector_efficiency
-    if work.pieces and not work.products:
-        cycles *= kind.in_pieces
-    vector = (cycles + rounds * work.loaded / device.core_load_bytes_per_cycle) / device.clock_mhz
-    return _start_us(work, kind, device), _cube_us(work, kind, device), vector, memory
+        start, cube, vector = device.aicpu_launch_us, 0.0, work.aicpu_elements * device.aicpu_element_ns / 1e3
+    else:
+        kind = device.kinds[work.kind]
+        instructions = work.effort * sum(device.kinds[name].instructions for name in work.fused)
+        rounds = ceil(work.rows / device.vector_cores)
+        share = work.numbers * rounds / work.rows if work.rows else work.numbers / device.vector_cores
+        cycles = share * instructions / _LANES + rounds * work.steps * kind.row_instructions
+        cycles /= device.vector_efficiency
+        if work.pieces and not work.products:
+            cycles *= kind.in_pieces
+        vector = (cycles + rounds * work.loaded / device.core_load_bytes_per_cycle) / device.clock_mhz
+        start, cube = _start_us(work, kind, device), _cube_us(work, kind, device)
+    return start, sqrt(cube**2 + vector**2), memory, sqrt(cube**2 + vector**2 + memory**2)
 
 
 def operator_work(

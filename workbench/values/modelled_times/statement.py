@@ -8,12 +8,12 @@ unit. So a call that was costed once has a time under any prices, and nothing is
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any
 
+_NO_LONGER_TOLD = ("data_sheet", "value", "unit", "reads", "settled_by")
 Amounts = tuple[tuple[str, float], ...]
 """(parameter, units of it)."""
 
@@ -70,34 +70,23 @@ class Unknown:
     Attributes:
         moves: parameters whose prices it multiplies.
         factor_95: 95 % of what it may be lie within this factor of a centre, in either direction.
-        value, unit: what our clock says, as the micro-benchmark prints it.
-        reads: 'rate' where more is faster, 'time' where more is slower.
-        source: where centre and factor come from, with [inferred] for a judgement of ours.
-        settled_by: the command that measures it on a real device.
+        source: what the factor was found on; [inferred] for a judgement of ours.
     """
 
     name: str
     about: str
     moves: tuple[str, ...]
     factor_95: float
-    value: float
-    unit: str
-    reads: Literal["rate", "time"]
     source: str
-    settled_by: str
 
     @staticmethod
     def from_earlier(data: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Of when a data sheet could be a second centre, which it was of language models alone."""
-        return {name: value for name, value in data.items() if name != "data_sheet"}
+        """Of when a data sheet could be a second centre, and when a benchmark of each was measured on its own."""
+        return {name: value for name, value in data.items() if name not in _NO_LONGER_TOLD}
 
     def __post_init__(self) -> None:
-        if not (self.factor_95 >= 1 and self.value > 0 and self.moves):
-            raise ValueError(f"{self.name}: a factor below 1, a value that is not positive, or nothing that it moves")
-
-    def price_factor(self, measured: float) -> float:
-        """The factor on our prices that a measured value, in `unit`, comes to."""
-        return self.value / measured if self.reads == "rate" else measured / self.value
+        if not (self.factor_95 >= 1 and self.moves):
+            raise ValueError(f"{self.name}: a factor below 1, or nothing that it moves")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,28 +160,3 @@ class ModelledService:
         scales = [one.scale for one in self.scaled]
         if not self.calls or not scales or scales != sorted(set(scales)) or scales[0] <= 0:
             raise ValueError("a modelled service has calls, and scales in ascending order")
-
-
-def with_known(clock: TimingModel, measured: Mapping[str, float]) -> TimingModel:
-    """The clock with unknowns that were measured: their values are its prices, and nothing is open about them.
-
-    Args:
-        measured: unknown → value in its unit.
-
-    Raises:
-        ValueError: no such unknown, or a value that is not positive.
-    """
-    names = [unknown.name for unknown in clock.unknowns]
-    for name, value in measured.items():
-        if name not in names:
-            raise ValueError(f"{name!r} is not among the unknowns of this clock: {', '.join(names)}")
-        if not (math.isfinite(value) and value > 0):
-            raise ValueError(f"{name}: {value} is not a positive number")
-    prices, left = dict(clock.prices), []
-    for unknown in clock.unknowns:
-        if unknown.name not in measured:
-            left.append(unknown)
-            continue
-        for parameter in unknown.moves:
-            prices[parameter] *= unknown.price_factor(measured[unknown.name])
-    return replace(clock, prices=tuple(prices.items()), unknowns=tuple(left))

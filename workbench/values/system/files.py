@@ -135,7 +135,7 @@ def lock_file(
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
-            if not take(descriptor, deadline, waiting):
+            if not _take(descriptor, deadline, waiting):
                 yield Lock(held=False, holder=_words(descriptor))
                 return
             if os.fstat(descriptor).st_nlink == 0:
@@ -153,12 +153,12 @@ def lock_file(
             os.close(descriptor)
 
 
-def take(descriptor: int, deadline: float, waiting: Callable[[str], None] | None = None) -> bool:
-    """Whether a file or folder could be locked until then, by a monotonic clock.
+def _take(descriptor: int, deadline: float, waiting: Callable[[str], None] | None) -> bool:
+    """Whether a file could be locked until then, by a monotonic clock.
 
     flock has no timeout of its own, and an alarm signal would belong to the whole process, so this polls.
     """
-    told = waiting is None
+    told = False
     while True:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,10 +1,10 @@
-"""Temporary folders that go away in every case: with their block, or, after a kill -9, with the next start.
+"""Temporary folders that go away in every case: with their block, or, after a kill -9, with a later start.
 
 with scratch_folder("load") as folder:                   # <TMPDIR>/workbench-<uid>/load-….scratch
 with scratch_folder("new", inside=store) as folder:      # on the disk of what is renamed out of it
 
 A folder is locked by its owner for as long as it lives, and the kernel drops the lock with the process. So whoever
-makes the next one tells those of the dead from those in use.
+makes a later one tells those of the dead from those in use.
 """
 
 from __future__ import annotations
@@ -20,13 +20,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from workbench.values.errors import ToolchainError
-from workbench.values.system.files import take
 
 _SUFFIX = ".scratch"
-_PATIENCE_S = 5.0
-_TRIES = 5
-_ours: set[Path] = set()
-"""Scratch folders of this process, which hold their own locks: nothing inside them is anybody else's to remove."""
+_YOUNG_S = 60.0
+"""A folder that nobody holds and that is as young may have been made a moment ago, and be about to be locked."""
 
 
 @contextlib.contextmanager
@@ -42,42 +39,23 @@ def scratch_folder(name: str, *, inside: Path | None = None) -> Iterator[Path]:
         OSError: nothing can be made there.
     """
     room = _own_room() if inside is None else inside.resolve()
-    left: list[tuple[Path, int]] = []
-    with contextlib.nullcontext(False) if room in _ours else _locked(room, _PATIENCE_S) as alone:
-        left = _abandoned(room) if alone else []
-        folder, held = _made(room, name + "-" if inside is None else f".{name}-")
-    _ours.add(folder)
+    _remove_abandoned(room)
+    folder = Path(tempfile.mkdtemp(prefix=name + "-" if inside is None else f".{name}-", suffix=_SUFFIX, dir=room))
+    held = _lock(folder)
     try:
-        _remove(left)
         yield folder
     finally:
-        _ours.discard(folder)
         shutil.rmtree(folder, ignore_errors=True)
         if held is not None:
             os.close(held)
 
 
-def _made(room: Path, prefix: str) -> tuple[Path, int | None]:
-    """A new folder and its lock. Where the room could not be held, another process may take the folder for abandoned
-    before it is locked, and remove it: then it is made again."""
-    for _ in range(_TRIES):
-        folder = Path(tempfile.mkdtemp(prefix=prefix, suffix=_SUFFIX, dir=room))
-        held = _lock(folder)
-        if folder.is_dir():
-            return folder, held
-        if held is not None:
-            os.close(held)
-    raise ToolchainError(f"{room}: another process removes every folder that is made there. Set TMPDIR to another.")
-
-
 def remove_abandoned() -> None:
     """Remove what commands that were killed have left in this user's room."""
     room = Path(tempfile.gettempdir()) / f"workbench-{os.getuid()}"
-    with contextlib.suppress(OSError, ToolchainError):  # nothing there, or nothing of ours
+    with contextlib.suppress(OSError):  # nothing there
         if _is_ours(room):
-            with _locked(room, 0.0) as alone:
-                left = _abandoned(room) if alone else []
-            _remove(left)
+            _remove_abandoned(room)
 
 
 def _own_room() -> Path:
@@ -95,24 +73,6 @@ def _is_ours(room: Path) -> bool:
     return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022
 
 
-@contextlib.contextmanager
-def _locked(room: Path, patience_s: float) -> Iterator[bool]:
-    """Hold the room, so that no folder in it is seen between its making and its locking.
-
-    Yields:
-        Whether it is held; some network disks lock no folders, and nothing is removed there.
-    """
-    descriptor = os.open(room, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        try:
-            held = take(descriptor, time.monotonic() + patience_s)
-        except OSError:
-            held = False
-        yield held
-    finally:
-        os.close(descriptor)
-
-
 def _lock(folder: Path) -> int | None:
     """A descriptor that holds the folder's lock; None where another process has it, or folders cannot be locked."""
     try:
@@ -127,16 +87,11 @@ def _lock(folder: Path) -> int | None:
     return descriptor
 
 
-def _abandoned(room: Path) -> list[tuple[Path, int]]:
-    """Folders whose owner is dead, locked by us now."""
-    found = []
-    for path in sorted(room.glob(f"*-*{_SUFFIX}")):
-        if path.is_dir() and not path.is_symlink() and (descriptor := _lock(path)) is not None:
-            found.append((path, descriptor))
-    return found
-
-
-def _remove(left: list[tuple[Path, int]]) -> None:
-    for path, descriptor in left:
-        shutil.rmtree(path, ignore_errors=True)
-        os.close(descriptor)
+def _remove_abandoned(room: Path) -> None:
+    """Remove the folders whose owner is dead; on network disks that lock no folders, none."""
+    for path in room.glob(f"*-*{_SUFFIX}"):
+        with contextlib.suppress(FileNotFoundError):  # whoever held it has removed it
+            young = path.lstat().st_mtime > time.time() - _YOUNG_S
+            if not young and (descriptor := _lock(path)) is not None:
+                shutil.rmtree(path, ignore_errors=True)
+                os.close(descriptor)
