@@ -57,7 +57,6 @@ LONGEST = (
     "tracking/test_tracking",
     "targets/ascend/test_microbenchmarks",
     "commands/test_guard",
-    "search/test_study_log",
     "search/test_pipeline",
     "evaluation/test_shared_shapes",
     "commands/example/test_build",

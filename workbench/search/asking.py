@@ -52,8 +52,13 @@ class Trial:
 class Queue:
     """Who was asked for, in that order, and how often each took its evaluation process down; kept in the journal."""
 
-    def __init__(self, experiment: Experiment, journal: Journal | None = None) -> None:
-        """Args: journal: None where nothing is kept."""
+    def __init__(
+        self, experiment: Experiment, first: Sequence[tuple[str, Assignment]], journal: Journal | None = None
+    ) -> None:
+        """Args:
+        first: why and what, of those that begin (`beginning`).
+        journal: None where nothing is kept.
+        """
         self.experiment, self._journal, self._keeping = experiment, journal, threading.Lock()
         kept = {} if journal is None else journal.queue()
         self.trials: dict[str, tuple[Assignment, str]] = {
@@ -61,7 +66,7 @@ class Queue:
         }
         self.crashes: dict[str, int] = dict(kept.get("crashes", {}))
         self._passed = int(kept.get("passed", 0))  # proposals that were known or forbidden
-        self._first, self._alike = _first(experiment)
+        self._first, self._alike = _different(experiment, first)
 
     def add(self, candidate: Candidate) -> bool:
         """Have a candidate asked for; False where the space has no choices for it."""
@@ -150,16 +155,22 @@ class Queue:
                 self._journal.write_queue({"trials": trials, "crashes": dict(self.crashes), "passed": self._passed})
 
 
-def _first(experiment: Experiment) -> tuple[Sequence[Trial], int]:
-    """Who begins every search: the baseline, the best bets on INT8, the presets; and how many of these were alike."""
-    presets = [(f"preset {p.name!r} of the space", p.assignment) for p in experiment.space.presets]
-    bets = [
-        (f"preset {name!r} of the space" if name else INT8_FIRST, choices) for name, choices in first_int8(experiment)
-    ]
+def beginning(experiment: Experiment) -> list[tuple[str, Assignment]]:
+    """Why and what, of those who begin every search: the baseline, the best bets on INT8, the presets."""
+
+    def named(name: str) -> str:
+        return f"preset {name!r} of the space" if name else INT8_FIRST
+
+    presets = [(preset.name, preset.assignment) for preset in experiment.space.presets]
     baseline = ("the float baseline, which everything is compared with", experiment.baseline_assignment)
+    return [baseline, *((named(name), choices) for name, choices in (*first_int8(experiment), *presets))]
+
+
+def _different(experiment: Experiment, first: Sequence[tuple[str, Assignment]]) -> tuple[list[Trial], int]:
+    """One for each candidate, and how many other choices led to the same."""
     found: dict[str, Trial] = {}
     different: list[Assignment] = []
-    for why, choices in (baseline, *bets, *presets):
+    for why, choices in first:
         if choices in different:
             continue
         different.append(choices)
@@ -169,4 +180,4 @@ def _first(experiment: Experiment) -> tuple[Sequence[Trial], int]:
             continue
         why = found[candidate.id].why if candidate.id in found else why
         found[candidate.id] = Trial(candidate=candidate, assignment=choices, why=why)
-    return tuple(found.values()), len(different) - len(found)
+    return list(found.values()), len(different) - len(found)

@@ -21,7 +21,7 @@ from typing import Protocol
 from workbench.evaluation.bench import Bench
 from workbench.evaluation.reuse import doubtful, instead_of, reusable_for
 from workbench.inputs.experiment import Experiment
-from workbench.search.asking import Queue
+from workbench.search.asking import Queue, beginning
 from workbench.search.effort import FULL, Effort
 from workbench.search.executors import Executor, InProcess, Task, TimeUp, WorkerPool, Workers, survived
 from workbench.search.first_look import to_look_at
@@ -112,7 +112,7 @@ def run_sweep(
     began = perf_counter()
     known = bench.journal.evaluations()
     _refuse_other_toolchain(experiment, bench, known)
-    queue = Queue(experiment, bench.journal)
+    queue = Queue(experiment, beginning(experiment), bench.journal)
     for evaluation in known.values():
         queue.add(evaluation.candidate)
     again = {i for i, evaluation in known.items() if evaluation.deserves_another} | _lost(bench, queue)

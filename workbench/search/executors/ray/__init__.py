@@ -7,7 +7,7 @@
     cards      the cards that this sweep holds, and the process of each, seen from the driver
     workers    what the sweep sees of it all
 
-Journal and Optuna's log stay with the driver. Only JSON travels through Ray; files lie in the store.
+The journal stays with the driver. Only JSON travels through Ray; files lie in the store.
 """
 
 from workbench.search.executors.ray.nodes import Overview, overview_of
