@@ -22,7 +22,6 @@ from workbench.inputs.experiment import Experiment
 from workbench.prediction.curve import FEWEST_CALLS
 from workbench.prediction.stage import SURFACE_ROUNDS, service_choices, serving_lengths, surface_shapes
 from workbench.search.effort import FULL, Effort
-from workbench.search.stages.dominated import may_look_first
 from workbench.shipping.load_confirmation import LOAD_START_S, SHORTEST_LOAD_S
 from workbench.space.space import Forbidden, build, compile_key, draw, size
 from workbench.values.candidate import Candidate
@@ -38,9 +37,6 @@ MEMORY_S = 1.0
 """A process that loads the candidate alone."""
 SIMULATION_S = 1.5
 """Of the service settings of one candidate, roughly."""
-KNOWN, DOMINATED = 8, 0.3
-"""So many are timed whole before a short look tells that others serve less, and the share of those after them of which
-it does: 5 of 17 in a sweep of MiniLM on Banking77, by its evaluations gone through afterwards."""
 _SCALES_ONLY = ("algorithm", "percentile", "activation_symmetric")
 _MOST_DRAWS = 20
 """For each candidate that is wanted, before a space counts as nearly empty."""
@@ -57,8 +53,6 @@ class Distinct:
     rows: float = 0.0
     """Of mean length, that one call of each shape computes, of a candidate in the mean."""
     one_file_a_shape: bool = False
-    looked_first: bool = False
-    """Whether a short look tells that one serves less than another (`stages.dominated`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,10 +85,8 @@ class Cost:
             return 0.0
         outputs = distinct.outputs / distinct.candidates
         reusing = (1 - distinct.structures / distinct.candidates) * (1 - AUDITED)
-        known = min(1.0, KNOWN / max(1, distinct.structures))
-        whole = 1 - DOMINATED * (1 - known) * (1 - AUDITED) if distinct.looked_first else 1.0
         full_s = self.memory_s + (self.calls_s + self.curve_s) * effort.calls
-        timing_s = self.short_s + full_s * whole + self.row_s * distinct.rows
+        timing_s = self.short_s + full_s + self.row_s * distinct.rows
         files = distinct.compiler_runs / distinct.candidates if distinct.one_file_a_shape else 1.0
         scoring_s = self.samples_s * effort.samples * outputs
         return self.opening_s * max(1.0, files) + scoring_s + timing_s * (1 - reusing) + self.simulation_s
@@ -127,7 +119,6 @@ def distinct_among(experiment: Experiment, wanted: int) -> Distinct:
         compiler_runs=len({run for candidate in candidates for run in _compiler_runs(candidate)}),
         rows=fmean(map(_tokens, candidates)) / _mean_length(experiment) if candidates else 0.0,
         one_file_a_shape=any(shapes),
-        looked_first=all(may_look_first(experiment, candidate) for candidate in candidates),
     )
 
 

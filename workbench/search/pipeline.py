@@ -7,8 +7,7 @@ holdout split take every stage.
     check → calibrate → lower → compile → smoke → accuracy_subset → latency_short → accuracy_full → latency_full
         → service (where the experiment says how requests come)
 
-`predict` comes before what costs most: where every shape is a compile of its own before all of a set is compiled, else
-before `latency_full`; see the stages `predict` and `dominated`.
+`predict` comes before all of a set is compiled, where every shape is a compile of its own; see the stage `predict`.
 """
 
 from __future__ import annotations
@@ -35,7 +34,6 @@ from workbench.search.stages.accuracy import (
     smoke,
     take_answers,
 )
-from workbench.search.stages.dominated import dominated, looks_first
 from workbench.search.stages.language import language, modelled
 from workbench.search.stages.latency import full_latency, service, short_latency, timed_calls
 from workbench.search.stages.predict import known_prediction, may_wait, predict
@@ -179,10 +177,6 @@ def _run(request: Request, progress: Progress, sessions: contextlib.ExitStack) -
             return
         if progress.then(fidelity(request, progress.result, session, baseline)):
             return
-    if not request.whole and looks_first(request, progress.result):
-        with progress.stage("predict"):
-            if progress.then(dominated(request, progress.result)):
-                return
     with progress.stage("latency_full"):
         progress.then(full_latency(request, progress.result, *files))
     if request.experiment.service is not None:
