@@ -15,8 +15,8 @@ from tests.tiny import EXPERIMENT, bench_of, write_workspace
 from workbench.evaluation.bench import Bench
 from workbench.inputs.experiment import Experiment, read_experiment
 from workbench.search.executors import Task, Workers
+from workbench.search.forecast import RunTime
 from workbench.search.sweep import run_sweep
-from workbench.search.time_limit import RunTime
 from workbench.values.errors import ConfigError, ToolchainError
 from workbench.values.results import Evaluation
 

@@ -20,12 +20,11 @@ from workbench.prediction.host_costs.measure import LIMIT_S
 from workbench.search.confirmation import confirm
 from workbench.search.effort import EFFORTS, FULL, Effort
 from workbench.search.executors import ChildProcess, Workers
-from workbench.search.forecast import Cost
+from workbench.search.forecast import Cost, RunTime, divided, fitting, predicted_by_search
 from workbench.search.front import front_of
 from workbench.search.pipeline import evaluate
 from workbench.search.plan import make_plan
 from workbench.search.sweep import run_sweep
-from workbench.search.time_limit import RunTime, divided, fitting, predicted_by_search
 from workbench.values.results import Evaluation
 from workbench.values.reuse import Reuse
 

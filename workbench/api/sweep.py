@@ -26,11 +26,10 @@ from workbench.search.effort import Effort, effort_of_search
 from workbench.search.executors import Measurer, TimeUp, local_workers
 from workbench.search.executors.ray import cluster_settings, cluster_workers
 from workbench.search.first_look import FIRST
-from workbench.search.forecast import Distinct
+from workbench.search.forecast import Distinct, RunTime
 from workbench.search.memory import check_memory
 from workbench.search.plan import Plan, make_plan
 from workbench.search.sweep import SweepEnd, run_sweep
-from workbench.search.time_limit import RunTime
 from workbench.shipping.service_confirmation import confirm_services, left_to_load
 from workbench.values.candidate import Candidate
 from workbench.values.damage import Damage

@@ -8,6 +8,7 @@ died with its process.
 
 from __future__ import annotations
 
+import contextlib
 import random
 import threading
 from collections.abc import Collection, Mapping, Sequence
@@ -157,27 +158,20 @@ class Queue:
 
 def beginning(experiment: Experiment) -> list[tuple[str, Assignment]]:
     """Why and what, of those who begin every search: the baseline, the best bets on INT8, the presets."""
-
-    def named(name: str) -> str:
-        return f"preset {name!r} of the space" if name else INT8_FIRST
-
     presets = [(preset.name, preset.assignment) for preset in experiment.space.presets]
-    baseline = ("the float baseline, which everything is compared with", experiment.baseline_assignment)
-    return [baseline, *((named(name), choices) for name, choices in (*first_int8(experiment), *presets))]
+    found = [("the float baseline, which everything is compared with", experiment.baseline_assignment)]
+    for name, choices in (*first_int8(experiment), *presets):
+        if choices not in [known for _, known in found]:
+            found.append((f"preset {name!r} of the space" if name else INT8_FIRST, choices))
+    return found
 
 
 def _different(experiment: Experiment, first: Sequence[tuple[str, Assignment]]) -> tuple[list[Trial], int]:
-    """One for each candidate, and how many other choices led to the same."""
+    """One for each candidate, and how many others were the same."""
     found: dict[str, Trial] = {}
-    different: list[Assignment] = []
     for why, choices in first:
-        if choices in different:
-            continue
-        different.append(choices)
-        try:
+        with contextlib.suppress(Forbidden):
             candidate = build(experiment.space, choices)
-        except Forbidden:
-            continue
-        why = found[candidate.id].why if candidate.id in found else why
-        found[candidate.id] = Trial(candidate=candidate, assignment=choices, why=why)
-    return list(found.values()), len(different) - len(found)
+            why = found[candidate.id].why if candidate.id in found else why
+            found[candidate.id] = Trial(candidate=candidate, assignment=choices, why=why)
+    return list(found.values()), len(first) - len(found)

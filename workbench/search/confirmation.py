@@ -10,9 +10,8 @@ from workbench.evaluation.bench import Bench
 from workbench.inputs.experiment import Experiment
 from workbench.search.effort import FULL
 from workbench.search.executors import Executor, InProcess, Task, TimeUp, WorkerPool, survived
-from workbench.search.forecast import Cost
+from workbench.search.forecast import Cost, RunTime, fitting, known_cost, predicted_by_search
 from workbench.search.sweep import Listener
-from workbench.search.time_limit import RunTime, fitting, known_cost, predicted_by_search
 from workbench.values.candidate import Candidate
 from workbench.values.results import Evaluation
 

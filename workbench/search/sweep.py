@@ -25,8 +25,8 @@ from workbench.search.asking import Queue, beginning
 from workbench.search.effort import FULL, Effort
 from workbench.search.executors import Executor, InProcess, Task, TimeUp, WorkerPool, Workers, survived
 from workbench.search.first_look import to_look_at
+from workbench.search.forecast import RunTime
 from workbench.search.front import front_of, may_be_on_front
-from workbench.search.time_limit import RunTime
 from workbench.space.space import size
 from workbench.values.candidate import Candidate
 from workbench.values.errors import ConfigError, ToolchainError
