@@ -23,7 +23,7 @@ from workbench.report.factors import missing_between
 from workbench.report.words import count_of
 from workbench.search.confirmation import confirm
 from workbench.search.effort import Effort, effort_of_search
-from workbench.search.executors import Measurer, TimeUp, local_workers
+from workbench.search.executors import TimeUp, Worker, local_workers
 from workbench.search.executors.ray import cluster_settings, cluster_workers
 from workbench.search.first_look import FIRST
 from workbench.search.forecast import Distinct, RunTime
@@ -197,7 +197,7 @@ def sweep(
     )
 
 
-def _probed(executor: Measurer, time: RunTime) -> float:
+def _probed(executor: Worker, time: RunTime) -> float:
     try:
         return executor.probe(until=time.end)
     except TimeUp:
@@ -214,7 +214,7 @@ def _by_importance(summary: Summary) -> list[Evaluation]:
     return sorted((member.evaluation for member in summary.front), key=lambda e: e.candidate.id != chosen)
 
 
-def _time_neighbours(journal: Journal, executor: Measurer, time: RunTime, summary: Summary) -> None:
+def _time_neighbours(journal: Journal, executor: Worker, time: RunTime, summary: Summary) -> None:
     """Time what is missing to say where the recommended candidate's speed-up comes from, in a part of what is left."""
     known, until = summary.neighbours, perf_counter() + NEIGHBOURS_SHARE * time.left_s
     for candidate in missing_between(summary)[:MOST_NEIGHBOURS]:

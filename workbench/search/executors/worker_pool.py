@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 
 from workbench.evaluation.bench import Bench
 from workbench.inputs.experiment import Experiment
-from workbench.search.executors.base import Compiler, Executor
+from workbench.search.executors.base import Executor, Worker
 from workbench.search.pipeline import failed_evaluation
 from workbench.search.stages.request import Task
 from workbench.values.candidate import Candidate
@@ -58,14 +58,14 @@ class WorkerPool(Generic[_What]):
     def __init__(
         self,
         cards: Sequence[Executor],
-        compilers: Sequence[Compiler] = (),
+        compilers: Sequence[Worker] = (),
         hear: Callable[[], None] = lambda: None,
     ) -> None:
         """Args: hear: called in the waiting thread, a few times a second."""
         self._hear = hear
         self._cards, self._compilers = list(cards), list(compilers)
         self._compiles, self._cards_in_all = bool(compilers), len(cards)
-        self._compiling: dict[Future[tuple[StageTiming, ...]], tuple[_Flight[_What], Compiler]] = {}
+        self._compiling: dict[Future[tuple[StageTiming, ...]], tuple[_Flight[_What], Worker]] = {}
         self._waiting: list[_Flight[_What]] = []
         self._measuring: dict[Future[Evaluation], tuple[_Flight[_What], Executor]] = {}
         self._uncompiled: list[Done[_What]] = []
@@ -166,7 +166,7 @@ class WorkerPool(Generic[_What]):
         return Done(what=flight.what, future=future, ahead=flight.ahead)
 
 
-def _made_ahead(compiler: Compiler, candidate: Candidate, until: float | None) -> tuple[StageTiming, ...]:
+def _made_ahead(compiler: Worker, candidate: Candidate, until: float | None) -> tuple[StageTiming, ...]:
     """A compiler that dies over it is left to the evaluation to tell of, which meets the same."""
     try:
         return compiler.compile(candidate, until=until)

@@ -1,4 +1,5 @@
-"""The cards that a sweep holds on a cluster, and the process that evaluates on each, seen from the driver.
+"""The cards that a sweep holds on a cluster, and the process that evaluates on each, seen from the driver; and what
+compiles without a card, in the same way.
 
 Ray places an actor for each card that the sweep may hold, first come, first served, and each holds its card until the
 sweep ends, so that its evaluation process stays warm.
@@ -17,7 +18,7 @@ from typing import Any
 from workbench.evaluation.bench import Bench
 from workbench.inputs.experiment import Experiment
 from workbench.search.executors.base import TimeUp
-from workbench.search.executors.child import ChildProcess, Started, expected
+from workbench.search.executors.child import ChildProcess, Started
 from workbench.search.executors.messages import Message
 from workbench.search.executors.ray.connection import Watch, imported_ray, within
 from workbench.search.executors.ray.host import CardHost, on_this_disk
@@ -68,10 +69,6 @@ class RemoteProcess:
         self._killed: float | None = None
         self._end: Message | None = None
         self.pid, self.opened = 0, False
-
-    @property
-    def line(self) -> RemoteProcess:
-        return self
 
     def send(self, message: Message) -> None:
         self._actor.say.remote(json.dumps(message, ensure_ascii=False))
@@ -133,9 +130,6 @@ class RemoteProcess:
         if self._end is None:
             self.kill()
 
-    def expect(self, kind: str) -> None:
-        expected(self, kind)
-
 
 class RemoteCard(ChildProcess):
     """A card that this sweep holds, and the process on its node that evaluates."""
@@ -181,8 +175,18 @@ class Cards:
     """For any number of threads; `close` ends it."""
 
     def __init__(
-        self, experiment: Experiment, bench: Bench, settings: ClusterSettings, need: Need, watch: Watch, wants: int
+        self,
+        experiment: Experiment,
+        bench: Bench,
+        settings: ClusterSettings,
+        need: Need,
+        watch: Watch,
+        wants: int,
+        *,
+        measures: bool = True,
     ) -> None:
+        """Args: measures: False for places that only compile."""
+        self._measures = measures
         self.experiment, self._bench, self._settings = experiment, bench, settings
         self._need, self._watch = need, watch
         self._ray, self._lock = imported_ray(), threading.Lock()
@@ -271,7 +275,7 @@ class Cards:
     def _welcome(self, held: _Held, about: dict[str, Any]) -> None:
         if "taken" in about:
             self._why = f"on {about['taken']} every card is in use by another process"
-        elif wrong := difference(about, self._bench.toolchains):
+        elif wrong := difference(about, self._bench.toolchains if self._measures else {}):
             why = f"{about['host']} ({about['node'][:6]}) is refused: {wrong}"
             if about["node"] not in self._refused:
                 _log.warning("Node %s. Nothing is measured there.", why)
@@ -306,7 +310,7 @@ class Cards:
             **({"label_selector": {"ray.io/node-id": f"!in({refused})"}} if refused else {}),
         )
         given = (list(self._bench.targets), dict(self._need.environment))
-        return within(self._watch, lambda: options.remote(*given))
+        return within(self._watch, lambda: options.remote(*given, measures=self._measures))
 
     def _of(self, card: RemoteCard) -> _Held:
         return next(held for held in self._held if held.card is card)
