@@ -190,8 +190,9 @@ def _curve_s(experiment: Experiment, call_ms: float) -> float:
         return 0.0
     batches, lengths = surface_shapes(experiment, experiment.baseline)
     rounds, computed = FEWEST_CALLS, max(1, sum(lengths)) * sum(batches)
-    if service_choices(experiment, experiment.baseline).sequence_bins:  # a surface over three lengths
-        rounds, computed = SURFACE_ROUNDS, (lengths[0] + lengths[len(lengths) // 2] + lengths[-1]) * (1 + max(batches))
+    if service_choices(experiment, experiment.baseline).sequence_bins:  # a surface: large batches at three lengths
+        ends = lengths[0] + lengths[len(lengths) // 2] + lengths[-1]
+        rounds, computed = SURFACE_ROUNDS, sum(lengths) + ends * max(batches)
     round_s = computed * call_ms / 1000 / experiment.baseline.serving.batch / _mean_length(experiment)
     return UNTIMED_ROUNDS * round_s + max(experiment.service.curve_s, rounds * round_s)
 
