@@ -10,13 +10,11 @@ from tests.search.sweeping import SMALL_SPACE, Recorder
 from tests.tiny import SPACE, write_workspace
 from workbench.api.opening import journal_of, summary_of
 from workbench.evaluation.bench import Bench
-from workbench.evaluation.measure import TimingProtocol
 from workbench.inputs.experiment import Experiment, read_experiment
 from workbench.report.recommendation import headline
 from workbench.search import first_look
 from workbench.search.effort import EFFORTS, FULL, effort_of_search
 from workbench.search.first_look import LOOKED, first_int8
-from workbench.search.stages.latency import _shortened
 from workbench.search.sweep import run_sweep
 from workbench.values.measurement import Measurement
 from workbench.values.results import Evaluation, Failure
@@ -107,17 +105,6 @@ def test_a_look_at_each_is_told_before_anything_is_measured_and_is_kept_nowhere(
     told.clear()
     run_sweep(question, warm_bench, trials=4, looked=lambda look: told.append((look, 0)))
     assert told == []
-
-
-def test_slow_calls_are_timed_in_fewer_rounds_and_quick_ones_as_asked() -> None:
-    protocol = TimingProtocol()
-
-    assert _shortened(100, protocol, fitting=5000.0) == (100, protocol)
-    calls, few = _shortened(100, protocol, fitting=4.0)  # such as 5 s a pair, within 20 s
-    assert (calls, few.rounds) == (6, 3)
-    assert few.maximum_warmup <= 2
-    some = _shortened(100, protocol, fitting=130.0)
-    assert (some[0], some[1].rounds) == (50, 12)
 
 
 def test_nothing_is_recommended_before_an_int8_candidate_was_measured(tmp_path: Path) -> None:

@@ -92,22 +92,29 @@ class Remembered:
         return replace(found, candidate=candidate, toolchain=self.bench.toolchain(candidate))
 
 
-def test_a_sweep_that_is_interrupted_anywhere_asks_what_an_undisturbed_one_asks_in_its_order(tmp_path: Path) -> None:
-    for sampler in ("auto", "random"):
-        file = write_workspace(tmp_path / sampler, experiment=f"{EXPERIMENT}sampler: {sampler}\n")
-        orders = []
-        for often in (False, True):
-            question = read_experiment(file, tmp_path / f"{sampler} {often}")
-            bench = bench_of(question)
-            executor = Remembered(bench, frozenset(range(1, 99, 3)) if often else frozenset())
-            while len(bench.journal.evaluations()) < 12:
-                with contextlib.suppress(KeyboardInterrupt):
-                    run_sweep(question, bench, trials=12, workers=Workers(cards=(executor,)))
-                (bench.journal.root / "study.log").write_text("of a sweep of an earlier revision")
-            bench.store.close()
-            orders.append(list(bench.journal.evaluations()))
-        assert orders[0] == orders[1], sampler
-        assert len(executor.asked) > len(orders[1])
+@pytest.mark.parametrize(
+    ("sampler", "objectives"),
+    [("auto", "latency_p50_ms, accuracy"), ("auto", "speedup, size_mb, accuracy"), ("random", "latency_p50_ms")],
+)
+def test_a_sweep_that_is_interrupted_anywhere_asks_what_an_undisturbed_one_asks_in_its_order(
+    tmp_path: Path, sampler: str, objectives: str
+) -> None:
+    text = EXPERIMENT.replace("[latency_p50_ms, accuracy]", f"[{objectives}]") + f"sampler: {sampler}\n"
+    file, orders, said = write_workspace(tmp_path, experiment=text), [], []
+    for often in (False, True):
+        question = read_experiment(file, tmp_path / str(often))
+        bench = bench_of(question)
+        executor = Remembered(bench, frozenset(range(1, 99, 3)) if often else frozenset())
+        while len(bench.journal.evaluations()) < 12:
+            with contextlib.suppress(KeyboardInterrupt):
+                workers = Workers(cards=(executor,))
+                run_sweep(question, bench, trials=12, workers=workers, trying=lambda _, why: said.append(why))
+            (bench.journal.root / "study.log").write_text("of a sweep of an earlier revision")
+        bench.store.close()
+        orders.append(list(bench.journal.evaluations()))
+    assert orders[0] == orders[1]
+    assert len(executor.asked) > len(orders[1])
+    assert any(words.startswith("expected ") for words in said) == (sampler == "auto")
 
 
 def test_a_sweep_killed_at_any_stage_goes_on_and_loses_only_what_was_in_flight(tmp_path: Path) -> None:
