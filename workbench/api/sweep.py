@@ -82,7 +82,7 @@ def sweep(
             experiment's.
         fresh: start over instead of going on with the last sweep, which is kept.
         store: folder or URL of a store that several machines share; None for what WORKBENCH_STORE names, if anything.
-        cluster: whose cards are used: HOST:PORT of its head, 'auto', 'local:N' or the name of a cluster's file; None
+        cluster: whose cards are used: HOST:PORT of its head, 'auto' or the name of a cluster's file; None
             for this machine's.
         command: the command line that asks for it, kept with how the run ended.
         on_plan: told the forecast before any candidate is evaluated.

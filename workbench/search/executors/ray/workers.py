@@ -17,7 +17,7 @@ from workbench.search.executors.base import Worker
 from workbench.search.executors.messages import Message
 from workbench.search.executors.ray.cards import CardLost, Cards, RemoteCard
 from workbench.search.executors.ray.connection import connected
-from workbench.search.executors.ray.nodes import Need, compile_slots, need_of, resource_of, total_cards
+from workbench.search.executors.ray.nodes import Need, compile_slots, need_of, total_cards
 from workbench.search.executors.ray.settings import ClusterSettings
 from workbench.search.executors.workers import Workers, in_one_thread
 from workbench.values.candidate import Candidate
@@ -73,7 +73,7 @@ def cluster_workers(settings: ClusterSettings, experiment: Experiment, bench: Be
     report, hear = in_one_thread(bench.report)
     heard = replace(bench, report=report)
     with contextlib.ExitStack() as stack:
-        watch = stack.enter_context(connected(settings, resource_of(bench.targets)))
+        watch = stack.enter_context(connected(settings))
         need = need_of(bench.targets, settings)
         cards = total_cards(need)
         wants = min(cards, settings.cards or cards)
