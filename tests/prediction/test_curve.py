@@ -139,14 +139,6 @@ def test_a_machine_that_slows_down_meanwhile_is_called_noisy() -> None:
     assert "calls slowed by" in curve.verdict
 
 
-@pytest.mark.usefixtures("paced")
-def test_time_that_is_up_is_a_transient_failure() -> None:
-    with pytest.raises(MeasureError, match="fewer batches or lengths") as caught:
-        measure_curve(Paced(5.0), [1, 2], [8], feeds_of, threads=1, stepped=False, timeout_s=0.02)
-
-    assert caught.value.transient
-
-
 # --- modelled ---------------------------------------------------------------------------------------------------
 
 

@@ -61,12 +61,12 @@ def confirm(
                 if predicted_by_search(experiment, bench.journal.evaluation(candidate.id)):
                     effort = replace(effort, curve=False, loaded=True)
                 task = Task(candidate=candidate, split="holdout", gates=False, effort=effort)
-                pool.begin(candidate, partial(_work, experiment, bench, task, until))
+                pool.begin(candidate, partial(_confirmed, experiment, bench, task, until))
     return {i: confirmed[i] for i in candidates if i in confirmed}
 
 
-def _work(experiment: Experiment, bench: Bench, task: Task, until: float | None) -> Callable[[Executor], Evaluation]:
-    return lambda executor: survived(experiment, bench, executor, task, until=until)
+def _confirmed(experiment: Experiment, bench: Bench, task: Task, until: float | None, executor: Executor) -> Evaluation:
+    return survived(experiment, bench, executor, task, until=until)
 
 
 def _ended(
@@ -78,12 +78,9 @@ def _ended(
     listeners: Sequence[Listener],
 ) -> bool:
     """Wait for one, and keep it; whether there is time for others."""
-    done = pool.first()
-    if done is None:
-        return True
-    candidate = done.what
+    candidate, future = pool.first()
     try:
-        found = done.future.result()
+        found = future.result()
     except TimeUp:
         return False
     known = before[candidate.id]

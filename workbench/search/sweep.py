@@ -268,43 +268,36 @@ class _Loop:
         # one count for a candidate's first look and its evaluation
         crashes, crashed = self.queue.crashes.get(candidate.id, 0), partial(self.queue.count_crashes, candidate.id)
 
-        def ready() -> Callable[[Executor], Evaluation]:
+        def work(executor: Executor) -> Evaluation:
             # by what is known when a card is free, which may be more than when it was asked for
+            known = dict(self.known)
             task = Task(
                 candidate=candidate,
-                incumbents=tuple(front_of(self.experiment, self.known)),
-                reusable=reusable_for(candidate, self.known, self.experiment.seed),
+                incumbents=tuple(front_of(self.experiment, known)),
+                reusable=reusable_for(candidate, known, self.experiment.seed),
                 effort=self.effort,
                 whole=flight.whole,
                 look=flight.look,
             )
-
-            def work(executor: Executor) -> Evaluation:
-                at = (self.experiment, self.bench, executor, task)
-                return survived(*at, crashes=crashes, crashed=crashed, until=until)
-
-            return work
+            at = (self.experiment, self.bench, executor, task)
+            return survived(*at, crashes=crashes, crashed=crashed, until=until)
 
         # a set that is measured whole is compiled where it is measured: the card has nothing else to do by then
-        self.pool.begin(flight, ready, None if flight.whole or flight.look else candidate, until)
+        self.pool.begin(flight, work, None if flight.whole or flight.look else candidate, until)
 
     def finish(self) -> None:
-        """Wait for the evaluation that ends first, and keep what became of it; or until more may begin.
+        """Wait for the evaluation that ends first, and keep what became of it.
 
         After an exception the candidate stays open in the queue, and the next run goes on with it.
         """
-        done = self.pool.first()
+        flight, future = self.pool.first()
         if not self.pool.working:
             self.busy_s += perf_counter() - self._busy_since
-        if done is None:
-            return
-        flight = done.what
         try:
-            evaluation = done.future.result()
+            evaluation = future.result()
         except TimeUp as up:
             self.interrupted.append(Interrupted(candidate=flight.candidate, stage=up.stage))
             return
-        evaluation = replace(evaluation, stages=(*done.ahead, *evaluation.stages))
         if flight.look:
             self.looked(evaluation)
         else:

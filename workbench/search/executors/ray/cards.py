@@ -192,7 +192,7 @@ class Cards:
         self._ray, self._lock = imported_ray(), threading.Lock()
         self._actor_class = self._ray.remote(CardHost)
         self._refused: set[str] = set()  # nodes that differ from this machine
-        self._why = "none was placed"
+        self._why, self._over = "none was placed", False
         self._had = self._asked_head = time.monotonic()
         self._held = [_Held(actor=self._new_actor()) for _ in range(wants)]
 
@@ -206,6 +206,8 @@ class Cards:
         while True:
             self._watch.check()
             with self._lock:
+                if self._over:
+                    raise ToolchainError("the sweep has ended.")
                 self._look()
                 for held in self._held:
                     if held.card is not None and not held.busy and not held.hung:
@@ -240,6 +242,7 @@ class Cards:
     def close(self) -> None:
         """Give every card back."""
         with self._lock:
+            self._over = True
             for held in self._held:
                 self._release(held)
 
