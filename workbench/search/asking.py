@@ -159,7 +159,9 @@ class Queue:
 def beginning(experiment: Experiment) -> list[tuple[str, Assignment]]:
     """Why and what, of those who begin every search: the baseline, the best bets on INT8, the presets."""
     presets = [(preset.name, preset.assignment) for preset in experiment.space.presets]
-    found = [("the float baseline, which everything is compared with", experiment.baseline_assignment)]
+    found: list[tuple[str, Assignment]] = [
+        ("the float baseline, which everything is compared with", experiment.baseline_assignment)
+    ]
     for name, choices in (*first_int8(experiment), *presets):
         if choices not in [known for _, known in found]:
             found.append((f"preset {name!r} of the space" if name else INT8_FIRST, choices))

@@ -85,7 +85,6 @@ class ChildProcess(Worker):
     def _answer(
         self, child: Started, candidate: Candidate, say: Callable[[str], None], time_up: threading.Event
     ) -> Any:
-        oom_kills = out_of_memory_kills()
         stage = "check"
         try:
             for message in child:
@@ -104,7 +103,7 @@ class ChildProcess(Worker):
             else:
                 if time_up.is_set() or self._over:  # ended by the sweep, from another thread
                     raise TimeUp(stage)
-                raise self._crash(child, candidate, stage, oom_kills)
+                raise self._crash(child, candidate, stage)
         except BaseException:  # a crash, Ctrl-C, or a listener's mistake: the child is of no more use
             self.close()
             raise
@@ -128,7 +127,8 @@ class ChildProcess(Worker):
                 child.send(task)
                 expected(child, "began")
             except (EOFError, BrokenPipeError, ConnectionResetError):
-                failed = f"the evaluation process {ending(child.ended())}: {child.last_lines() or 'it said nothing'}"
+                end = child.ended()
+                failed = f"the evaluation process {ending(end['code'])}: {end['last'] or 'it said nothing'}"
                 self.close()
                 continue
             except BaseException:
@@ -165,19 +165,15 @@ class ChildProcess(Worker):
                 f"the evaluation process cannot be started: {error.strerror}. Free memory, processes or files."
             ) from error
 
-    def _crash(self, child: Started, candidate: Candidate, stage: str, oom_kills: int) -> CrashError:
-        code = child.ended()
-        if code == -signal.SIGKILL:
+    def _crash(self, child: Started, candidate: Candidate, stage: str) -> CrashError:
+        end = child.ended()
+        if end["code"] == -signal.SIGKILL:
             time.sleep(_GRACE_S)  # whoever kills all processes of ours means us next, and not the candidate
         log = self._bench.journal.log(candidate.id)
-        log.write_text(child.words(), encoding="utf-8")
-        said = child.last_lines()
-        how = ending(code, out_of_memory=child.out_of_memory(oom_kills))
-        return CrashError(
-            f"the process that evaluated it {how}." + (f" Its last words: {said}" if said else ""),
-            stage=stage,
-            log_path=log,
-        )
+        log.write_text(end["words"], encoding="utf-8")
+        how = ending(end["code"], out_of_memory=end["out_of_memory"])
+        said = f" Its last words: {end['last']}" if end["last"] else ""
+        return CrashError(f"the process that evaluated it {how}.{said}", stage=stage, log_path=log)
 
 
 @contextlib.contextmanager
@@ -221,10 +217,7 @@ class Started(Protocol):
     def send(self, message: Message) -> None: ...
     def __iter__(self) -> Iterator[Message]: ...
     def forget_words(self) -> None: ...
-    def words(self) -> str: ...
-    def last_lines(self) -> str: ...
-    def ended(self) -> int: ...
-    def out_of_memory(self, before: int) -> bool: ...
+    def ended(self) -> Message: ...
     def kill(self) -> None: ...
     def close(self) -> None: ...
 
@@ -239,7 +232,7 @@ class Process:
     def __init__(self, opening: Message, environment: Mapping[str, str]) -> None:
         """Args: environment: what is different in its environment."""
         self._words: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  # closed with the process, in `close`
-        self.opened = False
+        self.opened, self._out_of_memory = False, out_of_memory_kills()
         ours, theirs = socket.socketpair()
         with theirs:
             root = str(Path(__file__).parents[3])
@@ -275,19 +268,27 @@ class Process:
         """What follows belongs to the next task. The offset is the child's too: it has inherited the open file."""
         self._words.seek(0)
         self._words.truncate()
+        self._out_of_memory = out_of_memory_kills()
 
-    def words(self) -> str:
-        """The last of what it wrote since then."""
-        number = self._words.fileno()
-        size = os.fstat(number).st_size
-        start = max(0, size - _LAST_BYTES)
-        return os.pread(number, _LAST_BYTES, start).decode("utf-8", errors="replace")
+    def ended(self) -> Message:
+        """How it ended, once its end of the line is closed: {"code", "words", "last", "out_of_memory"}.
 
-    def ended(self) -> int:
-        """The code it ended with, once its end of the line is closed."""
+        `words` are the last of what it wrote since its task began; `last` what a library said before it died, without
+        the stack that `faulthandler` adds; `out_of_memory` whether the kernel has killed something for want of memory.
+        """
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout=_END_S)
-        return self.end()
+        code, number = self.end(), self._words.fileno()
+        start = max(0, os.fstat(number).st_size - _LAST_BYTES)
+        words = os.pread(number, _LAST_BYTES, start).decode("utf-8", errors="replace")
+        said = [line.strip() for line in words.partition("Fatal Python error: ")[0].splitlines() if line.strip()]
+        last = " / ".join(said[-_WORDS_LINES:])[:_WORDS_CHARACTERS]
+        return {
+            "code": code,
+            "words": words,
+            "last": last,
+            "out_of_memory": out_of_memory_kills() > self._out_of_memory,
+        }
 
     def kill(self) -> None:
         """With its group, where it still runs; whoever listens to it finds out."""
@@ -305,16 +306,6 @@ class Process:
     def close(self) -> None:
         self.end()
         self._words.close()
-
-    def out_of_memory(self, before: int) -> bool:
-        """Whether the kernel has killed something for want of memory, since it had killed so many."""
-        return out_of_memory_kills() > before
-
-    def last_lines(self) -> str:
-        """What a library said before it died; the stack that `faulthandler` adds is for the log."""
-        said, _, _ = self.words().partition("Fatal Python error: ")
-        lines = [line.strip() for line in said.splitlines() if line.strip()]
-        return " / ".join(lines[-_WORDS_LINES:])[:_WORDS_CHARACTERS]
 
 
 def expected(child: Started, kind: str) -> None:

@@ -110,17 +110,8 @@ class RemoteProcess:
     def forget_words(self) -> None:
         """Its host does, with every task."""
 
-    def words(self) -> str:
-        return "" if self._end is None else str(self._end["words"])
-
-    def last_lines(self) -> str:
-        return "" if self._end is None else str(self._end["last"])
-
-    def out_of_memory(self, before: int) -> bool:
-        return self._end is not None and self._end["out_of_memory"] > 0
-
-    def ended(self) -> int:
-        return _SIGKILL if self._end is None else int(self._end["code"])
+    def ended(self) -> Message:
+        return self._end or {"code": _SIGKILL, "words": "", "last": "", "out_of_memory": False}
 
     def kill(self) -> None:
         self._killed = time.monotonic()  # from now on it need not answer for long

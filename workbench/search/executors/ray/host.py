@@ -25,7 +25,6 @@ from workbench.targets.description import Card
 from workbench.values.documents.canonical import encode, file_digest
 from workbench.values.errors import ToolchainError, WorkbenchError
 from workbench.values.system.files import lock_file
-from workbench.values.system.lifeline import out_of_memory_kills
 
 _WHOLE_HOST = "host"
 
@@ -42,7 +41,6 @@ class CardHost:
         self._process: Process | None = None
         # a child dies with the thread that started it: this one lives as long as the actor
         self._starter = ThreadPoolExecutor(1)
-        self._out_of_memory = 0
 
     def about(self) -> str:
         """Of its card, which is taken now: {"host", "node", "card", "version", "toolchains"}; {"taken"} where every
@@ -81,20 +79,13 @@ class CardHost:
         self._process = process
         yield {"kind": "started", "pid": process.pid}
         yield from process
-        yield {
-            "kind": "ended",
-            "code": process.ended(),
-            "words": process.words(),
-            "last": process.last_lines(),
-            "out_of_memory": out_of_memory_kills() - self._out_of_memory,
-        }
+        yield {"kind": "ended", **process.ended()}
         process.close()
 
     def say(self, message: str) -> None:
         """To the process, where it still runs."""
         if self._process is None:
             return
-        self._out_of_memory = out_of_memory_kills()
         self._process.forget_words()
         with contextlib.suppress(OSError, ValueError):
             self._process.send(json.loads(message))
