@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.spaces import BINS, LENGTHS, SHIPPED, SMALL, shipped, space_of
-from workbench.space.lengths import with_lengths
 from workbench.space.reader import read_space
+from workbench.space.served_bins import with_lengths
 from workbench.space.space import (
     Forbidden,
     assignment_of,
