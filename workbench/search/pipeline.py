@@ -1,8 +1,8 @@
 """evaluate(experiment, candidate): the pipeline, and the one place where a candidate's failure becomes a value.
 
-Each stage costs more than the one before; a candidate that certainly violates a constraint, or is certainly
-dominated, stops where that is known, with the reason and the amount. The float baseline and confirmations on the
-holdout split take every stage.
+Each stage costs more than the one before; a candidate that certainly violates a constraint (of a language model: or is
+certainly dominated) stops where that is known, with the reason and the amount. The float baseline and confirmations on
+the holdout split take every stage.
 
     check → calibrate → lower → compile → smoke → accuracy_subset → latency_short → accuracy_full → latency_full
         → service (where the experiment says how requests come)
@@ -167,7 +167,7 @@ def _run(request: Request, progress: Progress, sessions: contextlib.ExitStack) -
         if progress.then(growing_subsets(request, progress.result, scores)):
             return
     with progress.stage("latency_short"):
-        if progress.then(short_latency(request, progress.result, *files, scores)):
+        if progress.then(short_latency(request, progress.result, *files)):
             return
     with progress.stage("accuracy_full"):
         if request.split == "holdout":

@@ -84,16 +84,15 @@ def at_errors(clock: TimingModel) -> Priced:
     return moved(clock, logs)
 
 
-def interval(values: Floats, *, stretch: float = 1.0) -> Estimate:
+def interval(values: Floats) -> Estimate:
     """A positive figure with 95 % of what errors leave open.
 
     Args:
         values: [moved] of `at_errors`.
-        stretch: how many times as wide, for more than 95 %.
     """
     value = float(values[0])
     logs = np.log(values[1:] / value).reshape(-1, 2)
-    down, up = (stretch * float(np.linalg.norm(np.maximum(sign * logs, 0).max(axis=1))) for sign in (-1, 1))
+    down, up = (float(np.linalg.norm(np.maximum(sign * logs, 0).max(axis=1))) for sign in (-1, 1))
     return Estimate(value=value, low=value * math.exp(-down), high=value * math.exp(up))
 
 

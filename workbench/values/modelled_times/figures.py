@@ -16,8 +16,6 @@ from workbench.values.measurement import Estimate, Latency, Measurement, Service
 from workbench.values.modelled_times.costs import Floats, Priced, at_errors, interval, parts_us
 from workbench.values.modelled_times.statement import ModelledCalls, ModelledService, TimingModel
 
-_CERTAIN = 3.29 / 1.96
-"""What 95 % are widened by before a candidate is given up: one in a thousand."""
 Figures = dict[str, Floats]
 """Metric → [moved]."""
 
@@ -164,26 +162,19 @@ def may_be_alike(a: Measurement, b: Measurement, metric: str) -> bool | None:
     return found.low <= 1 <= found.high
 
 
-def certainly_slower(latency: Latency, other: Latency) -> bool | None:
-    """Whether its speed-up is the smaller one whatever the errors; None where one states no costs, or the two are of
-    different timing models."""
-    found = ratio(latency, other, "speedup", stretch=_CERTAIN)
-    return None if found is None else found.high < 1
-
-
 def interval_of(latency: Latency, metric: str) -> Estimate:
     """One of `latency_figures` of modelled times, with its 95 %."""
     assert latency.modelled is not None  # the caller has looked
     return interval(latency_figures(latency, at_errors(latency.modelled.clock))[metric])
 
 
-def ratio(latency: Latency, other: Latency, metric: str, *, stretch: float = 1.0) -> Estimate | None:
-    """One figure over the other's with its 95 %; None as for `certainly_slower`."""
+def ratio(latency: Latency, other: Latency, metric: str) -> Estimate | None:
+    """One figure over the other's with its 95 %; None without stated costs, and of different timing models."""
     if latency.modelled is None or other.modelled is None or latency.modelled.clock != other.modelled.clock:
         return None
     priced = at_errors(latency.modelled.clock)
     ours, theirs = (latency_figures(each, priced)[metric] for each in (latency, other))
-    return interval(ours / theirs, stretch=stretch)
+    return interval(ours / theirs)
 
 
 def _paired(calls: ModelledCalls, priced: Priced) -> tuple[Floats, Floats, Floats]:
