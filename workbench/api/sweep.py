@@ -22,7 +22,7 @@ from workbench.report import Summary
 from workbench.report.factors import missing_between
 from workbench.report.words import count_of
 from workbench.search.confirmation import confirm
-from workbench.search.effort import Effort, effort_of_search
+from workbench.search.effort import Effort
 from workbench.search.executors import TimeUp, Worker, local_workers
 from workbench.search.executors.ray import cluster_settings, cluster_workers
 from workbench.search.first_look import FIRST
@@ -135,7 +135,6 @@ def sweep(
             )
             on_plan(plan)
             told = _Told(on_evaluation)
-            effort = effort_of_search(journal.root, plan.effort, begun=plan.done > 0)
             before = read_last_run(journal.root)
 
             def resumed(candidate: Candidate) -> None:
@@ -152,7 +151,7 @@ def sweep(
                 resumed=resumed,
                 trying=on_trying,
                 looked=on_look,
-                effort=effort,
+                effort=plan.effort,
             )
             stages.searching = False
             executor = workers.cards[0]

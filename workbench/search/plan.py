@@ -167,7 +167,7 @@ def make_plan(
     once_s = _once_s(experiment, bench) if todo else 0.0
     limit_s = experiment.timeout_s if limit_s is None else limit_s
     wanted, language = min(todo, _AT_LEAST), experiment.model.is_language_model
-    effort = effort_of_search(bench.journal.root, FULL, begun=True) if known else FULL
+    effort = effort_of_search(experiment, known)
     if len(measured) >= 3:
         candidate_s = least_s = statistics.mean(e.seconds for e in known.values() if e.status == "complete")
         basis = f"{len(measured)} complete evaluations of this sweep"
