@@ -56,7 +56,6 @@ LONGEST = (
     "commands/init/test_space",
     "tracking/test_tracking",
     "commands/test_guard",
-    "search/test_study_log",
     "search/test_pipeline",
     "evaluation/test_shared_shapes",
     "commands/example/test_build",

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import numpy as np
 
-from workbench.space.lengths import with_lengths
 from workbench.space.reader import read_space
+from workbench.space.served_bins import with_lengths
 from workbench.space.space import Parameter, SearchSpace
 
 SHIPPED = Path(__file__).parent.parent / "search_spaces" / "onnxruntime.yaml"

@@ -151,24 +151,6 @@ def test_with_a_service_bins_are_its_choice_and_reach_its_bundle(opened: Callabl
     assert manifest.text.bins == manifest.service.sequence_bins == (48,)
 
 
-def test_bins_change_what_is_fed_and_nothing_else(opened: Callable[..., Opened]) -> None:
-    question, _ = opened()
-    plain = question.dataset
-    binned = plain.with_bins((8, 48))
-
-    assert plain.with_bins(None) is plain
-    assert plain.with_bins((48,)) is plain
-    assert binned.digest("validation") != plain.digest("validation")
-    for mine, other in zip(binned.batches("validation", 1), plain.batches("validation", 1), strict=True):
-        width = mine.feeds["input_ids"].shape[1]
-        assert width == (8 if mine.lengths[0] <= 8 else 48)
-        assert np.array_equal(mine.indices, other.indices)
-        assert np.array_equal(mine.feeds["input_ids"], other.feeds["input_ids"][:, :width])
-        assert not other.feeds["attention_mask"][:, width:].any()
-    with pytest.raises(ConfigError, match="no bin holds a text of max_length 48"):
-        plain.with_bins((8, 32))
-
-
 def test_the_holdout_has_no_say_in_the_bins(opened: Callable[..., Opened]) -> None:
     dataset = opened()[0].dataset
     lengths = dataset.length_sample()

@@ -23,8 +23,8 @@ from workbench.search.confirmation import confirm
 from workbench.search.front import front_of
 from workbench.search.sweep import run_sweep
 from workbench.shipping.handover import bundle_contents
-from workbench.space.lengths import with_lengths
 from workbench.space.reader import read_space
+from workbench.space.served_bins import with_lengths
 from workbench.space.space import SearchSpace, build, complete, size
 from workbench.values.errors import ConfigError
 

@@ -2,11 +2,10 @@
 
     python -m benchmarks.recorded.replay TABLE.npz [...] [--strategies ours random] [--seeds 20] [--noise]
 
-Every strategy goes through the sampler's own code: `next_trial`, Optuna's ask and tell, the presets first, and
-proposals that are known or forbidden count as they do in a sweep. Only the evaluation is looked up. `ours` pays for
-classes that nobody has measured yet; `random` pays every candidate whole, as sweeps did before measurements were
-shared. With `--noise` every measurement of a time class is drawn with the error that measuring again was
-seen to have.
+Every strategy asks as a sweep does (`asking.Queue`), the presets first; proposals that are known or forbidden count.
+Only the evaluation is looked up. `ours` pays for classes that nobody has measured yet; `random` pays every candidate
+whole, as sweeps did before measurements were shared. With `--noise` every measurement of a time class is drawn with the
+error that measuring again was seen to have.
 
 Cost is a share of the exhaustive cost, that of measuring every candidate whole. Hypervolume is that of the true figures
 of the measured front, between the float baseline's throughput and the least accuracy allowed, as a share of the
@@ -22,16 +21,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import optuna
 from optuna._hypervolume import compute_hypervolume
 
 from benchmarks.recorded.looked_up import Lookup, question_of
 from benchmarks.recorded.tables import FOLDER, Table, load_table
 from workbench.inputs.experiment import Experiment
-from workbench.search.asking import next_trial, queued, repeats_in_a_row, tell, tell_forbidden, unseen
+from workbench.search.asking import Queue
 from workbench.search.front import front_of
-from workbench.search.sweep import MAX_REPEATS
-from workbench.space.space import Forbidden, build, suggest
 from workbench.values.metrics import metrics
 from workbench.values.results import Evaluation
 
@@ -105,47 +101,26 @@ def replay(
     enough: float = _REACHED,
 ) -> Run:
     """One run of a strategy, until its front is worth `enough` or `most` candidates were measured."""
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
     experiment = question_of(table, sampler=STRATEGIES[strategy], seed=seed)
     worth = Worth(table, experiment)
     bench = worth.lookup.bench(
         shares=strategy == "ours",
         rng=np.random.default_rng(seed) if noise else None,
     )
-    study = optuna.create_study(
-        directions=["maximize" if o.direction == "maximize" else "minimize" for o in experiment.objectives]
-    )
-    for assignment in (experiment.baseline_assignment, *(p.assignment for p in experiment.space.presets)):
-        study.enqueue_trial(dict(assignment))
+    presets = [("preset", p.assignment) for p in experiment.space.presets]
+    queue = Queue(experiment, [("baseline", experiment.baseline_assignment), *presets])
     known: dict[str, Evaluation] = {}
     index: dict[str, int] = {}
     steps: list[Step] = []
     slowest_s = 0.0
     while len(known) < min(most, len(table)):
-        if repeats_in_a_row(study) >= MAX_REPEATS and not queued(study):
-            drawn = unseen(experiment, known)
-            if drawn is None:
-                break
-            study.enqueue_trial(dict(drawn))
         began = time.perf_counter()
-        trial = next_trial(study, experiment, [], known)
-        assignment = suggest(
-            experiment.space, lambda name, choices, t=trial: t.suggest_categorical(name, list(choices))
-        )  # type: ignore[misc]  # bound now
+        trial = queue.next(known)
         slowest_s = max(slowest_s, time.perf_counter() - began)
-        try:
-            candidate = build(experiment.space, assignment)
-        except Forbidden as error:
-            tell_forbidden(study, trial, str(error))
-            continue
-        trial.set_user_attr("candidate", candidate.id)
-        if candidate.id in known:
-            tell(study, trial, experiment, known[candidate.id], repeat=True)
-            continue
-        index[candidate.id] = worth.lookup.index_of(assignment)
-        evaluation = bench.evaluate(candidate, index[candidate.id])
-        known[candidate.id] = evaluation
-        tell(study, trial, experiment, evaluation, repeat=False)
+        if trial is None:
+            break
+        index[trial.candidate.id] = worth.lookup.index_of(trial.assignment)
+        known[trial.candidate.id] = bench.evaluate(trial.candidate, index[trial.candidate.id])
         front = front_of(experiment, known)
         serves_most = max(front, key=lambda e: metrics(e)[experiment.objectives[0].metric], default=None)
         steps.append(

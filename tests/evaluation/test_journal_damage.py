@@ -157,7 +157,7 @@ def test_the_next_sweep_evaluates_what_was_damaged_again_and_mends_the_rest(swep
     anchors, sweep = ((journal.root / name).read_bytes() for name in ("anchors.json", "sweep.json"))
     damage(journal.root / "evaluations" / f"{flipped}.json", "flipped", random.Random(1))
     (journal.root / "evaluations" / f"{deleted}.json").unlink()
-    for name in ("anchors.json", "sweep.json", "study.log"):
+    for name in ("anchors.json", "sweep.json", "queue.json"):
         (journal.root / name).write_bytes(b"")
     recorder = Recorder()
 
@@ -173,29 +173,7 @@ def test_the_next_sweep_evaluates_what_was_damaged_again_and_mends_the_rest(swep
     assert after[intact] == before[intact]
     assert (journal.root / "sweep.json").read_bytes() == sweep
     assert (journal.root / "anchors.json").read_bytes() == anchors
-    assert {path.name for path in (journal.root / "damaged").iterdir()} >= {"study.log", f"evaluations-{flipped}.json"}
-
-
-@pytest.mark.parametrize(
-    "harm", [b"garbage\n", bytes(400), b'{"op_code":4,"worker_id":"x"}\n', b'{"op_code":[],"worker_id":1}\n', None]
-)
-def test_a_study_that_was_lost_is_told_again_what_is_known(swept: Swept, tmp_path: Path, harm: bytes | None) -> None:
-    question, bench = swept.copy(tmp_path)
-    study = bench.journal.study
-    known = bench.journal.evaluations()
-    if harm is None:
-        study.unlink()
-    else:
-        with study.open("ab") as stream:  # behind what a digest covers, where a killed run wrote last
-            stream.write(harm)
-
-    bench.journal.set_aside()
-    end = run_sweep(question, bench, trials=5)
-
-    assert (end.new, end.reused) == (1, 4)
-    values = {json.loads(line).get("user_attr", {}).get("candidate") for line in study.read_text().splitlines()}
-    assert set(known) <= values
-    assert bench.journal.damage() == ()
+    assert {path.name for path in (journal.root / "damaged").iterdir()} >= {"queue.json", f"evaluations-{flipped}.json"}
 
 
 def test_the_more_is_damaged_the_more_is_said(swept: Swept, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

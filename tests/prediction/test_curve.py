@@ -1,8 +1,6 @@
 """Batch curves of a real session; what follows from the calls, on a session whose times are known."""
 
-import itertools
 import math
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -15,7 +13,6 @@ from tests.tiny_artifact import linear_artifact
 from workbench.prediction import curve as batch_curve
 from workbench.prediction.curve import (
     FEWEST_CALLS,
-    MOST_ROUNDS,
     Yardstick,
     measure_curve,
     modelled_curve,
@@ -96,32 +93,6 @@ def test_a_curve_of_a_real_session_holds_every_point_sorted_by_length_then_batch
 
 
 @pytest.mark.usefixtures("paced")
-def test_every_point_has_the_fewest_calls_and_cheap_ones_more_as_the_budget_allows() -> None:
-    beyond = measured(Paced(of={(1, 8): 0.2, (8, 8): 4.0}), [1, 8], [8], budget_s=0.01)
-    within = measured(Paced(of={(1, 8): 0.2, (8, 8): 4.0}), [1, 8], [8], budget_s=0.2)
-
-    assert [p.calls for p in beyond.points] == [FEWEST_CALLS, FEWEST_CALLS]
-    cheap, dear = (p.calls for p in within.points)
-    assert cheap > 2 * dear >= 2 * FEWEST_CALLS
-    assert measured(Paced(0.01), [1], [8], budget_s=60).points[0].calls == MOST_ROUNDS
-
-
-@pytest.mark.usefixtures("paced")
-def test_every_round_visits_every_point_and_calls_change_their_shape() -> None:
-    session = Paced(0.3)
-    measured(session, [1, 2, 4, 8], [8, 16], budget_s=0.01)
-    timed = session.calls[8 * 3 :]  # three warm-up calls of each point came before
-
-    rounds = [timed[i : i + 8] for i in range(0, len(timed), 8)]
-    assert len(rounds) == FEWEST_CALLS
-    for one in rounds:
-        assert set(Counter(one).values()) == {1}
-    assert rounds[0] == rounds[1][::-1]
-    same = sum(a == b for a, b in itertools.pairwise(timed))
-    assert same <= len(rounds)  # only where one round ends and the next begins
-
-
-@pytest.mark.usefixtures("paced")
 def test_drift_is_the_baselines_median_now_over_the_first_one() -> None:
     baseline, seen = Paced(0.5), []
 
@@ -166,14 +137,6 @@ def test_a_machine_that_slows_down_meanwhile_is_called_noisy() -> None:
 
     assert not curve.quiet
     assert "calls slowed by" in curve.verdict
-
-
-@pytest.mark.usefixtures("paced")
-def test_time_that_is_up_is_a_transient_failure() -> None:
-    with pytest.raises(MeasureError, match="fewer batches or lengths") as caught:
-        measure_curve(Paced(5.0), [1, 2], [8], feeds_of, threads=1, stepped=False, timeout_s=0.02)
-
-    assert caught.value.transient
 
 
 # --- modelled ---------------------------------------------------------------------------------------------------

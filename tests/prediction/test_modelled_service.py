@@ -52,9 +52,3 @@ def test_what_the_host_costs_rests_on_no_clock_of_the_card() -> None:
 
     low, high = relative(found.p50_ms)
     assert 0.9 < low <= 1 <= high < 1.15
-
-
-def test_a_service_without_stated_costs_keeps_its_figures() -> None:
-    service, shown, host = loaded(request_ms=0.0)
-
-    assert with_modelled_errors(replace(service, modelled=None), shown, host, LENGTHS, BINS, seed=0) is shown

@@ -10,13 +10,12 @@ from tests.search.sweeping import SMALL_SPACE, Recorder
 from tests.tiny import SPACE, write_workspace
 from workbench.api.opening import journal_of, summary_of
 from workbench.evaluation.bench import Bench
-from workbench.evaluation.measure import TimingProtocol
 from workbench.inputs.experiment import Experiment, read_experiment
 from workbench.report.recommendation import headline
 from workbench.search import first_look
-from workbench.search.effort import EFFORTS, FULL, effort_of_search
+from workbench.search.effort import EFFORTS
 from workbench.search.first_look import LOOKED, first_int8
-from workbench.search.stages.latency import _shortened
+from workbench.search.plan import make_plan
 from workbench.search.sweep import run_sweep
 from workbench.values.measurement import Measurement
 from workbench.values.results import Evaluation, Failure
@@ -109,17 +108,6 @@ def test_a_look_at_each_is_told_before_anything_is_measured_and_is_kept_nowhere(
     assert told == []
 
 
-def test_slow_calls_are_timed_in_fewer_rounds_and_quick_ones_as_asked() -> None:
-    protocol = TimingProtocol()
-
-    assert _shortened(100, protocol, fitting=5000.0) == (100, protocol)
-    calls, few = _shortened(100, protocol, fitting=4.0)  # such as 5 s a pair, within 20 s
-    assert (calls, few.rounds) == (6, 3)
-    assert few.maximum_warmup <= 2
-    some = _shortened(100, protocol, fitting=130.0)
-    assert (some[0], some[1].rounds) == (50, 12)
-
-
 def test_nothing_is_recommended_before_an_int8_candidate_was_measured(tmp_path: Path) -> None:
     file = write_workspace(tmp_path)
 
@@ -148,18 +136,10 @@ def test_int8_that_fails_is_named_with_its_failure(tmp_path: Path) -> None:
     assert "workbench inspect" in why
 
 
-def test_a_search_keeps_the_effort_of_its_first_run(tmp_path: Path) -> None:
+def test_a_search_keeps_the_effort_of_what_it_has_measured(question: Experiment, warm_bench: Bench) -> None:
     least = EFFORTS[-1]
+    run_sweep(question, warm_bench, trials=1, effort=least)
 
-    assert effort_of_search(tmp_path, FULL, begun=False) == FULL
-    assert list(tmp_path.iterdir()) == []
-    assert effort_of_search(tmp_path, least, begun=False) == least
-    assert effort_of_search(tmp_path, FULL, begun=True) == least
+    kept = make_plan(question, warm_bench, limit_s=1e6, probe=lambda: 1.0).effort
 
-    assert effort_of_search(tmp_path, FULL, begun=False) == FULL  # that run had ended before its first evaluation
-    assert effort_of_search(tmp_path, least, begun=True) == FULL
-    assert effort_of_search(tmp_path, least, begun=False) == least
-
-    (file,) = tmp_path.iterdir()
-    file.write_text("{", encoding="utf-8")
-    assert effort_of_search(tmp_path, least, begun=True) == FULL
+    assert kept.words(question, "validation") == least.words(question, "validation") != ()

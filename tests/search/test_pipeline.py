@@ -1,7 +1,6 @@
 """The pipeline: who stops where and why, and how failures become values."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +12,6 @@ from tests.tiny import EXPERIMENT, bench_of, write_workspace
 from workbench.evaluation.bench import Bench
 from workbench.inputs.experiment import Experiment, read_experiment
 from workbench.search.pipeline import evaluate
-from workbench.targets.onnxruntime.settings import OnnxRuntimeCompile
 from workbench.values.candidate import Candidate, Quantization, Serving
 from workbench.values.metrics import metrics
 from workbench.values.results import STAGES, Evaluation, evaluation_from_json
@@ -139,34 +137,6 @@ def test_a_model_the_runtime_refuses_is_a_failure_that_keeps_the_compilers_log(o
     log = Path(found.failure.log_path).read_text()
     assert log.startswith("compile: CompileError: ")
     assert len(log.splitlines()) > 1
-
-
-def test_a_candidate_that_is_certainly_slower_and_worse_than_an_incumbent_stops(opened: Callable[..., Opened]) -> None:
-    question, bench = opened("size_mb: 1")
-    slow = Candidate(
-        target="onnxruntime",
-        compile=OnnxRuntimeCompile(graph_optimization="basic"),
-        serving=Serving(intra_op_threads=1),
-    )
-    fast = evaluate(question, DYNAMIC, bench)
-    gain = replace(fast.measurement.accuracy.comparison.drop_pp, value=-60.0, low=-61.0, high=-59.0)
-    speed = replace(fast.measurement.latency.speedup, value=50.0, low=49.0, high=51.0)
-    champion = replace(
-        fast,
-        measurement=replace(
-            fast.measurement,
-            accuracy=replace(
-                fast.measurement.accuracy, comparison=replace(fast.measurement.accuracy.comparison, drop_pp=gain)
-            ),
-            latency=replace(fast.measurement.latency, speedup=speed),
-        ),
-    )
-
-    assert evaluate(question, slow, bench, incumbents=[fast]).status == "complete"
-    found = evaluate(question, slow, bench, incumbents=[champion])
-
-    assert found.stop.stage == "latency_short"
-    assert "certainly better in every objective" in found.stop.reason
 
 
 def test_a_limit_on_the_cosine_is_measured_in_the_search_and_stops_who_breaks_it(opened: Callable[..., Opened]) -> None:

@@ -17,8 +17,8 @@ from workbench.evaluation.store import Store
 from workbench.inputs.dataset import read_manifest
 from workbench.inputs.experiment import Experiment, read_experiment
 from workbench.inputs.metrics import output_constraints
-from workbench.search.forecast import Distinct, curve_s, distinct_among, search_cost
-from workbench.search.limits import rejection, samples_to_be_certain, samples_to_see, too_fine
+from workbench.search.forecast import Distinct, distinct_among
+from workbench.search.limits import rejection, too_fine
 from workbench.search.memory import check_memory, memory_of
 from workbench.search.pipeline import evaluate
 from workbench.search.plan import make_plan
@@ -29,7 +29,6 @@ from workbench.values.errors import ConfigError
 from workbench.values.interface import Interface, OutputUse
 from workbench.values.objectives import Constraint
 from workbench.values.significance import compare
-from workbench.values.system.cpu import available_memory_bytes
 
 
 def test_a_limit_finer_than_one_sample_is_warned_about_with_the_samples_it_needs(
@@ -43,12 +42,6 @@ def test_a_limit_finer_than_one_sample_is_warned_about_with_the_samples_it_needs
 
     size = fine.dataset.size("validation")
     assert f"finer than one sample of validation: of {size} samples one is {100 / size:.3g} pp. 10000 samples" in first
-
-
-def test_a_limit_of_a_sample_or_more_and_no_limit_are_not_warned_about(question: Experiment) -> None:
-    assert too_fine(question) == []
-    assert too_fine(replace(question, constraints=())) == []
-    assert too_fine(replace(question, constraints=(Constraint(metric="accuracy_drop_pp", limit=0.0),))) == []
 
 
 def test_entities_are_counted_where_they_weigh(question: Experiment, tmp_path: Path) -> None:
@@ -96,18 +89,6 @@ def test_a_sample_of_several_decisions_weighs_less_than_its_share(question: Expe
     assert found[0.5] == []
 
 
-@pytest.mark.parametrize("limit_pp", [0.1, 0.5, 2.0])
-def test_the_numbers_of_samples_are_those_of_the_intervals(limit_pp: float) -> None:
-    def upper(samples: int) -> float:
-        agreeing = np.ones(samples, dtype=bool)
-        return compare(agreeing, agreeing).drop_pp.high
-
-    enough = samples_to_be_certain(limit_pp)
-    assert upper(enough + 1) <= limit_pp * 1.001
-    assert upper(enough - 2) > limit_pp * 0.999
-    assert 100 / samples_to_see(limit_pp) <= limit_pp
-
-
 def test_a_rejection_shows_its_interval_and_whether_it_is_certain() -> None:
     right = np.ones(1000, dtype=bool)
     few, many = np.arange(1000) >= 10, np.arange(1000) >= 100
@@ -143,17 +124,6 @@ def test_what_candidates_share_is_counted_once(tmp_path: Path) -> None:
     assert found == Distinct(candidates=10, outputs=5, structures=4, compiler_runs=5, rows=1.0)
 
 
-def test_costs_follow_from_one_call(tmp_path: Path) -> None:
-    served = read_experiment(write_workspace(tmp_path, space=RECIPES))
-    slow, fast = (search_cost(served, ms, 1.0, timed=True) for ms in (20.0, 2.0))
-
-    assert slow.samples_s == pytest.approx(10 * fast.samples_s)
-    assert (fast.curve_s, fast.simulation_s) == (0.0, 0.0)  # the experiment asks for no service
-    modelled = search_cost(served, 20.0, 1.0, timed=False)
-    assert (modelled.short_s, modelled.calls_s, modelled.curve_s) == (0.0, 0.0, 0.0)
-    assert curve_s(served, 20.0) == 0.0
-
-
 def test_a_sweep_that_would_swap_is_refused_before_any_work(tmp_path: Path) -> None:
     experiment = read_experiment(write_workspace(tmp_path))
     needed = memory_of(experiment)
@@ -165,13 +135,6 @@ def test_a_sweep_that_would_swap_is_refused_before_any_work(tmp_path: Path) -> N
     large = SPACE.replace("  serving.intra", "  serving.batch: {choices: [1, 65536]}\n  serving.intra")
     many = memory_of(read_experiment(write_workspace(tmp_path / "many", space=large)))
     assert many - needed == 3 * (65_536 - 8) * FEATURES * 4, "calls that would fill the memory count"
-
-
-def test_available_memory_is_what_the_kernel_says(tmp_path: Path) -> None:
-    (tmp_path / "meminfo").write_text("MemTotal: 10 kB\nMemAvailable:    1000 kB\n")
-
-    assert available_memory_bytes(tmp_path / "meminfo") == 1_024_000
-    assert available_memory_bytes() is not None
 
 
 BOTH_ENGINES = """

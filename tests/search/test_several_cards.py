@@ -1,9 +1,6 @@
 """A sweep on several emulated cards: the same answer as on one, whatever becomes of a card."""
 
-import os
-import signal
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,10 +13,9 @@ from workbench.evaluation.store import Store
 from workbench.evaluation.sweep_folders import open_journal
 from workbench.inputs.experiment import Experiment, read_experiment
 from workbench.search.confirmation import confirm
-from workbench.search.executors import ChildProcess, Task, local_workers
+from workbench.search.executors import Task, local_workers
 from workbench.search.front import front_of
 from workbench.search.sweep import run_sweep
-from workbench.values.candidate import Candidate
 from workbench.values.metrics import metrics
 from workbench.values.results import Evaluation
 
@@ -92,20 +88,3 @@ def test_several_cards_measure_what_one_measures_each_beside_the_baseline(opened
     compared = {i: found[i] for i in alone if found[i].status == "complete"}
     assert compared
     assert numbers({i: alone[i] for i in compared}) == numbers(compared)
-
-
-def test_a_process_that_is_killed_costs_nobody_else_anything(opened: tuple[Experiment, Bench]) -> None:
-    question, bench = opened
-    killed: list[str] = []
-
-    def report(candidate: Candidate, stage: str) -> None:
-        if candidate.id != question.baseline.id and stage == "smoke" and not killed:
-            killed.append(candidate.id)
-            os.kill(next(c.pid for c in workers.cards if isinstance(c, ChildProcess) and c.pid), signal.SIGKILL)
-
-    with local_workers(question, replace(bench, report=report)) as workers:
-        run_sweep(question, bench, workers=workers)
-    found = bench.journal.evaluations()
-    assert len(killed) == 1
-    assert len(found) == 8
-    assert all(e.status != "failed" for e in found.values())

@@ -24,13 +24,6 @@ def truth(codes: np.ndarray) -> np.ndarray:
     return np.array([0.0, 0.7, -0.4])[codes[:, 0]] - 0.3 * codes[:, 1] + 5.0
 
 
-def test_what_counts_is_ordered_and_what_does_not_is_one_apart() -> None:
-    assert FOUR.ordered == (False, True, False, False)
-    a, b = FOUR.codes([{"algorithm": "kl", "layers": 0, "graph": "all"}, {"algorithm": "mse", "layers": 4, "odd": 7}])
-    apart = FOUR.distances(a[None], b[None])[:, 0, 0]
-    assert apart.tolist() == [1.0, pytest.approx(2 / 3), 1.0, 1.0]
-
-
 def test_parameters_that_make_no_difference_lose_their_weight_and_what_is_known_holds_for_all_their_choices() -> None:
     codes = drawn(30, 3)
     found = fit(FOUR, codes, truth(codes), np.zeros(30))

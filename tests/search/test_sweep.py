@@ -1,19 +1,22 @@
 """The sweep: presets first, nothing twice, nothing lost, whatever kills it or fills its disk."""
 
+import contextlib
 import os
 import signal
 import subprocess
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
 
+from tests.evaluations import evaluation
 from tests.search.sweeping import SMALL_SPACE, Recorder, journal_of, start
 from tests.tiny import EXPERIMENT, bench_of, write_workspace
 from workbench.evaluation.bench import Bench
 from workbench.inputs.experiment import Experiment, read_experiment
+from workbench.search.executors import Task, Workers
+from workbench.search.forecast import RunTime
 from workbench.search.sweep import run_sweep
-from workbench.search.time_limit import RunTime
 from workbench.values.errors import ConfigError, ToolchainError
 from workbench.values.results import Evaluation
 
@@ -41,8 +44,6 @@ def test_going_on_reuses_everything_and_a_larger_budget_adds_the_difference(
     recorder = Recorder()
 
     again = run_sweep(question, warm_bench, trials=3, listeners=(recorder,))
-    with warm_bench.journal.study.open("ab") as stream:
-        stream.write(b'{"op_code":5,"worker_id":"x')  # a torn last line is dropped
     more = run_sweep(question, warm_bench, trials=5)
 
     assert (none.reason, none.new) == ("timeout", 0)
@@ -70,6 +71,50 @@ def test_an_exhausted_space_ends_the_sweep(tmp_path: Path, warm_store: Path) -> 
 
     # float: 2 levels x 2 thread counts; dynamic: level all x 2 thread counts
     assert (end.reason, end.new) == ("exhausted", 6)
+
+
+@dataclass
+class Remembered:
+    """An executor that knows every candidate's result, a function of the candidate, and is interrupted at some."""
+
+    bench: Bench
+    interrupted_at: frozenset[int] = frozenset()
+    asked: list[str] = field(default_factory=list)
+
+    def evaluate(self, task: Task, *, until: float | None = None) -> Evaluation:
+        candidate, number = task.candidate, len(self.asked)
+        self.asked.append(candidate.id)
+        if number in self.interrupted_at:
+            raise KeyboardInterrupt
+        digits = int(candidate.id[:6], 16)
+        stamp = f"2026-01-01T00:00:{number:02d}+00:00"
+        found = evaluation(accuracy=0.9 + digits % 97 / 1000, p50_ms=1 + digits % 89 / 10, started_at=stamp)
+        return replace(found, candidate=candidate, toolchain=self.bench.toolchain(candidate))
+
+
+@pytest.mark.parametrize(
+    ("sampler", "objectives"),
+    [("auto", "latency_p50_ms, accuracy"), ("auto", "speedup, size_mb, accuracy"), ("random", "latency_p50_ms")],
+)
+def test_a_sweep_that_is_interrupted_anywhere_asks_what_an_undisturbed_one_asks_in_its_order(
+    tmp_path: Path, sampler: str, objectives: str
+) -> None:
+    text = EXPERIMENT.replace("[latency_p50_ms, accuracy]", f"[{objectives}]") + f"sampler: {sampler}\n"
+    file, orders, said = write_workspace(tmp_path, experiment=text), [], []
+    for often in (False, True):
+        question = read_experiment(file, tmp_path / str(often))
+        bench = bench_of(question)
+        executor = Remembered(bench, frozenset(range(1, 99, 3)) if often else frozenset())
+        while len(bench.journal.evaluations()) < 12:
+            with contextlib.suppress(KeyboardInterrupt):
+                workers = Workers(cards=(executor,))
+                run_sweep(question, bench, trials=12, workers=workers, trying=lambda _, why: said.append(why))
+            (bench.journal.root / "study.log").write_text("of a sweep of an earlier revision")
+        bench.store.close()
+        orders.append(list(bench.journal.evaluations()))
+    assert orders[0] == orders[1]
+    assert len(executor.asked) > len(orders[1])
+    assert any(words.startswith("expected ") for words in said) == (sampler == "auto")
 
 
 def test_a_sweep_killed_at_any_stage_goes_on_and_loses_only_what_was_in_flight(tmp_path: Path) -> None:

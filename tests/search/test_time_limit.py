@@ -10,7 +10,7 @@ import pytest
 import workbench
 from tests.evaluations import evaluation, service
 from tests.search.sweeping import Recorder, silent
-from tests.tiny import EXPERIMENT, SPACE, bench_of, write_workspace
+from tests.tiny import EXPERIMENT, SPACE, write_workspace
 from workbench.api.sweep import plan_lines, planned_words
 from workbench.evaluation.bench import Bench, open_bench
 from workbench.evaluation.journal import Journal
@@ -20,12 +20,11 @@ from workbench.prediction.host_costs.measure import LIMIT_S
 from workbench.search.confirmation import confirm
 from workbench.search.effort import EFFORTS, FULL, Effort
 from workbench.search.executors import ChildProcess, Workers
-from workbench.search.forecast import Cost
+from workbench.search.forecast import Cost, RunTime, divided, fitting, predicted_by_search
 from workbench.search.front import front_of
 from workbench.search.pipeline import evaluate
 from workbench.search.plan import make_plan
 from workbench.search.sweep import run_sweep
-from workbench.search.time_limit import RunTime, divided, fitting, predicted_by_search
 from workbench.values.results import Evaluation
 from workbench.values.reuse import Reuse
 
@@ -182,20 +181,6 @@ def test_the_front_is_confirmed_on_the_holdout_split_once(question: Experiment, 
     assert all(e.split == "holdout" and e.status == "complete" for e in confirmed.values())
     assert again == confirmed
     assert recorder.seen == []
-
-
-def test_an_unmeetable_constraint_leaves_an_empty_front_and_no_failure(tmp_path: Path, warm_store: Path) -> None:
-    text = EXPERIMENT.replace("accuracy_drop_pp: 2.0", "accuracy_drop_pp: 2.0, latency_p99_ms: 0.000001")
-    question = read_experiment(write_workspace(tmp_path, experiment=text))
-    bench = bench_of(question, warm_store)
-
-    run_sweep(question, bench, trials=3)
-    evaluations = bench.journal.evaluations()
-
-    assert front_of(question, evaluations) == []
-    stopped = [e for e in evaluations.values() if e.stop is not None]
-    assert {e.stop.stage for e in stopped if e.stop} == {"latency_short"}
-    assert all(e.stop.violations["latency_p99_ms"] > 0 for e in stopped if e.stop)
 
 
 def test_a_curve_is_not_timed_again_where_a_load_comes_next(tmp_path: Path) -> None:

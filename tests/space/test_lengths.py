@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.spaces import BINS, LENGTHS, space_of
-from workbench.space.lengths import with_lengths
+from workbench.space.served_bins import with_lengths
 from workbench.space.space import Forbidden, build, combinations, size
 from workbench.values.errors import ConfigError
 

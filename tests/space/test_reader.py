@@ -37,13 +37,6 @@ def test_mistakes_in_the_file_are_named(tmp_path: Path) -> None:
             space_of(tmp_path, SMALL.replace(old, new, 1))
 
 
-def test_a_space_without_a_setting_that_its_scheme_needs_is_refused(tmp_path: Path) -> None:
-    text = "version: 1\ntarget: onnxruntime\nparameters:\n  quantization.scheme: {choices: [none, dynamic]}\n"
-
-    with pytest.raises(ConfigError, match=r"'dynamic' never leads to a possible candidate: .*weight_granularity"):
-        space_of(tmp_path, text)
-
-
 def test_parameters_behind_a_comment_in_the_shipped_space_are_ready_to_use(tmp_path: Path) -> None:
     text = SHIPPED.read_text(encoding="utf-8")
     uncommented = re.sub(r"^  # (?=quantization\.|  when:|  choices:)", "  ", text, flags=re.MULTILINE)

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from tests.spaces import space_of
-from workbench.space.lengths import with_lengths
-from workbench.space.served_bins import choices_of, finest, to_service
+from workbench.space.served_bins import choices_of, finest, to_service, with_lengths
 from workbench.space.space import SearchSpace, build, combinations
 from workbench.space.writer import space_yaml
 from workbench.values.candidate import Candidate, Serving

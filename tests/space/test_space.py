@@ -8,16 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.spaces import BINS, LENGTHS, SHIPPED, SMALL, shipped, space_of
-from workbench.space.lengths import with_lengths
 from workbench.space.reader import read_space
+from workbench.space.served_bins import with_lengths
 from workbench.space.space import (
     Forbidden,
-    Parameter,
-    SearchSpace,
     assignment_of,
     build,
     combinations,
-    complete,
     draw,
     explain,
     raw_size,
@@ -39,16 +36,6 @@ def test_a_candidate_leads_back_to_an_assignment_that_builds_it() -> None:
             assert build(space, assignment) == candidate
             led_back += 1
         assert led_back > 10
-
-
-def test_a_candidate_of_another_space_leads_to_no_assignment(tmp_path: Path) -> None:
-    space = space_of(tmp_path, SMALL)
-    narrow = space_of(
-        tmp_path, SMALL.replace("intra_op_threads: {choices: [1, 2]}", "intra_op_threads: {choices: [1]}")
-    )
-    candidate = build(space, {**complete(space, {}), "serving.intra_op_threads": 2})
-
-    assert assignment_of(narrow, candidate) is None
 
 
 def test_the_size_counts_distinct_candidates_and_compiles(tmp_path: Path) -> None:
@@ -76,22 +63,6 @@ def test_a_large_space_is_counted_without_walking_it() -> None:
     assert (found.candidates, found.compiles) == (4 * exact, exact // 2)  # four sets of bins, which compile nothing
     assert not before.exact, "words may come to the same bins"
     assert (before.candidates, before.compiles) == (found.candidates, found.compiles)
-
-
-@settings(deadline=None, max_examples=50)
-@given(st.data())
-def test_assignments_are_counted_as_they_are_walked(data: st.DataObject) -> None:
-    parameters: list[Parameter] = []
-    for number in range(data.draw(st.integers(1, 5))):
-        when = {}
-        for earlier in data.draw(st.sets(st.integers(0, number - 1), max_size=2)) if number else ():
-            choices = parameters[earlier].choices
-            when[f"p{earlier}"] = tuple(data.draw(st.sets(st.sampled_from(choices), min_size=1)))
-        choices = tuple(range(data.draw(st.integers(1, 3))))
-        parameters.append(Parameter(name=f"p{number}", choices=choices, when=when, about=""))
-    space = SearchSpace(path=Path("s"), targets=("t",), parameters=tuple(parameters), forbid=(), presets=())
-
-    assert raw_size(space) == sum(1 for _ in combinations(space))
 
 
 @settings(deadline=None)  # the first draw pays for imports

@@ -22,15 +22,14 @@ from workbench.report import Summary
 from workbench.report.factors import missing_between
 from workbench.report.words import count_of
 from workbench.search.confirmation import confirm
-from workbench.search.effort import Effort, effort_of_search
-from workbench.search.executors import Measurer, TimeUp, local_workers
+from workbench.search.effort import Effort
+from workbench.search.executors import TimeUp, Worker, local_workers
 from workbench.search.executors.ray import cluster_settings, cluster_workers
 from workbench.search.first_look import FIRST
-from workbench.search.forecast import Distinct
+from workbench.search.forecast import Distinct, RunTime
 from workbench.search.memory import check_memory
 from workbench.search.plan import Plan, make_plan
 from workbench.search.sweep import SweepEnd, run_sweep
-from workbench.search.time_limit import RunTime
 from workbench.shipping.service_confirmation import confirm_services, left_to_load
 from workbench.values.candidate import Candidate
 from workbench.values.damage import Damage
@@ -83,7 +82,7 @@ def sweep(
             experiment's.
         fresh: start over instead of going on with the last sweep, which is kept.
         store: folder or URL of a store that several machines share; None for what WORKBENCH_STORE names, if anything.
-        cluster: whose cards are used: HOST:PORT of its head, 'auto', 'local:N' or the name of a cluster's file; None
+        cluster: whose cards are used: HOST:PORT of its head, 'auto' or the name of a cluster's file; None
             for this machine's.
         command: the command line that asks for it, kept with how the run ended.
         on_plan: told the forecast before any candidate is evaluated.
@@ -136,7 +135,6 @@ def sweep(
             )
             on_plan(plan)
             told = _Told(on_evaluation)
-            effort = effort_of_search(journal.root, plan.effort, begun=plan.done > 0)
             before = read_last_run(journal.root)
 
             def resumed(candidate: Candidate) -> None:
@@ -153,7 +151,7 @@ def sweep(
                 resumed=resumed,
                 trying=on_trying,
                 looked=on_look,
-                effort=effort,
+                effort=plan.effort,
             )
             stages.searching = False
             executor = workers.cards[0]
@@ -198,7 +196,7 @@ def sweep(
     )
 
 
-def _probed(executor: Measurer, time: RunTime) -> float:
+def _probed(executor: Worker, time: RunTime) -> float:
     try:
         return executor.probe(until=time.end)
     except TimeUp:
@@ -215,7 +213,7 @@ def _by_importance(summary: Summary) -> list[Evaluation]:
     return sorted((member.evaluation for member in summary.front), key=lambda e: e.candidate.id != chosen)
 
 
-def _time_neighbours(journal: Journal, executor: Measurer, time: RunTime, summary: Summary) -> None:
+def _time_neighbours(journal: Journal, executor: Worker, time: RunTime, summary: Summary) -> None:
     """Time what is missing to say where the recommended candidate's speed-up comes from, in a part of what is left."""
     known, until = summary.neighbours, perf_counter() + NEIGHBOURS_SHARE * time.left_s
     for candidate in missing_between(summary)[:MOST_NEIGHBOURS]:

@@ -50,7 +50,7 @@ def sweep(
     ] = None,
     cluster: Annotated[
         str | None,
-        typer.Option(help="Ray cluster: HOST:PORT of its head, auto, local:N or a YAML file; default: this machine"),
+        typer.Option(help="Ray cluster: HOST:PORT of its head, auto or a YAML file; default: this machine"),
     ] = None,
     verbose: Verbose = False,
     workspace: Workspace = None,

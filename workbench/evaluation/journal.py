@@ -2,8 +2,8 @@
 
     .workbench/sweeps/<experiment>/<number>/
       sweep.json                     identity of the experiment it belongs to, and when it began
-      contents.json                  which evaluations there are, and how much of study.log is known to be sound
-      study.log                      Optuna's own append-only journal
+      contents.json                  which evaluations there are
+      queue.json                     which candidates were asked for, in that order
       evaluations/<id>.json          one per candidate on the validation split, written once, by rename
       confirmations/<id>.json        front members on the holdout split
       outcomes/<id>.<split>.npz      per-sample outcomes, for paired tests between any two candidates
@@ -17,16 +17,14 @@
 A file is there whole or not at all. One process writes (it holds the lock); any number may read.
 
 Every file is checked when it is read. The JSON files of the sweep itself carry their own digest (`sealed_json`); an
-evaluation carries its own and those of its files, and it names the sweep; contents.json says what must be there, and
-the digest of study.log up to a point. So a flipped bit, a cut, a swap and a deletion are told from what was written
-(`Journal.damage`). A candidate with a damaged file counts as not evaluated; readers change nothing, and the next sweep
-evaluates it again. What is lost besides is written again from the evaluations.
+evaluation carries its own and those of its files, and it names the sweep; contents.json says what must be there. So a
+flipped bit, a cut, a swap and a deletion are told from what was written (`Journal.damage`). A candidate with a damaged
+file counts as not evaluated; readers change nothing, and the next sweep evaluates it again. What is lost besides is
+written again from the evaluations.
 """
 
 from __future__ import annotations
 
-import contextlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,26 +39,25 @@ from workbench.evaluation.journal_entries import (
     entry_path,
     read_entry,
     settings_of,
-    sha256,
     side_path,
     told_sweep,
     write_entry,
 )
 from workbench.values.candidate import Candidate, candidate_from_json
 from workbench.values.damage import Damage
-from workbench.values.documents.sealed_json import Unsound, read_bytes, read_sealed, write_sealed
+from workbench.values.documents.sealed_json import Unsound, read_sealed, write_sealed
 from workbench.values.errors import ToolchainError
 from workbench.values.measurement import Split
 from workbench.values.results import Evaluation
 
-SWEEP, CONTENTS, ANCHORS, STUDY = "sweep.json", "contents.json", "anchors.json", "study.log"
+SWEEP, CONTENTS, ANCHORS, QUEUE = "sweep.json", "contents.json", "anchors.json", "queue.json"
 DAMAGED = "damaged"
 
 _HELD: Mapping[str, str] = {
     SWEEP: "which question this sweep answers",
     CONTENTS: "which candidates were evaluated",
     ANCHORS: "how fast the machine was when the sweep began",
-    STUDY: "what the sampler was told",
+    QUEUE: "which candidates were asked for",
 }
 
 NOTHING: Mapping[str, Any] = {
@@ -69,10 +66,9 @@ NOTHING: Mapping[str, Any] = {
     "evaluations": {},
     "confirmations": [],
     "anchors": False,
-    "study": None,
+    "queue": False,
 }
-"""contents.json: what sweep.json says, candidate id → its settings, ids, whether there are anchors yet, and how many
-bytes of study.log have which sha256."""
+"""contents.json: what sweep.json says, candidate id → its settings, ids, whether there are anchors and a queue yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,10 +76,6 @@ class Journal:
     """Paths and whole-file reads and writes of one sweep's folder."""
 
     root: Path
-
-    @property
-    def study(self) -> Path:
-        return self.root / STUDY
 
     def outcomes(self, candidate_id: str, split: Split) -> Path:
         return _with_folder(side_path(self.root, "outcomes", candidate_id, split))
@@ -170,42 +162,26 @@ class Journal:
         sweep = self._sweep()
         return None if sweep is None else str(sweep["identity"])
 
-    def keep_study(self) -> None:
-        """Note how study.log stands, so that damage to it is found; every `write` does the same."""
-        self._write_contents(self._contents())
+    def queue(self) -> dict[str, Any]:
+        """What `write_queue` was given last; empty where that is gone or damaged, or never was."""
+        try:
+            return read_sealed(self.root / QUEUE)
+        except Unsound:
+            return {}
 
-    def drop_study(self) -> None:
-        """Move study.log to damaged/, since it cannot be read."""
-        self._move_aside(self.study)
-        self.keep_study()
+    def write_queue(self, queue: Mapping[str, object]) -> None:
+        """Keep who was asked for, before it is evaluated."""
+        write_sealed(self.root / QUEUE, queue)
 
     # --- damage ---------------------------------------------------------------------------------------------------
 
     def damage(self) -> tuple[Damage, ...]:
         """Every damaged or missing file, as far as evaluations and contents.json know what there should be."""
         found = [self._damage(name, problem) for name in (SWEEP, CONTENTS) if (problem := _problem(self.root / name))]
-        if self._contents()["anchors"] and (problem := _problem(self.root / ANCHORS)):
-            found.append(self._damage(ANCHORS, problem))
-        if problem := self.study_problem():
-            found.append(self._damage(STUDY, problem))
+        for name, key in ((ANCHORS, "anchors"), (QUEUE, "queue")):
+            if self._contents().get(key) and (problem := _problem(self.root / name)):
+                found.append(self._damage(name, problem))
         return (*found, *(damage for split in FOLDERS for damage in self._inspect(split)[1]))
-
-    def study_problem(self) -> str | None:
-        """What is wrong with study.log; a half line at its end is not, since a kill leaves one."""
-        kept = self._contents()["study"]
-        try:
-            data = read_bytes(self.study)
-        except Unsound as error:
-            return str(error) if kept is not None else None
-        known = 0 if kept is None else int(kept["size_bytes"])
-        if len(data) < known:
-            return f"has {len(data)} bytes of the {known} that were written"
-        if kept is not None and sha256(data[:known]) != kept["sha256"]:
-            return "does not match its sha256"
-        for number, line in enumerate(data[known:].split(b"\n")[:-1], start=data[:known].count(b"\n") + 1):
-            if not _is_entry(line):
-                return f"is no log of Optuna's from line {number} on"
-        return None
 
     def set_aside(self) -> tuple[Damage, ...]:
         """Move damaged files to damaged/ and write again what the evaluations tell; returns what was found.
@@ -222,7 +198,7 @@ class Journal:
         if sweep is None:
             raise unknown_question(self)
         contents["confirmations"] = sorted(self.evaluations("holdout"))
-        contents["anchors"] = bool(anchors := self._anchors_again())
+        contents["anchors"], contents["queue"] = bool(anchors := self._anchors_again()), False
         for damage in found:
             self._move_aside(self.root / damage.file)
             if damage.candidate_id is not None and damage.split is not None:
@@ -274,12 +250,8 @@ class Journal:
             return {**NOTHING, "sweep": sweep, "evaluations": settings, "confirmations": there["holdout"]}
 
     def _write_contents(self, contents: Mapping[str, Any]) -> None:
-        study = None
-        with contextlib.suppress(Unsound):
-            data = read_bytes(self.study)
-            study = {"size_bytes": len(data), "sha256": sha256(data)}
-        anchors = contents["anchors"] or (self.root / ANCHORS).exists()
-        write_sealed(self.root / CONTENTS, {**contents, "study": study, "anchors": anchors})
+        there = {key: contents.get(key) or (self.root / f"{key}.json").exists() for key in ("anchors", "queue")}
+        write_sealed(self.root / CONTENTS, {name: ({**contents, **there})[name] for name in NOTHING})
 
     def _anchors_again(self) -> dict[str, Any]:
         """The anchors as the evaluations know them: their drift is the baseline's median over the anchor."""
@@ -300,7 +272,7 @@ class Journal:
             SWEEP: "writes it again from what the others say",
             CONTENTS: "lists what is there; an evaluation that is gone as well will not be missed",
             ANCHORS: "computes it again from the evaluations",
-            STUDY: "tells it the known evaluations again",
+            QUEUE: "lists the known evaluations again; what was in flight may come later",
         }[name]
         if name == SWEEP and self._sweep() is None:
             mended = "cannot go on here, since no other file says it either: start one with --fresh"
@@ -330,15 +302,6 @@ def _problem(path: Path) -> str | None:
 
 def _of_curves(split: Split, batch: int, length: int) -> str:
     return f"{split} {batch} curve {length}"
-
-
-def _is_entry(line: bytes) -> bool:
-    """Whether a line may be one of study.log."""
-    try:
-        entry = json.loads(line)
-    except (ValueError, RecursionError):
-        return False
-    return isinstance(entry, dict) and isinstance(entry.get("op_code"), int)
 
 
 def _with_folder(path: Path) -> Path:

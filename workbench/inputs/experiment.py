@@ -16,9 +16,8 @@ from workbench.inputs.dataset.interface_reader import read_interface
 from workbench.inputs.language import LOAD, read_load, read_question_of_language
 from workbench.inputs.metrics import output_constraints, scorer_of
 from workbench.space.dimensions import TARGET
-from workbench.space.lengths import with_lengths
 from workbench.space.reader import read_space, read_targets
-from workbench.space.served_bins import finest, to_service
+from workbench.space.served_bins import finest, to_service, with_lengths
 from workbench.space.service_reader import read_question
 from workbench.space.space import Forbidden, SearchSpace, build, complete
 from workbench.targets import described, descriptions

@@ -62,11 +62,6 @@ class Demand:
         if not 0 <= self.headroom < math.inf:
             raise ConfigError(f"{self.headroom} is negative.", key="demand.headroom", hint="Write 30% or 0.3.")
 
-    @staticmethod
-    def from_earlier(data: Mapping[str, Any]) -> Mapping[str, Any]:
-        """A plan once held an assumed power, and users whose rate it was."""
-        return {key: value for key, value in data.items() if key not in ("card_power_w", "users", "think_s")}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberPlan:
@@ -94,15 +89,6 @@ class MemberPlan:
     cards_to_lose_one: int | None = None
     clock: Clock = "host"
     emulated: bool = False
-
-    @staticmethod
-    def from_earlier(data: Mapping[str, Any]) -> Mapping[str, Any]:
-        """A plan once told more of servers, of memory, power and confirmations, and less of a card's load."""
-        gone = ["server_front_ends", "real_time_factor", "server_lost", "memory_per_card_bytes", "confirmed"]
-        gone += ["one_lost", "power_w", "power_basis", "front_ends"]
-        if "cards" in (data.get("planned") or {}):
-            gone.append("planned")
-        return {key: value for key, value in data.items() if key not in gone}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,10 +126,8 @@ def read_capacity(path: Path) -> CapacityPlan:
         raise ConfigError(
             "is no plan of capacity of this workbench.", file=path, hint="Write one: workbench plan-capacity … --json"
         )
-    # what earlier plans said of changes to today's fleet and of a file of prices
-    kept = {key: value for key, value in body.items() if key not in ("fleet", "prices", "costs")}
     try:
-        return decode(CapacityPlan, kept, "plan")
+        return decode(CapacityPlan, body, "plan")
     except DecodeError as error:
         raise ConfigError(f"is no plan of capacity of this workbench: {error}.", file=path) from error
 

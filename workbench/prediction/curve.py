@@ -19,7 +19,6 @@ import numpy.typing as npt
 from workbench.evaluation.measure import collection_paused, golden
 from workbench.evaluation.modelled_latency import modelled_call
 from workbench.evaluation.noise import UNSTEADY, Counters, ratios_hold, read_counters, steadiness, suspects
-from workbench.prediction.surface import Look
 from workbench.targets.base import Feeds, Session
 from workbench.values.errors import MeasureError
 from workbench.values.measurement import BatchCurve, CurvePoint, Estimate, Latency
@@ -36,7 +35,6 @@ MOST_ROUNDS = 60
 _MOST_VISITS = 4
 """Of a cheap point in one round; what it gains by more is less than the machine's drift."""
 _WARMUP_CALLS = 3
-_SLOW_MS = 50.0
 _QUANTILES = 21
 _STARTUPS = 3
 _QUICK_STARTUP_S = 1.0
@@ -174,24 +172,6 @@ def at_first_speed(curve: BatchCurve) -> BatchCurve:
 
     slower = tuple(replace(one, slower_ms=one.slower_ms / curve.drift) for one in curve.after_idle)
     return replace(curve, points=all_scaled(curve.points), checks=all_scaled(curve.checks), after_idle=slower)
-
-
-def quick_look(session: Session, feeds_of: FeedsOf, *, timeout_s: float = 600.0) -> Look:
-    """The least of two or three warm calls, which a busy machine disturbs little, and by what share the next differs.
-
-    Raises (when it looks):
-        MeasureError: a call failed, or (transient) the time is up.
-    """
-    end_s = time.perf_counter() + timeout_s
-
-    def look(batch: int, length: int) -> tuple[float, float]:
-        feeds = feeds_of(batch, length)
-        first_ms = _call_ms(session, feeds[0], end_s)
-        calls = range(1, 4 if first_ms < _SLOW_MS else 3)
-        times = sorted(_call_ms(session, feeds[i % len(feeds)], end_s) for i in calls)
-        return times[0], times[1] / times[0] - 1
-
-    return look
 
 
 def modelled_curve(session: Session, batches: Sequence[int], lengths: Sequence[int], feeds_of: FeedsOf) -> BatchCurve:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from workbench.evaluation.raw_times import P99_SAMPLES
 from workbench.prediction.curve import at_first_speed
 from workbench.prediction.simulation import Simulated, figures, for_a_measurement, simulate
-from workbench.prediction.simulation.prediction import is_unstable
+from workbench.prediction.simulation.intervals import is_unstable
 from workbench.prediction.simulation.service_times import IntArray
 from workbench.prediction.surface import curve_at
 from workbench.values.measurement import BatchCurve, Estimate, ServiceFigures, ServiceResult

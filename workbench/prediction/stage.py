@@ -19,7 +19,6 @@ from workbench.prediction.curve import (
     at_first_speed,
     measure_curve,
     modelled_curve,
-    quick_look,
     startup_s,
 )
 from workbench.prediction.host_costs import assumed_costs, host_costs, processors
@@ -112,10 +111,7 @@ def measured_curve(
         return modelled_curve(session, batches, lengths, feeds_of)
     yardstick = _yardstick(experiment, bench, baseline, feeds_of, split)
     on_device = isinstance(session, DeviceSession)
-    points = None
-    if choices.sequence_bins and found is None:
-        budget_ms = question.curve_s * 1000 / SURFACE_ROUNDS  # of a round, however many there are
-        points = chosen_points(quick_look(session, feeds_of), batches, lengths, budget_ms)
+    points = chosen_points(batches, lengths) if choices.sequence_bins and found is None else None
     threads = 0 if on_device else candidate.serving.intra_op_threads
     sessions = 1 if open_another is None else _sessions_at_once(choices, question, threads)
     shape = batches[len(batches) // 2], lengths[len(lengths) // 2]

@@ -1,4 +1,4 @@
-"""A time surface over batch and length: measured where it bends, interpolated between, and checked at points left out.
+"""A time surface over batch and length: measured at few, interpolated between, and checked at points left out.
 
 One compiled file runs at any length, so one surface tells what a service takes with any bins: `curve_at` gives the
 batch curve that a measurement at exactly those bins would have given, within `BatchCurve.fit_error`. How time grows
@@ -9,7 +9,7 @@ the ratio of a large batch to a small one changes slowly with length.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -20,14 +20,8 @@ from workbench.values.errors import ConfigError
 from workbench.values.measurement import BatchCurve, CurvePoint, Estimate
 
 Floats = npt.NDArray[np.float64]
-Look = Callable[[int, int], tuple[float, float]]
-"""(batch, length) → milliseconds of a call by a quick look, and how far a second look may differ, as a share."""
-
-STRAIGHT = 0.03
-"""Where a look differs by less than this share from the line through its neighbours, nothing bends."""
-_MOST_NOISE = 0.1
-"""Of a look: on a noisy machine bends are not told from noise, and points are taken all the same."""
-_MOST_LENGTHS, _MOST_BATCHES = 9, 6
+_LENGTHS, _BATCHES = 12, 4
+"""So many are timed, of fewer all; what time does between two of them is told by the checks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,49 +40,19 @@ class Points:
     checks: tuple[tuple[int, int], ...]
 
 
-def chosen_points(look: Look, batches: Sequence[int], lengths: Sequence[int], budget_ms: float) -> Points:
-    """The fewest of these batches and lengths between which time is as good as straight, and points to check it by.
+def chosen_points(batches: Sequence[int], lengths: Sequence[int]) -> Points:
+    """A few of these batches and lengths, and points to check by what lies between.
 
-    Every length is looked at with the smallest batch, every batch at a middle length. Lengths begin with both ends and
-    one between, and those come to them, worst first, that the fit through them misses by more than `STRAIGHT` and the
-    look's noise. The largest batch is timed at the first three, batches between (found alike) at the middle one. What
-    is more than that is taken only while one visit of every point fits into `budget_ms`.
+    The smallest batch is timed at every length, of many at `_LENGTHS` evenly spread by their logarithm; the largest at
+    both ends and the middle one, batches between at the middle one.
 
     Args:
         lengths: those that may be asked for; the surface is never asked beyond the last.
     """
     lengths, batches = sorted(set(lengths)), sorted(set(batches))
-    least, most = batches[0], batches[-1]
-    known: dict[tuple[int, int], tuple[float, float]] = {}
-
-    def at(batch: int, length: int) -> tuple[float, float]:
-        if (batch, length) not in known:
-            known[batch, length] = look(batch, length)
-        return known[batch, length]
-
-    middle = _middle(lengths)
+    least, most, middle = batches[0], batches[-1], _nearest(lengths, 0.5)
     ends = sorted({lengths[0], middle, lengths[-1]})
-
-    def visit_ms(rows: Sequence[int], columns: Sequence[int]) -> float:
-        """About: a row more costs as much again, which overrates large batches."""
-        one = sum(at(least, column)[0] for column in columns)
-        largest = sum(at(least, column)[0] for column in ends) * most / least * (most > least)
-        return one + largest + sum(at(least, middle)[0] * row / least for row in rows if least < row < most)
-
-    taken_lengths = _refined(
-        lengths,
-        ends,
-        lambda length: at(least, length),
-        interpolated,
-        lambda taken: len(taken) < _MOST_LENGTHS and visit_ms((), taken) < budget_ms,
-    )
-    taken_batches = _refined(
-        batches,
-        sorted({least, most}),
-        lambda batch: at(batch, middle),
-        lambda places, values, wanted: np.asarray(np.interp(wanted, places, values)),
-        lambda taken: len(taken) < _MOST_BATCHES and visit_ms(taken, taken_lengths) < budget_ms,
-    )
+    taken_lengths, taken_batches = _spread(lengths, _LENGTHS), _spread(batches, _BATCHES)
     beside = [(most, length) for length in ends] if most > least else []
     beside += [(batch, middle) for batch in taken_batches if least < batch < most]
     return Points(
@@ -97,6 +61,18 @@ def chosen_points(look: Look, batches: Sequence[int], lengths: Sequence[int], bu
         beside=tuple(beside),
         checks=_checks(batches, lengths, taken_batches, taken_lengths, ends),
     )
+
+
+def _spread(offered: Sequence[int], count: int) -> tuple[int, ...]:
+    if len(offered) <= count:
+        return tuple(offered)
+    return tuple(sorted({_nearest(offered, part / (count - 1)) for part in range(count)}))
+
+
+def _nearest(offered: Sequence[int], part: float) -> int:
+    """The one at this part of the way from the first to the last, by logarithm."""
+    wanted = (1 - part) * math.log(offered[0]) + part * math.log(offered[-1])
+    return min(offered, key=lambda one: abs(math.log(one) - wanted))
 
 
 def fitted(curve: BatchCurve, points: Points) -> BatchCurve:
@@ -222,36 +198,6 @@ def interpolated(at: Sequence[float] | Floats, values: Floats, wanted: float) ->
 
     found = values[0] if len(at) == 1 else pchip_interpolate(at, values, wanted)
     return np.asarray(found, dtype=np.float64)
-
-
-def _refined(
-    offered: Sequence[int],
-    first: Sequence[int],
-    look: Callable[[int], tuple[float, float]],
-    fit: Callable[[Sequence[int], Floats, int], Floats],
-    room: Callable[[Sequence[int]], bool],
-) -> tuple[int, ...]:
-    """The first, and of the offered ones, worst first, those that the fit through the ones taken misses."""
-    taken, seen = sorted(first), {one: look(one) for one in offered}
-
-    def missed(one: int) -> float:
-        """By how much more than a bend or its noise accounts for."""
-        ms, noise = seen[one]
-        guess_ms = float(fit(taken, np.array([seen[other][0] for other in taken]), one))
-        return abs(guess_ms / ms - 1) - max(STRAIGHT, min(noise, _MOST_NOISE))
-
-    while room(taken) and len(taken) < len(offered):
-        worst = max((one for one in offered if one not in taken), key=missed)
-        if missed(worst) <= 0:
-            break
-        taken = sorted({*taken, worst})
-    return tuple(taken)
-
-
-def _middle(offered: Sequence[int]) -> int:
-    """The one in the middle by its logarithm; an end where there is nothing between."""
-    inside = offered[1:-1] or offered[-1:]
-    return min(inside, key=lambda one: abs(math.log(one) - math.log(offered[0] * offered[-1]) / 2))
 
 
 def _checks(

@@ -32,7 +32,7 @@ def importance(evaluations: Sequence[Evaluation], objectives: Sequence[Objective
     """f-ANOVA (Hutter, Hoos, Leyton-Brown, ICML 2014) per objective, from complete evaluations only.
 
     Not PED-ANOVA, Optuna's default: it looks at the best tenth alone and ranked a weak setting above a strong one on
-    a small study (optuna.md §3). Deterministic for a seed; about 0.1 s for 60 candidates.
+    a small study (optuna.md §2). Deterministic for a seed; about 0.1 s for 60 candidates.
     """
     complete = [e for e in evaluations if e.status == "complete"]
     if len(complete) < LEAST_EVALUATIONS:

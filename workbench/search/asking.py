@@ -1,266 +1,179 @@
-"""What is asked next, what the sampler is told, and how to go on with the study of a run that was ended.
+"""What comes next in a sweep: a query over what was evaluated and the queue of what was asked for, its only state.
 
-A run may be killed between any two lines of Optuna's log, as often as it likes, and the sweep still asks what it would
-have asked undisturbed: a proposal is drawn from the seed and the number of trials told so far, never from the state of
-a generator that died with its process; a trial left open is gone on with under its own number, so that the order of the
-queue stays.
+A run may be killed at any moment, as often as it likes, and the sweep still asks what it would have asked undisturbed:
+who was asked for and has no evaluation that stands comes first, in the order of asking, then who begins every search,
+then a proposal, which is drawn from the seed and the number of those before, never from the state of a generator that
+died with its process.
 """
 
 from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Collection, Iterable, Mapping
+import threading
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
-from typing import Literal
 
-import optuna
+from optuna.distributions import CategoricalDistribution
 from optuna.samplers import RandomSampler
-from optuna.trial import FrozenTrial, TrialState
 
-from workbench.evaluation.reuse import doubtful
+from workbench.evaluation.journal import Journal
 from workbench.inputs.experiment import Experiment
-from workbench.search.front import predicted_numbers, with_baseline_drop
+from workbench.search.first_look import INT8_FIRST, first_int8
 from workbench.search.outlook import proposal
-from workbench.search.study import WHY
 from workbench.space.space import (
     EXACT_LIMIT,
+    Assignment,
     Forbidden,
-    SearchSpace,
     assignment_of,
     build,
     combinations,
     draw,
     raw_size,
+    suggest,
 )
 from workbench.values.candidate import Candidate
 from workbench.values.dimension import Scalar
 from workbench.values.results import Evaluation
-from workbench.values.reuse import Reuse
 
-REPEAT, FORBIDDEN = "repeat", "forbidden"
-"""Attributes of trials that led to no evaluation."""
-CRASHES = "crashes"
-"""Attribute of a trial: how often its candidate took the evaluation process down."""
-_TOLD = (TrialState.COMPLETE, TrialState.PRUNED)
+MAX_REPEATS = 15
+"""So many proposals in a row that are known or forbidden, and an unseen candidate is drawn."""
 _SEED_STEP = 7919
 
 
-def trials_left_open(study: optuna.Study) -> list[FrozenTrial]:
-    """Trials to go on with, oldest first: an ended run had asked for them and not told them.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """A candidate that is asked for, by which choices of the space, and why, in a short sentence."""
 
-    One whose values were still being drawn is closed: the same seed draws it again.
-    """
-    found = []
-    for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
-        if "candidate" in trial.user_attrs or "fixed_params" in trial.system_attrs:
-            found.append(trial)
+    candidate: Candidate
+    assignment: Assignment
+    why: str
+
+
+class Queue:
+    """Who was asked for, in that order, and how often each took its evaluation process down; kept in the journal."""
+
+    def __init__(
+        self, experiment: Experiment, first: Sequence[tuple[str, Assignment]], journal: Journal | None = None
+    ) -> None:
+        """Args:
+        first: why and what, of those that begin (`beginning`).
+        journal: None where nothing is kept.
+        """
+        self.experiment, self._journal, self._keeping = experiment, journal, threading.Lock()
+        kept = {} if journal is None else journal.queue()
+        self.trials: dict[str, tuple[Assignment, str]] = {
+            i: (choices, why) for i, choices, why in kept.get("trials", ())
+        }
+        self.crashes: dict[str, int] = dict(kept.get("crashes", {}))
+        self._passed = int(kept.get("passed", 0))  # proposals that were known or forbidden
+        self._first, self._alike = _different(experiment, first)
+
+    def add(self, candidate: Candidate) -> bool:
+        """Have a candidate asked for; False where the space has no choices for it."""
+        if candidate.id not in self.trials and (found := assignment_of(self.experiment.space, candidate)) is not None:
+            self.trials[candidate.id] = (found, "an earlier run asked for it")
+        return candidate.id in self.trials
+
+    def count_crashes(self, candidate_id: str, count: int) -> None:
+        self.crashes[candidate_id] = count
+        self._keep()
+
+    def open(self, known: Collection[str], in_flight: Collection[str] = ()) -> list[str]:
+        """Who was asked for and is neither known nor in flight, oldest first."""
+        return [i for i in self.trials if i not in known and i not in in_flight]
+
+    def next(self, known: Mapping[str, Evaluation], in_flight: Collection[str] = ()) -> Trial | None:
+        """A candidate without an evaluation that stands; None when there is none left.
+
+        Args:
+            known: evaluations that stand.
+            in_flight: ids of the candidates that are being evaluated.
+        """
+        taken = {*known, *in_flight}
+        if waiting := self.open(taken):
+            choices, why = self.trials[waiting[0]]
+            return Trial(candidate=build(self.experiment.space, choices), assignment=choices, why=why)
+        if (first := next((trial for trial in self._first if trial.candidate.id not in taken), None)) is not None:
+            return self._asked(first)
+        for _ in range(MAX_REPEATS):
+            choices, why = self._proposed(known, in_flight)
+            try:
+                candidate = build(self.experiment.space, choices)
+            except Forbidden:
+                self._passed += 1
+                continue
+            if candidate.id not in taken:
+                return self._asked(Trial(candidate=candidate, assignment=choices, why=why))
+            self._passed += 1
+            self.trials[candidate.id] = (choices, self.trials.get(candidate.id, (choices, why))[1])
+        return None if (last := self._unseen(taken)) is None else self._asked(last)
+
+    def _proposed(self, known: Mapping[str, Evaluation], in_flight: Collection[str]) -> tuple[Assignment, str]:
+        told = len(known) + self._alike + self._passed
+        seed = self.experiment.seed + _SEED_STEP * (told + len(in_flight))
+        if self.experiment.sampler == "auto":
+            tried = {i: choices for i, (choices, _) in self.trials.items()}
+            if (found := proposal(self.experiment, tried, known, seed, in_flight)) is not None:
+                return found
+        sampler = RandomSampler(seed=seed)
+
+        def choose(name: str, choices: tuple[Scalar, ...]) -> Scalar:
+            if len(choices) == 1:
+                return choices[0]
+            kinds = CategoricalDistribution(choices)
+            drawn: Scalar = sampler.sample_independent(None, None, name, kinds)  # type: ignore[arg-type]  # reads neither
+            return drawn
+
+        return suggest(self.experiment.space, choose), "drawn at random"
+
+    def _unseen(self, taken: Collection[str]) -> Trial | None:
+        """Any one of a small space, a draw of a large one."""
+        space, rng = self.experiment.space, random.Random(self.experiment.seed + len(taken))
+        if raw_size(space) <= EXACT_LIMIT:
+            every = list(combinations(space))
+            rng.shuffle(every)
         else:
-            study.tell(trial.number, state=TrialState.FAIL)
+            every = [draw(space, rng) for _ in range(EXACT_LIMIT)]
+        for choices in every:
+            try:
+                candidate = build(space, choices)
+            except Forbidden:
+                continue
+            if candidate.id not in taken:
+                return Trial(candidate=candidate, assignment=choices, why="drawn at random")
+        return None
+
+    def _asked(self, trial: Trial) -> Trial:
+        self.trials[trial.candidate.id] = (trial.assignment, trial.why)
+        self._keep()
+        return trial
+
+    def _keep(self) -> None:
+        if self._journal is not None:
+            with self._keeping:  # crashes are counted in the threads that wait for them
+                trials = [[i, choices, why] for i, (choices, why) in dict(self.trials).items()]
+                self._journal.write_queue({"trials": trials, "crashes": dict(self.crashes), "passed": self._passed})
+
+
+def beginning(experiment: Experiment) -> list[tuple[str, Assignment]]:
+    """Why and what, of those who begin every search: the baseline, the best bets on INT8, the presets."""
+    presets = [(preset.name, preset.assignment) for preset in experiment.space.presets]
+    found: list[tuple[str, Assignment]] = [
+        ("the float baseline, which everything is compared with", experiment.baseline_assignment)
+    ]
+    for name, choices in (*first_int8(experiment), *presets):
+        if choices not in [known for _, known in found]:
+            found.append((f"preset {name!r} of the space" if name else INT8_FIRST, choices))
     return found
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Again:
-    """A candidate that comes once more, and why: it failed by no fault of its own, its evaluation is lost, it reused
-    what an audit doubts since, or it is known and the study was not told.
-
-    Attributes:
-        candidate: None where nothing says its settings any more.
-        attempts: made at it so far.
-        doubted: what it had reused.
-    """
-
-    candidate_id: str
-    candidate: Candidate | None
-    why: Literal["failed", "lost", "reuse", "untold"]
-    attempts: int = 0
-    doubted: tuple[Reuse, ...] = ()
-
-    @property
-    def by_itself(self) -> bool:
-        """Whether its own evaluation did not come to an end that stands."""
-        return self.why in ("failed", "lost")
-
-
-def comes_again(
-    study: optuna.Study,
-    known: Mapping[str, Evaluation],
-    *,
-    failed: Iterable[Evaluation] = (),
-    lost: Mapping[str, Candidate | None] = MappingProxyType({}),
-) -> list[Again]:
-    """Everything that is evaluated, or told, once more. Read from the journal and the study alone, so that a kill in
-    between loses none of it.
-
-    Args:
-        failed: of an earlier run, those that deserve another attempt.
-        lost: ids whose evaluation is damaged or gone, with what is known of their settings.
-    """
-
-    def of(evaluation: Evaluation, why: Literal["failed", "reuse", "untold"]) -> Again:
-        candidate, doubted = evaluation.candidate, evaluation.reuse if why == "reuse" else ()
-        return Again(
-            candidate_id=candidate.id, candidate=candidate, why=why, attempts=evaluation.attempt, doubted=doubted
-        )
-
-    told, wrong = told_candidates(study), {candidate.id for candidate in doubtful(tuple(known.values()))}
-    return [
-        *(of(e, "untold") for i, e in known.items() if i not in told and i not in wrong),
-        *(of(e, "failed") for e in failed),
-        *(Again(candidate_id=i, candidate=candidate, why="lost") for i, candidate in lost.items()),
-        *(of(known[i], "reuse") for i in known if i in wrong),
-    ]
-
-
-def next_trial(
-    study: optuna.Study,
-    experiment: Experiment,
-    left_open: list[FrozenTrial],
-    known: Mapping[str, Evaluation],
-    in_flight: Collection[str] = (),
-) -> optuna.Trial:
-    """The first of those left open or brought forward (taken from the list), else one that is queued, else a new
-    proposal.
-
-    Args:
-        in_flight: ids of the candidates that are being evaluated.
-    """
-    seed = experiment.seed + _SEED_STEP * (len(study.get_trials(deepcopy=False, states=_TOLD)) + len(in_flight))
-    study.sampler = RandomSampler(seed=seed)
-    if left_open:
-        trial = left_open.pop(0)
-        if trial.state == TrialState.WAITING:
-            study._storage.set_trial_state_values(trial._trial_id, TrialState.RUNNING)
-        return optuna.Trial(study, trial._trial_id)  # Optuna offers no other way to an open trial, nor past its queue
-    found = None
-    if experiment.sampler == "auto" and not queued(study):
-        found = proposal(experiment, study, known, seed, in_flight)
-    if found is not None:
-        study.enqueue_trial(dict(found[0]), user_attrs={WHY: found[1]})
-    return study.ask()
-
-
-def why_now(trial: optuna.Trial) -> str:
-    """Why a candidate is tried: what is expected of it, else where it comes from."""
-    said = trial.user_attrs.get(WHY)
-    if said:
-        return str(said)
-    preset = trial.user_attrs.get("preset")
-    if preset == "baseline":
-        return "the float baseline, which everything is compared with"
-    if preset is not None:
-        return f"preset {preset!r} of the space"
-    return "drawn at random"
-
-
-def queued(study: optuna.Study) -> bool:
-    """Whether a trial waits to be asked for."""
-    return bool(study.get_trials(deepcopy=False, states=(TrialState.WAITING,)))
-
-
-def told_candidates(study: optuna.Study) -> set[str]:
-    """Ids of the candidates whose result the sampler knows."""
-    told = study.get_trials(deepcopy=False, states=_TOLD)
-    return {trial.user_attrs["candidate"] for trial in told if "candidate" in trial.user_attrs}
-
-
-def repeats_in_a_row(study: optuna.Study) -> int:
-    """How many of the last proposals led to no evaluation."""
-    count = 0
-    for trial in reversed(study.get_trials(deepcopy=False, states=(*_TOLD, TrialState.FAIL))):
-        if REPEAT in trial.user_attrs or FORBIDDEN in trial.user_attrs:
-            count += 1
-        elif trial.state in _TOLD:
-            break
-    return count
-
-
-def queue(study: optuna.Study, space: SearchSpace, candidate_id: str, candidate: Candidate | None) -> bool:
-    """Have a candidate asked for, unless it waits already; False where nothing says what its settings are."""
-    trials = [t for t in study.get_trials(deepcopy=False) if t.user_attrs.get("candidate") == candidate_id]
-    if any(not trial.state.is_finished() for trial in trials):
-        return True
-    assignment = trials[-1].params if trials else None
-    if assignment is None and candidate is not None:
-        assignment = assignment_of(space, candidate)
-    if assignment is None:
-        return False
-    study.enqueue_trial(dict(assignment), user_attrs={"candidate": candidate_id})
-    return True
-
-
-def waiting(study: optuna.Study, candidate_id: str) -> list[FrozenTrial]:
-    """The queued trials of a candidate, which are one or none."""
-    trials = study.get_trials(deepcopy=False, states=(TrialState.WAITING,))
-    return [trial for trial in trials if trial.user_attrs.get("candidate") == candidate_id][:1]
-
-
-def unfinished(study: optuna.Study, space: SearchSpace, candidate_id: str) -> int | None:
-    """Optuna's id of the trial that is queued or left open for a candidate, whether it was asked for or not."""
-    for trial in study.get_trials(deepcopy=False, states=(TrialState.WAITING, TrialState.RUNNING)):
-        own = trial.user_attrs.get("candidate")
-        if own is None and (fixed := trial.system_attrs.get("fixed_params")) is not None:
-            with contextlib.suppress(Forbidden):
-                own = build(space, fixed).id
-        if own == candidate_id:
-            return trial._trial_id
-    return None
-
-
-def crashes_of(study: optuna.Study, trial_id: int | None) -> int:
-    """How often the candidate of a trial took its evaluation process down."""
-    return 0 if trial_id is None else int(study._storage.get_trial(trial_id).user_attrs.get(CRASHES, 0))
-
-
-def count_crashes(study: optuna.Study, trial_id: int | None, count: int) -> None:
-    if trial_id is not None:
-        study._storage.set_trial_user_attr(trial_id, CRASHES, count)  # of a queued trial Optuna offers no other way
-
-
-def unseen(experiment: Experiment, known: Collection[str]) -> dict[str, Scalar] | None:
-    """An assignment whose candidate is possible and not evaluated: any one of a small space, a draw of a large one.
-
-    Args:
-        known: ids of those that were evaluated or are in flight.
-    """
-    rng = random.Random(experiment.seed + len(known))
-    if raw_size(experiment.space) <= EXACT_LIMIT:
-        assignments = list(combinations(experiment.space))
-        rng.shuffle(assignments)
-    else:
-        assignments = [draw(experiment.space, rng) for _ in range(EXACT_LIMIT)]
-    for assignment in assignments:
-        try:
-            if build(experiment.space, assignment).id not in known:
-                return assignment
-        except Forbidden:
-            continue
-    return None
-
-
-def tell(
-    study: optuna.Study, trial: optuna.Trial, experiment: Experiment, evaluation: Evaluation, *, repeat: bool
-) -> None:
-    """With the objectives where each was measured, or predicted of a set that waits to be compiled."""
-    numbers = with_baseline_drop(experiment, evaluation) | predicted_numbers(evaluation)
-    names = [objective.metric for objective in experiment.objectives]
-    if repeat:
-        trial.set_user_attr(REPEAT, True)
-    if evaluation.status != "failed" and all(name in numbers for name in names):
-        study.tell(trial, [numbers[name] for name in names])
-    else:
-        study.tell(trial, state=TrialState.PRUNED)
-
-
-def tell_forbidden(study: optuna.Study, trial: optuna.Trial, why: str) -> None:
-    """The space excludes what was proposed: nothing was evaluated."""
-    trial.set_user_attr(FORBIDDEN, why)
-    study.tell(trial, state=TrialState.PRUNED)
-
-
-def tell_in_flight(study: optuna.Study, trial: optuna.Trial) -> None:
-    """What was proposed is being evaluated already: nothing can be told of it yet."""
-    trial.set_user_attr(REPEAT, True)
-    study.tell(trial, state=TrialState.FAIL)
+def _different(experiment: Experiment, first: Sequence[tuple[str, Assignment]]) -> tuple[list[Trial], int]:
+    """One for each candidate, and how many others were the same."""
+    found: dict[str, Trial] = {}
+    for why, choices in first:
+        with contextlib.suppress(Forbidden):
+            candidate = build(experiment.space, choices)
+            why = found[candidate.id].why if candidate.id in found else why
+            found[candidate.id] = Trial(candidate=candidate, assignment=choices, why=why)
+    return list(found.values()), len(first) - len(found)

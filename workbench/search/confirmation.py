@@ -10,9 +10,8 @@ from workbench.evaluation.bench import Bench
 from workbench.inputs.experiment import Experiment
 from workbench.search.effort import FULL
 from workbench.search.executors import Executor, InProcess, Task, TimeUp, WorkerPool, survived
-from workbench.search.forecast import Cost
+from workbench.search.forecast import RunTime, fitting, known_cost, predicted_by_search
 from workbench.search.sweep import Listener
-from workbench.search.time_limit import RunTime, fitting, known_cost, predicted_by_search
 from workbench.values.candidate import Candidate
 from workbench.values.results import Evaluation
 
@@ -43,7 +42,8 @@ def confirm(
     confirmed = {i: e for i, e in before.items() if e is not None and not e.deserves_another}
     missing = [c for i, c in candidates.items() if i not in confirmed]
     cut = [c for i, c in candidates.items() if i in confirmed and confirmed[i].cut]
-    costs = {} if time is None else _costs(experiment, bench, (*missing, *cut))
+    known = bench.journal.evaluations()
+    costs = {c.id: known_cost(experiment, known.get(c.id), known) for c in (*missing, *cut)}
     with WorkerPool[Candidate](members, (), hear) as pool:
         for todo, least in ((missing, None), (cut, FULL)):
             while todo or pool.working:
@@ -59,15 +59,11 @@ def confirm(
                         continue
                     effort, until = fits, time.end - costs[todo[0].id].loaded_s(fits)
                 candidate = todo.pop(0)
-                if predicted_by_search(experiment, bench.journal.evaluation(candidate.id)):
+                if predicted_by_search(experiment, known.get(candidate.id)):
                     effort = replace(effort, curve=False, loaded=True)
                 task = Task(candidate=candidate, split="holdout", gates=False, effort=effort)
-                pool.begin(candidate, partial(_work, experiment, bench, task, until))
+                pool.begin(candidate, partial(survived, experiment, bench, task=task, until=until))
     return {i: confirmed[i] for i in candidates if i in confirmed}
-
-
-def _work(experiment: Experiment, bench: Bench, task: Task, until: float | None) -> Callable[[Executor], Evaluation]:
-    return lambda executor: survived(experiment, bench, executor, task, until=until)
 
 
 def _ended(
@@ -79,12 +75,9 @@ def _ended(
     listeners: Sequence[Listener],
 ) -> bool:
     """Wait for one, and keep it; whether there is time for others."""
-    done = pool.first()
-    if done is None:
-        return True
-    candidate = done.what
+    candidate, future = pool.first()
     try:
-        found = done.future.result()
+        found = future.result()
     except TimeUp:
         return False
     known = before[candidate.id]
@@ -95,8 +88,3 @@ def _ended(
         listener.evaluated(found, reused=False)
     confirmed[candidate.id] = found
     return True
-
-
-def _costs(experiment: Experiment, bench: Bench, candidates: Sequence[Candidate]) -> Mapping[str, Cost]:
-    known = bench.journal.evaluations()
-    return {c.id: known_cost(experiment, known.get(c.id), known) for c in candidates}

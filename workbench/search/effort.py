@@ -5,16 +5,12 @@ A search measures all its candidates with one effort, so that they compare; each
 
 from __future__ import annotations
 
-import logging
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from workbench.inputs.experiment import Experiment
-from workbench.values.documents.canonical import DecodeError, decode, encode
-from workbench.values.documents.sealed_json import Unsound, read_sealed, write_sealed
 from workbench.values.measurement import Split
-
-_log = logging.getLogger(__name__)
+from workbench.values.results import Evaluation
 
 FEWEST_CALLS = 50
 """Two a round: below that a round has no middle."""
@@ -65,28 +61,6 @@ class Effort:
         return tuple(found)
 
 
-def effort_of_search(journal: Path, planned: Effort, *, begun: bool) -> Effort:
-    """The effort of a sweep's search: that of its first run, which is noted in its folder where it was not all.
-
-    Args:
-        planned: of a sweep that begins now.
-        begun: whether it has evaluations.
-    """
-    path = journal / _FILE
-    if not begun:
-        if planned == FULL:
-            path.unlink(missing_ok=True)  # of a run that ended before its first evaluation
-        else:
-            write_sealed(path, encode(planned))
-        return planned
-    try:
-        return decode(Effort, read_sealed(path)) if path.exists() else FULL
-    except (Unsound, DecodeError) as error:
-        _log.warning("%s: %s. Candidates are measured in full from here on.", path, error)
-        return FULL
-
-
-_FILE = "effort.json"
 FULL = Effort()
 EFFORTS = (
     FULL,
@@ -95,3 +69,9 @@ EFFORTS = (
     Effort(calls=0.1, load=0.25, samples=0.25, curve=False),
 )
 """From all to the least that still says something; samples go last, since what a confirmation is for is accuracy."""
+
+
+def effort_of_search(experiment: Experiment, known: Mapping[str, Evaluation]) -> Effort:
+    """The effort of a sweep's search, by what its evaluations say was cut; full before the first is complete."""
+    measured = next((e.cut for e in known.values() if e.status == "complete"), ())
+    return next((effort for effort in EFFORTS if effort.words(experiment, "validation") == measured), FULL)

@@ -1,32 +1,39 @@
-"""What a sweep would take, stage by stage, before any of it is done.
+"""How long a search and its confirmation take: before anything is measured by one call of the float model, then by what
+this sweep's evaluations took; and how the time limit of a run, which covers all of it, is divided between them.
 
 A candidate pays for what it changes: compiling once for equal files, accuracy once for equal outputs, timing once for
 equal structures, apart from those that are timed all the same as an audit. Which candidates are equal is known of
-compiled files alone, so here it is told by the settings, over candidates drawn from the space:
+compiled files alone, so here it is told by the settings, over candidates drawn from the space.
 
-    files, outputs   everything but how it is served
-    structure        of these, all but what only chooses the values of scales: algorithm, percentile, symmetry
-    compiler runs    files, or one for each batch and length where the target compiles each by itself
+The search gives way to the confirmation: it ends early enough for the front it has found to be confirmed, up to a
+share of the limit. The confirmation is cut to what is left. What is in flight at the end is ended.
 """
 
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
-from statistics import fmean
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from workbench.evaluation.reuse import AUDITED
 from workbench.inputs.experiment import Experiment
+from workbench.load.result import P99_ANSWERS
 from workbench.prediction.curve import FEWEST_CALLS
 from workbench.prediction.stage import SURFACE_ROUNDS, service_choices, serving_lengths, surface_shapes
-from workbench.search.effort import FULL, Effort
-from workbench.search.stages.dominated import may_look_first
-from workbench.shipping.load_confirmation import LOAD_START_S, SHORTEST_LOAD_S
+from workbench.search.effort import EFFORTS, FULL, Effort
+from workbench.search.front import front_of
+from workbench.search.stages.accuracy import SEARCHED
+from workbench.shipping.load_confirmation import LOAD_START_S, LONGEST_LOAD, SHORTEST_LOAD_S, load_seconds
 from workbench.space.space import Forbidden, build, compile_key, draw, size
 from workbench.values.candidate import Candidate
 from workbench.values.documents.canonical import digest, encode
+from workbench.values.evidence import source_of
+from workbench.values.results import Evaluation
+from workbench.values.reuse import ReuseKind
 
 CALL_SHARE = 0.8
 """One call of a candidate against one of the float model, in the mean: of 8 of the quickstart, at the same lengths, on
@@ -34,54 +41,50 @@ one thread or two."""
 UNTIMED_CALLS = 90
 """Of each session beside those that count: until the times settle, and one before each block of a round."""
 UNTIMED_ROUNDS = 3
-MEMORY_S = 1.0
-"""A process that loads the candidate alone."""
-SIMULATION_S = 1.5
-"""Of the service settings of one candidate, roughly."""
-KNOWN, DOMINATED = 8, 0.3
-"""So many are timed whole before a short look tells that others serve less, and the share of those after them of which
-it does: 5 of 17 in a sweep of MiniLM on Banking77, by its evaluations gone through afterwards."""
+MEMORY_S, SIMULATION_S = 1.0, 1.5
+"""A process that loads the candidate alone; the service settings of one candidate, roughly."""
+REPORT_S, REPORT_SHARE = 10.0, 0.2
+"""For MLflow, the pages and the report, which nothing cuts short; at most this share of the limit is kept for them."""
+CONFIRMATION_SHARE = 1 / 3
+"""Of what is left for search and confirmation, the most that the confirmation takes from a search that goes on."""
+FRONT, USUAL_FRONT = 5, 3
+"""Members that a front is taken to have before one is known, so that there is room for them; that it mostly has."""
 _SCALES_ONLY = ("algorithm", "percentile", "activation_symmetric")
+"""Settings that choose the values of scales alone: times do not depend on them."""
 _MOST_DRAWS = 20
 """For each candidate that is wanted, before a space counts as nearly empty."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Distinct:
-    """So many of so many candidates differ in what is computed, in what is timed, in what the compiler is run for."""
+    """So many of so many candidates differ in what is computed, in what is timed, in what the compiler is run for.
+
+    Attributes:
+        rows: of mean length, that one call of each shape computes, of a candidate in the mean.
+    """
 
     candidates: int
     outputs: int
     structures: int
     compiler_runs: int
     rows: float = 0.0
-    """Of mean length, that one call of each shape computes, of a candidate in the mean."""
     one_file_a_shape: bool = False
-    looked_first: bool = False
-    """Whether a short look tells that one serves less than another (`stages.dominated`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """Seconds of measuring one candidate, by what an `Effort` cuts: in the search, where it shares nothing with others,
-    and where it is confirmed.
+    """Seconds of measuring one candidate that shares nothing with others.
 
     Attributes:
-        opening_s: of building, opening and checks; it stays whatever the effort, as do `memory_s`, `short_s` (the
-            search's short look) and `simulation_s` (of its service settings).
+        opening_s: of building, opening and checks, and whatever else stays at any effort.
         calls_s, samples_s, curve_s: of timed calls, of scoring, of a batch curve.
-        row_s: of what one call of each shape computes, where times are modelled: the host computes it all the same.
         load_s: of load in full, which may be longer than the experiment asks for (`asked_load_s`), to know a P99.
     """
 
     opening_s: float = 0.0
     samples_s: float = 0.0
-    short_s: float = 0.0
     calls_s: float = 0.0
-    memory_s: float = 0.0
     curve_s: float = 0.0
-    simulation_s: float = 0.0
-    row_s: float = 0.0
     load_s: float = 0.0
     asked_load_s: float = 0.0
 
@@ -89,20 +92,15 @@ class Cost:
         """Of one of so many candidates of a search, with what they share paid for once."""
         if not distinct.candidates:
             return 0.0
-        outputs = distinct.outputs / distinct.candidates
-        reusing = (1 - distinct.structures / distinct.candidates) * (1 - AUDITED)
-        known = min(1.0, KNOWN / max(1, distinct.structures))
-        whole = 1 - DOMINATED * (1 - known) * (1 - AUDITED) if distinct.looked_first else 1.0
-        full_s = self.memory_s + (self.calls_s + self.curve_s) * effort.calls
-        timing_s = self.short_s + full_s * whole + self.row_s * distinct.rows
+        timed = 1 - (1 - distinct.structures / distinct.candidates) * (1 - AUDITED)
         files = distinct.compiler_runs / distinct.candidates if distinct.one_file_a_shape else 1.0
-        scoring_s = self.samples_s * effort.samples * outputs
-        return self.opening_s * max(1.0, files) + scoring_s + timing_s * (1 - reusing) + self.simulation_s
+        scoring_s = self.samples_s * effort.samples * distinct.outputs / distinct.candidates
+        return self.opening_s * max(1.0, files) + scoring_s + (self.calls_s + self.curve_s) * effort.calls * timed
 
     def confirmed_s(self, effort: Effort) -> float:
         """Of its confirmation."""
         curve_s = self.curve_s if effort.curve else 0.0
-        measured_s = self.opening_s + self.memory_s + self.calls_s * effort.calls + self.samples_s * effort.samples
+        measured_s = self.opening_s + self.calls_s * effort.calls + self.samples_s * effort.samples
         return measured_s + curve_s + self.loaded_s(effort)
 
     def loaded_s(self, effort: Effort) -> float:
@@ -112,39 +110,35 @@ class Cost:
         return LOAD_START_S + (self.load_s if effort == FULL else max(SHORTEST_LOAD_S, self.asked_load_s * effort.load))
 
 
+# --- before anything is measured -----------------------------------------------------------------------------------
+
+
 def distinct_among(experiment: Experiment, wanted: int) -> Distinct:
     """Among the baseline, the presets, and candidates drawn by the experiment's seed, `wanted` in all.
 
     A sampler that has learned draws more alike ones than that, so these counts are rather too high.
     """
-    found = {c.id: c for c in _drawn(experiment, wanted)}
-    candidates = list(found.values())[:wanted]
-    shapes = [candidate.compile.one_file_a_shape() for candidate in candidates]
-    return Distinct(
-        candidates=len(candidates),
-        outputs=len({compile_key(candidate) for candidate in candidates}),
-        structures=len({_structure(candidate) for candidate in candidates}),
-        compiler_runs=len({run for candidate in candidates for run in _compiler_runs(candidate)}),
-        rows=fmean(map(_tokens, candidates)) / _mean_length(experiment) if candidates else 0.0,
-        one_file_a_shape=any(shapes),
-        looked_first=all(may_look_first(experiment, candidate) for candidate in candidates),
-    )
-
-
-def _drawn(experiment: Experiment, wanted: int) -> list[Candidate]:
-    space, rng = experiment.space, random.Random(experiment.seed)
-    wanted = min(wanted, size(space).candidates)
+    space, rng, most = experiment.space, random.Random(experiment.seed), min(wanted, size(experiment.space).candidates)
     found = {experiment.baseline.id: experiment.baseline}
     first = [preset.assignment for preset in space.presets]
-    for number in range(_MOST_DRAWS * wanted):
-        if len(found) >= wanted:
+    for number in range(_MOST_DRAWS * most):
+        if len(found) >= most:
             break
         try:
             candidate = build(space, first[number] if number < len(first) else draw(space, rng))
         except Forbidden:
             continue
         found.setdefault(candidate.id, candidate)
-    return list(found.values())
+    candidates = list(found.values())[:wanted]
+    rows = [_tokens(candidate) / _mean_length(experiment) for candidate in candidates]
+    return Distinct(
+        candidates=len(candidates),
+        outputs=len({compile_key(candidate) for candidate in candidates}),
+        structures=len({_structure(candidate) for candidate in candidates}),
+        compiler_runs=len({run for candidate in candidates for run in _compiler_runs(candidate)}),
+        rows=statistics.fmean(rows) if rows else 0.0,
+        one_file_a_shape=any(candidate.compile.one_file_a_shape() for candidate in candidates),
+    )
 
 
 def _structure(candidate: Candidate) -> str:
@@ -168,27 +162,25 @@ def _compiler_runs(candidate: Candidate) -> set[str]:
     return {digest(body | {"compile": encode(settings.for_shapes(*shape))}) for shape in shapes}
 
 
-def search_cost(experiment: Experiment, call_ms: float, opening_s: float, *, timed: bool) -> Cost:
+def search_cost(experiment: Experiment, call_ms: float, opening_s: float, *, timed: bool, rows: float = 0.0) -> Cost:
     """Of a candidate in the search, from one call of the float model.
 
     Args:
-        timed: False where times are modelled, which takes a call of each shape.
+        timed: False where times are modelled, which takes a call of each shape: of so many rows in all.
     """
-    settings, both_s = experiment.measure, (1 + CALL_SHARE) * call_ms / 1000
-    samples = experiment.dataset.size("validation") * experiment.dataset.calls_a_sample
+    settings, one_s = experiment.measure, CALL_SHARE * call_ms / 1000
+    calls = settings.short_calls + settings.calls + 2 * UNTIMED_CALLS
+    served_s = SIMULATION_S if experiment.service is not None else 0.0
+    around_s = MEMORY_S if timed else one_s * rows / experiment.baseline.serving.batch
     return Cost(
-        opening_s=opening_s,
-        samples_s=samples * CALL_SHARE * call_ms / 1000,
-        short_s=(settings.short_calls + UNTIMED_CALLS) * both_s * timed,
-        calls_s=(settings.calls + UNTIMED_CALLS) * both_s * timed,
-        memory_s=MEMORY_S * timed,
-        curve_s=curve_s(experiment, CALL_SHARE * call_ms) * timed if experiment.service is not None else 0.0,
-        simulation_s=SIMULATION_S if experiment.service is not None else 0.0,
-        row_s=0.0 if timed else CALL_SHARE * call_ms / 1000 / experiment.baseline.serving.batch,
+        opening_s=opening_s + around_s + served_s,
+        samples_s=experiment.dataset.size("validation") * experiment.dataset.calls_a_sample * one_s,
+        calls_s=calls * (1 + CALL_SHARE) * call_ms / 1000 * timed,
+        curve_s=_curve_s(experiment, CALL_SHARE * call_ms) * timed,
     )
 
 
-def curve_s(experiment: Experiment, call_ms: float) -> float:
+def _curve_s(experiment: Experiment, call_ms: float) -> float:
     """Of timing a curve over batches and lengths: its budget, or the fewest rounds where they take longer.
 
     Args:
@@ -197,13 +189,10 @@ def curve_s(experiment: Experiment, call_ms: float) -> float:
     if experiment.service is None or experiment.space.service is None:
         return 0.0
     batches, lengths = surface_shapes(experiment, experiment.baseline)
-    rounds = FEWEST_CALLS
-    if service_choices(experiment, experiment.baseline).sequence_bins:  # three lengths, and two between to check them
-        middle, rounds = lengths[len(lengths) // 2], SURFACE_ROUNDS
-        ends = lengths[0] + middle + lengths[-1]
-        computed = ends * (1 + max(batches)) + max(batches) * (ends + middle) // 2
-    else:
-        computed = sum(lengths) * sum(batches) if any(lengths) else sum(batches)
+    rounds, computed = FEWEST_CALLS, max(1, sum(lengths)) * sum(batches)
+    if service_choices(experiment, experiment.baseline).sequence_bins:  # a surface: large batches at three lengths
+        ends = lengths[0] + lengths[len(lengths) // 2] + lengths[-1]
+        rounds, computed = SURFACE_ROUNDS, sum(lengths) + ends * max(batches)
     round_s = computed * call_ms / 1000 / experiment.baseline.serving.batch / _mean_length(experiment)
     return UNTIMED_ROUNDS * round_s + max(experiment.service.curve_s, rounds * round_s)
 
@@ -214,3 +203,169 @@ def _mean_length(experiment: Experiment) -> float:
     if tokens is None or not len(tokens):
         return 1.0
     return float(bins[np.minimum(np.searchsorted(bins, tokens), len(bins) - 1)].mean())
+
+
+def confirmation_cost(experiment: Experiment, searched: Cost, call_ms: float) -> Cost:
+    """Of the baseline and the members of a usual front in the mean.
+
+    Args:
+        searched: of a candidate in the search.
+        call_ms: of the float model.
+    """
+    service, load_s = experiment.service, 0.0
+    if service is not None and searched.calls_s:
+        slowest_s = min(max(service.confirm_s, 1.5 * P99_ANSWERS * call_ms / 1000), LONGEST_LOAD * service.confirm_s)
+        load_s = (slowest_s + USUAL_FRONT * service.confirm_s) / (1 + USUAL_FRONT)
+    return replace(
+        searched,
+        samples_s=searched.samples_s * _confirmed_samples(experiment) / experiment.dataset.size("validation"),
+        curve_s=0.0 if load_s else searched.curve_s,
+        load_s=load_s,
+        asked_load_s=service.confirm_s if service is not None else 0.0,
+    )
+
+
+def _confirmed_samples(experiment: Experiment) -> int:
+    """Answers that a confirmation takes; agreement takes some besides, of the candidate and of the float baseline."""
+    count = experiment.dataset.size("holdout")
+    return count + 2 * min(count, SEARCHED.samples or count)
+
+
+# --- by what evaluations took --------------------------------------------------------------------------------------
+
+
+def known_cost(experiment: Experiment, evaluation: Evaluation | None, known: Mapping[str, Evaluation]) -> Cost:
+    """Of a confirmation, from what its evaluation in the search took, nothing where it has none. A confirmation reuses
+    nothing: what was reused costs what it cost the float baseline."""
+    latency = evaluation.measurement.latency if evaluation is not None else None
+    if evaluation is None or latency is None:
+        return Cost()
+    baseline, accuracy = known.get(experiment.baseline.id, evaluation), evaluation.measurement.accuracy
+
+    def took(kind: ReuseKind, *stages: str) -> float:
+        of = evaluation if source_of(evaluation, kind) is None else baseline
+        return sum(each.seconds for each in of.stages if each.stage in stages)
+
+    service, question, count = evaluation.measurement.service, experiment.service, _confirmed_samples(experiment)
+    scored_s = took("accuracy", "accuracy_subset", "accuracy_full") / (accuracy.samples if accuracy is not None else 1)
+    least_s = experiment.dataset.calls_a_sample * latency.mean_ms / latency.batch / 1000  # some were in the store
+    load_s = 0.0
+    if question is not None and service is not None and service.best is not None and not evaluation.toolchain.emulated:
+        load_s = load_seconds(service.best, question.confirm_s) if question.confirm_s > 0 else 0.0
+    return Cost(
+        opening_s=sum(each.seconds for each in evaluation.stages if each.stage in ("check", "smoke")),
+        calls_s=took("latency", "latency_full") * experiment.measure.calls / latency.samples,
+        samples_s=count * max(scored_s, least_s),
+        curve_s=0.0 if predicted_by_search(experiment, evaluation) else took("curve", "service"),
+        load_s=load_s,
+        asked_load_s=question.confirm_s if question is not None else 0.0,
+    )
+
+
+def predicted_by_search(experiment: Experiment, searched: Evaluation | None) -> bool:
+    """Whether a confirmation leaves the batch curve to the search: it was timed on this very candidate, on a quiet
+    machine, and a load measures the service itself next."""
+    question = experiment.service
+    service = searched.measurement.service if searched is not None else None
+    if question is None or question.confirm_s <= 0 or searched is None or service is None or service.best is None:
+        return False
+    return service.curve.quiet and source_of(searched, "curve") is None and not searched.toolchain.emulated
+
+
+# --- the limit -----------------------------------------------------------------------------------------------------
+
+
+def fitting(costs: Sequence[Cost], left_s: float) -> tuple[Effort, int]:
+    """The most effort at which all fit into the time, and how many of them; else the least effort, and as many as fit.
+
+    Args:
+        costs: of the candidates, the most important first.
+    """
+    for effort in EFFORTS:
+        if sum(cost.confirmed_s(effort) for cost in costs) <= left_s:
+            return effort, len(costs)
+    least, count, total = EFFORTS[-1], 0, 0.0
+    for cost in costs:
+        total += cost.confirmed_s(least)
+        if total > left_s:
+            break
+        count += 1
+    return least, count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Division:
+    """How a limit is divided before anything is known: seconds, and what the confirmation would do in its part.
+
+    Attributes:
+        members: of the front that fit, beside the baseline; at most `FRONT`.
+    """
+
+    limit_s: float
+    search_s: float
+    confirmation_s: float
+    report_s: float
+    members: int
+    effort: Effort
+
+
+def divided(limit_s: float, cost: Cost) -> Division:
+    """The division of a limit where confirming one candidate costs so much."""
+    report_s = _report_s(limit_s)
+    work_s = limit_s - report_s
+    confirmation_s = min((1 + FRONT) * cost.confirmed_s(FULL), CONFIRMATION_SHARE * work_s)
+    effort, count = fitting([cost] * (1 + FRONT), confirmation_s)
+    return Division(
+        limit_s=limit_s,
+        search_s=work_s - confirmation_s,
+        confirmation_s=confirmation_s,
+        report_s=report_s,
+        members=max(0, count - 1),
+        effort=effort,
+    )
+
+
+def _report_s(limit_s: float) -> float:
+    return min(REPORT_S, REPORT_SHARE * limit_s)
+
+
+class RunTime:
+    """The time of one run; moments are those of `time.perf_counter`."""
+
+    def __init__(self, limit_s: float, *, began: float | None = None) -> None:
+        self.limit_s = limit_s
+        self.began = time.perf_counter() if began is None else began
+
+    @property
+    def end(self) -> float:
+        """When nothing may be measured any more; what is left of the limit is the report's."""
+        return self.began + self.limit_s - _report_s(self.limit_s)
+
+    @property
+    def gone_s(self) -> float:
+        return time.perf_counter() - self.began
+
+    @property
+    def left_s(self) -> float:
+        return self.end - time.perf_counter()
+
+    def search_end(self, experiment: Experiment, known: Mapping[str, Evaluation]) -> float:
+        """When the search must end, so that what it has found can be confirmed.
+
+        Until the baseline is complete there is nothing to confirm, and the search has all the time.
+        """
+        baseline = known.get(experiment.baseline.id)
+        if baseline is None or baseline.status != "complete":
+            return self.end
+        members = [e for e in front_of(experiment, known) if e is not baseline] or [baseline]
+        # until INT8 is measured, its measurement comes before a confirmation in full
+        scored = (e for e in known.values() if e.measurement.accuracy is not None)
+        effort = FULL if any(e.candidate.quantization.scheme != "none" for e in scored) else EFFORTS[-1]
+        wanted_s = sum(known_cost(experiment, e, known).confirmed_s(effort) for e in (baseline, *members))
+        return self.end - min(wanted_s, CONFIRMATION_SHARE * (self.end - self.began))
+
+    def may_begin(self, experiment: Experiment, known: Mapping[str, Evaluation]) -> bool:
+        """Whether there is time enough for one more candidate to come to something: half of what one mostly takes."""
+        complete = [e.seconds for i, e in known.items() if e.status == "complete" and i != experiment.baseline.id]
+        expected_s = statistics.median(complete) / 2 if complete else 0.0
+        return time.perf_counter() + expected_s < self.search_end(experiment, known)

@@ -1,7 +1,7 @@
 """The front: who is feasible and dominated by nobody, and which deferred candidates may be on it.
 
 A candidate is deferred at the stage `predict` with an accuracy that was measured and a throughput that was predicted,
-from a few of its shapes or from a short look at its times. It may be on the front unless a member is at least as
+from a few of its shapes. It may be on the front unless a member is at least as
 accurate and serves more than the upper end of the prediction.
 """
 
@@ -145,30 +145,16 @@ def audit_words(evaluations: Sequence[Evaluation]) -> str:
     predicted = [e for e in evaluations if e.prediction is not None and e.prediction.throughput_per_s is not None]
     if not predicted:
         return ""
-    audits = [e for e in predicted if _is_audit(e)]
-    sets = any(e.prediction is not None and e.prediction.shapes for e in predicted)
-    one, many = ("set of shapes was", "sets of shapes were") if sets else ("candidate was", "candidates were")
-    what = (
-        f"1 {one} predicted before it was"
-        if len(predicted) == 1
-        else f"{len(predicted)} {many} predicted before they were"
-    )
-    whole = "compiled" if sets else "timed"
-    words = f"{what} {whole} whole, {sum(map(is_deferred, predicted))} of them left at that"
+    audits = sum(e.prediction is not None and e.prediction.audit is not None for e in predicted)
+    what = "1 set of shapes was predicted before it was"
+    if len(predicted) > 1:
+        what = f"{len(predicted)} sets of shapes were predicted before they were"
+    words = f"{what} compiled whole, {sum(map(is_deferred, predicted))} of them left at that"
     if not audit_failed(evaluations):
-        several = f"{len(audits)} of the predictions were audited and hold"
-        held = {0: "none was audited", 1: "1 of the predictions was audited and holds"}.get(len(audits), several)
-        return f"{words}; {held}."
+        held = {0: "none was audited", 1: "1 of the predictions was audited and holds"}
+        return f"{words}; {held.get(audits, f'{audits} of the predictions were audited and hold')}."
     why = next(_why_wrong(e) for e in predicted if _wrong(e))
-    return f"{words}; an audit found the predictions wrong ({why}), so everything is {whole} whole since."
-
-
-def _is_audit(evaluation: Evaluation) -> bool:
-    """Whether its prediction was put to the test."""
-    assert evaluation.prediction is not None  # it was predicted
-    if evaluation.prediction.shapes:
-        return evaluation.prediction.audit is not None
-    return evaluation.status == "complete"
+    return f"{words}; an audit found the predictions wrong ({why}), so everything is compiled whole since."
 
 
 def _why_wrong(evaluation: Evaluation) -> str:

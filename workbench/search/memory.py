@@ -29,36 +29,31 @@ WORKER_BYTES = 250_000_000
 """Of a process that serves, beside its session."""
 
 
-def forecast_memory(size_bytes: int, workers: int, cards: int = 1) -> int:
+def memory_of(experiment: Experiment, cards: int = 1) -> int:
     """Bytes at the peak of a sweep.
+
+    Of a language model, which is read block by block: its blocks may stay in memory while it is evaluated, and every
+    run of the quantizer looks again at what it needs.
 
     Args:
         cards: of this machine, that candidates are measured on at once, each in a process of its own; 0 where other
             machines do everything.
-        workers: most processes of a service that members of the front are loaded in; 0 without.
     """
-    if cards == 0:
-        return PROCESSES_BYTES
-    calibrating = (CALIBRATION if is_large(size_bytes) else CALIBRATION_OF_SMALL) * size_bytes
-    timing = 2 * SESSION * size_bytes
-    serving = workers * (SESSION * size_bytes + WORKER_BYTES)
-    others = (cards - 1) * (max(calibrating, timing) + WORKER_BYTES)
-    return PROCESSES_BYTES + int(max(max(calibrating, timing) + others, serving))
-
-
-def memory_of(experiment: Experiment, cards: int = 1) -> int:
-    """`forecast_memory` of an experiment.
-
-    Of a language model, which is read block by block: its blocks may stay in memory while it is evaluated, and every
-    run of the quantizer looks again at what it needs.
-    """
+    size_bytes, choices = experiment.model.size_bytes, experiment.space.service
     if experiment.model.is_language_model:
-        return PROCESSES_BYTES + TORCH_BYTES + int(EXECUTED * experiment.model.size_bytes)
-    serves = experiment.service is not None and experiment.service.confirm_s > 0
-    choices = experiment.space.service
-    workers = max(choices.workers, default=1) if serves and choices is not None else int(serves)
-    devices = experiment.service.devices if experiment.service is not None else 1
-    return forecast_memory(experiment.model.size_bytes, workers * devices, cards) + _FEEDS * _call_bytes(experiment)
+        return PROCESSES_BYTES + TORCH_BYTES + int(EXECUTED * size_bytes)
+    feeds = _FEEDS * _call_bytes(experiment)
+    if cards == 0:
+        return PROCESSES_BYTES + feeds
+    workers = 0  # of a service that members of the front are loaded in
+    if experiment.service is not None and experiment.service.confirm_s > 0:
+        workers = max(choices.workers, default=1) if choices is not None else 1
+        workers *= experiment.service.devices
+    calibrating = (CALIBRATION if is_large(size_bytes) else CALIBRATION_OF_SMALL) * size_bytes
+    evaluating = max(calibrating, 2 * SESSION * size_bytes)  # two sessions: the candidate's and the baseline's
+    others = (cards - 1) * (evaluating + WORKER_BYTES)
+    serving = workers * (SESSION * size_bytes + WORKER_BYTES)
+    return PROCESSES_BYTES + int(max(evaluating + others, serving)) + feeds
 
 
 def _call_bytes(experiment: Experiment) -> int:

@@ -8,7 +8,6 @@ from dataclasses import replace
 from statistics import median
 
 import numpy as np
-import optuna
 
 from workbench.inputs.experiment import Experiment
 from workbench.search.front import front_of, predicted_errors, predicted_numbers, with_baseline_drop
@@ -35,7 +34,7 @@ File = tuple[object, int, int]
 
 def proposal(
     experiment: Experiment,
-    study: optuna.Study,
+    tried: Mapping[str, Assignment],
     known: Mapping[str, Evaluation],
     seed: int,
     in_flight: Collection[str] = (),
@@ -47,14 +46,12 @@ def proposal(
     Deterministic for a seed and what is known.
 
     Args:
+        tried: candidate id → its choices, of all that was asked for, in that order: sums depend on it.
         in_flight: ids of what is being measured now: it is taken to come out as it is expected to (the "kriging
             believer" of Ginsbourger, Le Riche and Carraro, "Kriging is well-suited to parallelize optimization", 2010),
             so that nobody measures nearly the same meanwhile.
     """
     space = experiment.space
-    trials = [trial for trial in study.get_trials(deepcopy=False) if "candidate" in trial.user_attrs]
-    tried = {str(trial.user_attrs["candidate"]): trial.params for trial in trials}
-    # in the order of their trials, which a run that goes on finds again: sums depend on the order
     seen = [_seen(experiment, assignment, known[i]) for i, assignment in tried.items() if i in known]
     if len(seen) < FEWEST:
         return None

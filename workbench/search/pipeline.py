@@ -1,14 +1,13 @@
 """evaluate(experiment, candidate): the pipeline, and the one place where a candidate's failure becomes a value.
 
-Each stage costs more than the one before; a candidate that certainly violates a constraint, or is certainly
-dominated, stops where that is known, with the reason and the amount. The float baseline and confirmations on the
-holdout split take every stage.
+Each stage costs more than the one before; a candidate that certainly violates a constraint (of a language model: or is
+certainly dominated) stops where that is known, with the reason and the amount. The float baseline and confirmations on
+the holdout split take every stage.
 
     check → calibrate → lower → compile → smoke → accuracy_subset → latency_short → accuracy_full → latency_full
         → service (where the experiment says how requests come)
 
-`predict` comes before what costs most: where every shape is a compile of its own before all of a set is compiled, else
-before `latency_full`; see the stages `predict` and `dominated`.
+`predict` comes before all of a set is compiled, where every shape is a compile of its own; see the stage `predict`.
 """
 
 from __future__ import annotations
@@ -35,7 +34,6 @@ from workbench.search.stages.accuracy import (
     smoke,
     take_answers,
 )
-from workbench.search.stages.dominated import dominated, looks_first
 from workbench.search.stages.language import language, modelled
 from workbench.search.stages.latency import full_latency, service, short_latency, timed_calls
 from workbench.search.stages.predict import known_prediction, may_wait, predict
@@ -169,7 +167,7 @@ def _run(request: Request, progress: Progress, sessions: contextlib.ExitStack) -
         if progress.then(growing_subsets(request, progress.result, scores)):
             return
     with progress.stage("latency_short"):
-        if progress.then(short_latency(request, progress.result, *files, scores)):
+        if progress.then(short_latency(request, progress.result, *files)):
             return
     with progress.stage("accuracy_full"):
         if request.split == "holdout":
@@ -179,10 +177,6 @@ def _run(request: Request, progress: Progress, sessions: contextlib.ExitStack) -
             return
         if progress.then(fidelity(request, progress.result, session, baseline)):
             return
-    if not request.whole and looks_first(request, progress.result):
-        with progress.stage("predict"):
-            if progress.then(dominated(request, progress.result)):
-                return
     with progress.stage("latency_full"):
         progress.then(full_latency(request, progress.result, *files))
     if request.experiment.service is not None:

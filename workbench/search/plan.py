@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import random
 import shutil
 import statistics
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from workbench.evaluation.bench import Bench
 from workbench.evaluation.build import artifact_of
@@ -23,22 +22,24 @@ from workbench.inputs.metrics import Outputs, scoring_words
 from workbench.prediction.host_costs import measuring_s
 from workbench.search.effort import EFFORTS, FULL, Effort, effort_of_search
 from workbench.search.first_look import FIRST
-from workbench.search.forecast import Cost, Distinct, distinct_among, search_cost
+from workbench.search.forecast import (
+    CONFIRMATION_SHARE,
+    REPORT_S,
+    USUAL_FRONT,
+    Cost,
+    Distinct,
+    Division,
+    confirmation_cost,
+    distinct_among,
+    divided,
+    known_cost,
+    search_cost,
+)
 from workbench.search.limits import too_fine
 from workbench.search.memory import check_memory, memory_of
 from workbench.search.refusals import check_targets
-from workbench.search.time_limit import (
-    REPORT_S,
-    USUAL_FRONT,
-    Division,
-    confirmation_cost,
-    divided,
-    known_cost,
-    least_limit_s,
-    mean_cost,
-)
 from workbench.space.served_bins import words as served_words
-from workbench.space.space import Forbidden, SpaceSize, build, draw, raw_size, size
+from workbench.space.space import SpaceSize, size
 from workbench.targets.language import few_tokens, language_target
 from workbench.values.results import Evaluation
 from workbench.values.system.cpu import available_memory_bytes
@@ -46,7 +47,6 @@ from workbench.values.system.cpu import available_memory_bytes
 PROBE_CALLS = 24
 QUANTIZING_PASSES = 2.0
 """Of the blocks over the calibration texts: smoothing and ranges, mostly [inferred from recipes.py's phases]."""
-FILE_DRAWS = 100
 OFF = (0.6, 3.0)
 """What runs took of their plans, from the least seen to the most: nobody knows before who is rejected early, how many
 are on the front, and what else the machine will do."""
@@ -70,7 +70,7 @@ class Plan:
         division: how the time limit of the whole run is divided.
         effort: of the search: less than all where the limit leaves no room for the baseline and two INT8 candidates.
         least_s: a limit that has room for these with the least effort, and for confirming the baseline and one of them.
-        space: distinct candidates and compiles of the whole space; `raw` before `forbid:` rules.
+        space: distinct candidates and compiles of the whole space.
         todo: evaluations this sweep would still make.
         compiles: at most so many distinct compiles among them.
         call_ms: one call of the float baseline.
@@ -88,7 +88,6 @@ class Plan:
     """
 
     space: SpaceSize
-    raw: int
     trials: int
     done: int
     todo: int
@@ -163,23 +162,22 @@ def make_plan(
     if call_ms is None:
         call_ms = probe_call_ms(experiment, bench) if probe is None else probe()
     gone_s = gone()
-    measured = [e for e in known.values() if e.status == "complete"]
+    measured = [known_cost(experiment, e, known) for e in known.values() if e.status == "complete"]
     distinct = distinct_among(experiment, todo)
     once_s = _once_s(experiment, bench) if todo else 0.0
     limit_s = experiment.timeout_s if limit_s is None else limit_s
-    wanted, least_s = min(todo, _AT_LEAST), 0.0
-    effort = effort_of_search(bench.journal.root, FULL, begun=True) if known else FULL
+    wanted, language = min(todo, _AT_LEAST), experiment.model.is_language_model
+    effort = effort_of_search(experiment, known)
     if len(measured) >= 3:
-        candidate_s, basis = statistics.mean(e.seconds for e in measured), f"{len(measured)} complete evaluations"
-        basis += " of this sweep"
-        cost = mean_cost([known_cost(experiment, e, known) for e in measured])
-        division, least_s = divided(limit_s, cost), candidate_s
+        candidate_s = least_s = statistics.mean(e.seconds for e in known.values() if e.status == "complete")
+        basis = f"{len(measured)} complete evaluations of this sweep"
+        cost = Cost(**{f.name: statistics.fmean(getattr(one, f.name) for one in measured) for f in fields(Cost)})
+        division = divided(limit_s, cost)
     else:
-        language = experiment.model.is_language_model
         timed = not (language or bench.toolchain(experiment.baseline).emulated)
-        opened_s = quantizing_s(experiment, call_ms) if language else opening_s(experiment)
-        searched = search_cost(experiment, call_ms, opened_s, timed=timed)
-        cost = confirmation_cost(experiment, searched, call_ms, distinct.rows)
+        opened_s = 1.0 + experiment.model.size_bytes / 50e6 + (_quantizing_s(experiment, call_ms) if language else 0.0)
+        searched = search_cost(experiment, call_ms, opened_s, timed=timed, rows=distinct.rows)
+        cost = confirmation_cost(experiment, searched, call_ms)
         division, least_s = divided(limit_s, cost), searched.searched_s(EFFORTS[-1], distinct)
         if not known and not language:
             room_s = (division.search_s - once_s) / _SPARE
@@ -188,15 +186,17 @@ def make_plan(
         candidate_s = searched.searched_s(effort, distinct)
         probed = "one block" if language else f"{PROBE_CALLS} calls"
         basis = f"a probe of {probed} of the float model"
+    # the shortest limit with so much time for the search and for confirming the baseline and one member in full
+    confirmed_s, least_s = 2 * cost.confirmed_s(FULL), wanted * least_s + once_s
+    least_s = max(least_s + confirmed_s, least_s / (1 - CONFIRMATION_SHARE)) + REPORT_S
     # every card is fed by its host: with fewer processors than cards they wait for each other
     at_once = max(1, min(here, len(os.sched_getaffinity(0))) + cards - here)
     search_s = once_s + candidate_s * (min(1, todo) + max(0, todo - 1) / at_once)
     compiles = min(todo, space.compiles)
     # a lowered file and the compiled ones (each in the store once); INT8 ones are a quarter of the float size
-    copies = 1.0 if experiment.model.is_language_model else 1.0 + _files_each(experiment)
+    copies = 1.0 if language else 1.0 + distinct.compiler_runs / max(1, distinct.outputs)
     return Plan(
         space=space,
-        raw=raw_size(experiment.space),
         trials=budget,
         done=len(known),
         todo=todo,
@@ -210,7 +210,7 @@ def make_plan(
         whole_s=_whole_s(division, search_s, cost, gone_s),
         division=division,
         effort=effort,
-        least_s=least_limit_s(wanted * least_s + once_s, cost),
+        least_s=least_s,
         basis=basis,
         disk_bytes=int(compiles * copies * _file_bytes(experiment, bench)),
         free_bytes=shutil.disk_usage(bench.store.root).free,
@@ -221,7 +221,7 @@ def make_plan(
         scoring=scoring_words(experiment.dataset, experiment.model),
         service=tuple(filter(None, [served_words(experiment.space)])),
         warnings=(*too_fine(experiment, runs), *refused, *_inside(experiment), *filter(None, [alike])),
-        language=experiment.model.is_language_model,
+        language=language,
     )
 
 
@@ -253,19 +253,6 @@ def _once_s(experiment: Experiment, bench: Bench) -> float:
     if service is None or service.host is not None or bench.toolchain(experiment.baseline).emulated:
         return 0.0
     return measuring_s(experiment.model, experiment.dataset, bench.store)
-
-
-def _files_each(experiment: Experiment) -> float:
-    """Compiled files of a candidate, the mean of some draws: a target may compile a file for each batch and length."""
-    rng, counts = random.Random(experiment.seed), []
-    for _ in range(FILE_DRAWS):
-        try:
-            settings = build(experiment.space, draw(experiment.space, rng)).compile
-        except Forbidden:
-            continue
-        shapes = len(settings.compiled_batches()) * max(1, len(settings.compiled_lengths()))
-        counts.append(shapes if settings.one_file_a_shape() else 1)
-    return statistics.mean(counts) if counts else 1.0
 
 
 def probe_call_ms(experiment: Experiment, bench: Bench) -> float:
@@ -313,14 +300,7 @@ def _file_bytes(experiment: Experiment, bench: Bench) -> int:
     return experiment.model.size_bytes
 
 
-def quantizing_s(experiment: Experiment, window_ms: float) -> float:
-    """Roughly, of quantizing a language model and writing it: passes over the calibration tokens, by what a window
-    takes."""
+def _quantizing_s(experiment: Experiment, window_ms: float) -> float:
+    """Roughly, of quantizing a language model: passes over the calibration tokens, by what a window takes."""
     tokens = sum(map(len, samples(experiment.dataset, experiment.calibration.samples)))
-    window = _window(experiment)
-    return 1.0 + experiment.model.size_bytes / 50e6 + QUANTIZING_PASSES * tokens / window * window_ms / 1000
-
-
-def opening_s(experiment: Experiment) -> float:
-    """Roughly, of lowering, compiling and opening a candidate."""
-    return 1.0 + experiment.model.size_bytes / 50e6
+    return QUANTIZING_PASSES * tokens / _window(experiment) * window_ms / 1000

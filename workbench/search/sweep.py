@@ -1,8 +1,8 @@
-"""The search loop: ask the sampler for candidates, have them evaluated, tell the results, until the budget is spent.
+"""The search loop: ask who comes next, have it evaluated, write what became of it, until the budget is spent.
 
-The loop knows nothing of stages. Everything it learns lies in the journal before it is told to Optuna, so that a
-killed sweep goes on where it stopped and loses at most what is in flight. Where several executors work at once, this
-thread alone asks, tells and writes.
+The loop knows nothing of stages. Who comes next is a query over journal and queue (`asking`), so that a killed sweep
+goes on where it stopped and loses at most what is in flight. Where several executors work at once, this thread alone
+asks and writes.
 """
 
 from __future__ import annotations
@@ -11,53 +11,29 @@ import contextlib
 import errno
 import logging
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Protocol
 
-import optuna
-
 from workbench.evaluation.bench import Bench
-from workbench.evaluation.reuse import instead_of, reusable_for
+from workbench.evaluation.reuse import doubtful, instead_of, reusable_for
 from workbench.inputs.experiment import Experiment
-from workbench.search.asking import (
-    Again,
-    comes_again,
-    count_crashes,
-    crashes_of,
-    next_trial,
-    queue,
-    queued,
-    repeats_in_a_row,
-    tell,
-    tell_forbidden,
-    tell_in_flight,
-    told_candidates,
-    trials_left_open,
-    unfinished,
-    unseen,
-    waiting,
-    why_now,
-)
+from workbench.search.asking import Queue, beginning
 from workbench.search.effort import FULL, Effort
 from workbench.search.executors import Executor, InProcess, Task, TimeUp, WorkerPool, Workers, survived
 from workbench.search.first_look import to_look_at
+from workbench.search.forecast import RunTime
 from workbench.search.front import front_of, may_be_on_front
-from workbench.search.study import sound_study
-from workbench.search.time_limit import RunTime
-from workbench.space.space import Forbidden, build, size, suggest
+from workbench.space.space import size
 from workbench.values.candidate import Candidate
 from workbench.values.errors import ConfigError, ToolchainError
 from workbench.values.evidence import SHORT
 from workbench.values.results import Evaluation
 
 _log = logging.getLogger(__name__)
-
-MAX_REPEATS = 15
-"""So many proposals in a row that are known or forbidden, and the loop draws an unseen candidate itself."""
 
 
 class Listener(Protocol):
@@ -110,7 +86,7 @@ def run_sweep(
     """Search until `trials` distinct candidates are evaluated in all, the search's time is up, or the space is empty.
 
     The caller holds the journal's lock, and has had damaged files set aside. Candidates whose evaluation was lost so
-    are evaluated again whatever the budget, and a study that was lost is told what is known.
+    are evaluated again whatever the budget.
 
     However a run ends, running again goes on with the candidate in flight, and
     tries candidates again that failed by a timeout, a killed child or a full disk. Only a candidate whose own
@@ -136,8 +112,11 @@ def run_sweep(
     began = perf_counter()
     known = bench.journal.evaluations()
     _refuse_other_toolchain(experiment, bench, known)
-    study = sound_study(experiment, bench)
-    unlucky = [known.pop(e.candidate.id) for e in list(known.values()) if e.deserves_another]
+    queue = Queue(experiment, beginning(experiment), bench.journal)
+    for evaluation in known.values():
+        queue.add(evaluation.candidate)
+    again = {i for i, evaluation in known.items() if evaluation.deserves_another} | _lost(bench, queue)
+    known = {i: evaluation for i, evaluation in known.items() if i not in again}
     reused = len(known)
     for evaluation in known.values():
         for listener in listeners:
@@ -148,11 +127,9 @@ def run_sweep(
         else WorkerPool[_Flight](workers.cards, workers.compilers, workers.hear) as pool
     ):
         asked = (resumed, trying, looked, effort)
-        loop = _Loop(experiment, bench, study, known, pool, listeners, time, *asked)
+        loop = _Loop(experiment, bench, queue, known, again, pool, listeners, time, *asked)
         with _writable(bench.journal.root):
-            loop.bring_back(comes_again(study, known, failed=unlucky, lost=bench.journal.lost()))
             reason = loop.run(budget)
-            bench.journal.keep_study()
     search_s = perf_counter() - began
     return SweepEnd(
         reason="timeout" if loop.interrupted else reason,
@@ -177,31 +154,36 @@ def _refuse_other_toolchain(experiment: Experiment, bench: Bench, known: Mapping
             )
 
 
+def _lost(bench: Bench, queue: Queue) -> set[str]:
+    """Ids of those that were evaluated and have no evaluation any more. One whose choices nothing says is let go."""
+    found = bench.journal.lost()
+    for candidate_id, candidate in found.items():
+        if candidate_id not in queue.trials and (candidate is None or not queue.add(candidate)):
+            _log.warning(
+                "The evaluation of %s is lost, and so are its settings: it cannot be repeated.", candidate_id[:SHORT]
+            )
+            bench.journal.forget(candidate_id)
+    return {candidate_id for candidate_id in found if candidate_id in queue.trials}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Flight:
-    """A candidate that is being evaluated.
-
-    Attributes:
-        trial: None for one that was predicted before and is measured whole, and for a first look.
-    """
+    """A candidate that is being evaluated; `whole`: it was predicted before, and is measured whole now."""
 
     candidate: Candidate
-    trial: optuna.Trial | None = None
+    whole: bool = False
     look: bool = False
-
-    @property
-    def whole(self) -> bool:
-        return self.trial is None and not self.look
 
 
 @dataclass
 class _Loop:
-    """The state of one run of the loop: the study, what is known, and what is in flight."""
+    """The state of one run of the loop: what is known, what of it is measured once more, and what is in flight."""
 
     experiment: Experiment
     bench: Bench
-    study: optuna.Study
+    queue: Queue
     known: dict[str, Evaluation]
+    again: set[str]
     pool: WorkerPool[_Flight]
     listeners: Sequence[Listener]
     time: RunTime | None
@@ -213,16 +195,15 @@ class _Loop:
     def __post_init__(self) -> None:
         self.interrupted: list[Interrupted] = []
         self.busy_s, self._busy_since = 0.0, 0.0
-        self.again: dict[str, Again] = {}  # by id, what this run evaluates once more
         self.looks: list[Candidate] = []
         self.ended = ""  # why nothing more is asked for
-        self.left_open = trials_left_open(self.study)
-        self.in_flight_before = {t.user_attrs.get("candidate") for t in self.left_open} - {None}
+        self.left_open = set(self.queue.open(self.known))
+        self.take_back()
 
     def run(self, budget: int) -> str:
-        """Ask, run and tell until nothing comes next; why: the budget is spent, the time is up or nothing is left."""
+        """Ask, run and write until nothing comes next; why: the budget is spent, the time is up or nothing is left."""
         if not self.known and budget > 1:
-            self.looks = [c for c in to_look_at(self.experiment) if not crashes_of(self.study, self._open_trial(c))]
+            self.looks = [c for c in to_look_at(self.experiment) if c.id not in self.queue.crashes]
         while True:
             step = self.comes_next(budget)
             if isinstance(step, _Flight):
@@ -235,8 +216,8 @@ class _Loop:
     def comes_next(self, budget: int) -> _Flight | str:
         """What is evaluated now; else why nothing is, which may change with what is in flight.
 
-        First looks at INT8, where nothing is known yet, one at a time. Then what the study asks for, those that come
-        again before all others. In the end what was deferred and may be on the front, the best prediction first.
+        First looks at INT8, where nothing is known yet, one at a time. Then what is asked for, those that come again
+        before all others. In the end what was deferred and may be on the front, the best prediction first.
         """
         if self.looks and not self.interrupted and (self.time is None or self.time.left_s > 0):
             return "" if self.pool.working else _Flight(candidate=self.looks.pop(0), look=True)
@@ -249,179 +230,100 @@ class _Loop:
         return self._deferred() or self.ended
 
     def _asked(self, budget: int) -> _Flight | str:
-        everything = size(self.experiment.space)
-        begun = len(self.known) + len(self.pool.working)
-        flying = self._flying()
+        flying = [flight.candidate.id for flight in self.pool.working]
+        begun, everything = len(self.known) + len(flying), size(self.experiment.space)
         # the budget counts candidates, so what comes again does not stand in the way
-        over = not any(candidate_id not in self.known and candidate_id not in flying for candidate_id in self.again)
-        if over and begun >= budget:
-            return "budget"
-        if over and everything.exact and begun >= everything.candidates:
-            return "exhausted"
+        if not self.again.difference(self.known, flying):
+            if begun >= budget:
+                return "budget"
+            if everything.exact and begun >= everything.candidates:
+                return "exhausted"
         if self.interrupted or not self.has_time():
             return "timeout"
-        if not self.pool.free or self._only_baseline():
+        baseline = self.experiment.baseline.id  # which all are compared with and may reuse
+        if not self.pool.free or (baseline in flying and baseline not in self.known):
             return ""
-        return self._next_trial() or "exhausted"
+        trial = self.queue.next(self.known, flying)
+        if trial is None:
+            return "exhausted"
+        if trial.candidate.id in self.left_open:
+            self.resumed(trial.candidate)
+        self.trying(trial.candidate, trial.why)
+        return _Flight(candidate=trial.candidate)
 
     def _deferred(self) -> _Flight | None:
-        """What is told to the sampler of it stays the prediction: a trial is told once."""
-        flying = self._flying()
+        flying = [flight.candidate.id for flight in self.pool.working]
         left = [e for e in may_be_on_front(self.experiment, self.known) if e.candidate.id not in flying]
         may = self.time is None or self.time.may_begin(self.experiment, self.known)
         if not left or not may or self.interrupted or not self.pool.free:
             return None
         self.trying(left[0].candidate, "it may be on the front by what was predicted: it is measured whole")
-        return _Flight(candidate=left[0].candidate)
-
-    def _only_baseline(self) -> bool:
-        """Whether the float baseline is being measured, which all are compared with and may reuse."""
-        baseline = self.experiment.baseline.id
-        return baseline not in self.known and baseline in self._flying()
-
-    def _open_trial(self, candidate: Candidate) -> int | None:
-        return unfinished(self.study, self.experiment.space, candidate.id)
-
-    def _flying(self) -> list[str]:
-        return [flight.candidate.id for flight in self.pool.working]
-
-    def _next_trial(self) -> _Flight | None:
-        """A candidate that nobody has evaluated; None when there is none left."""
-        while repeats_in_a_row(self.study) < MAX_REPEATS or self.left_open or queued(self.study):
-            if (flight := self._try_one()) is not None:
-                return flight
-        assignment = unseen(self.experiment, {*self.known, *self._flying()})
-        if assignment is None:
-            return None
-        self.study.enqueue_trial(dict(assignment))
-        return self._try_one()
-
-    def _try_one(self) -> _Flight | None:
-        """Ask once; None where that leads to no evaluation."""
-        trial, candidate = self._ask()
-        if candidate is None:
-            return None
-        if candidate.id in self.known:
-            # not a repeat: an ended run that had measured it, and not yet told it
-            repeat = candidate.id in told_candidates(self.study)
-            tell(self.study, trial, self.experiment, self.known[candidate.id], repeat=repeat)
-            return None
-        if candidate.id in self._flying():
-            tell_in_flight(self.study, trial)
-            return None
-        again = self.again.get(candidate.id)
-        if again.by_itself if again is not None else candidate.id in self.in_flight_before:
-            self.resumed(candidate)
-        self.trying(candidate, why_now(trial))
-        return _Flight(candidate=candidate, trial=trial)
-
-    def _ask(self) -> tuple[optuna.Trial, Candidate | None]:
-        trial = next_trial(self.study, self.experiment, self.left_open, self.known, self._flying())
-        space = self.experiment.space
-        assignment = suggest(space, lambda name, choices: trial.suggest_categorical(name, list(choices)))
-        try:
-            candidate = build(space, assignment)
-        except Forbidden as error:
-            tell_forbidden(self.study, trial, str(error))
-            return trial, None
-        trial.set_user_attr("candidate", candidate.id)
-        return trial, candidate
+        return _Flight(candidate=left[0].candidate, whole=True)
 
     def _begin(self, flight: _Flight) -> None:
-        candidate, trial = flight.candidate, flight.trial
+        candidate = flight.candidate
         until = None if self.time is None else self.time.search_end(self.experiment, self.known)
         if not self.pool.working:
             self._busy_since = perf_counter()
-        # one count for a candidate's first look and its evaluation, in the trial that both are of
-        counted = trial._trial_id if trial else self._open_trial(candidate)
-        crashes, crashed = crashes_of(self.study, counted), partial(count_crashes, self.study, counted)
+        # one count for a candidate's first look and its evaluation
+        crashes, crashed = self.queue.crashes.get(candidate.id, 0), partial(self.queue.count_crashes, candidate.id)
 
-        def ready() -> Callable[[Executor], Evaluation]:
+        def work(executor: Executor) -> Evaluation:
             # by what is known when a card is free, which may be more than when it was asked for
+            known = dict(self.known)
             task = Task(
                 candidate=candidate,
-                incumbents=tuple(front_of(self.experiment, self.known)),
-                reusable=reusable_for(candidate, self.known, self.experiment.seed),
+                incumbents=tuple(front_of(self.experiment, known)),
+                reusable=reusable_for(candidate, known, self.experiment.seed),
                 effort=self.effort,
                 whole=flight.whole,
                 look=flight.look,
             )
-
-            def work(executor: Executor) -> Evaluation:
-                at = (self.experiment, self.bench, executor, task)
-                return survived(*at, crashes=crashes, crashed=crashed, until=until)
-
-            return work
+            at = (self.experiment, self.bench, executor, task)
+            return survived(*at, crashes=crashes, crashed=crashed, until=until)
 
         # a set that is measured whole is compiled where it is measured: the card has nothing else to do by then
-        self.pool.begin(flight, ready, candidate if trial is not None else None, until)
+        self.pool.begin(flight, work, None if flight.whole or flight.look else candidate, until)
 
     def finish(self) -> None:
-        """Wait for the evaluation that ends first, and keep and tell what became of it; or until more may begin.
+        """Wait for the evaluation that ends first, and keep what became of it.
 
-        After an exception the trial stays open, and the next run goes on with it.
+        After an exception the candidate stays open in the queue, and the next run goes on with it.
         """
-        done = self.pool.first()
+        flight, future = self.pool.first()
         if not self.pool.working:
             self.busy_s += perf_counter() - self._busy_since
-        if done is None:
-            return
-        flight = done.what
         try:
-            evaluation = done.future.result()
+            evaluation = future.result()
         except TimeUp as up:
             self.interrupted.append(Interrupted(candidate=flight.candidate, stage=up.stage))
             return
-        evaluation = replace(evaluation, stages=(*done.ahead, *evaluation.stages))
         if flight.look:
             self.looked(evaluation)
         else:
             self._keep(flight, evaluation)
 
     def _keep(self, flight: _Flight, evaluation: Evaluation) -> None:
-        candidate = flight.candidate
-        if flight.trial is None:
-            before = self.known[candidate.id]
+        candidate_id = flight.candidate.id
+        before = self.bench.journal.evaluation(candidate_id)
+        if before is not None and flight.whole:
             evaluation = replace(evaluation, attempt=before.attempt, stages=(*before.stages, *evaluation.stages))
-        elif (again := self.again.get(candidate.id)) is not None:
-            evaluation = replace(
-                evaluation,
-                attempt=max(evaluation.attempt, again.attempts + 1),
-                reuse=instead_of(again.doubted, evaluation.reuse),
-            )
+        elif before is not None:
+            reuse = evaluation.reuse if before.failure is not None else instead_of(before.reuse, evaluation.reuse)
+            evaluation = replace(evaluation, attempt=max(evaluation.attempt, before.attempt + 1), reuse=reuse)
         self.bench.journal.write(evaluation)
-        self.known[candidate.id] = evaluation
-        if flight.trial is not None:
-            tell(self.study, flight.trial, self.experiment, evaluation, repeat=False)
+        self.queue.crashes.pop(candidate_id, None)
+        self.known[candidate_id] = evaluation
         for listener in self.listeners:
             listener.evaluated(evaluation, reused=False)
-        if flight.trial is not None:
-            self.bring_back(comes_again(self.study, self.known))
+        self.take_back()
 
-    def bring_back(self, coming: Iterable[Again]) -> None:
-        """Have candidates asked for once more. One that nobody can name any more is let go.
-
-        Optuna keeps an earlier trial beside the new one: a trial that was told cannot be taken back.
-        """
-        for again in coming:
-            if not queue(self.study, self.experiment.space, again.candidate_id, again.candidate):
-                if again.why == "lost":
-                    _log.warning(
-                        "The evaluation of %s is lost, and so are its settings: it cannot be repeated.",
-                        again.candidate_id[:SHORT],
-                    )
-                    self.bench.journal.forget(again.candidate_id)
-                continue
-            if again.why == "untold":  # `_try_one` tells it
-                continue
-            self.known.pop(again.candidate_id, None)
-            self.again[again.candidate_id] = again
-            if again.why == "failed":  # next, after what was in flight
-                self.left_open += waiting(self.study, again.candidate_id)
-            elif again.why == "reuse":
-                _log.warning(
-                    "The times that %s reused may be wrong: it is measured anew, itself.", again.candidate_id[:SHORT]
-                )
+    def take_back(self) -> None:
+        """What reused measurements that an audit doubts does not stand any more: it is measured anew."""
+        for candidate in doubtful(tuple(self.known.values())):
+            _log.warning("The times that %s reused may be wrong: it is measured anew, itself.", candidate.short_id)
+            self.known.pop(candidate.id)
+            self.again.add(candidate.id)
 
     def has_time(self) -> bool:
         """Whether one more candidate may come to something, and the best of those that wait be measured after it."""

@@ -1,4 +1,5 @@
-"""Padded lengths as a choice of the service: where nothing is compiled for them, a candidate need not be one of them.
+"""Padded lengths, once there is a dataset: numbers for the words of a space ('optimal 4'), and bins as a choice of the
+service, where nothing is compiled for them and a candidate need not be one of them.
 
 A space file offers them as `serving.sequence_bins`, and is valid with a service and without one. Where an experiment
 has a service, the choices move to it when the experiment is read: the sampler never sees them, presets that differ in
@@ -7,18 +8,18 @@ nothing else are one, and every candidate's service chooses among them by simula
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from workbench.space.dimensions import TARGET
+from workbench.space.dimensions import TARGET, dimension_of
 from workbench.space.service_reader import MAX_SETTINGS
-from workbench.space.space import BINS, Preset, SearchSpace, ServedBins, assignment_of
-from workbench.space.words import is_word, stand_in
+from workbench.space.space import BINS, Parameter, Preset, SearchSpace, ServedBins, assignment_of
+from workbench.space.words import bins_of, is_word, stand_in
 from workbench.values.bins import IntArray
 from workbench.values.candidate import Candidate
-from workbench.values.dimension import ANY_LENGTH, Scalar
+from workbench.values.dimension import ANY_LENGTH, Dimension, Scalar
 from workbench.values.errors import ConfigError
 from workbench.values.installed_targets import installed_target
 from workbench.values.service import ServiceChoices
@@ -29,7 +30,7 @@ def to_service(space: SearchSpace, own: tuple[int, ...]) -> SearchSpace:
     service, or offers them to a target that compiles shapes.
 
     Args:
-        space: with numbers for words (`lengths.with_lengths`), or with words, only to be counted.
+        space: with numbers for words (`with_lengths`), or with words, only to be counted.
         own: the bins of the dataset's manifest, for candidates that the parameter does not apply to.
 
     Raises:
@@ -137,3 +138,72 @@ def _without_bins(presets: Sequence[Preset]) -> tuple[Preset, ...]:
         left: Mapping[str, Scalar] = {name: value for name, value in preset.assignment.items() if name != BINS}
         found.setdefault(tuple(left.items()), replace(preset, assignment=left))
     return tuple(found.values())
+
+
+# --- words ---------------------------------------------------------------------------------------------------------
+
+
+def with_lengths(space: SearchSpace, lengths: Callable[[], IntArray | None], max_length: int | None) -> SearchSpace:
+    """The space with numbers for every word: 'optimal 4' becomes '16 40 96 256'. Choices that become equal are one.
+
+    Args:
+        lengths: called where a word needs it: tokens of the dataset's texts; None when the data are not text.
+        max_length: of the dataset; None when the data are not text.
+
+    Raises:
+        ConfigError: the data are not text, or a list of bins is too short for the dataset's texts.
+    """
+    numbers: dict[str, dict[Scalar, Scalar]] = {}
+    for parameter in space.parameters:
+        dimension = dimension_of(parameter.name, space.targets)
+        if dimension is not None and dimension.lengths_in:
+            words = [choice for choice in parameter.choices if is_word(choice, dimension)]
+            if max_length is None:
+                if words or parameter.name.startswith("serving."):
+                    raise _unfit(
+                        space, parameter, "the dataset's samples are not texts, which have lengths", "Leave it out."
+                    )
+                continue
+            numbers[parameter.name] = {word: _bins_of_word(word, dimension, lengths(), max_length) for word in words}
+            for choice in parameter.choices:
+                if choice not in words and int(str(choice).split()[-1]) < max_length:
+                    raise _unfit(
+                        space,
+                        parameter,
+                        f"no bin of {str(choice)!r} holds a text of the dataset's max_length {max_length}",
+                        f"Add {max_length}, lower max_length in the manifest, or write 'optimal 4'.",
+                    )
+    return replace(
+        space,
+        parameters=tuple(
+            replace(p, choices=_renamed(numbers, p.name, p.choices), when=_all_renamed(numbers, p.when))
+            for p in space.parameters
+        ),
+        forbid=tuple(replace(f, values=_all_renamed(numbers, f.values)) for f in space.forbid),
+        presets=tuple(
+            replace(p, assignment={n: _renamed(numbers, n, (value,))[0] for n, value in p.assignment.items()})
+            for p in space.presets
+        ),
+        today_bins=None if space.today_bins is None else _renamed(numbers, BINS, (space.today_bins,))[0],
+    )
+
+
+def _bins_of_word(word: str, dimension: Dimension, lengths: IntArray | None, max_length: int) -> str:
+    assert lengths is not None  # texts have lengths
+    return " ".join(map(str, bins_of(word, dimension, lengths, max_length)))
+
+
+def _renamed(
+    numbers: Mapping[str, Mapping[Scalar, Scalar]], name: str, choices: tuple[Scalar, ...]
+) -> tuple[Scalar, ...]:
+    return tuple(dict.fromkeys(numbers.get(name, {}).get(choice, choice) for choice in choices))
+
+
+def _all_renamed(
+    numbers: Mapping[str, Mapping[Scalar, Scalar]], values: Mapping[str, tuple[Scalar, ...]]
+) -> dict[str, tuple[Scalar, ...]]:
+    return {name: _renamed(numbers, name, choices) for name, choices in values.items()}
+
+
+def _unfit(space: SearchSpace, parameter: Parameter, problem: str, hint: str) -> ConfigError:
+    return ConfigError(f"{problem}.", file=space.path, key=f"parameters.{parameter.name}", hint=hint)

@@ -1,11 +1,11 @@
-"""SearchSpace: what may vary, when it applies, what is forbidden; `space_reader` reads it from the user's YAML file.
+"""SearchSpace: what may vary, when it applies, what is forbidden; `reader` reads it from the user's YAML file.
 
 A space is an ordered list of parameters with choices. A parameter applies only where its `when:` holds; what does
 not apply is absent from the assignment, so that equal configurations become equal candidates. A space of several
 targets has the target as its first parameter, which conditions may name like any other. A `forbid:` rule
 names a combination the sampler must not propose. The first choice of each parameter is its default: a preset
 states only what differs from it. Sequence bins may be words that only the dataset's lengths give numbers to:
-`space_lengths.with_lengths` does.
+`served_bins.with_lengths` does.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ def build(space: SearchSpace, assignment: Assignment) -> Candidate:
 
     Raises:
         Forbidden: a `forbid:` rule or a rule of `Candidate` excludes it; the message is the reason.
-        ValueError: a word such as 'optimal 4' was not given numbers before (`space_lengths.with_lengths`).
+        ValueError: a word such as 'optimal 4' was not given numbers before (`served_bins.with_lengths`).
     """
     for name, value in assignment.items():
         if is_word(value, dimension_of(name, space.targets)):

@@ -41,14 +41,13 @@ class ShapeAudit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction:
-    """The service of a candidate, predicted from the few shapes of its set that were compiled, or from a short look at
-    its times.
+    """The service of a candidate, predicted from the few shapes of its set that were compiled.
 
     Attributes:
         structure: what decides the times of the compiled files besides their shape, 64 hex digits; found in what the
-            compiler is given, not in what it makes. Empty where one file takes every shape.
+            compiler is given, not in what it makes.
         times: of the shapes that were compiled for this; empty where the whole set was.
-        shapes: how many the set has; 0 where one file takes every shape.
+        shapes: how many the set has.
         throughput_per_s: of the best service, from the slowest to the quickest that the times allow; None where nothing
             was predicted.
         accuracy: as measured before, under the objective's name and sign.

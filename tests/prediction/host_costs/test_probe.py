@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.prediction.host_costs.data import CLASSES, TAGS, classification, entities
+from tests.prediction.host_costs.data import CLASSES, classification
 from tests.tiny import write_workspace
 from workbench.bundle import Bundle, golden_batches, preprocessor_of, read_bundle, verify_bundle
 from workbench.inputs.experiment import read_experiment
@@ -34,25 +34,6 @@ def test_a_classifiers_probe_is_a_sound_bundle_with_its_labels_and_tokenizer(tmp
     assert (manifest.model.inputs, manifest.model.outputs) == (model.inputs, model.outputs)
     preprocessor = preprocessor_of(bundle)
     assert preprocessor.identity == dataset.preprocessor.identity
-
-
-def test_a_taggers_probe_answers_every_position_and_finds_some_entities(tmp_path: Path) -> None:
-    model, dataset = entities(tmp_path)
-    (tmp_path / "work").mkdir()
-    bundle = read_bundle(write_probe(tmp_path / "work", model, dataset, SETTINGS))
-    _computes(bundle)
-    session = open_target("onnxruntime").open(
-        bundle.manifest.artifact, bundle.model_directory, bundle.manifest.candidate
-    )
-
-    ids = np.arange(16, dtype=np.int64).reshape(2, 8)
-    logits = session.run({"input_ids": ids})["logits"]
-    session.close()
-
-    assert logits.shape == (2, 8, len(TAGS))
-    tags = logits.argmax(axis=-1)
-    assert np.count_nonzero(tags) == 2
-    assert (tags[ids % 8 == 7] == TAGS.index("B-BANK")).all()
 
 
 def test_a_model_without_text_is_stood_for_by_constants(tmp_path: Path) -> None:

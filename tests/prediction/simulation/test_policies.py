@@ -1,16 +1,12 @@
 """Which requests share a batch, and when it starts: examples worked out by hand, and a plain second account of it."""
 
-import math
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from tests.prediction.simulation.services import NO_LENGTHS, NOTHING, clients, exact, served, trace_ms
 from workbench.prediction.simulation import Simulated
-from workbench.prediction.simulation.simulation import drawn_lengths
 from workbench.values.measurement import BatchCurve
 from workbench.values.service import HostCosts
 
@@ -96,85 +92,3 @@ def test_padding_counts_the_rows_of_a_compiled_batch_and_what_is_cut_has_none() 
     assert long.padding_share == 0
     plain = served(exact(lambda *_: 1.0), clients(3), lengths=NO_LENGTHS, host=NOTHING, requests=100)
     assert (plain.throughput_per_s, plain.padding_share) == (pytest.approx(1000), 0)
-
-
-def drawn(lengths: np.ndarray, bins: tuple[int, ...], count: int, *, seed: int) -> tuple[list[int], list[int]]:
-    random = np.random.default_rng(np.random.SeedSequence(seed).spawn(3)[0])
-    tokens, bin_of = drawn_lengths(lengths, np.array(bins), count, random, sequences=True)
-    return tokens.tolist(), bin_of.tolist()
-
-
-def plainly_served(
-    arrivals: list[float], bin_of: list[int], *, times: list[float], size: int, timeout: float, workers: int
-) -> tuple[list[float], list[int]]:
-    """Latencies and batches of a service on a host that costs nothing, by the policy of `workbench.values.service`."""
-    free_at = [0.0] * workers
-    left = list(range(len(arrivals)))
-    answered: dict[int, float] = {}
-    rows: list[tuple[float, int]] = []
-    now = 0.0
-    while left:
-        here: dict[int, list[int]] = {}
-        for request in left:
-            if arrivals[request] <= now:
-                here.setdefault(bin_of[request], []).append(request)
-        ready = [q for q in here.values() if len(q) >= size or arrivals[q[0]] + timeout <= now]
-        free = [worker for worker in range(workers) if free_at[worker] <= now]
-        if ready and free:
-            batch = min(ready, key=lambda q: (arrivals[q[0]], bin_of[q[0]]))[:size]
-            end = now + times[bin_of[batch[0]]]
-            free_at[free[0]] = end
-            rows.append((now, len(batch)))
-            answered |= dict.fromkeys(batch, end)
-            left = [request for request in left if request not in batch]
-            continue
-        moments = [moment for moment in [arrivals[r] for r in left] + free_at if moment > now]
-        waits = [arrivals[q[0]] + timeout - now for q in here.values()]
-        if free and waits:  # the timer counts whole milliseconds
-            moments.append(now + math.ceil(min(waits) - 1e-9))
-        now = min(moments)
-    return [answered[r] - arrivals[r] for r in range(len(arrivals))], [count for _, count in rows]
-
-
-# Distinct arrivals, and times whose sums meet none of them: what happens at one moment in two orders is not tested.
-moments = st.lists(st.integers(0, 400), min_size=1, max_size=40, unique=True).map(sorted)
-
-
-@settings(deadline=None, max_examples=150)
-@given(
-    arrivals=moments,
-    size=st.integers(1, 5),
-    timeout=st.sampled_from([0.0, 3.03, 20.0007, 150.013]),
-    workers=st.integers(1, 3),
-    bins=st.sampled_from([(64,), (8, 64), (8, 16, 32, 64)]),
-    seed=st.integers(0, 1000),
-)
-def test_the_policy_is_what_a_plain_account_of_it_says(
-    arrivals: list[int], size: int, timeout: float, workers: int, bins: tuple[int, ...], seed: int
-) -> None:
-    lengths = np.arange(1, 65)
-    milliseconds = [float(moment) for moment in arrivals]
-    times = {length: 2.0 + length * 0.31007 for length in bins}
-    _, bin_of = drawn(lengths, bins, len(arrivals), seed=seed)
-
-    simulated = served(
-        exact(lambda _, length: times[length], batches=(1, 8), lengths=bins),
-        trace_ms(*milliseconds),
-        lengths=lengths,
-        bins=bins,
-        max_batch_size=size,
-        batch_timeout_ms=timeout if size > 1 else 0.0,
-        workers=workers,
-        seed=seed,
-    )
-
-    expected, rows = plainly_served(
-        milliseconds,
-        bin_of,
-        times=[times[length] for length in bins],
-        size=size,
-        timeout=timeout if size > 1 else 0.0,
-        workers=workers,
-    )
-    assert sorted(simulated.latency_ms.tolist()) == pytest.approx(sorted(expected), abs=1e-6)
-    assert simulated.batch_rows.tolist() == rows

@@ -1,6 +1,5 @@
 """Simulated services against what queueing theory says of them."""
 
-import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -74,14 +73,6 @@ def test_clients_do_not_stay_in_step_for_ever_because_they_began_together(timeou
     assert simulated.throughput_per_s == pytest.approx(400, rel=0.01)
 
 
-def test_many_clients_keep_every_worker_busy_with_full_batches() -> None:
-    curve = exact(lambda rows, _: 2.0 + rows, batches=(1, 16))
-    for workers, batch in itertools.product((1, 2, 3), (1, 4, 16)):
-        simulated = served(curve, clients(4 * workers * batch), workers=workers, max_batch_size=batch, requests=20_000)
-        assert simulated.throughput_per_s == pytest.approx(1000 * workers * batch / (2 + batch), rel=0.01)
-        assert simulated.worker_busy == pytest.approx(1.0, abs=0.01)
-
-
 services = st.fixed_dictionaries(
     {
         "max_batch_size": st.sampled_from([1, 2, 4, 8]),
@@ -117,20 +108,6 @@ def test_clients_are_throughput_times_latency(service: dict, count: int, curve: 
     simulated = served(curve, clients(count), requests=6000, **service)
 
     assert simulated.throughput_per_s * simulated.latency_ms.mean() / 1000 == pytest.approx(count, rel=0.03)
-
-
-@settings(deadline=None, max_examples=60)
-@given(service=services, count=st.integers(1, 60))
-def test_shares_are_shares_and_batches_hold_every_request(service: dict, count: int) -> None:
-    simulated = served(CURVE, clients(count), requests=3000, **service)
-
-    for share in (simulated.worker_busy, simulated.front_end_busy, simulated.processors_busy):
-        assert 0 <= share <= 1 + 1e-9
-    assert 0 <= simulated.padding_share < 1
-    assert 1 <= simulated.batch_rows.min() <= simulated.batch_rows.max() <= service["max_batch_size"]
-    # batches begun after the warm-up hold the requests answered after it, but for those in the service at its edges
-    assert abs(int(simulated.batch_rows.sum()) - 3000) <= count
-    assert (np.diff(simulated.answered_ms) >= 0).all()
 
 
 def _on_device(curve: BatchCurve) -> BatchCurve:

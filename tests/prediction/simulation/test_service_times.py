@@ -3,12 +3,9 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from tests.prediction.simulation.services import exact
 from workbench.prediction.simulation.service_times import service_times
-from workbench.targets.ascend.fitting import Shape, turns
 from workbench.values.errors import ConfigError
 from workbench.values.measurement import BatchCurve
 
@@ -32,27 +29,6 @@ def test_rows_and_lengths_that_were_not_measured_follow_from_those_that_were() -
         assert medians(curve, bins, most) == expected, why
     assert service_times(stepped, (), max_batch=9).computed_rows.tolist() == [1, 4, 4, 4, 5, 8, 8, 8, 9]
     assert service_times(replace(by_length, stepped=True), (8, 32), max_batch=1).padded.tolist() == [16, 64]
-
-
-@settings(deadline=None)
-@given(
-    st.sets(st.integers(1, 24), min_size=1, max_size=4).map(lambda found: tuple(sorted(found))),
-    st.integers(1, 60),
-)
-def test_every_batch_costs_and_computes_what_the_turns_of_a_session_on_a_device_do(
-    compiled: tuple[int, ...], max_batch: int
-) -> None:
-    curve = exact(lambda batch, length: batch * length + 0.5 * batch**2, compiled, (8, 16), stepped=True)
-    shapes = [Shape(batch=batch, length=length) for batch in compiled for length in (8, 16)]
-    times = service_times(curve, (8, 16), max_batch=max_batch)
-
-    for rows in range(1, max_batch + 1):
-        for place, length in enumerate((8, 16)):
-            run = [turn.shape for turn in turns(shapes, Shape(batch=rows, length=length))]
-            assert times.times_ms[place, rows - 1, 0] == pytest.approx(
-                sum(shape.batch * shape.length + 0.5 * shape.batch**2 for shape in run)
-            )
-            assert times.computed_rows[rows - 1] == sum(shape.batch for shape in run)
 
 
 def test_bins_and_curves_that_do_not_fit_are_refused() -> None:

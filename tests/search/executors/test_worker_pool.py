@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.evaluations import candidate, evaluation
-from workbench.search.executors import Done, Executor, Task, TimeUp, WorkerPool
+from workbench.search.executors import Executor, Task, TimeUp, WorkerPool
 from workbench.values.candidate import Candidate
 from workbench.values.errors import CrashError, ToolchainError
 from workbench.values.results import Evaluation, StageTiming
@@ -35,15 +35,14 @@ class CompilerOf:
         return (StageTiming(stage="compile", seconds=1.0, cached=False, compiled=1),)
 
 
-def work() -> Callable[[Executor], Evaluation]:
-    return lambda executor: executor.evaluate(Task(candidate=candidate()))
+def work(executor: Executor) -> Evaluation:
+    return executor.evaluate(Task(candidate=candidate()))
 
 
-def all_of(pool: WorkerPool[str]) -> Iterator[Done[str]]:
+def all_of(pool: WorkerPool[str]) -> Iterator[tuple[str, Evaluation]]:
     while pool.working:
-        done = pool.first()
-        if done is not None:
-            yield done
+        what, future = pool.first()
+        yield what, future.result()
 
 
 def test_two_cards_work_at_the_same_time_and_each_is_given_one_thing() -> None:
@@ -53,7 +52,7 @@ def test_two_cards_work_at_the_same_time_and_each_is_given_one_thing() -> None:
             assert pool.free
             pool.begin(what, work)
         assert not pool.free
-        places = {done.future.result().started_at for done in all_of(pool)}
+        places = {done.started_at for _, done in all_of(pool)}
     assert places == {"on a", "on b"}
 
 
@@ -63,21 +62,15 @@ def test_compilers_work_ahead_of_a_card_but_not_further_than_it_can_soon_take() 
         [Card("a", lambda _: measured.wait(SLOW_S) and None)], [CompilerOf(lambda _: compiled.release())]
     )
     with pool:
-        begun = 0
-        for what in ("first", "second", "third"):  # one at the card, one compiled and waiting for it
-            while not pool.free and begun < 2:
-                assert pool.first() is None
-            if pool.free:
-                pool.begin(what, work, candidate())
-                begun += 1
-                assert compiled.acquire(timeout=SLOW_S)
-        while len(pool.working) == 2 and pool.free:
-            assert pool.first() is None
-        assert (begun, pool.free) == (2, False)
+        for what in ("first", "second"):  # one at the card, one compiled and waiting for it
+            assert pool.free
+            pool.begin(what, work, candidate())
+            assert compiled.acquire(timeout=SLOW_S)
+        assert not pool.free
         measured.set()
         done = list(all_of(pool))
-    assert [one.what for one in done] == ["first", "second"]
-    assert all(one.ahead[0].compiled == 1 for one in done)
+    assert [what for what, _ in done] == ["first", "second"]
+    assert all(one.stages[0].compiled == 1 for _, one in done)
 
 
 def test_a_compiler_that_dies_leaves_the_candidate_to_its_evaluation() -> None:
@@ -86,9 +79,8 @@ def test_a_compiler_that_dies_leaves_the_candidate_to_its_evaluation() -> None:
 
     with WorkerPool[str]([Card("a")], [CompilerOf(dies)]) as pool:
         pool.begin("it", work, candidate())
-        (done,) = all_of(pool)
-    assert done.ahead == ()
-    assert done.future.result().status == "complete"
+        ((_, done),) = all_of(pool)
+    assert done.status == "complete"
 
 
 def test_what_ends_a_compile_ahead_is_the_result_and_costs_nobody_else_anything() -> None:
@@ -102,9 +94,9 @@ def test_what_ends_a_compile_ahead_is_the_result_and_costs_nobody_else_anything(
         with WorkerPool[str]([card], [CompilerOf(ends)]) as pool:
             pool.begin("at the card", work)
             pool.begin("in the compiler", work, candidate())
-            done = pool.first()
-            assert (done.what, pool.working, pool.free) == ("in the compiler", ("at the card",), True)
+            what, future = pool.first()
+            assert (what, pool.working, pool.free) == ("in the compiler", ("at the card",), True)
             with pytest.raises(type(raised), match=str(raised)):
-                done.future.result()
+                future.result()
             measured.set()
-            assert [one.future.result().status for one in all_of(pool)] == ["complete"]
+            assert [one.status for _, one in all_of(pool)] == ["complete"]

@@ -5,8 +5,7 @@ predicted = figures(simulated)       # a ServiceFigures, kind 'predicted', its i
 predicted = for_a_measurement(predicted, curve, host, lengths, bins, requests=3_000, seed=0)
 """
 
-from workbench.prediction.simulation.intervals import for_a_measurement
-from workbench.prediction.simulation.prediction import figures
+from workbench.prediction.simulation.intervals import figures, for_a_measurement
 from workbench.prediction.simulation.simulation import Simulated, simulate
 
 __all__ = ["Simulated", "figures", "for_a_measurement", "simulate"]

@@ -21,7 +21,7 @@ What the functions share stands in `state`. None of them makes an array (`machin
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 import numba
@@ -42,14 +42,7 @@ from workbench.prediction.simulation.state import (
     TO_SERVER,
     TO_WORKER,
     URGENT,
-    Device,
-    Items,
-    Queue,
-    Rates,
-    Setup,
-    State,
-    Tables,
-    Worker,
+    World,
 )
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -80,520 +73,478 @@ def machine_code(function: _Function) -> _Function:
 
 
 @machine_code
-def run(
-    setup: Setup,
-    state: State,
-    rates: Rates,
-    tables: Tables,
-    arrivals: Sequence[float],
-    items: Items,
-    queues: Sequence[Queue],
-    workers: Sequence[Worker],
-    devices: Sequence[Device],
-    order: list[int],
-) -> int:
-    """Serve until `setup.stop` requests have been answered; how many were.
-
-    Args:
-        rates: by the number of busy threads.
-        arrivals: moments; in a closed loop those of each client's first request.
-        order: filled with the requests in the order of their answers.
-    """
-    while state.done < setup.stop:
-        event = advance(state, rates)
+def run(w: World) -> int:
+    """Serve until `setup.stop` requests have been answered; how many were."""
+    while w.state.done < w.setup.stop:
+        event = advance(w)
         step = NOTHING
         item = NONE
         if event == FRONT_END_DONE:
-            item = state.front_item
-            step = front_end_done(setup, state, items, queues, workers, devices)
+            item = w.state.front_item
+            step = front_end_done(w)
         elif event == DELAY_OVER:
-            queue = state.delay_queue
-            item = pop(items, queues, queue)
-            next_delay(state, items, queues)
+            queue = w.state.delay_queue
+            item = pop(w, queue)
+            next_delay(w)
             if queue == TO_CLIENT:
                 step = REACHES_CLIENT
             elif queue == TO_WORKER:
                 step = STARTS
             else:  # a request from the network, or a batch from a worker
-                push(items, queues, FRONT, item)
+                push(w, FRONT, item)
         elif event == CLIENT_DONE:
-            item = state.client_item
-            state.client_item = NONE
-            state.client_ends = NEVER
-            state.busy -= 1
-            step = IS_READ if items.entered[item] else IS_SENT
+            item = w.state.client_item
+            w.state.client_item = NONE
+            w.state.client_ends = NEVER
+            w.state.busy -= 1
+            step = IS_READ if w.items.entered[item] else IS_SENT
         elif event == WORKER_DONE:
-            item = setup.total + state.next_worker
-            step = worker_done(setup, state, workers, devices)
+            item = w.setup.total + w.state.next_worker
+            step = worker_done(w)
         elif event == ARRIVAL:
-            item = state.sent
-            step = arrive(setup, state, arrivals, items, queues)
+            item = w.state.sent
+            step = arrive(w)
         elif event == DEVICE_DONE:
-            item = setup.total + device_done(setup, state, workers, devices)
+            item = w.setup.total + device_done(w)
             step = RETURNS
         elif event == TIMER:
-            state.timer_at = NEVER
+            w.state.timer_at = NEVER
             step = PUMPS
         elif event == NEVER_MORE:
             break
 
         if step == ENTERS_BIN:
-            step = enter_bin(items, queues, item)
+            step = enter_bin(w, item)
         if step >= IS_ANSWERED:
-            pass_request(setup, state, items, queues, order, step, item)
+            pass_request(w, step, item)
         elif step == FORMS:
-            if state.free > 0:
-                form_batches(setup, state, items, queues, workers, devices)
+            if w.state.free > 0:
+                form_batches(w)
         elif step == PUMPS:
-            if not state.pump_waits:
-                state.pump_waits = True
-                push(items, queues, FRONT, setup.total + setup.workers)
+            if not w.state.pump_waits:
+                w.state.pump_waits = True
+                push(w, FRONT, w.setup.total + w.setup.workers)
         elif step >= GOES:
-            pass_batch(setup, state, tables, items, queues, workers, step, item)
+            pass_batch(w, step, item)
 
-        if state.front_item < 0 and (queues[FRONT].head >= 0 or queues[URGENT].head >= 0):
-            take_next(setup, state, items, queues)
-        if state.client_item < 0 and queues[CLIENT].head >= 0:
-            client_begins(setup, state, items, queues)
-    return state.done
-
-
-@machine_code
-def client_begins(setup: Setup, state: State, items: Items, queues: Sequence[Queue]) -> None:
-    state.client_item = pop(items, queues, CLIENT)
-    state.client_ends = state.work + setup.client_half
-    state.busy += 1
+        if w.state.front_item < 0 and (w.queues[FRONT].head >= 0 or w.queues[URGENT].head >= 0):
+            take_next(w)
+        if w.state.client_item < 0 and w.queues[CLIENT].head >= 0:
+            client_begins(w)
+    return w.state.done
 
 
 @machine_code
-def advance(state: State, rates: Rates) -> int:
+def client_begins(w: World) -> None:
+    w.state.client_item = pop(w, CLIENT)
+    w.state.client_ends = w.state.work + w.setup.client_half
+    w.state.busy += 1
+
+
+@machine_code
+def advance(w: World) -> int:
     """Move the clocks to the next event, and add up what was busy until then; which event it is."""
-    now = state.now
-    busy = state.busy
+    now = w.state.now
+    busy = w.state.busy
     event = FRONT_END_DONE
-    ends = state.front_ends
-    if state.client_ends < ends:
+    ends = w.state.front_ends
+    if w.state.client_ends < ends:
         event = CLIENT_DONE
-        ends = state.client_ends
-    if state.worker_ends < ends:
+        ends = w.state.client_ends
+    if w.state.worker_ends < ends:
         event = WORKER_DONE
-        ends = state.worker_ends
-    at = now + (ends - state.work) * rates.slowness[busy]
-    if state.arrival_at < at:
+        ends = w.state.worker_ends
+    at = now + (ends - w.state.work) * w.slowness[busy]
+    if w.state.arrival_at < at:
         event = ARRIVAL
-        at = state.arrival_at
-    if state.timer_at < at:
+        at = w.state.arrival_at
+    if w.state.timer_at < at:
         event = TIMER
-        at = state.timer_at
-    if state.device_at < at:
+        at = w.state.timer_at
+    if w.state.device_at < at:
         event = DEVICE_DONE
-        at = state.device_at
-    if state.delay_at < at:
+        at = w.state.device_at
+    if w.state.delay_at < at:
         event = DELAY_OVER
-        at = state.delay_at
+        at = w.state.delay_at
     if at == NEVER:
         return NEVER_MORE
     elapsed = at - now
     if event <= WORKER_DONE:
-        state.work = ends
+        w.state.work = ends
     else:
-        state.work += elapsed * rates.speed[busy]
-    state.now = at
-    state.workers_ms += elapsed * state.running
-    state.processors_ms += elapsed * rates.processors[busy]
-    if state.front_item >= 0:
-        state.front_end_ms += elapsed
+        w.state.work += elapsed * w.speed[busy]
+    w.state.now = at
+    w.state.workers_ms += elapsed * w.state.running
+    w.state.processors_ms += elapsed * w.processors[busy]
+    if w.state.front_item >= 0:
+        w.state.front_end_ms += elapsed
     return event
 
 
 @machine_code
-def arrive(setup: Setup, state: State, arrivals: Sequence[float], items: Items, queues: Sequence[Queue]) -> int:
-    request = state.sent
-    items.intended[request] = state.arrival_at
-    state.sent += 1
-    state.arrived += 1
-    state.arrival_at = arrivals[state.arrived] if state.arrived < len(arrivals) else NEVER
-    if setup.client_half > 0:
-        push(items, queues, CLIENT, request)
+def arrive(w: World) -> int:
+    request = w.state.sent
+    w.items.intended[request] = w.state.arrival_at
+    w.state.sent += 1
+    w.state.arrived += 1
+    w.state.arrival_at = w.arrivals[w.state.arrived] if w.state.arrived < len(w.arrivals) else NEVER
+    if w.setup.client_half > 0:
+        push(w, CLIENT, request)
         return NOTHING
     return IS_SENT
 
 
 @machine_code
-def take_next(setup: Setup, state: State, items: Items, queues: Sequence[Queue]) -> None:
+def take_next(w: World) -> None:
     """The front end begins what waits for it."""
-    if queues[URGENT].head >= 0:
-        state.front_item = pop(items, queues, URGENT)
-        state.front_ends = state.work + setup.batch_half
-        state.busy += 1
+    if w.queues[URGENT].head >= 0:
+        w.state.front_item = pop(w, URGENT)
+        w.state.front_ends = w.state.work + w.setup.batch_half
+        w.state.busy += 1
         return
-    item = pop(items, queues, FRONT)
+    item = pop(w, FRONT)
     cost = 0.0
-    if item < setup.total:
-        if not items.entered[item]:
-            items.due[item] = state.now + setup.timeout  # it waits from the moment it is read
-        cost = setup.request_half
-    elif item < setup.total + setup.workers:
-        cost = setup.batch_half
-    state.front_item = item
-    state.front_ends = state.work + cost
-    state.busy += 1
+    if item < w.setup.total:
+        if not w.items.entered[item]:
+            w.items.due[item] = w.state.now + w.setup.timeout  # it waits from the moment it is read
+        cost = w.setup.request_half
+    elif item < w.setup.total + w.setup.workers:
+        cost = w.setup.batch_half
+    w.state.front_item = item
+    w.state.front_ends = w.state.work + cost
+    w.state.busy += 1
 
 
 @machine_code
-def front_end_done(
-    setup: Setup,
-    state: State,
-    items: Items,
-    queues: Sequence[Queue],
-    workers: Sequence[Worker],
-    devices: Sequence[Device],
-) -> int:
-    item = state.front_item
-    state.front_item = NONE
-    state.front_ends = NEVER
-    state.busy -= 1
-    number = item - setup.total
+def front_end_done(w: World) -> int:
+    item = w.state.front_item
+    w.state.front_item = NONE
+    w.state.front_ends = NEVER
+    w.state.busy -= 1
+    number = item - w.setup.total
     if number < 0:
-        return IS_ANSWERED if items.entered[item] else ENTERS_BIN
-    if number == setup.workers:
-        state.pump_waits = False
+        return IS_ANSWERED if w.items.entered[item] else ENTERS_BIN
+    if number == w.setup.workers:
+        w.state.pump_waits = False
         return FORMS
-    worker = workers[number]
+    worker = w.workers[number]
     if worker.state == OUT:
         return GOES
     worker.state = FREE
-    state.free += 1
-    devices[number % setup.devices].in_flight -= 1
-    append_queue(items, queues, BINS + setup.bins + number, FRONT)
+    w.state.free += 1
+    w.devices[number % w.setup.devices].in_flight -= 1
+    append_queue(w, BINS + w.setup.bins + number, FRONT)
     return FORMS  # the worker would wait for the answers otherwise
 
 
 @machine_code
-def enter_bin(items: Items, queues: Sequence[Queue], request: int) -> int:
-    items.entered[request] = True
-    queue = BINS + items.bin[request]
-    push(items, queues, queue, request)
-    queues[queue].waiting += 1
-    return FORMS if queues[FRONT].head < 0 else PUMPS
+def enter_bin(w: World, request: int) -> int:
+    w.items.entered[request] = True
+    queue = BINS + w.items.bin[request]
+    push(w, queue, request)
+    w.queues[queue].waiting += 1
+    return FORMS if w.queues[FRONT].head < 0 else PUMPS
 
 
 @machine_code
-def form_batches(
-    setup: Setup,
-    state: State,
-    items: Items,
-    queues: Sequence[Queue],
-    workers: Sequence[Worker],
-    devices: Sequence[Device],
-) -> None:
+def form_batches(w: World) -> None:
     """Hand batches to free workers as long as a bin is ready, then set the timer for the one that is due next."""
-    place = ready_bin(setup, state, items, queues)
+    place = ready_bin(w)
     while place >= 0:
-        number = free_worker(setup, workers, devices)
-        queue = queues[BINS + place]
-        worker = workers[number]
-        rows = min(queue.waiting, setup.max_batch)
+        number = free_worker(w)
+        queue = w.queues[BINS + place]
+        worker = w.workers[number]
+        rows = min(queue.waiting, w.setup.max_batch)
         for _ in range(rows):
-            request = pop(items, queues, BINS + place)
-            push(items, queues, BINS + setup.bins + number, request)
-            items.batch[request] = state.formed
-        state.formed += 1
+            request = pop(w, BINS + place)
+            push(w, BINS + w.setup.bins + number, request)
+            w.items.batch[request] = w.state.formed
+        w.state.formed += 1
         queue.waiting -= rows
         worker.rows = rows
         worker.bin = place
         worker.state = OUT
-        state.free -= 1
-        devices[number % setup.devices].in_flight += 1
-        push(items, queues, URGENT, setup.total + number)
-        place = ready_bin(setup, state, items, queues) if state.free > 0 else NONE
-    state.timer_at = NEVER
-    if state.free > 0 and not state.pump_waits:
+        w.state.free -= 1
+        w.devices[number % w.setup.devices].in_flight += 1
+        push(w, URGENT, w.setup.total + number)
+        place = ready_bin(w) if w.state.free > 0 else NONE
+    w.state.timer_at = NEVER
+    if w.state.free > 0 and not w.state.pump_waits:
         at = NEVER
-        for place in range(setup.bins):
-            oldest = queues[BINS + place].head
+        for place in range(w.setup.bins):
+            oldest = w.queues[BINS + place].head
             if oldest >= 0:
-                at = min(at, items.due[oldest])
+                at = min(at, w.items.due[oldest])
         if at < NEVER:
-            state.timer_at = max(at, state.now + math.ceil(at - state.now - ROUNDING_MS))
+            w.state.timer_at = max(at, w.state.now + math.ceil(at - w.state.now - ROUNDING_MS))
 
 
 @machine_code
-def ready_bin(setup: Setup, state: State, items: Items, queues: Sequence[Queue]) -> int:
+def ready_bin(w: World) -> int:
     """Among bins that are full or whose oldest request is due, the one with the oldest request; NONE without any."""
     found = NONE
     due = NEVER
-    for place in range(setup.bins):
-        queue = queues[BINS + place]
+    for place in range(w.setup.bins):
+        queue = w.queues[BINS + place]
         if queue.head >= 0:
-            its = items.due[queue.head]
-            if its < due and (queue.waiting >= setup.max_batch or its <= state.now):
+            its = w.items.due[queue.head]
+            if its < due and (queue.waiting >= w.setup.max_batch or its <= w.state.now):
                 found = place
                 due = its
     return found
 
 
 @machine_code
-def free_worker(setup: Setup, workers: Sequence[Worker], devices: Sequence[Device]) -> int:
+def free_worker(w: World) -> int:
     """The longest idle worker (`serve.workers`) of the device with the fewest batches."""
     found = NONE
     fewest = 0
     since = 0.0
-    for number in range(setup.workers):
-        if workers[number].state == FREE:
-            in_flight = devices[number % setup.devices].in_flight
-            if found < 0 or in_flight < fewest or (in_flight == fewest and workers[number].since < since):
+    for number in range(w.setup.workers):
+        if w.workers[number].state == FREE:
+            in_flight = w.devices[number % w.setup.devices].in_flight
+            if found < 0 or in_flight < fewest or (in_flight == fewest and w.workers[number].since < since):
                 found = number
                 fewest = in_flight
-                since = workers[number].since
+                since = w.workers[number].since
     return found
 
 
 @machine_code
-def start(setup: Setup, state: State, tables: Tables, workers: Sequence[Worker], number: int) -> None:
+def start(w: World, number: int) -> None:
     """A worker begins with its batch."""
-    worker = workers[number]
-    call = drawn_time(setup, tables.times, worker.bin, worker.rows, tables.uniforms[state.started])
-    call = (call + slower_by(tables.idle, tables.slower, state.now - worker.since)) * setup.call_share
-    own = setup.worker_batch + setup.worker_row * worker.rows
-    state.started += 1
-    state.running += 1
-    state.busy += 1
-    if setup.threads == 1:  # its own work and the call run at one rate: one appointment
+    worker = w.workers[number]
+    call = drawn_time(w, worker.bin, worker.rows, w.uniforms[w.state.started])
+    call = (call + slower_by(w, w.state.now - worker.since)) * w.setup.call_share
+    own = w.setup.worker_batch + w.setup.worker_row * worker.rows
+    w.state.started += 1
+    w.state.running += 1
+    w.state.busy += 1
+    if w.setup.threads == 1:  # its own work and the call run at one rate: one appointment
         worker.state = CALLING
-        worker.ends = state.work + own + call
+        worker.ends = w.state.work + own + call
     else:
         worker.state = PREPARING
-        worker.ends = state.work + own
+        worker.ends = w.state.work + own
         worker.call = call
-    next_worker(setup, state, workers)
+    next_worker(w)
 
 
 @machine_code
-def worker_done(setup: Setup, state: State, workers: Sequence[Worker], devices: Sequence[Device]) -> int:
+def worker_done(w: World) -> int:
     """A worker's own work, or its call on the host, has ended."""
-    number = state.next_worker
-    worker = workers[number]
+    number = w.state.next_worker
+    worker = w.workers[number]
     step = NOTHING
     if worker.state == CALLING:
-        state.busy -= setup.threads
+        w.state.busy -= w.setup.threads
         worker.ends = NEVER
-        worker.since = state.now
+        worker.since = w.state.now
         step = RETURNS
-    elif setup.threads > 0:
+    elif w.setup.threads > 0:
         worker.state = CALLING
-        state.busy += setup.threads - 1
-        worker.ends = state.work + worker.call
+        w.state.busy += w.setup.threads - 1
+        worker.ends = w.state.work + worker.call
     else:
         worker.state = CALLING
-        state.busy -= 1
+        w.state.busy -= 1
         worker.ends = NEVER
-        place = number % setup.devices
-        device = devices[place]
+        place = number % w.setup.devices
+        device = w.devices[place]
         if device.calls > 0:
-            device.work += (state.now - device.since) / device.calls
-        device.since = state.now
+            device.work += (w.state.now - device.since) / device.calls
+        device.since = w.state.now
         device.calls += 1
         worker.call_ends = device.work + worker.call
-        next_device(setup, state, workers, devices, place)
-    next_worker(setup, state, workers)
+        next_device(w, place)
+    next_worker(w)
     return step
 
 
 @machine_code
-def device_done(setup: Setup, state: State, workers: Sequence[Worker], devices: Sequence[Device]) -> int:
+def device_done(w: World) -> int:
     """The worker whose call on the device has ended."""
-    place = state.next_device
+    place = w.state.next_device
     called = place
-    for number in range(place, setup.workers, setup.devices):
-        if workers[number].call_ends < workers[called].call_ends:
+    for number in range(place, w.setup.workers, w.setup.devices):
+        if w.workers[number].call_ends < w.workers[called].call_ends:
             called = number
-    device = devices[place]
-    device.work = workers[called].call_ends
-    device.since = state.now
+    device = w.devices[place]
+    device.work = w.workers[called].call_ends
+    device.since = w.state.now
     device.calls -= 1
-    workers[called].call_ends = NEVER
-    workers[called].since = state.now
-    next_device(setup, state, workers, devices, place)
+    w.workers[called].call_ends = NEVER
+    w.workers[called].since = w.state.now
+    next_device(w, place)
     return called
 
 
 @machine_code
-def pass_request(
-    setup: Setup, state: State, items: Items, queues: Sequence[Queue], order: list[int], step: int, request: int
-) -> None:
+def pass_request(w: World, step: int, request: int) -> None:
     """A request on its way between the front end and the client, as far as it comes at this moment."""
     if step == IS_ANSWERED:
-        if setup.network_half > 0:
-            delay(state, items, queues, TO_CLIENT, request, setup.network_half)
+        if w.setup.network_half > 0:
+            delay(w, TO_CLIENT, request, w.setup.network_half)
             return
         step = REACHES_CLIENT
     if step == REACHES_CLIENT:
-        if setup.client_half > 0:
-            push(items, queues, CLIENT, request)
+        if w.setup.client_half > 0:
+            push(w, CLIENT, request)
             return
         step = IS_READ
     if step == IS_READ:
-        order[state.done] = request
-        items.finished[request] = state.now
-        state.done += 1
-        if state.done == setup.warm_up:
-            begin_sums(state)
-        if not setup.closed or state.sent == setup.total:
+        w.order[w.state.done] = request
+        w.items.finished[request] = w.state.now
+        w.state.done += 1
+        if w.state.done == w.setup.warm_up:
+            begin_sums(w)
+        if not w.setup.closed or w.state.sent == w.setup.total:
             return
-        request = state.sent
-        items.intended[request] = state.now
-        state.sent += 1
-        if setup.client_half > 0:  # a client sends within the task that read the answer
-            state.client_item = request
-            state.client_ends = state.work + setup.client_half
-            state.busy += 1
+        request = w.state.sent
+        w.items.intended[request] = w.state.now
+        w.state.sent += 1
+        if w.setup.client_half > 0:  # a client sends within the task that read the answer
+            w.state.client_item = request
+            w.state.client_ends = w.state.work + w.setup.client_half
+            w.state.busy += 1
             return
-    if setup.network_half > 0:
-        delay(state, items, queues, TO_SERVER, request, setup.network_half)
+    if w.setup.network_half > 0:
+        delay(w, TO_SERVER, request, w.setup.network_half)
     else:
-        push(items, queues, FRONT, request)
+        push(w, FRONT, request)
 
 
 @machine_code
-def pass_batch(
-    setup: Setup,
-    state: State,
-    tables: Tables,
-    items: Items,
-    queues: Sequence[Queue],
-    workers: Sequence[Worker],
-    step: int,
-    item: int,
-) -> None:
+def pass_batch(w: World, step: int, item: int) -> None:
     """A batch on its way between the front end and its worker, as far as it comes at this moment."""
     if step == RETURNS:
-        workers[item - setup.total].state = BACK
-        state.running -= 1
-        if setup.transport_half > 0:
-            delay(state, items, queues, FROM_WORKER, item, setup.transport_half)
+        w.workers[item - w.setup.total].state = BACK
+        w.state.running -= 1
+        if w.setup.transport_half > 0:
+            delay(w, FROM_WORKER, item, w.setup.transport_half)
         else:
-            push(items, queues, FRONT, item)
-    elif step == GOES and setup.transport_half > 0:
-        delay(state, items, queues, TO_WORKER, item, setup.transport_half)
+            push(w, FRONT, item)
+    elif step == GOES and w.setup.transport_half > 0:
+        delay(w, TO_WORKER, item, w.setup.transport_half)
     else:
-        start(setup, state, tables, workers, item - setup.total)
+        start(w, item - w.setup.total)
 
 
 @machine_code
-def begin_sums(state: State) -> None:
-    state.workers_ms = 0.0
-    state.processors_ms = 0.0
-    state.front_end_ms = 0.0
-    state.started_ms = state.now
-    state.first_batch = state.started
+def begin_sums(w: World) -> None:
+    w.state.workers_ms = 0.0
+    w.state.processors_ms = 0.0
+    w.state.front_end_ms = 0.0
+    w.state.started_ms = w.state.now
+    w.state.first_batch = w.state.started
 
 
 @machine_code
-def next_worker(setup: Setup, state: State, workers: Sequence[Worker]) -> None:
+def next_worker(w: World) -> None:
     """Find the worker that is done first on the host."""
     found = 0
-    ends = workers[0].ends
-    for number in range(1, setup.workers):
-        if workers[number].ends < ends:
+    ends = w.workers[0].ends
+    for number in range(1, w.setup.workers):
+        if w.workers[number].ends < ends:
             found = number
-            ends = workers[number].ends
-    state.next_worker = found
-    state.worker_ends = ends
+            ends = w.workers[number].ends
+    w.state.next_worker = found
+    w.state.worker_ends = ends
 
 
 @machine_code
-def next_device(setup: Setup, state: State, workers: Sequence[Worker], devices: Sequence[Device], changed: int) -> None:
+def next_device(w: World, changed: int) -> None:
     """Find the device whose first call ends first, if none joins; the calls of `changed` are others than before."""
     first = NEVER
-    for number in range(changed, setup.workers, setup.devices):
-        first = min(first, workers[number].call_ends)
-    device = devices[changed]
+    for number in range(changed, w.setup.workers, w.setup.devices):
+        first = min(first, w.workers[number].call_ends)
+    device = w.devices[changed]
     device.ends = NEVER
     if first < NEVER:  # its calls share it evenly
         device.ends = device.since + (first - device.work) * device.calls
     found = 0
-    for place in range(1, setup.devices):
-        if devices[place].ends < devices[found].ends:
+    for place in range(1, w.setup.devices):
+        if w.devices[place].ends < w.devices[found].ends:
             found = place
-    state.next_device = found
-    state.device_at = devices[found].ends
+    w.state.next_device = found
+    w.state.device_at = w.devices[found].ends
 
 
 @machine_code
-def drawn_time(setup: Setup, times: Sequence[float], place: int, rows: int, uniform: float) -> float:
+def drawn_time(w: World, place: int, rows: int, uniform: float) -> float:
     """Inverse transform: the time at a uniform number, linear between quantiles."""
-    first = (place * setup.max_batch + rows - 1) * setup.quantiles
-    if setup.quantiles == 1:
-        return times[first]
-    position = uniform * (setup.quantiles - 1)
-    below = min(int(position), setup.quantiles - 2)
-    low = times[first + below]
-    return low + (position - below) * (times[first + below + 1] - low)
+    first = (place * w.setup.max_batch + rows - 1) * w.setup.quantiles
+    if w.setup.quantiles == 1:
+        return w.times[first]
+    position = uniform * (w.setup.quantiles - 1)
+    below = min(int(position), w.setup.quantiles - 2)
+    low = w.times[first + below]
+    return low + (position - below) * (w.times[first + below + 1] - low)
 
 
 @machine_code
-def slower_by(idle: Sequence[float], slower: Sequence[float], waited: float) -> float:
+def slower_by(w: World, waited: float) -> float:
     """Linear between measured waits, and no more beyond the longest."""
-    last = len(idle) - 1
-    if waited >= idle[last]:
-        return slower[last]
+    last = len(w.idle) - 1
+    if waited >= w.idle[last]:
+        return w.slower[last]
     place = 1
-    while idle[place] <= waited:
+    while w.idle[place] <= waited:
         place += 1
-    share = (waited - idle[place - 1]) / (idle[place] - idle[place - 1])
-    return slower[place - 1] + share * (slower[place] - slower[place - 1])
+    share = (waited - w.idle[place - 1]) / (w.idle[place] - w.idle[place - 1])
+    return w.slower[place - 1] + share * (w.slower[place] - w.slower[place - 1])
 
 
 @machine_code
-def delay(state: State, items: Items, queues: Sequence[Queue], queue: int, item: int, duration: float) -> None:
+def delay(w: World, queue: int, item: int, duration: float) -> None:
     """`item` joins the delay `queue`, where all wait equally long: only the first of a queue can be the next."""
-    at = state.now + duration
-    items.due[item] = at
-    if queues[queue].head < 0 and (at < state.delay_at or (at == state.delay_at and queue < state.delay_queue)):
-        state.delay_queue = queue
-        state.delay_at = at
-    push(items, queues, queue, item)
+    at = w.state.now + duration
+    w.items.due[item] = at
+    if w.queues[queue].head < 0 and (at < w.state.delay_at or (at == w.state.delay_at and queue < w.state.delay_queue)):
+        w.state.delay_queue = queue
+        w.state.delay_at = at
+    push(w, queue, item)
 
 
 @machine_code
-def next_delay(state: State, items: Items, queues: Sequence[Queue]) -> None:
+def next_delay(w: World) -> None:
     """Find the delay that ends first; of several that end at one moment the one of the lowest queue."""
-    state.delay_queue = NONE
-    state.delay_at = NEVER
+    w.state.delay_queue = NONE
+    w.state.delay_at = NEVER
     for queue in range(TO_SERVER, FROM_WORKER + 1):
-        head = queues[queue].head
-        if head >= 0 and items.due[head] < state.delay_at:
-            state.delay_queue = queue
-            state.delay_at = items.due[head]
+        head = w.queues[queue].head
+        if head >= 0 and w.items.due[head] < w.state.delay_at:
+            w.state.delay_queue = queue
+            w.state.delay_at = w.items.due[head]
 
 
 @machine_code
-def push(items: Items, queues: Sequence[Queue], queue: int, item: int) -> None:
-    items.after[item] = NONE
-    its = queues[queue]
+def push(w: World, queue: int, item: int) -> None:
+    w.items.after[item] = NONE
+    its = w.queues[queue]
     if its.head < 0:
         its.head = item
     else:
-        items.after[its.tail] = item
+        w.items.after[its.tail] = item
     its.tail = item
 
 
 @machine_code
-def pop(items: Items, queues: Sequence[Queue], queue: int) -> int:
-    its = queues[queue]
+def pop(w: World, queue: int) -> int:
+    its = w.queues[queue]
     item = its.head
-    its.head = items.after[item]
+    its.head = w.items.after[item]
     return item
 
 
 @machine_code
-def append_queue(items: Items, queues: Sequence[Queue], source: int, queue: int) -> None:
+def append_queue(w: World, source: int, queue: int) -> None:
     """Everything in `source`, where something is, moves to the end of `queue`."""
-    its = queues[queue]
+    its = w.queues[queue]
     if its.head < 0:
-        its.head = queues[source].head
+        its.head = w.queues[source].head
     else:
-        items.after[its.tail] = queues[source].head
-    its.tail = queues[source].tail
-    queues[source].head = NONE
+        w.items.after[its.tail] = w.queues[source].head
+    its.tail = w.queues[source].tail
+    w.queues[source].head = NONE

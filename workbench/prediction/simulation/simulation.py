@@ -18,11 +18,10 @@ from workbench.prediction.simulation.state import (
     Device,
     Items,
     Queue,
-    Rates,
     Setup,
     State,
-    Tables,
     Worker,
+    World,
     rows,
 )
 from workbench.values.errors import ConfigError
@@ -233,27 +232,16 @@ def _serve(
         network_half=float(host.network_ms / 2),
     )
     # columns of numbers, as machine code reads and writes them
-    speed = capacity / np.maximum(busy, 1)
-    rates = Rates(*cast(Any, (speed, np.maximum(busy, 1) / capacity, np.minimum(busy * 1.0, host.processor_count))))
-    tables = Tables(*cast(Any, (times.times_ms.ravel(), uniforms, idle, slower)))
+    speed, occupied = capacity / np.maximum(busy, 1), np.minimum(busy * 1.0, host.processor_count)
     state = rows(1, State(arrival_at=float(arrivals[0]), free=workers))
     numbers = total + workers + 1
     none, nothing = np.full(total, NONE), np.zeros(total)
     columns = np.full(numbers, NONE), np.zeros(numbers), bin_of, none, nothing, nothing.copy(), nothing.astype(np.bool_)
     items: Any = Items(*cast(Any, columns))
     order = np.zeros(stop, dtype=np.int64)
-    answered = event_loop.run(
-        setup,
-        state[0],
-        rates,
-        tables,
-        cast(Any, arrivals),
-        items,
-        rows(BINS + bins + workers, Queue()),
-        rows(workers, Worker()),
-        rows(devices, Device()),
-        cast(Any, order),
-    )
+    tables = (speed, np.maximum(busy, 1) / capacity, occupied, times.times_ms.ravel(), uniforms, idle, slower, arrivals)
+    places = (rows(BINS + bins + workers, Queue()), rows(workers, Worker()), rows(devices, Device()))
+    answered = event_loop.run(World(*cast(Any, (setup, state[0], *tables, items, *places, order))))
     if answered != stop:
         raise AssertionError(f"the simulated service stopped after {answered} of {stop} answers")
     finished_ms = items.finished[order]

@@ -1,6 +1,6 @@
 """What the event loop reads and writes.
 
-Where there are many of a kind (`Items`, `Rates`) a named tuple holds a column for each of their values. Of the others
+Of `Items`, which are many, a named tuple holds a column for each of their values. Of the others
 each is a row: a record of a structured array, which `rows` makes. Times are milliseconds.
 """
 
@@ -61,21 +61,6 @@ class Setup(NamedTuple):
     network_half: float
 
 
-class Tables(NamedTuple):
-    """What is looked up: how long a call takes, and what an idle wait before something adds to it.
-
-    Attributes:
-        times: [bins, max_batch, quantiles] of a call, flat.
-        uniforms: numbers that draw the time of each batch's call.
-        idle, slower: by how much a call is slower after its worker did nothing for so long; both from 0, ascending.
-    """
-
-    times: list[float]
-    uniforms: list[float]
-    idle: list[float]
-    slower: list[float]
-
-
 @dataclass(slots=True)
 class State:
     """Where the service stands, and what was added up since the warm-up.
@@ -123,14 +108,6 @@ class State:
     processors_ms: float = 0.0
     started_ms: float = 0.0
     first_batch: int = 0
-
-
-class Rates(NamedTuple):
-    """By the number of busy threads: work of each in a millisecond, its inverse, and processors that are occupied."""
-
-    speed: list[float]
-    slowness: list[float]
-    processors: list[float]
 
 
 class Items(NamedTuple):
@@ -188,6 +165,35 @@ class Device:
     work: float = 0.0
     since: float = 0.0
     ends: float = NEVER
+
+
+class World(NamedTuple):
+    """Everything that the functions of the event loop share.
+
+    Attributes:
+        speed, slowness, processors: by the number of busy threads: work of each in a millisecond, its inverse, and
+            processors that are occupied.
+        times: [bins, max_batch, quantiles] of a call, flat; `uniforms` draw the time of each batch's call.
+        idle, slower: by how much a call is slower after its worker did nothing for so long; both from 0, ascending.
+        arrivals: moments; in a closed loop those of each client's first request.
+        order: filled with the requests in the order of their answers.
+    """
+
+    setup: Setup
+    state: State
+    speed: list[float]
+    slowness: list[float]
+    processors: list[float]
+    times: list[float]
+    uniforms: list[float]
+    idle: list[float]
+    slower: list[float]
+    arrivals: list[float]
+    items: Items
+    queues: list[Queue]
+    workers: list[Worker]
+    devices: list[Device]
+    order: list[int]
 
 
 def dtype_of(kind: type[Any]) -> np.dtype[np.void]:

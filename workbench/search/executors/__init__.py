@@ -4,22 +4,20 @@ with ChildProcess(experiment, bench) as executor:      # a candidate that takes 
     evaluation = executor.evaluate(Task(candidate=candidate))      # CrashError when it did
 """
 
-from workbench.search.executors.base import Compiler, Executor, InProcess, Measurer, TimeUp
+from workbench.search.executors.base import Executor, InProcess, TimeUp, Worker
 from workbench.search.executors.child import ChildProcess
 from workbench.search.executors.messages import decode_error, encode_error
-from workbench.search.executors.worker_pool import Done, WorkerPool, survived
+from workbench.search.executors.worker_pool import WorkerPool, survived
 from workbench.search.executors.workers import Workers, cards_of, local_workers
 from workbench.search.stages.request import Task
 
 __all__ = [
     "ChildProcess",
-    "Compiler",
-    "Done",
     "Executor",
     "InProcess",
-    "Measurer",
     "Task",
     "TimeUp",
+    "Worker",
     "WorkerPool",
     "Workers",
     "cards_of",

@@ -21,31 +21,24 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import IO, TYPE_CHECKING, Any, Protocol
+from typing import IO, Any, Protocol
 
 from workbench.evaluation.bench import Bench
 from workbench.inputs.experiment import Experiment
-from workbench.search.executors.base import TimeUp
+from workbench.search.executors.base import TimeUp, Worker
 from workbench.search.executors.messages import Line, Message, decode_error
-from workbench.search.stages.request import Task
 from workbench.targets.description import Card
 from workbench.values.candidate import Candidate
-from workbench.values.documents.canonical import decode, encode
 from workbench.values.errors import CrashError, ToolchainError
-from workbench.values.measurement import Latency, ServiceResult
-from workbench.values.results import Evaluation, StageTiming, evaluation_from_json
 from workbench.values.system.lifeline import ending, out_of_memory_kills
-
-if TYPE_CHECKING:  # a type only: the child imports this package too, and must start quickly
-    from workbench.shipping.service_confirmation import LoadTrial
 
 _log = logging.getLogger(__name__)
 
 _GRACE_S = 0.5
 
 
-class ChildProcess:
-    """An `Executor` whose evaluations run in a child process. As a context manager it ends the child.
+class ChildProcess(Worker):
+    """A worker that is a child process. As a context manager it ends the child.
 
     For one thread. The experiment is read again from its file in the child, so it must be the file's.
     """
@@ -57,7 +50,7 @@ class ChildProcess:
         card: the only one it sees; all that this process sees without it.
         compiler: its number, of one that compiles beside others and measures nothing.
         """
-        self._experiment, self._bench, self._card = experiment, bench, card
+        self.experiment, self._bench, self._card = experiment, bench, card
         self._alone = f"compiler-{compiler}" if compiler is not None else "" if card is None else card.name
         self._child: Started | None = None
         self._over = False
@@ -82,37 +75,8 @@ class ChildProcess:
             self._child.close()
             self._child = None
 
-    def evaluate(self, task: Task, *, until: float | None = None) -> Evaluation:
-        """As `Executor.evaluate`; a crash says how the child ended, and its last words."""
-        asked = {"task": "evaluate"} | encode(task)
-        return evaluation_from_json(self._ask(asked, task.candidate, until=until))
-
-    def compile(self, candidate: Candidate, *, until: float | None = None) -> tuple[StageTiming, ...]:
-        """As `Compiler.compile`."""
-        task = {"task": "compile", "candidate": candidate.to_json()}
-        return decode(tuple[StageTiming, ...], self._ask(task, candidate, until=until))
-
-    def probe(self, *, until: float | None = None) -> float:
-        """As `Measurer.probe`."""
-        return float(self._ask({"task": "probe"}, self._experiment.baseline, until=until))
-
-    def time(self, candidate: Candidate, *, until: float | None = None) -> Latency:
-        """As `Measurer.time`."""
-        task = {"task": "time", "candidate": candidate.to_json()}
-        return decode(Latency, self._ask(task, candidate, until=until))
-
-    def confirm_service(self, trial: LoadTrial) -> ServiceResult:
-        """As `Measurer.confirm_service`; where its time is up, the child is killed with the service."""
-        task = {"task": "service", "candidate": trial.candidate.to_json(), "seconds": trial.seconds}
-        return decode(ServiceResult, self._ask(task, trial.candidate, trial.report, until=trial.until))
-
-    def _ask(
-        self,
-        task: Message,
-        candidate: Candidate,
-        say: Callable[[str], None] = _log.info,
-        *,
-        until: float | None = None,
+    def ask(
+        self, task: Message, candidate: Candidate, say: Callable[[str], None] = _log.info, *, until: float | None = None
     ) -> Any:
         child = self._ready(task)
         with _killed_at(child, until) as time_up:
@@ -121,10 +85,9 @@ class ChildProcess:
     def _answer(
         self, child: Started, candidate: Candidate, say: Callable[[str], None], time_up: threading.Event
     ) -> Any:
-        oom_kills = out_of_memory_kills()
         stage = "check"
         try:
-            for message in child.line:
+            for message in child:
                 match message["kind"]:
                     case "stage":
                         stage = message["stage"]
@@ -140,7 +103,7 @@ class ChildProcess:
             else:
                 if time_up.is_set() or self._over:  # ended by the sweep, from another thread
                     raise TimeUp(stage)
-                raise self._crash(child, candidate, stage, oom_kills)
+                raise self._crash(child, candidate, stage)
         except BaseException:  # a crash, Ctrl-C, or a listener's mistake: the child is of no more use
             self.close()
             raise
@@ -158,13 +121,14 @@ class ChildProcess:
             self._child = child = self._child or self._start()
             try:
                 if not child.opened:
-                    child.expect("ready")
+                    expected(child, "ready")
                     child.opened = True
                 child.forget_words()
-                child.line.send(task)
-                child.expect("began")
+                child.send(task)
+                expected(child, "began")
             except (EOFError, BrokenPipeError, ConnectionResetError):
-                failed = f"the evaluation process {ending(child.ended())}: {child.last_lines() or 'it said nothing'}"
+                end = child.ended()
+                failed = f"the evaluation process {ending(end['code'])}: {end['last'] or 'it said nothing'}"
                 self.close()
                 continue
             except BaseException:
@@ -181,10 +145,10 @@ class ChildProcess:
     def opening(self) -> Message:
         """What a child is told first."""
         return {
-            "experiment": str(self._experiment.path.absolute()),
-            "workspace": str(self._experiment.workspace),
-            "identity": self._experiment.identity,
-            "seed": self._experiment.seed,
+            "experiment": str(self.experiment.path.absolute()),
+            "workspace": str(self.experiment.workspace),
+            "identity": self.experiment.identity,
+            "seed": self.experiment.seed,
             "journal": str(self._bench.journal.root.absolute()),
             "store": str(self._bench.store.root),
             "shared": None if self._bench.store.shared is None else self._bench.store.shared.url,
@@ -201,19 +165,15 @@ class ChildProcess:
                 f"the evaluation process cannot be started: {error.strerror}. Free memory, processes or files."
             ) from error
 
-    def _crash(self, child: Started, candidate: Candidate, stage: str, oom_kills: int) -> CrashError:
-        code = child.ended()
-        if code == -signal.SIGKILL:
+    def _crash(self, child: Started, candidate: Candidate, stage: str) -> CrashError:
+        end = child.ended()
+        if end["code"] == -signal.SIGKILL:
             time.sleep(_GRACE_S)  # whoever kills all processes of ours means us next, and not the candidate
         log = self._bench.journal.log(candidate.id)
-        log.write_text(child.words(), encoding="utf-8")
-        said = child.last_lines()
-        how = ending(code, out_of_memory=child.out_of_memory(oom_kills))
-        return CrashError(
-            f"the process that evaluated it {how}." + (f" Its last words: {said}" if said else ""),
-            stage=stage,
-            log_path=log,
-        )
+        log.write_text(end["words"], encoding="utf-8")
+        how = ending(end["code"], out_of_memory=end["out_of_memory"])
+        said = f" Its last words: {end['last']}" if end["last"] else ""
+        return CrashError(f"the process that evaluated it {how}.{said}", stage=stage, log_path=log)
 
 
 @contextlib.contextmanager
@@ -248,33 +208,18 @@ _LAST_BYTES = 20_000
 _WORDS_LINES, _WORDS_CHARACTERS = 2, 300
 
 
-class Spoken(Protocol):
-    """A line to somebody, here or on another machine."""
-
-    def send(self, message: Message) -> None:
-        """Raises: OSError: the other end is gone."""
-
-    def __iter__(self) -> Iterator[Message]:
-        """What comes, until the other end is gone."""
-
-
 class Started(Protocol):
     """A process that evaluates, wherever it is. `Process` says what its members mean."""
 
     opened: bool
+    pid: int
 
-    @property
-    def line(self) -> Spoken: ...
-    @property
-    def pid(self) -> int: ...
+    def send(self, message: Message) -> None: ...
+    def __iter__(self) -> Iterator[Message]: ...
     def forget_words(self) -> None: ...
-    def words(self) -> str: ...
-    def last_lines(self) -> str: ...
-    def ended(self) -> int: ...
-    def out_of_memory(self, before: int) -> bool: ...
+    def ended(self) -> Message: ...
     def kill(self) -> None: ...
     def close(self) -> None: ...
-    def expect(self, kind: str) -> None: ...
 
 
 class Process:
@@ -287,7 +232,7 @@ class Process:
     def __init__(self, opening: Message, environment: Mapping[str, str]) -> None:
         """Args: environment: what is different in its environment."""
         self._words: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  # closed with the process, in `close`
-        self.opened = False
+        self.opened, self._out_of_memory = False, out_of_memory_kills()
         ours, theirs = socket.socketpair()
         with theirs:
             root = str(Path(__file__).parents[3])
@@ -307,27 +252,43 @@ class Process:
                 self._words.close()
                 raise
         self.pid = self._process.pid
-        self.line = Line(ours)
+        self._line = Line(ours)
         with contextlib.suppress(OSError):  # dead already: the first task finds out and says how
-            self.line.send(opening)
+            self.send(opening)
+
+    def send(self, message: Message) -> None:
+        """Raises: OSError: the other end is gone."""
+        self._line.send(message)
+
+    def __iter__(self) -> Iterator[Message]:
+        """What comes, until the other end is gone."""
+        return iter(self._line)
 
     def forget_words(self) -> None:
         """What follows belongs to the next task. The offset is the child's too: it has inherited the open file."""
         self._words.seek(0)
         self._words.truncate()
+        self._out_of_memory = out_of_memory_kills()
 
-    def words(self) -> str:
-        """The last of what it wrote since then."""
-        number = self._words.fileno()
-        size = os.fstat(number).st_size
-        start = max(0, size - _LAST_BYTES)
-        return os.pread(number, _LAST_BYTES, start).decode("utf-8", errors="replace")
+    def ended(self) -> Message:
+        """How it ended, once its end of the line is closed: {"code", "words", "last", "out_of_memory"}.
 
-    def ended(self) -> int:
-        """The code it ended with, once its end of the line is closed."""
+        `words` are the last of what it wrote since its task began; `last` what a library said before it died, without
+        the stack that `faulthandler` adds; `out_of_memory` whether the kernel has killed something for want of memory.
+        """
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout=_END_S)
-        return self.end()
+        code, number = self.end(), self._words.fileno()
+        start = max(0, os.fstat(number).st_size - _LAST_BYTES)
+        words = os.pread(number, _LAST_BYTES, start).decode("utf-8", errors="replace")
+        said = [line.strip() for line in words.partition("Fatal Python error: ")[0].splitlines() if line.strip()]
+        last = " / ".join(said[-_WORDS_LINES:])[:_WORDS_CHARACTERS]
+        return {
+            "code": code,
+            "words": words,
+            "last": last,
+            "out_of_memory": out_of_memory_kills() > self._out_of_memory,
+        }
 
     def kill(self) -> None:
         """With its group, where it still runs; whoever listens to it finds out."""
@@ -339,36 +300,22 @@ class Process:
         """Kill it with its group, where it still runs, and wait for it; the code it ended with."""
         self.kill()
         code = self._process.wait()
-        self.line.close()
+        self._line.close()
         return code
 
     def close(self) -> None:
         self.end()
         self._words.close()
 
-    def expect(self, kind: str) -> None:
-        """Wait for a message of this kind.
 
-        Raises:
-            EOFError: it died first.
-            Exception: what it raised instead.
-        """
-        expected(self.line, kind)
+def expected(child: Started, kind: str) -> None:
+    """Wait for a message of this kind.
 
-    def out_of_memory(self, before: int) -> bool:
-        """Whether the kernel has killed something for want of memory, since it had killed so many."""
-        return out_of_memory_kills() > before
-
-    def last_lines(self) -> str:
-        """What a library said before it died; the stack that `faulthandler` adds is for the log."""
-        said, _, _ = self.words().partition("Fatal Python error: ")
-        lines = [line.strip() for line in said.splitlines() if line.strip()]
-        return " / ".join(lines[-_WORDS_LINES:])[:_WORDS_CHARACTERS]
-
-
-def expected(line: Spoken, kind: str) -> None:
-    """As `Process.expect`."""
-    for message in line:
+    Raises:
+        EOFError: it died first.
+        Exception: what it raised instead.
+    """
+    for message in child:
         if message["kind"] == kind:
             return
         if message["kind"] == "log":

@@ -14,7 +14,7 @@ from queue import Empty, SimpleQueue
 
 from workbench.evaluation.bench import Bench
 from workbench.inputs.experiment import Experiment
-from workbench.search.executors.base import Compiler, Measurer
+from workbench.search.executors.base import Worker
 from workbench.search.executors.child import ChildProcess
 from workbench.targets import described
 from workbench.targets.description import Card
@@ -39,9 +39,9 @@ class Workers:
     hear: passes on, in the calling thread, what they said since it was last called.
     """
 
-    cards: tuple[Measurer, ...]
+    cards: tuple[Worker, ...]
     here: int = 1
-    compilers: tuple[Compiler, ...] = ()
+    compilers: tuple[Worker, ...] = ()
     hear: Callable[[], None] = lambda: None
 
 

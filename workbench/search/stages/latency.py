@@ -1,5 +1,5 @@
-"""How fast it is: a short look, at which a hopeless or dominated candidate stops, the full measurement, and what a
-service would make of it: start-up, the curve over batches, the best settings.
+"""How fast it is: a short look, at which a hopeless candidate stops, the full measurement, and what a service would
+make of it: start-up, the curve over batches, the best settings.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from workbench.evaluation.accuracy_pass import AccuracyPass
 from workbench.evaluation.carried import timed_feeds
 from workbench.evaluation.device_lock import device_lock
 from workbench.evaluation.keys import curve_key, latency_key
@@ -18,10 +17,6 @@ from workbench.evaluation.measure import TimingProtocol, device_figures, time_ag
 from workbench.evaluation.memory import peak_memory
 from workbench.evaluation.modelled_latency import time_modelled
 from workbench.evaluation.raw_times import load_raw_times, ratio_by_rounds, save_raw_times
-from workbench.inputs.metrics import (
-    per_sample,
-    take,
-)
 from workbench.prediction.curve import at_first_speed, with_agreed_drift
 from workbench.prediction.stage import (
     best_service,
@@ -33,11 +28,9 @@ from workbench.prediction.stage import (
 from workbench.prediction.surface import curve_at
 from workbench.search.stages.request import Request, StageResult
 from workbench.targets.base import DeviceSession, Feeds, Session
-from workbench.values import significance
 from workbench.values.artifact import Artifact
 from workbench.values.bins import timed_length
-from workbench.values.measurement import BatchCurve, Estimate, Latency
-from workbench.values.modelled_times.figures import CERTAIN, ratio
+from workbench.values.measurement import BatchCurve, Latency
 from workbench.values.results import Evaluation
 from workbench.values.reuse import Audit, Reuse, audit_of_curve, audit_of_latency, repeat_of, reusable
 from workbench.values.system.source_closure import closure_digest
@@ -135,7 +128,6 @@ def short_latency(
     baseline: Session,
     artifact: Artifact,
     directory: Path,
-    scores: AccuracyPass,
 ) -> StageResult:
     if not request.gated:
         return result
@@ -152,61 +144,12 @@ def short_latency(
     fastest_ms = latency.undrifted_p50_ms.low
     certain = dict.fromkeys(("latency_p50_ms", "latency_p95_ms", "latency_p99_ms"), fastest_ms)
     certain["speedup"] = latency.speedup.high
-    if (result := result.within(request, certain)).stop is not None:
-        return result
-    for incumbent in request.incumbents:
-        if _certainly_dominated(request, incumbent, latency, scores):
-            return result.stopped(f"{incumbent.candidate.short_id} is certainly better in every objective")
-    return result
-
-
-def _certainly_dominated(request: Request, incumbent: Evaluation, latency: Latency, scores: AccuracyPass) -> bool:
-    """Whether the incumbent is better in every objective for certain (errors of about one in a thousand).
-
-    Only objectives with a paired measurement count: accuracy by the sequential test against the incumbent's own
-    drop, times by the speed-up at the same batch size. With any other objective nobody is stopped here.
-    """
-    theirs = incumbent.measurement
-    if theirs.latency is None or theirs.accuracy is None or scores.done is None:
-        return False
-    if incumbent.candidate.serving.batch != request.candidate.serving.batch:
-        return False
-    slower = _certainly_slower(latency, theirs.latency)
-    for objective in request.experiment.objectives:
-        if objective.metric in ("latency_p50_ms", "throughput_per_s", "speedup"):
-            if not slower:
-                return False
-        elif objective.metric == "accuracy":
-            seen = per_sample(scores.done)
-            baseline = per_sample(take(scores.reference_outcomes(), len(seen)))
-            drop = theirs.accuracy.comparison
-            limit_pp = 0.0 if drop is None else drop.drop_pp.high
-            if significance.certain_violation(baseline, seen, limit_pp=limit_pp) is None:
-                return False
-        else:
-            return False
-    return True
+    return result.within(request, certain)
 
 
 def reused_latency(evaluation: Evaluation) -> Latency:
     assert evaluation.measurement.latency is not None  # only those are sources
     return evaluation.measurement.latency
-
-
-def _certainly_slower(latency: Latency, incumbent: Latency) -> bool:
-    """Of modelled times whatever their errors; what both have in common cancels."""
-    modelled = ratio(latency, incumbent, "speedup", stretch=CERTAIN)
-    if modelled is not None:
-        return modelled.high < 1
-    return _at_confidence(latency.speedup, 3.29)[1] < _at_confidence(incumbent.speedup, 3.29)[0]
-
-
-def _at_confidence(estimate: Estimate, z: float) -> tuple[float, float]:
-    """The interval of a positive ratio, widened (on the log scale) from 95 % to `z` standard errors."""
-    stretch = z / 1.96
-    value = math.log(estimate.value)
-    low, high = math.log(estimate.low), math.log(estimate.high)
-    return math.exp(value - stretch * (value - low)), math.exp(value + stretch * (high - value))
 
 
 def _full(

@@ -23,8 +23,6 @@ from workbench.values.measurement import Estimate, Latency, ServiceFigures, Serv
 from workbench.values.modelled_times.statement import Amounts, CallCosts, ModelledService, TimingModel
 
 Floats = npt.NDArray[np.float64]
-CERTAIN = 3.29 / 1.96
-"""What 95 % are widened by, so that one decision in a thousand is wrong."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -67,16 +65,15 @@ def at_errors(clock: TimingModel) -> Priced:
     return Priced(prices=prices)
 
 
-def interval(values: Floats, *, stretch: float = 1.0) -> Estimate:
+def interval(values: Floats) -> Estimate:
     """A positive figure with 95 % of what errors leave open.
 
     Args:
         values: [moved] of `at_errors`.
-        stretch: how many times as wide, for more than 95 %.
     """
     value = float(values[0])
     logs = np.log(values[1:] / value).reshape(-1, 2)
-    down, up = (stretch * float(np.linalg.norm(np.maximum(sign * logs, 0).max(axis=1))) for sign in (-1, 1))
+    down, up = (float(np.linalg.norm(np.maximum(sign * logs, 0).max(axis=1))) for sign in (-1, 1))
     return Estimate(value=value, low=value * math.exp(-down), high=value * math.exp(up))
 
 
@@ -191,9 +188,7 @@ def error_shares(latency: Latency) -> tuple[ErrorShare, ...]:
     return tuple(sorted(found, key=lambda one: -one.share * math.log(one.factor_95)))
 
 
-def ratio(
-    ours: Latency | ServiceResult | None, theirs: Latency | ServiceResult | None, metric: str, *, stretch: float = 1.0
-) -> Estimate | None:
+def ratio(ours: Latency | ServiceResult | None, theirs: Latency | ServiceResult | None, metric: str) -> Estimate | None:
     """One figure over the other's with its 95 %; None where one of them has no such figure, or the two are of different
     timing models."""
     if ours is None or theirs is None or ours.modelled is None or theirs.modelled is None:
@@ -204,7 +199,7 @@ def ratio(
     )
     if ours.modelled.clock != theirs.modelled.clock or a is None or b is None or not np.isfinite(a / b).all():
         return None
-    return interval(a / b, stretch=stretch)
+    return interval(a / b)
 
 
 def _quantile(times: Floats, weights: Floats, share: float) -> Floats:

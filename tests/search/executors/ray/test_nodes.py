@@ -31,7 +31,6 @@ def test_an_address_or_a_file_says_which_cluster(tmp_path: Path) -> None:
     file.write_text(FILE, encoding="utf-8")
 
     assert cluster_settings("auto") == ClusterSettings(address="auto")
-    assert cluster_settings("local:4") == ClusterSettings(address="", local_cards=4)
     assert cluster_settings("head.team:6379").address == "head.team:6379"
     assert cluster_settings(str(file)) == ClusterSettings(
         address="10.0.0.1:6379",
@@ -48,7 +47,7 @@ def test_an_address_or_a_file_says_which_cluster(tmp_path: Path) -> None:
 
 
 def test_what_is_no_cluster_is_refused_with_a_hint() -> None:
-    for text in ("", "here", "local:0", "local:x", "10.0.0.1", "ray://head:10001", "nowhere.yaml"):
+    for text in ("", "here", "10.0.0.1", "ray://head:10001", "nowhere.yaml"):
         with pytest.raises(ConfigError) as refused:
             cluster_settings(text)
         assert refused.value.hint or "does not exist" in str(refused.value) or "No such file" in str(refused.value)

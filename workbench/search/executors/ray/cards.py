@@ -1,4 +1,5 @@
-"""The cards that a sweep holds on a cluster, and the process that evaluates on each, seen from the driver.
+"""The cards that a sweep holds on a cluster, and the process that evaluates on each, seen from the driver; and what
+compiles without a card, in the same way.
 
 Ray places an actor for each card that the sweep may hold, first come, first served, and each holds its card until the
 sweep ends, so that its evaluation process stays warm.
@@ -17,7 +18,7 @@ from typing import Any
 from workbench.evaluation.bench import Bench
 from workbench.inputs.experiment import Experiment
 from workbench.search.executors.base import TimeUp
-from workbench.search.executors.child import ChildProcess, Started, expected
+from workbench.search.executors.child import ChildProcess, Started
 from workbench.search.executors.messages import Message
 from workbench.search.executors.ray.connection import Watch, imported_ray, within
 from workbench.search.executors.ray.host import CardHost, on_this_disk
@@ -69,10 +70,6 @@ class RemoteProcess:
         self._end: Message | None = None
         self.pid, self.opened = 0, False
 
-    @property
-    def line(self) -> RemoteProcess:
-        return self
-
     def send(self, message: Message) -> None:
         self._actor.say.remote(json.dumps(message, ensure_ascii=False))
 
@@ -113,17 +110,8 @@ class RemoteProcess:
     def forget_words(self) -> None:
         """Its host does, with every task."""
 
-    def words(self) -> str:
-        return "" if self._end is None else str(self._end["words"])
-
-    def last_lines(self) -> str:
-        return "" if self._end is None else str(self._end["last"])
-
-    def out_of_memory(self, before: int) -> bool:
-        return self._end is not None and self._end["out_of_memory"] > 0
-
-    def ended(self) -> int:
-        return _SIGKILL if self._end is None else int(self._end["code"])
+    def ended(self) -> Message:
+        return self._end or {"code": _SIGKILL, "words": "", "last": "", "out_of_memory": False}
 
     def kill(self) -> None:
         self._killed = time.monotonic()  # from now on it need not answer for long
@@ -132,9 +120,6 @@ class RemoteProcess:
     def close(self) -> None:
         if self._end is None:
             self.kill()
-
-    def expect(self, kind: str) -> None:
-        expected(self, kind)
 
 
 class RemoteCard(ChildProcess):
@@ -181,14 +166,24 @@ class Cards:
     """For any number of threads; `close` ends it."""
 
     def __init__(
-        self, experiment: Experiment, bench: Bench, settings: ClusterSettings, need: Need, watch: Watch, wants: int
+        self,
+        experiment: Experiment,
+        bench: Bench,
+        settings: ClusterSettings,
+        need: Need,
+        watch: Watch,
+        wants: int,
+        *,
+        measures: bool = True,
     ) -> None:
+        """Args: measures: False for places that only compile."""
+        self._measures = measures
         self.experiment, self._bench, self._settings = experiment, bench, settings
         self._need, self._watch = need, watch
         self._ray, self._lock = imported_ray(), threading.Lock()
         self._actor_class = self._ray.remote(CardHost)
         self._refused: set[str] = set()  # nodes that differ from this machine
-        self._why = "none was placed"
+        self._why, self._over = "none was placed", False
         self._had = self._asked_head = time.monotonic()
         self._held = [_Held(actor=self._new_actor()) for _ in range(wants)]
 
@@ -202,6 +197,8 @@ class Cards:
         while True:
             self._watch.check()
             with self._lock:
+                if self._over:
+                    raise ToolchainError("the sweep has ended.")
                 self._look()
                 for held in self._held:
                     if held.card is not None and not held.busy and not held.hung:
@@ -236,6 +233,7 @@ class Cards:
     def close(self) -> None:
         """Give every card back."""
         with self._lock:
+            self._over = True
             for held in self._held:
                 self._release(held)
 
@@ -271,7 +269,7 @@ class Cards:
     def _welcome(self, held: _Held, about: dict[str, Any]) -> None:
         if "taken" in about:
             self._why = f"on {about['taken']} every card is in use by another process"
-        elif wrong := difference(about, self._bench.toolchains):
+        elif wrong := difference(about, self._bench.toolchains if self._measures else {}):
             why = f"{about['host']} ({about['node'][:6]}) is refused: {wrong}"
             if about["node"] not in self._refused:
                 _log.warning("Node %s. Nothing is measured there.", why)
@@ -306,7 +304,7 @@ class Cards:
             **({"label_selector": {"ray.io/node-id": f"!in({refused})"}} if refused else {}),
         )
         given = (list(self._bench.targets), dict(self._need.environment))
-        return within(self._watch, lambda: options.remote(*given))
+        return within(self._watch, lambda: options.remote(*given, measures=self._measures))
 
     def _of(self, card: RemoteCard) -> _Held:
         return next(held for held in self._held if held.card is card)

@@ -113,39 +113,25 @@ def imported_ray() -> Any:
 
 
 @contextlib.contextmanager
-def connected(settings: ClusterSettings, resource: str = "") -> Iterator[Watch]:
-    """A connection for as long as the block runs. A cluster of this machine's own ends with it.
-
-    Args:
-        resource: what cards are counted by, for such a cluster.
+def connected(settings: ClusterSettings) -> Iterator[Watch]:
+    """A connection for as long as the block runs.
 
     Raises:
         ConfigError: Ray is missing, the address answers nobody, or it wants a token that this process has not.
     """
     ray = imported_ray()
-    if settings.address and settings.address != "auto":
+    if settings.address != "auto":
         _knock(settings.address)
-    common = {
-        "namespace": NAMESPACE,
-        "log_to_driver": False,
-        "logging_level": logging.ERROR,
-        "configure_logging": False,
-        "ignore_reinit_error": False,
-    }
     answered = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
-        if settings.address:
-            context = ray.init(address=settings.address, **common)
-        else:
-            cards, processors = settings.local_cards, os.cpu_count() or 1
-            context = ray.init(
-                address="local",  # never one that was left running
-                num_cpus=max(processors, settings.processors_per_card * cards + 1),
-                resources={resource: cards} if resource else {},
-                include_dashboard=settings.dashboard,
-                object_store_memory=100 << 20,  # JSON alone travels
-                **common,
-            )
+        context = ray.init(
+            address=settings.address,
+            namespace=NAMESPACE,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            configure_logging=False,
+            ignore_reinit_error=False,
+        )
     except Exception as error:  # Ray raises ConnectionError, RuntimeError, ValueError and its own, by the case
         raise _refused(settings, error) from error
     finally:

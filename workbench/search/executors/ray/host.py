@@ -1,4 +1,4 @@
-"""What runs on a node: an actor that holds one card and the process which evaluates on it; and compiles without one.
+"""What runs on a node: an actor that holds one card, or none, and the process which evaluates on it, or compiles.
 
 Thin on purpose: it starts, relays and ends. What a message means is known by the evaluation process and the driver.
 """
@@ -16,21 +16,15 @@ from pathlib import Path
 from typing import Any
 
 from workbench import __version__
-from workbench.evaluation.bench import Bench
 from workbench.evaluation.journal import SWEEP
-from workbench.inputs.experiment import Experiment
 from workbench.search.executors.child import Process
 from workbench.search.executors.messages import Message, encode_error
-from workbench.search.executors.process import opened
 from workbench.search.executors.ray.connection import imported_ray
-from workbench.search.stages.predict import made_ahead
 from workbench.targets import described, open_target
 from workbench.targets.description import Card
-from workbench.values.candidate import candidate_from_json
 from workbench.values.documents.canonical import encode, file_digest
 from workbench.values.errors import ToolchainError, WorkbenchError
 from workbench.values.system.files import lock_file
-from workbench.values.system.lifeline import out_of_memory_kills
 
 _WHOLE_HOST = "host"
 
@@ -38,20 +32,23 @@ _WHOLE_HOST = "host"
 class CardHost:
     """An actor's class. Calls may come side by side; all of them answer in JSON."""
 
-    def __init__(self, targets: Sequence[str], environment: dict[str, str]) -> None:
+    def __init__(self, targets: Sequence[str], environment: dict[str, str], *, measures: bool = True) -> None:
+        """Args: measures: False for a process that compiles, which holds no card."""
         os.environ.update(environment)
-        self._targets = tuple(targets)
+        self._targets, self._measures = tuple(targets), measures
         self._held = contextlib.ExitStack()
         self._card: Card | None = None
         self._process: Process | None = None
         # a child dies with the thread that started it: this one lives as long as the actor
         self._starter = ThreadPoolExecutor(1)
-        self._out_of_memory = 0
 
     def about(self) -> str:
         """Of its card, which is taken now: {"host", "node", "card", "version", "toolchains"}; {"taken"} where every
-        card that it may use is held by somebody on this host; {"error"} of the targets."""
+        card that it may use is held by somebody on this host; {"error"} of the targets. What compiles has the name of
+        a process for a card, and no toolchains."""
         here = {"host": platform.node(), "node": str(imported_ray().get_runtime_context().get_node_id())}
+        if not self._measures:
+            return json.dumps({**here, "card": f"compiler-{os.getpid()}", "version": __version__, "toolchains": {}})
         try:
             if self._card is None and not self._take():
                 return json.dumps({"taken": platform.node()})
@@ -81,24 +78,17 @@ class CardHost:
             return
         self._process = process
         yield {"kind": "started", "pid": process.pid}
-        yield from process.line
-        yield {
-            "kind": "ended",
-            "code": process.ended(),
-            "words": process.words(),
-            "last": process.last_lines(),
-            "out_of_memory": out_of_memory_kills() - self._out_of_memory,
-        }
+        yield from process
+        yield {"kind": "ended", **process.ended()}
         process.close()
 
     def say(self, message: str) -> None:
         """To the process, where it still runs."""
         if self._process is None:
             return
-        self._out_of_memory = out_of_memory_kills()
         self._process.forget_words()
         with contextlib.suppress(OSError, ValueError):
-            self._process.line.send(json.loads(message))
+            self._process.send(json.loads(message))
 
     def kill(self, pid: int) -> None:
         """The process of that id, where it is still the one that runs; whichever runs, for 0."""
@@ -117,24 +107,6 @@ class CardHost:
                 self._card = card
                 return True
         return False
-
-
-_OPENED: dict[str, tuple[Experiment, Bench]] = {}
-"""What this worker compiles for: opening it takes seconds, and a worker has many tasks."""
-
-
-def compiled(opening: str, candidate: str, environment: dict[str, str]) -> str:
-    """A task's function: make one candidate's files; the stages that took, or what was raised, as a message."""
-    os.environ.update(environment)
-    try:
-        if opening not in _OPENED:
-            name = f"compiler-{platform.node()}-{os.getpid()}"
-            here = _seen(json.loads(opening) | {"alone": name})
-            _OPENED[opening] = opened(here, lambda candidate, stage: None, contextlib.ExitStack())
-        made = made_ahead(_OPENED[opening][0], candidate_from_json(json.loads(candidate)), _OPENED[opening][1])
-    except Exception as error:  # of any kind: the driver raises it as its own
-        return json.dumps(encode_error(error))
-    return json.dumps({"kind": "answer", "value": encode(made)})
 
 
 def on_this_disk(opening: Message) -> Message:

@@ -1,14 +1,13 @@
 """What the user says of a cluster: an address, or a small file of its own.
 
 version: 1
-address: 10.0.0.1:6379            # HOST:PORT of the head, `auto` on a machine of the cluster, or `local:4`
+address: 10.0.0.1:6379            # HOST:PORT of the head, or `auto` on a machine of the cluster
 store: s3://team/workbench        # of results, beside the workspace, which all machines see; default: none
 cards: 8                          # of the cluster that this sweep takes at most; all without
 processors_per_card: 2            # reserved on its host while a card is held
 compile: {slots: 8, processors: 2, label: compile}
 timeouts: {card: 2m, silent: 1h, head: 30s}
 environment: {NAME: value}        # of every process that evaluates or compiles on the cluster
-dashboard: false                  # of a cluster that `local:N` starts
 """
 
 from __future__ import annotations
@@ -23,18 +22,16 @@ from workbench.values.documents.yaml_reader import Section, read_yaml
 from workbench.values.errors import ConfigError
 
 MOST_CARDS = 4096
-_LOCAL = re.compile(r"local(?::(\d{1,4}))?")
 _ADDRESS = re.compile(r"[A-Za-z0-9._-]+:\d{1,5}|\[[0-9A-Fa-f:]+\]:\d{1,5}")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _LABEL = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
-_FORMS = "HOST:PORT of a cluster's head, 'auto', 'local:N' or a cluster's YAML file"
+_FORMS = "HOST:PORT of a cluster's head, 'auto' or a cluster's YAML file"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSettings:
     """Attributes:
-    address: HOST:PORT, 'auto', or '' for a cluster of this machine's own that ends with the sweep.
-    local_cards: of that cluster.
+    address: HOST:PORT, or 'auto'.
     store: shared store of results; '' for none.
     cards: to be taken at most; None for all that the cluster has.
     processors_per_card: reserved on its host for as long as a card is held.
@@ -46,7 +43,6 @@ class ClusterSettings:
     """
 
     address: str
-    local_cards: int = 0
     store: str = ""
     cards: int | None = None
     processors_per_card: int = 1
@@ -57,15 +53,14 @@ class ClusterSettings:
     silent_s: float = 3600.0
     head_s: float = 30.0
     environment: Mapping[str, str] = field(default_factory=dict)
-    dashboard: bool = False
 
     @property
     def words(self) -> str:
-        return f"the cluster at {self.address}" if self.address else "the cluster of this machine"
+        return f"the cluster at {self.address}"
 
 
 def cluster_settings(text: str) -> ClusterSettings:
-    """What `--cluster` says: an address, 'auto', 'local:N', or the name of a file.
+    """What `--cluster` says: an address, 'auto', or the name of a file.
 
     Raises:
         ConfigError: it is none of them, or the file is wrong.
@@ -78,10 +73,9 @@ def cluster_settings(text: str) -> ClusterSettings:
             key="--cluster",
             hint="Start the sweep on a machine of the cluster and give HOST:PORT of its head (port 6379 by default).",
         )
-    found = _address(text)
-    if found is None:
+    if not _is_address(text):
         raise ConfigError(f"{text!r} is no cluster.", key="--cluster", hint=f"Give {_FORMS}.")
-    return ClusterSettings(address=found[0], local_cards=found[1])
+    return ClusterSettings(address=text)
 
 
 def read_cluster(path: Path) -> ClusterSettings:
@@ -91,9 +85,9 @@ def read_cluster(path: Path) -> ClusterSettings:
         ConfigError: with file, line and key of all that is wrong in it.
     """
     with read_yaml(path) as top:
-        address = _address(top.text("address"))
-        if address is None:
-            top.refuse("address", f"{top.text('address')!r} is no address.", f"Give {_FORMS.rpartition(' or ')[0]}.")
+        address = top.text("address")
+        if not _is_address(address):
+            top.refuse("address", f"{address!r} is no address.", f"Give {_FORMS.rpartition(' or ')[0]}.")
         slots, compiling = None, (1, "")
         if top.has("compile"):
             with top.section("compile") as section:
@@ -111,8 +105,7 @@ def read_cluster(path: Path) -> ClusterSettings:
                     section.seconds("head", default=times[2]),
                 )
         return ClusterSettings(
-            address=address[0] if address is not None else "",
-            local_cards=address[1] if address is not None else 0,
+            address=address,
             store=top.text("store", default=""),
             cards=top.optional("cards", lambda key: top.integer(key, minimum=1, maximum=MOST_CARDS)),
             processors_per_card=top.integer("processors_per_card", default=1, minimum=0, maximum=MOST_CARDS),
@@ -123,15 +116,11 @@ def read_cluster(path: Path) -> ClusterSettings:
             silent_s=times[1],
             head_s=times[2],
             environment=_environment(top),
-            dashboard=top.flag("dashboard", default=False),
         )
 
 
-def _address(text: str) -> tuple[str, int] | None:
-    if local := _LOCAL.fullmatch(text):
-        cards = int(local[1] or 1)
-        return ("", cards) if cards else None
-    return (text, 0) if text == "auto" or _ADDRESS.fullmatch(text) else None
+def _is_address(text: str) -> bool:
+    return text == "auto" or _ADDRESS.fullmatch(text) is not None
 
 
 def _label(section: Section) -> str:
