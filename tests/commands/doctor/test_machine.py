@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from workbench.commands.doctor.finding import exit_code
+from workbench.commands.doctor import exit_code
 from workbench.commands.doctor.machine import (
-    control_group_limits,
     cores_finding,
     disk_finding,
     int8_finding,
@@ -22,12 +21,9 @@ from workbench.commands.doctor.machine import (
 )
 from workbench.evaluation.noise import Steadiness
 from workbench.values.finding import Finding
-from workbench.values.system.cpu import cpu_of
+from workbench.values.system.cpu import control_group_limits, cpu_of
 
 GB = 1_000_000_000
-
-
-# --- processor -----------------------------------------------------------------------------------------------------
 
 
 def test_the_instructions_are_explained_for_int8() -> None:
@@ -51,9 +47,6 @@ def test_a_limit_on_cpu_time_is_a_warning_with_the_number_of_threads_to_use() ->
     assert "--cpuset-cpus" in throttled.remedy
     for affinity, quota, usable in ((8, 2.9, 2), (2, 64.0, 2), (4, 0.5, 1), (4, 4.0, 4)):
         assert cores_finding(8, affinity, quota).value.startswith(f"{usable} of 8 usable")
-
-
-# --- control groups ------------------------------------------------------------------------------------------------
 
 
 def write(files: dict[str, str], root: Path) -> Path:
@@ -100,9 +93,6 @@ def test_a_limit_that_cannot_be_read_is_none(tmp_path: Path) -> None:
     for text in ("rubbish", "", "100000", "100000 0", "max 100000"):
         root = write({"cpu.max": text, "memory.max": text and "rubbish"}, tmp_path / "cgroup")
         assert control_group_limits(root, tmp_path / "self") == (None, None), text
-
-
-# --- memory and quiet ----------------------------------------------------------------------------------------------
 
 
 def test_little_memory_is_warned_about_and_the_container_s_limit_counts() -> None:

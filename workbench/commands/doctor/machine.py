@@ -12,15 +12,14 @@ from pathlib import Path
 import numpy as np
 import psutil
 
-from workbench.commands.doctor.finding import judged
+from workbench.commands.doctor import judged
 from workbench.evaluation.noise import UNSTEADY, Steadiness, read_counters, steadiness, suspects
 from workbench.targets import described, target_names
 from workbench.targets.description import TargetDescription
 from workbench.tracking.store import check_server
 from workbench.values.errors import ConfigError, ToolchainError
 from workbench.values.finding import Finding, Status
-from workbench.values.system.cpu import Cpu, this_cpu
-from workbench.values.system.cpu import control_group_limits as control_group_limits
+from workbench.values.system.cpu import Cpu, control_group_limits, this_cpu
 
 LITTLE_MEMORY_BYTES = 2_000_000_000
 _PROBE_ROUNDS, _PROBE_CALLS = 30, 8
