@@ -252,7 +252,7 @@ def example(
 
     folder = (workspace / ".workbench" / "examples" / name).resolve()
     folder.parent.mkdir(parents=True, exist_ok=True)
-    build_example(name, folder, say)  # type: ignore[arg-type]  # checked there
+    build_example(name, folder, say)
     if not (workspace / "experiments" / f"{name}.yaml").exists():  # it stands in the repository
         data = sorted(folder.glob("calibration.*")) + sorted(folder.glob("validation.*"))
         given = [f"--data {file}" for file in data] + [f"--{n} {folder / n}.json" for n in ("tokenizer", "labels")]
