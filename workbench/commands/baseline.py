@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from workbench.commands.console import print_json, say, tell
-from workbench.commands.load_runs import Conditions, Runs, run_loads
+from workbench.commands.load_runs import Conditions, run_loads
 from workbench.commands.loading import (
     KSERVE,
     OPENAI,
@@ -23,7 +23,6 @@ from workbench.commands.loading import (
     Protocol,
     Question,
     Server,
-    check_host,
     facts_of,
     open_server,
 )
@@ -97,22 +96,20 @@ def record(
     if how.protocol == OPENAI:
         raise ConfigError(f"{OPENAI} is for `workbench load`: a baseline is of a classifier.", key="--protocol")
     limits = read_baseline(limits_of).limits if limits_of is not None else USUAL_LIMITS
-    check_host(url, how)
-    runs = Runs(
-        seconds=seconds_of(duration, "--duration"),
-        warmup_s=seconds_of(warmup, "--warmup"),
-        timeout_s=seconds_of(timeout, "--timeout"),
-        seed=seed,
-        quiet=as_json,
-    )
+    common = {
+        "duration_s": seconds_of(duration, "--duration"),
+        "warmup_s": seconds_of(warmup, "--warmup"),
+        "timeout_s": seconds_of(timeout, "--timeout"),
+        "seed": seed,
+    }
     counts = list(dict.fromkeys(concurrency or (1, 100)))
     conditions = [Conditions(load=ServiceLoad(concurrency=n), length=how.length, batch=how.batch) for n in counts]
     results: list[LoadResult] = []
-    with open_server(url, {}, os.environ.get(api_key_env)) as server:
+    with open_server(url, {}, os.environ.get(api_key_env), how) as server:
         if facts_of(server).get("emulated"):
             raise ConfigError(f"{url} serves an emulated device: its times are no figures.", key="url")
         asked: Question | None = None
-        for _, question, result in run_loads(server, how, conditions, runs):
+        for _, question, result in run_loads(server, how, conditions, common, quiet=as_json):
             asked = question
             results.append(result)
         if any(result.interrupted for result in results):
@@ -163,7 +160,7 @@ def _answers(
         for place, digest in enumerate(one.digests):
             row = one.rows[place] if one.rows else None
             found.append(Answer(outputs={n: a[place] for n, a in outputs.items()}, digest=digest, row=row))
-    source = f"{asked.served} at {server.url}, {asked.wire}, {_now()}"
+    source = f"{asked.served} at {server.url}, {asked.plan['wire']}, {_now()}"
     write_answers(to, found, source=source, split=split)
     tell(f"kept the answers to {len(found)} samples of the {split} split")
     return to

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -179,7 +177,6 @@ def init(
         outputs=pairs(output or (), "--output"),
         metric=metric,
         cfg=tuple(cfg or ()),
-        ask=_ask if sys.stdin.isatty() and sys.stdout.isatty() else None,
     )
     _tell(initialize(model, data, to, name=name, targets=target or (), wishes=wishes))
 
@@ -189,15 +186,6 @@ def _tell(started: Started) -> None:
         say(line)
     for command in started.commands:
         say(f"  {command}")
-
-
-def _ask(question: str, answers: Sequence[str]) -> str:
-    """Ask until the answer is one of those that there are."""
-    while True:
-        shown = f"{question} One of {', '.join(answers)}" if answers else question
-        answer: str = typer.prompt(shown, default=answers[0] if answers else None).strip()
-        if not answers or answer in answers:
-            return answer
 
 
 def convert(

@@ -121,36 +121,30 @@ def test_sizes_and_labels_of_samples_are_those_that_the_loader_gives(tmp_path: P
 
     begun = initialize(tmp_path / "m.onnx", [loader], tmp_path / "a", targets=["onnxruntime,ascend910b3"])
 
-    host, device = (read_experiment(path).dataset for path in begun.files[:2])
-    assert [use.bins[-1] for use in device.interface.axes] == [7]
-    assert host.interface.axes == ()
-    assert dict(host.interface.outputs[0].options) == {"against": "labels"}
+    data = read_experiment(begun.files[0]).dataset
+    assert [use.bins[-1] for use in data.interface.axes] == [7]
+    assert dict(data.interface.outputs[0].options) == {"against": "labels"}
     (tmp_path / "loader.py").write_text(LOADER.replace("k % 3)", "None)"))
     initialize(tmp_path / "m.onnx", [loader], tmp_path / "b")
     assert "# No labels were found" in (tmp_path / "b/calibration/m.yaml").read_text()
 
 
-def test_only_a_device_gets_a_manifest_that_pads(tmp_path: Path) -> None:
+def test_samples_are_padded_where_one_target_compiles_every_size(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     nodes = [helper.make_node("MatMul", ["x", "w"], ["z"]), helper.make_node("Softmax", ["z"], ["y"], axis=-1)]
     shapes = {"x": ["n", "steps", 4]}, {"y": ["n", "steps", 3]}
     write_graph(tmp_path / "m.onnx", nodes, *shapes, w=rng.normal(size=(4, 3)).astype(np.float32))
-    equal, differing = [tmp_path / "train.npz", tmp_path / "valid.npz"], []
-    for path in equal:
-        x = rng.normal(size=(20, 9, 4)).astype(np.float32)
-        np.savez(path, x=x)
-        differing.append(path.with_stem(f"{path.stem}-sized"))
-        np.savez(differing[-1], x=x, **{"x.sizes": np.arange(20) % 7 + 3})
-    targets = ["onnxruntime,ascend910b3"]
+    data = [tmp_path / "train.npz", tmp_path / "valid.npz"]
+    for path in data:
+        np.savez(path, x=rng.normal(size=(20, 9, 4)).astype(np.float32), **{"x.sizes": np.arange(20) % 7 + 3})
+    bins = {}
+    for targets in ("onnxruntime", "onnxruntime,ascend910b3"):
+        begun = initialize(tmp_path / "m.onnx", data, tmp_path / targets, targets=[targets])
+        assert [path.name for path in (tmp_path / targets / "calibration").iterdir()] == ["m.yaml"]
+        for path in begun.files[: targets.count(",") + 1]:
+            bins[targets, path.stem] = [use.bins[-1] for use in read_experiment(path).dataset.interface.axes]
 
-    begun = initialize(tmp_path / "m.onnx", differing, tmp_path / "a", targets=targets)
-    initialize(tmp_path / "m.onnx", equal, tmp_path / "b", targets=targets)
-
-    host, device = (read_experiment(path).dataset for path in begun.files[:2])
-    assert [data.interface.axes for data in (host, device)] == [(), device.interface.axes]
-    assert device.interface.axes[0].bins[-1] == 9
-    assert sorted(path.name for path in (tmp_path / "a/calibration").iterdir()) == ["m-ascend910b3.yaml", "m.yaml"]
-    assert [path.name for path in (tmp_path / "b/calibration").iterdir()] == ["m.yaml"]
+    assert [*bins.values()] == [[], [9], [9]]
 
 
 @pytest.fixture

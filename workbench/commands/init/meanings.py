@@ -1,4 +1,4 @@
-"""What the outputs mean: as the user says, as the model and its values tell, or asked; and the labels in the data.
+"""What the outputs mean: as the user says, as the model and its values tell, or not at all; and the labels in the data.
 
 Labels are class ids or tags, which are a task of their own, or anything else that an output is held against.
 """
@@ -16,7 +16,6 @@ from typing import Any, get_args
 
 import numpy as np
 
-from workbench.commands.init.interface import Ask
 from workbench.evaluation.float_run import FloatRun
 from workbench.evaluation.metric_check import refuse_shared
 from workbench.graph.read import load_graph
@@ -39,7 +38,6 @@ def meanings_of(
     run: FloatRun,
     state: Sequence[tuple[str, str]],
     written: Mapping[str, str],
-    ask: Ask | None,
 ) -> tuple[OutputUse, ...]:
     """Every output, that which decides first.
 
@@ -63,9 +61,6 @@ def meanings_of(
             uses.append(one.use)
         elif (told := told_by_labels(one.name, run)) is not None:
             uses.append(OutputUse(name=one.name, meaning=told[0], reason=told[1]))
-        elif ask is not None:
-            question = f"What does the output {one.name!r} mean? ({one.reason})"
-            uses.append(_as_written(one, ask(question, (*_choices(one, run), "ignored"))))
         else:
             unknown.append(one)
     batch, outputs = run.rows[0]
