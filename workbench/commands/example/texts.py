@@ -81,7 +81,7 @@ def _note(rng: random.Random, label: str, goal: int) -> Characters:
     stock = PHRASES["weak_notes"] if rng.random() < _WEAK_NOTE else SUBJECTS[label]["notes"]
     written = _fill(rng, rng.choice(stock))
     if len(written) < goal:
-        written += _fill(rng, rng.choice(PHRASES["remarks"]))
+        written += _fill(rng, _pick(rng, "remarks"))
     return written
 
 
@@ -129,23 +129,27 @@ def _fill(rng: random.Random, template: str) -> Characters:
     return written + _tagged(template[end:])
 
 
+def _pick(rng: random.Random, stock: str) -> str:
+    return str(rng.choice(PHRASES[stock]))
+
+
 def _tagged(text: str, entity: str | None = None) -> Characters:
     return [(character, "O" if entity is None else f"{'I' if i else 'B'}-{entity}") for i, character in enumerate(text)]
 
 
 def _person(rng: random.Random) -> str:
-    surname = rng.choice(PHRASES["surnames"]) if rng.random() < 0.96 else rng.choice(PHRASES["compound_surnames"])
+    surname = _pick(rng, "surnames") if rng.random() < 0.96 else _pick(rng, "compound_surnames")
     form = rng.random()
     if form < 0.06:
         return surname + "某" * rng.choice((1, 2))
     if form < 0.12:
-        return surname + rng.choice(PHRASES["titles"])
-    return surname + "".join(rng.choice(PHRASES["given"]) for _ in range(rng.choice((1, 2, 2))))
+        return surname + _pick(rng, "titles")
+    return surname + "".join(_pick(rng, "given") for _ in range(rng.choice((1, 2, 2))))
 
 
 def _company(rng: random.Random) -> str:
-    name = rng.choice(PHRASES["firm_names"])
-    trade = rng.choice(PHRASES["firm_trades"])
+    name = _pick(rng, "firm_names")
+    trade = _pick(rng, "firm_trades")
     if rng.random() < 0.15:
         return name + trade  # what people write once the full name has been given
     city = rng.choice(PHRASES["places"])[0][-3:-1] if rng.random() < 0.8 else ""
@@ -208,7 +212,7 @@ def _id_number(rng: random.Random) -> str:
 
 def _address(rng: random.Random) -> str:
     city, districts = rng.choice(PHRASES["places"])
-    place = city if rng.random() < 0.6 else city[-3:-1]
+    place: str = city if rng.random() < 0.6 else city[-3:-1]
     place += rng.choice(districts)
     road = f"{rng.choice(PHRASES['roads'])}{rng.randrange(1, 999)}号"
     estate = f"{rng.choice(PHRASES['estates'])}{rng.randrange(1, 30)}{rng.choice(('栋', '幢', '号楼'))}"
@@ -256,13 +260,13 @@ _SLOTS: Mapping[str, Callable[[random.Random], str]] = {
     "ADDRESS": _address,
     "PHONE": _phone,
     "BANK_ACCOUNT": _bank_account,
-    "bank": lambda rng: rng.choice(PHRASES["banks"]) + rng.choice(PHRASES["branches"]),
+    "bank": lambda rng: _pick(rng, "banks") + _pick(rng, "branches"),
     "number": _number,
     "ratio": lambda rng: rng.choice(
         (f"{rng.uniform(3, 18):.2f}%", f"{rng.uniform(3, 9):.1f}%", f"{rng.randrange(3, 80)}%")
     ),
     "months": lambda rng: rng.choice(("3", "6", "12", "24", "36", "60", "十二", "二十四")),
-    "product": lambda rng: rng.choice(PHRASES["products"]),
+    "product": lambda rng: _pick(rng, "products"),
 }
 
 _FULL_WIDTH = {chr(code): chr(code + 0xFEE0) for code in (*range(0x30, 0x3A), 0x2C, 0x2E, 0x2D, 0x3A)}
