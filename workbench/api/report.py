@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -19,7 +20,7 @@ from workbench.prediction.capacity import read_capacity
 from workbench.quantization.record import QuantizationRecord, record_from_json
 from workbench.report import Summary
 from workbench.report.written.compose import Form, written_report
-from workbench.report.written.document import Document, Language
+from workbench.report.written.document import Language
 from workbench.report.written.files import check_form, write_report
 from workbench.report.written.material import ChangeLine, Material, ModelFacts, QuantizedLayers
 from workbench.shipping.acceptance.verdict import read_verdict
@@ -86,34 +87,16 @@ def report(
         ToolchainError: python-docx is missing for Word, or the file cannot be written.
     """
     check_form(Path(to))
-    made = now or datetime.now(UTC)
-    document = composed(
-        subject, language=language, form=form, candidate=candidate, given=given, workspace=workspace, now=made
-    )
-    return write_report(document, Path(to), created=made)
-
-
-def composed(
-    subject: Path | str,
-    *,
-    language: Language,
-    form: Form = "full",
-    candidate: str | None = None,
-    given: Given | None = None,
-    workspace: Path | str | None = None,
-    now: datetime | None = None,
-) -> Document:
-    """The report as a value; arguments and errors as those of `report`."""
-    documents = given or Given()
-    at = (now or datetime.now(UTC)).isoformat(timespec="seconds")
-    path = Path(subject)
+    made, path, documents = now or datetime.now(UTC), Path(subject), given or Given()
+    at = made.isoformat(timespec="seconds")
     if path.is_dir():
         if candidate is not None:
             raise ConfigError("is for a sweep; a bundle holds one candidate.", key="--candidate")
         found = _of_bundle(read_bundle(path), str(subject), at)
     else:
         found = _of_sweep(question_of(path, workspace), str(subject), candidate, at)
-    return written_report(_with_documents(found, documents), language, form)
+    document = written_report(_with_documents(found, documents), language, form)
+    return write_report(document, Path(to), created=made)
 
 
 def _of_sweep(question: Experiment, source: str, candidate: str | None, at: str) -> Material:
@@ -187,9 +170,7 @@ def _scored(evaluations: Iterable[Evaluation], split: str) -> int | None:
 
 
 def _quantized(record: QuantizationRecord) -> QuantizedLayers:
-    kinds: dict[str, int] = {}
-    for layer in record.layers:
-        kinds[layer.op_type] = kinds.get(layer.op_type, 0) + 1
+    kinds = Counter(layer.op_type for layer in record.layers)
     return QuantizedLayers(by=record.provenance.engine, kinds=kinds, float_layers=record.float_layers)
 
 

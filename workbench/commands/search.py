@@ -32,7 +32,6 @@ if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
     from workbench.report import Summary
     from workbench.search.plan import Plan
     from workbench.search.sweep import SweepEnd
-    from workbench.values.damage import Damage
     from workbench.values.measurement import Split
     from workbench.values.results import Evaluation
 
@@ -70,9 +69,6 @@ def sweep(
         say("\n".join(plan_lines(plan)))
         progress.begin(plan.candidate_s, max(0.0, plan.whole_s - plan.total_s - START_S))
 
-    def damaged(damage: Damage) -> None:
-        tell(f"damaged: {damage.words('this sweep')}")
-
     try:
         with progress:
             found = run(
@@ -90,7 +86,7 @@ def sweep(
                 on_resume=progress.resumed,
                 on_evaluation=progress.evaluated,
                 on_message=progress.say,
-                on_damage=damaged,
+                on_damage=lambda damage: tell(f"damaged: {damage.words('this sweep')}"),
             )
     except KeyboardInterrupt:
         flight = progress.in_flight()

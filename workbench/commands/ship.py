@@ -243,8 +243,7 @@ def report(
     if baseline is not None:
         if Path(subject).is_dir() or verdict is not None or load:
             raise ConfigError("measures an experiment's winner anew.", key="--baseline", hint="Name the experiment.")
-        parts = to.with_name(f"{to.stem}-parts") / _of_what(subject, baseline, qps, candidate, workspace)
-        _measure_parts(subject, parts, baseline, qps, candidate, workspace)
+        parts = _measured_parts(subject, to.with_name(f"{to.stem}-parts"), baseline, qps, candidate, workspace)
         verdict, load = parts / "load" / "verdict.json", [parts / "load"]
         fidelity = fidelity or parts / "fidelity.json"
         capacity = capacity or (parts / "capacity.json" if qps is not None else None)
@@ -266,35 +265,33 @@ def report(
     say(f"{files[0]}{more}")
 
 
-def _of_what(experiment: str, baseline: Path, qps: float | None, candidate: str | None, workspace: Path | None) -> str:
-    """Name of the parts' folder: another winner, another sweep of it or other figures have parts of their own."""
+def _measured_parts(
+    experiment: str, to: Path, baseline: Path, qps: float | None, candidate: str | None, workspace: Path | None
+) -> Path:
+    """The folder, inside of `to`, of what a report is made of, by the commands that a user would type, in their order.
+
+    What is there is kept: another winner, another sweep of it or other figures have a folder of their own.
+
+    Raises:
+        ToolchainError: a command failed; what it said is on the screen.
+    """
     from workbench.api.opening import find_candidate, journal_of, question_of, recommended_of, summary_of
 
     question = question_of(Path(experiment), workspace)
     journal = journal_of(question)
     summary = summary_of(question, journal)
-    chosen = recommended_of(question, summary) if candidate is None else find_candidate(candidate, journal)
-    measured = [one for one in (summary.find(chosen.id), summary.confirmations.get(chosen.id)) if one is not None]
-    content = (chosen.id, [one.started_at for one in measured], file_digest(baseline), qps)
-    return f"{chosen.short_id}-{digest(content)[:8]}"
-
-
-def _measure_parts(
-    experiment: str, to: Path, baseline: Path, qps: float | None, candidate: str | None, workspace: Path | None
-) -> None:
-    """What a report is made of, by the commands that a user would type, in their order; what is there is kept.
-
-    Raises:
-        ToolchainError: a command failed; what it said is on the screen.
-    """
+    winner = recommended_of(question, summary) if candidate is None else find_candidate(candidate, journal)
+    measured = [one for one in (summary.find(winner.id), summary.confirmations.get(winner.id)) if one is not None]
+    content = (winner.id, [one.started_at for one in measured], file_digest(baseline), qps)
+    to = to / f"{winner.short_id}-{digest(content)[:8]}"
     place = [] if workspace is None else ["--workspace", str(workspace)]
     chosen = [] if candidate is None else ["--candidate", candidate]
-    bundle = str(to / "bundle")
+    bundle, kept = str(to / "bundle"), str(to / "load")
     steps = {
         to / "bundle" / "manifest.json": ["export", experiment, "--to", bundle, "--allow-emulated", *chosen, *place],
         to / "fidelity.json": ["fidelity", experiment, "--to", str(to / "fidelity.json"), *chosen, *place],
         to / "load" / "verdict.json": [
-            *("load", bundle, "--experiment", experiment, "--baseline", str(baseline), "--to", str(to / "load"))
+            *("load", bundle, "--experiment", experiment, "--baseline", str(baseline), "--to", kept)
         ],
     }
     if qps is not None:
@@ -311,3 +308,4 @@ def _measure_parts(
             draft.replace(made)
         if not made.exists():  # a verdict that is not passed ends its command with 1
             raise ToolchainError(f"`workbench {command[0]}` ended with exit code {code}; what it said stands above.")
+    return to

@@ -159,26 +159,21 @@ def files(tmp_path: Path) -> list[Path]:
     return [tmp_path / "train.npz", tmp_path / "valid.npz"]
 
 
-def test_a_function_of_a_file_is_written_and_tried(tmp_path: Path, files: list[Path]) -> None:
+def test_a_metric_is_written_with_its_options_and_tried(tmp_path: Path, files: list[Path]) -> None:
     code = (
         "import numpy as np\ndef near(outputs, targets):\n    return np.exp(-abs(outputs['y'] - targets).sum(axis=1))\n"
     )
     (tmp_path / "metric.py").write_text(code)
+    own, named = Wishes(metric=f"{tmp_path / 'metric.py'}:near"), Wishes(metric="mean_absolute_error:output=y")
 
-    initialize(tmp_path / "m.onnx", files, tmp_path, wishes=Wishes(metric=str(tmp_path / "metric.py:near")))
+    initialize(tmp_path / "m.onnx", files, tmp_path / "own", wishes=own)
+    initialize(tmp_path / "m.onnx", files, tmp_path / "named", wishes=named)
 
-    question = read_experiment(tmp_path / "experiments/m.yaml")
-    assert question.dataset.metric is not None
-    assert question.dataset.metric.name == "near"
-    assert question.dataset.interface.outputs == ()
-
-
-def test_a_metric_of_a_library_has_its_options(tmp_path: Path, files: list[Path]) -> None:
-    wishes = Wishes(metric="mean_absolute_error:output=y")
-    initialize(tmp_path / "m.onnx", files, tmp_path, wishes=wishes)
-
-    assert 'metric: {name: mean_absolute_error, output: "y"}' in (tmp_path / "calibration/m.yaml").read_text()
-    assert "state it, accuracy_drop: LOSS" in (tmp_path / "experiments/m.yaml").read_text()
+    dataset = read_experiment(tmp_path / "own/experiments/m.yaml").dataset
+    assert dataset.metric is not None
+    assert (dataset.metric.name, dataset.interface.outputs) == ("near", ())
+    assert 'metric: {name: mean_absolute_error, output: "y"}' in (tmp_path / "named/calibration/m.yaml").read_text()
+    assert "state it, accuracy_drop: LOSS" in (tmp_path / "named/experiments/m.yaml").read_text()
 
 
 @pytest.mark.parametrize(

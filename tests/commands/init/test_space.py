@@ -12,26 +12,18 @@ from workbench.commands.init.model import examine_model
 from workbench.commands.init.space import space_text
 from workbench.space.reader import read_space
 from workbench.space.space import combinations
-from workbench.targets.onnxruntime.compiler import levels_that_differ
 from workbench.targets.onnxruntime.settings import ONNXRUNTIME_FUSIONS
 
 
-def test_only_fusions_that_change_the_model_get_a_switch(folder: Path) -> None:
+def test_only_fusions_and_levels_that_change_the_model_get_a_switch(folder: Path, tmp_path: Path) -> None:
     experiment = start(folder, "train.csv", "dev.csv")
     switches = {name.rpartition(".")[2] for name in parameters(experiment) if ".fusions." in name}
-
     assert switches == set(examine_model(folder / "model.onnx").start.fusions)
     assert switches <= set(ONNXRUNTIME_FUSIONS)
 
-
-def test_levels_that_come_to_the_same_operators_stand_once(tmp_path: Path) -> None:
-    write_cnn(tmp_path / "cnn.onnx")
     nodes = [helper.make_node("MatMul", ["x", "w"], ["y"])]
     shapes = {"x": ["batch", 4]}, {"y": ["batch", 4]}
     write_graph(tmp_path / "one.onnx", nodes, *shapes, w=np.ones((4, 4), np.float32))
-
-    assert levels_that_differ(tmp_path / "cnn.onnx") == ("all", "extended", "basic")
-    assert levels_that_differ(tmp_path / "one.onnx") == ("all",)
     text = space_text("one", examine_model(tmp_path / "one.onnx"), 2)
     assert "graph_optimization" not in text
     assert "static" in text
@@ -48,21 +40,13 @@ def test_threads_are_halved_down_to_one(folder: Path, tmp_path: Path) -> None:
     assert found == [(1,), (2, 1), (6, 3, 1), (16, 8, 4, 2, 1)]
 
 
-def test_average_pooling_is_no_product_of_activations(tmp_path: Path) -> None:
-    write_cnn(tmp_path / "model.onnx")
-
-    text = space_text("cnn", examine_model(tmp_path / "model.onnx"), 2)
-
-    assert "INT8 can serve 5 of its layers and 0 of its products of two activations" in text
-    assert "choices: [none, dynamic, static]" in text  # dynamic for its Gemm
-
-
 def test_convolutions_may_keep_8_bits_between_them_where_the_target_can_and_that_is_tried_first(
     folder: Path, tmp_path: Path
 ) -> None:
     write_cnn(tmp_path / "model.onnx")
-    outline = examine_model(tmp_path / "model.onnx", "openvino", "onnxruntime")
-    (tmp_path / "both.yaml").write_text(space_text("cnn", outline, 2), encoding="utf-8")
+    text = space_text("cnn", examine_model(tmp_path / "model.onnx", "openvino", "onnxruntime"), 2)
+    (tmp_path / "both.yaml").write_text(text, encoding="utf-8")
+    assert "INT8 can serve 5 of its layers and 0 of its products of two activations" in text, "pooling is none"
 
     space = read_space(tmp_path / "both.yaml")
     names = [preset.name for preset in space.presets]

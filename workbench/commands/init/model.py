@@ -60,6 +60,21 @@ class Outline:
     def start(self) -> SpaceStart:
         return self.starts[0]
 
+    @property
+    def weights(self) -> list[Layer]:
+        """Layers that multiply by a constant."""
+        return [layer for layer in self.layers if layer.weight is not None]
+
+    @property
+    def products(self) -> int:
+        """Of those, matrix products; the others are convolutions."""
+        return sum(layer.op_type in ("MatMul", "Gemm") for layer in self.weights)
+
+    @property
+    def attention(self) -> int:
+        """Products of two activations."""
+        return sum(layer.second is not None for layer in self.layers)
+
     def each_target(self) -> Iterator[tuple[str, SpaceStart]]:
         return zip(self.targets, self.starts, strict=True)
 
