@@ -72,22 +72,15 @@ def test_numbered_classes_need_no_labels_file_and_texts_without_labels_the_float
     assert start(folder, "train.csv", "dev.csv", labels=None, name="unlabelled").dataset.task == "tensors"
 
 
-def test_inputs_with_other_names_get_their_roles(folder: Path) -> None:
-    write_text_model(folder / "model.onnx", names=("tokens_in", "pad_mask"))
-
-    preprocessor = start(folder, "train.csv", "dev.csv").dataset.preprocessor
-
-    assert preprocessor is not None
-    assert {i.name: i.role for i in preprocessor.inputs} == {"tokens_in": "ids", "pad_mask": "mask"}
-
-
-def test_a_model_of_fixed_shape_gets_its_own_length_and_batch(folder: Path) -> None:
-    write_text_model(folder / "model.onnx", length=24, batch=4)
+def test_inputs_with_other_names_get_their_roles_and_a_fixed_shape_its_own_length_and_batch(folder: Path) -> None:
+    write_text_model(folder / "model.onnx", names=("tokens_in", "pad_mask"), length=24, batch=4)
 
     experiment = start(folder, "train.csv", "dev.csv")
 
-    assert experiment.dataset.preprocessor is not None
-    assert experiment.dataset.preprocessor.bins == (24,)
+    preprocessor = experiment.dataset.preprocessor
+    assert preprocessor is not None
+    assert {i.name: i.role for i in preprocessor.inputs} == {"tokens_in": "ids", "pad_mask": "mask"}
+    assert preprocessor.bins == (24,)
     assert parameters(experiment)["serving.batch"].choices == (4,)
     assert experiment.calibration.batch == 4
 

@@ -63,15 +63,10 @@ def test_what_nothing_feeds_is_built_in_or_refused_with_the_option_to_write() ->
 def test_a_single_number_fills_an_input_of_a_fixed_shape() -> None:
     voice = made({"x": ("batch", 8), "h0": (2, 1, 3), "free": (None, 2)}, {"y": ("batch", 1)})
     data = {"x": (40, 8), "free": (40, 2)}
-
     with pytest.raises(ConfigError, match="--constant h0=VALUE, which a single number fills"):
         declare(voice, data, {})
-    (use,) = declare(voice, data, {"h0": "0.5"}).interface.inputs[:1]
-    (spelled,) = declare(voice, data, {"h0": "[[[1,2,3]],[[4,5,6]]]"}).interface.inputs[:1]
-
-    assert use.constant == [[[0.5] * 3]] * 2
-    assert spelled.constant == [[[1, 2, 3]], [[4, 5, 6]]]
-    assert declare(voice, {"x": (40, 8), "h0": (40, 1)}, {"free": "1"}).interface.inputs[0].constant == 1
+    for text, constant in (("0.5", [[[0.5] * 3]] * 2), ("[[[1,2,3]],[[4,5,6]]]", [[[1, 2, 3]], [[4, 5, 6]]])):
+        assert declare(voice, data, {"h0": text}).interface.inputs[0].constant == constant
 
 
 def test_the_shape_of_one_sample_tells_which_axis_counts_them() -> None:

@@ -53,7 +53,6 @@ class Corpus:
     Attributes:
         columns: keys and values of the manifest's `columns`.
         labels: a file the user gave, or the names themselves where classes are numbered; None where none are needed.
-        label_note: what a reader must know about the labels.
         lengths: tokens of the measured texts, ascending; empty for arrays.
         arrays: input → shape of its array, samples first; None where the data are no arrays.
         sizes: input → true sizes of its samples along their first axes [n, k], where they differ.
@@ -65,7 +64,6 @@ class Corpus:
     files: Mapping[Split, Path]
     columns: Mapping[str, str]
     labels: Path | tuple[str, ...] | None
-    label_note: str
     tokenizer: Path | None = None
     lengths: tuple[int, ...] = ()
     arrays: Mapping[str, tuple[int, ...]] | None = None
@@ -131,7 +129,6 @@ def _examine_loader(file: Path, function: str, labels: Path | None) -> Corpus:
         files={},
         columns={},
         labels=labels,
-        label_note="names in the order of the model's outputs",
         arrays={name: (samples, *shapes[0]) for name, shapes in found.items()},
         sizes={name: np.array(shapes) for name, shapes in differing.items() if len({len(one) for one in shapes}) == 1},
         loader=(file, function),
@@ -146,30 +143,26 @@ def _examine_arrays(
     inputs = {spec.name for spec in model.inputs}
     splits = sorted(files, key=lambda split: split != "calibration")
     found = labels_of([files[split] for split in splits], inputs, free=metric or held)
-    task: Task = "tensors"
-    if found is not None and found.rank is not None:
-        task = "ner" if found.rank == RANK_OF_TAGS else "classification"
+    name, rank = found or (LABELS, None)
+    task: Task = "tensors" if rank is None else "ner" if rank == RANK_OF_TAGS else "classification"
     if labels is not None and task == "tensors":
         if metric or found is not None:
-            other = "a metric of arrays" if metric else f"an array {found.name!r} that holds no class ids"  # type: ignore[union-attr]  # found
+            other = "a metric of arrays" if metric else f"an array {name!r} that holds no class ids"
             raise ConfigError(f"means nothing beside {other}.", key="--labels", hint="Leave one of them out.")
         raise _no_label_column(first, npz_arrays(first))
-    if found is not None and task == "ner" and labels is None:
+    if task == "ner" and labels is None:
         raise ConfigError(
-            f"array {found.name!r} holds a tag per position, and only the model's training knows what the ids mean.",
+            f"array {name!r} holds a tag per position, and only the model's training knows what the ids mean.",
             key="--labels",
             hint=_LABELS_HINT + " Where they are no tags: --output NAME=MEANING:against=labels.",
         )
     truths = task == "tensors" and found is not None
-    name = LABELS if found is None else found.name
     rows = read_arrays(first, label=name if truths else None, classes=None, tags=False, truths=truths)
-    own = name == LABELS and task == "tensors"
     return Corpus(
         task=task,
         files=files,
-        columns={} if found is None or own else {"label": name},
+        columns={} if found is None or (name == LABELS and task == "tensors") else {"label": name},
         labels=labels,
-        label_note="names in the order of the model's outputs",
         arrays={n: array.shape for n, array in rows.inputs if found is None or n != name},
         sizes=_sizes(files, inputs, name if truths else None),
         truths=truths,
@@ -222,14 +215,12 @@ def _examine_texts(files: Mapping[Split, Path], model: Model, tokenizer: Path | 
         raise _no_label_column(first, record)
     task: Task = "ner" if words else "tensors" if label is None else "classification"
     lengths = _lengths(files, tokenizer, text, task)  # reads every row strictly, so `_labels` need not
-    found, note = _labels(task, files, label, labels, model)
     keys = ("tokens", "tags") if task == "ner" else ("text", "label")
     return Corpus(
         task=task,
         files=files,
         columns={key: column for key, column in zip(keys, (text, label), strict=True) if column is not None},
-        labels=found,
-        label_note=note,
+        labels=_labels(task, files, label, labels, model),
         tokenizer=tokenizer,
         lengths=lengths,
     )
@@ -275,13 +266,11 @@ def _no_label_column(file: Path, names: Iterable[str]) -> ConfigError:
 
 def _labels(
     task: Task, files: Mapping[Split, Path], column: str | None, labels: Path | None, model: Model
-) -> tuple[Path | tuple[str, ...] | None, str]:
-    """The labels and a note on them. Names without a file are refused: an order that was guessed wrong would not
+) -> Path | tuple[str, ...] | None:
+    """Names without a file are refused: an order that was guessed wrong would not
     fail, it would give an accuracy near zero, or worse, a plausible one."""
-    if column is None:
-        return None, ""
-    if labels is not None:
-        return labels, "names in the order of the model's outputs"
+    if column is None or labels is not None:
+        return labels
     if task == "ner":
         rule = "tags need their names, and only the model's training knows their order."
         raise ConfigError(rule, key="--labels", hint=_LABELS_HINT)
@@ -305,7 +294,7 @@ def _labels(
             key="--data",
             hint="Write each label as the index of the model's output.",
         )
-    return tuple(map(str, range(classes))), "the data number the classes, so the names are numbers; rename at will"
+    return tuple(map(str, range(classes)))
 
 
 def _distinct(path: Path, column: str) -> set[str]:
@@ -438,37 +427,34 @@ def assign_splits(data: Sequence[Path]) -> dict[Split, Path]:
             f"{len(data)} files.", key="--data", hint="Give a calibration and a validation file, and perhaps a holdout."
         )
     found: dict[Split, Path] = {}
-
-    def claim(split: Split, path: Path) -> None:
-        if split in found:
-            raise ConfigError(
-                f"{found[split].name} and {path.name} both look like the {split} file.",
-                key="--data",
-                hint="Their names must tell calibration, validation and holdout apart.",
-            )
-        found[split] = path
-
     unnamed: list[Path] = []
     tests: list[Path] = []
     for path in data:
         split = next((s for s, beginnings in _WORDS_OF_SPLITS.items() if _has_word(path, beginnings)), None)
-        if split is not None:
-            claim(split, path)
-        else:
+        if split is None:
             (tests if _has_word(path, ("test",)) else unnamed).append(path)
+            continue
+        _claim(found, split, path)
     for path in tests:  # never the calibration: what it is, the search should not see, or only judge by
         spare = "validation" in found or len(data) == 3
-        claim("holdout" if spare and "holdout" not in found else "validation", path)
+        _claim(found, "holdout" if spare and "holdout" not in found else "validation", path)
     free = [split for split in get_args(Split) if split not in found]
     found.update(zip(free, unnamed, strict=False))
-    for split in ("calibration", "validation"):
+    for split, words in (("calibration", "calib or train"), ("validation", "valid or dev")):
         if split not in found:
-            raise ConfigError(
-                f"no {split} file among {', '.join(path.name for path in data)}.",
-                key="--data",
-                hint=f"Put {'calib or train' if split == 'calibration' else 'valid or dev'} into its name.",
-            )
+            rule = f"no {split} file among {', '.join(path.name for path in data)}."
+            raise ConfigError(rule, key="--data", hint=f"Put {words} into its name.")
     return {split: found[split] for split in get_args(Split) if split in found}
+
+
+def _claim(found: dict[Split, Path], split: Split, path: Path) -> None:
+    if split in found:
+        raise ConfigError(
+            f"{found[split].name} and {path.name} both look like the {split} file.",
+            key="--data",
+            hint="Their names must tell calibration, validation and holdout apart.",
+        )
+    found[split] = path
 
 
 def _has_word(path: Path, beginnings: tuple[str, ...]) -> bool:

@@ -102,7 +102,7 @@ def space_text(
 
 def _schemes(outline: Outline) -> dict[str, tuple[str, ...]]:
     """Scheme → the targets that have it and that it changes this model on; without `none`."""
-    found = {}
+    found: dict[str, tuple[str, ...]] = {}
     # dynamic INT8 serves products alone
     for scheme, changes in (("dynamic", outline.products), ("static", len(outline.weights) + outline.attention)):
         targets = tuple(t for t, start in outline.each_target() if changes and scheme in start.schemes)
@@ -277,11 +277,7 @@ def _presets(
         for scheme, having in schemes.items():
             if target in having:
                 own = {"quantization.scheme": scheme}
-                if (
-                    scheme == "static"
-                    and target in _between(outline)
-                    and any(w.op_type == "Conv" for w in outline.weights)
-                ):
+                if scheme == "static" and convolves and target in _between(outline):
                     # before plain static INT8: it is the better bet, and what it costs in accuracy is measured
                     add("static-int8-elementwise", own | {"quantization.elementwise": "int8"})
                 add(f"{scheme}-int8", own)
