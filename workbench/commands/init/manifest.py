@@ -110,10 +110,10 @@ def manifest_text(name: str, show: Show, subject: Subject) -> str:
     elif corpus.task == "tensors":
         lines.append(_compared_with(corpus, declared))
     if corpus.labels is not None:
-        own = isinstance(corpus.labels, Path)
-        path = show(corpus.labels) if isinstance(corpus.labels, Path) else f"{name}.labels.json"
-        numbers = "the data number the classes, so the names are numbers; rename at will"
-        lines.append(f"labels: {scalar(path)}  # {"names in the order of the model's outputs" if own else numbers}")
+        path, note = f"{name}.labels.json", "the data number the classes, so the names are numbers; rename at will"
+        if isinstance(corpus.labels, Path):
+            path, note = show(corpus.labels), "names in the order of the model's outputs"
+        lines.append(f"labels: {scalar(path)}  # {note}")
     roles: list[str] = []
     if corpus.tokenizer is not None:
         lines += [f"tokenizer: {scalar(show(corpus.tokenizer))}", *_length_lines(outline, corpus.lengths)]
