@@ -184,17 +184,15 @@ def find_candidate(text: str, journal: Journal) -> Candidate:
     """
     if text.endswith(".json"):
         return _candidate_file(text)
-    found = [e.candidate for i, e in journal.evaluations().items() if text and i.startswith(text.lower())]
-    if not found:
-        lost = [d for d in journal.damage() if text and d.candidate_id and d.candidate_id.startswith(text.lower())]
-        if lost:
-            raise ToolchainError(f"{lost[0].words()}. Run the sweep again, then this command.")
-    if len(found) != 1:
-        count = "no candidate" if not found else f"{len(found)} candidates"
-        raise ConfigError(
-            f"{count} of the last sweep begin with {text!r}.", key="--candidate", hint="See `workbench show`."
-        )
-    return found[0]
+    digits = text.lower() or "none"
+    found = [e.candidate for i, e in journal.evaluations().items() if i.startswith(digits)]
+    if len(found) == 1:
+        return found[0]
+    for one in journal.damage():
+        if not found and (one.candidate_id or "").startswith(digits):
+            raise ToolchainError(f"{one.words()}. Run the sweep again, then this command.")
+    rule = f"{f'{len(found)} candidates' if found else 'no candidate'} of the last sweep begin with {text!r}."
+    raise ConfigError(rule, key="--candidate", hint="See `workbench show`.")
 
 
 def _candidate_file(text: str) -> Candidate:

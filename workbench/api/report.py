@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from workbench import __version__
+from workbench.api.fidelity import read_fidelity
 from workbench.api.opening import find_candidate, journal_of, question_of, refuse_language_model, summary_of
 from workbench.bundle import Bundle, bundle_fidelity, check_files, read_bundle
 from workbench.bundle.manifest import SourceModel
@@ -30,7 +31,6 @@ from workbench.tracking.releases import Act, log_file, read_log, shown
 from workbench.values.documents.canonical import DecodeError, decode
 from workbench.values.documents.json_reader import loads, read_json
 from workbench.values.errors import ConfigError
-from workbench.values.fidelity import Fidelity, fidelity_from_json
 from workbench.values.measurement import Split
 from workbench.values.model import Model
 from workbench.values.results import Evaluation
@@ -147,19 +147,15 @@ def _facts(file: str, model: Model | SourceModel) -> ModelFacts:
 
 def _chosen(question: Experiment, journal: Journal, summary: Summary, candidate: str | None) -> tuple[Evaluation, bool]:
     """What the report is about, and whether it meets every constraint or was named."""
+    fits = candidate is not None or summary.recommended is not None
+    best = summary.recommended or summary.closest
+    wanted = question.baseline.id if best is None else best.candidate_id
     if candidate is not None:
-        wanted, fits = find_candidate(candidate, journal).id, True
-    elif summary.recommended is not None:
-        wanted, fits = summary.recommended.candidate_id, True
-    elif summary.closest is not None:
-        wanted, fits = summary.closest.candidate_id, False
-    else:
-        wanted, fits = question.baseline.id, False
+        wanted = find_candidate(candidate, journal).id
     found = summary.find(wanted)
     if found is None or found.status == "failed":
-        raise ConfigError(
-            f"{wanted[:12]} was not measured by the last sweep.", file=question.path, hint="Name one with --candidate."
-        )
+        rule = f"{wanted[:12]} was not measured by the last sweep."
+        raise ConfigError(rule, file=question.path, hint="Name one with --candidate.")
     return found, fits
 
 
@@ -241,7 +237,7 @@ def _with_documents(found: Material, given: Given) -> Material:
     return replace(
         found,
         verdict=None if given.verdict is None else read_verdict(given.verdict),
-        fidelity=found.fidelity if given.fidelity is None else _fidelity(given.fidelity),
+        fidelity=found.fidelity if given.fidelity is None else read_fidelity(given.fidelity),
         comparison=None if given.layers is None else _comparison(given.layers),
         loads=loads_found,
         loads_emulated=bool(loads_found) and found.emulated,
@@ -260,13 +256,6 @@ def _loads(paths: Iterable[Path]) -> Iterator[LoadResult]:
                 yield read_result(file)
             except (ValueError, AttributeError) as error:
                 raise ConfigError(f"is no result of a load: {error}.", file=file, key="--load") from error
-
-
-def _fidelity(path: Path) -> Fidelity:
-    try:
-        return fidelity_from_json(_object(path))
-    except ValueError as error:
-        raise ConfigError(f"is no fidelity of this workbench: {error}.", file=path, key="--fidelity") from error
 
 
 def _comparison(path: Path) -> Comparison:

@@ -24,7 +24,6 @@ from workbench.commands.loading import (
 )
 from workbench.commands.options import AsJson, command_line, spelled_out
 from workbench.commands.options import seconds as seconds_of
-from workbench.values.documents.json_reader import loads
 from workbench.values.errors import ConfigError
 from workbench.values.exit_codes import FAILED, INTERRUPTED
 from workbench.values.system.files import write_json_atomically
@@ -33,11 +32,9 @@ if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
     from workbench.bundle import Bundle
     from workbench.load import LoadResult
     from workbench.shipping.acceptance import Baseline, LoadFigures, Verdict
-    from workbench.values.fidelity import Fidelity
     from workbench.values.service import ServiceLoad
 
 _WARMUP_SHARE = 0.1
-_MOST_FIDELITY_BYTES = 1 << 24
 
 
 @spelled_out
@@ -206,8 +203,14 @@ def _verdict(
     fidelity: Path | None,
     how: Asking,
 ) -> Verdict:
+    from workbench.api.fidelity import read_fidelity
+    from workbench.bundle import bundle_fidelity
     from workbench.shipping.acceptance import judge, of_load
     from workbench.values.measurement import Estimate
+
+    known = None if server.bundle is None else bundle_fidelity(server.bundle)
+    if fidelity is not None:
+        known = read_fidelity(fidelity)
 
     figures = facts.get("figures") or {}
     split = "holdout" if "holdout" in figures else "validation"
@@ -225,29 +228,13 @@ def _verdict(
         against,
         loads=loads,
         float_loads=floats,
-        fidelity=_fidelity(server, fidelity),
+        fidelity=known,
         accuracy_drop_pp=drop,
         accuracy_level="measured held-out" if split == "holdout" else "measured",
         accuracy_samples=int(best.get("accuracy_samples", 0)),
         int8=None if scheme is None else scheme != "none",
         emulated=emulated,
     )
-
-
-def _fidelity(server: Server, file: Path | None) -> Fidelity | None:
-    """Of a file, or of the bundle, where it has one."""
-    from workbench.bundle import bundle_fidelity
-    from workbench.values.documents.input_files import open_file
-    from workbench.values.fidelity import fidelity_from_json
-
-    if file is not None:
-        with open_file(file, limit_bytes=_MOST_FIDELITY_BYTES, key="--fidelity") as stream:
-            content = stream.read()
-        try:
-            return fidelity_from_json(loads(content))
-        except ValueError as error:
-            raise ConfigError(f"is no result of `workbench fidelity`: {error}.", file=file, key="--fidelity") from error
-    return None if server.bundle is None else bundle_fidelity(server.bundle)
 
 
 _REQUESTS = 20_000

@@ -66,21 +66,14 @@ def space(
     if (file is None) == (advise is None):
         raise ConfigError("expected a search space to explain, or --advise EXPERIMENT.", key="space")
     if advise is not None:
-        _advise(advise, workspace)
+        from workbench.api.advice import narrow_space
+
+        found = narrow_space(advise, workspace=workspace)
+        kept = [f"{one.name} {one.choice} stays: the space needs it" for one in found.kept]
+        words = "nothing to leave out; wrote nothing" if found.file is None else f"wrote {found.file}"
+        say("\n".join([*found.advice.sentences(), *kept, words]))
     if file is not None:
         _explain(file)
-
-
-def _advise(experiment: Path, workspace: Path | None) -> None:
-    from workbench.api.advice import narrow_space
-
-    found = narrow_space(experiment, workspace=workspace)
-    for sentence in found.advice.sentences():
-        say(sentence)
-    for one in found.kept:
-        say(f"{one.name} {one.choice} stays: the space needs it")
-    words = "nothing to leave out; wrote nothing" if found.file is None else f"wrote {found.file}"
-    say(words)
 
 
 def _explain(file: Path) -> None:
@@ -182,10 +175,8 @@ def init(
 
 
 def _tell(started: Started) -> None:
-    for line in (*started.notes, *(f"wrote {file}" for file in started.files), "next:"):
-        say(line)
-    for command in started.commands:
-        say(f"  {command}")
+    written = [f"wrote {file}" for file in started.files]
+    say("\n".join([*started.notes, *written, "next:", *(f"  {command}" for command in started.commands)]))
 
 
 def convert(

@@ -9,12 +9,19 @@ import contextlib
 import shlex
 import sys
 from pathlib import Path
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Literal
 
 import typer
 
 from workbench.commands.console import note, print_json, say, tell
-from workbench.commands.options import AsJson, ExperimentFile, Workspace, command_line, tell_damage_of_last
+from workbench.commands.options import (
+    AsJson,
+    ExperimentFile,
+    Workspace,
+    command_line,
+    one_of,
+    tell_damage_of_last,
+)
 from workbench.commands.signing import SigningKey, TrustedKeysFile, opened_key
 from workbench.values.documents.canonical import digest, file_digest
 from workbench.values.errors import ConfigError, ToolchainError
@@ -152,8 +159,7 @@ def fidelity(
     from workbench.api.opening import journal_of, question_of, recommended_of, summary_of
     from workbench.report.fidelity_text import fidelity_text
 
-    if split not in get_args(Split):
-        raise ConfigError(f"{split!r} is no split.", key="--split", hint="Use validation or holdout.")
+    chosen_split: Split = one_of(split, Split, "--split")
     is_bundle = what.is_dir()
     if experiment is not None and not is_bundle:
         raise ConfigError("belongs to a bundle.", key="--experiment", hint="Name the experiment alone.")
@@ -171,7 +177,7 @@ def fidelity(
                 bundle=what if is_bundle else None,
                 answers=reference,
                 checkpoint=checkpoint,
-                split=split,  # type: ignore[arg-type]  # checked above
+                split=chosen_split,
                 samples=samples,
                 report=steps,
                 command=command_line(),

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import getpass
 import os
 import sys
 from pathlib import Path
@@ -94,9 +93,6 @@ def password(*, twice: bool = False) -> str:
             key=PASSWORD_VARIABLE,
             hint="Name a file with the password in it, readable by you alone.",
         )
-    typed = getpass.getpass("Password of the secret key: ")
-    if twice and getpass.getpass("The same again: ") != typed:
-        raise ConfigError("the two passwords differ.", hint="Run the command again; nothing was written.")
-    if not typed:
-        raise ConfigError("the password is empty.", hint="A key without one is made with --plain.")
+    again = "The same again" if twice else False
+    typed: str = typer.prompt("Password of the secret key", hide_input=True, confirmation_prompt=again, err=True)
     return typed

@@ -10,8 +10,7 @@ import onnx
 import pytest
 import torch
 
-from workbench.commands.example import build as building
-from workbench.commands.example.build import RECIPES, Recipe, build_example
+from workbench.commands.example.build import Recipe, build_example
 from workbench.values.errors import ConfigError
 
 TINY = Recipe(
@@ -95,10 +94,3 @@ def test_what_is_there_is_left_alone_and_a_crash_on_the_way_leaves_nothing(tmp_p
         assert files_below(tmp_path) == ["mine.txt"]
     with pytest.raises(ConfigError, match="Did you mean 'loan-ner-mini'"):
         build_example("loan-ner-mni", tmp_path / "x", ignore)
-
-
-def test_every_example_has_a_dataset_manifest_and_an_experiment() -> None:
-    root = Path(building.__file__).parents[3]
-    for name in RECIPES:
-        assert (root / "calibration" / f"{name}.yaml").is_file()
-        assert f"examples/{name}/model.onnx" in (root / "experiments" / f"{name}.yaml").read_text(encoding="utf-8")

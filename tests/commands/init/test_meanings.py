@@ -118,8 +118,9 @@ def test_an_echo_of_an_input_is_named_and_judges_nothing(tmp_path: Path) -> None
         started(tmp_path / "alone", ids)  # type: ignore[arg-type]  # ids
 
 
-def detector(path: Path, *, objectness: bool = False, transposed: bool = False) -> Floats:
-    """A head [n, 4 + classes, anchors] whose answers lie in its samples; boxes are centres and sizes in pixels."""
+def detector(path: Path, *, objectness: bool) -> Floats:
+    """A head whose answers lie in its samples: [n, 4 + classes, anchors], or with objectness [n, anchors, 5 + classes];
+    boxes are centres and sizes in pixels."""
     rng, classes, anchors = np.random.default_rng(0), 80, 200
     table = np.zeros((ROWS, 4 + objectness + classes, anchors), np.float32)
     table[:, :2], table[:, 2:4] = rng.uniform(40, 600, (ROWS, 2, anchors)), rng.uniform(20, 120, (ROWS, 2, anchors))
@@ -128,39 +129,28 @@ def detector(path: Path, *, objectness: bool = False, transposed: bool = False) 
     np.put_along_axis(table[:, 4 + objectness :], kinds, 0.9 if objectness else score, axis=1)
     if objectness:
         table[:, 4:5] = score
-    nodes = [helper.make_node("Conv", ["x", "w"], ["c"])]
-    nodes.append(
-        helper.make_node(*(("Transpose", ["c"], ["output0"]) if transposed else ("Identity", ["c"], ["output0"])))
-    )
-    if transposed:
-        nodes[-1].attribute.append(helper.make_attribute("perm", [0, 2, 1]))
     size = table.shape[1]
-    shape: list[int | str] = ["n", anchors, size] if transposed else ["n", size, anchors]
+    perm, shape = ([0, 2, 1], [anchors, size]) if objectness else ([0, 1, 2], [size, anchors])
+    nodes = [helper.make_node("Conv", ["x", "w"], ["c"]), helper.make_node("Transpose", ["c"], ["output0"], perm=perm)]
     eye = np.eye(size, dtype=np.float32)[..., None]
-    write_graph(path, nodes, {"x": ["n", size, anchors]}, {"output0": shape}, w=eye)
+    write_graph(path, nodes, {"x": ["n", size, anchors]}, {"output0": ["n", *shape]}, w=eye)
     return table
 
 
-@pytest.mark.parametrize(
-    ("how", "right"),
-    [
-        ({}, "axis=1,format=cxcywh,class_column=4"),
-        ({"transposed": True}, "format=cxcywh,class_column=4"),
-        ({"transposed": True, "objectness": True}, "format=cxcywh,score_column=4,class_column=5"),
-    ],
-)
-def test_boxes_that_lose_themselves_are_refused_with_the_options_that_are_right(
-    tmp_path: Path, how: dict[str, bool], right: str
-) -> None:
-    samples = detector(tmp_path / "m.onnx", **how)
-
-    with pytest.raises(ConfigError, match=rf"f1 of the float model against its own .*--output output0=boxes:{right} "):
-        started(tmp_path, samples, Wishes(outputs={"output0": "boxes"}))
-    with pytest.raises(ConfigError, match=rf"nothing tells.*--output output0=boxes:{right}$"):
-        started(tmp_path, samples)
-    (use,) = started(tmp_path, samples, Wishes(outputs={"output0": f"boxes:{right}"}))
-
-    assert use.meaning == "boxes"
+def test_boxes_that_lose_themselves_are_refused_with_the_options_that_are_right(tmp_path: Path) -> None:
+    for objectness, right in (
+        (False, "axis=1,format=cxcywh,class_column=4"),
+        (True, "format=cxcywh,score_column=4,class_column=5"),
+    ):
+        folder = tmp_path / str(objectness)
+        samples = detector(folder / "m.onnx", objectness=objectness)
+        lost = rf"f1 of the float model against its own .*--output output0=boxes:{right} "
+        with pytest.raises(ConfigError, match=lost):
+            started(folder, samples, Wishes(outputs={"output0": "boxes"}))
+        with pytest.raises(ConfigError, match=rf"nothing tells.*--output output0=boxes:{right}$"):
+            started(folder, samples)
+        (use,) = started(folder, samples, Wishes(outputs={"output0": f"boxes:{right}"}))
+        assert use.meaning == "boxes"
 
 
 def test_time_first_is_taken_from_the_axis_of_samples_or_told_with_what_to_declare(tmp_path: Path) -> None:

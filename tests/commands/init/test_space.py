@@ -85,18 +85,6 @@ def test_a_model_with_layers_may_be_balanced_and_says_what_else_there_is(folder:
     }
 
 
-def test_products_of_activations_alone_are_not_balanced(tmp_path: Path) -> None:
-    shape = ["batch", 4, 4]
-    nodes = [helper.make_node("MatMul", ["a", "b"], ["y"], name="product")]
-    write_graph(tmp_path / "model.onnx", nodes, {"a": shape, "b": shape}, {"y": shape})
-    (tmp_path / "space.yaml").write_text(space_text("m", examine_model(tmp_path / "model.onnx"), 2), encoding="utf-8")
-    space = read_space(tmp_path / "space.yaml")
-
-    assert not {"quantization.balance", "quantization.weight_algorithm"} & {p.name for p in space.parameters}
-    assert [p.choices for p in space.parameters if p.name == "quantization.attention_matmul"] == [(True,)]
-    assert "Rarely worth" not in space.path.read_text(encoding="utf-8")
-
-
 def test_texts_of_any_length_get_bins_and_nothing_else_does(folder: Path) -> None:
     choices = start(folder, "train.csv", "dev.csv").space.service
 
