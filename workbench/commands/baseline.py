@@ -119,7 +119,7 @@ def record(
             kept = _answers(server, how, asked, to.with_suffix(".npz"), answered, answers)
     found, lacks = recorded(
         results,
-        name=name or _name(asked, url),
+        name=name or (url if asked is None or asked.served is None else str(asked.served)),
         about=about,
         source=_source(results, asked),
         limits=limits,
@@ -160,14 +160,10 @@ def _answers(
         for place, digest in enumerate(one.digests):
             row = one.rows[place] if one.rows else None
             found.append(Answer(outputs={n: a[place] for n, a in outputs.items()}, digest=digest, row=row))
-    source = f"{asked.served} at {server.url}, {asked.plan['wire']}, {_now()}"
+    source = f"{asked.served} at {server.url}, {asked.plan['wire']}, {datetime.now(UTC).isoformat(timespec='seconds')}"
     write_answers(to, found, source=source, split=split)
     tell(f"kept the answers to {len(found)} samples of the {split} split")
     return to
-
-
-def _name(asked: Question | None, url: str) -> str:
-    return str(asked.served) if asked is not None and asked.served is not None else url
 
 
 def _source(results: list[LoadResult], asked: Question | None) -> str:
@@ -181,7 +177,3 @@ def _source(results: list[LoadResult], asked: Question | None) -> str:
         f"recorded by workbench {__version__} on {first.began_at} at {first.url}{backend}: closed loops of {loops} "
         f"clients, {first.window_s:.4g} s each after {first.warmup_s:g} s, seed {first.seed}; 95 % intervals"
     )
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")

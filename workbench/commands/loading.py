@@ -1,6 +1,6 @@
 """What `workbench load` and `workbench baseline record` share: who is asked, and with what requests.
 
-A server is one behind a URL, of ours, of the open inference protocol or of OpenAI's API (`loading_tokens`), or one of
+A server is one behind a URL, of ours, of the open inference protocol or of OpenAI's API, or one of
 our own over a bundle.
 """
 
@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -29,7 +30,7 @@ if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
     from workbench.load.kserve.served import ServedModel
     from workbench.load.server import DeviceReaders
     from workbench.values.model import Model
-    from workbench.values.preprocess import Preprocessor, Text
+    from workbench.values.preprocess import Text
 
 PREDICT, KSERVE, OPENAI = "predict", "kserve-v2", "openai"
 _TRITON_METRICS = 8002
@@ -258,6 +259,7 @@ def facts_of(server: Server) -> dict[str, Any]:
 
 
 def _of_another_platform(server: Server, how: Asking) -> Question:
+    from workbench.load import bodies_of_file
     from workbench.load.kserve.asking import ask, requests_of, samples_of
     from workbench.load.kserve.served import path_of, served_model
 
@@ -271,7 +273,9 @@ def _of_another_platform(server: Server, how: Asking) -> Question:
             key="--experiment",
             hint="Name an --experiment, or a dataset's manifest with --data: its tokenizer makes the inputs.",
         )
-    texts = _texts_of(how.data) if how.data is not None and how.experiment is not None else None
+    texts = None
+    if how.data is not None and how.experiment is not None and not (texts := _texts_of(bodies_of_file(how.data))):
+        raise ConfigError("holds arrays; texts are needed here.", file=how.data, key="--data")
     samples = samples_of(chosen[0], "validation", model, batch=how.batch, length=how.length, texts=texts)
     asked = [next(samples, None)]
     if asked[0] is not None:
@@ -283,25 +287,36 @@ def _of_another_platform(server: Server, how: Asking) -> Question:
 
 
 def _bodies(server: Server, how: Asking) -> list[str]:
+    from workbench.bundle import preprocessor_of
     from workbench.load import bodies_of_bundle, bodies_of_dataset, bodies_of_file
     from workbench.load.requests import MOST_BODIES, bodies_of_several, bodies_of_texts, texts_of_length
 
     if how.data is not None and how.experiment is not None:
         raise ConfigError("two sources of texts.", key="--data, --experiment", hint="Name one.")
     chosen = how.dataset
-    if how.length is None and how.batch == 1:
-        if chosen is not None:
-            return bodies_of_dataset(chosen[0], model=chosen[1])
-        if how.data is not None:
-            return bodies_of_file(how.data)
-        if server.bundle is not None:
-            bodies = bodies_of_bundle(server.bundle)
-            tell(f"sending the {len(bodies)} golden samples; --experiment sends texts with the lengths of your data")
-            return bodies
+    if chosen is not None:
+        bodies = bodies_of_dataset(chosen[0], model=chosen[1])
+    elif how.data is not None:
+        bodies = bodies_of_file(how.data)
+    elif server.bundle is not None:
+        bodies = bodies_of_bundle(server.bundle)
+        tell(f"sending the {len(bodies)} golden samples; --experiment sends texts with the lengths of your data")
+    else:
         raise ConfigError(
             "a URL does not say what to ask.", key="--data", hint="Name a file of texts, or an --experiment."
         )
-    texts, preprocessor = _texts_and_tokenizer(server, how.data, chosen)
+    if how.length is None and how.batch == 1:
+        return bodies
+    texts = _texts_of(bodies)
+    preprocessor = chosen[0].preprocessor if chosen is not None else None
+    if preprocessor is None and server.bundle is not None:
+        preprocessor = preprocessor_of(server.bundle)
+    if preprocessor is None or not texts:
+        raise ConfigError(
+            "needs texts and their tokenizer.",
+            key="--length, --batch",
+            hint="Name the --experiment whose texts are sent; a BUNDLE whose samples are texts has both, too.",
+        )
     if how.length is not None:
         texts = texts_of_length(preprocessor, texts, how.length, MOST_BODIES)
     bodies = bodies_of_texts(texts) if how.batch == 1 else bodies_of_several(texts, how.batch)
@@ -310,43 +325,10 @@ def _bodies(server: Server, how: Asking) -> list[str]:
     return bodies
 
 
-def _texts_and_tokenizer(
-    server: Server, data: Path | None, chosen: tuple[Dataset, Model | None] | None
-) -> tuple[list[Text], Preprocessor]:
-    from workbench.bundle import golden_batches, preprocessor_of
-
-    preprocessor = chosen[0].preprocessor if chosen is not None else None
-    if preprocessor is None and server.bundle is not None:
-        preprocessor = preprocessor_of(server.bundle)
-    found: list[Text] = []
-    if chosen is not None and (texts := chosen[0].texts("validation")) is not None:
-        found = [texts[int(row)] for row in chosen[0].validation.rows()]
-    elif chosen is None and data is not None:
-        found = _texts_of(data)
-    elif chosen is None and server.bundle is not None:
-        found = [text for batch in golden_batches(server.bundle) for text in batch.texts]
-    if preprocessor is None or not found:
-        raise ConfigError(
-            "needs texts and their tokenizer.",
-            key="--length, --batch",
-            hint="Name the --experiment whose texts are sent; a BUNDLE whose samples are texts has both, too.",
-        )
-    return found, preprocessor
-
-
-def _texts_of(data: Path) -> list[Text]:
-    """The texts of a file of requests."""
-    import json
-
-    from workbench.load import bodies_of_file
-
-    found: list[Text] = []
-    for body in bodies_of_file(data):
-        asked = json.loads(body)
-        if "inputs" in asked:
-            raise ConfigError("holds arrays; texts are needed here.", file=data, key="--data")
-        found.append(asked["text"] if "text" in asked else tuple(asked["words"]))
-    return found
+def _texts_of(bodies: Iterable[str]) -> list[Text]:
+    """The texts of requests; none of those that hold arrays."""
+    asked = [json.loads(body) for body in bodies]
+    return [one["text"] if "text" in one else tuple(one["words"]) for one in asked if "inputs" not in one]
 
 
 def metrics_of(how: Asking, url: str | None = None) -> tuple[str, int] | None:

@@ -8,7 +8,7 @@ import contextlib
 import json
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -33,6 +33,7 @@ from workbench.values.installed_targets import installed_target
 from workbench.values.interface import OutputUse
 from workbench.values.model import Model
 from workbench.values.system.cpu import this_cpu
+from workbench.values.system.files import temporary_beside
 from workbench.values.system.scratch import scratch_folder
 
 Show = Callable[[Path, Path], str]
@@ -157,17 +158,12 @@ def initialize(
             named cannot run the model.
     """
     chosen_name = _name_of(model) if name is None else name
-    if not re.fullmatch(r"\w[\w.-]*", chosen_name):
-        rule = f"{chosen_name!r} cannot name a file."
-        raise ConfigError(rule, key="--name", hint="Use letters, digits, '-', '_', '.'.")
     wishes, chosen = wishes or Wishes(), choose_targets(targets)
     names = [_group_name(chosen_name, chosen, number) for number in range(len(chosen.groups))]
     files = [to / folder / f"{one}.yaml" for one in names for folder in ("experiments", "search_spaces")]
     for end in ("yaml", "labels.json"):
         files.append(to / "calibration" / f"{chosen_name}.{end}")
-    for path in files:
-        if path.exists():
-            raise ConfigError("exists already and is not overwritten.", file=path, hint="Choose another --name.")
+    check_new(chosen_name, files)
     source = open_foreign(model)
     metric = None if wishes.metric is None else wished_metric(wishes.metric)
     if metric is not None and wishes.outputs:
@@ -287,6 +283,15 @@ def _commands(name: str, outline: Outline, to: Path, chosen: Chosen) -> tuple[st
     return tuple(lines)
 
 
+def check_new(name: str, files: Iterable[Path]) -> None:
+    """Refuse what cannot name a file, and files that are there."""
+    if not re.fullmatch(r"\w[\w.-]*", name):
+        raise ConfigError(f"{name!r} cannot name a file.", key="--name", hint="Use letters, digits, '-', '_', '.'.")
+    for path in files:
+        if path.exists():
+            raise ConfigError("exists already and is not overwritten.", file=path, hint="Choose another --name.")
+
+
 def relative_path(path: Path, file: Path) -> str:
     """A path as a file refers to it."""
     return Path(os.path.relpath(path.resolve(), file.parent.resolve())).as_posix()
@@ -294,24 +299,12 @@ def relative_path(path: Path, file: Path) -> str:
 
 def write_all(texts: Mapping[Path, str]) -> None:
     """Write files that do not exist yet: all under temporary names, then each gets its own; on failure none stays."""
-    written: dict[Path, Path] = {}
-    placed: list[Path] = []
-    to_write = Path()
+    path = Path()
     try:
-        for path, text in texts.items():
-            to_write = path
-            path.parent.mkdir(parents=True, exist_ok=True)
-            temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-            written[path] = temporary
-            temporary.write_text(text, encoding="utf-8")
-        for path, temporary in written.items():
-            temporary.replace(path)
-            placed.append(path)
+        with contextlib.ExitStack() as drafts:
+            for path, text in texts.items():
+                path.parent.mkdir(parents=True, exist_ok=True)
+                drafts.enter_context(temporary_beside(path)).write_text(text, encoding="utf-8")
     except OSError as error:
-        for path in (*written.values(), *placed):
-            path.unlink(missing_ok=True)
-        raise ConfigError(
-            f"cannot be written: {error.strerror} ({error.filename or to_write}).",
-            key="--to",
-            hint="Nothing was written.",
-        ) from error
+        rule = f"cannot be written: {error.strerror} ({error.filename or path})."
+        raise ConfigError(rule, key="--to", hint="Nothing was written.") from error
