@@ -128,13 +128,11 @@ def _end_words(end: SweepEnd) -> str:
         "timeout": "the search's time is up",
         "exhausted": "the space is exhausted",
     }
-    flight = ""
-    if end.interrupted is not None:
-        flight = f" {interrupted_words(end.interrupted.candidate, end.interrupted.stage)}"
+    flight = "" if end.interrupted is None else interrupted_words(end.interrupted.candidate, end.interrupted.stage)
     return (
         f"{end.new} candidates evaluated, {end.reused} from before, in {minutes(end.search_s)} "
-        f"({100 * end.overhead_s / max(end.search_s, 1e-9):.1f} % outside evaluations): {words[end.reason]}.{flight}\n"
-    )
+        f"({100 * end.overhead_s / max(end.search_s, 1e-9):.1f} % outside evaluations): {words[end.reason]}. {flight}"
+    ).rstrip() + "\n"
 
 
 def plan(

@@ -38,9 +38,6 @@ def machine_findings() -> Iterator[Finding]:
     yield quiet_finding(steady, causes, psutil.getloadavg()[0])
 
 
-# --- the processor -------------------------------------------------------------------------------------------------
-
-
 def int8_finding(cpu: Cpu) -> Finding:
     """What the CPU's instructions mean for INT8; how much is gained is the sweep's to measure."""
     flags = ", ".join(cpu.features) or "no known instruction"
@@ -73,9 +70,6 @@ def cores_finding(installed: int, affinity: int, quota: float | None) -> Finding
     return judged(_GROUP, "cores", value, remedy, wrong=throttled)
 
 
-# --- memory --------------------------------------------------------------------------------------------------------
-
-
 def memory_finding(total_bytes: int, available_bytes: int, limit_bytes: int | None) -> Finding:
     """Args: limit_bytes: what the control groups allow, None without a limit."""
     limited = limit_bytes is not None and limit_bytes < total_bytes
@@ -84,9 +78,6 @@ def memory_finding(total_bytes: int, available_bytes: int, limit_bytes: int | No
     value += f", limited to {limit_bytes / 1e9:.1f} GB by the container" if limit_bytes and limited else ""
     remedy = "A BERT-base needs about 2 GB while it is quantized: close programs, or raise the limit."
     return judged(_GROUP, "memory", value, remedy, wrong=little)
-
-
-# --- quiet ---------------------------------------------------------------------------------------------------------
 
 
 def probe_quiet() -> tuple[Steadiness, list[str]]:
@@ -126,20 +117,17 @@ def target_findings(environment: Mapping[str, str]) -> Iterator[Finding]:
             remedy = "Repair or uninstall it; the other targets are not concerned."
             broken.append(judged(f"target {name}", "loading", str(error), remedy, wrong=True))
     for target in sorted(found, key=lambda target: not target.on_host):
-        yield from _plain_findings(target) if target.findings is None else target.findings(environment)
-    yield from broken
-
-
-def _plain_findings(target: TargetDescription) -> Iterator[Finding]:
-    """Of a target that says nothing of its own: whether its toolchain is there, and its versions."""
-    try:
-        toolchain = target.make().toolchain()
-    except ToolchainError as error:
+        if target.findings is not None:
+            yield from target.findings(environment)
+            continue
+        try:
+            known = target.make().toolchain().components  # all that is known of one that says nothing of its own
+            said, missing = f"yes: {', '.join(f'{name} {version}' for name, version in known.items())}", False
+        except ToolchainError as error:
+            said, missing = f"no: {error}", True
         remedy = "Optional: without it this target cannot be swept; the others are not concerned."
-        yield judged(f"target {target.name}", "usable", f"no: {error}", remedy, wrong=True)
-        return
-    versions = ", ".join(f"{name} {version}" for name, version in toolchain.components.items())
-    yield judged(f"target {target.name}", "usable", f"yes: {versions}", wrong=False)
+        yield judged(f"target {target.name}", "usable", said, remedy, wrong=missing)
+    yield from broken
 
 
 ENOUGH_DISK_BYTES, LITTLE_DISK_BYTES = 5_000_000_000, 500_000_000
