@@ -326,9 +326,11 @@ def _bodies(server: Server, how: Asking) -> list[str]:
 
 
 def _texts_of(bodies: Iterable[str]) -> list[Text]:
-    """The texts of requests; none of those that hold arrays."""
+    """The texts of requests; none where some hold arrays."""
     asked = [json.loads(body) for body in bodies]
-    return [one["text"] if "text" in one else tuple(one["words"]) for one in asked if "inputs" not in one]
+    if any("inputs" in one for one in asked):
+        return []
+    return [one["text"] if "text" in one else tuple(one["words"]) for one in asked]
 
 
 def metrics_of(how: Asking, url: str | None = None) -> tuple[str, int] | None:

@@ -322,8 +322,8 @@ def _first_record(path: Path) -> Mapping[str, Any]:
     with open_lines(path, limit_bytes=MOST_BYTES, newline="" if csv_file else "\n") as lines:
         if csv_file:
             try:
-                header = next(csv.reader(lines), [])
-                found: Any = dict.fromkeys(header, "") | dict(zip(header, next(csv.reader(lines), []), strict=False))
+                reader = csv.DictReader(lines, restval="")
+                found: Any = dict.fromkeys(reader.fieldnames or (), "") | next(reader, {})
             except csv.Error as error:
                 raise ConfigError(f"not valid CSV: {error}.", file=path, key="--data") from error
         else:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from workbench.commands.init.data import Corpus, compiled_lengths, differing_axes, examine_data
 from workbench.commands.init.experiment import experiment_text
-from workbench.commands.init.interface import declare, with_outputs
+from workbench.commands.init.interface import declare
 from workbench.commands.init.manifest import Subject, manifest_text, max_length_of, wished_metric
 from workbench.commands.init.meanings import first_label, held_against_labels, meanings_of
 from workbench.commands.init.model import Outline, examine_model
@@ -69,7 +69,7 @@ def read_data(manifest: Path, subject: Subject, wishes: Wishes) -> tuple[Subject
     model, staged = outline.model, declared
     if corpus.truths and metric is None:  # labels are read where the manifest says something of outputs
         nothing = [OutputUse(name=spec.name, meaning="ignored") for spec in model.outputs]
-        staged = with_outputs(declared, nothing)
+        staged = replace(declared, interface=replace(declared.interface, outputs=tuple(nothing)))
     write_all(manifest_files(manifest, absolute, replace(subject, declared=staged)))
     dataset = read_manifest(manifest, model)
     check_inputs(dataset, model)
@@ -77,7 +77,7 @@ def read_data(manifest: Path, subject: Subject, wishes: Wishes) -> tuple[Subject
     if metric is None and corpus.task == "tensors":
         uses = meanings_of(model, run, declared.interface.state, wishes.outputs)
         uses = held_against_labels(dataset, model, run, uses, wishes.outputs)
-        declared = with_outputs(declared, uses)
+        declared = replace(declared, interface=replace(declared.interface, outputs=uses))
         dataset = replace(dataset, interface=replace(dataset.interface, outputs=uses))
         check_answers(run, uses, outline.source.path)
     elif wishes.outputs and metric is None:

@@ -6,12 +6,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from workbench.graph.intake.assume import numbers_of
 from workbench.graph.intake.ports import is_batch_name
 from workbench.values.errors import ConfigError, nearest
-from workbench.values.interface import BATCH, InputUse, Interface, OutputUse
+from workbench.values.interface import BATCH, InputUse, Interface
 from workbench.values.model import Model, TensorSpec
 
 _MARKS = frozenset(
@@ -82,10 +82,6 @@ def _constant(spec: TensorSpec, text: str) -> object:
     for size in reversed(sizes):
         value = [value] * size
     return value
-
-
-def with_outputs(declared: Declared, outputs: Sequence[OutputUse]) -> Declared:
-    return replace(declared, interface=replace(declared.interface, outputs=tuple(outputs)))
 
 
 def state_pairs(model: Model) -> Iterator[tuple[str, str]]:

@@ -7,11 +7,12 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 import onnx
 
+from workbench.commands.options import one_of
 from workbench.graph.door import open_foreign
 from workbench.graph.layers import Layer, quantizable_layers
 from workbench.graph.read import constants, embedding_rows, load_graph
@@ -19,7 +20,7 @@ from workbench.quantization.lowering.normalize import normalized
 from workbench.targets import REFERENCE, described
 from workbench.targets.description import SpaceStart
 from workbench.targets.int8_issues import quantized_already
-from workbench.values.errors import CompileError, ConfigError, nearest
+from workbench.values.errors import CompileError, ConfigError
 from workbench.values.model import Model, TensorSpec
 
 _FEWEST_POSITIONS = 16  # the segment table, which looks like one of positions, has two rows
@@ -105,7 +106,9 @@ def examine_model(
         )
     shapes = [spec.shape for spec in model.inputs]
     length = shapes[0][1] if len(shapes[0]) == 2 else None
-    found, reason = chosen_kind(kind, kind_of(model, proto, texts=texts))
+    found, reason = kind_of(model, proto, texts=texts)
+    if kind is not None:
+        found, reason = one_of(kind, Kind, "--kind"), "as --kind says"
     return Outline(
         model=model,
         source=source or model,
@@ -185,16 +188,6 @@ def kind_of(model: Model, proto: onnx.ModelProto, *, texts: bool) -> tuple[Kind,
     if named:
         return "signal", f"a tensor named {named[0]!r}"
     return "generic", "neither ids of a table, nor an image, nor convolutions along one axis"
-
-
-def chosen_kind(written: str | None, found: tuple[Kind, str]) -> tuple[Kind, str]:
-    """The user's word where there is one."""
-    if written is None:
-        return found
-    for kind in get_args(Kind):
-        if written == kind:
-            return kind, "as --kind says"
-    raise ConfigError(f"{written!r} is no kind of model.", key="--kind", hint=nearest(written, get_args(Kind)))
 
 
 def _flat_convolutions(proto: onnx.ModelProto) -> int:
