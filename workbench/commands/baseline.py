@@ -61,7 +61,7 @@ class Recorded(Asking):
 @arranged
 @spelled_out
 def record(
-    url: Annotated[str, typer.Argument(help="http://HOST:PORT of its server", show_default=False)],
+    url: Annotated[str, typer.Argument(help="http://HOST:PORT of its server")],
     to: Annotated[Path, typer.Option(dir_okay=False, help="baseline file (YAML); answers go beside it, .npz")],
     concurrency: Annotated[
         list[int] | None, typer.Option(min=1, help="clients of a closed loop; repeat; default: 1 and 100")

@@ -24,11 +24,11 @@ _PLURAL = {"card": "cards", "server process": "server processes"}
 
 
 def plan_capacity(
-    experiment: Annotated[Path, typer.Argument(help="experiment file (YAML) that was swept", show_default=False)],
-    qps: Annotated[float, typer.Option("--qps", help="requests per second in all", show_default=False)],
+    experiment: Annotated[Path, typer.Argument(help="experiment file (YAML) that was swept")],
+    qps: Annotated[float, typer.Option(help="requests per second in all")],
     p99_ms: Annotated[
         float | None,
-        typer.Option("--p99-ms", help="limit: what 99 of 100 requests take at most; default: the experiment's"),
+        typer.Option(help="limit: what 99 of 100 requests take at most; default: the experiment's"),
     ] = None,
     headroom: Annotated[str, typer.Option(help="share added to the rate for bursts: 30% or 0.3")] = "30%",
     cards_per_server: Annotated[int, typer.Option(min=1, help="cards in one server")] = 8,
@@ -36,9 +36,7 @@ def plan_capacity(
         float | None, typer.Option(help="what a card (on a CPU target, a server process) costs an hour")
     ] = None,
     candidate: Annotated[str | None, typer.Option(help="id (or its first digits): this one and the baseline")] = None,
-    workspace: Annotated[
-        Path | None, typer.Option("--workspace", help="folder of .workbench/; default: beside experiments/")
-    ] = None,
+    workspace: Annotated[Path | None, typer.Option(help="folder of .workbench/; default: beside experiments/")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Size a fleet for a demand: cards, servers and cost."""

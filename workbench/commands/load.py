@@ -41,7 +41,7 @@ _WARMUP_SHARE = 0.1
 def load(
     target: Annotated[
         str,
-        typer.Argument(metavar="URL|BUNDLE", help="http://HOST:PORT, or the folder of a bundle", show_default=False),
+        typer.Argument(metavar="URL|BUNDLE", help="http://HOST:PORT, or the folder of a bundle"),
     ],
     concurrency: Annotated[
         int | None, typer.Option(min=1, help="closed loop: clients that wait for their answers; default: 100")

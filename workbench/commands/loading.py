@@ -38,7 +38,6 @@ _TRITON_METRICS = 8002
 AUTO = "auto"
 TIMEOUT_S, TOKENS_TIMEOUT_S = 30.0, 300.0
 _PLATFORMS = f"{PREDICT} (our service), {KSERVE} (Triton, KServe, MLServer)"
-_PANEL = "Streams of tokens (--protocol openai)"
 
 Protocol = Annotated[
     str, typer.Option(help=f"{_PLATFORMS}, or {OPENAI} (vLLM, MindIE and others that stream tokens; only `load`)")
@@ -74,10 +73,10 @@ class Asking:
     ] = None
     experiment: Annotated[
         Path | None,
-        typer.Option("--experiment", exists=True, dir_okay=False, help="send the texts of its validation split"),
+        typer.Option(exists=True, dir_okay=False, help="send the texts of its validation split"),
     ] = None
     protocol: Protocol = PREDICT
-    model: Annotated[str, typer.Option("--model", help=f"of a {KSERVE} or {OPENAI} server; default: the only one")] = ""
+    model: Annotated[str, typer.Option(help=f"of a {KSERVE} or {OPENAI} server; default: the only one")] = ""
     model_version: Annotated[str, typer.Option(help="of that model; default: the server's choice")] = ""
     map_input: Annotated[
         list[str] | None,
@@ -137,27 +136,16 @@ class Asking:
 class Loading(Asking):
     """The same with what servers that stream tokens are asked besides, and held to."""
 
-    endpoint: Annotated[
-        str,
-        typer.Option("--endpoint", help="chat, completions, or auto: by what the prompts are", rich_help_panel=_PANEL),
-    ] = AUTO
+    endpoint: Annotated[str, typer.Option(help="chat, completions, or auto: by what the prompts are")] = AUTO
     max_tokens: Annotated[
-        int | None,
-        typer.Option(min=1, help="of prompts whose line does not say it; default: 128", rich_help_panel=_PANEL),
+        int | None, typer.Option(min=1, help="of prompts whose line does not say it; default: 128")
     ] = None
-    ignore_eos: Annotated[
-        bool,
-        typer.Option("--ignore-eos", help="generate all of them (vLLM and others take it)", rich_help_panel=_PANEL),
-    ] = False
-    ttft_ms: Annotated[
-        float | None, typer.Option(help="limit of goodput: to the first token", rich_help_panel=_PANEL)
-    ] = None
-    tpot_ms: Annotated[
-        float | None, typer.Option(help="limit of goodput: per token after it", rich_help_panel=_PANEL)
-    ] = None
-    latency_ms: Annotated[float | None, typer.Option(help="limit of goodput: to the end", rich_help_panel=_PANEL)] = (
-        None
+    ignore_eos: Annotated[bool, typer.Option("--ignore-eos", help="generate all of them (vLLM and others take it)")] = (
+        False
     )
+    ttft_ms: Annotated[float | None, typer.Option(help="limit of goodput: to the first token")] = None
+    tpot_ms: Annotated[float | None, typer.Option(help="limit of goodput: per token after it")] = None
+    latency_ms: Annotated[float | None, typer.Option(help="limit of goodput: to the end")] = None
 
     def __post_init__(self) -> None:
         super().__post_init__()

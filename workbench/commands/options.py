@@ -69,6 +69,7 @@ def spelled_out(command: Callable[..., None]) -> Callable[..., None]:
 _PANELS: dict[str, str] = {
     "Service": "workers devices front_ends max_batch_size batch_timeout_ms",
     "Server": "protocol model model_version map_input metrics_url host_allowed api_key_env",
+    "Streams of tokens (--protocol openai)": "endpoint max_tokens ignore_eos ttft_ms tpot_ms latency_ms",
     "Who may ask": "allowed_host api_keys no_key rate_limit",
     "Trust": "trusted_keys policy",
     "Pages": "metrics docs",

@@ -36,7 +36,7 @@ def doctor(
 
 
 def inspect(
-    model: Annotated[Path, typer.Argument(help="ONNX file", show_default=False)],
+    model: Annotated[Path, typer.Argument(help="ONNX file")],
     target: Annotated[
         str | None, typer.Option(help="a target, as `workbench doctor` lists them; default: all of them")
     ] = None,
@@ -105,7 +105,7 @@ def _explain(file: Path) -> None:
 
 
 def init(
-    model: Annotated[Path, typer.Argument(help="ONNX file, or the folder of a language model", show_default=False)],
+    model: Annotated[Path, typer.Argument(help="ONNX file, or the folder of a language model")],
     data: Annotated[
         list[Path] | None,
         typer.Option(help="data files: CSV, JSONL, NPZ, prompts and texts; repeat for several; or loader.py:function"),
@@ -180,7 +180,7 @@ def _tell(started: Started) -> None:
 
 
 def convert(
-    checkpoint: Annotated[Path, typer.Argument(help="local transformers checkpoint folder", show_default=False)],
+    checkpoint: Annotated[Path, typer.Argument(help="local transformers checkpoint folder")],
     to: Annotated[Path, typer.Option(help="ONNX file to write")],
     samples: Annotated[Path, typer.Option(help="CSV or JSONL with real texts for the proof")],
     task: Annotated[str, typer.Option(help="classification or ner")] = "classification",

@@ -31,14 +31,12 @@ NOBODY = "none"
 
 
 def promote(
-    bundle: Annotated[Path, typer.Argument(help="folder written by `workbench export`", show_default=False)],
+    bundle: Annotated[Path, typer.Argument(help="folder written by `workbench export`")],
     against: Annotated[
         str,
-        typer.Option(
-            help="what it replaces: champion, the folder of a bundle, or none for the first", show_default=False
-        ),
+        typer.Option(help="what it replaces: champion, the folder of a bundle, or none for the first"),
     ],
-    workspace: Annotated[Path, typer.Option("--workspace", help="folder of mlruns/")] = Path(),
+    workspace: Annotated[Path, typer.Option(help="folder of mlruns/")] = Path(),
     experiment: Annotated[
         Path | None,
         typer.Option(help="score both afresh on its holdout split, and load them with its texts", dir_okay=False),
@@ -142,8 +140,8 @@ def promote(
 
 
 def rollback(
-    name: Annotated[str, typer.Argument(help="name of the experiment whose champion is meant", show_default=False)],
-    workspace: Annotated[Path, typer.Option("--workspace", help="folder of mlruns/")] = Path(),
+    name: Annotated[str, typer.Argument(help="name of the experiment whose champion is meant")],
+    workspace: Annotated[Path, typer.Option(help="folder of mlruns/")] = Path(),
     files_only: Annotated[
         bool, typer.Option("--files-only", help="do not replay golden samples: this machine cannot run the bundle")
     ] = False,
@@ -267,8 +265,8 @@ _SHORT = 12
 
 
 def releases(
-    name: Annotated[str, typer.Argument(help="name of the experiment whose releases are meant", show_default=False)],
-    workspace: Annotated[Path, typer.Option("--workspace", help="folder of mlruns/")] = Path(),
+    name: Annotated[str, typer.Argument(help="name of the experiment whose releases are meant")],
+    workspace: Annotated[Path, typer.Option(help="folder of mlruns/")] = Path(),
     contains: Annotated[
         str | None, typer.Option(help="sha256 of a line, kept elsewhere: the log must still hold that line")
     ] = None,

@@ -84,7 +84,7 @@ def export(
 
 
 def verify(
-    bundle: Annotated[Path, typer.Argument(help="folder written by `workbench export`", show_default=False)],
+    bundle: Annotated[Path, typer.Argument(help="folder written by `workbench export`")],
     replay: Annotated[bool, typer.Option(help="load the model and replay the golden samples")] = True,
     trusted_keys: TrustedKeysFile = None,
     url: Annotated[
@@ -118,7 +118,7 @@ def verify(
 
 
 def lock(
-    to: Annotated[Path, typer.Option(help="file to write, for `workbench export --lock`", show_default=False)],
+    to: Annotated[Path, typer.Option(help="file to write, for `workbench export --lock`")],
 ) -> None:
     """Ask pip's index for the sums of the wheels that serving installs, at the versions installed here.
 
@@ -134,7 +134,7 @@ def lock(
 def fidelity(
     what: Annotated[
         Path,
-        typer.Argument(metavar="EXPERIMENT|BUNDLE", help="experiment file, or folder of a bundle", show_default=False),
+        typer.Argument(metavar="EXPERIMENT|BUNDLE", help="experiment file, or folder of a bundle"),
     ],
     candidate: Annotated[
         str | None, typer.Option(help="id, JSON file, or baseline; default: the recommended candidate")
@@ -193,13 +193,9 @@ def fidelity(
 def report(
     subject: Annotated[
         str,
-        typer.Argument(
-            metavar="EXPERIMENT|BUNDLE",
-            help="experiment file that was swept, or folder of a bundle",
-            show_default=False,
-        ),
+        typer.Argument(metavar="EXPERIMENT|BUNDLE", help="experiment file that was swept, or folder of a bundle"),
     ],
-    to: Annotated[Path, typer.Option(help="report.docx, .html or .md", show_default=False)],
+    to: Annotated[Path, typer.Option(help="report.docx, .html or .md")],
     lang: Annotated[Literal["zh", "en"], typer.Option(help="language of the report")] = "zh",
     form: Annotated[
         Literal["full", "briefing"], typer.Option(help="the whole report, or what is told in eight minutes")

@@ -34,7 +34,7 @@ _MOST_PASSWORD_BYTES = 4096
 
 
 def keygen(
-    secret: Annotated[Path, typer.Argument(help="file to write the secret key to", show_default=False)],
+    secret: Annotated[Path, typer.Argument(help="file to write the secret key to")],
     public: Annotated[
         Path | None, typer.Option(help="file of the public key; default: beside it, .pub", show_default=False)
     ] = None,
@@ -57,8 +57,8 @@ def keygen(
 
 
 def sign(
-    bundle: Annotated[Path, typer.Argument(help="folder written by `workbench export`", show_default=False)],
-    key: Annotated[Path, typer.Option(help="secret key (minisign's)", show_default=False)],
+    bundle: Annotated[Path, typer.Argument(help="folder written by `workbench export`")],
+    key: Annotated[Path, typer.Option(help="secret key (minisign's)")],
 ) -> None:
     """Sign a bundle that was exported without --sign, or sign it again; every byte of it is checked first."""
     from workbench.bundle import check_files, read_bundle, sign_bundle

@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
 
 
 def calibrate(
-    model: Annotated[Path, typer.Argument(help="float ONNX file", show_default=False)],
+    model: Annotated[Path, typer.Argument(help="float ONNX file")],
     to: Annotated[Path, typer.Option(help="folder to write into")],
     data: Annotated[
         Path | None, typer.Option(help="NPZ with one array per batch (arr_0 …, or INPUT_0 …), or a dataset manifest")
@@ -64,16 +64,14 @@ def compare(
         str,
         typer.Argument(
             help="FILE or ENGINE:FILE; with --experiment also a candidate: its id, its JSON file, or baseline; or "
-            "float, the experiment's own model",
-            show_default=False,
+            "float, the experiment's own model"
         ),
     ],
     b: Annotated[
         str,
         typer.Argument(
             help="the same; ENGINE is a target's name, deploy for exact integers, or om for compiled files on their "
-            "device: an OM, a folder of them, a bundle, a dump, or a candidate",
-            show_default=False,
+            "device: an OM, a folder of them, a bundle, a dump, or a candidate"
         ),
     ],
     data: Annotated[Path | None, typer.Option(help="NPZ or dataset manifest; default: random values")] = None,
@@ -145,9 +143,7 @@ def sensitivity(
     ] = None,
     measure: Annotated[bool, typer.Option("--measure/--quick", help="evaluate a few, or only rank")] = True,
     html: Annotated[Path | None, typer.Option(help="page to draw; default: in the workspace")] = None,
-    workspace: Annotated[
-        Path | None, typer.Option("--workspace", help="folder of .workbench/; default: beside experiments/")
-    ] = None,
+    workspace: Annotated[Path | None, typer.Option(help="folder of .workbench/; default: beside experiments/")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Which layers to keep in float, and what it costs: rank them, time them, measure the answer."""
