@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
     from workbench.evaluation.journal import Journal
     from workbench.report import Summary
 
-ExperimentFile = Annotated[Path, typer.Argument(help="experiment file (YAML)", show_default=False)]
+ExperimentFile = Annotated[Path, typer.Argument(help="experiment file (YAML)")]
 
 Workspace = Annotated[
     Path | None, typer.Option("--workspace", help="folder of .workbench/ and mlruns/; default: beside experiments/")

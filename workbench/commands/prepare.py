@@ -55,7 +55,7 @@ def inspect(
 
 
 def space(
-    file: Annotated[Path | None, typer.Argument(help="search space (YAML)", show_default=False)] = None,
+    file: Annotated[Path | None, typer.Argument(help="search space (YAML)")] = None,
     advise: Annotated[
         Path | None,
         typer.Option(help="an experiment that was swept: write its space without what made no difference or lost"),

@@ -43,7 +43,7 @@ def promote(
     ] = None,
     max_drop_pp: Annotated[float, typer.Option(help="accuracy that may be lost, percentage points")] = 0.5,
     max_drop: Annotated[
-        float | None, typer.Option(help="the same of a metric that is no share, in its own unit", show_default=False)
+        float | None, typer.Option(help="the same of a metric that is no share, in its own unit")
     ] = None,
     require_proof: Annotated[
         bool, typer.Option("--require-proof", help="the whole 95 % interval of the drop must be within it")

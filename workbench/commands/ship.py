@@ -45,9 +45,7 @@ def export(
         Path | None,
         typer.Option(help="sums of the wheels that serving installs, by `workbench lock`; default: the shipped table"),
     ] = None,
-    base_image: Annotated[
-        str, typer.Option(help="that the Dockerfile starts from, by digest: NAME@sha256:…", show_default=False)
-    ] = "",
+    base_image: Annotated[str, typer.Option(help="that the Dockerfile starts from, by digest: NAME@sha256:…")] = "",
     workspace: Workspace = None,
 ) -> None:
     """Write the production bundle of the recommended candidate, or of the one named, and verify it."""

@@ -24,20 +24,15 @@ TrustedKeysFile = Annotated[
     typer.Option(
         "--trusted-keys",
         help="file of public keys: the bundle must be signed by one of them; default: WORKBENCH_TRUSTED_KEYS",
-        show_default=False,
     ),
 ]
-SigningKey = Annotated[
-    Path | None, typer.Option("--sign", help="sign the bundle with this secret key (minisign's)", show_default=False)
-]
+SigningKey = Annotated[Path | None, typer.Option("--sign", help="sign the bundle with this secret key (minisign's)")]
 _MOST_PASSWORD_BYTES = 4096
 
 
 def keygen(
     secret: Annotated[Path, typer.Argument(help="file to write the secret key to")],
-    public: Annotated[
-        Path | None, typer.Option(help="file of the public key; default: beside it, .pub", show_default=False)
-    ] = None,
+    public: Annotated[Path | None, typer.Option(help="file of the public key; default: beside it, .pub")] = None,
     plain: Annotated[
         bool, typer.Option("--plain", help="no password: whoever reads the file can sign; for a secret store")
     ] = False,

@@ -318,7 +318,7 @@ def tune(
     candidate: Annotated[str, typer.Option(help="id, JSON file, or baseline")] = "baseline",
     bank: Annotated[
         Path | None,
-        typer.Option(help="a bank that was filled elsewhere: take it, and tune nothing", show_default=False),
+        typer.Option(help="a bank that was filled elsewhere: take it, and tune nothing"),
     ] = None,
     to: Annotated[Path | None, typer.Option(help="folder to write into; default: in the workspace")] = None,
     workspace: Workspace = None,
