@@ -95,12 +95,16 @@ def examine_data(
             check_file(path, key=key)
     kinds = {KINDS[path.suffix] for path in files.values()}
     if len(kinds) > 1:
-        raise ConfigError("text and arrays cannot be mixed.", key="--data", hint="Give files of one kind.")
+        raise _unusable("text and arrays cannot be mixed.", "Give files of one kind.")
     if kinds == {"text"}:
         return _examine_texts(files, model, tokenizer, labels)
     if tokenizer is not None:
         raise ConfigError("arrays need no tokenizer.", key="--tokenizer", hint="Leave it out.")
     return _examine_arrays(files, model, labels, metric=metric, held=held)
+
+
+def _unusable(rule: str, hint: str | None = None, *, file: Path | None = None) -> ConfigError:
+    return ConfigError(rule, file=file, key="--data", hint=hint)
 
 
 def _loader(written: Path) -> tuple[Path, str] | None:
@@ -191,19 +195,15 @@ def _examine_texts(files: Mapping[Split, Path], model: Model, tokenizer: Path | 
     if text is None and floats and not lists and all(map(_is_number, record.values())):
         raise _table_of_numbers(first, record, model)
     if text is None:
-        raise ConfigError(
+        raise _unusable(
             f"none of its columns ({', '.join(record)}) is known to hold the text.",
+            "Call it 'text', or 'tokens' where it is a list.",
             file=first,
-            key="--data",
-            hint="Call it 'text', or 'tokens' where it is a list.",
         )
     label = match([c for c in (lists if words else record) if c != text], TAG_COLUMNS if words else LABEL_COLUMNS)
     if words and label is None:
-        raise ConfigError(
-            f"no list of tags beside {text!r} (its columns are {', '.join(record)}).",
-            file=first,
-            key="--data",
-            hint="Call it 'tags'.",
+        raise _unusable(
+            f"no list of tags beside {text!r} (its columns are {', '.join(record)}).", "Call it 'tags'.", file=first
         )
     if tokenizer is None:
         raise ConfigError(
@@ -247,28 +247,24 @@ def _table_of_numbers(file: Path, columns: Iterable[str], model: Model) -> Confi
     program = (
         f"import numpy, pandas; t = pandas.read_csv('{file.name}'); numpy.savez('{file.stem}', {', '.join(arrays)})"
     )
-    return ConfigError(
+    return _unusable(
         "its columns are numbers, and a CSV file is read for its texts.",
+        f'Write each file as arrays and give the .npz: python -c "{program}"',
         file=file,
-        key="--data",
-        hint=f'Write each file as arrays and give the .npz: python -c "{program}"',
     )
 
 
 def _no_label_column(file: Path, names: Iterable[str]) -> ConfigError:
-    return ConfigError(
-        f"--labels was given, but none of {', '.join(names)} is known to hold the label.",
-        file=file,
-        key="--data",
-        hint="Call it 'label'.",
+    return _unusable(
+        f"--labels was given, but none of {', '.join(names)} is known to hold the label.", "Call it 'label'.", file=file
     )
 
 
 def _labels(
     task: Task, files: Mapping[Split, Path], column: str | None, labels: Path | None, model: Model
 ) -> Path | tuple[str, ...] | None:
-    """Names without a file are refused: an order that was guessed wrong would not
-    fail, it would give an accuracy near zero, or worse, a plausible one."""
+    """Names without a file are refused: an order that was guessed wrong would not fail, it would give an accuracy near
+    zero, or worse, a plausible one."""
     if column is None or labels is not None:
         return labels
     if task == "ner":
@@ -289,10 +285,9 @@ def _labels(
     last = next(spec.shape[-1:] for spec in model.outputs if spec.name == scored)
     classes = last[0] if last and isinstance(last[0], int) else numbers[-1] + 1
     if numbers[-1] >= classes:
-        raise ConfigError(
+        raise _unusable(
             f"the labels go from {numbers[0]} to {numbers[-1]}, but the model's classes are 0 to {classes - 1}.",
-            key="--data",
-            hint="Write each label as the index of the model's output.",
+            "Write each label as the index of the model's output.",
         )
     return tuple(map(str, range(classes)))
 
@@ -322,14 +317,14 @@ def _first_record(path: Path) -> Mapping[str, Any]:
     with open_lines(path, limit_bytes=MOST_BYTES, newline="" if csv_file else "\n") as lines:
         if csv_file:
             try:
-                reader = csv.DictReader(lines, restval="")
-                found: Any = dict.fromkeys(reader.fieldnames or (), "") | next(reader, {})
+                header = next(csv.reader(lines), [])
+                found: Any = dict.fromkeys(header, "") | dict(zip(header, next(csv.reader(lines), []), strict=False))
             except csv.Error as error:
-                raise ConfigError(f"not valid CSV: {error}.", file=path, key="--data") from error
+                raise _unusable(f"not valid CSV: {error}.", file=path) from error
         else:
             found = parse_json(next((line for line in lines if line.strip()), "{}"), file=path, line=1)
     if not isinstance(found, dict) or not found:
-        raise ConfigError("its first line names no columns.", file=path, key="--data")
+        raise _unusable("its first line names no columns.", file=path)
     return found
 
 
@@ -412,20 +407,15 @@ def assign_splits(data: Sequence[Path]) -> dict[Split, Path]:
             hint = f"Write {path}:load for a loader." if path.suffix == ".py" else "Use CSV, JSONL or NPZ."
             raise ConfigError(f"{path.suffix or 'no suffix'} is of no known kind.", file=path, hint=hint)
     if len({path.resolve() for path in data}) != len(data):
-        raise ConfigError(
-            "one file stands twice.", key="--data", hint="Scales chosen on the rows that judge them look too good."
-        )
+        raise _unusable("one file stands twice.", "Scales chosen on the rows that judge them look too good.")
     if len(data) == 1:
-        raise ConfigError(
+        raise _unusable(
             f"{data[0].name} alone cannot both calibrate and judge: scales look too good on their own rows.",
-            key="--data",
-            hint="Give a second file, such as a part of the training data: --data train.csv --data dev.csv. "
+            "Give a second file, such as a part of the training data: --data train.csv --data dev.csv. "
             "The validation file is divided into validation and holdout.",
         )
     if not 2 <= len(data) <= 3:
-        raise ConfigError(
-            f"{len(data)} files.", key="--data", hint="Give a calibration and a validation file, and perhaps a holdout."
-        )
+        raise _unusable(f"{len(data)} files.", "Give a calibration and a validation file, and perhaps a holdout.")
     found: dict[Split, Path] = {}
     unnamed: list[Path] = []
     tests: list[Path] = []
@@ -449,10 +439,9 @@ def assign_splits(data: Sequence[Path]) -> dict[Split, Path]:
 
 def _claim(found: dict[Split, Path], split: Split, path: Path) -> None:
     if split in found:
-        raise ConfigError(
+        raise _unusable(
             f"{found[split].name} and {path.name} both look like the {split} file.",
-            key="--data",
-            hint="Their names must tell calibration, validation and holdout apart.",
+            "Their names must tell calibration, validation and holdout apart.",
         )
     found[split] = path
 
