@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +26,6 @@ if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
     from workbench.report.alike import OutcomesOf
     from workbench.tracking import Tracker
     from workbench.values.candidate import Candidate
-    from workbench.values.damage import Damage
     from workbench.values.measurement import Split
     from workbench.values.modelled_times.measured import MeasuredClock
     from workbench.values.results import Evaluation
@@ -124,17 +123,13 @@ def journal_of(question: Experiment) -> Journal:
     journal = current_journal(question.workspace, question.name)
     if journal is None or not journal.evaluations():
         if journal is not None and (damage := journal.damage()):
-            raise damaged(f"No sound evaluation is left in {journal.root}", damage, question)
+            files = "".join(f"\n  {one.words()}" for one in damage)
+            mend = f"To mend it, run the sweep again: workbench sweep {question.path}"
+            raise ToolchainError(f"No sound evaluation is left in {journal.root}:{files}\n{mend}")
         rule = "has not been swept yet." if journal is None else "no candidate of its sweep is finished yet."
         more = "" if journal is None else " again, and give it more time (--timeout)"
         raise ConfigError(rule, file=question.path, hint=f"Run: workbench sweep {question.path}{more}")
     return journal
-
-
-def damaged(fact: str, damage: Sequence[Damage], question: Experiment) -> ToolchainError:
-    """The error that names damaged files and what to do about them."""
-    files = "".join(f"\n  {one.words()}" for one in damage)
-    return ToolchainError(f"{fact}:{files}\nTo mend it, run the sweep again: workbench sweep {question.path}")
 
 
 def tracked(question: Experiment, journal: Journal, *, later: bool = True) -> AbstractContextManager[Tracker]:

@@ -108,7 +108,9 @@ def load(
     if against is None and (float_bundle is not None or fidelity is not None):
         raise ConfigError("is for a verdict.", key="--float, --fidelity", hint="Name the --baseline as well.")
     seconds = seconds_of(duration, "--duration")
-    warm_s = seconds_of(warmup, "--warmup") if warmup is not None else _warmup_s(asked, seconds)
+    warm_s = seconds_of(warmup, "--warmup") if warmup is not None else 0.0
+    if warmup is None and asked.arrivals != "trace":  # every request of a trace counts
+        warm_s = min(5.0, max(1.0, _WARMUP_SHARE * seconds))
     if trace is not None:  # its last request is still due within the window
         seconds = min(seconds, max(asked.trace_s[-1] - warm_s + 0.001, 0.1))
     settings = {"--workers": workers, "--max-batch-size": max_batch_size, "--batch-timeout-ms": batch_timeout_ms}
@@ -163,11 +165,6 @@ def _load(concurrency: int | None, rate: float | None, trace: Path | None) -> Se
     if trace is not None:
         return read_trace(trace)
     return ServiceLoad(concurrency=concurrency if concurrency is not None else 100)
-
-
-def _warmup_s(asked: ServiceLoad, seconds: float) -> float:
-    """A tenth of the window, 1 to 5 s; none for a trace, every request of which counts."""
-    return 0.0 if asked.arrivals == "trace" else min(5.0, max(1.0, _WARMUP_SHARE * seconds))
 
 
 def _float_loads(

@@ -152,7 +152,7 @@ def test_a_metric_is_written_with_its_options_and_tried(tmp_path: Path, files: l
     for metric, why in (
         ("nothing", "no metric of a library"),
         ("gone.py:score", "no such file"),
-        ("wer:ctc", "'ctc' is"),
+        ("wer:ctc", "'ctc' is not NAME=VALUE"),
     ):
         with pytest.raises(ConfigError, match=why):
             initialize(tmp_path / "m.onnx", files, tmp_path / "none", wishes=Wishes(metric=metric))

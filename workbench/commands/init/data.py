@@ -358,11 +358,14 @@ def differing_axes(corpus: Corpus, model: Model, *, steps: bool = False) -> tupl
             if isinstance(axis, str):
                 found.setdefault(axis, []).append(column)
     together = {axis: np.sort(np.concatenate(columns)) for axis, columns in found.items()}
-    return tuple(
-        FreeAxis(use=AxisUse(name=axis, bins=_bins(sizes)), sizes=tuple(sizes.tolist()))
-        for axis, sizes in together.items()
-        if sizes[0] != sizes[-1]
-    )
+    axes = []
+    for axis, sizes in together.items():
+        longest = int(sizes[-1])
+        step, last = max(8, -(-longest // _EDGES // 8) * 8), -(-longest // 8) * 8 if longest > 64 else longest
+        if sizes[0] != longest:
+            bins = optimal_bins(sizes, _BINS, last, multiple=step)
+            axes.append(FreeAxis(use=AxisUse(name=axis, bins=bins), sizes=tuple(sizes.tolist())))
+    return tuple(axes)
 
 
 def compiled_lengths(corpus: Corpus, model: Model, axes: Sequence[FreeAxis], *, steps: bool = False) -> tuple[int, ...]:
@@ -375,13 +378,6 @@ def compiled_lengths(corpus: Corpus, model: Model, axes: Sequence[FreeAxis], *, 
             if not isinstance(axis, int) and axis not in named:
                 bins.add(size)
     return tuple(sorted(bins))
-
-
-def _bins(sizes: IntArray) -> tuple[int, ...]:
-    longest = int(sizes[-1])
-    step = max(8, -(-longest // _EDGES // 8) * 8)
-    last = -(-longest // 8) * 8 if longest > 64 else longest
-    return optimal_bins(sizes, _BINS, last, multiple=step)
 
 
 KINDS = {".csv": "text", ".jsonl": "text", ".npz": "arrays"}

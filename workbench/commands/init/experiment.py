@@ -133,7 +133,9 @@ def experiment_text(
     """
     titles = " or ".join(described(target).title for target in outline.targets)
     targets = ", ".join(outline.targets)
-    host = described(outline.target).on_host
+    host, start = described(outline.target).on_host, outline.start.rehearsal
+    rehearsed = "first, and every time is modelled, not measured; results say so."
+    no = "# No `service:`: a model that carries a state from call to call is not served by batches of requests."
     target = targets if len(outline.targets) == 1 else f"[{targets}]"
     first = "latency_p50_ms" if host or not service else "service_throughput_per_s"
     there = (dataset.size("validation"), dataset.size("holdout"))
@@ -147,7 +149,7 @@ def experiment_text(
         "# One experiment file is one question; the same file and seed ask it again. Paths are relative to this file.",
         f"#   workbench plan experiments/{name}.yaml      says what a sweep would cost",
         f"#   workbench sweep experiments/{name}.yaml     searches; stop it at any time, the same command goes on",
-        *_rehearsal(outline),
+        *([f"# Without the device: {start} {rehearsed}"] if start else []),
         "version: 1",
         f"name: {scalar(name)}",
         f"about: Which INT8 and serving settings make {about or manifest} faster on {titles} without losing accuracy?",
@@ -163,20 +165,13 @@ def experiment_text(
         + (", service_throughput_per_s." if service else "."),
         f"objectives: [{first}, accuracy]",
         *_constraints(dataset, outline.model, run, min(used)),
-        *(_service(outline, cores, run.call_ms, _numbers(dataset, outline)) if service else _no_service()),
+        *(_service(outline, cores, run.call_ms, _numbers(dataset, outline)) if service else [no]),
         "budget: {trials: 24, timeout: 30m}      # whichever comes first",
         _measure(run.call_ms),
         "sampler: auto",
         "seed: 0",
     ]
     return "\n".join(lines) + "\n"
-
-
-def _rehearsal(outline: Outline) -> list[str]:
-    command = outline.start.rehearsal
-    if not command:
-        return []
-    return [f"# Without the device: {command} first, and every time is modelled, not measured; results say so."]
 
 
 def _scored(there: Sequence[int], used: Sequence[int], host: bool) -> list[str]:
@@ -223,7 +218,3 @@ def _service(outline: Outline, cores: int, call_ms: float, numbers: int) -> list
             f"  # ({clients} clients that each wait for a call of {call_ms:.3g} ms, {cores} processors, fit in it)"
         )
     return [*lines, *(f"  {line}" for line in start.host)]
-
-
-def _no_service() -> list[str]:
-    return ["# No `service:`: a model that carries a state from call to call is not served by batches of requests."]

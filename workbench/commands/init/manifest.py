@@ -11,6 +11,7 @@ from pathlib import Path
 from workbench.commands.init.data import Corpus, FreeAxis
 from workbench.commands.init.interface import Declared
 from workbench.commands.init.model import Outline
+from workbench.commands.options import pairs
 from workbench.inputs.library_metrics import NAMED
 from workbench.inputs.metrics.agreement import AGAINST
 from workbench.values.documents.input_files import check_file
@@ -42,13 +43,7 @@ def wished_metric(written: str) -> Callable[[Show], str]:
         able = [metric for metric, known in NAMED.items() if not known.refused]
         hint = f"Write file.py:function; or {nearest(name, able)}"
         raise ConfigError(f"{name!r} is no metric of a library, nor a function of a file.", key=_KEY, hint=hint)
-    options: dict[str, str] = {}
-    for part in filter(None, rest.split(",")):
-        key, equal, value = (piece.strip() for piece in part.partition("="))
-        if not equal:
-            raise ConfigError(f"{part!r} is no option.", key=_KEY, hint="Write NAME:OPTION=VALUE,OPTION=VALUE.")
-        options[key] = value
-    kinds = NAMED[name].options
+    options, kinds = pairs(filter(None, rest.split(",")), _KEY), NAMED[name].options
 
     def text(show: Show) -> str:
         parts = [f"name: {name}"]

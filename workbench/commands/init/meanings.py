@@ -16,6 +16,7 @@ from typing import Any, get_args
 
 import numpy as np
 
+from workbench.commands.options import pairs
 from workbench.evaluation.float_run import FloatRun
 from workbench.evaluation.metric_check import refuse_shared
 from workbench.graph.read import load_graph
@@ -78,22 +79,14 @@ def _as_written(one: InferredOutput, written: str) -> OutputUse:
     reason = "as you say"
     if one.use is not None and one.use.meaning == word:  # with what was found about it
         options, reason = dict(one.use.options), f"{one.use.reason}; so said"
-    for part in filter(None, rest.split(",")):
-        key, equal, value = part.partition("=")
-        if not equal:
-            rule = f"{part!r} is no option."
-            raise ConfigError(rule, key=f"--output {one.name}", hint="Write NAME=MEANING:OPTION=VALUE,OPTION=VALUE.")
-        options[key.strip()] = _value(value.strip())
+    for key, text in pairs(filter(None, rest.split(",")), f"--output {one.name}").items():
+        try:
+            value = json.loads(text)
+        except ValueError:
+            value = text
+        options[key] = value if isinstance(value, bool | int | float) else text
     meaning: Meaning = word  # type: ignore[assignment]  # checked by the caller
     return OutputUse(name=one.name, meaning=meaning, options=tuple(sorted(options.items())), reason=reason)
-
-
-def _value(text: str) -> str | int | float | bool:
-    try:
-        found = json.loads(text)
-    except ValueError:
-        return text
-    return found if isinstance(found, bool | int | float) else text
 
 
 def _against(output: str, label: Any, *, first: bool) -> str:

@@ -21,7 +21,7 @@ from workbench.targets import REFERENCE, described
 from workbench.targets.description import SpaceStart
 from workbench.targets.int8_issues import quantized_already
 from workbench.values.errors import CompileError, ConfigError
-from workbench.values.model import Model, TensorSpec
+from workbench.values.model import Model
 
 _FEWEST_POSITIONS = 16  # the segment table, which looks like one of positions, has two rows
 
@@ -159,6 +159,7 @@ def longest_text(proto: onnx.ModelProto) -> int | None:
 Kind = Literal["text", "image", "signal", "generic"]
 
 _SIGNAL_NAME = re.compile(r"audio|wav|mel|speech|pcm|signal|fbank|spec(?:trogram)?$|noise|frames", re.IGNORECASE)
+_CONVOLUTIONS = ("Conv", "ConvTranspose")
 _TRANSFORMS = ("STFT", "DFT", "MelWeightMatrix")
 _FEWEST_IDS = 3
 """Rows of a table of tokens: the table of segments has two."""
@@ -172,7 +173,9 @@ def kind_of(model: Model, proto: onnx.ModelProto, *, texts: bool) -> tuple[Kind,
     """
     if texts:
         return "text", "the data are texts"
-    flat = _flat_convolutions(proto)
+    known = constants(proto)
+    weights = [known[n.input[1]] for n in proto.graph.node if n.op_type in _CONVOLUTIONS and n.input[1] in known]
+    flat = sum(len(weight.dims) == 3 for weight in weights)
     named = [s.name for s in (*model.inputs, *model.outputs) if _SIGNAL_NAME.search(s.name)]
     ids = [name for name, rows in embedding_rows(proto).items() if rows >= _FEWEST_IDS]
     operators = {node.op_type for node in _nodes(proto.graph)}
@@ -182,25 +185,12 @@ def kind_of(model: Model, proto: onnx.ModelProto, *, texts: bool) -> tuple[Kind,
         return "signal", f"{flat} convolutions along one axis" + (f", and a tensor named {named[0]!r}" if named else "")
     if ids:
         return "text", f"its input {ids[0]!r} holds ids of a table of {embedding_rows(proto)[ids[0]]} rows"
-    pictures = [spec for spec in model.inputs if len(spec.shape) == 4 and _number(spec)]
+    pictures = [spec for spec in model.inputs if len(spec.shape) == 4 and np.dtype(spec.dtype).kind in "fu"]
     if pictures and "Conv" in operators:
         return "image", f"its input {pictures[0].name!r} has four axes and is convolved along two"
     if named:
         return "signal", f"a tensor named {named[0]!r}"
     return "generic", "neither ids of a table, nor an image, nor convolutions along one axis"
-
-
-def _flat_convolutions(proto: onnx.ModelProto) -> int:
-    known = constants(proto)
-    return sum(
-        node.op_type in ("Conv", "ConvTranspose") and len(node.input) > 1 and len(known[node.input[1]].dims) == 3
-        for node in proto.graph.node
-        if len(node.input) > 1 and node.input[1] in known
-    )
-
-
-def _number(spec: TensorSpec) -> bool:
-    return np.dtype(spec.dtype).kind in "fu"
 
 
 def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
