@@ -113,7 +113,7 @@ def test_what_does_not_fit_is_refused(swept: Path, bundle: Path, tmp_path: Path)
     with pytest.raises(BundleError, match="Name the experiment it comes from"):
         run("fidelity", bundle, "--experiment", other)
     for options, said in (
-        (("--split", "train"), "is none of validation, holdout"),
+        (("--split", "train"), "is none of calibration, validation, holdout"),
         (("--experiment", "x.yaml"), "belongs to a bundle"),
     ):
         with pytest.raises(ConfigError, match=said):
