@@ -123,7 +123,6 @@ NAMED = {
 """Where a vendor is named outside of `targets` all the same, by which names, and why."""
 ONNXRUNTIME = {
     "bundle/requirements.py": "a package of pip's",
-    "commands/doctor/finding.py": "a package of pip's",
     "evaluation/reference.py": "the version of the float reference engine, part of a key",
     "evaluation/statistics.py": "the version of the float reference engine, part of a key",
     "graph/door.py": "the version of the float reference engine, part of a key",

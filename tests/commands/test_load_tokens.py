@@ -91,36 +91,29 @@ def test_a_server_that_refuses_is_quoted(prompts: Path) -> None:
     assert "status 400: ignore_eos is not supported" in str(done.exception)
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (("--protocol", "openai", "--length", "5"), "one prompt of its own length"),
-        (("--protocol", "openai", "--batch", "5"), "one prompt of its own length"),
-        (("--protocol", "openai", "--endpoint", "embeddings"), "none of auto, chat, completions"),
-        (("--protocol", "openai", "--ttft-ms", "0"), "is no limit"),
-        (("--protocol", "openai"), "does not say what to ask"),
-        (("--max-tokens", "5"), "is for --protocol openai"),
-        (("--ttft-ms", "5"), "is for --protocol openai"),
-    ],
-)
-def test_options_that_mean_nothing_are_refused(options: tuple[str, ...], words: str) -> None:
-    with serving(delayed(0)) as server:
-        done = run(server.url, "--model", "m" if "openai" in options else "", *options)
-    assert isinstance(done.exception, ConfigError)
-    assert words in str(done.exception)
-
-
-def test_other_hosts_bundles_and_baselines_are_refused(prompts: Path, tmp_path: Path) -> None:
-    openai = ("--protocol", "openai", "--model", "m", "--data", prompts)
+def test_what_means_nothing_beside_streams_is_refused(prompts: Path, tmp_path: Path) -> None:
     (tmp_path / "b.yaml").write_text("version: 1\n", encoding="utf-8")
-    for arguments, words in (
-        (("https://127.0.0.1:1/v1", *openai), "no address of a service"),
-        ((tmp_path, *openai), "a bundle is served by our own service"),
-        (("http://127.0.0.1:1", *openai, "--baseline", tmp_path / "b.yaml"), "not of tokens"),
+    openai = ("--protocol", "openai", "--model", "m")
+    cases: tuple[tuple[tuple[object, ...], str], ...] = (
+        ((*openai, "--length", 5), "one prompt of its own length"),
+        ((*openai, "--batch", 5), "one prompt of its own length"),
+        ((*openai, "--endpoint", "embeddings"), "none of auto, chat, completions"),
+        ((*openai, "--ttft-ms", 0), "is no limit"),
+        (openai, "does not say what to ask"),
+        (("--max-tokens", 5), "is for --protocol openai"),
+        (("--ttft-ms", 5), "is for --protocol openai"),
+        ((*openai, "--data", prompts, "--baseline", tmp_path / "b.yaml"), "not of tokens"),
+    )
+    with serving(delayed(0)) as server:
+        for options, words in cases:
+            done = run(server.url, *options)
+            assert isinstance(done.exception, ConfigError)
+            assert words in str(done.exception)
+    for target, words in (
+        ("https://127.0.0.1:1/v1", "no address of a service"),
+        (tmp_path, "a bundle is served by our own service"),
     ):
-        done = run(*arguments)
-        assert isinstance(done.exception, ConfigError)
-        assert words in str(done.exception)
+        assert words in str(run(target, *openai, "--data", prompts).exception)
     other = typer.Typer()
     other.command()(record)
     done = CliRunner().invoke(other, ["http://127.0.0.1:1", "--to", str(tmp_path / "x.yaml"), "--protocol", "openai"])

@@ -74,33 +74,3 @@ def test_a_stage_that_takes_long_is_said_again_and_again_and_what_remains_after_
     assert f"stage  {question.baseline.short_id}  accuracy_full (" in said
     assert "s so far" in said
     assert "[10.0 s, about 80 s more]" in said  # five candidates of 10 s, and what the plan said comes after
-
-
-def test_a_terminal_that_cannot_move_its_cursor_gets_plain_lines(
-    question: Experiment, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TERM", "dumb")
-    stream = io.StringIO()
-    with Progress(question, 6, Console(file=stream, width=160, force_terminal=True)) as progress:
-        progress.begin()
-        progress.trying(candidate(), "because")
-
-    assert "because" in stream.getvalue()
-    assert "\x1b[" not in stream.getvalue()
-
-
-def test_the_redrawn_display_shows_the_front_and_why_the_next_is_tried(question: Experiment) -> None:
-    console = Console(file=io.StringIO(), width=160, height=40, force_terminal=True, legacy_windows=False)
-    progress = Progress(question, 6, console, limit_s=300.0)
-
-    def shown() -> str:
-        with console.capture() as found:
-            console.print(progress._render())
-        return found.get()
-
-    assert "nothing is measured to the end yet" in shown()
-    progress.evaluated(evaluation(speedup=1.0, p50_ms=4.0), False)
-    progress.trying(candidate(scheme="dynamic"), "dynamic scales may halve the time")
-    progress.stage(candidate(scheme="dynamic"), "smoke")
-    assert "dynamic scales may halve the time" in shown()
-    assert candidate().short_id[:10] in shown()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -37,8 +36,8 @@ class Narrowed:
 def advice_of(question: Experiment, journal: Journal) -> Advice:
     """From what was measured; quick."""
     summary = summary_of(question, journal)
-    found = {e.candidate.id: assignment_of(question.space, e.candidate) for e in summary.evaluations}
-    chosen = {i: assignment for i, assignment in found.items() if assignment is not None}
+    pairs = ((e.candidate.id, assignment_of(question.space, e.candidate)) for e in summary.evaluations)
+    chosen = {identity: assignment for identity, assignment in pairs if assignment is not None}
     return advise(
         summary,
         outcomes_of(journal),
@@ -83,15 +82,11 @@ def _is_sound(space: SearchSpace, dropped: Sequence[Dropped]) -> bool:
     """Whether the narrowed space, written and read again, is what was meant."""
     if not dropped:
         return True
-    meant = narrowed(space, dropped)
-    handle, name = tempfile.mkstemp(
-        prefix=".", suffix=".tmp", dir=space.path.parent
-    )  # beside it: its paths are relative
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as draft:
-            draft.write(space_yaml(meant, dropped=dropped))
-        return read_space(Path(name)).digest == meant.digest
-    except ConfigError:
-        return False
-    finally:
-        Path(name).unlink()
+    meant, beside = narrowed(space, dropped), space.path.parent  # its paths are relative
+    with tempfile.NamedTemporaryFile("w", prefix=".", suffix=".tmp", dir=beside, encoding="utf-8") as draft:
+        draft.write(space_yaml(meant, dropped=dropped))
+        draft.flush()
+        try:
+            return read_space(Path(draft.name)).digest == meant.digest
+        except ConfigError:
+            return False

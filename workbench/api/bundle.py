@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +17,6 @@ from workbench.api.opening import journal_of, named_candidate, opened, recommend
 from workbench.api.registered import register as add_version
 from workbench.bundle import (
     Bundle,
-    Manifest,
     VerifyReport,
     check_bundle,
     check_free,
@@ -140,32 +140,25 @@ class LoadedBundle:
     runs at a time.
 
     Attributes:
+        manifest: what the bundle says of itself: candidate, figures with intervals, provenance, labels.
         warnings: how this machine differs from the one the bundle's figures come from.
     """
 
     def __init__(self, bundle: Bundle, session: Session, facts: Mapping[str, Any]) -> None:
+        self.manifest = bundle.manifest
+        self.warnings: tuple[str, ...] = tuple(facts["changes"])
         self._session: Session | None = session
         self._lock = threading.Lock()
-        self._manifest = bundle.manifest
-        self.warnings: tuple[str, ...] = tuple(facts["changes"])
-        preprocessor = preprocessor_of(bundle)
-        self._preprocessor = preprocessor
+        self._preprocessor = preprocessor = preprocessor_of(bundle)
         self._tokenizing = None if preprocessor is None else Tokenizing(preprocessor)
         self._rules = input_rules(bundle.manifest, None if preprocessor is None else preprocessor.largest_id)
-        self._longest = None if preprocessor is None else preprocessor.bins[-1]
         self._padding = Padding(bundle.manifest)
         self._answers = answers_for(bundle.manifest)
-        self._limits = Limits()
-
-    @property
-    def manifest(self) -> Manifest:
-        """What the bundle says of itself: candidate, figures with intervals, provenance, labels."""
-        return self._manifest
 
     @property
     def emulated(self) -> bool:
         """Made on an emulator: nothing about it was measured on a device."""
-        return self._manifest.artifact.toolchain.emulated
+        return self.manifest.artifact.toolchain.emulated
 
     def predict(self, texts: str | Sequence[str | Sequence[str]]) -> list[Answer]:
         """An answer for each text: label and scores, entities, or outputs, as `POST /predict` gives them.
@@ -177,23 +170,25 @@ class LoadedBundle:
             ConfigError: the model takes no texts, or one is empty or too long to be a text.
             CandidateError: the model fails.
         """
-        if self._tokenizing is None or self._preprocessor is None:
+        if self._preprocessor is None or self._tokenizing is None:
             raise ConfigError("this model takes arrays, not texts.", hint="Use run(inputs).")
         given: Sequence[str | Sequence[str]] = [texts] if isinstance(texts, str) else texts
-        samples = [self._sample(self._tokenizing, text, f"texts[{i}]") for i, text in enumerate(given)]
+        tokenizing, limits = self._tokenizing, Limits()
+        samples: list[TextSample] = []
         bins: dict[int, list[int]] = {}
-        for index, sample in enumerate(samples):
-            bins.setdefault(self._tokenizing.bin(sample), []).append(index)
         answers: dict[int, Answer] = {}
-        for members in bins.values():
-            for rows in self._turns(len(members)):
-                chosen = members[rows]
-                batch = [samples[i] for i in chosen]
-                outputs = self._outputs(collate(self._preprocessor, [s.encoded for s in batch]), len(batch))
-                try:
-                    answers.update(zip(chosen, texts_answered(self._answers, outputs, batch), strict=True))
-                except NotFinite:
-                    raise _not_finite() from None
+        with _as_errors():
+            for index, text in enumerate(given):
+                checked = text_or_words(text if isinstance(text, str) else list(text), f"texts[{index}]", limits)
+                samples.append(tokenizing.sample(checked))
+                if not samples[-1].encoded.ids:
+                    raise ConfigError(f"texts[{index}] becomes no token.")
+                bins.setdefault(tokenizing.bin(samples[-1]), []).append(index)
+            for members in bins.values():
+                for rows in self._turns(len(members)):
+                    batch = [samples[i] for i in members[rows]]
+                    outputs = self._outputs(collate(self._preprocessor, [s.encoded for s in batch]), len(batch))
+                    answers.update(zip(members[rows], texts_answered(self._answers, outputs, batch), strict=True))
         return [answers[i] for i in range(len(samples))]
 
     def run(self, inputs: Mapping[str, npt.ArrayLike]) -> dict[str, Array]:
@@ -203,21 +198,16 @@ class LoadedBundle:
             ConfigError: a name, type, shape or value is not what the model takes.
             CandidateError: the model fails.
         """
-        try:
-            given = fitted({name: np.asarray(value) for name, value in inputs.items()}, self._rules, self._longest)
+        longest = None if self._preprocessor is None else self._preprocessor.bins[-1]
+        with _as_errors():
+            given = fitted({name: np.asarray(value) for name, value in inputs.items()}, self._rules, longest)
             feeds, sizes = self._padding.padded(given)
-        except Refusal as refusal:
-            raise ConfigError(refusal.message) from None
-        rows = len(next(iter(feeds.values())))
-        parts = []
-        for turn in self._turns(rows):
-            batch = {name: array[turn] for name, array in feeds.items()}
-            parts.append(self._outputs(batch, len(next(iter(batch.values())))))
-        try:
+            parts = []
+            for turn in self._turns(len(next(iter(feeds.values())))):
+                batch = {name: array[turn] for name, array in feeds.items()}
+                parts.append(self._outputs(batch, len(next(iter(batch.values())))))
             joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
             return {name: finite(self._padding.cut(name, array, sizes)) for name, array in joined.items()}
-        except NotFinite:
-            raise _not_finite() from None
 
     def close(self) -> None:
         """Give the model's memory back; what was predicted stays valid. Closing twice is no error."""
@@ -234,31 +224,28 @@ class LoadedBundle:
 
     def __repr__(self) -> str:
         state = "" if self._session is not None else ", closed"
-        return f"<{type(self).__name__} {self._manifest.name!r}, {self._manifest.candidate_id[:12]}{state}>"
-
-    def _sample(self, tokenizing: Tokenizing, text: str | Sequence[str], where: str) -> TextSample:
-        try:
-            checked = text_or_words(text if isinstance(text, str) else list(text), where, self._limits)
-        except Refusal as refusal:
-            raise ConfigError(refusal.message) from None
-        sample = tokenizing.sample(checked)
-        if not sample.encoded.ids:
-            raise ConfigError(f"{where} becomes no token.")
-        return sample
+        return f"<{type(self).__name__} {self.manifest.name!r}, {self.manifest.candidate_id[:12]}{state}>"
 
     def _turns(self, rows: int) -> Iterator[slice]:
-        size = self._manifest.service.max_batch_size
+        size = self.manifest.service.max_batch_size
         return (slice(start, start + size) for start in range(0, rows, size))
 
     def _outputs(self, feeds: Mapping[str, Array], rows: int) -> Mapping[str, Array]:
         with self._lock:
             if self._session is None:
-                raise ConfigError(f"{self._manifest.name} is closed.", hint="Load the bundle again.")
+                raise ConfigError(f"{self.manifest.name} is closed.", hint="Load the bundle again.")
             outputs = self._session.run(feeds)
         if wrong := without_rows(outputs, rows):
             raise BundleError(f"output {wrong[0]!r} does not have one row for each sample.")
         return outputs
 
 
-def _not_finite() -> MeasureError:
-    return MeasureError("the model gave a number that is not finite.")
+@contextlib.contextmanager
+def _as_errors() -> Iterator[None]:
+    """What a service refuses, and numbers that are none, as errors of this workbench."""
+    try:
+        yield
+    except Refusal as refusal:
+        raise ConfigError(refusal.message) from None
+    except NotFinite:
+        raise MeasureError("the model gave a number that is not finite.") from None

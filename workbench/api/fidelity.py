@@ -17,6 +17,9 @@ if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
     from workbench.values.measurement import Split
 
 
+_MOST_BYTES = 1 << 26
+
+
 def _silent(step: str, share: float = 0.0) -> None:
     """Tells nobody."""
 
@@ -96,6 +99,17 @@ def fidelity_of(bundle: Path | str, *, answers: Path | str | None = None) -> Fid
             hint="Measure it now: workbench fidelity BUNDLE --experiment FILE.",
         )
     return found
+
+
+def read_fidelity(file: Path) -> Fidelity:
+    """What `workbench fidelity --to` wrote."""
+    from workbench.values.documents.json_reader import read_json
+    from workbench.values.fidelity import fidelity_from_json
+
+    try:
+        return fidelity_from_json(read_json(file, limit_bytes=_MOST_BYTES))
+    except (ValueError, TypeError) as error:
+        raise ConfigError(f"is no fidelity of this workbench: {error}.", file=file, key="--fidelity") from error
 
 
 def _keep(journal: Journal, found: Fidelity, split: Split, report: Callable[[str, float], None]) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,7 +25,6 @@ if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
     from workbench.report.alike import OutcomesOf
     from workbench.tracking import Tracker
     from workbench.values.candidate import Candidate
-    from workbench.values.damage import Damage
     from workbench.values.measurement import Split
 
 
@@ -121,17 +120,13 @@ def journal_of(question: Experiment) -> Journal:
     journal = current_journal(question.workspace, question.name)
     if journal is None or not journal.evaluations():
         if journal is not None and (damage := journal.damage()):
-            raise damaged(f"No sound evaluation is left in {journal.root}", damage, question)
+            files = "".join(f"\n  {one.words()}" for one in damage)
+            mend = f"To mend it, run the sweep again: workbench sweep {question.path}"
+            raise ToolchainError(f"No sound evaluation is left in {journal.root}:{files}\n{mend}")
         rule = "has not been swept yet." if journal is None else "no candidate of its sweep is finished yet."
         more = "" if journal is None else " again, and give it more time (--timeout)"
         raise ConfigError(rule, file=question.path, hint=f"Run: workbench sweep {question.path}{more}")
     return journal
-
-
-def damaged(fact: str, damage: Sequence[Damage], question: Experiment) -> ToolchainError:
-    """The error that names damaged files and what to do about them."""
-    files = "".join(f"\n  {one.words()}" for one in damage)
-    return ToolchainError(f"{fact}:{files}\nTo mend it, run the sweep again: workbench sweep {question.path}")
 
 
 def tracked(question: Experiment, journal: Journal, *, later: bool = True) -> AbstractContextManager[Tracker]:
@@ -181,17 +176,15 @@ def find_candidate(text: str, journal: Journal) -> Candidate:
     """
     if text.endswith(".json"):
         return _candidate_file(text)
-    found = [e.candidate for i, e in journal.evaluations().items() if text and i.startswith(text.lower())]
-    if not found:
-        lost = [d for d in journal.damage() if text and d.candidate_id and d.candidate_id.startswith(text.lower())]
-        if lost:
-            raise ToolchainError(f"{lost[0].words()}. Run the sweep again, then this command.")
-    if len(found) != 1:
-        count = "no candidate" if not found else f"{len(found)} candidates"
-        raise ConfigError(
-            f"{count} of the last sweep begin with {text!r}.", key="--candidate", hint="See `workbench show`."
-        )
-    return found[0]
+    digits = text.lower() or "none"
+    found = [e.candidate for i, e in journal.evaluations().items() if i.startswith(digits)]
+    if len(found) == 1:
+        return found[0]
+    for one in journal.damage():
+        if not found and (one.candidate_id or "").startswith(digits):
+            raise ToolchainError(f"{one.words()}. Run the sweep again, then this command.")
+    rule = f"{f'{len(found)} candidates' if found else 'no candidate'} of the last sweep begin with {text!r}."
+    raise ConfigError(rule, key="--candidate", hint="See `workbench show`.")
 
 
 def _candidate_file(text: str) -> Candidate:

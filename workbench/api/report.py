@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from workbench import __version__
+from workbench.api.fidelity import read_fidelity
 from workbench.api.opening import find_candidate, journal_of, question_of, refuse_language_model, summary_of
 from workbench.bundle import Bundle, bundle_fidelity, check_files, read_bundle
 from workbench.bundle.manifest import SourceModel
@@ -19,7 +21,7 @@ from workbench.prediction.capacity import read_capacity
 from workbench.quantization.record import QuantizationRecord, record_from_json
 from workbench.report import Summary
 from workbench.report.written.compose import Form, written_report
-from workbench.report.written.document import Document, Language
+from workbench.report.written.document import Language
 from workbench.report.written.files import check_form, write_report
 from workbench.report.written.material import ChangeLine, Material, ModelFacts, QuantizedLayers
 from workbench.shipping.acceptance.verdict import read_verdict
@@ -29,7 +31,6 @@ from workbench.tracking.releases import Act, log_file, read_log, shown
 from workbench.values.documents.canonical import DecodeError, decode
 from workbench.values.documents.json_reader import loads, read_json
 from workbench.values.errors import ConfigError
-from workbench.values.fidelity import Fidelity, fidelity_from_json
 from workbench.values.measurement import Split
 from workbench.values.model import Model
 from workbench.values.results import Evaluation
@@ -86,34 +87,16 @@ def report(
         ToolchainError: python-docx is missing for Word, or the file cannot be written.
     """
     check_form(Path(to))
-    made = now or datetime.now(UTC)
-    document = composed(
-        subject, language=language, form=form, candidate=candidate, given=given, workspace=workspace, now=made
-    )
-    return write_report(document, Path(to), created=made)
-
-
-def composed(
-    subject: Path | str,
-    *,
-    language: Language,
-    form: Form = "full",
-    candidate: str | None = None,
-    given: Given | None = None,
-    workspace: Path | str | None = None,
-    now: datetime | None = None,
-) -> Document:
-    """The report as a value; arguments and errors as those of `report`."""
-    documents = given or Given()
-    at = (now or datetime.now(UTC)).isoformat(timespec="seconds")
-    path = Path(subject)
+    made, path, documents = now or datetime.now(UTC), Path(subject), given or Given()
+    at = made.isoformat(timespec="seconds")
     if path.is_dir():
         if candidate is not None:
             raise ConfigError("is for a sweep; a bundle holds one candidate.", key="--candidate")
         found = _of_bundle(read_bundle(path), str(subject), at)
     else:
         found = _of_sweep(question_of(path, workspace), str(subject), candidate, at)
-    return written_report(_with_documents(found, documents), language, form)
+    document = written_report(_with_documents(found, documents), language, form)
+    return write_report(document, Path(to), created=made)
 
 
 def _of_sweep(question: Experiment, source: str, candidate: str | None, at: str) -> Material:
@@ -164,19 +147,15 @@ def _facts(file: str, model: Model | SourceModel) -> ModelFacts:
 
 def _chosen(question: Experiment, journal: Journal, summary: Summary, candidate: str | None) -> tuple[Evaluation, bool]:
     """What the report is about, and whether it meets every constraint or was named."""
+    fits = candidate is not None or summary.recommended is not None
+    best = summary.recommended or summary.closest
+    wanted = question.baseline.id if best is None else best.candidate_id
     if candidate is not None:
-        wanted, fits = find_candidate(candidate, journal).id, True
-    elif summary.recommended is not None:
-        wanted, fits = summary.recommended.candidate_id, True
-    elif summary.closest is not None:
-        wanted, fits = summary.closest.candidate_id, False
-    else:
-        wanted, fits = question.baseline.id, False
+        wanted = find_candidate(candidate, journal).id
     found = summary.find(wanted)
     if found is None or found.status == "failed":
-        raise ConfigError(
-            f"{wanted[:12]} was not measured by the last sweep.", file=question.path, hint="Name one with --candidate."
-        )
+        rule = f"{wanted[:12]} was not measured by the last sweep."
+        raise ConfigError(rule, file=question.path, hint="Name one with --candidate.")
     return found, fits
 
 
@@ -187,9 +166,7 @@ def _scored(evaluations: Iterable[Evaluation], split: str) -> int | None:
 
 
 def _quantized(record: QuantizationRecord) -> QuantizedLayers:
-    kinds: dict[str, int] = {}
-    for layer in record.layers:
-        kinds[layer.op_type] = kinds.get(layer.op_type, 0) + 1
+    kinds = Counter(layer.op_type for layer in record.layers)
     return QuantizedLayers(by=record.provenance.engine, kinds=kinds, float_layers=record.float_layers)
 
 
@@ -260,7 +237,7 @@ def _with_documents(found: Material, given: Given) -> Material:
     return replace(
         found,
         verdict=None if given.verdict is None else read_verdict(given.verdict),
-        fidelity=found.fidelity if given.fidelity is None else _fidelity(given.fidelity),
+        fidelity=found.fidelity if given.fidelity is None else read_fidelity(given.fidelity),
         comparison=None if given.layers is None else _comparison(given.layers),
         loads=loads_found,
         loads_emulated=bool(loads_found) and found.emulated,
@@ -279,13 +256,6 @@ def _loads(paths: Iterable[Path]) -> Iterator[LoadResult]:
                 yield read_result(file)
             except (ValueError, AttributeError) as error:
                 raise ConfigError(f"is no result of a load: {error}.", file=file, key="--load") from error
-
-
-def _fidelity(path: Path) -> Fidelity:
-    try:
-        return fidelity_from_json(_object(path))
-    except ValueError as error:
-        raise ConfigError(f"is no fidelity of this workbench: {error}.", file=path, key="--fidelity") from error
 
 
 def _comparison(path: Path) -> Comparison:

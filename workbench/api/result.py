@@ -67,7 +67,9 @@ class SweepResult:
     def front_rows(self) -> list[Row]:
         """One such dict for each member of the front, best first, of the figures known best: those of the confirmation
         on held-out data where there is one."""
-        return front_rows(self.summary)
+        pairs = ((member.confirmation, member.evaluation) for member in self.front)
+        best = (sure if sure is not None and sure.status == "complete" else searched for sure, searched in pairs)
+        return _rows(self.summary, best)
 
     def __str__(self) -> str:
         return lines(self.summary)
@@ -93,23 +95,15 @@ Row = dict[str, str | int | float | bool | None]
 
 def search_rows(summary: Summary) -> list[Row]:
     """Every evaluation of the search, each followed by its confirmation where it has one."""
-    found = []
-    for evaluation in summary.evaluations:
-        found.append(_row(summary, evaluation))
-        confirmed = summary.confirmations.get(evaluation.candidate.id)
-        if confirmed is not None:
-            found.append(_row(summary, confirmed))
-    return _filled(found)
+    pairs = ((e, summary.confirmations.get(e.candidate.id)) for e in summary.evaluations)
+    return _rows(summary, (one for pair in pairs for one in pair if one is not None))
 
 
-def front_rows(summary: Summary) -> list[Row]:
-    """One row for each member of the front: its confirmation where that is complete, else its evaluation."""
-    found = []
-    for member in summary.front:
-        confirmed = member.confirmation
-        best = confirmed if confirmed is not None and confirmed.status == "complete" else member.evaluation
-        found.append(_row(summary, best))
-    return _filled(found)
+def _rows(summary: Summary, evaluations: Iterable[Evaluation]) -> list[Row]:
+    """The same columns in every row, None where a row has no such figure or setting."""
+    known = [_row(summary, evaluation) for evaluation in evaluations]
+    columns: Row = {name: None for row in known for name in row}
+    return [{**columns, **row} for row in known]
 
 
 def _row(summary: Summary, evaluation: Evaluation) -> Row:
@@ -137,10 +131,3 @@ def _row(summary: Summary, evaluation: Evaluation) -> Row:
     row["seconds"] = evaluation.seconds
     row.update(candidate.parameters())
     return row
-
-
-def _filled(rows: Iterable[Row]) -> list[Row]:
-    """The same columns in every row, None where a row has no such figure or setting."""
-    known = list(rows)
-    columns: Row = {name: None for row in known for name in row}
-    return [{**columns, **row} for row in known]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -15,6 +16,7 @@ from workbench.api.device_compare import (
     not_on_random,
 )
 from workbench.api.opening import named_candidate, opened, refuse_language_model
+from workbench.evaluation.bench import Bench
 from workbench.evaluation.build import lowered_file
 from workbench.evaluation.carried import calibration_feeds
 from workbench.graph.read import read_model
@@ -103,107 +105,94 @@ def compare(
         ConfigError: a file or a name is wrong, or the two share nothing to compare.
         CandidateError: an engine cannot run its model.
     """
-    compiled = names_compiled(str(b))
+    compiled, real = names_compiled(str(b)), data is not None or experiment is not None
     if not compiled and to is not None:
         raise ConfigError("means something for compiled files only.", key="b", hint="Name them: om:FOLDER.")
+    if data is not None and experiment is not None:
+        raise ConfigError("is not read beside an experiment, whose validation split is taken.", key="data")
     if samples is None:
         samples = batch if compiled else 64
     for name, number in (("samples", samples), ("batch", batch)):
         if number < 1:
             raise ConfigError(f"{number} is less than 1.", key=name)
-    folder = _path(to) or free_folder(Path(), "compare-om")
-    if compiled and experiment is None:
-        first = side_of(str(a))
-        model = opened_for(first.path, _path(data), constants)
-        first = replace(first, path=model.path)
-        batches, about, _ = _batches((first, first), _path(data), samples, batch)
-        return device_compare(
-            first,
-            str(b),
-            model,
-            batches,
-            data=about,
-            limits=limits,
-            to=folder,
-            random=data is None,
-        )
-    if experiment is None:
-        side_a, side_b = _prepared_sides(side_of(str(a)), side_of(str(b)), _path(data), constants)
-        batches, about, scoring = _batches((side_a, side_b), _path(data), samples, batch)
-        try:
-            return compare_sides(side_a, side_b, batches, data=about, limits=limits, every=every, scoring=scoring)
-        except MeasureError as error:
-            if data is not None:
-                raise
-            raise not_on_random(error, side_a.path) from error
-    if data is not None:
-        raise ConfigError("is not read beside an experiment, whose validation split is taken.", key="data")
-    with opened(experiment, workspace, scratch=True) as (question, bench):
-        refuse_language_model(question, "comparison of layers")
-
-        def side(text: str) -> Side:
-            if ":" in text or text.endswith(".onnx"):
-                return side_of(text)
-            if text == FLOAT_MODEL:
-                return Side(about=f"{question.name} in float", engine=REFERENCE, path=question.model.path)
-            candidate = named_candidate(text, question)
-            file = lowered_file(question, candidate, bench)
-            engine = engine_of(candidate.target)
-            return Side(about=f"{candidate.short_id} in {engine}", engine=engine, path=file)
-
-        if compiled:
-            first = side(str(a))
-            model = read_model(first.path)
-            feeds = calibration_feeds(
-                question.dataset, question.model, batch=batch, samples=samples, split="validation"
+    named = (a,) if compiled else (a, b)
+    with contextlib.ExitStack() as stack:
+        question: Experiment | None = None
+        bench: Bench | None = None
+        scoring: DatasetScoring | None = None
+        if experiment is not None:
+            question, bench = stack.enter_context(opened(experiment, workspace, scratch=True))
+            refuse_language_model(question, "comparison of layers")
+            sides = [_side(str(one), question, bench) for one in named]
+            about = f"{question.name}, validation split"
+            if not compiled:
+                scoring = scoring_of(question.dataset, question.model, question.constraints)
+                batch = question.model.fixed_batch or batch
+            feeds: Iterable[Feeds] = (
+                calibration_feeds(question.dataset, question.model, batch=batch, samples=samples, split="validation")
+                if scoring is None
+                else scoring.feeds("validation", batch, samples)
             )
+        else:
+            sides = _prepared_sides(
+                [side_of(str(one)) for one in ((a,) if compiled else (a, b))], _path(data), constants
+            )
+            feeds, about, scoring = _batches(sides, _path(data), samples, batch)
+        if compiled:
             return device_compare(
-                first,
+                sides[0],
                 str(b),
-                model,
+                read_model(sides[0].path),
                 feeds,
-                data=f"{question.name}, validation split",
+                data=about,
                 limits=limits,
-                to=folder,
+                to=_path(to) or free_folder(Path(), "compare-om"),
+                random=not real,
                 question=question,
                 bench=bench,
             )
-        sides = side(str(a)), side(str(b))
-        dataset, split = question.dataset, "validation"
-        scoring = scoring_of(dataset, question.model, question.constraints)
-        batch = question.model.fixed_batch or batch
-        feeds = (
-            calibration_feeds(dataset, question.model, batch=batch, samples=samples, split="validation")
-            if scoring is None
-            else scoring.feeds("validation", batch, samples)
-        )
-        about = f"{question.name}, {split} split"
-        return compare_sides(*sides, feeds, data=about, limits=limits, every=every, scoring=scoring)
+        try:
+            return compare_sides(sides[0], sides[1], feeds, data=about, limits=limits, every=every, scoring=scoring)
+        except MeasureError as error:
+            if real:
+                raise
+            raise not_on_random(error, sides[0].path) from error
 
 
-def _prepared_sides(a: Side, b: Side, data: Path | None, constants: Sequence[str]) -> tuple[Side, Side]:
-    """Both as the workbench takes them; a lowered form of the first, which has its inputs already, as it is."""
-    first = opened_for(a.path, data, constants)
-    second = read_model(b.path)
-    if second.inputs != first.inputs:
-        second = opened_for(b.path, data, constants)
-    return replace(a, path=first.path), replace(b, path=second.path)
+def _side(text: str, question: Experiment, bench: Bench) -> Side:
+    if ":" in text or text.endswith(".onnx"):
+        return side_of(text)
+    if text == FLOAT_MODEL:
+        return Side(about=f"{question.name} in float", engine=REFERENCE, path=question.model.path)
+    candidate = named_candidate(text, question)
+    engine = engine_of(candidate.target)
+    file = lowered_file(question, candidate, bench)
+    return Side(about=f"{candidate.short_id} in {engine}", engine=engine, path=file)
+
+
+def _prepared_sides(sides: Sequence[Side], data: Path | None, constants: Sequence[str]) -> list[Side]:
+    """As the workbench takes them; a lowered form of the first, which has its inputs already, as it is."""
+    first = opened_for(sides[0].path, data, constants)
+    models = [first]
+    for side in sides[1:]:
+        model = read_model(side.path)
+        models.append(model if model.inputs == first.inputs else opened_for(side.path, data, constants))
+    return [replace(side, path=model.path) for side, model in zip(sides, models, strict=True)]
 
 
 def _batches(
-    sides: tuple[Side, Side], data: Path | None, samples: int, batch: int
+    sides: Sequence[Side], data: Path | None, samples: int, batch: int
 ) -> tuple[Iterable[Feeds], str, DatasetScoring | None]:
     models = [read_model(side.path) for side in sides]
-    batch = models[0].fixed_batch or models[1].fixed_batch or batch
-    if data is None:
-        found = random_data(models[0], batch=batch, samples=samples)
-    elif data.suffix in (".yaml", ".yml"):
+    batch = next((model.fixed_batch for model in models if model.fixed_batch), batch)
+    if data is not None and data.suffix in (".yaml", ".yml"):
         dataset = read_manifest(data, models[0])
         check_inputs(dataset, models[0])
         scoring = scoring_of(dataset, models[0])
         if scoring is not None:
             return scoring.feeds("calibration", batch, samples), f"{data.name}, calibration split", scoring
-        found = open_data(data, models[0], batch=batch, samples=samples)
+    if data is None:
+        found = random_data(models[0], batch=batch, samples=samples)
     else:
         found = open_data(data, models[0], batch=batch, samples=samples)
     return found.read(), found.about, None

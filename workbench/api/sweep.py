@@ -114,10 +114,10 @@ def sweep(
     with exclusive(journal), open_store(question.workspace, store or shared) as kept:
         for damage in journal.set_aside():
             on_damage(damage)
-        stages = _Stages(on_stage)
-        bench = open_bench(question, journal, kept, stages.began)
+        heard = _Heard(on_stage, on_evaluation)
+        bench = open_bench(question, journal, kept, heard.began)
         with (
-            _noted(journal.root, time, stages, command) as ended,
+            _noted(journal.root, time, heard, command) as ended,
             local_workers(question, bench)
             if settings is None
             else cluster_workers(settings, question, bench) as workers,
@@ -134,7 +134,6 @@ def sweep(
                 here=workers.here,
             )
             on_plan(plan)
-            told = _Told(on_evaluation)
             before = read_last_run(journal.root)
 
             def resumed(candidate: Candidate) -> None:
@@ -146,21 +145,21 @@ def sweep(
                 bench,
                 trials=trials,
                 time=time,
-                listeners=(told, tracker),
+                listeners=(heard, tracker),
                 workers=workers,
                 resumed=resumed,
                 trying=on_trying,
                 looked=on_look,
                 effort=plan.effort,
             )
-            stages.searching = False
+            heard.searching = False
             executor = workers.cards[0]
             found = summary_of(question, journal)
             _time_neighbours(journal, executor, time, found)
             front, asked = _by_importance(found), set[str]()
             for _ in range(CONFIRMATION_ROUNDS):
                 asked.update(e.candidate.id for e in front)
-                confirm(question, bench, front, (told,), executors=workers.cards, time=time, hear=workers.hear)
+                confirm(question, bench, front, (heard,), executors=workers.cards, time=time, hear=workers.hear)
                 with contextlib.suppress(TimeUp):
                     confirm_services(
                         question,
@@ -230,30 +229,30 @@ def _time_neighbours(journal: Journal, executor: Worker, time: RunTime, summary:
         write_neighbours(journal.root, known)
 
 
-class _Stages:
-    """Hears which stage begins, and remembers the last one."""
+class _Heard:
+    """Tells its caller what is evaluated, and remembers which stage began last."""
 
-    def __init__(self, tell: Callable[[Candidate, str], None]) -> None:
-        self._tell = tell
+    def __init__(self, on_stage: Callable[[Candidate, str], None], on_evaluation: OnEvaluation) -> None:
+        self._on_stage, self._on_evaluation = on_stage, on_evaluation
         self.now: tuple[Candidate, str] | None = None
         self.searching = True
 
     def began(self, candidate: Candidate, stage: str) -> None:
         self.now = (candidate, stage)
-        self._tell(candidate, stage)
+        self._on_stage(candidate, stage)
+
+    def evaluated(self, evaluation: Evaluation, *, reused: bool) -> None:
+        self._on_evaluation(evaluation, reused)
 
 
 @contextlib.contextmanager
 def _noted(
-    journal: Path, time: RunTime, stages: _Stages, command: str
+    journal: Path, time: RunTime, heard: _Heard, command: str
 ) -> Iterator[Callable[[SweepEnd, Sequence[str]], None]]:
     """Note how the run ended: what it is told at the end, or else which candidate was in flight at Ctrl-C."""
 
-    def ended(end: SweepEnd, unloaded: Sequence[str]) -> None:
-        flight = end.interrupted
-        note(end.reason, None if flight is None else (flight.candidate, flight.stage), unloaded)
-
     def note(reason: str, flight: tuple[Candidate, str] | None, unloaded: Sequence[str] = ()) -> None:
+        candidate, stage = flight or (None, None)
         write_last_run(
             journal,
             LastRun(
@@ -261,27 +260,21 @@ def _noted(
                 limit_s=time.limit_s,
                 seconds=time.gone_s,
                 unloaded=tuple(unloaded),
-                interrupted=flight[0].id if flight is not None else None,
-                stage=flight[1] if flight is not None else None,
+                interrupted=None if candidate is None else candidate.id,
+                stage=stage,
                 command=command,
             ),
         )
 
+    def ended(end: SweepEnd, unloaded: Sequence[str]) -> None:
+        flight = end.interrupted
+        note(end.reason, None if flight is None else (flight.candidate, flight.stage), unloaded)
+
     try:
         yield ended
     except KeyboardInterrupt:
-        note("interrupted", stages.now if stages.searching else None)
+        note("interrupted", heard.now if heard.searching else None)
         raise
-
-
-class _Told:
-    """A listener of the search that is one function."""
-
-    def __init__(self, tell: OnEvaluation) -> None:
-        self._tell = tell
-
-    def evaluated(self, evaluation: Evaluation, *, reused: bool) -> None:
-        self._tell(evaluation, reused)
 
 
 def plan_lines(made: Plan) -> list[str]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from workbench.commands.console import print_json, say, tell
-from workbench.commands.load_runs import Conditions, Runs, run_loads
+from workbench.commands.load_runs import Conditions, run_loads
 from workbench.commands.loading import (
     KSERVE,
     OPENAI,
@@ -23,7 +23,6 @@ from workbench.commands.loading import (
     Protocol,
     Question,
     Server,
-    check_host,
     facts_of,
     open_server,
 )
@@ -62,7 +61,7 @@ class Recorded(Asking):
 @arranged
 @spelled_out
 def record(
-    url: Annotated[str, typer.Argument(help="http://HOST:PORT of its server", show_default=False)],
+    url: Annotated[str, typer.Argument(help="http://HOST:PORT of its server")],
     to: Annotated[Path, typer.Option(dir_okay=False, help="baseline file (YAML); answers go beside it, .npz")],
     concurrency: Annotated[
         list[int] | None, typer.Option(min=1, help="clients of a closed loop; repeat; default: 1 and 100")
@@ -97,22 +96,20 @@ def record(
     if how.protocol == OPENAI:
         raise ConfigError(f"{OPENAI} is for `workbench load`: a baseline is of a classifier.", key="--protocol")
     limits = read_baseline(limits_of).limits if limits_of is not None else USUAL_LIMITS
-    check_host(url, how)
-    runs = Runs(
-        seconds=seconds_of(duration, "--duration"),
-        warmup_s=seconds_of(warmup, "--warmup"),
-        timeout_s=seconds_of(timeout, "--timeout"),
-        seed=seed,
-        quiet=as_json,
-    )
+    common = {
+        "duration_s": seconds_of(duration, "--duration"),
+        "warmup_s": seconds_of(warmup, "--warmup"),
+        "timeout_s": seconds_of(timeout, "--timeout"),
+        "seed": seed,
+    }
     counts = list(dict.fromkeys(concurrency or (1, 100)))
     conditions = [Conditions(load=ServiceLoad(concurrency=n), length=how.length, batch=how.batch) for n in counts]
     results: list[LoadResult] = []
-    with open_server(url, {}, os.environ.get(api_key_env)) as server:
+    with open_server(url, {}, os.environ.get(api_key_env), how) as server:
         if facts_of(server).get("emulated"):
             raise ConfigError(f"{url} serves an emulated device: its times are no figures.", key="url")
         asked: Question | None = None
-        for _, question, result in run_loads(server, how, conditions, runs):
+        for _, question, result in run_loads(server, how, conditions, common, quiet=as_json):
             asked = question
             results.append(result)
         if any(result.interrupted for result in results):
@@ -122,7 +119,7 @@ def record(
             kept = _answers(server, how, asked, to.with_suffix(".npz"), answered, answers)
     found, lacks = recorded(
         results,
-        name=name or _name(asked, url),
+        name=name or (url if asked is None or asked.served is None else str(asked.served)),
         about=about,
         source=_source(results, asked),
         limits=limits,
@@ -163,14 +160,10 @@ def _answers(
         for place, digest in enumerate(one.digests):
             row = one.rows[place] if one.rows else None
             found.append(Answer(outputs={n: a[place] for n, a in outputs.items()}, digest=digest, row=row))
-    source = f"{asked.served} at {server.url}, {asked.wire}, {_now()}"
+    source = f"{asked.served} at {server.url}, {asked.plan['wire']}, {datetime.now(UTC).isoformat(timespec='seconds')}"
     write_answers(to, found, source=source, split=split)
     tell(f"kept the answers to {len(found)} samples of the {split} split")
     return to
-
-
-def _name(asked: Question | None, url: str) -> str:
-    return str(asked.served) if asked is not None and asked.served is not None else url
 
 
 def _source(results: list[LoadResult], asked: Question | None) -> str:
@@ -184,7 +177,3 @@ def _source(results: list[LoadResult], asked: Question | None) -> str:
         f"recorded by workbench {__version__} on {first.began_at} at {first.url}{backend}: closed loops of {loops} "
         f"clients, {first.window_s:.4g} s each after {first.warmup_s:g} s, seed {first.seed}; 95 % intervals"
     )
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -24,11 +24,11 @@ _PLURAL = {"card": "cards", "server process": "server processes"}
 
 
 def plan_capacity(
-    experiment: Annotated[Path, typer.Argument(help="experiment file (YAML) that was swept", show_default=False)],
-    qps: Annotated[float, typer.Option("--qps", help="requests per second in all", show_default=False)],
+    experiment: Annotated[Path, typer.Argument(help="experiment file (YAML) that was swept")],
+    qps: Annotated[float, typer.Option(help="requests per second in all")],
     p99_ms: Annotated[
         float | None,
-        typer.Option("--p99-ms", help="limit: what 99 of 100 requests take at most; default: the experiment's"),
+        typer.Option(help="limit: what 99 of 100 requests take at most; default: the experiment's"),
     ] = None,
     headroom: Annotated[str, typer.Option(help="share added to the rate for bursts: 30% or 0.3")] = "30%",
     cards_per_server: Annotated[int, typer.Option(min=1, help="cards in one server")] = 8,
@@ -36,9 +36,7 @@ def plan_capacity(
         float | None, typer.Option(help="what a card (on a CPU target, a server process) costs an hour")
     ] = None,
     candidate: Annotated[str | None, typer.Option(help="id (or its first digits): this one and the baseline")] = None,
-    workspace: Annotated[
-        Path | None, typer.Option("--workspace", help="folder of .workbench/; default: beside experiments/")
-    ] = None,
+    workspace: Annotated[Path | None, typer.Option(help="folder of .workbench/; default: beside experiments/")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Size a fleet for a demand: cards, servers and cost."""
@@ -72,24 +70,16 @@ def plan_capacity(
 
 
 def _print_plan(plan: CapacityPlan) -> None:
-    say(_title(plan))
+    demand = plan.demand
+    asked = f"{demand.rate_per_s:,.0f} requests/s, P99 <= {demand.p99_ms:g} ms, {demand.headroom:.0%} headroom"
+    say(f"PREDICTED for {asked}")
     out.print(_fleet_table(plan))
     if any(m.highest is None for m in plan.members):
         say(
-            f"No number of {_PLURAL[plan.unit]} keeps {plan.demand.p99_ms:g} ms where the highest rate is none: its "
+            f"No number of {_PLURAL[plan.unit]} keeps {demand.p99_ms:g} ms where the highest rate is none: its "
             "P99 is larger at any rate. Choose shorter bins or a faster candidate, or raise the limit."
         )
-    say("\nThis rests on")
-    for sentence in plan.assumptions:
-        say(f"  - {sentence}")
-
-
-def _title(plan: CapacityPlan) -> str:
-    demand = plan.demand
-    return (
-        f"PREDICTED for {demand.rate_per_s:,.0f} requests/s, P99 <= {demand.p99_ms:g} ms, "
-        f"{demand.headroom:.0%} headroom"
-    )
+    say("\n".join(["\nThis rests on", *(f"  - {sentence}" for sentence in plan.assumptions)]))
 
 
 def _fleet_table(plan: CapacityPlan) -> Table:
@@ -99,17 +89,14 @@ def _fleet_table(plan: CapacityPlan) -> Table:
     priced = plan.demand.price_per_hour is not None
     table = Table(*columns, "P50 / P99 ms", *(["cost a month"] if priced else []), title="The fleet")
     for member in plan.members:
-        row = [member.candidate_id[:12], member.what, _or_dash(member.accuracy, 4)]
+        row = [member.candidate_id[:12], member.what, "-" if member.accuracy is None else f"{member.accuracy:.4f}"]
+        row.append(str(member.settings))
         highest = member.highest
         if highest is None:
-            row += [str(member.settings), f"none: P99 is {member.lowest_p99_ms:.1f} ms at least", ""]
-            table.add_row(*map(Text, row))
+            table.add_row(*map(Text, [*row, f"none: P99 is {member.lowest_p99_ms:.1f} ms at least", ""]))
             continue
-        rate_per_s = highest.load.rate_per_s or highest.throughput_per_s.value
-        row += [str(member.settings), f"{rate_per_s:,.0f}/s"]
-        row += [member.limited_by or "", f"{member.cards:,}"]
-        row += [f"{member.servers:,}"] if on_cards else []
-        row += [f"{member.cards_to_lose_one:,}"]
+        row += [f"{highest.load.rate_per_s or highest.throughput_per_s.value:,.0f}/s", member.limited_by or ""]
+        row += [f"{member.cards:,}", *([f"{member.servers:,}"] if on_cards else []), f"{member.cards_to_lose_one:,}"]
         if (now := member.planned) is not None:
             p99 = now.p99_ms
             row.append(f"{now.p50_ms.value:.1f} / {p99.value:.1f} [{p99.low:.1f}, {p99.high:.1f}]")
@@ -117,7 +104,3 @@ def _fleet_table(plan: CapacityPlan) -> Table:
             row.append(f"{cost:,.0f}")
         table.add_row(*map(Text, row))
     return table
-
-
-def _or_dash(value: float | None, digits: int) -> str:
-    return "-" if value is None else f"{value:.{digits}f}"

@@ -24,30 +24,21 @@ emulator = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
 )
-_AS_GIVEN = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+_PROGRAMS = {
+    "env": 'Print the lines that switch it on, for eval "$(…)". Options: --root --devices --hbm-mb.',
+    "fit": "Fit the emulator's model of time to an msprof summary of a real device.",
+    "remove": "Delete what `env` wrote: --root DIR, or all of it in the user's cache.",
+}
 
 
-@emulator.command(context_settings=_AS_GIVEN)
-def env(context: typer.Context) -> None:
-    """Print the lines that switch it on, for eval "$(…)". Options: --root --devices --hbm-mb."""
-    _start("env", context.args)
-
-
-@emulator.command(context_settings=_AS_GIVEN)
-def fit(context: typer.Context) -> None:
-    """Fit the emulator's model of time to an msprof summary of a real device."""
-    _start("fit", context.args)
-
-
-@emulator.command(context_settings=_AS_GIVEN)
-def remove(context: typer.Context) -> None:
-    """Delete what `env` wrote: --root DIR, or all of it in the user's cache."""
-    _start("remove", context.args)
-
-
-def _start(command: str, arguments: list[str]) -> None:
+def _start(context: typer.Context) -> None:
     """Its words go through as they are; so does its exit code."""
-    package = Path(__file__).parents[2]
-    code = run_tied([sys.executable, "-P", "-c", _RUN, str(package), command, *arguments])
+    package, words = Path(__file__).parents[2], [str(context.info_name), *context.args]
+    code = run_tied([sys.executable, "-P", "-c", _RUN, str(package), *words])
     if code:
         raise typer.Exit(code if code > 0 else 1)
+
+
+for _name, _text in _PROGRAMS.items():
+    given = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+    emulator.command(_name, help=_text, context_settings=given)(_start)

@@ -14,7 +14,7 @@ from workbench.values.documents.canonical import encode
 
 
 def calibrate_llm(
-    model: Annotated[Path, typer.Argument(help="folder of a Llama, Qwen2 or Qwen3 model", show_default=False)],
+    model: Annotated[Path, typer.Argument(help="folder of a Llama, Qwen2 or Qwen3 model")],
     cfg: Annotated[Path, typer.Option(help="msModelSlim's YAML recipe, modelslim_v0 or modelslim_v1")],
     to: Annotated[Path, typer.Option(help="folder to write into")],
     data: Annotated[
@@ -54,8 +54,8 @@ def calibrate_llm(
 
 
 def judge_llm(
-    model: Annotated[Path, typer.Argument(help="folder of the float model", show_default=False)],
-    checkpoints: Annotated[list[Path], typer.Argument(help="folders of its checkpoints", show_default=False)],
+    model: Annotated[Path, typer.Argument(help="folder of the float model")],
+    checkpoints: Annotated[list[Path], typer.Argument(help="folders of its checkpoints")],
     text: Annotated[
         list[Path] | None, typer.Option(help="text to predict: a plain file, or .jsonl or .json; repeat for several")
     ] = None,
@@ -97,15 +97,11 @@ def judge_llm(
 
 
 def export_llm(
-    checkpoint: Annotated[
-        Path, typer.Argument(help="folder of a finished checkpoint, ours or msModelSlim's", show_default=False)
-    ],
-    model: Annotated[Path, typer.Option(help="folder of the float model that it was made from", show_default=False)],
-    cfg: Annotated[Path, typer.Option(help="the recipe that it was made by", show_default=False)],
-    prompts: Annotated[
-        Path, typer.Option(help="texts whose beginnings become golden prompts, .jsonl or .json", show_default=False)
-    ],
-    to: Annotated[Path, typer.Option(help="folder to create", show_default=False)],
+    checkpoint: Annotated[Path, typer.Argument(help="folder of a finished checkpoint, ours or msModelSlim's")],
+    model: Annotated[Path, typer.Option(help="folder of the float model that it was made from")],
+    cfg: Annotated[Path, typer.Option(help="the recipe that it was made by")],
+    prompts: Annotated[Path, typer.Option(help="texts whose beginnings become golden prompts, .jsonl or .json")],
+    to: Annotated[Path, typer.Option(help="folder to create")],
     name: Annotated[str | None, typer.Option(help="of the bundle; default: the checkpoint folder's")] = None,
     sign: SigningKey = None,
 ) -> None:

@@ -26,10 +26,9 @@ def print_judgement(found: Judgement) -> None:
             _say(sentence)
     if found.chance is not None and found.float_accuracy is not None:
         _say("")
-        _say(
-            f"Multiple choice: float {_percent(found.float_accuracy)}, guessing {found.chance:.1%}; "
-            "paired over questions"
-        )
+        right = found.float_accuracy
+        share = f"{right.value:.1%} [{right.low:.1%}, {right.high:.1%}]"
+        _say(f"Multiple choice: float {share}, guessing {found.chance:.1%}; paired over questions")
         _table(_choice_rows(found))
     _say("")
     _say("Sizes: files as they are; weights and cache on one card, by shapes and types")
@@ -68,7 +67,8 @@ def _text_rows(found: Judgement) -> list[list[str]]:
         beside = ["", "", ""]
         if each is not found.model:
             beside = [_interval(text.ratio, 5), _margin(text.kl), f"{text.top1.value:.1%}"]
-        rows.append([each.name, _perplexity(text.perplexity.value), *beside, alike.get(each.name, "")])
+        value = text.perplexity.value
+        rows.append([each.name, f"{value:.2f}" if value < 1e5 else f"{value:.3g}", *beside, alike.get(each.name, "")])
     return rows
 
 
@@ -155,14 +155,6 @@ def _margin(estimate: Estimate) -> str:
     """'0.0210 ± 0.0013', the wider side of the interval."""
     half = max(estimate.high - estimate.value, estimate.value - estimate.low)
     return f"{estimate.value:.3g} ± {half:.2g}"
-
-
-def _perplexity(value: float) -> str:
-    return f"{value:.2f}" if value < 1e5 else f"{value:.3g}"
-
-
-def _percent(estimate: Estimate) -> str:
-    return f"{estimate.value:.1%} [{estimate.low:.1%}, {estimate.high:.1%}]"
 
 
 def _table(rows: Sequence[Sequence[str]]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -12,42 +11,37 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from workbench.commands.console import print_json, say, tell
-from workbench.commands.load_runs import Runs, conditions_like, conditions_of, run_loads
+from workbench.commands.load_runs import conditions_like, conditions_of, run_loads
 from workbench.commands.loading import (
     OPENAI,
     TIMEOUT_S,
     TOKENS_TIMEOUT_S,
     Asking,
+    Loading,
     Server,
-    TokenOptions,
-    asking_tokens,
-    check_host,
     facts_of,
     open_server,
 )
 from workbench.commands.options import AsJson, command_line, spelled_out
 from workbench.commands.options import seconds as seconds_of
-from workbench.values.documents.json_reader import loads
 from workbench.values.errors import ConfigError
 from workbench.values.exit_codes import FAILED, INTERRUPTED
-from workbench.values.system.files import write_text_atomically
+from workbench.values.system.files import write_json_atomically
 
 if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
     from workbench.bundle import Bundle
     from workbench.load import LoadResult
     from workbench.shipping.acceptance import Baseline, LoadFigures, Verdict
-    from workbench.values.fidelity import Fidelity
     from workbench.values.service import ServiceLoad
 
 _WARMUP_SHARE = 0.1
-_MOST_FIDELITY_BYTES = 1 << 24
 
 
 @spelled_out
 def load(
     target: Annotated[
         str,
-        typer.Argument(metavar="URL|BUNDLE", help="http://HOST:PORT, or the folder of a bundle", show_default=False),
+        typer.Argument(metavar="URL|BUNDLE", help="http://HOST:PORT, or the folder of a bundle"),
     ],
     concurrency: Annotated[
         int | None, typer.Option(min=1, help="closed loop: clients that wait for their answers; default: 100")
@@ -73,8 +67,7 @@ def load(
         str | None, typer.Option(help=f"for one answer; default: {TIMEOUT_S:g}s, {OPENAI} {TOKENS_TIMEOUT_S:g}s")
     ] = None,
     *,
-    how: Asking,
-    tokens: TokenOptions,
+    how: Loading,
     baseline: Annotated[
         Path | None,
         typer.Option(
@@ -115,52 +108,43 @@ def load(
     if against is None and (float_bundle is not None or fidelity is not None):
         raise ConfigError("is for a verdict.", key="--float, --fidelity", hint="Name the --baseline as well.")
     seconds = seconds_of(duration, "--duration")
-    warm_s = seconds_of(warmup, "--warmup") if warmup is not None else _warmup_s(asked, seconds)
+    warm_s = seconds_of(warmup, "--warmup") if warmup is not None else 0.0
+    if warmup is None and asked.arrivals != "trace":  # every request of a trace counts
+        warm_s = min(5.0, max(1.0, _WARMUP_SHARE * seconds))
     if trace is not None:  # its last request is still due within the window
         seconds = min(seconds, max(asked.trace_s[-1] - warm_s + 0.001, 0.1))
     settings = {"--workers": workers, "--max-batch-size": max_batch_size, "--batch-timeout-ms": batch_timeout_ms}
     if to is not None:
         to.mkdir(parents=True, exist_ok=True)
-    if timeout is None:
-        timeout_s = TOKENS_TIMEOUT_S if how.protocol == OPENAI else TIMEOUT_S
-    else:
-        timeout_s = seconds_of(timeout, "--timeout")
-    runs = Runs(
-        seconds=seconds,
-        warmup_s=warm_s,
-        max_requests=max_requests,
-        connections=connections,
-        timeout_s=timeout_s,
-        seed=seed,
-        to=to,
-        command=command_line(),
-        quiet=as_json,
-    )
-    target, how = asking_tokens(target, how, tokens, seed=seed, timeout_s=timeout_s)
-    if "://" in target:
-        check_host(target, how)
-    key = os.environ.get(api_key_env)
-    with open_server(target, settings, key) as server:
+    usual_s = TOKENS_TIMEOUT_S if how.protocol == OPENAI else TIMEOUT_S
+    common = {
+        "duration_s": seconds,
+        "warmup_s": warm_s,
+        "max_requests": max_requests,
+        "connections": connections,
+        "timeout_s": usual_s if timeout is None else seconds_of(timeout, "--timeout"),
+        "seed": seed,
+    }
+    key, command = os.environ.get(api_key_env), command_line()
+    with open_server(target, settings, key, how) as server:
         facts = facts_of(server)
         emulated = bool(facts.get("emulated"))
         conditions = conditions_of(asked, how, None if emulated else against)
-        results = {one.name: result for one, _, result in run_loads(server, how, conditions, runs)}
-    interrupted = any(r.interrupted for r in results.values())
+        loads = run_loads(server, how, conditions, common, to=to, command=command, quiet=as_json)
+        results = [result for _, _, result in loads]
+    interrupted = any(result.interrupted for result in results)
     verdict = None
     if against is not None:
         floats: list[LoadFigures] = []
         if float_bundle is not None and not interrupted:
-            runs = replace(runs, to=None)
-            floats = _float_loads(float_bundle, emulated, how, against, runs, key)
-        verdict = _verdict(against, list(results.values()), floats, server, facts, fidelity, how)
-        verdict = replace(verdict, command=runs.command)
-    if verdict is not None and to is not None:
-        text = json.dumps(verdict.to_json(), indent=1, ensure_ascii=False)
-        write_text_atomically(to / "verdict.json", text + "\n")
+            floats = _float_loads(float_bundle, emulated, how, against, common, key, quiet=as_json)
+        verdict = replace(_verdict(against, results, floats, server, facts, fidelity, how), command=command)
+        if to is not None:
+            write_json_atomically(to / "verdict.json", verdict.to_json())
     if emulated:
         tell("the device is emulated: these times are the emulator's, not a device's", style="bold yellow")
     if as_json:
-        body: dict[str, Any] = {"loads": [r.to_json() for r in results.values()], "emulated": emulated}
+        body: dict[str, Any] = {"loads": [result.to_json() for result in results], "emulated": emulated}
         print_json(body | ({"verdict": verdict.to_json()} if verdict is not None else {}))
     elif verdict is not None:
         say("\n".join(verdict_lines(verdict)))
@@ -183,18 +167,15 @@ def _load(concurrency: int | None, rate: float | None, trace: Path | None) -> Se
     return ServiceLoad(concurrency=concurrency if concurrency is not None else 100)
 
 
-def _warmup_s(asked: ServiceLoad, seconds: float) -> float:
-    """A tenth of the window, 1 to 5 s; none for a trace, every request of which counts."""
-    return 0.0 if asked.arrivals == "trace" else min(5.0, max(1.0, _WARMUP_SHARE * seconds))
-
-
 def _float_loads(
     bundle: Path,
     emulated: bool,
     how: Asking,
     against: Baseline,
-    runs: Runs,
+    common: Mapping[str, Any],
     api_key: str | None,
+    *,
+    quiet: bool,
 ) -> list[LoadFigures]:
     """The float model's service, for what INT8 promises: under the baseline's load of most clients, or, as what it is
     held against, by the times that an emulated device's model gave."""
@@ -204,9 +185,9 @@ def _float_loads(
     if emulated:
         return modelled_loads(read_bundle(bundle), against, how)
     theirs = [load for load in against.loads if load.throughput_per_s is not None]
-    with open_server(str(bundle), {}, api_key) as server:
+    with open_server(str(bundle), {}, api_key, how) as server:
         conditions = [conditions_like(load) for load in sorted(theirs, key=lambda load: load.concurrency)[-1:]]
-        results = run_loads(server, how, conditions, runs)
+        results = run_loads(server, how, conditions, common, quiet=quiet)
         return [found for _, _, result in results if (found := of_load(result)) is not None]
 
 
@@ -219,8 +200,14 @@ def _verdict(
     fidelity: Path | None,
     how: Asking,
 ) -> Verdict:
+    from workbench.api.fidelity import read_fidelity
+    from workbench.bundle import bundle_fidelity
     from workbench.shipping.acceptance import judge, of_load
     from workbench.values.measurement import Estimate
+
+    known = None if server.bundle is None else bundle_fidelity(server.bundle)
+    if fidelity is not None:
+        known = read_fidelity(fidelity)
 
     figures = facts.get("figures") or {}
     split = "holdout" if "holdout" in figures else "validation"
@@ -238,29 +225,13 @@ def _verdict(
         against,
         loads=loads,
         float_loads=floats,
-        fidelity=_fidelity(server, fidelity),
+        fidelity=known,
         accuracy_drop_pp=drop,
         accuracy_level="measured held-out" if split == "holdout" else "measured",
         accuracy_samples=int(best.get("accuracy_samples", 0)),
         int8=None if scheme is None else scheme != "none",
         emulated=emulated,
     )
-
-
-def _fidelity(server: Server, file: Path | None) -> Fidelity | None:
-    """Of a file, or of the bundle, where it has one."""
-    from workbench.bundle import bundle_fidelity
-    from workbench.values.documents.input_files import open_file
-    from workbench.values.fidelity import fidelity_from_json
-
-    if file is not None:
-        with open_file(file, limit_bytes=_MOST_FIDELITY_BYTES, key="--fidelity") as stream:
-            content = stream.read()
-        try:
-            return fidelity_from_json(loads(content))
-        except ValueError as error:
-            raise ConfigError(f"is no result of `workbench fidelity`: {error}.", file=file, key="--fidelity") from error
-    return None if server.bundle is None else bundle_fidelity(server.bundle)
 
 
 _REQUESTS = 20_000

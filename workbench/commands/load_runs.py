@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from workbench.commands.console import say, tell
 from workbench.commands.loading import Asking, Question, Server, question
 from workbench.values.errors import ConfigError
-from workbench.values.system.files import write_text_atomically
+from workbench.values.system.files import write_json_atomically
 
 if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
-    from workbench.load import LoadPlan, LoadResult
+    from workbench.load import LoadResult
     from workbench.shipping.acceptance import Baseline, BaselineLoad
     from workbench.values.service import ServiceLoad
 
@@ -41,25 +40,6 @@ class Conditions:
         return f"{load.arrivals}{detail[load.arrivals]}{length}" + (f"-batch-{self.batch}" if self.batch > 1 else "")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Runs:
-    """What all loads of a command share.
-
-    Attributes:
-        to: folder for results and times; None to keep none.
-    """
-
-    seconds: float
-    warmup_s: float
-    max_requests: int = 5_000_000
-    connections: int | None = None
-    timeout_s: float = 30.0
-    seed: int = 0
-    to: Path | None = None
-    command: str = ""
-    quiet: bool = False
-
-
 def conditions_of(asked: ServiceLoad, how: Asking, against: Baseline | None) -> list[Conditions]:
     """The load asked for, then those of a baseline where it is not one of them."""
     kept: dict[tuple[ServiceLoad, int | None, int], Conditions] = {}
@@ -81,60 +61,53 @@ def run_loads(
     server: Server,
     how: Asking,
     conditions: Sequence[Conditions],
-    runs: Runs,
+    common: Mapping[str, Any],
+    *,
+    to: Path | None = None,
+    command: str = "",
+    quiet: bool = False,
 ) -> Iterator[tuple[Conditions, Question, LoadResult]]:
     """Run one load after the other; ends early where one was interrupted. A baseline's conditions that the data or the
-    model cannot meet are left out with a word about it."""
-    from workbench.load import LoadPlan
+    model cannot meet are left out with a word about it.
+
+    Args:
+        common: fields of LoadPlan that all of them share.
+        to: folder for results and times; None to keep none.
+    """
+    from workbench.load import LoadPlan, run_load
     from workbench.load.text import result_lines
 
     questions: dict[tuple[int | None, int], Question] = {}
+    sent = {"seed": common["seed"], "timeout_s": common["timeout_s"]}
     for one in conditions:
         key = one.length, one.batch
         try:
             if key not in questions:
-                questions[key] = question(server, replace(how, length=one.length, batch=one.batch))
+                questions[key] = question(server, replace(how, length=one.length, batch=one.batch), **sent)
         except ConfigError as error:
             if one.asked:
                 raise
             tell(f"not loaded with {one.load}, as the baseline was: {error}", style="yellow")
             continue
-        asked_with = questions[key]
-        plan = LoadPlan(
-            url=server.url,
-            **asked_with.of_plan,
-            load=one.load,
-            duration_s=runs.seconds,
-            warmup_s=runs.warmup_s,
-            max_requests=runs.max_requests,
-            connections=runs.connections,
-            timeout_s=runs.timeout_s,
-            seed=runs.seed,
-            allowed_hosts=tuple(how.host_allowed or ()),
+        asked = questions[key]
+        allowed = tuple(how.host_allowed or ())
+        of = {**common, **asked.plan, "batch": one.batch, "length": one.length, "allowed_hosts": allowed}
+        plan = LoadPlan(url=server.url, load=one.load, **of)
+        tell(f"loading {plan.url}: {plan.load}, {plan.warmup_s:g} + {plan.duration_s:g} s")
+        times = f"times-{one.name}.npz" if to is not None else None
+        result = run_load(
+            plan,
+            asked.requests,
+            api_key=server.api_key,
+            server_pid=server.pid,
+            devices=server.devices,
+            times_to=to / times if to is not None and times is not None else None,
         )
-        tell(f"loading {plan.url}: {plan.load}, {runs.warmup_s:g} + {runs.seconds:g} s")
-        result = _one(server, plan, asked_with, one, runs)
-        if not runs.quiet:
+        result = replace(result, times=times, command=command)
+        if to is not None:
+            write_json_atomically(to / f"load-{one.name}.json", result.to_json())
+        if not quiet:
             say("\n".join(result_lines(result)))
-        yield one, asked_with, result
+        yield one, asked, result
         if result.interrupted:
             return
-
-
-def _one(server: Server, plan: LoadPlan, asked_with: Question, one: Conditions, runs: Runs) -> LoadResult:
-    from workbench.load import run_load
-
-    times = f"times-{one.name}.npz" if runs.to is not None else None
-    result = run_load(
-        plan,
-        asked_with.requests,
-        api_key=server.api_key,
-        server_pid=server.pid,
-        devices=server.devices,
-        times_to=runs.to / times if runs.to is not None and times is not None else None,
-    )
-    result = replace(result, times=times, command=runs.command)
-    if runs.to is not None:
-        text = json.dumps(result.to_json(), indent=1, ensure_ascii=False)
-        write_text_atomically(runs.to / f"load-{one.name}.json", text + "\n")
-    return result

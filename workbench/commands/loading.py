@@ -1,6 +1,6 @@
 """What `workbench load` and `workbench baseline record` share: who is asked, and with what requests.
 
-A server is one behind a URL, of ours, of the open inference protocol or of OpenAI's API (`loading_tokens`), or one of
+A server is one behind a URL, of ours, of the open inference protocol or of OpenAI's API, or one of
 our own over a bundle.
 """
 
@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
@@ -27,11 +28,9 @@ if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
     from workbench.inputs.dataset import Dataset
     from workbench.load import Request
     from workbench.load.kserve.served import ServedModel
-    from workbench.load.openai.prompts import Generation
-    from workbench.load.plan import TokenLimits, Wire
     from workbench.load.server import DeviceReaders
     from workbench.values.model import Model
-    from workbench.values.preprocess import Preprocessor, Text
+    from workbench.values.preprocess import Text
 
 PREDICT, KSERVE, OPENAI = "predict", "kserve-v2", "openai"
 _TRITON_METRICS = 8002
@@ -39,7 +38,6 @@ _TRITON_METRICS = 8002
 AUTO = "auto"
 TIMEOUT_S, TOKENS_TIMEOUT_S = 30.0, 300.0
 _PLATFORMS = f"{PREDICT} (our service), {KSERVE} (Triton, KServe, MLServer)"
-_PANEL = "Streams of tokens (--protocol openai)"
 
 Protocol = Annotated[
     str, typer.Option(help=f"{_PLATFORMS}, or {OPENAI} (vLLM, MindIE and others that stream tokens; only `load`)")
@@ -48,50 +46,18 @@ Protocol = Annotated[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
-    """What is loaded; `bundle` and `pid` where we serve it ourselves."""
+    """What is loaded; `bundle` and `pid` where we serve it ourselves.
+
+    Attributes:
+        named: as the user named it, perhaps with the path of its API.
+    """
 
     url: str
+    named: str
     api_key: str | None
     bundle: Bundle | None = None
     pid: int | None = None
     devices: DeviceReaders | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class TokenOptions:
-    """What servers that stream tokens are asked besides, and held to."""
-
-    endpoint: Annotated[
-        str,
-        typer.Option("--endpoint", help="chat, completions, or auto: by what the prompts are", rich_help_panel=_PANEL),
-    ] = AUTO
-    max_tokens: Annotated[
-        int | None,
-        typer.Option(min=1, help="of prompts whose line does not say it; default: 128", rich_help_panel=_PANEL),
-    ] = None
-    ignore_eos: Annotated[
-        bool,
-        typer.Option("--ignore-eos", help="generate all of them (vLLM and others take it)", rich_help_panel=_PANEL),
-    ] = False
-    ttft_ms: Annotated[
-        float | None, typer.Option(help="limit of goodput: to the first token", rich_help_panel=_PANEL)
-    ] = None
-    tpot_ms: Annotated[
-        float | None, typer.Option(help="limit of goodput: per token after it", rich_help_panel=_PANEL)
-    ] = None
-    latency_ms: Annotated[float | None, typer.Option(help="limit of goodput: to the end", rich_help_panel=_PANEL)] = (
-        None
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Stream:
-    """How tokens are asked for: `base` is the path of the server's API, `timeout_s` for one answer."""
-
-    generation: Generation
-    limits: TokenLimits
-    base: str
-    timeout_s: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,7 +66,6 @@ class Asking:
 
     Attributes:
         model: name on the server.
-        stream: of servers that stream tokens.
     """
 
     data: Annotated[
@@ -108,10 +73,10 @@ class Asking:
     ] = None
     experiment: Annotated[
         Path | None,
-        typer.Option("--experiment", exists=True, dir_okay=False, help="send the texts of its validation split"),
+        typer.Option(exists=True, dir_okay=False, help="send the texts of its validation split"),
     ] = None
     protocol: Protocol = PREDICT
-    model: Annotated[str, typer.Option("--model", help=f"of a {KSERVE} or {OPENAI} server; default: the only one")] = ""
+    model: Annotated[str, typer.Option(help=f"of a {KSERVE} or {OPENAI} server; default: the only one")] = ""
     model_version: Annotated[str, typer.Option(help="of that model; default: the server's choice")] = ""
     map_input: Annotated[
         list[str] | None,
@@ -128,7 +93,6 @@ class Asking:
     host_allowed: Annotated[
         list[str] | None, typer.Option(help="another host than this one that may be loaded; repeat for more")
     ] = None
-    stream: Stream | None = None
 
     def __post_init__(self) -> None:
         if self.protocol not in (PREDICT, KSERVE, OPENAI):
@@ -168,51 +132,66 @@ class Asking:
         return None
 
 
+@dataclass(frozen=True, kw_only=True)
+class Loading(Asking):
+    """The same with what servers that stream tokens are asked besides, and held to."""
+
+    endpoint: Annotated[str, typer.Option(help="chat, completions, or auto: by what the prompts are")] = AUTO
+    max_tokens: Annotated[
+        int | None, typer.Option(min=1, help="of prompts whose line does not say it; default: 128")
+    ] = None
+    ignore_eos: Annotated[bool, typer.Option("--ignore-eos", help="generate all of them (vLLM and others take it)")] = (
+        False
+    )
+    ttft_ms: Annotated[float | None, typer.Option(help="limit of goodput: to the first token")] = None
+    tpot_ms: Annotated[float | None, typer.Option(help="limit of goodput: per token after it")] = None
+    latency_ms: Annotated[float | None, typer.Option(help="limit of goodput: to the end")] = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        own = [one for one in fields(self) if one.name not in {other.name for other in fields(Asking)}]
+        if self.protocol != OPENAI and any(getattr(self, one.name) != one.default for one in own):
+            keys = ", ".join(f"--{one.name.replace('_', '-')}" for one in own)
+            raise ConfigError(f"is for --protocol {OPENAI}.", key=keys)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """What is sent: everything of a LoadPlan that depends on it.
+    """What is sent.
 
     Attributes:
-        served: the server's model, where it speaks kserve-v2; `model` its name where it streams tokens.
+        plan: fields of the LoadPlan that depend on it.
+        served: the server's model, where it speaks kserve-v2.
     """
 
     requests: Sequence[str | Request]
-    path: str
-    wire: Wire
-    metrics: tuple[str, int] | None
-    asking: Asking
+    plan: Mapping[str, Any]
     served: ServedModel | None = None
-    model: str = ""
-
-    @property
-    def of_plan(self) -> dict[str, Any]:
-        """Arguments of `LoadPlan`."""
-        return {
-            "path": self.path,
-            "wire": self.wire,
-            "model": self.served.name if self.served is not None else self.model,
-            **({"limits": self.asking.stream.limits} if self.asking.stream is not None else {}),
-            "batch": self.asking.batch,
-            "length": self.asking.length,
-            "metrics": self.metrics,
-        }
 
 
 @contextlib.contextmanager
-def open_server(target: str, settings: Mapping[str, float | int | None], api_key: str | None) -> Iterator[Server]:
-    """The service behind a URL, or one of our own over a bundle until the block ends.
+def open_server(
+    target: str, settings: Mapping[str, float | int | None], api_key: str | None, how: Asking
+) -> Iterator[Server]:
+    """The service behind a URL, whose host may be loaded, or one of our own over a bundle until the block ends.
 
     Args:
         settings: option → value, of a bundle's service.
     """
+    from workbench.load import LoadPlan
     from workbench.load.service_process import running_service
+    from workbench.values.service import ServiceLoad
 
     options = [part for name, value in settings.items() if value is not None for part in (name, f"{value:g}")]
     if "://" in target:
         if options:
             raise ConfigError("is for a bundle; a running service has its settings.", key=options[0])
-        yield Server(url=target, api_key=api_key)
+        url = urlsplit(target)._replace(path="").geturl() if how.protocol == OPENAI else target
+        LoadPlan(url=url, load=ServiceLoad(concurrency=1), allowed_hosts=tuple(how.host_allowed or ()))  # is checked
+        yield Server(url=url, named=target, api_key=api_key)
         return
+    if how.protocol != PREDICT:
+        raise ConfigError("a bundle is served by our own service.", key="--protocol", hint="Name the URL of a server.")
     from workbench.bundle import read_bundle
 
     bundle = read_bundle(Path(target))
@@ -220,7 +199,9 @@ def open_server(target: str, settings: Mapping[str, float | int | None], api_key
         tell(f"starting the service of {bundle.directory}")
         with running_service(bundle.directory, log=folder / "serve.log", more=options) as running:
             devices = readers_of(bundle)
-            yield Server(url=running.url, api_key=running.api_key, bundle=bundle, pid=running.pid, devices=devices)
+            yield Server(
+                url=running.url, named=target, api_key=running.api_key, bundle=bundle, pid=running.pid, devices=devices
+            )
 
 
 def readers_of(bundle: Bundle) -> DeviceReaders | None:
@@ -240,14 +221,17 @@ def readers_of(bundle: Bundle) -> DeviceReaders | None:
     return DeviceReaders(readers=readers, source="the vendor's tool", emulated=artifact.toolchain.emulated)
 
 
-def question(server: Server, how: Asking) -> Question:
-    """The requests, from the experiment's texts, from a file, or from the bundle's golden samples."""
+def question(server: Server, how: Asking, *, seed: int, timeout_s: float) -> Question:
+    """The requests, from the experiment's texts, from a file, or from the bundle's golden samples.
+
+    Args:
+        seed, timeout_s: of streams of tokens: the server's sampling; for one answer.
+    """
     if how.protocol == KSERVE:
         return _of_another_platform(server, how)
-    if how.protocol == OPENAI:
-        return _of_tokens(server, how)
-    requests = _bodies(server, how)
-    return Question(requests=requests, path="/predict", wire="predict", metrics=metrics_of(how), asking=how)
+    if isinstance(how, Loading) and how.protocol == OPENAI:
+        return _of_tokens(server, how, seed, timeout_s)
+    return Question(requests=_bodies(server, how), plan={"metrics": metrics_of(how)})
 
 
 def facts_of(server: Server) -> dict[str, Any]:
@@ -263,11 +247,10 @@ def facts_of(server: Server) -> dict[str, Any]:
 
 
 def _of_another_platform(server: Server, how: Asking) -> Question:
+    from workbench.load import bodies_of_file
     from workbench.load.kserve.asking import ask, requests_of, samples_of
     from workbench.load.kserve.served import path_of, served_model
 
-    if server.bundle is not None:
-        raise ConfigError("a bundle is served by our own service.", key="--protocol", hint="Name the URL of a server.")
     model = served_model(
         server.url, how.model, how.model_version, renamed_inputs=how.renamed_inputs, renamed_outputs=how.renamed_outputs
     )
@@ -278,51 +261,50 @@ def _of_another_platform(server: Server, how: Asking) -> Question:
             key="--experiment",
             hint="Name an --experiment, or a dataset's manifest with --data: its tokenizer makes the inputs.",
         )
-    texts = _texts_of(how.data) if how.data is not None and how.experiment is not None else None
+    texts = None
+    if how.data is not None and how.experiment is not None and not (texts := _texts_of(bodies_of_file(how.data))):
+        raise ConfigError("holds arrays; texts are needed here.", file=how.data, key="--data")
     samples = samples_of(chosen[0], "validation", model, batch=how.batch, length=how.length, texts=texts)
     asked = [next(samples, None)]
     if asked[0] is not None:
         ask(model, asked[0])  # an error in the server's own words, before thousands of requests fail
     requests = requests_of(model, (one for group in (asked, samples) for one in group if one is not None))
     tell(f"asking {model}: {len(requests)} requests ready, {model.wire}")
-    return Question(
-        requests=requests,
-        path=f"{path_of(model.name, model.version)}/infer",
-        wire=model.wire,
-        metrics=metrics_of(how, server.url),
-        asking=how,
-        served=model,
-    )
-
-
-def check_host(url: str, how: Asking) -> None:
-    """Before anything is asked of it, as before a load."""
-    from workbench.load import LoadPlan
-    from workbench.values.service import ServiceLoad
-
-    LoadPlan(url=url, load=ServiceLoad(concurrency=1), allowed_hosts=tuple(how.host_allowed or ()))
+    plan = {"path": f"{path_of(model.name, model.version)}/infer", "wire": model.wire, "model": model.name}
+    return Question(requests=requests, plan={**plan, "metrics": metrics_of(how, server.url)}, served=model)
 
 
 def _bodies(server: Server, how: Asking) -> list[str]:
+    from workbench.bundle import preprocessor_of
     from workbench.load import bodies_of_bundle, bodies_of_dataset, bodies_of_file
     from workbench.load.requests import MOST_BODIES, bodies_of_several, bodies_of_texts, texts_of_length
 
     if how.data is not None and how.experiment is not None:
         raise ConfigError("two sources of texts.", key="--data, --experiment", hint="Name one.")
     chosen = how.dataset
-    if how.length is None and how.batch == 1:
-        if chosen is not None:
-            return bodies_of_dataset(chosen[0], model=chosen[1])
-        if how.data is not None:
-            return bodies_of_file(how.data)
-        if server.bundle is not None:
-            bodies = bodies_of_bundle(server.bundle)
-            tell(f"sending the {len(bodies)} golden samples; --experiment sends texts with the lengths of your data")
-            return bodies
+    if chosen is not None:
+        bodies = bodies_of_dataset(chosen[0], model=chosen[1])
+    elif how.data is not None:
+        bodies = bodies_of_file(how.data)
+    elif server.bundle is not None:
+        bodies = bodies_of_bundle(server.bundle)
+        tell(f"sending the {len(bodies)} golden samples; --experiment sends texts with the lengths of your data")
+    else:
         raise ConfigError(
             "a URL does not say what to ask.", key="--data", hint="Name a file of texts, or an --experiment."
         )
-    texts, preprocessor = _texts_and_tokenizer(server, how.data, chosen)
+    if how.length is None and how.batch == 1:
+        return bodies
+    texts = _texts_of(bodies)
+    preprocessor = chosen[0].preprocessor if chosen is not None else None
+    if preprocessor is None and server.bundle is not None:
+        preprocessor = preprocessor_of(server.bundle)
+    if preprocessor is None or not texts:
+        raise ConfigError(
+            "needs texts and their tokenizer.",
+            key="--length, --batch",
+            hint="Name the --experiment whose texts are sent; a BUNDLE whose samples are texts has both, too.",
+        )
     if how.length is not None:
         texts = texts_of_length(preprocessor, texts, how.length, MOST_BODIES)
     bodies = bodies_of_texts(texts) if how.batch == 1 else bodies_of_several(texts, how.batch)
@@ -331,43 +313,12 @@ def _bodies(server: Server, how: Asking) -> list[str]:
     return bodies
 
 
-def _texts_and_tokenizer(
-    server: Server, data: Path | None, chosen: tuple[Dataset, Model | None] | None
-) -> tuple[list[Text], Preprocessor]:
-    from workbench.bundle import golden_batches, preprocessor_of
-
-    preprocessor = chosen[0].preprocessor if chosen is not None else None
-    if preprocessor is None and server.bundle is not None:
-        preprocessor = preprocessor_of(server.bundle)
-    found: list[Text] = []
-    if chosen is not None and (texts := chosen[0].texts("validation")) is not None:
-        found = [texts[int(row)] for row in chosen[0].validation.rows()]
-    elif chosen is None and data is not None:
-        found = _texts_of(data)
-    elif chosen is None and server.bundle is not None:
-        found = [text for batch in golden_batches(server.bundle) for text in batch.texts]
-    if preprocessor is None or not found:
-        raise ConfigError(
-            "needs texts and their tokenizer.",
-            key="--length, --batch",
-            hint="Name the --experiment whose texts are sent; a BUNDLE whose samples are texts has both, too.",
-        )
-    return found, preprocessor
-
-
-def _texts_of(data: Path) -> list[Text]:
-    """The texts of a file of requests."""
-    import json
-
-    from workbench.load import bodies_of_file
-
-    found: list[Text] = []
-    for body in bodies_of_file(data):
-        asked = json.loads(body)
-        if "inputs" in asked:
-            raise ConfigError("holds arrays; texts are needed here.", file=data, key="--data")
-        found.append(asked["text"] if "text" in asked else tuple(asked["words"]))
-    return found
+def _texts_of(bodies: Iterable[str]) -> list[Text]:
+    """The texts of requests; none where some hold arrays."""
+    asked = [json.loads(body) for body in bodies]
+    if any("inputs" in one for one in asked):
+        return []
+    return [one["text"] if "text" in one else tuple(one["words"]) for one in asked]
 
 
 def metrics_of(how: Asking, url: str | None = None) -> tuple[str, int] | None:
@@ -380,36 +331,17 @@ def metrics_of(how: Asking, url: str | None = None) -> tuple[str, int] | None:
     return None if url is None else (urlsplit(url).hostname or "", _TRITON_METRICS)
 
 
-def asking_tokens(target: str, how: Asking, tokens: TokenOptions, *, seed: int, timeout_s: float) -> tuple[str, Asking]:
-    """(address, how it is asked): the same as given where another protocol is spoken."""
-    if how.protocol != OPENAI:
-        if tokens != TokenOptions():
-            raise ConfigError(
-                f"is for --protocol {OPENAI}.",
-                key="--endpoint, --max-tokens, --ignore-eos, --ttft-ms, --tpot-ms, --latency-ms",
-            )
-        return target, how
-    from workbench.load.openai.asking import address_of
-    from workbench.load.openai.prompts import Generation
-    from workbench.load.plan import TokenLimits
-
-    if "://" not in target:
-        raise ConfigError("a bundle is served by our own service.", key="--protocol", hint="Name the URL of a server.")
-    address, base, told = address_of(target)
-    named: Any = told if tokens.endpoint == AUTO else tokens.endpoint
-    generation = Generation(endpoint=named, max_tokens=tokens.max_tokens, ignore_eos=tokens.ignore_eos, seed=seed)
-    limits = TokenLimits(ttft_ms=tokens.ttft_ms, tpot_ms=tokens.tpot_ms, latency_ms=tokens.latency_ms)
-    return address, replace(how, stream=Stream(generation=generation, limits=limits, base=base, timeout_s=timeout_s))
-
-
-def _of_tokens(server: Server, how: Asking) -> Question:
+def _of_tokens(server: Server, how: Loading, seed: int, timeout_s: float) -> Question:
     """The prompts, after one of them was answered."""
     from workbench.load import bodies_of_dataset
-    from workbench.load.openai.asking import only_model, probed
-    from workbench.load.openai.prompts import prompts_of_bodies, prompts_of_file, requests_of, unsent_keys
+    from workbench.load.openai.asking import address_of, only_model, probed
+    from workbench.load.openai.prompts import Generation, prompts_of_bodies, prompts_of_file, requests_of, unsent_keys
+    from workbench.load.plan import TokenLimits
 
-    stream = how.stream
-    assert stream is not None  # `asking_tokens` gave it
+    _, base, told = address_of(server.named)
+    named: Any = told if how.endpoint == AUTO else how.endpoint
+    generation = Generation(endpoint=named, max_tokens=how.max_tokens, ignore_eos=how.ignore_eos, seed=seed)
+    limits = TokenLimits(ttft_ms=how.ttft_ms, tpot_ms=how.tpot_ms, latency_ms=how.latency_ms)
     if how.data is not None and how.experiment is not None:
         raise ConfigError("two sources of prompts.", key="--data, --experiment", hint="Name one.")
     if how.data is None and how.experiment is None:
@@ -424,19 +356,14 @@ def _of_tokens(server: Server, how: Asking) -> Question:
     else:
         assert how.data is not None  # there is no dataset without either
         prompts = prompts_of_file(how.data)
-    model = how.model or only_model(server.url, stream.base, server.api_key)
-    asked, path, endpoint = requests_of(prompts, stream.generation, model, stream.base)
-    requests, with_usage = probed(server.url, path, asked, api_key=server.api_key, timeout_s=stream.timeout_s)
+    model = how.model or only_model(server.url, base, server.api_key)
+    asked, path, endpoint = requests_of(prompts, generation, model, base)
+    requests, with_usage = probed(server.url, path, asked, api_key=server.api_key, timeout_s=timeout_s)
     tell(f"asking {model}: {len(requests)} prompts ready, {path}")
     if unsent := unsent_keys(prompts):
         tell(f"not sent: {', '.join(unsent)[:300]}", style="yellow")
     if not with_usage:
         tell("the server refuses stream_options, so usage is not asked for", style="yellow")
-    return Question(
-        requests=requests,
-        path=path,
-        wire="openai/chat" if endpoint == "chat" else "openai/completions",
-        metrics=metrics_of(how),
-        asking=how,
-        model=model,
-    )
+    wire = "openai/chat" if endpoint == "chat" else "openai/completions"
+    plan = {"path": path, "wire": wire, "model": model, "limits": limits, "metrics": metrics_of(how)}
+    return Question(requests=requests, plan=plan)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
     from workbench.evaluation.journal import Journal
     from workbench.report import Summary
 
-ExperimentFile = Annotated[Path, typer.Argument(help="experiment file (YAML)", show_default=False)]
+ExperimentFile = Annotated[Path, typer.Argument(help="experiment file (YAML)")]
 
 Workspace = Annotated[
     Path | None, typer.Option("--workspace", help="folder of .workbench/ and mlruns/; default: beside experiments/")
@@ -69,6 +69,7 @@ def spelled_out(command: Callable[..., None]) -> Callable[..., None]:
 _PANELS: dict[str, str] = {
     "Service": "workers devices front_ends max_batch_size batch_timeout_ms",
     "Server": "protocol model model_version map_input metrics_url host_allowed api_key_env",
+    "Streams of tokens (--protocol openai)": "endpoint max_tokens ignore_eos ttft_ms tpot_ms latency_ms",
     "Who may ask": "allowed_host api_keys no_key rate_limit",
     "Trust": "trusted_keys policy",
     "Pages": "metrics docs",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -38,7 +36,7 @@ def doctor(
 
 
 def inspect(
-    model: Annotated[Path, typer.Argument(help="ONNX file", show_default=False)],
+    model: Annotated[Path, typer.Argument(help="ONNX file")],
     target: Annotated[
         str | None, typer.Option(help="a target, as `workbench doctor` lists them; default: all of them")
     ] = None,
@@ -57,7 +55,7 @@ def inspect(
 
 
 def space(
-    file: Annotated[Path | None, typer.Argument(help="search space (YAML)", show_default=False)] = None,
+    file: Annotated[Path | None, typer.Argument(help="search space (YAML)")] = None,
     advise: Annotated[
         Path | None,
         typer.Option(help="an experiment that was swept: write its space without what made no difference or lost"),
@@ -68,21 +66,14 @@ def space(
     if (file is None) == (advise is None):
         raise ConfigError("expected a search space to explain, or --advise EXPERIMENT.", key="space")
     if advise is not None:
-        _advise(advise, workspace)
+        from workbench.api.advice import narrow_space
+
+        found = narrow_space(advise, workspace=workspace)
+        kept = [f"{one.name} {one.choice} stays: the space needs it" for one in found.kept]
+        words = "nothing to leave out; wrote nothing" if found.file is None else f"wrote {found.file}"
+        say("\n".join([*found.advice.sentences(), *kept, words]))
     if file is not None:
         _explain(file)
-
-
-def _advise(experiment: Path, workspace: Path | None) -> None:
-    from workbench.api.advice import narrow_space
-
-    found = narrow_space(experiment, workspace=workspace)
-    for sentence in found.advice.sentences():
-        say(sentence)
-    for one in found.kept:
-        say(f"{one.name} {one.choice} stays: the space needs it")
-    words = "nothing to leave out; wrote nothing" if found.file is None else f"wrote {found.file}"
-    say(words)
 
 
 def _explain(file: Path) -> None:
@@ -114,7 +105,7 @@ def _explain(file: Path) -> None:
 
 
 def init(
-    model: Annotated[Path, typer.Argument(help="ONNX file, or the folder of a language model", show_default=False)],
+    model: Annotated[Path, typer.Argument(help="ONNX file, or the folder of a language model")],
     data: Annotated[
         list[Path] | None,
         typer.Option(help="data files: CSV, JSONL, NPZ, prompts and texts; repeat for several; or loader.py:function"),
@@ -179,29 +170,17 @@ def init(
         outputs=pairs(output or (), "--output"),
         metric=metric,
         cfg=tuple(cfg or ()),
-        ask=_ask if sys.stdin.isatty() and sys.stdout.isatty() else None,
     )
     _tell(initialize(model, data, to, name=name, targets=target or (), wishes=wishes))
 
 
 def _tell(started: Started) -> None:
-    for line in (*started.notes, *(f"wrote {file}" for file in started.files), "next:"):
-        say(line)
-    for command in started.commands:
-        say(f"  {command}")
-
-
-def _ask(question: str, answers: Sequence[str]) -> str:
-    """Ask until the answer is one of those that there are."""
-    while True:
-        shown = f"{question} One of {', '.join(answers)}" if answers else question
-        answer: str = typer.prompt(shown, default=answers[0] if answers else None).strip()
-        if not answers or answer in answers:
-            return answer
+    written = [f"wrote {file}" for file in started.files]
+    say("\n".join([*started.notes, *written, "next:", *(f"  {command}" for command in started.commands)]))
 
 
 def convert(
-    checkpoint: Annotated[Path, typer.Argument(help="local transformers checkpoint folder", show_default=False)],
+    checkpoint: Annotated[Path, typer.Argument(help="local transformers checkpoint folder")],
     to: Annotated[Path, typer.Option(help="ONNX file to write")],
     samples: Annotated[Path, typer.Option(help="CSV or JSONL with real texts for the proof")],
     task: Annotated[str, typer.Option(help="classification or ner")] = "classification",
@@ -251,7 +230,7 @@ def example(
 
     folder = (workspace / ".workbench" / "examples" / name).resolve()
     folder.parent.mkdir(parents=True, exist_ok=True)
-    build_example(name, folder, say)  # type: ignore[arg-type]  # checked there
+    build_example(name, folder, say)
     if not (workspace / "experiments" / f"{name}.yaml").exists():  # it stands in the repository
         data = sorted(folder.glob("calibration.*")) + sorted(folder.glob("validation.*"))
         given = [f"--data {file}" for file in data] + [f"--{n} {folder / n}.json" for n in ("tokenizer", "labels")]

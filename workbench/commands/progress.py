@@ -1,15 +1,11 @@
-"""How a running sweep shows itself: a live display on a terminal, plain lines elsewhere."""
+"""How a running sweep shows itself, in lines: each candidate, and from time to time what is known."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 
-from rich.console import Console, Group, RenderableType
-from rich.live import Live
-from rich.table import Table
-from rich.text import Text
+from rich.console import Console
 
 from workbench.inputs.experiment import Experiment
 from workbench.report.words import compiled_words, count_of, interval, p50_words, scored_by, title
@@ -23,6 +19,7 @@ from workbench.values.system.steps import Steps, minutes
 FIRST_CANDIDATES = 3
 """What is known is first said after so many candidates."""
 BETWEEN_TABLES_S = 25.0
+MOST_ROWS = 6
 
 
 def outcome_words(evaluation: Evaluation) -> str:
@@ -81,238 +78,156 @@ def interrupted_words(candidate: Candidate, stage: str) -> str:
 
 
 class Progress:
-    """Hears what a sweep does. The live display lasts from `begin` to the end of the `with` block.
-
-    On a terminal one display is redrawn in place. Elsewhere, and on one that cannot move its cursor, come plain lines:
-    one where a candidate begins, one where it ends, a stage only where nothing was said for a while, and from time to
-    time what is known so far.
-    """
+    """Hears what a sweep does, and says it: one line where a candidate begins, one where it ends, a stage only where
+    nothing was said for a while, and from time to time what is known so far."""
 
     def __init__(self, experiment: Experiment, trials: int, console: Console, *, limit_s: float | None = None) -> None:
         self.experiment, self.trials, self.console = experiment, trials, console
         self.limit_s = experiment.timeout_s if limit_s is None else limit_s
-        self.began = time.monotonic()
-        self.done = self.reused = 0
+        self.began = self._stood = time.monotonic()
+        self.reused = 0
         self._known: dict[str, Evaluation] = {}
         self._confirmed: dict[str, Evaluation] = {}
         self._seconds: list[float] = []
         self._now: tuple[Candidate, str] | None = None
-        self._why: tuple[str, str] = ("", "")
         self._confirming = False
-        self._lines: list[str] = []
-        self._stood = self.began
         self._candidate_s = self._after_s = 0.0
         self._steps = Steps(self._print, announced=False)
-        self._standing: tuple[str, ...] = ()
+        self._standing: list[str] = []
         self._front: list[Evaluation] = []
-        self._rows: list[str] = []
-        self._fresh = False
-        self._redrawn = console.is_terminal and not console.is_dumb_terminal
-        self._live = Live(console=console, refresh_per_second=4, transient=True, get_renderable=self._render)
 
     def __enter__(self) -> Progress:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self._steps.__exit__(kind, error, tb)
-        if self._redrawn:
-            self._live.stop()
 
     def begin(self, candidate_s: float = 0.0, after_s: float = 0.0) -> None:
-        """The plan is said; from here on there is something to show.
+        """The plan is said; from here on a silence is broken.
 
         Args:
             candidate_s, after_s: what the plan reckons with for a candidate, and for all that follows the search.
         """
         self._candidate_s, self._after_s = candidate_s, after_s
-        if self._redrawn:
-            self._live.start()
-        else:
-            self._steps.__enter__()
+        self._steps.__enter__()
 
     def trying(self, candidate: Candidate, why: str) -> None:
         """The search turns to it, for this reason."""
-        self._why = (candidate.id, why)
-        if not self._redrawn:
-            self._print(f"{'trying':>9}  {candidate.short_id}  {self._words(candidate)}: {why}")
+        self._line("trying", f"{self._words(candidate)}: {why}")
 
     def looked(self, look: Evaluation) -> None:
         """Figures before the first candidate is measured: INT8 beside float."""
         self._now = None
         after = f"after {time.monotonic() - self.began:.0f} s"
-        what = f"{look.candidate.short_id}  {self._words(look.candidate)}"
-        self._tell(f"provisional, {after}: {what}: {look_words(look)}", " (measured in full next)")
+        self._print(f"provisional, {after}: {self._words(look.candidate)}: {look_words(look)} (measured in full next)")
 
     def stage(self, candidate: Candidate, stage: str) -> None:
         self._now = (candidate, stage)
-        self._steps(f"{'stage':>9}  {candidate.short_id}  {_stage_words(stage)}")
+        of = f" ({STAGES.index(stage) + 1} of {len(STAGES)})" if stage in STAGES else ""
+        self._steps(f"{'stage':>9}  {candidate.short_id}  {stage}{of}")
 
     def resumed(self, candidate: Candidate, stage: str | None) -> None:
         """It was in flight when an earlier run ended, and comes first now."""
         at = f" at {stage}" if stage is not None else ""
-        self._tell(f"{'resumed':>9}  {candidate.short_id}  {self._words(candidate)}: was interrupted{at}, comes first")
+        self._line("resumed", f"{self._words(candidate)}: was interrupted{at}, comes first")
 
     def in_flight(self) -> str:
         """What the search was evaluating when it was stopped; nothing where it was between two candidates."""
         return interrupted_words(*self._now) if self._now is not None and not self._confirming else ""
 
     def evaluated(self, evaluation: Evaluation, reused: bool) -> None:
-        confirming = evaluation.split == "holdout"
+        candidate, confirming = evaluation.candidate, evaluation.split == "holdout"
         self._confirming = confirming
-        if confirming:
-            self._confirmed = {**self._confirmed, evaluation.candidate.id: evaluation}
-        else:
-            self.done += evaluation.candidate.id not in self._known
-            self.reused += reused
-            self._known = {**self._known, evaluation.candidate.id: evaluation}
-        self._fresh = False
+        (self._confirmed if confirming else self._known)[candidate.id] = evaluation
         if reused:
+            self.reused += not confirming
             return
         self._now = None
-        if evaluation.candidate.id != self.experiment.baseline.id:
-            self._seconds += (
-                [] if confirming else [evaluation.seconds]
-            )  # the baseline's are others: it measures the host
-        count = "confirmed" if confirming else f"{self.done}/{self.trials}"
-        what = f"{evaluation.candidate.short_id}  {self._words(evaluation.candidate)}"
+        if candidate.id != self.experiment.baseline.id and not confirming:  # the baseline measures the host too
+            self._seconds.append(evaluation.seconds)
         cut = f" (cut to the time: {', '.join(evaluation.cut)})" if evaluation.cut else ""
         files = compiled_words(evaluation.compiled, evaluation.shared)
-        self._tell(
-            f"{count:>9}  {what}: {outcome_words(evaluation)}{cut}{f' ({files})' if files else ''}",
-            f" [{evaluation.seconds:.1f} s{self._left()}]",
+        self._line(
+            "confirmed" if confirming else f"{len(self._known)}/{self.trials}",
+            f"{self._words(candidate)}: {outcome_words(evaluation)}{cut}{f' ({files})' if files else ''} "
+            f"[{evaluation.seconds:.1f} s{self._left()}]",
         )
-        if not self._redrawn and self._standing_is_due():
+        due = len(self._known) >= FIRST_CANDIDATES
+        if self._standing:  # only where the front is another one, and the last table some time ago
+            due = time.monotonic() - self._stood >= BETWEEN_TABLES_S and self._table() != self._standing
+        if due:
             self._say_standing()
 
     def say(self, sentence: str) -> None:
         """Between evaluations: what happens to the front."""
         self._confirming = True
-        self._tell(f"{'service':>9}  {sentence}")
+        self._line("service", sentence)
 
-    def _tell(self, line: str, more: str = "") -> None:
-        """A line that stays, with something more where it is printed once."""
-        if self._redrawn:
-            self._lines = [*self._lines[-5:], line]
-        else:
-            self._print(line + more)
+    def _line(self, label: str, text: str) -> None:
+        self._print(f"{label:>9}  {text}")
 
     def _print(self, line: str) -> None:
         self._steps.spoke = time.monotonic()
         self.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     def _words(self, candidate: Candidate) -> str:
+        return f"{candidate.short_id}  {self._title(candidate)}"
+
+    def _title(self, candidate: Candidate) -> str:
         return title(candidate, self.experiment.baseline.id, engine=len(self.experiment.space.targets) > 1)
 
-    def _standing_is_due(self) -> bool:
-        """After the first few candidates; then where the front is another one, and the last table some time ago."""
-        if not self._standing:
-            return len(self._known) >= FIRST_CANDIDATES
-        changed = tuple(self._table()) != self._standing
-        return changed and time.monotonic() - self._stood >= BETWEEN_TABLES_S
-
     def _say_standing(self) -> None:
-        table, front = self._table(), self._front
-        self._standing, self._stood = tuple(table), time.monotonic()
-        self._print(f"{'so far':>9}  {self._share()}; {count_of(len(front), 'candidate')} on the front")
-        for line in table:
+        self._standing, self._stood = self._table(), time.monotonic()
+        gone_s, count = time.monotonic() - self.began, len(self._known)
+        self._line(
+            "so far",
+            f"{count} of {self.trials} candidates" + (f" ({self.reused} from before)" if self.reused else "") + ", "
+            f"{minutes(gone_s)} of at most {minutes(self.limit_s)} ({100 * gone_s / max(self.limit_s, 1e-9):.0f} %)"
+            f"{self._left()}; {count_of(len(self._front), 'candidate')} on the front",
+        )
+        for line in self._standing:
             self._print(f"{'':11}{line}")
-        if front:
-            best = self._confirmed.get(front[0].candidate.id, front[0])
+        if self._front:
+            best = self._confirmed.get(self._front[0].candidate.id, self._front[0])
             baseline = self._confirmed.get(self.experiment.baseline.id) if best.split == "holdout" else None
-            baseline = baseline or self._known.get(self.experiment.baseline.id)
-            self._print(f"{'best':>9}  {best.candidate.short_id}  {gain_words(self.experiment, best, baseline)}")
+            gain = gain_words(self.experiment, best, baseline or self._known.get(self.experiment.baseline.id))
+            self._line("best", f"{best.candidate.short_id}  {gain}")
 
     def _table(self) -> list[str]:
+        """A heading and a row for each member of the front, the best in the first objective first, by what is measured
+        and predicted; then the float baseline where it is none of them. Confirmed figures stand where there are any."""
         if not any(e.status == "complete" for e in self._known.values()):
-            now = f"; {self._now[0].short_id} is at {self._now[1]}" if self._now is not None else ""
-            return [f"nothing is measured to the end yet{now}"]
-        if not self._fresh:  # once for each evaluation, not for each redrawing: candidates are being timed meanwhile
-            self._front = front_so_far(self.experiment, self._known)
-            self._rows = standing_lines(self.experiment, self._front, self._known, self._confirmed, self._words)
-            self._fresh = True
-        return self._rows
-
-    def _share(self) -> str:
-        gone_s = time.monotonic() - self.began
-        return (
-            f"{self.done} of {self.trials} candidates" + (f" ({self.reused} from before)" if self.reused else "") + ", "
-            f"{minutes(gone_s)} of at most {minutes(self.limit_s)} ({100 * gone_s / max(self.limit_s, 1e-9):.0f} %)"
-            f"{self._left()}"
-        )
+            return ["nothing is measured to the end yet"]
+        names = [objective.metric for objective in self.experiment.objectives]
+        front = front_of(self.experiment, self._known)
+        self._front = front[::-1] if METRICS[names[0]].direction == "maximize" else front
+        baseline = self._known.get(self.experiment.baseline.id)
+        shown = self._front[:MOST_ROWS]
+        if baseline is not None and baseline.status == "complete" and baseline not in front:
+            shown.append(baseline)
+        rows = [names, *([_figure(self._confirmed.get(e.candidate.id, e), name) for name in names] for e in shown)]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        head, *cells = ("  ".join(map(str.ljust, row, widths)) for row in rows)
+        lines = [f"{'':14}{head}".rstrip()]
+        for number, (evaluation, row) in enumerate(zip(shown, cells, strict=True)):
+            mark = "> " if number == 0 and evaluation in front else "  "
+            lines.append(f"{mark}{evaluation.candidate.short_id[:10]}  {row}  {self._title(evaluation.candidate)}")
+        more = len(front) - MOST_ROWS
+        return [*lines, f"  and {more} more on the front"] if more > 0 else lines
 
     def _left(self) -> str:
         """Of the whole run, by what candidates took, or first by the plan; what follows the search by the plan."""
         each_s = sum(self._seconds) / len(self._seconds) if self._seconds else self._candidate_s
         if not each_s:
             return ""
-        search_s = 0.0 if self._confirming else (self.trials - self.done) * each_s
+        search_s = 0.0 if self._confirming else (self.trials - len(self._known)) * each_s
         after_s = self._after_s * max(0.0, 1 - len(self._confirmed) / (1 + len(self._front)))
-        return (
-            f", about {minutes(max(0.0, min(search_s + after_s, self.limit_s + self.began - time.monotonic())))} more"
-        )
-
-    def _render(self) -> RenderableType:
-        grid = Table.grid(padding=(0, 2))
-        grid.add_row("experiment", Text(self.experiment.name, style="bold"))
-        grid.add_row("evaluated", self._share())
-        if self._now is not None:
-            candidate, stage = self._now
-            grid.add_row("candidate", f"{candidate.short_id}  {self._words(candidate)}")
-            if self._why[0] == candidate.id and not self._confirming:
-                grid.add_row("why", self._why[1])
-            grid.add_row("stage", _stage_words(stage))
-        table = [Text(line, overflow="ellipsis", no_wrap=True) for line in self._table()]
-        dim = [Text(line, style="dim", overflow="ellipsis", no_wrap=True) for line in self._lines]
-        return Group(*dim, Text(""), *table, Text(""), grid)
-
-
-def _stage_words(stage: str) -> str:
-    return f"{stage} ({STAGES.index(stage) + 1} of {len(STAGES)})" if stage in STAGES else stage
-
-
-MOST_ROWS = 6
-_MARK = "> "
-
-
-def front_so_far(experiment: Experiment, known: Mapping[str, Evaluation]) -> list[Evaluation]:
-    """By what the search has measured and predicted; the best in the first objective first."""
-    front = front_of(experiment, known)
-    return front[::-1] if METRICS[experiment.objectives[0].metric].direction == "maximize" else front
-
-
-def standing_lines(
-    experiment: Experiment,
-    front: Sequence[Evaluation],
-    known: Mapping[str, Evaluation],
-    confirmed: Mapping[str, Evaluation],
-    words: Callable[[Candidate], str],
-) -> list[str]:
-    """A heading and a row for each member of the front, then the float baseline where it is none of them.
-
-    Args:
-        confirmed: of members that were measured on held-out data; their figures are those.
-        words: what a candidate is called.
-    """
-    baseline = known.get(experiment.baseline.id)
-    shown = list(front[:MOST_ROWS])
-    if baseline is not None and baseline.status == "complete" and baseline not in front:
-        shown.append(baseline)
-    names = [objective.metric for objective in experiment.objectives]
-    rows = [[_figure(confirmed.get(e.candidate.id, e), name) for name in names] for e in shown]
-    widths = [max(len(name), *(len(row[i]) for row in rows)) if rows else len(name) for i, name in enumerate(names)]
-    head = "  ".join(name.ljust(width) for name, width in zip(names, widths, strict=True))
-    lines = [f"{'':14}{head}".rstrip()]
-    for number, (evaluation, row) in enumerate(zip(shown, rows, strict=True)):
-        mark = _MARK if number == 0 and evaluation in front else " " * len(_MARK)
-        cells = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        lines.append(f"{mark}{evaluation.candidate.short_id[:10]}  {cells}  {words(evaluation.candidate)}")
-    if len(front) > MOST_ROWS:
-        lines.append(f"  and {len(front) - MOST_ROWS} more on the front")
-    return lines
+        left_s = min(search_s + after_s, self.limit_s + self.began - time.monotonic())
+        return f", about {minutes(max(0.0, left_s))} more"
 
 
 def gain_words(experiment: Experiment, best: Evaluation, baseline: Evaluation | None) -> str:
-    """'621/s (predicted), 7.2 times the float baseline'; empty where the baseline is the best."""
+    """'621/s predicted, 7.20 times the float baseline's'; without a factor where the baseline is the best."""
     name = experiment.objectives[0].metric
     said = f"{name} {_figure(best, name)}"
     if baseline is None or baseline.candidate.id == best.candidate.id:

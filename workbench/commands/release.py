@@ -31,21 +31,19 @@ NOBODY = "none"
 
 
 def promote(
-    bundle: Annotated[Path, typer.Argument(help="folder written by `workbench export`", show_default=False)],
+    bundle: Annotated[Path, typer.Argument(help="folder written by `workbench export`")],
     against: Annotated[
         str,
-        typer.Option(
-            help="what it replaces: champion, the folder of a bundle, or none for the first", show_default=False
-        ),
+        typer.Option(help="what it replaces: champion, the folder of a bundle, or none for the first"),
     ],
-    workspace: Annotated[Path, typer.Option("--workspace", help="folder of mlruns/")] = Path(),
+    workspace: Annotated[Path, typer.Option(help="folder of mlruns/")] = Path(),
     experiment: Annotated[
         Path | None,
         typer.Option(help="score both afresh on its holdout split, and load them with its texts", dir_okay=False),
     ] = None,
     max_drop_pp: Annotated[float, typer.Option(help="accuracy that may be lost, percentage points")] = 0.5,
     max_drop: Annotated[
-        float | None, typer.Option(help="the same of a metric that is no share, in its own unit", show_default=False)
+        float | None, typer.Option(help="the same of a metric that is no share, in its own unit")
     ] = None,
     require_proof: Annotated[
         bool, typer.Option("--require-proof", help="the whole 95 % interval of the drop must be within it")
@@ -74,6 +72,7 @@ def promote(
     from workbench.bundle import read_bundle
     from workbench.bundle.fingerprint import Policy
     from workbench.bundle.signing import trusted_keys_of
+    from workbench.inputs.experiment import read_experiment
     from workbench.shipping.promotion import Limits, judge
     from workbench.tracking.champion import promote as make_champion
     from workbench.tracking.versions import CHAMPION
@@ -94,12 +93,21 @@ def promote(
     trusted = trusted_keys_of(trusted_keys)
     opened = read_bundle(bundle)
     tell_damage_of_last(workspace, opened.manifest.name)
-    holdout = _holdout(experiment)
+    holdout = None if experiment is None else read_experiment(experiment).dataset
     with versions_of(workspace, opened) as versions:
         champion = versions.with_alias(CHAMPION)
         if champion is not None and champion.manifest_sha256 == opened.manifest_sha256:
             kept_bundle(versions, champion)
-            already_words(opened, champion, as_json)
+            said = f"version {champion.number} of {opened.manifest.name!r} is this very bundle, and champion already"
+            if as_json:
+                same = {
+                    "name": opened.manifest.name,
+                    "candidate": champion.manifest_sha256,
+                    "champion": champion.number,
+                }
+                print_json({"version": 1, "passed": True, "promoted": False, "checks": [], "reason": said, **same})
+            else:
+                say(said)
             return
         current = _current(against, champion, versions, opened)
         verdict = judge(
@@ -126,14 +134,14 @@ def promote(
             else:
                 failed = ", ".join(check.name for check in verdict.checks if check.outcome == "failed")
                 versions.note_refused("promotion", version, failed, text)
-    verdict_words(verdict, version, moved, as_json)
+    _say_verdict(verdict, version, moved, as_json)
     if not verdict.passed:
         raise SystemExit(FAILED)
 
 
 def rollback(
-    name: Annotated[str, typer.Argument(help="name of the experiment whose champion is meant", show_default=False)],
-    workspace: Annotated[Path, typer.Option("--workspace", help="folder of mlruns/")] = Path(),
+    name: Annotated[str, typer.Argument(help="name of the experiment whose champion is meant")],
+    workspace: Annotated[Path, typer.Option(help="folder of mlruns/")] = Path(),
     files_only: Annotated[
         bool, typer.Option("--files-only", help="do not replay golden samples: this machine cannot run the bundle")
     ] = False,
@@ -158,18 +166,17 @@ def rollback(
             report = verify_bundle(folder, replay=not files_only, trusted=trusted)
         except (BundleError, ToolchainError) as error:
             versions.note_refused("rollback", previous, str(error))
-            raise type(error)(f"{error} Nothing was moved: {still(champion)}.") from error
+            still = "there is no champion" if champion is None else f"version {champion.number} is still champion"
+            raise type(error)(f"{error} Nothing was moved: {still}.") from error
         for warning in report.warnings:
             tell(f"warning: {warning}", style="yellow")
         moved = restore(versions, previous, over=champion, reason=report.summary)
     if as_json:
         print_json({"version": 1, "name": name, **aliases(moved), "bundle": str(folder)})
         return
-    before = moved.before.number if moved.before is not None else "none"
-    say(
-        f"{name}: champion is version {moved.champion.number} again, it was {before}. "
-        f"{report.summary}. Its bundle: {folder}"
-    )
+    before = _number(aliases(moved)["before"])
+    again = f"{name}: champion is version {moved.champion.number} again, it was {before}"
+    say(f"{again}. {report.summary}. Its bundle: {folder}")
 
 
 def _current(against: str, champion: Version | None, versions: Versions, new: Bundle) -> Path | None:
@@ -177,49 +184,29 @@ def _current(against: str, champion: Version | None, versions: Versions, new: Bu
     from workbench.api.registered import kept_bundle
     from workbench.bundle import read_bundle
 
-    name, key = new.manifest.name, "--against"
+    def refused(rule: str, hint: str | None = "Compare with what would be replaced: --against champion") -> ConfigError:
+        return ConfigError(rule, key="--against", hint=hint)
+
+    name = new.manifest.name
     if against == NOBODY:
         if champion is not None:
-            raise ConfigError(
-                f"{name!r} has a champion, version {champion.number}.",
-                key=key,
-                hint="Compare with it: --against champion",
-            )
+            raise refused(f"{name!r} has a champion, version {champion.number}.")
         return None
     if against == "champion":
         if champion is None:
-            raise ConfigError(
-                f"{name!r} has no champion yet.",
-                key=key,
-                hint="Name the folder of the bundle in production, or none for the first one.",
-            )
+            hint = "Name the folder of the bundle in production, or none for the first one."
+            raise refused(f"{name!r} has no champion yet.", hint)
         return kept_bundle(versions, champion).directory
     folder = Path(against)
     if not folder.is_dir():
-        raise ConfigError(
-            f"{against!r} is no folder.", key=key, hint="Write champion, none, or the folder of a bundle."
-        )
+        raise refused(f"{against!r} is no folder.", "Write champion, none, or the folder of a bundle.")
     old = read_bundle(folder)
     if old.manifest.name != name:
-        raise ConfigError(
-            f"{folder} holds {old.manifest.name!r}, not {name!r}: another experiment has a champion of its own.",
-            key=key,
-        )
+        rule = f"{folder} holds {old.manifest.name!r}, not {name!r}: another experiment has a champion of its own."
+        raise refused(rule, None)
     if champion is not None and champion.manifest_sha256 != old.manifest_sha256:
-        raise ConfigError(
-            f"{folder} is not the champion of {name!r}, version {champion.number}.",
-            key=key,
-            hint="Compare with what would be replaced: --against champion",
-        )
+        raise refused(f"{folder} is not the champion of {name!r}, version {champion.number}.")
     return folder
-
-
-def _holdout(experiment: Path | None) -> Dataset | None:
-    if experiment is None:
-        return None
-    from workbench.inputs.experiment import read_experiment
-
-    return read_experiment(experiment).dataset
 
 
 def _loader(new: Bundle, holdout: Dataset | None, concurrency: int, seconds: float) -> LoadOnce:
@@ -242,7 +229,7 @@ def _loader(new: Bundle, holdout: Dataset | None, concurrency: int, seconds: flo
 _MARKS = {"passed": "ok", "failed": "FAILED", "not checked": "-"}
 
 
-def verdict_words(verdict: Verdict, version: Version | None, moved: Moved | None, as_json: bool) -> None:
+def _say_verdict(verdict: Verdict, version: Version | None, moved: Moved | None, as_json: bool) -> None:
     if as_json:
         body: dict[str, Any] = {**verdict.to_json(), "promoted": moved is not None}
         body["registered"] = version.number if version is not None else None
@@ -250,9 +237,9 @@ def verdict_words(verdict: Verdict, version: Version | None, moved: Moved | None
         return
     width = max(len(check.name) for check in verdict.checks)
     for check in verdict.checks:
-        figure = ""
+        figure, unit = "", check.unit if check.unit in ("", "%") else f" {check.unit}"
         if check.figure is not None and check.limit is not None:
-            figure = f"{check.figure:.3g}{_unit(check.unit)}, limit {check.limit:g}{_unit(check.unit)}: "
+            figure = f"{check.figure:.3g}{unit}, limit {check.limit:g}{unit}: "
         if check.outcome == "passed" and check.proven is False:
             figure += "passed, NOT PROVEN: "
         line = f"{_MARKS[check.outcome]:<6}  {check.name:<{width}}  {figure}{check.reason}"
@@ -269,37 +256,17 @@ def verdict_words(verdict: Verdict, version: Version | None, moved: Moved | None
     say(end)
 
 
-def already_words(bundle: Bundle, champion: Version, as_json: bool) -> None:
-    words = f"version {champion.number} of {bundle.manifest.name!r} is this very bundle, and champion already"
-    if as_json:
-        same = {"name": bundle.manifest.name, "candidate": champion.manifest_sha256, "champion": champion.number}
-        print_json({"version": 1, "passed": True, "promoted": False, "checks": [], "reason": words, **same})
-    else:
-        say(words)
-
-
-def still(champion: Version | None) -> str:
-    return "there is no champion" if champion is None else f"version {champion.number} is still champion"
-
-
 def aliases(moved: Moved) -> dict[str, int | None]:
-    return {
-        "champion": moved.champion.number,
-        "previous": moved.previous.number if moved.previous is not None else None,
-        "before": moved.before.number if moved.before is not None else None,
-    }
-
-
-def _unit(unit: str) -> str:
-    return unit if unit in ("", "%") else f" {unit}"
+    found = {"champion": moved.champion, "previous": moved.previous, "before": moved.before}
+    return {name: None if version is None else version.number for name, version in found.items()}
 
 
 _SHORT = 12
 
 
 def releases(
-    name: Annotated[str, typer.Argument(help="name of the experiment whose releases are meant", show_default=False)],
-    workspace: Annotated[Path, typer.Option("--workspace", help="folder of mlruns/")] = Path(),
+    name: Annotated[str, typer.Argument(help="name of the experiment whose releases are meant")],
+    workspace: Annotated[Path, typer.Option(help="folder of mlruns/")] = Path(),
     contains: Annotated[
         str | None, typer.Option(help="sha256 of a line, kept elsewhere: the log must still hold that line")
     ] = None,
@@ -323,16 +290,9 @@ def releases(
         if all(line.sha256 != wanted for line in log.lines):
             problems.append(f"no line has sha256 {wanted}: it was changed or removed")
     if as_json:
-        body = {
-            "version": 1,
-            "name": name,
-            "file": file,
-            "whole": not problems,
-            "problems": problems,
-            "unmarked": log.unmarked,
-            "overtaken": log.overtaken,
-        }
-        print_json({**body, "lines": shown(log.lines)})
+        body = {"version": 1, "name": name, "file": file, "whole": not problems, "problems": problems}
+        left = {"unmarked": log.unmarked, "overtaken": log.overtaken}
+        print_json({**body, **left, "lines": shown(log.lines)})
     else:
         if log.lines:
             say("\n".join(_rows(shown(log.lines))))
@@ -351,16 +311,11 @@ def _rows(lines: list[dict[str, Any]]) -> list[str]:
     rows = [["line", "when (UTC)", "what", "version", "champion", "manifest", "who", "verdict"]]
     for line in lines:
         said = line.get("release", {})
-        before, after = said.get("champion_before"), said.get("champion_after")
-        rows.append(
-            [
-                *(_plain(line.get("number")), _plain(line.get("at"))[:19], _plain(said.get("act"))),
-                _number(said.get("version")),
-                f"{_number(before)} -> {_number(after)}" if before != after else _number(after),
-                *(_plain(said.get("manifest_sha256"))[:_SHORT], _plain(line.get("by"))),
-                _plain(" ".join(filter(None, (said.get("verdict"), said.get("reason"))))),
-            ]
-        )
+        before, after = _number(said.get("champion_before")), _number(said.get("champion_after"))
+        row = [line.get("number"), str(line.get("at") or "")[:19], said.get("act"), _number(said.get("version"))]
+        row += [f"{before} -> {after}" if before != after else after, str(said.get("manifest_sha256") or "")[:_SHORT]]
+        row += [line.get("by"), " ".join(filter(None, (said.get("verdict"), said.get("reason"))))]
+        rows.append([_plain(cell) for cell in row])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
 

@@ -32,7 +32,6 @@ if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
     from workbench.report import Summary
     from workbench.search.plan import Plan
     from workbench.search.sweep import SweepEnd
-    from workbench.values.damage import Damage
     from workbench.values.measurement import Split
     from workbench.values.results import Evaluation
 
@@ -70,9 +69,6 @@ def sweep(
         say("\n".join(plan_lines(plan)))
         progress.begin(plan.candidate_s, max(0.0, plan.whole_s - plan.total_s - START_S))
 
-    def damaged(damage: Damage) -> None:
-        tell(f"damaged: {damage.words('this sweep')}")
-
     try:
         with progress:
             found = run(
@@ -90,7 +86,7 @@ def sweep(
                 on_resume=progress.resumed,
                 on_evaluation=progress.evaluated,
                 on_message=progress.say,
-                on_damage=damaged,
+                on_damage=lambda damage: tell(f"damaged: {damage.words('this sweep')}"),
             )
     except KeyboardInterrupt:
         flight = progress.in_flight()
@@ -132,13 +128,11 @@ def _end_words(end: SweepEnd) -> str:
         "timeout": "the search's time is up",
         "exhausted": "the space is exhausted",
     }
-    flight = ""
-    if end.interrupted is not None:
-        flight = f" {interrupted_words(end.interrupted.candidate, end.interrupted.stage)}"
+    flight = "" if end.interrupted is None else interrupted_words(end.interrupted.candidate, end.interrupted.stage)
     return (
         f"{end.new} candidates evaluated, {end.reused} from before, in {minutes(end.search_s)} "
-        f"({100 * end.overhead_s / max(end.search_s, 1e-9):.1f} % outside evaluations): {words[end.reason]}.{flight}\n"
-    )
+        f"({100 * end.overhead_s / max(end.search_s, 1e-9):.1f} % outside evaluations): {words[end.reason]}. {flight}"
+    ).rstrip() + "\n"
 
 
 def plan(

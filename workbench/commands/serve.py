@@ -13,7 +13,7 @@ from workbench.serve.settings import Limits, ServeSettings
 
 @spelled_out
 def serve(
-    bundle: Annotated[Path, typer.Argument(help="folder that `workbench export` wrote", show_default=False)],
+    bundle: Annotated[Path, typer.Argument(help="folder that `workbench export` wrote")],
     settings: ServeSettings,
     limits: Limits,
 ) -> None:
@@ -28,7 +28,7 @@ def serve(
 
 
 def api_key(
-    name: Annotated[str, typer.Argument(help="what the key is called in the file and the metrics", show_default=False)],
+    name: Annotated[str, typer.Argument(help="what the key is called in the file and the metrics")],
     rate: Annotated[float | None, typer.Option(help="requests a second that it may send")] = None,
 ) -> None:
     """Draw a key for `serve --api-keys FILE`: the file's line on stdout, the key itself on stderr.

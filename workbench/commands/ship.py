@@ -9,12 +9,19 @@ import contextlib
 import shlex
 import sys
 from pathlib import Path
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Literal
 
 import typer
 
 from workbench.commands.console import note, print_json, say, tell
-from workbench.commands.options import AsJson, ExperimentFile, Workspace, command_line, tell_damage_of_last
+from workbench.commands.options import (
+    AsJson,
+    ExperimentFile,
+    Workspace,
+    command_line,
+    one_of,
+    tell_damage_of_last,
+)
 from workbench.commands.signing import SigningKey, TrustedKeysFile, opened_key
 from workbench.values.documents.canonical import digest, file_digest
 from workbench.values.errors import ConfigError, ToolchainError
@@ -38,9 +45,7 @@ def export(
         Path | None,
         typer.Option(help="sums of the wheels that serving installs, by `workbench lock`; default: the shipped table"),
     ] = None,
-    base_image: Annotated[
-        str, typer.Option(help="that the Dockerfile starts from, by digest: NAME@sha256:…", show_default=False)
-    ] = "",
+    base_image: Annotated[str, typer.Option(help="that the Dockerfile starts from, by digest: NAME@sha256:…")] = "",
     workspace: Workspace = None,
 ) -> None:
     """Write the production bundle of the recommended candidate, or of the one named, and verify it."""
@@ -77,7 +82,7 @@ def export(
 
 
 def verify(
-    bundle: Annotated[Path, typer.Argument(help="folder written by `workbench export`", show_default=False)],
+    bundle: Annotated[Path, typer.Argument(help="folder written by `workbench export`")],
     replay: Annotated[bool, typer.Option(help="load the model and replay the golden samples")] = True,
     trusted_keys: TrustedKeysFile = None,
     url: Annotated[
@@ -111,7 +116,7 @@ def verify(
 
 
 def lock(
-    to: Annotated[Path, typer.Option(help="file to write, for `workbench export --lock`", show_default=False)],
+    to: Annotated[Path, typer.Option(help="file to write, for `workbench export --lock`")],
 ) -> None:
     """Ask pip's index for the sums of the wheels that serving installs, at the versions installed here.
 
@@ -127,7 +132,7 @@ def lock(
 def fidelity(
     what: Annotated[
         Path,
-        typer.Argument(metavar="EXPERIMENT|BUNDLE", help="experiment file, or folder of a bundle", show_default=False),
+        typer.Argument(metavar="EXPERIMENT|BUNDLE", help="experiment file, or folder of a bundle"),
     ],
     candidate: Annotated[
         str | None, typer.Option(help="id, JSON file, or baseline; default: the recommended candidate")
@@ -152,8 +157,7 @@ def fidelity(
     from workbench.api.opening import journal_of, question_of, recommended_of, summary_of
     from workbench.report.fidelity_text import fidelity_text
 
-    if split not in get_args(Split):
-        raise ConfigError(f"{split!r} is no split.", key="--split", hint="Use validation or holdout.")
+    chosen_split: Split = one_of(split, Split, "--split")
     is_bundle = what.is_dir()
     if experiment is not None and not is_bundle:
         raise ConfigError("belongs to a bundle.", key="--experiment", hint="Name the experiment alone.")
@@ -171,7 +175,7 @@ def fidelity(
                 bundle=what if is_bundle else None,
                 answers=reference,
                 checkpoint=checkpoint,
-                split=split,  # type: ignore[arg-type]  # checked above
+                split=chosen_split,
                 samples=samples,
                 report=steps,
                 command=command_line(),
@@ -187,13 +191,9 @@ def fidelity(
 def report(
     subject: Annotated[
         str,
-        typer.Argument(
-            metavar="EXPERIMENT|BUNDLE",
-            help="experiment file that was swept, or folder of a bundle",
-            show_default=False,
-        ),
+        typer.Argument(metavar="EXPERIMENT|BUNDLE", help="experiment file that was swept, or folder of a bundle"),
     ],
-    to: Annotated[Path, typer.Option(help="report.docx, .html or .md", show_default=False)],
+    to: Annotated[Path, typer.Option(help="report.docx, .html or .md")],
     lang: Annotated[Literal["zh", "en"], typer.Option(help="language of the report")] = "zh",
     form: Annotated[
         Literal["full", "briefing"], typer.Option(help="the whole report, or what is told in eight minutes")
@@ -243,8 +243,7 @@ def report(
     if baseline is not None:
         if Path(subject).is_dir() or verdict is not None or load:
             raise ConfigError("measures an experiment's winner anew.", key="--baseline", hint="Name the experiment.")
-        parts = to.with_name(f"{to.stem}-parts") / _of_what(subject, baseline, qps, candidate, workspace)
-        _measure_parts(subject, parts, baseline, qps, candidate, workspace)
+        parts = _measured_parts(subject, to.with_name(f"{to.stem}-parts"), baseline, qps, candidate, workspace)
         verdict, load = parts / "load" / "verdict.json", [parts / "load"]
         fidelity = fidelity or parts / "fidelity.json"
         capacity = capacity or (parts / "capacity.json" if qps is not None else None)
@@ -266,35 +265,33 @@ def report(
     say(f"{files[0]}{more}")
 
 
-def _of_what(experiment: str, baseline: Path, qps: float | None, candidate: str | None, workspace: Path | None) -> str:
-    """Name of the parts' folder: another winner, another sweep of it or other figures have parts of their own."""
+def _measured_parts(
+    experiment: str, to: Path, baseline: Path, qps: float | None, candidate: str | None, workspace: Path | None
+) -> Path:
+    """The folder, inside of `to`, of what a report is made of, by the commands that a user would type, in their order.
+
+    What is there is kept: another winner, another sweep of it or other figures have a folder of their own.
+
+    Raises:
+        ToolchainError: a command failed; what it said is on the screen.
+    """
     from workbench.api.opening import find_candidate, journal_of, question_of, recommended_of, summary_of
 
     question = question_of(Path(experiment), workspace)
     journal = journal_of(question)
     summary = summary_of(question, journal)
-    chosen = recommended_of(question, summary) if candidate is None else find_candidate(candidate, journal)
-    measured = [one for one in (summary.find(chosen.id), summary.confirmations.get(chosen.id)) if one is not None]
-    content = (chosen.id, [one.started_at for one in measured], file_digest(baseline), qps)
-    return f"{chosen.short_id}-{digest(content)[:8]}"
-
-
-def _measure_parts(
-    experiment: str, to: Path, baseline: Path, qps: float | None, candidate: str | None, workspace: Path | None
-) -> None:
-    """What a report is made of, by the commands that a user would type, in their order; what is there is kept.
-
-    Raises:
-        ToolchainError: a command failed; what it said is on the screen.
-    """
+    winner = recommended_of(question, summary) if candidate is None else find_candidate(candidate, journal)
+    measured = [one for one in (summary.find(winner.id), summary.confirmations.get(winner.id)) if one is not None]
+    content = (winner.id, [one.started_at for one in measured], file_digest(baseline), qps)
+    to = to / f"{winner.short_id}-{digest(content)[:8]}"
     place = [] if workspace is None else ["--workspace", str(workspace)]
     chosen = [] if candidate is None else ["--candidate", candidate]
-    bundle = str(to / "bundle")
+    bundle, kept = str(to / "bundle"), str(to / "load")
     steps = {
         to / "bundle" / "manifest.json": ["export", experiment, "--to", bundle, "--allow-emulated", *chosen, *place],
         to / "fidelity.json": ["fidelity", experiment, "--to", str(to / "fidelity.json"), *chosen, *place],
         to / "load" / "verdict.json": [
-            *("load", bundle, "--experiment", experiment, "--baseline", str(baseline), "--to", str(to / "load"))
+            *("load", bundle, "--experiment", experiment, "--baseline", str(baseline), "--to", kept)
         ],
     }
     if qps is not None:
@@ -311,3 +308,4 @@ def _measure_parts(
             draft.replace(made)
         if not made.exists():  # a verdict that is not passed ends its command with 1
             raise ToolchainError(f"`workbench {command[0]}` ended with exit code {code}; what it said stands above.")
+    return to

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import getpass
 import os
 import sys
 from pathlib import Path
@@ -25,20 +24,15 @@ TrustedKeysFile = Annotated[
     typer.Option(
         "--trusted-keys",
         help="file of public keys: the bundle must be signed by one of them; default: WORKBENCH_TRUSTED_KEYS",
-        show_default=False,
     ),
 ]
-SigningKey = Annotated[
-    Path | None, typer.Option("--sign", help="sign the bundle with this secret key (minisign's)", show_default=False)
-]
+SigningKey = Annotated[Path | None, typer.Option("--sign", help="sign the bundle with this secret key (minisign's)")]
 _MOST_PASSWORD_BYTES = 4096
 
 
 def keygen(
-    secret: Annotated[Path, typer.Argument(help="file to write the secret key to", show_default=False)],
-    public: Annotated[
-        Path | None, typer.Option(help="file of the public key; default: beside it, .pub", show_default=False)
-    ] = None,
+    secret: Annotated[Path, typer.Argument(help="file to write the secret key to")],
+    public: Annotated[Path | None, typer.Option(help="file of the public key; default: beside it, .pub")] = None,
     plain: Annotated[
         bool, typer.Option("--plain", help="no password: whoever reads the file can sign; for a secret store")
     ] = False,
@@ -58,8 +52,8 @@ def keygen(
 
 
 def sign(
-    bundle: Annotated[Path, typer.Argument(help="folder written by `workbench export`", show_default=False)],
-    key: Annotated[Path, typer.Option(help="secret key (minisign's)", show_default=False)],
+    bundle: Annotated[Path, typer.Argument(help="folder written by `workbench export`")],
+    key: Annotated[Path, typer.Option(help="secret key (minisign's)")],
 ) -> None:
     """Sign a bundle that was exported without --sign, or sign it again; every byte of it is checked first."""
     from workbench.bundle import check_files, read_bundle, sign_bundle
@@ -94,9 +88,6 @@ def password(*, twice: bool = False) -> str:
             key=PASSWORD_VARIABLE,
             hint="Name a file with the password in it, readable by you alone.",
         )
-    typed = getpass.getpass("Password of the secret key: ")
-    if twice and getpass.getpass("The same again: ") != typed:
-        raise ConfigError("the two passwords differ.", hint="Run the command again; nothing was written.")
-    if not typed:
-        raise ConfigError("the password is empty.", hint="A key without one is made with --plain.")
+    again = "The same again" if twice else False
+    typed: str = typer.prompt("Password of the secret key", hide_input=True, confirmation_prompt=again, err=True)
     return typed

@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
 
 
 def calibrate(
-    model: Annotated[Path, typer.Argument(help="float ONNX file", show_default=False)],
+    model: Annotated[Path, typer.Argument(help="float ONNX file")],
     to: Annotated[Path, typer.Option(help="folder to write into")],
     data: Annotated[
         Path | None, typer.Option(help="NPZ with one array per batch (arr_0 …, or INPUT_0 …), or a dataset manifest")
@@ -40,15 +40,7 @@ def calibrate(
     """Quantize one model as AMCT does: record.txt, config.json, the deploy model for ATC, a QDQ model."""
     from workbench.api.study import calibrate as run
 
-    done = run(
-        model,
-        to,
-        data=data,
-        cfg=cfg,
-        record=record,
-        constants=constant or (),
-        on_message=say,
-    )
+    done = run(model, to, data=data, cfg=cfg, record=record, constants=constant or (), on_message=say)
     out.print(_layers_table(done))
     if done.ignored:
         say(f"{done.ignored} batches beyond batch_num were not used, as AMCT ignores them")
@@ -72,16 +64,14 @@ def compare(
         str,
         typer.Argument(
             help="FILE or ENGINE:FILE; with --experiment also a candidate: its id, its JSON file, or baseline; or "
-            "float, the experiment's own model",
-            show_default=False,
+            "float, the experiment's own model"
         ),
     ],
     b: Annotated[
         str,
         typer.Argument(
             help="the same; ENGINE is a target's name, deploy for exact integers, or om for compiled files on their "
-            "device: an OM, a folder of them, a bundle, a dump, or a candidate",
-            show_default=False,
+            "device: an OM, a folder of them, a bundle, a dump, or a candidate"
         ),
     ],
     data: Annotated[Path | None, typer.Option(help="NPZ or dataset manifest; default: random values")] = None,
@@ -114,12 +104,12 @@ def compare(
 ) -> None:
     """Compare two models layer by layer: where do their numbers part? Exit code 1 when an output is over a limit."""
     from workbench.api.study import compare as run
+    from workbench.report.layers import comparison_text
+    from workbench.report.layers_page import comparison_html
     from workbench.study.limits import Limits
 
-    given = {"cosine": cosine, "max_abs": max_abs, "mae": mae, "error": error}
-    limits = None
-    if any(value is not None for value in given.values()):
-        limits = Limits(**{"cosine": -2.0, "max_abs": None, "mae": None, "differing": 1.0, **_only(given)})
+    given = _only(cosine=cosine, max_abs=max_abs, mae=mae, error=error)
+    limits = Limits(**{"cosine": -2.0, "max_abs": None, "mae": None, "differing": 1.0, **given}) if given else None
     found = run(
         a,
         b,
@@ -133,14 +123,10 @@ def compare(
         to=to,
     )
     if html is not None:
-        from workbench.report.layers_page import comparison_html
-
         write_text_atomically(html, comparison_html(found))
     if as_json:
         print_json(found.to_json())
     else:
-        from workbench.report.layers import comparison_text
-
         out.print(comparison_text(found, every=every), highlight=False)
         if html is not None:
             say(f"wrote {html}")
@@ -157,13 +143,12 @@ def sensitivity(
     ] = None,
     measure: Annotated[bool, typer.Option("--measure/--quick", help="evaluate a few, or only rank")] = True,
     html: Annotated[Path | None, typer.Option(help="page to draw; default: in the workspace")] = None,
-    workspace: Annotated[
-        Path | None, typer.Option("--workspace", help="folder of .workbench/; default: beside experiments/")
-    ] = None,
+    workspace: Annotated[Path | None, typer.Option(help="folder of .workbench/; default: beside experiments/")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Which layers to keep in float, and what it costs: rank them, time them, measure the answer."""
     from workbench.api.opening import named_candidate, opened
+    from workbench.report.layers import study_text
     from workbench.report.layers_page import sensitivity_html
     from workbench.study.language import ranked_groups, ranking_lines
     from workbench.study.layers import COUNTS, plain_recipe, study_layers, write_recipe
@@ -191,14 +176,9 @@ def sensitivity(
                 raise ConfigError(
                     f"{candidate} is {recipe.scheme!r}; only static INT8 keeps layers in float.", key="--candidate"
                 )
+        counts = COUNTS if measure else ()
         study = study_layers(
-            question,
-            bench,
-            recipe,
-            metric=chosen_metric,
-            unit=chosen_unit,
-            counts=COUNTS if measure else (),
-            report=tell,
+            question, bench, recipe, metric=chosen_metric, unit=chosen_unit, counts=counts, report=tell
         )
         folder = question.workspace / ".workbench" / "sensitivity" / question.name
         page = html or folder / "sensitivity.html"
@@ -208,40 +188,30 @@ def sensitivity(
     if as_json:
         print_json(study.to_json())
         return
-    from workbench.report.layers import study_text
-
     out.print(study_text(study), highlight=False)
-    for line in written:
-        say(line)
-    say(f"wrote {page}")
+    say("\n".join([*written, f"wrote {page}"]))
 
 
-def _only(given: dict[str, float | None]) -> dict[str, Any]:
+def _only(**given: float | None) -> dict[str, Any]:
     return {name: value for name, value in given.items() if value is not None}
 
 
-def _calibrated_title(done: Calibrated) -> str:
-    source = f"calibrated on {done.batches} batches" if done.batches else "taken from the record"
-    return f"{len(done.record.layers)} of {len(done.layers)} layers INT8, {source}"
-
-
 def _layers_table(done: Calibrated) -> Table:
-    table = Table("layer", "operator", "scale", "offset", "weight scales", title=_calibrated_title(done))
+    source = f"calibrated on {done.batches} batches" if done.batches else "taken from the record"
+    title = f"{len(done.record.layers)} of {len(done.layers)} layers INT8, {source}"
+    table = Table("layer", "operator", "scale", "offset", "weight scales", title=title)
     quantized = {layer.layer: layer for layer in done.record.layers}
     for layer in done.layers:
         found = quantized.get(layer.name)
-        if found is None:
-            table.add_row(Text(layer.name), layer.op_type, "float", "", "")
-            continue
-        weights = ""
-        if found.weight is not None:
-            low, high = min(found.weight.scales), max(found.weight.scales)
-            weights = f"{low:.4g}" if low == high else f"{low:.4g} … {high:.4g} ({len(found.weight.scales)})"
-        scale = f"{found.activation.scale:.6g}"
-        offset = str(found.activation.zero_point)
-        if found.second is not None:
-            weights = f"second activation {found.second.scale:.6g}"
-        table.add_row(Text(layer.name), layer.op_type, scale, offset, weights)
+        row = ["float", "", ""]
+        if found is not None:
+            row = [f"{found.activation.scale:.6g}", str(found.activation.zero_point), ""]
+            if found.weight is not None:
+                low, high = min(found.weight.scales), max(found.weight.scales)
+                row[2] = f"{low:.4g}" if low == high else f"{low:.4g} … {high:.4g} ({len(found.weight.scales)})"
+            if found.second is not None:
+                row[2] = f"second activation {found.second.scale:.6g}"
+        table.add_row(Text(layer.name), layer.op_type, *row)
     return table
 
 
@@ -267,6 +237,7 @@ def profile(
     from workbench.evaluation.build import artifact_of
     from workbench.evaluation.carried import timed_feeds
     from workbench.evaluation.profiling import overflows, profile_of, where_time_goes
+    from workbench.report.profile import chrome_trace, profile_html, profile_lines
 
     if overflow and (read or timeline or trace or as_json):
         raise ConfigError("the overflow check draws and reads no profile.", key="--overflow", hint="Run it alone.")
@@ -292,18 +263,12 @@ def profile(
     if found.modelled:
         tell(_MODELLED, style="bold red")
     if timeline is not None:
-        from workbench.report.profile import profile_html
-
         write_text_atomically(timeline, profile_html(found, title))
     if trace is not None:
-        from workbench.report.profile import chrome_trace
-
         write_text_atomically(trace, json.dumps(chrome_trace(found, title), ensure_ascii=False, allow_nan=False))
     if as_json:
         print_json({**found.to_json(), "candidate": chosen.id})
         return
-    from workbench.report.profile import profile_lines
-
     say("\n".join(profile_lines(found)))
     for file in (folder if read is None else read, timeline, trace):
         if file is not None:
@@ -332,8 +297,8 @@ def repair(
     from workbench.study.repair import repair_lines, write_repair
     from workbench.values.documents.canonical import encode
 
-    given = {"cosine": cosine, "error": error}
-    limits = Limits(**{"cosine": -2.0, "max_abs": None, "mae": None, **_only(given)}) if _only(given) else None
+    given = _only(cosine=cosine, error=error)
+    limits = Limits(**{"cosine": -2.0, "max_abs": None, "mae": None, **given}) if given else None
     with opened(experiment, workspace, scratch=True) as (question, bench):
         chosen = named_candidate(candidate, question)
         if bench.toolchain(chosen).emulated:
@@ -353,7 +318,7 @@ def tune(
     candidate: Annotated[str, typer.Option(help="id, JSON file, or baseline")] = "baseline",
     bank: Annotated[
         Path | None,
-        typer.Option(help="a bank that was filled elsewhere: take it, and tune nothing", show_default=False),
+        typer.Option(help="a bank that was filled elsewhere: take it, and tune nothing"),
     ] = None,
     to: Annotated[Path | None, typer.Option(help="folder to write into; default: in the workspace")] = None,
     workspace: Workspace = None,

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from workbench.commands.doctor.finding import exit_code
+from workbench.commands.doctor import exit_code
 from workbench.commands.doctor.machine import (
-    control_group_limits,
     cores_finding,
     disk_finding,
     int8_finding,
@@ -22,12 +21,9 @@ from workbench.commands.doctor.machine import (
 )
 from workbench.evaluation.noise import Steadiness
 from workbench.values.finding import Finding
-from workbench.values.system.cpu import cpu_of
+from workbench.values.system.cpu import control_group_limits, cpu_of
 
 GB = 1_000_000_000
-
-
-# --- processor -----------------------------------------------------------------------------------------------------
 
 
 def test_the_instructions_are_explained_for_int8() -> None:
@@ -53,56 +49,37 @@ def test_a_limit_on_cpu_time_is_a_warning_with_the_number_of_threads_to_use() ->
         assert cores_finding(8, affinity, quota).value.startswith(f"{usable} of 8 usable")
 
 
-# --- control groups ------------------------------------------------------------------------------------------------
-
-
-def write(files: dict[str, str], root: Path) -> Path:
+def write(root: Path, **files: str) -> Path:
+    """Files of control groups; a name's double underline is a slash."""
     for name, text in files.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(text)
+        file = root / name.replace("__", "/").replace("_max", ".max").replace("cpu_cfs", "cpu.cfs")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
     return root
 
 
-def test_limits_of_version_2_come_from_the_tightest_group_or_from_the_root_outside_a_container_s_view(
-    tmp_path: Path,
-) -> None:
-    files = {
-        "pod/cpu.max": "150000 100000\n",
-        "pod/memory.max": "8000000000\n",
-        "pod/app/cpu.max": "max 100000\n",
-        "pod/app/memory.max": "4000000000\n",
-    }
-    root = write(files, tmp_path / "cgroup")
-    (tmp_path / "self").write_text("0::/pod/app\n")
-    assert control_group_limits(root, tmp_path / "self") == (1.5, 4_000_000_000)
-    outside = write({"cpu.max": "400000 100000\n", "memory.max": "max\n"}, tmp_path / "outside")
-    (tmp_path / "self").write_text("0::/kubepods/pod1/app\n")
-    assert control_group_limits(outside, tmp_path / "self") == (4.0, None)
+def test_limits_of_control_groups_are_the_tightest_and_what_cannot_be_read_is_none(tmp_path: Path) -> None:
+    own = tmp_path / "self"
+    pods = {"pod__cpu_max": "150000 100000\n", "pod__memory_max": "8000000000\n"}
+    root = write(tmp_path / "a", **pods, pod__app__cpu_max="max 100000\n", pod__app__memory_max="4000000000\n")
+    own.write_text("0::/pod/app\n")
+    assert control_group_limits(root, own) == (1.5, 4_000_000_000)
+    own.write_text("0::/kubepods/pod1/app\n")  # a container sees its own root alone
+    assert control_group_limits(write(tmp_path / "b", cpu_max="400000 100000\n", memory_max="max\n"), own) == (
+        4.0,
+        None,
+    )
     assert control_group_limits(tmp_path, tmp_path / "missing") == (None, None)
-
-
-def test_limits_of_version_1_are_read_and_its_no_limit_is_none(tmp_path: Path) -> None:
-    (tmp_path / "self").write_text("5:cpu,cpuacct:/\n4:memory:/\n")
-    for mounted in ("cpu,cpuacct", "cpu"):
-        files = {
-            f"{mounted}/cpu.cfs_quota_us": "200000\n",
-            f"{mounted}/cpu.cfs_period_us": "100000\n",
-            "memory/memory.limit_in_bytes": "9223372036854771712\n",
-        }
-        root = write(files, tmp_path / f"cgroup of {mounted}")
-        assert control_group_limits(root, tmp_path / "self") == (2.0, None)
-        write({f"{mounted}/cpu.cfs_quota_us": "-1\n"}, root)
-        assert control_group_limits(root, tmp_path / "self") == (None, None)
-
-
-def test_a_limit_that_cannot_be_read_is_none(tmp_path: Path) -> None:
-    (tmp_path / "self").write_text("0::/\n")
+    own.write_text("0::/\n")
     for text in ("rubbish", "", "100000", "100000 0", "max 100000"):
-        root = write({"cpu.max": text, "memory.max": text and "rubbish"}, tmp_path / "cgroup")
-        assert control_group_limits(root, tmp_path / "self") == (None, None), text
-
-
-# --- memory and quiet ----------------------------------------------------------------------------------------------
+        root = write(tmp_path / "c", cpu_max=text, memory_max=text and "rubbish")
+        assert control_group_limits(root, own) == (None, None), text
+    own.write_text("5:cpu,cpuacct:/\n4:memory:/\n")  # version 1, and how it says no limit
+    first = write(tmp_path / "d", cpu__cpu_cfs_quota_us="200000\n", cpu__cpu_cfs_period_us="100000\n")
+    (first / "memory").mkdir()
+    (first / "memory" / "memory.limit_in_bytes").write_text("9223372036854771712\n")
+    assert control_group_limits(first, own) == (2.0, None)
+    assert control_group_limits(write(first, cpu__cpu_cfs_quota_us="-1\n"), own) == (None, None)
 
 
 def test_little_memory_is_warned_about_and_the_container_s_limit_counts() -> None:

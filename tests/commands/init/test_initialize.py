@@ -60,39 +60,27 @@ def test_lists_of_tokens_are_tags_to_predict(folder: Path) -> None:
     assert experiment.dataset.labels == ("O", "B-SUM", "I-SUM")
 
 
-def test_numbered_classes_need_no_labels_file(folder: Path) -> None:
+def test_numbered_classes_need_no_labels_file_and_texts_without_labels_the_float_model(folder: Path) -> None:
     write_csv(folder / "train.csv", [0, 1] * 10)
     write_csv(folder / "dev.csv", [1, 0] * 10)
-
     experiment = start(folder, "train.csv", "dev.csv", labels=None)
-
     assert experiment.dataset.labels == ("0", "1")
     assert (experiment.workspace / "calibration" / "question.labels.json").exists()
 
-
-def test_texts_without_labels_are_compared_with_the_float_model(folder: Path) -> None:
     for name in ("train.csv", "dev.csv"):
         (folder / name).write_text("id,text\n" + "".join(f"{i},{('loan due', 'payment')[i % 2]}\n" for i in range(20)))
-
-    assert start(folder, "train.csv", "dev.csv", labels=None).dataset.task == "tensors"
-
-
-def test_inputs_with_other_names_get_their_roles(folder: Path) -> None:
-    write_text_model(folder / "model.onnx", names=("tokens_in", "pad_mask"))
-
-    preprocessor = start(folder, "train.csv", "dev.csv").dataset.preprocessor
-
-    assert preprocessor is not None
-    assert {i.name: i.role for i in preprocessor.inputs} == {"tokens_in": "ids", "pad_mask": "mask"}
+    assert start(folder, "train.csv", "dev.csv", labels=None, name="unlabelled").dataset.task == "tensors"
 
 
-def test_a_model_of_fixed_shape_gets_its_own_length_and_batch(folder: Path) -> None:
-    write_text_model(folder / "model.onnx", length=24, batch=4)
+def test_inputs_with_other_names_get_their_roles_and_a_fixed_shape_its_own_length_and_batch(folder: Path) -> None:
+    write_text_model(folder / "model.onnx", names=("tokens_in", "pad_mask"), length=24, batch=4)
 
     experiment = start(folder, "train.csv", "dev.csv")
 
-    assert experiment.dataset.preprocessor is not None
-    assert experiment.dataset.preprocessor.bins == (24,)
+    preprocessor = experiment.dataset.preprocessor
+    assert preprocessor is not None
+    assert {i.name: i.role for i in preprocessor.inputs} == {"tokens_in": "ids", "pad_mask": "mask"}
+    assert preprocessor.bins == (24,)
     assert parameters(experiment)["serving.batch"].choices == (4,)
     assert experiment.calibration.batch == 4
 
@@ -105,9 +93,6 @@ def test_any_file_name_survives_being_written_and_the_name_is_the_model_s_or_its
     named = start(folder, name, "dev.csv", model=folder / "my model.onnx", name=None)
     write_text_model(folder / "model.onnx")
     assert (named.name, start(folder, name, "dev.csv", name=None).name) == ("my-model", "data")
-
-
-# --- what is refused -----------------------------------------------------------------------------------------------
 
 
 def test_nothing_is_overwritten_and_a_failing_last_step_leaves_no_file(folder: Path) -> None:
@@ -126,17 +111,8 @@ def test_nothing_is_overwritten_and_a_failing_last_step_leaves_no_file(folder: P
     assert [p for p in (folder.parent / "workspace").rglob("*") if p.is_file()] == [space.parent]
 
 
-def test_a_tokenizer_of_another_model_is_refused(folder: Path) -> None:
-    write_tokenizer(folder / "tokenizer.json", [*VOCABULARY, "more", "words"])
-
-    assert "its ids go up to 12" in refused(folder, "train.csv", "dev.csv")
-
-
 def rows(*labels: object) -> str:
     return "text,label\n" + "".join(f"loan due,{label}\n" for label in labels)
-
-
-CSV, JSONL = ("train.csv", "dev.csv"), ("train.jsonl", "dev.jsonl")
 
 
 def test_data_that_nobody_can_use_are_refused_with_what_to_do(folder: Path) -> None:
@@ -163,8 +139,13 @@ def test_data_that_nobody_can_use_are_refused_with_what_to_do(folder: Path) -> N
     whole = (folder / "calib.npz").read_bytes()
     (folder / "valid.npz").write_bytes(whole)
     (folder / "calib.npz").write_bytes(whole[: len(whole) // 2])
-    message = refused(folder, "calib.npz", "valid.npz", tokenizer=None, labels=None)
-    assert "calib.npz: cannot be read" in message
+    assert "calib.npz: cannot be read" in refused(folder, "calib.npz", "valid.npz", tokenizer=None, labels=None)
+    for name in csv:
+        write_csv(folder / name, ["loan", "payment"] * 10)
+    for name in ("a/b", "", ".hidden", "a b", "a:b"):
+        assert refused(folder, "train.csv", "dev.csv", name=name).startswith("--name")
+    write_tokenizer(folder / "tokenizer.json", [*VOCABULARY, "more", "words"])
+    assert "its ids go up to 12" in refused(folder, "train.csv", "dev.csv")
 
 
 def test_arrays_that_do_not_fit_the_model_are_refused_in_words_about_the_user_s_files(tmp_path: Path) -> None:
@@ -172,19 +153,8 @@ def test_arrays_that_do_not_fit_the_model_are_refused_in_words_about_the_user_s_
     for name in ("calib", "valid"):
         np.savez(tmp_path / "data" / f"{name}.npz", y=np.zeros((40, 4), np.float32))
 
-    message = refused(
-        tmp_path / "data",
-        "calib.npz",
-        "valid.npz",
-        model=tmp_path / "data" / "tiny.onnx",
-        tokenizer=None,
-        labels=None,
-    )
+    given = {"model": tmp_path / "data" / "tiny.onnx", "tokenizer": None, "labels": None}
+    message = refused(tmp_path / "data", "calib.npz", "valid.npz", **given)
 
     assert message.startswith("inputs: nothing feeds the input 'x' (float32, [batch, 16]). The data's 'y' is no input.")
     assert "workbench-init-" not in message
-
-
-def test_a_name_that_cannot_name_a_file_is_refused(folder: Path) -> None:
-    for name in ("a/b", "", ".hidden", "a b", "a:b"):
-        assert refused(folder, "train.csv", "dev.csv", name=name).startswith("--name")

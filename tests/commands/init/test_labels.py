@@ -58,22 +58,16 @@ def test_an_output_is_held_against_numbers_of_its_size_or_as_the_user_says(tmp_p
     assert found == {"angle": {"against": "labels", "primary": "r2"}}
 
 
-@pytest.mark.parametrize(
-    ("labels", "why"),
-    [
+def test_labels_that_no_output_takes_are_refused_with_what_to_write(tmp_path: Path) -> None:
+    cases: tuple[tuple[dict[str, np.ndarray], str], ...] = (
         ({"labels": np.array(["yes"] * ROWS)}, r"'yes', not whole numbers.*--metric wer"),
         ({"labels": np.ones((ROWS, 3), np.bool_)}, "3 classes for 1 decisions.*--metric file.py:function"),
         ({"labels.other": np.ones(ROWS)}, "no output is called 'other'"),
-    ],
-)
-def test_labels_that_no_output_takes_are_refused_with_what_to_write(
-    tmp_path: Path, labels: dict[str, np.ndarray], why: str
-) -> None:
+    )
     write_model(tmp_path / "m.onnx", {"kind": 3}, "Softmax")
-
-    with pytest.raises(ConfigError, match=why):
-        started(tmp_path, Wishes(), **labels)
-
+    for labels, why in cases:
+        with pytest.raises(ConfigError, match=why):
+            started(tmp_path, Wishes(), **labels)
     assert started(tmp_path, Wishes(outputs={"kind": "probabilities"}), **labels) == {"kind": {}}
 
 
@@ -108,7 +102,9 @@ def load(split):
 """
 
 
-def test_sizes_and_labels_of_samples_are_those_that_the_loader_gives(tmp_path: Path) -> None:
+def test_a_loader_gives_sizes_and_labels_and_samples_are_padded_where_every_size_is_compiled(
+    tmp_path: Path,
+) -> None:
     weight = np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)
     nodes = [
         helper.make_node("ReduceMean", ["x"], ["mean"], axes=[1], keepdims=0),
@@ -121,36 +117,14 @@ def test_sizes_and_labels_of_samples_are_those_that_the_loader_gives(tmp_path: P
 
     begun = initialize(tmp_path / "m.onnx", [loader], tmp_path / "a", targets=["onnxruntime,ascend910b3"])
 
-    host, device = (read_experiment(path).dataset for path in begun.files[:2])
-    assert [use.bins[-1] for use in device.interface.axes] == [7]
-    assert host.interface.axes == ()
-    assert dict(host.interface.outputs[0].options) == {"against": "labels"}
+    data = read_experiment(begun.files[0]).dataset
+    assert [use.bins[-1] for use in data.interface.axes] == [7]
+    assert [path.name for path in (tmp_path / "a/calibration").iterdir()] == ["m.yaml"]
+    assert dict(data.interface.outputs[0].options) == {"against": "labels"}
     (tmp_path / "loader.py").write_text(LOADER.replace("k % 3)", "None)"))
-    initialize(tmp_path / "m.onnx", [loader], tmp_path / "b")
+    alone = initialize(tmp_path / "m.onnx", [loader], tmp_path / "b").files[0]
+    assert read_experiment(alone).dataset.interface.axes == ()
     assert "# No labels were found" in (tmp_path / "b/calibration/m.yaml").read_text()
-
-
-def test_only_a_device_gets_a_manifest_that_pads(tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    nodes = [helper.make_node("MatMul", ["x", "w"], ["z"]), helper.make_node("Softmax", ["z"], ["y"], axis=-1)]
-    shapes = {"x": ["n", "steps", 4]}, {"y": ["n", "steps", 3]}
-    write_graph(tmp_path / "m.onnx", nodes, *shapes, w=rng.normal(size=(4, 3)).astype(np.float32))
-    equal, differing = [tmp_path / "train.npz", tmp_path / "valid.npz"], []
-    for path in equal:
-        x = rng.normal(size=(20, 9, 4)).astype(np.float32)
-        np.savez(path, x=x)
-        differing.append(path.with_stem(f"{path.stem}-sized"))
-        np.savez(differing[-1], x=x, **{"x.sizes": np.arange(20) % 7 + 3})
-    targets = ["onnxruntime,ascend910b3"]
-
-    begun = initialize(tmp_path / "m.onnx", differing, tmp_path / "a", targets=targets)
-    initialize(tmp_path / "m.onnx", equal, tmp_path / "b", targets=targets)
-
-    host, device = (read_experiment(path).dataset for path in begun.files[:2])
-    assert [data.interface.axes for data in (host, device)] == [(), device.interface.axes]
-    assert device.interface.axes[0].bins[-1] == 9
-    assert sorted(path.name for path in (tmp_path / "a/calibration").iterdir()) == ["m-ascend910b3.yaml", "m.yaml"]
-    assert [path.name for path in (tmp_path / "b/calibration").iterdir()] == ["m.yaml"]
 
 
 @pytest.fixture
@@ -165,32 +139,25 @@ def files(tmp_path: Path) -> list[Path]:
     return [tmp_path / "train.npz", tmp_path / "valid.npz"]
 
 
-def test_a_function_of_a_file_is_written_and_tried(tmp_path: Path, files: list[Path]) -> None:
+def test_a_metric_is_written_with_its_options_and_tried(tmp_path: Path, files: list[Path]) -> None:
     code = (
         "import numpy as np\ndef near(outputs, targets):\n    return np.exp(-abs(outputs['y'] - targets).sum(axis=1))\n"
     )
     (tmp_path / "metric.py").write_text(code)
+    own, named = Wishes(metric=f"{tmp_path / 'metric.py'}:near"), Wishes(metric="mean_absolute_error:output=y")
 
-    initialize(tmp_path / "m.onnx", files, tmp_path, wishes=Wishes(metric=str(tmp_path / "metric.py:near")))
+    initialize(tmp_path / "m.onnx", files, tmp_path / "own", wishes=own)
+    initialize(tmp_path / "m.onnx", files, tmp_path / "named", wishes=named)
 
-    question = read_experiment(tmp_path / "experiments/m.yaml")
-    assert question.dataset.metric is not None
-    assert question.dataset.metric.name == "near"
-    assert question.dataset.interface.outputs == ()
-
-
-def test_a_metric_of_a_library_has_its_options(tmp_path: Path, files: list[Path]) -> None:
-    wishes = Wishes(metric="mean_absolute_error:output=y")
-    initialize(tmp_path / "m.onnx", files, tmp_path, wishes=wishes)
-
-    assert 'metric: {name: mean_absolute_error, output: "y"}' in (tmp_path / "calibration/m.yaml").read_text()
-    assert "state it, accuracy_drop: LOSS" in (tmp_path / "experiments/m.yaml").read_text()
-
-
-@pytest.mark.parametrize(
-    ("metric", "why"),
-    [("nothing", "no metric of a library"), ("gone.py:score", "no such file"), ("wer:ctc", "'ctc' is no option")],
-)
-def test_what_is_no_metric_is_refused(tmp_path: Path, files: list[Path], metric: str, why: str) -> None:
-    with pytest.raises(ConfigError, match=why):
-        initialize(tmp_path / "m.onnx", files, tmp_path, wishes=Wishes(metric=metric))
+    for metric, why in (
+        ("nothing", "no metric of a library"),
+        ("gone.py:score", "no such file"),
+        ("wer:ctc", "'ctc' is not NAME=VALUE"),
+    ):
+        with pytest.raises(ConfigError, match=why):
+            initialize(tmp_path / "m.onnx", files, tmp_path / "none", wishes=Wishes(metric=metric))
+    dataset = read_experiment(tmp_path / "own/experiments/m.yaml").dataset
+    assert dataset.metric is not None
+    assert (dataset.metric.name, dataset.interface.outputs) == ("near", ())
+    assert 'metric: {name: mean_absolute_error, output: "y"}' in (tmp_path / "named/calibration/m.yaml").read_text()
+    assert "state it, accuracy_drop: LOSS" in (tmp_path / "named/experiments/m.yaml").read_text()

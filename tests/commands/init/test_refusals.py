@@ -100,40 +100,14 @@ def test_a_carried_state_without_steps_in_the_data_says_what_a_sample_is(
         assert initialized("anew", "train.npz", "valid.npz", constants=constants, outputs=outputs)
 
 
-@pytest.mark.parametrize(
-    ("values", "said"),
-    [
-        (np.array([[1.0], [np.nan]], np.float32), r"output 'y' holds NaN or infinity, first for sample 1 .*y=ignored"),
-        (np.ones((2, 1), np.float32), r"the same answer to each of the 2 first samples"),
-    ],
-)
-def test_answers_that_nothing_can_be_held_against_are_refused(values: np.ndarray, said: str) -> None:
-    run = FloatRun(outputs={"y": values, "other": np.array([[0.0], [1.0]])}, samples=2, rows=(), call_ms=1.0)
+def test_answers_that_nothing_can_be_held_against_are_refused() -> None:
     ignored = OutputUse(name="other", meaning="ignored")
-
-    with pytest.raises(ConfigError, match=said):
-        check_answers(run, [ignored], Path("m.onnx"))
-    check_answers(run, [OutputUse(name="y", meaning="ignored")], Path("m.onnx"))
-
-
-def test_a_number_shared_by_a_call_and_undeclared_outputs_go_through_init(tmp_path: Path) -> None:
-    """A diffusion model's time step has no axis for samples, so one call is one sample; labels need no shape."""
-    nodes = [
-        helper.make_node("Mul", ["x", "t"], ["scaled"], "scaled"),
-        helper.make_node("MatMul", ["scaled", "w"], ["logits"], "product"),
-    ]
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 4])
-    t = helper.make_tensor_value_info("t", TensorProto.FLOAT, [1])
-    y = helper.make_tensor_value_info("logits", TensorProto.FLOAT, None)
-    model = saved(model_of(nodes, {"w": weight(4, 3)}, [x, t], [y]), tmp_path)
-    for seed in (1, 2):
-        random = np.random.default_rng(seed)
-        x_values, t_values = (random.normal(size=(60, size)).astype(np.float32) for size in (4, 1))
-        np.savez(tmp_path / f"{seed}.npz", x=x_values, t=t_values, labels=random.integers(0, 3, 60))
-
-    started = initialize(
-        model, [tmp_path / "1.npz", tmp_path / "2.npz"], tmp_path, name="m", targets=(), wishes=Wishes()
-    )
-
-    assert "task: classification" in (tmp_path / "calibration" / "m.yaml").read_text()
-    assert len(started.files) == 3
+    for values, said in (
+        ([[1.0], [np.nan]], r"output 'y' holds NaN or infinity, first for sample 1 .*y=ignored"),
+        ([[1.0], [1.0]], r"the same answer to each of the 2 first samples"),
+    ):
+        outputs = {"y": np.array(values, np.float32), "other": np.array([[0.0], [1.0]])}
+        run = FloatRun(outputs=outputs, samples=2, rows=(), call_ms=1.0)
+        with pytest.raises(ConfigError, match=said):
+            check_answers(run, [ignored], Path("m.onnx"))
+        check_answers(run, [OutputUse(name="y", meaning="ignored")], Path("m.onnx"))

@@ -2,7 +2,6 @@ import re
 from pathlib import Path
 
 import numpy as np
-import pytest
 from onnx import helper
 
 from tests.commands.init.making import parameters, start, write_text_model
@@ -12,57 +11,36 @@ from workbench.commands.init.model import examine_model
 from workbench.commands.init.space import space_text
 from workbench.space.reader import read_space
 from workbench.space.space import combinations
-from workbench.targets.onnxruntime.compiler import levels_that_differ
 from workbench.targets.onnxruntime.settings import ONNXRUNTIME_FUSIONS
 
 
-def test_only_fusions_that_change_the_model_get_a_switch(folder: Path) -> None:
+def test_only_fusions_and_levels_that_change_the_model_get_a_switch(folder: Path, tmp_path: Path) -> None:
     experiment = start(folder, "train.csv", "dev.csv")
     switches = {name.rpartition(".")[2] for name in parameters(experiment) if ".fusions." in name}
-
     assert switches == set(examine_model(folder / "model.onnx").start.fusions)
     assert switches <= set(ONNXRUNTIME_FUSIONS)
 
-
-def test_levels_that_come_to_the_same_operators_stand_once(tmp_path: Path) -> None:
-    write_cnn(tmp_path / "cnn.onnx")
     nodes = [helper.make_node("MatMul", ["x", "w"], ["y"])]
     shapes = {"x": ["batch", 4]}, {"y": ["batch", 4]}
     write_graph(tmp_path / "one.onnx", nodes, *shapes, w=np.ones((4, 4), np.float32))
-
-    assert levels_that_differ(tmp_path / "cnn.onnx") == ("all", "extended", "basic")
-    assert levels_that_differ(tmp_path / "one.onnx") == ("all",)
     text = space_text("one", examine_model(tmp_path / "one.onnx"), 2)
     assert "graph_optimization" not in text
     assert "static" in text
 
 
-def test_threads_are_halved_down_to_one(folder: Path, tmp_path: Path) -> None:
+def test_threads_are_halved_down_to_one(folder: Path) -> None:
     outline = examine_model(folder / "model.onnx")
-    file = tmp_path / "space.yaml"
-    found = []
-    for cores in (1, 2, 6, 16):
-        file.write_text(space_text("m", outline, cores), encoding="utf-8")
-        found += [p.choices for p in read_space(file).parameters if p.name == "serving.intra_op_threads"]
-
-    assert found == [(1,), (2, 1), (6, 3, 1), (16, 8, 4, 2, 1)]
-
-
-def test_average_pooling_is_no_product_of_activations(tmp_path: Path) -> None:
-    write_cnn(tmp_path / "model.onnx")
-
-    text = space_text("cnn", examine_model(tmp_path / "model.onnx"), 2)
-
-    assert "INT8 can serve 5 of its layers and 0 of its products of two activations" in text
-    assert "choices: [none, dynamic, static]" in text  # dynamic for its Gemm
+    for cores, choices in ((1, "[1]"), (6, "[6, 3, 1]"), (16, "[16, 8, 4, 2, 1]")):
+        assert f"  serving.intra_op_threads:\n    choices: {choices}\n" in space_text("m", outline, cores)
 
 
 def test_convolutions_may_keep_8_bits_between_them_where_the_target_can_and_that_is_tried_first(
     folder: Path, tmp_path: Path
 ) -> None:
     write_cnn(tmp_path / "model.onnx")
-    outline = examine_model(tmp_path / "model.onnx", "openvino", "onnxruntime")
-    (tmp_path / "both.yaml").write_text(space_text("cnn", outline, 2), encoding="utf-8")
+    text = space_text("cnn", examine_model(tmp_path / "model.onnx", "openvino", "onnxruntime"), 2)
+    (tmp_path / "both.yaml").write_text(text, encoding="utf-8")
+    assert "INT8 can serve 5 of its layers and 0 of its products of two activations" in text, "pooling is none"
 
     space = read_space(tmp_path / "both.yaml")
     names = [preset.name for preset in space.presets]
@@ -107,18 +85,6 @@ def test_a_model_with_layers_may_be_balanced_and_says_what_else_there_is(folder:
     }
 
 
-def test_products_of_activations_alone_are_not_balanced(tmp_path: Path) -> None:
-    shape = ["batch", 4, 4]
-    nodes = [helper.make_node("MatMul", ["a", "b"], ["y"], name="product")]
-    write_graph(tmp_path / "model.onnx", nodes, {"a": shape, "b": shape}, {"y": shape})
-    (tmp_path / "space.yaml").write_text(space_text("m", examine_model(tmp_path / "model.onnx"), 2), encoding="utf-8")
-    space = read_space(tmp_path / "space.yaml")
-
-    assert not {"quantization.balance", "quantization.weight_algorithm"} & {p.name for p in space.parameters}
-    assert [p.choices for p in space.parameters if p.name == "quantization.attention_matmul"] == [(True,)]
-    assert "Rarely worth" not in space.path.read_text(encoding="utf-8")
-
-
 def test_texts_of_any_length_get_bins_and_nothing_else_does(folder: Path) -> None:
     choices = start(folder, "train.csv", "dev.csv").space.service
 
@@ -130,25 +96,14 @@ def test_texts_of_any_length_get_bins_and_nothing_else_does(folder: Path) -> Non
     assert "sequence_bins" not in space_text("arrays", examine_model(folder / "model.onnx"), 2)
 
 
-@pytest.mark.parametrize(
-    ("target", "has", "lacks"),
-    [
-        ("openvino", {"compile.performance_hint"}, {"compile.graph_optimization", "serving.sequence_bins"}),
-        (
-            "ascend910b3",
-            {"precision.mode", "compile.sequence_bins"},
-            {"serving.sequence_bins", "serving.intra_op_threads"},
-        ),
-    ],
-)
-def test_a_space_for_another_target_has_its_settings_and_no_others(
-    folder: Path, target: str, has: set[str], lacks: set[str]
-) -> None:
-    experiment = start(folder, "train.csv", "dev.csv", targets=[target])
-    offered = parameters(experiment)
-
-    assert experiment.targets == (target,)
-    assert has <= offered.keys()
-    assert not lacks & offered.keys()
-    assert offered["quantization.scheme"].choices == ("none", "static")
-    assert experiment.baseline.target == target
+def test_a_space_for_another_target_has_its_settings_and_no_others(folder: Path) -> None:
+    for target, has, lacks in (
+        ("openvino", "compile.performance_hint", {"compile.graph_optimization", "serving.sequence_bins"}),
+        ("ascend910b3", "compile.sequence_bins", {"serving.sequence_bins", "serving.intra_op_threads"}),
+    ):
+        experiment = start(folder, "train.csv", "dev.csv", targets=[target], name=target)
+        offered = parameters(experiment)
+        assert (experiment.targets, experiment.baseline.target) == ((target,), target)
+        assert has in offered
+        assert not lacks & offered.keys()
+        assert offered["quantization.scheme"].choices == ("none", "static")

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.emulated_cann import emulated_environment
-from workbench.commands.doctor.finding import exit_code
+from workbench.commands.doctor import exit_code
 from workbench.targets.ascend import installation, npu_smi
 from workbench.targets.ascend.findings import MANAGERS, Machine, ascend_findings
 from workbench.values.finding import Finding

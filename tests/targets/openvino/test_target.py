@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
-from workbench.commands.doctor.finding import exit_code
+from workbench.commands.doctor import exit_code
 from workbench.graph.layers import quantizable_layers
 from workbench.graph.read import load_graph, read_model
 from workbench.quantization.calibrate import derive_record

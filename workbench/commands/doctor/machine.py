@@ -12,15 +12,14 @@ from pathlib import Path
 import numpy as np
 import psutil
 
-from workbench.commands.doctor.finding import judged
+from workbench.commands.doctor import judged
 from workbench.evaluation.noise import UNSTEADY, Steadiness, read_counters, steadiness, suspects
 from workbench.targets import described, target_names
 from workbench.targets.description import TargetDescription
 from workbench.tracking.store import check_server
 from workbench.values.errors import ConfigError, ToolchainError
 from workbench.values.finding import Finding, Status
-from workbench.values.system.cpu import Cpu, this_cpu
-from workbench.values.system.cpu import control_group_limits as control_group_limits
+from workbench.values.system.cpu import Cpu, control_group_limits, this_cpu
 
 LITTLE_MEMORY_BYTES = 2_000_000_000
 _PROBE_ROUNDS, _PROBE_CALLS = 30, 8
@@ -37,9 +36,6 @@ def machine_findings() -> Iterator[Finding]:
     yield memory_finding(memory.total, memory.available, memory_limit_bytes)
     steady, causes = probe_quiet()
     yield quiet_finding(steady, causes, psutil.getloadavg()[0])
-
-
-# --- the processor -------------------------------------------------------------------------------------------------
 
 
 def int8_finding(cpu: Cpu) -> Finding:
@@ -74,9 +70,6 @@ def cores_finding(installed: int, affinity: int, quota: float | None) -> Finding
     return judged(_GROUP, "cores", value, remedy, wrong=throttled)
 
 
-# --- memory --------------------------------------------------------------------------------------------------------
-
-
 def memory_finding(total_bytes: int, available_bytes: int, limit_bytes: int | None) -> Finding:
     """Args: limit_bytes: what the control groups allow, None without a limit."""
     limited = limit_bytes is not None and limit_bytes < total_bytes
@@ -85,9 +78,6 @@ def memory_finding(total_bytes: int, available_bytes: int, limit_bytes: int | No
     value += f", limited to {limit_bytes / 1e9:.1f} GB by the container" if limit_bytes and limited else ""
     remedy = "A BERT-base needs about 2 GB while it is quantized: close programs, or raise the limit."
     return judged(_GROUP, "memory", value, remedy, wrong=little)
-
-
-# --- quiet ---------------------------------------------------------------------------------------------------------
 
 
 def probe_quiet() -> tuple[Steadiness, list[str]]:
@@ -127,20 +117,17 @@ def target_findings(environment: Mapping[str, str]) -> Iterator[Finding]:
             remedy = "Repair or uninstall it; the other targets are not concerned."
             broken.append(judged(f"target {name}", "loading", str(error), remedy, wrong=True))
     for target in sorted(found, key=lambda target: not target.on_host):
-        yield from _plain_findings(target) if target.findings is None else target.findings(environment)
-    yield from broken
-
-
-def _plain_findings(target: TargetDescription) -> Iterator[Finding]:
-    """Of a target that says nothing of its own: whether its toolchain is there, and its versions."""
-    try:
-        toolchain = target.make().toolchain()
-    except ToolchainError as error:
+        if target.findings is not None:
+            yield from target.findings(environment)
+            continue
+        try:
+            known = target.make().toolchain().components  # all that is known of one that says nothing of its own
+            said, missing = f"yes: {', '.join(f'{name} {version}' for name, version in known.items())}", False
+        except ToolchainError as error:
+            said, missing = f"no: {error}", True
         remedy = "Optional: without it this target cannot be swept; the others are not concerned."
-        yield judged(f"target {target.name}", "usable", f"no: {error}", remedy, wrong=True)
-        return
-    versions = ", ".join(f"{name} {version}" for name, version in toolchain.components.items())
-    yield judged(f"target {target.name}", "usable", f"yes: {versions}", wrong=False)
+        yield judged(f"target {target.name}", "usable", said, remedy, wrong=missing)
+    yield from broken
 
 
 ENOUGH_DISK_BYTES, LITTLE_DISK_BYTES = 5_000_000_000, 500_000_000

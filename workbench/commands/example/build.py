@@ -6,16 +6,17 @@ import collections
 import csv
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING
 
 from tokenizers import Regex, Tokenizer, normalizers, pre_tokenizers, processors
 from tokenizers.models import WordLevel
 
 from workbench.commands.example.texts import CLASSES, TAGS, Document, documents
-from workbench.values.documents.canonical import canonical_json, file_digest
+from workbench.values.documents.canonical import canonical_json
+from workbench.values.documents.json_reader import read_json
 from workbench.values.errors import ConfigError, ToolchainError, nearest
 from workbench.values.system.scratch import scratch_folder
 from workbench.values.system.source_closure import closure_digest
@@ -23,8 +24,6 @@ from workbench.values.versions import install_command
 
 if TYPE_CHECKING:
     from workbench.graph.export import Task  # torch comes with it: never at run time
-
-ExampleName = Literal["loan-intent-mini", "loan-ner-mini", "loan-intent-small", "loan-ner-small"]
 
 EVALUATED_LENGTH = 256
 """Tokens of a text that the reported accuracy reads, as the shipped dataset manifests do."""
@@ -38,13 +37,17 @@ class Recipe:
     """What one example is made of.
 
     Attributes:
+        hidden_size: of a BERT of four layers; a head has 64 of them.
         training, calibration, validation, holdout: numbers of texts. Calibration texts are the first training texts;
             validation and holdout texts come from seeds of their own.
-        epochs, batch, learning_rate, train_length: see `workbench.commands.example.train.Schedule`.
+        learning_rate: its peak, reached after a tenth of the steps, falling linearly to zero afterwards.
+        train_length: training texts are cut to this many tokens: attention over the few long pages would cost more
+            time than it teaches.
     """
 
     task: Task
-    preset: str
+    hidden_size: int
+    layers: int = 4
     training: int
     epochs: int
     batch: int
@@ -54,115 +57,86 @@ class Recipe:
     holdout: int
     calibration: int = 512
 
+    @property
+    def heads(self) -> int:
+        return max(1, self.hidden_size // 64)
 
+
+_INTENT = Recipe(
+    task="classification",
+    hidden_size=256,
+    training=1760,
+    epochs=2,
+    batch=32,
+    learning_rate=1e-3,
+    train_length=64,
+    validation=2000,
+    holdout=1000,
+)
 # Tags need many more steps than a class: they hang on single characters and what stands around them.
-RECIPES: Mapping[ExampleName, Recipe] = {
+_NER = Recipe(
+    task="ner",
+    hidden_size=256,
+    training=2000,
+    epochs=6,
+    batch=8,
+    learning_rate=1e-3,
+    train_length=320,
+    validation=1000,
+    holdout=500,
+)
+RECIPES: Mapping[str, Recipe] = {
     # 110 steps. Twice as many over texts cut at 96 gave 93.6 % of a thousand validation texts; these give 93.8 %.
-    "loan-intent-mini": Recipe(
-        task="classification",
-        preset="mini",
-        training=1760,
-        epochs=2,
-        batch=32,
-        learning_rate=1e-3,
-        train_length=64,
-        validation=2000,
-        holdout=1000,
+    "loan-intent-mini": _INTENT,
+    "loan-ner-mini": _NER,
+    "loan-intent-small": replace(
+        _INTENT, hidden_size=512, training=2400, epochs=3, learning_rate=5e-4, train_length=96
     ),
-    "loan-ner-mini": Recipe(
-        task="ner",
-        preset="mini",
-        training=2000,
-        epochs=6,
-        batch=8,
-        learning_rate=1e-3,
-        train_length=320,
-        validation=1000,
-        holdout=500,
-    ),
-    "loan-intent-small": Recipe(
-        task="classification",
-        preset="small",
-        training=2400,
-        epochs=3,
-        batch=32,
-        learning_rate=5e-4,
-        train_length=96,
-        validation=2000,
-        holdout=1000,
-    ),
-    "loan-ner-small": Recipe(
-        task="ner",
-        preset="small",
-        training=1600,
-        epochs=4,
-        batch=8,
-        learning_rate=5e-4,
-        train_length=320,
-        validation=1000,
-        holdout=500,
-    ),
+    "loan-ner-small": replace(_NER, hidden_size=512, training=1600, epochs=4, learning_rate=5e-4),
 }
 
 
-def build_example(name: ExampleName, to: Path, report: Callable[[str], None], *, seed: int = 0) -> Path:
-    """Write everything of one example into the folder `to`, all or nothing, and return it.
+def build_example(
+    name: str, to: Path, report: Callable[[str], None], *, recipe: Recipe | None = None, seed: int = 0
+) -> None:
+    """Write everything of one example into the folder `to`, all or nothing.
 
     `calibration`, `validation` and `holdout` (CSV or JSONL), `labels.json`, `tokenizer.json`, `checkpoint/`,
-    `model.onnx` and `build.json` (what was built, how well it does, and a digest of each file). Where `to` already
-    holds this very build, undamaged, nothing is done. Takes about a minute for mini, several for small, on 2 cores.
+    `model.onnx` and `build.json` (what was built, and how well it does). Where `to` already holds this very build,
+    nothing is done. Takes about a minute for mini, several for small, on 2 cores.
 
     Args:
         report: receives one line of progress at a time.
+        recipe: None for the one of this name.
 
     Raises:
         ConfigError: the name is unknown, or `to` holds something else.
         ToolchainError: torch or transformers are missing, or the export failed its proof.
     """
-    if name not in RECIPES:
-        raise ConfigError(f"There is no example {name!r}.", hint=nearest(name, get_args(ExampleName)))
-    return build(name, RECIPES[name], to, report, seed=seed)
-
-
-def build(name: str, recipe: Recipe, to: Path, report: Callable[[str], None], *, seed: int = 0) -> Path:
-    """`build_example` for any recipe."""
-    identity = {"name": name, "recipe": recipe, "seed": seed, "sources": closure_digest("workbench.commands.example")}
+    if recipe is None and name not in RECIPES:
+        raise ConfigError(f"There is no example {name!r}.", hint=nearest(name, RECIPES))
+    recipe = recipe or RECIPES[name]
+    built = {"name": name, "recipe": recipe, "seed": seed, "sources": closure_digest("workbench.commands.example")}
+    identity = json.loads(canonical_json(built))
     if to.exists():
-        _refuse_unless_complete(to, json.loads(canonical_json(identity)))
+        hint = "Remove the folder to build it again, or choose another one."
+        if not (to / _RECEIPT).is_file():
+            raise ConfigError("exists and holds no finished example.", file=to, hint=hint)
+        found = read_json(to / _RECEIPT)
+        if not isinstance(found, dict) or found.get("identity") != identity:
+            rule = "holds another build (other seed, recipe or version of the generator)."
+            raise ConfigError(rule, file=to, hint=hint)
         report(f"{name}: already built in {to}")
-        return to
+        return
     to.parent.mkdir(parents=True, exist_ok=True)
     with scratch_folder("example", inside=to.parent) as scratch:
         unfinished = scratch / to.name
         unfinished.mkdir()
         measured = _build_into(unfinished, name, recipe, report, seed)
-        digests = {
-            path.relative_to(unfinished).as_posix(): file_digest(path)
-            for path in sorted(unfinished.rglob("*"))
-            if path.is_file()
-        }
-        receipt = {"identity": identity, "measured": measured, "files": digests}
-        text = json.dumps(json.loads(canonical_json(receipt)), ensure_ascii=False, indent=1)
+        receipt = {"identity": identity, "measured": measured}
+        text = json.dumps(receipt, ensure_ascii=False, indent=1)
         (unfinished / _RECEIPT).write_text(text + "\n", encoding="utf-8")
         unfinished.rename(to)
-    return to
-
-
-def _refuse_unless_complete(to: Path, identity: object) -> None:
-    hint = "Remove the folder to build it again, or choose another one."
-    receipt = to / _RECEIPT
-    if not receipt.is_file():
-        raise ConfigError("exists and holds no finished example.", file=to, hint=hint)
-    try:
-        found = json.loads(receipt.read_text(encoding="utf-8"))
-        same, digests = found["identity"] == identity, dict(found["files"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise ConfigError("is damaged.", file=receipt, hint=hint) from error
-    if not same:
-        raise ConfigError("holds another build (other seed, recipe or version of the generator).", file=to, hint=hint)
-    for file, digest in digests.items():
-        if not (to / file).is_file() or file_digest(to / file) != digest:
-            raise ConfigError("is missing or was changed since the example was built.", file=to / file, hint=hint)
 
 
 def _build_into(
@@ -171,7 +145,7 @@ def _build_into(
     try:
         # torch and transformers take seconds to import and are an optional extra: asked for only here.
         from workbench.commands.example import train
-        from workbench.graph.export import convert
+        from workbench.graph.export import convert, quiet_transformers
     except ModuleNotFoundError as error:
         if error.name not in _OPTIONAL:
             raise
@@ -184,40 +158,32 @@ def _build_into(
     training = list(documents(recipe.training, 3 * seed))
     validation = list(documents(recipe.validation, 3 * seed + 1))
     holdout = list(documents(recipe.holdout, 3 * seed + 2))
-    labels = CLASSES if recipe.task == "classification" else TAGS
-    write, suffix = (write_classification, "csv") if recipe.task == "classification" else (write_ner, "jsonl")
-    for split, texts in (
-        ("calibration", training[: recipe.calibration]),
-        ("validation", validation),
-        ("holdout", holdout),
-    ):
-        write(texts, to / f"{split}.{suffix}")
-    write_labels(labels, to / "labels.json")
+    labels, suffix = (TAGS, "jsonl") if recipe.task == "ner" else (CLASSES, "csv")
+    calibration = training[: recipe.calibration]
+    for split, texts in (("calibration", calibration), ("validation", validation), ("holdout", holdout)):
+        write_texts(texts, to / f"{split}.{suffix}")
+    (to / "labels.json").write_text(json.dumps(labels, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
     tokenizer = character_tokenizer(document.text for document in training)
     write_tokenizer(tokenizer, to / "tokenizer.json")
 
-    report(f"{name}: training BERT {recipe.preset} on {len(training)} texts")
-    trained = train.train(
-        task=recipe.task,
-        preset=train.PRESETS[recipe.preset],
-        schedule=train.Schedule(
-            epochs=recipe.epochs,
-            batch=recipe.batch,
-            learning_rate=recipe.learning_rate,
-            max_length=recipe.train_length,
-        ),
-        samples=train.encode(training, tokenizer, labels),
+    report(f"{name}: training BERT {name.rpartition('-')[2]} on {len(training)} texts")
+    started = time.perf_counter()
+    model, steps = train.train(
+        recipe,
+        train.encode(training, tokenizer, labels),
         labels=labels,
         vocabulary_size=tokenizer.get_vocab_size(),
         seed=seed,
         report=lambda line: report(f"{name}: {line}"),
     )
+    training_s = time.perf_counter() - started
     # The first 300: enough to see that training went well; the workbench measures accuracy properly later.
     checked = train.encode(validation[:300], tokenizer, labels)
-    share = train.accuracy(trained.model, checked, max_length=EVALUATED_LENGTH)
+    share = train.accuracy(model, checked, max_length=EVALUATED_LENGTH)
     unit = "texts" if recipe.task == "classification" else "characters"
-    report(f"{name}: trained in {trained.seconds:.0f} s, {share:.1%} of validation {unit} right")
-    train.save_checkpoint(trained.model, to / "checkpoint")
+    report(f"{name}: trained in {training_s:.0f} s, {share:.1%} of validation {unit} right")
+    with quiet_transformers():
+        model.save_pretrained(to / "checkpoint")
 
     started = time.perf_counter()
     proof = convert(
@@ -233,8 +199,8 @@ def _build_into(
         raise ToolchainError(f"The exported model does not match PyTorch: {failed}. Check the torch installation.")
     report(f"{name}: exported and compared with PyTorch in {time.perf_counter() - started:.0f} s")
     return {
-        "training_s": round(trained.seconds, 1),
-        "training_steps": trained.steps,
+        "training_s": round(training_s, 1),
+        "training_steps": steps,
         f"validation_right_{unit}": round(share, 4),
         **{verdict.name: verdict.value for verdict in proof.verdicts},
     }
@@ -243,25 +209,18 @@ def _build_into(
 PAD, UNKNOWN, START, END = "[PAD]", "[UNK]", "[CLS]", "[SEP]"
 
 
-def write_classification(documents: Iterable[Document], to: Path) -> None:
-    """CSV with the columns `text,label`; a label is its name."""
+def write_texts(documents: Iterable[Document], to: Path) -> None:
+    """CSV with the columns `text,label`, a label by its name; or JSONL, one `{"tokens": [characters], "tags": [BIO]}`
+    a line."""
     with to.open("w", encoding="utf-8", newline="") as stream:
-        writer = csv.writer(stream, lineterminator="\n")
-        writer.writerow(("text", "label"))
-        writer.writerows((document.text, document.label) for document in documents)
-
-
-def write_ner(documents: Iterable[Document], to: Path) -> None:
-    """JSONL, one `{"tokens": [characters], "tags": [BIO tags]}` per line."""
-    with to.open("w", encoding="utf-8", newline="\n") as stream:
+        if to.suffix == ".csv":
+            writer = csv.writer(stream, lineterminator="\n")
+            writer.writerow(("text", "label"))
+            writer.writerows((document.text, document.label) for document in documents)
+            return
         for document in documents:
             line = {"tokens": list(document.text), "tags": list(document.tags)}
             stream.write(json.dumps(line, ensure_ascii=False) + "\n")
-
-
-def write_labels(labels: Sequence[str], to: Path) -> None:
-    """JSON list; a label's index is its class."""
-    to.write_text(json.dumps(list(labels), ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
 
 
 def character_tokenizer(texts: Iterable[str], *, minimum_count: int = 2) -> Tokenizer:

@@ -9,71 +9,25 @@ Deterministic: everything comes from one `random.Random(seed)`; the same seed gi
 
 from __future__ import annotations
 
+import json
 import math
 import random
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from workbench.values.documents.canonical import decode
-from workbench.values.documents.json_reader import loads
+PHRASES: dict[str, Any] = json.loads(Path(__file__).with_name("phrases.json").read_text(encoding="utf-8"))
+"""What an approval desk reads, as templates; the only place with Chinese wording.
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Subject:
-    """One class of document or request.
-
-    Attributes:
-        sentences: full sentences that belong to this class.
-        notes: what a clerk writes in one line; 8 to 20 characters once filled.
-        near: classes whose sentences stray into this one, and with which annotators confuse it.
-    """
-
-    sentences: tuple[str, ...]
-    notes: tuple[str, ...]
-    near: tuple[str, str]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Phrases:
-    """What an approval desk reads, as templates: the table `phrases.json`, the only place with Chinese wording.
-
-    Two marks: `[a|b|c]` is a choice, `{slot}` is filled below. Slots named after an entity type are tagged with it;
-    `{bank} {ratio} {months} {number} {product}` are not entities, and some of them (contract numbers, bank names) look
-    like one on purpose.
-
-    Attributes:
-        subjects: class name → its wording. The order is the order of the labels.
-        shared: sentences that say nothing about the class.
-        weak_notes: notes whose class only the person who wrote them knows.
-        remarks: what is added to a note; it says nothing about the class.
-        places: province or municipality with city, and districts inside it.
-        confusable: what a scanner reads instead of a character.
-    """
-
-    subjects: Mapping[str, Subject]
-    shared: tuple[str, ...]
-    weak_notes: tuple[str, ...]
-    remarks: tuple[str, ...]
-    surnames: str
-    compound_surnames: tuple[str, ...]
-    given: str
-    titles: tuple[str, ...]
-    places: tuple[tuple[str, tuple[str, ...]], ...]
-    roads: tuple[str, ...]
-    estates: tuple[str, ...]
-    firm_names: tuple[str, ...]
-    firm_trades: tuple[str, ...]
-    firm_forms: tuple[str, ...]
-    banks: tuple[str, ...]
-    branches: tuple[str, ...]
-    products: tuple[str, ...]
-    confusable: Mapping[str, str]
-
-
-PHRASES: Phrases = decode(Phrases, loads(Path(__file__).with_name("phrases.json").read_bytes()), "phrases.json")
-SUBJECTS = PHRASES.subjects
+Two marks: `[a|b|c]` is a choice, `{slot}` is filled below. Slots named after an entity type are tagged with it; `{bank}
+{ratio} {months} {number} {product}` are no entities, and some (contract numbers, bank names) look like one on purpose.
+A class of `subjects`, in the order of the labels, has full `sentences`, one-line `notes` of a clerk, and the classes
+`near` it, whose sentences stray into it and with which annotators confuse it. `shared` sentences, `weak_notes` and
+`remarks` say nothing about the class; `confusable` is what a scanner reads instead of a character.
+"""
+SUBJECTS = PHRASES["subjects"]
 CLASSES: tuple[str, ...] = tuple(SUBJECTS)
 ENTITIES = ("PERSON", "COMPANY", "AMOUNT", "DATE", "ID_NUMBER", "ADDRESS", "PHONE", "BANK_ACCOUNT")
 TAGS: tuple[str, ...] = ("O", *(f"{prefix}-{entity}" for entity in ENTITIES for prefix in ("B", "I")))
@@ -100,10 +54,6 @@ class Document:
     label: str
     tags: tuple[str, ...]
 
-    def __post_init__(self) -> None:
-        if len(self.text) != len(self.tags):
-            raise ValueError(f"{len(self.text)} characters but {len(self.tags)} tags")
-
 
 Characters = list[tuple[str, str]]
 """A text under construction: (character, tag) in reading order."""
@@ -122,16 +72,16 @@ def _document(rng: random.Random, label: str) -> Document:
     if rng.random() < _SCANNED:
         written = _scan(rng, written)
     if rng.random() < _RELABELLED:
-        label = rng.choice(SUBJECTS[label].near)
+        label = rng.choice(SUBJECTS[label]["near"])
     return Document(text="".join(c for c, _ in written), label=label, tags=tuple(t for _, t in written))
 
 
 def _note(rng: random.Random, label: str, goal: int) -> Characters:
     """One line of a clerk, with a remark added where it would be too short."""
-    stock = PHRASES.weak_notes if rng.random() < _WEAK_NOTE else SUBJECTS[label].notes
+    stock = PHRASES["weak_notes"] if rng.random() < _WEAK_NOTE else SUBJECTS[label]["notes"]
     written = _fill(rng, rng.choice(stock))
     if len(written) < goal:
-        written += _fill(rng, rng.choice(PHRASES.remarks))
+        written += _fill(rng, _pick(rng, "remarks"))
     return written
 
 
@@ -143,7 +93,7 @@ def _page(rng: random.Random, label: str, goal: int) -> Characters:
     subject = SUBJECTS[label]
     stocks: dict[str, list[str]] = {}
 
-    def draw(name: str, sentences: tuple[str, ...]) -> Characters:
+    def draw(name: str, sentences: list[str]) -> Characters:
         if not stocks.get(name):
             stocks[name] = rng.sample(sentences, len(sentences))
         return _fill(rng, stocks[name].pop())
@@ -152,12 +102,12 @@ def _page(rng: random.Random, label: str, goal: int) -> Characters:
     while len(written) < goal:
         lot = rng.random() * (_OPENING if not written else 1.0)
         if lot < _OWN:
-            written += draw(label, subject.sentences)
+            written += draw(label, subject["sentences"])
         elif lot < _OWN + _NEAR:
-            neighbour = rng.choice(subject.near)
-            written += draw(neighbour, SUBJECTS[neighbour].sentences)
+            neighbour = rng.choice(subject["near"])
+            written += draw(neighbour, SUBJECTS[neighbour]["sentences"])
         else:
-            written += draw("", PHRASES.shared)
+            written += draw("", PHRASES["shared"])
     return written
 
 
@@ -166,7 +116,7 @@ def _fill(rng: random.Random, template: str) -> Characters:
     written: Characters = []
     end = 0
     for mark in _MARK.finditer(template):
-        written += _plain(template[end : mark.start()])
+        written += _tagged(template[end : mark.start()])
         end = mark.end()
         slot, choice = mark.groups()
         if choice is not None:
@@ -175,40 +125,35 @@ def _fill(rng: random.Random, template: str) -> Characters:
         elif slot in ENTITIES:
             written += _tagged(_SLOTS[slot](rng), slot if rng.random() >= _UNTAGGED else None)
         else:
-            written += _plain(_SLOTS[slot](rng))
-    return written + _plain(template[end:])
+            written += _tagged(_SLOTS[slot](rng))
+    return written + _tagged(template[end:])
 
 
-def _plain(text: str) -> Characters:
-    return [(character, "O") for character in text]
+def _pick(rng: random.Random, stock: str) -> str:
+    return str(rng.choice(PHRASES[stock]))
 
 
-def _tagged(text: str, entity: str | None) -> Characters:
-    if entity is None:
-        return _plain(text)
-    return [(character, f"{'I' if i else 'B'}-{entity}") for i, character in enumerate(text)]
-
-
-# ------------------------------------------------------------------------------------------------ slots
+def _tagged(text: str, entity: str | None = None) -> Characters:
+    return [(character, "O" if entity is None else f"{'I' if i else 'B'}-{entity}") for i, character in enumerate(text)]
 
 
 def _person(rng: random.Random) -> str:
-    surname = rng.choice(PHRASES.surnames) if rng.random() < 0.96 else rng.choice(PHRASES.compound_surnames)
+    surname = _pick(rng, "surnames") if rng.random() < 0.96 else _pick(rng, "compound_surnames")
     form = rng.random()
     if form < 0.06:
         return surname + "某" * rng.choice((1, 2))
     if form < 0.12:
-        return surname + rng.choice(PHRASES.titles)
-    return surname + "".join(rng.choice(PHRASES.given) for _ in range(rng.choice((1, 2, 2))))
+        return surname + _pick(rng, "titles")
+    return surname + "".join(_pick(rng, "given") for _ in range(rng.choice((1, 2, 2))))
 
 
 def _company(rng: random.Random) -> str:
-    name = rng.choice(PHRASES.firm_names)
-    trade = rng.choice(PHRASES.firm_trades)
+    name = _pick(rng, "firm_names")
+    trade = _pick(rng, "firm_trades")
     if rng.random() < 0.15:
         return name + trade  # what people write once the full name has been given
-    city = rng.choice(PHRASES.places)[0][-3:-1] if rng.random() < 0.8 else ""
-    return f"{city}{name}{trade}{rng.choice(PHRASES.firm_forms)}"
+    city = rng.choice(PHRASES["places"])[0][-3:-1] if rng.random() < 0.8 else ""
+    return f"{city}{name}{trade}{rng.choice(PHRASES['firm_forms'])}"
 
 
 def _amount(rng: random.Random) -> str:
@@ -266,11 +211,11 @@ def _id_number(rng: random.Random) -> str:
 
 
 def _address(rng: random.Random) -> str:
-    city, districts = rng.choice(PHRASES.places)
-    place = city if rng.random() < 0.6 else city[-3:-1]
+    city, districts = rng.choice(PHRASES["places"])
+    place: str = city if rng.random() < 0.6 else city[-3:-1]
     place += rng.choice(districts)
-    road = f"{rng.choice(PHRASES.roads)}{rng.randrange(1, 999)}号"
-    estate = f"{rng.choice(PHRASES.estates)}{rng.randrange(1, 30)}{rng.choice(('栋', '幢', '号楼'))}"
+    road = f"{rng.choice(PHRASES['roads'])}{rng.randrange(1, 999)}号"
+    estate = f"{rng.choice(PHRASES['estates'])}{rng.randrange(1, 30)}{rng.choice(('栋', '幢', '号楼'))}"
     room = f"{rng.randrange(1, 30)}{rng.randrange(1, 9):02d}室"
     return place + rng.choice((road, road + estate + room, estate + room, estate, road + room))
 
@@ -293,10 +238,6 @@ def _bank_account(rng: random.Random) -> str:
     return f"尾号{number[-4:]}" if form < 0.35 else number
 
 
-def _bank(rng: random.Random) -> str:
-    return rng.choice(PHRASES.banks) + rng.choice(PHRASES.branches)
-
-
 def _number(rng: random.Random) -> str:
     """A contract, serial or area number: digits that are no entity."""
     return rng.choice(
@@ -310,18 +251,6 @@ def _number(rng: random.Random) -> str:
     )
 
 
-def _ratio(rng: random.Random) -> str:
-    return rng.choice((f"{rng.uniform(3, 18):.2f}%", f"{rng.uniform(3, 9):.1f}%", f"{rng.randrange(3, 80)}%"))
-
-
-def _months(rng: random.Random) -> str:
-    return rng.choice(("3", "6", "12", "24", "36", "60", "十二", "二十四"))
-
-
-def _product(rng: random.Random) -> str:
-    return rng.choice(PHRASES.products)
-
-
 _SLOTS: Mapping[str, Callable[[random.Random], str]] = {
     "PERSON": _person,
     "COMPANY": _company,
@@ -331,14 +260,14 @@ _SLOTS: Mapping[str, Callable[[random.Random], str]] = {
     "ADDRESS": _address,
     "PHONE": _phone,
     "BANK_ACCOUNT": _bank_account,
-    "bank": _bank,
+    "bank": lambda rng: _pick(rng, "banks") + _pick(rng, "branches"),
     "number": _number,
-    "ratio": _ratio,
-    "months": _months,
-    "product": _product,
+    "ratio": lambda rng: rng.choice(
+        (f"{rng.uniform(3, 18):.2f}%", f"{rng.uniform(3, 9):.1f}%", f"{rng.randrange(3, 80)}%")
+    ),
+    "months": lambda rng: rng.choice(("3", "6", "12", "24", "36", "60", "十二", "二十四")),
+    "product": lambda rng: _pick(rng, "products"),
 }
-
-# ---------------------------------------------------------------------------------------------- scanner
 
 _FULL_WIDTH = {chr(code): chr(code + 0xFEE0) for code in (*range(0x30, 0x3A), 0x2C, 0x2E, 0x2D, 0x3A)}
 _PUNCTUATION = frozenset("，。、：；！？,.:-")
@@ -352,7 +281,7 @@ def _scan(rng: random.Random, written: Characters) -> Characters:
         if rng.random() < (0.25 if character in _PUNCTUATION else 0.004):
             continue
         if rng.random() < 0.04:
-            character = PHRASES.confusable.get(character, character)
+            character = PHRASES["confusable"].get(character, character)
         if full_width:
             character = _FULL_WIDTH.get(character, character)
         seen.append((character, tag))

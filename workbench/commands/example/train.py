@@ -10,17 +10,17 @@ import contextlib
 import math
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 from tokenizers import Tokenizer
 from transformers import BertConfig, BertForSequenceClassification, BertForTokenClassification
 
 from workbench.commands.example.texts import Document
-from workbench.graph.export import Task, quiet_transformers
+
+if TYPE_CHECKING:
+    from workbench.commands.example.build import Recipe
 
 IGNORED = -100
 """Target of a token that has no label ([CLS], [SEP], padding); torch's cross entropy leaves it out."""
@@ -32,83 +32,36 @@ _LOCAL_LAYERS = 2
 _SHARPNESS = 1.2  # the nearest character gets most of a head's attention at the start, and not all of it
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Preset:
-    """The shape of an encoder."""
-
-    layers: int
-    hidden_size: int
-    heads: int
-    intermediate_size: int
-
-
-PRESETS: Mapping[str, Preset] = {
-    "mini": Preset(layers=4, hidden_size=256, heads=4, intermediate_size=1024),
-    "small": Preset(layers=4, hidden_size=512, heads=8, intermediate_size=2048),
-}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Schedule:
-    """How long and how fast to learn.
-
-    Attributes:
-        max_length: training texts are cut to this many tokens: attention over the few long pages would cost more
-            time than it teaches.
-        learning_rate: its peak, reached after a tenth of the steps, falling linearly to zero afterwards.
-    """
-
-    epochs: int
-    batch: int
-    max_length: int
-    learning_rate: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sample:
-    """One encoded text: token ids, and one class or one tag index per token."""
-
-    ids: tuple[int, ...]
-    target: int | tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trained:
-    """A trained model in evaluation mode, and what it cost."""
-
-    model: Any
-    steps: int
-    seconds: float
+Sample = tuple[tuple[int, ...], int | tuple[int, ...]]
+"""One encoded text: token ids, and one class or one tag index per token."""
 
 
 def train(
-    *,
-    task: Task,
-    preset: Preset,
-    schedule: Schedule,
+    recipe: Recipe,
     samples: Sequence[Sample],
+    *,
     labels: Sequence[str],
     vocabulary_size: int,
     seed: int,
     report: Callable[[str], None],
-) -> Trained:
-    """Train one encoder with its head.
+) -> tuple[Any, int]:
+    """(one encoder with its head in evaluation mode, the steps that it was trained for).
 
     The same arguments give the same weights on the same machine and library versions, whatever else runs there.
     """
     started = time.perf_counter()
     with _reproducible(seed):
-        model = _new_model(task, preset, labels, vocabulary_size)
+        model = _new_model(recipe, labels, vocabulary_size)
         model.train()
-        batches = [batch for epoch in range(schedule.epochs) for batch in _batches(samples, schedule, seed + epoch)]
-        optimizer = torch.optim.AdamW(model.parameters(), lr=schedule.learning_rate, weight_decay=0.01)
+        batches = [batch for epoch in range(recipe.epochs) for batch in _batches(samples, recipe, seed + epoch)]
+        optimizer = torch.optim.AdamW(model.parameters(), lr=recipe.learning_rate, weight_decay=0.01)
         warmup = max(1, len(batches) // 10)
         rate = torch.optim.lr_scheduler.LambdaLR(
             optimizer, lambda step: min((step + 1) / warmup, (len(batches) - step) / (len(batches) - warmup + 1))
         )
         every, losses = max(1, len(batches) // 10), []
         for step, batch in enumerate(batches, start=1):
-            loss = model(**_tensors(batch, schedule.max_length)).loss
+            loss = model(**_tensors(batch, recipe.train_length)).loss
             optimizer.zero_grad()
             loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -120,7 +73,7 @@ def train(
                 took_s = time.perf_counter() - started
                 report(f"step {step}/{len(batches)}, loss {math.fsum(recent) / len(recent):.3f}, {took_s:.0f} s")
         model.eval()
-    return Trained(model=model, steps=len(batches), seconds=time.perf_counter() - started)
+    return model, len(batches)
 
 
 def encode(texts: Sequence[Document], tokenizer: Tokenizer, labels: Sequence[str]) -> list[Sample]:
@@ -129,9 +82,9 @@ def encode(texts: Sequence[Document], tokenizer: Tokenizer, labels: Sequence[str
     tagged = "O" in index
     encoded = tokenizer.encode_batch([document.text for document in texts])
     return [
-        Sample(
-            ids=tuple(encoding.ids),
-            target=(IGNORED, *(index[tag] for tag in document.tags), IGNORED) if tagged else index[document.label],
+        (
+            tuple(encoding.ids),
+            (IGNORED, *(index[tag] for tag in document.tags), IGNORED) if tagged else index[document.label],
         )
         for encoding, document in zip(encoded, texts, strict=True)
     ]
@@ -140,7 +93,7 @@ def encode(texts: Sequence[Document], tokenizer: Tokenizer, labels: Sequence[str
 def accuracy(model: Any, samples: Sequence[Sample], *, max_length: int, batch: int = 32) -> float:
     """Share of right decisions: of texts for a class, of characters for tags. Texts are cut to `max_length` tokens."""
     right = total = 0
-    ordered = sorted(samples, key=lambda sample: len(sample.ids))
+    ordered = sorted(samples, key=lambda sample: len(sample[0]))
     with torch.inference_mode():
         for start in range(0, len(ordered), batch):
             tensors = _tensors(ordered[start : start + batch], max_length)
@@ -152,19 +105,13 @@ def accuracy(model: Any, samples: Sequence[Sample], *, max_length: int, batch: i
     return right / total
 
 
-def save_checkpoint(model: Any, to: Path) -> None:
-    """`config.json` and `model.safetensors`, as transformers reads them."""
-    with quiet_transformers():
-        model.save_pretrained(to)
-
-
-def _new_model(task: Task, preset: Preset, labels: Sequence[str], vocabulary_size: int) -> Any:
+def _new_model(recipe: Recipe, labels: Sequence[str], vocabulary_size: int) -> Any:
     config = BertConfig(
         vocab_size=vocabulary_size,
-        hidden_size=preset.hidden_size,
-        num_hidden_layers=preset.layers,
-        num_attention_heads=preset.heads,
-        intermediate_size=preset.intermediate_size,
+        hidden_size=recipe.hidden_size,
+        num_hidden_layers=recipe.layers,
+        num_attention_heads=recipe.heads,
+        intermediate_size=4 * recipe.hidden_size,
         max_position_embeddings=MAX_POSITIONS,
         # A few epochs over fresh texts do not overfit, and dropout costs a fifth of the training time.
         hidden_dropout_prob=0.0,
@@ -172,14 +119,14 @@ def _new_model(task: Task, preset: Preset, labels: Sequence[str], vocabulary_siz
         id2label=dict(enumerate(labels)),
         label2id={label: index for index, label in enumerate(labels)},
     )
-    model: Any = (BertForTokenClassification if task == "ner" else BertForSequenceClassification)(config)
+    model: Any = (BertForTokenClassification if recipe.task == "ner" else BertForSequenceClassification)(config)
     model.set_attn_implementation("eager")
     with torch.no_grad():
-        _see_neighbours(model.base_model, preset)
+        _see_neighbours(model.base_model, recipe)
     return model
 
 
-def _see_neighbours(encoder: Any, preset: Preset) -> None:
+def _see_neighbours(encoder: Any, recipe: Recipe) -> None:
     """Start with position vectors that are waves, and two layers whose heads look at the nearest characters.
 
     A pre-trained encoder knows what stands beside what. One that starts from random weights learns it last: it told a
@@ -190,19 +137,19 @@ def _see_neighbours(encoder: Any, preset: Preset) -> None:
     Keys copy the fastest waves of a position, queries copy them turned by some steps, so that the score of a pair
     (i, j) is a sum of cosines with its peak at j = i + steps. Training is free to change the attention.
     """
-    frequency = 10_000.0 ** (-torch.arange(0, preset.hidden_size, 2) / preset.hidden_size)
+    frequency = 10_000.0 ** (-torch.arange(0, recipe.hidden_size, 2) / recipe.hidden_size)
     angle = torch.arange(MAX_POSITIONS)[:, None] * frequency
     positions = encoder.embeddings.position_embeddings.weight
     positions.copy_(_INITIAL_SCALE * torch.stack((angle.sin(), angle.cos()), dim=-1).flatten(1))
     # Not trained: the late positions, which only few texts reach, would be left behind by the early ones.
     positions.requires_grad_(False)
-    head_size = preset.hidden_size // preset.heads
+    head_size = recipe.hidden_size // recipe.heads
     for depth, layer in enumerate(encoder.encoder.layer[:_LOCAL_LAYERS]):
-        for head in range(preset.heads):
-            distance = head // 2 + 1 + depth * preset.heads // 2
+        for head in range(recipe.heads):
+            distance = head // 2 + 1 + depth * recipe.heads // 2
             turned = _turning(frequency[: head_size // 2] * (-distance if head % 2 else distance))
             rows = slice(head * head_size, (head + 1) * head_size)
-            copying = torch.eye(head_size, preset.hidden_size)
+            copying = torch.eye(head_size, recipe.hidden_size)
             layer.attention.self.query.weight[rows] = _SHARPNESS * turned @ copying
             layer.attention.self.key.weight[rows] = _SHARPNESS * copying
 
@@ -241,28 +188,29 @@ def _reproducible(seed: int) -> Iterator[None]:
             torch.set_num_threads(before_threads)
 
 
-def _batches(samples: Sequence[Sample], schedule: Schedule, seed: int) -> list[Sequence[Sample]]:
+def _batches(samples: Sequence[Sample], recipe: Recipe, seed: int) -> list[Sequence[Sample]]:
     """One epoch: batches of similar lengths (little padding) in random order."""
     rng = random.Random(seed)
     shuffled = rng.sample(samples, len(samples))
     # Sorted with a jitter, so that a batch holds other neighbours in each epoch.
-    shuffled.sort(key=lambda sample: min(len(sample.ids), schedule.max_length) * rng.uniform(0.9, 1.1))
-    batches = [shuffled[i : i + schedule.batch] for i in range(0, len(shuffled), schedule.batch)]
+    shuffled.sort(key=lambda sample: min(len(sample[0]), recipe.train_length) * rng.uniform(0.9, 1.1))
+    batches = [shuffled[i : i + recipe.batch] for i in range(0, len(shuffled), recipe.batch)]
     rng.shuffle(batches)
     return list(batches)
 
 
 def _tensors(batch: Sequence[Sample], max_length: int) -> dict[str, torch.Tensor]:
     """`input_ids`, `attention_mask` and `labels`, padded to the longest text after the cut; [SEP] is kept."""
-    length = min(max_length, max(len(sample.ids) for sample in batch))
+    length = min(max_length, max(len(ids) for ids, _ in batch))
     ids = torch.zeros((len(batch), length), dtype=torch.int64)
-    mask = torch.zeros_like(ids)
-    tags = torch.full_like(ids, IGNORED)
-    for row, sample in enumerate(batch):
-        kept = len(sample.ids) if len(sample.ids) <= length else length
-        ids[row, :kept] = torch.tensor((*sample.ids[: kept - 1], sample.ids[-1]))
+    mask, tags = torch.zeros_like(ids), torch.full_like(ids, IGNORED)
+    classes = []
+    for row, (own, target) in enumerate(batch):
+        kept = min(len(own), length)
+        ids[row, :kept] = torch.tensor((*own[: kept - 1], own[-1]))
         mask[row, :kept] = 1
-        if isinstance(sample.target, tuple):
-            tags[row, :kept] = torch.tensor((*sample.target[: kept - 1], IGNORED))
-    labels = tags if isinstance(batch[0].target, tuple) else torch.tensor([sample.target for sample in batch])
-    return {"input_ids": ids, "attention_mask": mask, "labels": labels}
+        if isinstance(target, tuple):
+            tags[row, :kept] = torch.tensor((*target[: kept - 1], IGNORED))
+        else:
+            classes.append(target)
+    return {"input_ids": ids, "attention_mask": mask, "labels": torch.tensor(classes) if classes else tags}

@@ -53,7 +53,6 @@ class Corpus:
     Attributes:
         columns: keys and values of the manifest's `columns`.
         labels: a file the user gave, or the names themselves where classes are numbered; None where none are needed.
-        label_note: what a reader must know about the labels.
         lengths: tokens of the measured texts, ascending; empty for arrays.
         arrays: input → shape of its array, samples first; None where the data are no arrays.
         sizes: input → true sizes of its samples along their first axes [n, k], where they differ.
@@ -65,7 +64,6 @@ class Corpus:
     files: Mapping[Split, Path]
     columns: Mapping[str, str]
     labels: Path | tuple[str, ...] | None
-    label_note: str
     tokenizer: Path | None = None
     lengths: tuple[int, ...] = ()
     arrays: Mapping[str, tuple[int, ...]] | None = None
@@ -97,12 +95,16 @@ def examine_data(
             check_file(path, key=key)
     kinds = {KINDS[path.suffix] for path in files.values()}
     if len(kinds) > 1:
-        raise ConfigError("text and arrays cannot be mixed.", key="--data", hint="Give files of one kind.")
+        raise _unusable("text and arrays cannot be mixed.", "Give files of one kind.")
     if kinds == {"text"}:
         return _examine_texts(files, model, tokenizer, labels)
     if tokenizer is not None:
         raise ConfigError("arrays need no tokenizer.", key="--tokenizer", hint="Leave it out.")
     return _examine_arrays(files, model, labels, metric=metric, held=held)
+
+
+def _unusable(rule: str, hint: str | None = None, *, file: Path | None = None) -> ConfigError:
+    return ConfigError(rule, file=file, key="--data", hint=hint)
 
 
 def _loader(written: Path) -> tuple[Path, str] | None:
@@ -131,7 +133,6 @@ def _examine_loader(file: Path, function: str, labels: Path | None) -> Corpus:
         files={},
         columns={},
         labels=labels,
-        label_note="names in the order of the model's outputs",
         arrays={name: (samples, *shapes[0]) for name, shapes in found.items()},
         sizes={name: np.array(shapes) for name, shapes in differing.items() if len({len(one) for one in shapes}) == 1},
         loader=(file, function),
@@ -146,30 +147,26 @@ def _examine_arrays(
     inputs = {spec.name for spec in model.inputs}
     splits = sorted(files, key=lambda split: split != "calibration")
     found = labels_of([files[split] for split in splits], inputs, free=metric or held)
-    task: Task = "tensors"
-    if found is not None and found.rank is not None:
-        task = "ner" if found.rank == RANK_OF_TAGS else "classification"
+    name, rank = found or (LABELS, None)
+    task: Task = "tensors" if rank is None else "ner" if rank == RANK_OF_TAGS else "classification"
     if labels is not None and task == "tensors":
         if metric or found is not None:
-            other = "a metric of arrays" if metric else f"an array {found.name!r} that holds no class ids"  # type: ignore[union-attr]  # found
+            other = "a metric of arrays" if metric else f"an array {name!r} that holds no class ids"
             raise ConfigError(f"means nothing beside {other}.", key="--labels", hint="Leave one of them out.")
         raise _no_label_column(first, npz_arrays(first))
-    if found is not None and task == "ner" and labels is None:
+    if task == "ner" and labels is None:
         raise ConfigError(
-            f"array {found.name!r} holds a tag per position, and only the model's training knows what the ids mean.",
+            f"array {name!r} holds a tag per position, and only the model's training knows what the ids mean.",
             key="--labels",
             hint=_LABELS_HINT + " Where they are no tags: --output NAME=MEANING:against=labels.",
         )
     truths = task == "tensors" and found is not None
-    name = LABELS if found is None else found.name
     rows = read_arrays(first, label=name if truths else None, classes=None, tags=False, truths=truths)
-    own = name == LABELS and task == "tensors"
     return Corpus(
         task=task,
         files=files,
-        columns={} if found is None or own else {"label": name},
+        columns={} if found is None or (name == LABELS and task == "tensors") else {"label": name},
         labels=labels,
-        label_note="names in the order of the model's outputs",
         arrays={n: array.shape for n, array in rows.inputs if found is None or n != name},
         sizes=_sizes(files, inputs, name if truths else None),
         truths=truths,
@@ -198,19 +195,15 @@ def _examine_texts(files: Mapping[Split, Path], model: Model, tokenizer: Path | 
     if text is None and floats and not lists and all(map(_is_number, record.values())):
         raise _table_of_numbers(first, record, model)
     if text is None:
-        raise ConfigError(
+        raise _unusable(
             f"none of its columns ({', '.join(record)}) is known to hold the text.",
+            "Call it 'text', or 'tokens' where it is a list.",
             file=first,
-            key="--data",
-            hint="Call it 'text', or 'tokens' where it is a list.",
         )
     label = match([c for c in (lists if words else record) if c != text], TAG_COLUMNS if words else LABEL_COLUMNS)
     if words and label is None:
-        raise ConfigError(
-            f"no list of tags beside {text!r} (its columns are {', '.join(record)}).",
-            file=first,
-            key="--data",
-            hint="Call it 'tags'.",
+        raise _unusable(
+            f"no list of tags beside {text!r} (its columns are {', '.join(record)}).", "Call it 'tags'.", file=first
         )
     if tokenizer is None:
         raise ConfigError(
@@ -222,14 +215,12 @@ def _examine_texts(files: Mapping[Split, Path], model: Model, tokenizer: Path | 
         raise _no_label_column(first, record)
     task: Task = "ner" if words else "tensors" if label is None else "classification"
     lengths = _lengths(files, tokenizer, text, task)  # reads every row strictly, so `_labels` need not
-    found, note = _labels(task, files, label, labels, model)
     keys = ("tokens", "tags") if task == "ner" else ("text", "label")
     return Corpus(
         task=task,
         files=files,
         columns={key: column for key, column in zip(keys, (text, label), strict=True) if column is not None},
-        labels=found,
-        label_note=note,
+        labels=_labels(task, files, label, labels, model),
         tokenizer=tokenizer,
         lengths=lengths,
     )
@@ -256,32 +247,26 @@ def _table_of_numbers(file: Path, columns: Iterable[str], model: Model) -> Confi
     program = (
         f"import numpy, pandas; t = pandas.read_csv('{file.name}'); numpy.savez('{file.stem}', {', '.join(arrays)})"
     )
-    return ConfigError(
+    return _unusable(
         "its columns are numbers, and a CSV file is read for its texts.",
+        f'Write each file as arrays and give the .npz: python -c "{program}"',
         file=file,
-        key="--data",
-        hint=f'Write each file as arrays and give the .npz: python -c "{program}"',
     )
 
 
 def _no_label_column(file: Path, names: Iterable[str]) -> ConfigError:
-    return ConfigError(
-        f"--labels was given, but none of {', '.join(names)} is known to hold the label.",
-        file=file,
-        key="--data",
-        hint="Call it 'label'.",
+    return _unusable(
+        f"--labels was given, but none of {', '.join(names)} is known to hold the label.", "Call it 'label'.", file=file
     )
 
 
 def _labels(
     task: Task, files: Mapping[Split, Path], column: str | None, labels: Path | None, model: Model
-) -> tuple[Path | tuple[str, ...] | None, str]:
-    """The labels and a note on them. Names without a file are refused: an order that was guessed wrong would not
-    fail, it would give an accuracy near zero, or worse, a plausible one."""
-    if column is None:
-        return None, ""
-    if labels is not None:
-        return labels, "names in the order of the model's outputs"
+) -> Path | tuple[str, ...] | None:
+    """Names without a file are refused: an order that was guessed wrong would not fail, it would give an accuracy near
+    zero, or worse, a plausible one."""
+    if column is None or labels is not None:
+        return labels
     if task == "ner":
         rule = "tags need their names, and only the model's training knows their order."
         raise ConfigError(rule, key="--labels", hint=_LABELS_HINT)
@@ -300,12 +285,11 @@ def _labels(
     last = next(spec.shape[-1:] for spec in model.outputs if spec.name == scored)
     classes = last[0] if last and isinstance(last[0], int) else numbers[-1] + 1
     if numbers[-1] >= classes:
-        raise ConfigError(
+        raise _unusable(
             f"the labels go from {numbers[0]} to {numbers[-1]}, but the model's classes are 0 to {classes - 1}.",
-            key="--data",
-            hint="Write each label as the index of the model's output.",
+            "Write each label as the index of the model's output.",
         )
-    return tuple(map(str, range(classes))), "the data number the classes, so the names are numbers; rename at will"
+    return tuple(map(str, range(classes)))
 
 
 def _distinct(path: Path, column: str) -> set[str]:
@@ -336,11 +320,11 @@ def _first_record(path: Path) -> Mapping[str, Any]:
                 header = next(csv.reader(lines), [])
                 found: Any = dict.fromkeys(header, "") | dict(zip(header, next(csv.reader(lines), []), strict=False))
             except csv.Error as error:
-                raise ConfigError(f"not valid CSV: {error}.", file=path, key="--data") from error
+                raise _unusable(f"not valid CSV: {error}.", file=path) from error
         else:
             found = parse_json(next((line for line in lines if line.strip()), "{}"), file=path, line=1)
     if not isinstance(found, dict) or not found:
-        raise ConfigError("its first line names no columns.", file=path, key="--data")
+        raise _unusable("its first line names no columns.", file=path)
     return found
 
 
@@ -374,11 +358,14 @@ def differing_axes(corpus: Corpus, model: Model, *, steps: bool = False) -> tupl
             if isinstance(axis, str):
                 found.setdefault(axis, []).append(column)
     together = {axis: np.sort(np.concatenate(columns)) for axis, columns in found.items()}
-    return tuple(
-        FreeAxis(use=AxisUse(name=axis, bins=_bins(sizes)), sizes=tuple(sizes.tolist()))
-        for axis, sizes in together.items()
-        if sizes[0] != sizes[-1]
-    )
+    axes = []
+    for axis, sizes in together.items():
+        longest = int(sizes[-1])
+        step, last = max(8, -(-longest // _EDGES // 8) * 8), -(-longest // 8) * 8 if longest > 64 else longest
+        if sizes[0] != longest:
+            bins = optimal_bins(sizes, _BINS, last, multiple=step)
+            axes.append(FreeAxis(use=AxisUse(name=axis, bins=bins), sizes=tuple(sizes.tolist())))
+    return tuple(axes)
 
 
 def compiled_lengths(corpus: Corpus, model: Model, axes: Sequence[FreeAxis], *, steps: bool = False) -> tuple[int, ...]:
@@ -391,13 +378,6 @@ def compiled_lengths(corpus: Corpus, model: Model, axes: Sequence[FreeAxis], *, 
             if not isinstance(axis, int) and axis not in named:
                 bins.add(size)
     return tuple(sorted(bins))
-
-
-def _bins(sizes: IntArray) -> tuple[int, ...]:
-    longest = int(sizes[-1])
-    step = max(8, -(-longest // _EDGES // 8) * 8)
-    last = -(-longest // 8) * 8 if longest > 64 else longest
-    return optimal_bins(sizes, _BINS, last, multiple=step)
 
 
 KINDS = {".csv": "text", ".jsonl": "text", ".npz": "arrays"}
@@ -423,52 +403,43 @@ def assign_splits(data: Sequence[Path]) -> dict[Split, Path]:
             hint = f"Write {path}:load for a loader." if path.suffix == ".py" else "Use CSV, JSONL or NPZ."
             raise ConfigError(f"{path.suffix or 'no suffix'} is of no known kind.", file=path, hint=hint)
     if len({path.resolve() for path in data}) != len(data):
-        raise ConfigError(
-            "one file stands twice.", key="--data", hint="Scales chosen on the rows that judge them look too good."
-        )
+        raise _unusable("one file stands twice.", "Scales chosen on the rows that judge them look too good.")
     if len(data) == 1:
-        raise ConfigError(
+        raise _unusable(
             f"{data[0].name} alone cannot both calibrate and judge: scales look too good on their own rows.",
-            key="--data",
-            hint="Give a second file, such as a part of the training data: --data train.csv --data dev.csv. "
+            "Give a second file, such as a part of the training data: --data train.csv --data dev.csv. "
             "The validation file is divided into validation and holdout.",
         )
     if not 2 <= len(data) <= 3:
-        raise ConfigError(
-            f"{len(data)} files.", key="--data", hint="Give a calibration and a validation file, and perhaps a holdout."
-        )
+        raise _unusable(f"{len(data)} files.", "Give a calibration and a validation file, and perhaps a holdout.")
     found: dict[Split, Path] = {}
-
-    def claim(split: Split, path: Path) -> None:
-        if split in found:
-            raise ConfigError(
-                f"{found[split].name} and {path.name} both look like the {split} file.",
-                key="--data",
-                hint="Their names must tell calibration, validation and holdout apart.",
-            )
-        found[split] = path
-
     unnamed: list[Path] = []
     tests: list[Path] = []
     for path in data:
         split = next((s for s, beginnings in _WORDS_OF_SPLITS.items() if _has_word(path, beginnings)), None)
-        if split is not None:
-            claim(split, path)
-        else:
+        if split is None:
             (tests if _has_word(path, ("test",)) else unnamed).append(path)
+            continue
+        _claim(found, split, path)
     for path in tests:  # never the calibration: what it is, the search should not see, or only judge by
         spare = "validation" in found or len(data) == 3
-        claim("holdout" if spare and "holdout" not in found else "validation", path)
+        _claim(found, "holdout" if spare and "holdout" not in found else "validation", path)
     free = [split for split in get_args(Split) if split not in found]
     found.update(zip(free, unnamed, strict=False))
-    for split in ("calibration", "validation"):
+    for split, words in (("calibration", "calib or train"), ("validation", "valid or dev")):
         if split not in found:
-            raise ConfigError(
-                f"no {split} file among {', '.join(path.name for path in data)}.",
-                key="--data",
-                hint=f"Put {'calib or train' if split == 'calibration' else 'valid or dev'} into its name.",
-            )
+            rule = f"no {split} file among {', '.join(path.name for path in data)}."
+            raise ConfigError(rule, key="--data", hint=f"Put {words} into its name.")
     return {split: found[split] for split in get_args(Split) if split in found}
+
+
+def _claim(found: dict[Split, Path], split: Split, path: Path) -> None:
+    if split in found:
+        raise _unusable(
+            f"{found[split].name} and {path.name} both look like the {split} file.",
+            "Their names must tell calibration, validation and holdout apart.",
+        )
+    found[split] = path
 
 
 def _has_word(path: Path, beginnings: tuple[str, ...]) -> bool:

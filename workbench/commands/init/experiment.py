@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from workbench.commands.init.manifest import scalar
@@ -26,46 +25,8 @@ _NUMBER_MS = 0.0008
 _P99_MS = (20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 60_000)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sizes:
-    """
-    Attributes:
-        validation, holdout: samples in all.
-        scored: (validation, holdout) samples to use of them; None for all.
-        limit: on the loss of accuracy.
-        numbers: in a request of one sample; 0 where it is a text.
-    """
-
-    calibration: int
-    calibration_batch: int
-    validation: int
-    holdout: int
-    scored: tuple[int, int] | None
-    limit: Limit
-    numbers: int
-
-
-def sizes_of(dataset: Dataset, outline: Outline, run: FloatRun) -> Sizes:
-    """From the splits as they are divided, and what the target says is enough."""
-    there = (dataset.size("validation"), dataset.size("holdout"))
-    wanted = outline.start.scored or _MANY
-    used = tuple(min(size, max(most, _FEWEST)) for size, most in zip(there, wanted, strict=True))
-    batch = outline.model.fixed_batch or min(_CALIBRATION_BATCH, dataset.size("calibration"))
-    samples = min(outline.start.calibration_samples, dataset.size("calibration"))
-    if outline.model.fixed_batch is not None:  # such a model takes full batches only
-        samples = max(batch, samples // batch * batch)
-    return Sizes(
-        calibration=samples,
-        calibration_batch=batch,
-        validation=there[0],
-        holdout=there[1],
-        scored=(used[0], used[1]) if used != there and min(used) >= _FEWEST else None,
-        limit=limit_of(dataset, outline.model, run, min(used)),
-        numbers=_numbers(dataset, outline),
-    )
-
-
 def _numbers(dataset: Dataset, outline: Outline) -> int:
+    """In a request of one sample; 0 where it is a text."""
     if dataset.preprocessor is not None:
         return 0
     rows = outline.model.fixed_batch or 1
@@ -95,49 +56,47 @@ USUAL_LIMIT_PP = 0.5
 _LIMITS_PP = (USUAL_LIMIT_PP, 1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.5, 10.0, 15.0, 20.0, 30.0, 50.0, 100.0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limit:
-    """
-    Attributes:
-        worst: loss that is allowed, in percentage points or in the unit; None where nobody knows a usual one.
-        usual: what it would be with data enough.
-        unit: of the primary metric; empty for a share of 0..1, whose losses are percentage points.
-        counted: things that the metric counts in the smaller split, of which each is right or wrong; None where it
-            counts none, so that no loss is too fine for it.
-        what: those things.
-        why: where the usual one comes from; empty for that of labels.
-    """
+def _constraints(dataset: Dataset, model: Model, run: FloatRun, samples: int) -> list[str]:
+    """The limit on the loss: the usual one, or more where that is less than one decision of the data.
 
-    worst: float | None
-    usual: float
-    unit: str = ""
-    counted: int | None
-    what: str = "samples"
-    why: str = ""
-
-
-def limit_of(dataset: Dataset, model: Model, run: FloatRun, samples: int) -> Limit:
-    """
     Args:
         samples: of the smaller of the splits that are scored.
     """
     own = dataset.metric
+    usual_pp, counted, what, why = USUAL_LIMIT_PP, samples, "samples", ""
     if own is not None and own.unit_of(own.name):
-        return Limit(worst=None, usual=0.0, unit=own.unit_of(own.name), counted=None)
-    if dataset.task != "tensors" or own is not None:
-        return Limit(worst=limit_pp(samples, USUAL_LIMIT_PP), usual=USUAL_LIMIT_PP, counted=samples)
-    with contextlib.closing(scorer_of(dataset, model)) as scorer:
-        usual = usual_loss(scorer)
-        if usual is None or scorer.unit:
-            why = f"the usual limit of {scorer.primary}"
-            return Limit(worst=usual, usual=usual or 0.0, unit=scorer.unit, counted=None, why=why)
-        each = counted_in_a_sample(scorer, run.rows)
-    pp, why = 100 * usual, f"{scorer.primary} is usually allowed {100 * usual:g}"
-    if each is None:
-        return Limit(worst=pp, usual=pp, counted=None, why=why)
-    counted = max(1, round(each * samples))
-    what = "samples" if each == 1 else "decisions"
-    return Limit(worst=limit_pp(counted, pp), usual=pp, counted=counted, what=what, why=why)
+        return _unknown_limit(own.unit_of(own.name))
+    if dataset.task == "tensors" and own is None:
+        with contextlib.closing(scorer_of(dataset, model)) as scorer:
+            usual = usual_loss(scorer)
+            if usual is None:
+                return _unknown_limit(scorer.unit)
+            if scorer.unit:
+                return _limit("accuracy_drop", usual, scorer.unit, f"the usual limit of {scorer.primary}")
+            each = counted_in_a_sample(scorer, run.rows)
+        usual_pp, why = 100 * usual, f"{scorer.primary} is usually allowed {100 * usual:g}"
+        if each is None:  # no loss is too fine for it
+            return _limit("accuracy_drop_pp", usual_pp, "percentage points", why)
+        counted, what = max(1, round(each * samples)), "samples" if each == 1 else "decisions"
+    worst = limit_pp(counted, usual_pp)
+    lines = _limit("accuracy_drop_pp", worst, "percentage points", why)
+    if worst > usual_pp:
+        one, need = 100 / counted, math.ceil(100 / usual_pp) + 1
+        lines += [
+            f"  # One of {counted} {what} is {one:.2g} points, and chance would decide on a finer limit;",
+            f"  # with {need} {what} in validation and holdout each, {usual_pp:g} can be asked for.",
+        ]
+    return lines
+
+
+def _unknown_limit(unit: str) -> list[str]:
+    said = f"# Accuracy is in {unit} here, and nobody knows what loss is usual: state it, accuracy_drop: LOSS."
+    return [said, "constraints: {}"]
+
+
+def _limit(key: str, worst: float, unit: str, why: str) -> list[str]:
+    loss = f"at most so many {unit} worse than the float model" + (f"; {why}" if why else "")
+    return ["constraints:", f"  {f'{key}: {worst:g}':<36}# {loss}"]
 
 
 def limit_pp(counted: int, usual_pp: float) -> float:
@@ -155,10 +114,10 @@ def experiment_text(
     manifest: str,
     show: Callable[[Path], str],
     outline: Outline,
-    sizes: Sizes,
+    dataset: Dataset,
+    run: FloatRun,
     *,
     cores: int,
-    call_ms: float,
     judged: str,
     service: bool = True,
     about: str = "",
@@ -174,14 +133,23 @@ def experiment_text(
     """
     titles = " or ".join(described(target).title for target in outline.targets)
     targets = ", ".join(outline.targets)
-    host = described(outline.target).on_host
+    host, start = described(outline.target).on_host, outline.start.rehearsal
+    rehearsed = "first, and every time is modelled, not measured; results say so."
+    no = "# No `service:`: a model that carries a state from call to call is not served by batches of requests."
     target = targets if len(outline.targets) == 1 else f"[{targets}]"
     first = "latency_p50_ms" if host or not service else "service_throughput_per_s"
+    there = (dataset.size("validation"), dataset.size("holdout"))
+    used = [min(size, max(most, _FEWEST)) for size, most in zip(there, outline.start.scored or _MANY, strict=True)]
+    available = dataset.size("calibration")
+    batch, samples = min(_CALIBRATION_BATCH, available), min(outline.start.calibration_samples, available)
+    if outline.model.fixed_batch is not None:  # such a model takes full batches only
+        batch = outline.model.fixed_batch
+        samples = max(batch, samples // batch * batch)
     lines = [
         "# One experiment file is one question; the same file and seed ask it again. Paths are relative to this file.",
         f"#   workbench plan experiments/{name}.yaml      says what a sweep would cost",
         f"#   workbench sweep experiments/{name}.yaml     searches; stop it at any time, the same command goes on",
-        *_rehearsal(outline),
+        *([f"# Without the device: {start} {rehearsed}"] if start else []),
         "version: 1",
         f"name: {scalar(name)}",
         f"about: Which INT8 and serving settings make {about or manifest} faster on {titles} without losing accuracy?",
@@ -189,62 +157,32 @@ def experiment_text(
         f"dataset: {scalar(f'../calibration/{manifest}.yaml')}",
         f"{f'target: {target}':<40}# what executes the model",
         f"search_space: {scalar(f'../search_spaces/{name}.yaml')}  # what may vary",
-        f"calibration: {{samples: {sizes.calibration}, batch: {sizes.calibration_batch}}}   # observed once; every "
-        "quantization algorithm is derived from them",
-        *_scored(sizes, host),
+        f"calibration: {{samples: {samples}, batch: {batch}}}   # observed once; every quantization algorithm is "
+        "derived from them",
+        *(_scored(there, used, host) if tuple(used) != there and min(used) >= _FEWEST else []),
         f"# The axes of the Pareto front. accuracy: {judged}.",
         "# Others: latency_p50_ms, latency_p95_ms, throughput_per_s, size_mb, peak_memory_mb"
         + (", service_throughput_per_s." if service else "."),
         f"objectives: [{first}, accuracy]",
-        *_constraints(sizes.limit),
-        *(_service(outline, cores, call_ms, sizes.numbers) if service else _no_service()),
+        *_constraints(dataset, outline.model, run, min(used)),
+        *(_service(outline, cores, run.call_ms, _numbers(dataset, outline)) if service else [no]),
         "budget: {trials: 24, timeout: 30m}      # whichever comes first",
-        _measure(call_ms),
+        _measure(run.call_ms),
         "sampler: auto",
         "seed: 0",
     ]
     return "\n".join(lines) + "\n"
 
 
-def _rehearsal(outline: Outline) -> list[str]:
-    command = outline.start.rehearsal
-    if not command:
-        return []
-    return [f"# Without the device: {command} first, and every time is modelled, not measured; results say so."]
-
-
-def _scored(sizes: Sizes, host: bool) -> list[str]:
-    if sizes.scored is None:
-        return []
-    validation, holdout = sizes.scored
+def _scored(there: Sequence[int], used: Sequence[int], host: bool) -> list[str]:
     why = "more would cost time and hardly narrow an interval"
     if not host:
         why = "an emulated device computes on the host, where a pass takes long; on a device take both lines out"
     return [
-        f"# Of {sizes.validation} and {sizes.holdout} samples so many score a candidate, and confirm the front: {why}.",
-        f"validation: {{samples: {validation}}}",
-        f"holdout: {{samples: {holdout}}}",
+        f"# Of {there[0]} and {there[1]} samples so many score a candidate, and confirm the front: {why}.",
+        f"validation: {{samples: {used[0]}}}",
+        f"holdout: {{samples: {used[1]}}}",
     ]
-
-
-def _constraints(limit: Limit) -> list[str]:
-    if limit.worst is None:
-        return [
-            f"# Accuracy is in {limit.unit} here, and nobody knows what loss is usual: state it, accuracy_drop: LOSS.",
-            "constraints: {}",
-        ]
-    key = "accuracy_drop" if limit.unit else "accuracy_drop_pp"
-    loss = f"at most so many {limit.unit or 'percentage points'} worse than the float model"
-    if limit.why:
-        loss += f"; {limit.why}"
-    lines = ["constraints:", f"  {f'{key}: {limit.worst:g}':<36}# {loss}"]
-    if limit.counted is not None and limit.worst > limit.usual:
-        one, need = 100 / limit.counted, math.ceil(100 / limit.usual) + 1
-        lines += [
-            f"  # One of {limit.counted} {limit.what} is {one:.2g} points, and chance would decide on a finer limit;",
-            f"  # with {need} {limit.what} in validation and holdout each, {limit.usual:g} can be asked for.",
-        ]
-    return lines
 
 
 def _measure(call_ms: float) -> str:
@@ -280,7 +218,3 @@ def _service(outline: Outline, cores: int, call_ms: float, numbers: int) -> list
             f"  # ({clients} clients that each wait for a call of {call_ms:.3g} ms, {cores} processors, fit in it)"
         )
     return [*lines, *(f"  {line}" for line in start.host)]
-
-
-def _no_service() -> list[str]:
-    return ["# No `service:`: a model that carries a state from call to call is not served by batches of requests."]

@@ -4,33 +4,36 @@ data; then put in place together.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from workbench.commands.init.data import Corpus, FreeAxis, compiled_lengths, differing_axes, examine_data
-from workbench.commands.init.experiment import Sizes, experiment_text, sizes_of
-from workbench.commands.init.interface import Ask, declare, with_outputs
+from workbench.commands.init.data import Corpus, compiled_lengths, differing_axes, examine_data
+from workbench.commands.init.experiment import experiment_text
+from workbench.commands.init.interface import declare
 from workbench.commands.init.manifest import Subject, manifest_text, max_length_of, wished_metric
 from workbench.commands.init.meanings import first_label, held_against_labels, meanings_of
-from workbench.commands.init.model import examine_model
+from workbench.commands.init.model import Outline, examine_model
 from workbench.commands.init.space import space_text
-from workbench.commands.init.targets import Chosen, about_the_users_files, choose_targets, judged_by, present, read_back
+from workbench.commands.init.targets import Chosen, about_the_users_files, choose_targets, present, read_back
 from workbench.evaluation.float_run import FloatRun, check_answers, run_float
 from workbench.evaluation.metric_check import decided_alike, refuse_imperfect
 from workbench.graph.door import open_foreign
 from workbench.graph.intake.prepared import prepared
 from workbench.graph.read import load_graph
 from workbench.inputs.dataset import Dataset, check_inputs, read_manifest
+from workbench.inputs.metrics import MeaningScorer, scorer_of
 from workbench.inputs.metrics.agreement import AGAINST
 from workbench.values.errors import ConfigError
 from workbench.values.installed_targets import installed_target
 from workbench.values.interface import OutputUse
 from workbench.values.model import Model
 from workbench.values.system.cpu import this_cpu
+from workbench.values.system.files import temporary_beside
 from workbench.values.system.scratch import scratch_folder
 
 Show = Callable[[Path, Path], str]
@@ -48,7 +51,6 @@ class Wishes:
         outputs: output → meaning, as written.
         metric: `file.py:function`, or a name with options, as written; then nothing is asked of outputs.
         cfg: configurations of a vendor's quantizer, each of which becomes a candidate.
-        ask: asks whoever sits before the terminal; None where nobody does.
     """
 
     tokenizer: Path | None = None
@@ -58,51 +60,24 @@ class Wishes:
     outputs: Mapping[str, str] = field(default_factory=dict)
     metric: str | None = None
     cfg: Sequence[Path] = ()
-    ask: Ask | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
-    """
-    Attributes:
-        name: of the model.
-        judged: what accuracy is, in words.
-        alike: that the float model decides the first samples alike; empty where it does not.
-    """
-
-    name: str
-    subject: Subject
-    run: FloatRun
-    dataset: Dataset
-    judged: str
-    alike: str
-
-
-def facts_of(name: str, manifest: Path, subject: Subject, wishes: Wishes) -> Facts:
-    """Read the data as a manifest says, and run the float model on them.
-
-    Args:
-        manifest: is written.
-        subject: outputs that it tells already are not asked for again.
-    """
+def read_data(manifest: Path, subject: Subject, wishes: Wishes) -> tuple[Subject, Dataset, FloatRun]:
+    """Read the data as a manifest says, which is written, and run the float model on them; (the subject with what its
+    outputs mean, the data, the run)."""
     outline, corpus, declared, metric = subject.outline, subject.corpus, subject.declared, subject.metric
-    model = outline.model
-    known = declared.interface.outputs
-    staged = declared
-    if corpus.truths and metric is None and not known:  # labels are read where the manifest says something of outputs
+    model, staged = outline.model, declared
+    if corpus.truths and metric is None:  # labels are read where the manifest says something of outputs
         nothing = [OutputUse(name=spec.name, meaning="ignored") for spec in model.outputs]
-        staged = with_outputs(declared, nothing)
-    texts = manifest_files(manifest, absolute, replace(subject, declared=staged))
-    manifest.parent.mkdir(parents=True, exist_ok=True)
-    for path, text in texts.items():
-        path.write_text(text, encoding="utf-8")
+        staged = replace(declared, interface=replace(declared.interface, outputs=tuple(nothing)))
+    write_all(manifest_files(manifest, absolute, replace(subject, declared=staged)))
     dataset = read_manifest(manifest, model)
     check_inputs(dataset, model)
     run = run_float(model, dataset)
     if metric is None and corpus.task == "tensors":
-        uses = known or meanings_of(model, run, declared.interface.state, wishes.outputs, wishes.ask)
+        uses = meanings_of(model, run, declared.interface.state, wishes.outputs)
         uses = held_against_labels(dataset, model, run, uses, wishes.outputs)
-        declared = with_outputs(declared, uses)
+        declared = replace(declared, interface=replace(declared.interface, outputs=uses))
         dataset = replace(dataset, interface=replace(dataset.interface, outputs=uses))
         check_answers(run, uses, outline.source.path)
     elif wishes.outputs and metric is None:
@@ -112,10 +87,21 @@ def facts_of(name: str, manifest: Path, subject: Subject, wishes: Wishes) -> Fac
         )
         raise ConfigError(f"means nothing for the task {corpus.task}, which has labels.", key="--output", hint=hint)
     refuse_imperfect(dataset, model, run.rows)
-    known_truths = corpus.truths and first_label(run) is not None
-    subject = replace(subject, declared=declared, corpus=replace(corpus, truths=known_truths))
-    alike = decided_alike(dataset, model, run.rows)
-    return Facts(name=name, subject=subject, run=run, dataset=dataset, judged=judged_by(dataset, model), alike=alike)
+    corpus = replace(corpus, truths=corpus.truths and first_label(run) is not None)
+    return replace(subject, declared=declared, corpus=corpus), dataset, run
+
+
+_JUDGED = {"classification": "share of samples in the right class", "ner": "entity-level F1"}
+
+
+def judged_by(dataset: Dataset, model: Model) -> str:
+    """What accuracy is, for people."""
+    with contextlib.closing(scorer_of(dataset, model)) as scorer:
+        if dataset.metric is not None:
+            return f"{scorer.primary}, the metric of the dataset's manifest"
+        labelled = isinstance(scorer, MeaningScorer) and scorer.has_labels
+        truth = "the data's labels" if labelled else "the float model's answers"
+        return _JUDGED.get(dataset.task, f"{scorer.primary}, compared with {truth}")
 
 
 def manifest_files(manifest: Path, show: Show, subject: Subject) -> dict[Path, str]:
@@ -159,7 +145,7 @@ def initialize(
 
     All of them or none: they are first written elsewhere and read back with all that they refer to. Where classes
     are numbered in the data, `calibration/NAME.labels.json` comes with them. Targets that cannot share an experiment
-    get one each, NAME-TARGET, of the same data, and a manifest of their own where samples are padded for one only.
+    get one each, NAME-TARGET, of the same data; where one of them compiles every size, samples are padded for all.
 
     Args:
         data: a calibration file, a validation file and perhaps a holdout, told apart by their names; those whose
@@ -172,13 +158,12 @@ def initialize(
             named cannot run the model.
     """
     chosen_name = _name_of(model) if name is None else name
-    if not re.fullmatch(r"\w[\w.-]*", chosen_name):
-        rule = f"{chosen_name!r} cannot name a file."
-        raise ConfigError(rule, key="--name", hint="Use letters, digits, '-', '_', '.'.")
     wishes, chosen = wishes or Wishes(), choose_targets(targets)
-    for path in _files_of(to, chosen_name, chosen):
-        if path.exists():
-            raise ConfigError("exists already and is not overwritten.", file=path, hint="Choose another --name.")
+    names = [_group_name(chosen_name, chosen, number) for number in range(len(chosen.groups))]
+    files = [to / folder / f"{one}.yaml" for one in names for folder in ("experiments", "search_spaces")]
+    for end in ("yaml", "labels.json"):
+        files.append(to / "calibration" / f"{chosen_name}.{end}")
+    check_new(chosen_name, files)
     source = open_foreign(model)
     metric = None if wishes.metric is None else wished_metric(wishes.metric)
     if metric is not None and wishes.outputs:
@@ -191,47 +176,70 @@ def initialize(
         metric=metric is not None,
         held=any(f"{AGAINST}=" in meaning for meaning in wishes.outputs.values()),
     )
-    flat = tuple(target for group in chosen.groups for target in group)
-    fixed = _fixed_from(source, corpus, flat)
-    declared = declare(source, corpus.arrays, wishes.constants, wishes.ask, fixed_from=fixed)
+    compiles = [installed_target(target).settings.compiles_shapes for target in chosen.targets]
+    fixed = _fixed_from(source, corpus, all(compiles))
+    declared = declare(source, corpus.arrays, wishes.constants, fixed_from=fixed)
     ready = prepared(source, declared.interface)
-    outline = examine_model(ready, *flat, source=source, texts=bool(corpus.lengths), kind=wishes.kind)
+    outline = examine_model(ready, *chosen.targets, source=source, texts=bool(corpus.lengths), kind=wishes.kind)
     axes = differing_axes(corpus, ready, steps=bool(declared.interface.state))
-    facts: dict[bool, Facts] = {}
-    said: list[str] = []
-    with scratch_folder("init") as staging:
-        while unread := {_padded(group, axes) for group in chosen.groups} - facts.keys():
-            for padded in sorted(unread):
-                manifest = staging / "data" / f"{chosen_name}{padded:d}.yaml"
-                with about_the_users_files(staging):
-                    subject = Subject(
-                        outline=outline, corpus=corpus, declared=declared, metric=metric, axes=axes, padded=padded
-                    )
-                    facts[padded] = facts_of(chosen_name, manifest, subject, wishes)
-                declared = facts[padded].subject.declared
-            staged = _contents(facts, staging, chosen, absolute, wishes.cfg)
-            write_all(staged)
-            experiments = [path for path in staged if path.parent.name == "experiments"]
-            groups, notes = read_back(chosen, experiments, staging, one_size=not corpus.sizes)
-            said += notes
-            chosen = replace(chosen, groups=groups)  # without one that compiles sizes, a group is not padded any more
-    contents = _contents(facts, to, chosen, relative_path, wishes.cfg)
-    write_all(contents)
-    first = facts[_padded(chosen.groups[0], axes)]
+    subject = Subject(
+        outline=outline, corpus=corpus, declared=declared, metric=metric, axes=axes, padded=bool(axes) and any(compiles)
+    )
+    with scratch_folder("init") as staging, about_the_users_files(staging):
+        subject, dataset, run = read_data(staging / "data" / f"{chosen_name}.yaml", subject, wishes)
+        judged = judged_by(dataset, ready)
+
+        def contents(root: Path, show: Show) -> dict[Path, str]:
+            """File → text, the experiments first."""
+            manifest = root / "calibration" / f"{chosen_name}.yaml"
+            experiments: dict[Path, str] = {}
+            spaces: dict[Path, str] = {}
+            cores = this_cpu().cores  # what this process may run on; `workbench doctor` warns of a quota below it
+            steps = bool(declared.interface.state)
+            for number, group in enumerate(chosen.groups):
+                name, own = _group_name(chosen_name, chosen, number), outline.on(group)
+                experiment, space = root / "experiments" / f"{name}.yaml", root / "search_spaces" / f"{name}.yaml"
+                experiments[experiment] = experiment_text(
+                    name,
+                    manifest.stem,
+                    lambda path, file=experiment: show(path, file),  # type: ignore[misc]  # bound now
+                    own,
+                    dataset,
+                    run,
+                    cores=cores,
+                    judged=judged,
+                    service=not steps,
+                    about=chosen_name,
+                )
+                spaces[space] = space_text(
+                    name,
+                    own,
+                    cores,
+                    text=bool(corpus.lengths),
+                    lengths=corpus.lengths,
+                    max_length=max_length_of(own, corpus),
+                    compiled_lengths=compiled_lengths(corpus, ready, axes if subject.padded else (), steps=steps),
+                    service=not steps,
+                    cfg=[show(file, space) for file in wishes.cfg],
+                    about=chosen_name,
+                )
+            return {**experiments, **manifest_files(manifest, show, subject), **spaces}
+
+        staged = contents(staging, absolute)
+        write_all(staged)
+        experiments = [path for path in staged if path.parent.name == "experiments"]
+        chosen = read_back(chosen, experiments, one_size=not corpus.sizes)
+    written = contents(to, relative_path)
+    write_all(written)
+    alike = decided_alike(dataset, ready, run.rows)
     return Started(
-        files=tuple(contents),
-        notes=(*chosen.notes, *dict.fromkeys(said), *_said(first)),
-        commands=_commands(first, to, chosen),
+        files=tuple(written),
+        notes=(*chosen.notes, *_said(subject, run), *([f"mind: {alike}"] if alike else [])),
+        commands=_commands(chosen_name, outline, to, chosen),
     )
 
 
-def _padded(group: Sequence[str], axes: Sequence[FreeAxis]) -> bool:
-    """Whether samples must be padded for a group of targets: one that compiles every size needs few of them, and for
-    others padding would only change what the model is given."""
-    return bool(axes) and any(installed_target(target).settings.compiles_shapes for target in group)
-
-
-def _fixed_from(source: Model, corpus: Corpus, targets: Sequence[str]) -> int | None:
+def _fixed_from(source: Model, corpus: Corpus, compiled: bool) -> int | None:
     """How many free axes are too many, so that all samples' one size is written down.
 
     A branch that a size decides can be taken only where the size is known; and a target that compiles every size has
@@ -241,7 +249,7 @@ def _fixed_from(source: Model, corpus: Corpus, targets: Sequence[str]) -> int | 
         return None
     if any(node.op_type == "If" for node in load_graph(source).graph.node):
         return 1
-    return 2 if all(installed_target(target).settings.compiles_shapes for target in targets) else None
+    return 2 if compiled else None
 
 
 def _name_of(model: Path) -> str:
@@ -253,87 +261,35 @@ def _group_name(name: str, chosen: Chosen, number: int) -> str:
     return name if number == 0 else f"{name}-{chosen.groups[number][0]}"
 
 
-def _data_name(name: str, chosen: Chosen, number: int, axes: Sequence[FreeAxis]) -> str:
-    """Of the manifest of a group: that of the first whose samples are padded, or not, as its own are."""
-    padded = [_padded(group, axes) for group in chosen.groups]
-    return _group_name(name, chosen, padded.index(padded[number]))
-
-
-def _files_of(root: Path, name: str, chosen: Chosen) -> list[Path]:
-    """All that may be written."""
-    names = [_group_name(name, chosen, number) for number in range(len(chosen.groups))]
-    folders = ("experiments", "search_spaces", "calibration")
-    own = [root / folder / f"{one}.yaml" for one in names for folder in folders]
-    return [*own, root / "calibration" / f"{name}.labels.json"]
-
-
-def _contents(
-    facts: Mapping[bool, Facts], root: Path, chosen: Chosen, show: Show, cfg: Sequence[Path]
-) -> dict[Path, str]:
-    """File → text, the experiments first."""
-    experiments: dict[Path, str] = {}
-    manifests: dict[Path, str] = {}
-    spaces: dict[Path, str] = {}
-    cores = this_cpu().cores  # what this process may run on; `workbench doctor` warns of a quota below it
-    axes = next(iter(facts.values())).subject.axes
-    for number, group in enumerate(chosen.groups):
-        of = facts[_padded(group, axes)]
-        subject = of.subject
-        name, outline, corpus = _group_name(of.name, chosen, number), subject.outline.on(group), subject.corpus
-        steps = bool(subject.declared.interface.state)
-        experiment = root / "experiments" / f"{name}.yaml"
-        manifest = root / "calibration" / f"{_data_name(of.name, chosen, number, axes)}.yaml"
-        sizes: Sizes = sizes_of(of.dataset, outline, of.run)
-        experiments[experiment] = experiment_text(
-            name,
-            manifest.stem,
-            lambda path, file=experiment: show(path, file),  # type: ignore[misc]  # bound now
-            outline,
-            sizes,
-            cores=cores,
-            call_ms=of.run.call_ms,
-            judged=of.judged,
-            service=not steps,
-            about=of.name,
-        )
-        space = root / "search_spaces" / f"{name}.yaml"
-        spaces[space] = space_text(
-            name,
-            outline,
-            cores,
-            text=bool(corpus.lengths),
-            lengths=corpus.lengths,
-            max_length=max_length_of(outline, corpus),
-            compiled_lengths=compiled_lengths(corpus, outline.model, axes if subject.padded else (), steps=steps),
-            service=not steps,
-            cfg=[show(file, space) for file in cfg],
-            about=of.name,
-        )
-        if manifest not in manifests:
-            manifests |= manifest_files(manifest, show, subject)
-    return {**experiments, **manifests, **spaces}
-
-
-def _said(facts: Facts) -> list[str]:
-    outline, declared = facts.subject.outline, facts.subject.declared
+def _said(subject: Subject, run: FloatRun) -> list[str]:
+    outline, declared = subject.outline, subject.declared
     kind = f"taken for a model of kind {outline.kind!r}: {outline.kind_reason} (--kind says otherwise)"
     state = [f"state {o} → {i}: {declared.reasons.get(f'state.{o}', '')}" for o, i in declared.interface.state]
     uses = declared.interface.outputs
     outputs = [f"output {u.name}: {u.meaning}, {u.reason}" for u in uses]
-    unused = uses and first_label(facts.run) is not None and not any(AGAINST in dict(use.options) for use in uses)
+    unused = uses and first_label(run) is not None and not any(AGAINST in dict(use.options) for use in uses)
     labels = ["the data's labels are not used: --output NAME=MEANING:against=labels would"] if unused else []
-    return [kind, *state, *outputs, *labels, *([f"mind: {facts.alike}"] if facts.alike else [])]
+    return [kind, *state, *outputs, *labels]
 
 
-def _commands(facts: Facts, to: Path, chosen: Chosen) -> tuple[str, ...]:
+def _commands(name: str, outline: Outline, to: Path, chosen: Chosen) -> tuple[str, ...]:
     lines: list[str] = []
     for number, group in enumerate(chosen.groups):
-        experiment = to / "experiments" / f"{_group_name(facts.name, chosen, number)}.yaml"
-        start = facts.subject.outline.on(group).start
+        experiment = to / "experiments" / f"{_group_name(name, chosen, number)}.yaml"
+        start = outline.on(group).start
         if start.rehearsal and present(group[0]):
             lines.append(f"{start.rehearsal}    # {group[0]} is not on this machine: every time is modelled then")
         lines += [f"workbench plan {experiment}", f"workbench sweep {experiment}"]
     return tuple(lines)
+
+
+def check_new(name: str, files: Iterable[Path]) -> None:
+    """Refuse what cannot name a file, and files that are there."""
+    if not re.fullmatch(r"\w[\w.-]*", name):
+        raise ConfigError(f"{name!r} cannot name a file.", key="--name", hint="Use letters, digits, '-', '_', '.'.")
+    for path in files:
+        if path.exists():
+            raise ConfigError("exists already and is not overwritten.", file=path, hint="Choose another --name.")
 
 
 def relative_path(path: Path, file: Path) -> str:
@@ -343,24 +299,12 @@ def relative_path(path: Path, file: Path) -> str:
 
 def write_all(texts: Mapping[Path, str]) -> None:
     """Write files that do not exist yet: all under temporary names, then each gets its own; on failure none stays."""
-    written: dict[Path, Path] = {}
-    placed: list[Path] = []
-    to_write = Path()
+    path = Path()
     try:
-        for path, text in texts.items():
-            to_write = path
-            path.parent.mkdir(parents=True, exist_ok=True)
-            temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-            written[path] = temporary
-            temporary.write_text(text, encoding="utf-8")
-        for path, temporary in written.items():
-            temporary.replace(path)
-            placed.append(path)
+        with contextlib.ExitStack() as drafts:
+            for path, text in texts.items():
+                path.parent.mkdir(parents=True, exist_ok=True)
+                drafts.enter_context(temporary_beside(path)).write_text(text, encoding="utf-8")
     except OSError as error:
-        for path in (*written.values(), *placed):
-            path.unlink(missing_ok=True)
-        raise ConfigError(
-            f"cannot be written: {error.strerror} ({error.filename or to_write}).",
-            key="--to",
-            hint="Nothing was written.",
-        ) from error
+        rule = f"cannot be written: {error.strerror} ({error.filename or path})."
+        raise ConfigError(rule, key="--to", hint="Nothing was written.") from error

@@ -5,32 +5,17 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from workbench.graph.intake.fold import numbers_of
 from workbench.graph.intake.ports import is_batch_name
 from workbench.values.errors import ConfigError, nearest
-from workbench.values.interface import BATCH, InputUse, Interface, OutputUse
+from workbench.values.interface import BATCH, InputUse, Interface
 from workbench.values.model import Model, TensorSpec
 
-Ask = Callable[[str, Sequence[str]], str]
-"""(question, answers to choose from; none for any) → the user's answer."""
-
-_MARKS = (
-    "out",
-    "output",
-    "in",
-    "input",
-    "next",
-    "new",
-    "prev",
-    "previous",
-    "init",
-    "initial",
-    "past",
-    "present",
-    "cur",
+_MARKS = frozenset(
+    ["out", "output", "in", "input", "next", "new", "prev", "previous", "init", "initial", "past", "present", "cur"]
 )
 _MOST_FILLED = 4096
 """Numbers that are written out for an input that a single one fills."""
@@ -52,7 +37,6 @@ def declare(
     source: Model,
     given: Mapping[str, tuple[int, ...]] | None,
     constants: Mapping[str, str],
-    ask: Ask | None,
     *,
     fixed_from: int | None = None,
 ) -> Declared:
@@ -73,22 +57,16 @@ def declare(
         uses[name] = InputUse(name=name, constant=_constant(known[name], text))
         reasons[f"inputs.{name}"] = "as --constant says"
     fed = set(given) if given is not None else {s.name for s in source.inputs if s.shape}
-    missing = [spec for spec in source.inputs if spec.name not in fed and spec.name not in uses]
-    state = tuple((output, name) for output, name in state_pairs(source) if name in {spec.name for spec in missing})
-    carried = {name for _, name in state}
+    missing = {name: spec for name, spec in known.items() if name not in fed and name not in uses}
+    state = tuple((output, name) for output, name in state_pairs(source) if name in missing)
     for output, name in state:
+        del missing[name]
         reasons[f"state.{output}"] = (
             f"no array feeds {name!r}, and {output!r} has its type and shape and is named after it"
         )
-    for spec in (spec for spec in missing if spec.name not in carried):
-        if ask is None:
-            continue
-        answer = ask(f"The input {_input_words(spec)} is not in the data. Which constant feeds it?", ())
-        uses[spec.name] = InputUse(name=spec.name, constant=_constant(spec, answer))
-        reasons[f"inputs.{spec.name}"] = "as it was answered"
-    unfed = [spec for spec in missing if spec.name not in carried and spec.name not in uses]
-    if unfed:
-        raise _nothing_feeds(unfed, known, given)
+    if missing:
+        raise _nothing_feeds(list(missing.values()), known, given)
+    carried = {name for _, name in state}
     for name, (axes, why) in declared_axes(source.inputs, given or {}, carried, fixed_from=fixed_from).items():
         uses[name] = InputUse(name=name, axes=axes)
         reasons[f"inputs.{name}"] = why
@@ -104,10 +82,6 @@ def _constant(spec: TensorSpec, text: str) -> object:
     for size in reversed(sizes):
         value = [value] * size
     return value
-
-
-def with_outputs(declared: Declared, outputs: Sequence[OutputUse]) -> Declared:
-    return replace(declared, interface=replace(declared.interface, outputs=tuple(outputs)))
 
 
 def state_pairs(model: Model) -> Iterator[tuple[str, str]]:

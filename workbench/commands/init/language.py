@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from workbench.commands.init.files import Started, relative_path, write_all
+from workbench.commands.init.files import Started, check_new, relative_path, write_all
 from workbench.commands.init.manifest import scalar
 from workbench.inputs.dataset.language import MOST_BYTES
 from workbench.inputs.experiment import read_experiment
@@ -38,15 +37,11 @@ def initialize_language(
         ToolchainError: the packages for language models are not installed.
     """
     chosen = folder.resolve().name if name is None else name
-    if not re.fullmatch(r"\w[\w.-]*", chosen):
-        raise ConfigError(f"{chosen!r} cannot name a file.", key="--name", hint="Use letters, digits, '-', '_', '.'.")
     target = _target(targets)
     prompts, texts = _told_apart(data)
     manifest, space = to / "calibration" / f"{chosen}.yaml", to / "search_spaces" / f"{chosen}.yaml"
     experiment = to / "experiments" / f"{chosen}.yaml"
-    for path in (experiment, manifest, space):
-        if path.exists():
-            raise ConfigError("exists already and is not overwritten.", file=path, hint="Choose another --name.")
+    check_new(chosen, (experiment, manifest, space))
     engine = language_target(described(target).make())
     model, window = engine.read_model(folder), min(_WINDOW, engine.context(folder))
     files = {"calibration": prompts, **dict(zip(("validation", "holdout"), texts, strict=False))}

@@ -11,6 +11,7 @@ from pathlib import Path
 from workbench.commands.init.data import Corpus, FreeAxis
 from workbench.commands.init.interface import Declared
 from workbench.commands.init.model import Outline
+from workbench.commands.options import pairs
 from workbench.inputs.library_metrics import NAMED
 from workbench.inputs.metrics.agreement import AGAINST
 from workbench.values.documents.input_files import check_file
@@ -20,53 +21,39 @@ from workbench.values.model import Model
 from workbench.values.preprocess import WELL_KNOWN_INPUTS, Role
 
 _KEY = "--metric"
+_SPLITS = {
+    "calibration": "which values do activations take?",
+    "validation": "scores candidates during the search",
+    "holdout": "never seen by the search; confirms its front",
+}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WishedMetric:
-    """
-    Attributes:
-        file: of the function; None for a library's metric.
-        name: of the function, or of the metric.
-        options: as written, those that are files as paths.
-    """
-
-    file: Path | None
-    name: str
-    options: tuple[tuple[str, str | Path], ...] = ()
-
-    def text(self, show: Callable[[Path], str]) -> str:
-        """The value of the manifest's key."""
-        if self.file is not None:
-            return scalar(f"{show(self.file)}:{self.name}")
-        parts = [f"name: {self.name}"]
-        for key, value in self.options:
-            if isinstance(value, Path):
-                parts.append(f"{key}: {scalar(show(value))}")
-            else:
-                whole = NAMED[self.name].options.get(key) in ("integer", "number")
-                parts.append(f"{key}: {value if whole else scalar(value)}")
-        return f"{{{', '.join(parts)}}}"
+Show = Callable[[Path], str]
+"""File → the path to write for it."""
 
 
-def wished_metric(written: str) -> WishedMetric:
-    """`file.py:function`, `NAME`, or `NAME:OPTION=VALUE,OPTION=VALUE`."""
+def wished_metric(written: str) -> Callable[[Show], str]:
+    """The value of the manifest's key for `file.py:function`, `NAME`, or `NAME:OPTION=VALUE,OPTION=VALUE`."""
     file, colon, function = written.rpartition(":")
     if colon and file.endswith(".py"):
         check_file(Path(file), key=_KEY)
-        return WishedMetric(file=Path(file), name=function)
+        return lambda show: scalar(f"{show(Path(file))}:{function}")
     name, _, rest = written.partition(":")
     if name not in NAMED:
         able = [metric for metric, known in NAMED.items() if not known.refused]
         hint = f"Write file.py:function; or {nearest(name, able)}"
         raise ConfigError(f"{name!r} is no metric of a library, nor a function of a file.", key=_KEY, hint=hint)
-    options: list[tuple[str, str | Path]] = []
-    for part in filter(None, rest.split(",")):
-        key, equal, value = (piece.strip() for piece in part.partition("="))
-        if not equal:
-            raise ConfigError(f"{part!r} is no option.", key=_KEY, hint="Write NAME:OPTION=VALUE,OPTION=VALUE.")
-        options.append((key, Path(value) if NAMED[name].options.get(key) == "file" else value))
-    return WishedMetric(file=None, name=name, options=tuple(options))
+    options, kinds = pairs(filter(None, rest.split(",")), _KEY), NAMED[name].options
+
+    def text(show: Show) -> str:
+        parts = [f"name: {name}"]
+        for key, value in options.items():
+            kind = kinds.get(key)
+            value = show(Path(value)) if kind == "file" else value
+            parts.append(f"{key}: {value if kind in ('integer', 'number') else scalar(value)}")
+        return f"{{{', '.join(parts)}}}"
+
+    return text
 
 
 LENGTHS = (16, 32, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048, 4096)
@@ -87,19 +74,14 @@ class Subject:
     outline: Outline
     corpus: Corpus
     declared: Declared
-    metric: WishedMetric | None
+    metric: Callable[[Show], str] | None
     axes: tuple[FreeAxis, ...]
     padded: bool
 
 
-def manifest_text(name: str, show: Callable[[Path], str], subject: Subject) -> str:
+def manifest_text(name: str, show: Show, subject: Subject) -> str:
     """The dataset manifest; `show` gives the path to write for a file."""
     outline, corpus, declared, metric = subject.outline, subject.corpus, subject.declared, subject.metric
-    about = {
-        "calibration": "which values do activations take?",
-        "validation": "scores candidates during the search",
-        "holdout": "never seen by the search; confirms its front",
-    }
     lines = [
         f"# Dataset of the experiment {name}. Check the splits: they were told apart by the files' names and order.",
         "# Paths are relative to this file.",
@@ -110,7 +92,7 @@ def manifest_text(name: str, show: Callable[[Path], str], subject: Subject) -> s
         file, function = corpus.loader
         lines.append(f"loader: {scalar(f'{show(file)}:{function}')}  # is called with the name of each split")
     else:
-        lines += ["files:", *(f"  {s}: {scalar(show(path))}  # {about[s]}" for s, path in corpus.files.items())]
+        lines += ["files:", *(f"  {s}: {scalar(show(path))}  # {_SPLITS[s]}" for s, path in corpus.files.items())]
     if "holdout" not in corpus.files and corpus.loader is None:
         lines += [
             "# There is no holdout file: a seeded shuffle sets this share of the validation aside.",
@@ -119,12 +101,14 @@ def manifest_text(name: str, show: Callable[[Path], str], subject: Subject) -> s
     if corpus.columns:
         lines.append(f"columns: {{{', '.join(f'{key}: {scalar(text)}' for key, text in corpus.columns.items())}}}")
     if metric is not None:
-        lines += ["# Decides what accuracy is, instead of what outputs mean.", f"metric: {metric.text(show)}"]
+        lines += ["# Decides what accuracy is, instead of what outputs mean.", f"metric: {metric(show)}"]
     elif corpus.task == "tensors":
-        lines += _compared_with(corpus, declared)
+        lines.append(_compared_with(corpus, declared))
     if corpus.labels is not None:
-        path = show(corpus.labels) if isinstance(corpus.labels, Path) else f"{name}.labels.json"
-        lines.append(f"labels: {scalar(path)}  # {corpus.label_note}")
+        path, note = f"{name}.labels.json", "the data number the classes, so the names are numbers; rename at will"
+        if isinstance(corpus.labels, Path):
+            path, note = show(corpus.labels), "names in the order of the model's outputs"
+        lines.append(f"labels: {scalar(path)}  # {note}")
     roles: list[str] = []
     if corpus.tokenizer is not None:
         lines += [f"tokenizer: {scalar(show(corpus.tokenizer))}", *_length_lines(outline, corpus.lengths)]
@@ -134,15 +118,15 @@ def manifest_text(name: str, show: Callable[[Path], str], subject: Subject) -> s
     return "\n".join(lines) + "\n"
 
 
-def _compared_with(corpus: Corpus, declared: Declared) -> list[str]:
+def _compared_with(corpus: Corpus, declared: Declared) -> str:
     if any(AGAINST in dict(use.options) for use in declared.interface.outputs):
-        return [
+        return (
             "# Outputs with `against` are compared with the data's labels, those of the candidate and of the float "
-            "model",
-            "# alike; their agreement with the float model's own answers has the same names with float_ before them.",
-        ]
+            "model\n"
+            "# alike; their agreement with the float model's own answers has the same names with float_ before them."
+        )
     found = "Labels are not used" if corpus.truths else "No labels were found"
-    return [f"# {found}: candidates are compared with the float model's own answers."]
+    return f"# {found}: candidates are compared with the float model's own answers."
 
 
 def max_length_of(outline: Outline, corpus: Corpus) -> int | None:
@@ -188,15 +172,13 @@ def _length_lines(outline: Outline, lengths: Sequence[int]) -> list[str]:
 def _role_lines(model: Model) -> list[str]:
     """Entries of `inputs:` where a name is not one that the workbench knows; guessed from the name, then checked by
     reading."""
-    if all(spec.name in WELL_KNOWN_INPUTS for spec in model.inputs):
-        return []
     roles: dict[str, Role] = {}
     for spec in model.inputs:
         name = spec.name.lower()
-        if spec.name in WELL_KNOWN_INPUTS:
-            roles[spec.name] = WELL_KNOWN_INPUTS[spec.name]
-        else:
-            roles[spec.name] = "mask" if "mask" in name else "types" if "type" in name or "seg" in name else "ids"
+        guess: Role = "mask" if "mask" in name else "types" if "type" in name or "seg" in name else "ids"
+        roles[spec.name] = WELL_KNOWN_INPUTS.get(spec.name, guess)
+    if roles.keys() <= WELL_KNOWN_INPUTS.keys():
+        return []
     guessed = "# which input takes the ids, the mask and the segments was guessed from the names"
     return [f"  {scalar(name)}: {role}  {guessed}" for name, role in roles.items()]
 
@@ -258,14 +240,11 @@ def _use(use: InputUse) -> str:
 def _meaning(use: OutputUse) -> str:
     if not use.options and not use.limits:
         return use.meaning
-    parts = [f"meaning: {use.meaning}", *(f"{key}: {_plain(value)}" for key, value in use.options)]
+    parts = [f"meaning: {use.meaning}"]
+    parts += [f"{key}: {scalar(value) if isinstance(value, str) else json.dumps(value)}" for key, value in use.options]
     if use.limits:
         parts.append(f"limits: {{{', '.join(f'{key}: {value:g}' for key, value in use.limits)}}}")
     return f"{{{', '.join(parts)}}}"
-
-
-def _plain(value: str | int | float | bool) -> str:
-    return scalar(value) if isinstance(value, str) else json.dumps(value)
 
 
 def _because(reason: str) -> str:

@@ -1,4 +1,4 @@
-"""What the outputs mean: as the user says, as the model and its values tell, or asked; and the labels in the data.
+"""What the outputs mean: as the user says, as the model and its values tell, or not at all; and the labels in the data.
 
 Labels are class ids or tags, which are a task of their own, or anything else that an output is held against.
 """
@@ -10,13 +10,13 @@ import json
 import math
 import shlex
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
 
-from workbench.commands.init.interface import Ask
+from workbench.commands.options import pairs
 from workbench.evaluation.float_run import FloatRun
 from workbench.evaluation.metric_check import refuse_shared
 from workbench.graph.read import load_graph
@@ -39,7 +39,6 @@ def meanings_of(
     run: FloatRun,
     state: Sequence[tuple[str, str]],
     written: Mapping[str, str],
-    ask: Ask | None,
 ) -> tuple[OutputUse, ...]:
     """Every output, that which decides first.
 
@@ -63,9 +62,6 @@ def meanings_of(
             uses.append(one.use)
         elif (told := told_by_labels(one.name, run)) is not None:
             uses.append(OutputUse(name=one.name, meaning=told[0], reason=told[1]))
-        elif ask is not None:
-            question = f"What does the output {one.name!r} mean? ({one.reason})"
-            uses.append(_as_written(one, ask(question, (*_choices(one, run), "ignored"))))
         else:
             unknown.append(one)
     batch, outputs = run.rows[0]
@@ -83,22 +79,14 @@ def _as_written(one: InferredOutput, written: str) -> OutputUse:
     reason = "as you say"
     if one.use is not None and one.use.meaning == word:  # with what was found about it
         options, reason = dict(one.use.options), f"{one.use.reason}; so said"
-    for part in filter(None, rest.split(",")):
-        key, equal, value = part.partition("=")
-        if not equal:
-            rule = f"{part!r} is no option."
-            raise ConfigError(rule, key=f"--output {one.name}", hint="Write NAME=MEANING:OPTION=VALUE,OPTION=VALUE.")
-        options[key.strip()] = _value(value.strip())
+    for key, text in pairs(filter(None, rest.split(",")), f"--output {one.name}").items():
+        try:
+            value = json.loads(text)
+        except ValueError:
+            value = text
+        options[key] = value if isinstance(value, bool | int | float) else text
     meaning: Meaning = word  # type: ignore[assignment]  # checked by the caller
     return OutputUse(name=one.name, meaning=meaning, options=tuple(sorted(options.items())), reason=reason)
-
-
-def _value(text: str) -> str | int | float | bool:
-    try:
-        found = json.loads(text)
-    except ValueError:
-        return text
-    return found if isinstance(found, bool | int | float) else text
 
 
 def _against(output: str, label: Any, *, first: bool) -> str:
@@ -146,20 +134,9 @@ _FAR, _SURE = 2.0, 0.5
 """Standard deviations above chance, and of what lies between chance and certainty."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ArrayLabels:
-    """
-    Attributes:
-        name: of the array, or what the names of several begin with: NAME.KEY.
-        rank: axes of class ids (1) or tags (2); None for labels of any other kind.
-    """
-
-    name: str
-    rank: int | None
-
-
-def labels_of(files: Sequence[Path], inputs: Collection[str], *, free: bool) -> ArrayLabels | None:
-    """What the arrays beside the inputs say of each sample; None where there are no labels.
+def labels_of(files: Sequence[Path], inputs: Collection[str], *, free: bool) -> tuple[str, int | None] | None:
+    """What the arrays beside the inputs say of each sample, None where there are no labels: (the array's name, or what
+    the names of several begin with: NAME.KEY; 1 for class ids, 2 for tags, None for labels of any other kind).
 
     Args:
         free: an output is to be held against them, so that they are no classes.
@@ -168,12 +145,12 @@ def labels_of(files: Sequence[Path], inputs: Collection[str], *, free: bool) -> 
     numbers = {n: len(a.shape) for n, a in first.items() if n not in inputs and _is_ids(n, a, first)}
     ids = None if free else match(numbers, LABEL_COLUMNS)
     if ids is not None:
-        return ArrayLabels(name=ids, rank=numbers[ids])
+        return ids, numbers[ids]
     for path in files if not first.keys().isdisjoint(inputs) else ():  # else they are inputs by another name
         others = [name for name in npz_arrays(path, texts=LABEL_COLUMNS) if name not in inputs]
         found = match({name.partition(".")[0] for name in others} - set(inputs), LABEL_COLUMNS)
         if found is not None:
-            return ArrayLabels(name=found, rank=None)
+            return found, None
     return None
 
 
@@ -193,20 +170,57 @@ def held_against_labels(
 ) -> tuple[OutputUse, ...]:
     """The outputs, each with the labels that it is held against, those that have some first.
 
-    Nothing is added to an output that the user spoke of, nor a label to two outputs.
+    One value of each sample is what the first output says whose meaning can have labels; of several, each is what the
+    output of its name says, and boxes and classes are of the boxes. Nothing is added to an output that the user spoke
+    of, nor a label to two outputs.
 
     Args:
         dataset: with targets of any kind.
         written: outputs of `--output`.
     """
-    first = first_label(run)
+    first, found = first_label(run), {use.name: use for use in uses}
+
+    def hold(name: str, labels: str, what: str, key: str = "") -> None:
+        use = found[name]
+        reason = f"{use.reason}; held against the data's {labels}, whose first samples fit it"
+        options = tuple(sorted({**dict(use.options), AGAINST: labels}.items()))
+        found[name] = replace(use, options=options, reason=reason)
+        alone = [  # so that an error is about these labels
+            one if name == one.name or one.meaning in _UNLABELLED else OutputUse(name=one.name, meaning="ignored")
+            for one in found.values()
+        ]
+        try:
+            _try(dataset, model, run, alone)
+        except ConfigError as error:
+            rule = f"the output {name!r} ({use.meaning}) cannot be held against {what}: {error.rule.rstrip('.')}"
+            raise _refused(rule, use, first, key=key) from error
+
+    against = {str(dict(use.options)[AGAINST]) for use in uses if AGAINST in dict(use.options)}
     if isinstance(first, Mapping):
-        uses = _by_name(dataset, model, run, uses, written, sorted(map(str, first)))
-    elif first is not None and not any(AGAINST in dict(use.options) for use in uses):
-        uses = _by_order(dataset, model, run, uses, written, first)
-    if any(AGAINST in dict(use.options) for use in uses):
-        _try(dataset, model, run, uses)
-    return tuple(sorted(uses, key=lambda use: AGAINST not in dict(use.options)))
+        boxes = next((use.name for use in uses if use.meaning == "boxes"), None)
+        for key in sorted(map(str, first)) if not found.keys() <= set(written) else ():
+            owner = boxes if boxes is not None and key in _DETECTIONS else key
+            if f"{LABELS}.{key}" in against or owner in written:
+                continue
+            if owner not in found:
+                names = ", ".join(found)
+                raise ConfigError(
+                    f"the data have labels, but no output is called {key!r}, as {LABELS}.{key} is; there are {names}.",
+                    key="labels",
+                    hint=f"Say whose they are: --output NAME=MEANING:{AGAINST}={LABELS}.{key}; or leave them out.",
+                )
+            hold(owner, LABELS if owner == boxes else f"{LABELS}.{key}", f"{LABELS}.{key}", key)
+    elif first is not None and not against:
+        able = next((use.name for use in uses if use.meaning not in (*_UNLABELLED, "embedding")), None)
+        if able is None:
+            what = ", ".join(f"{use.name!r} is {use.meaning}" for use in uses)
+            raise _refused(f"no output can be held against them ({what})", uses[0], first)
+        if able not in written:
+            hold(able, LABELS, "them")
+    held = [use for use in found.values() if AGAINST in dict(use.options)]
+    if held:
+        _try(dataset, model, run, list(found.values()))
+    return tuple(sorted(found.values(), key=lambda use: use not in held))
 
 
 def first_label(run: FloatRun) -> Any:
@@ -242,79 +256,6 @@ def told_by_labels(name: str, run: FloatRun) -> tuple[Meaning, str] | None:
     if above <= max(_SURE * (1 - chance), _FAR * math.sqrt(chance * (1 - chance) / len(found))):
         return None
     return "logits", f"its largest is the data's label for {same} of {len(found)} samples"
-
-
-def _by_order(
-    dataset: Dataset, model: Model, run: FloatRun, uses: Sequence[OutputUse], written: Collection[str], label: Any
-) -> Sequence[OutputUse]:
-    """One value of each sample: it is what the first output says whose meaning can have labels."""
-    able = [use for use in uses if use.meaning not in (*_UNLABELLED, "embedding")]
-    if not able:
-        what = ", ".join(f"{use.name!r} is {use.meaning}" for use in uses)
-        raise _refused(f"no output can be held against them ({what})", uses[0], label)
-    if able[0].name in written:
-        return uses
-    held = _held(able[0], LABELS)
-    try:
-        _try(dataset, model, run, _alone(held, uses))
-    except ConfigError as error:
-        rule = f"the output {held.name!r} ({held.meaning}) cannot be held against them: {error.rule.rstrip('.')}"
-        raise _refused(rule, held, label) from error
-    return [held if use.name == held.name else use for use in uses]
-
-
-def _by_name(
-    dataset: Dataset,
-    model: Model,
-    run: FloatRun,
-    uses: Sequence[OutputUse],
-    written: Collection[str],
-    keys: Sequence[str],
-) -> Sequence[OutputUse]:
-    """Several values of each sample: each is what the output of its name says; boxes and classes are of the boxes."""
-    found = {use.name: use for use in uses}
-    boxes = next((use.name for use in uses if use.meaning == "boxes"), None)
-    if found.keys() <= set(written):
-        return uses
-    taken = {str(dict(use.options).get(AGAINST)) for use in uses}
-    for key in keys:
-        if f"{LABELS}.{key}" in taken:
-            continue
-        owner = boxes if boxes is not None and key in _DETECTIONS else key
-        if owner not in found:
-            names = ", ".join(found)
-            raise ConfigError(
-                f"the data have labels, but no output is called {key!r}, as {LABELS}.{key} is; there are {names}.",
-                key="labels",
-                hint=f"Say whose they are: --output NAME=MEANING:{AGAINST}={LABELS}.{key}; or leave them out.",
-            )
-        if owner in written:
-            continue
-        held = _held(found[owner], LABELS if owner == boxes else f"{LABELS}.{key}")
-        try:
-            _try(dataset, model, run, _alone(held, uses))
-        except ConfigError as error:
-            rule = (
-                f"the output {owner!r} ({held.meaning}) cannot be held against {LABELS}.{key}: {error.rule.rstrip('.')}"
-            )
-            raise _refused(rule, held, key, key=key) from error
-        found[owner] = held
-    return list(found.values())
-
-
-def _held(use: OutputUse, labels: str) -> OutputUse:
-    options = {**dict(use.options), AGAINST: labels}
-    reason = f"{use.reason}; held against the data's {labels}, whose first samples fit it"
-    return replace(use, options=tuple(sorted(options.items())), reason=reason)
-
-
-def _alone(held: OutputUse, uses: Sequence[OutputUse]) -> list[OutputUse]:
-    """All outputs, of which one alone is judged, so that an error is about its labels."""
-    own = [held if use.name == held.name else use for use in uses]
-    return [
-        use if use.name == held.name or use.meaning in _UNLABELLED else OutputUse(name=use.name, meaning="ignored")
-        for use in own
-    ]
 
 
 def _try(dataset: Dataset, model: Model, run: FloatRun, uses: Sequence[OutputUse]) -> None:

@@ -7,11 +7,12 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 import onnx
 
+from workbench.commands.options import one_of
 from workbench.graph.door import open_foreign
 from workbench.graph.layers import Layer, quantizable_layers
 from workbench.graph.read import constants, embedding_rows, load_graph
@@ -19,8 +20,8 @@ from workbench.quantization.lowering.normalize import normalized
 from workbench.targets import REFERENCE, described
 from workbench.targets.description import SpaceStart
 from workbench.targets.int8_issues import quantized_already
-from workbench.values.errors import CompileError, ConfigError, nearest
-from workbench.values.model import Model, TensorSpec
+from workbench.values.errors import CompileError, ConfigError
+from workbench.values.model import Model
 
 _FEWEST_POSITIONS = 16  # the segment table, which looks like one of positions, has two rows
 
@@ -60,6 +61,21 @@ class Outline:
     def start(self) -> SpaceStart:
         return self.starts[0]
 
+    @property
+    def weights(self) -> list[Layer]:
+        """Layers that multiply by a constant."""
+        return [layer for layer in self.layers if layer.weight is not None]
+
+    @property
+    def products(self) -> int:
+        """Of those, matrix products; the others are convolutions."""
+        return sum(layer.op_type in ("MatMul", "Gemm") for layer in self.weights)
+
+    @property
+    def attention(self) -> int:
+        """Products of two activations."""
+        return sum(layer.second is not None for layer in self.layers)
+
     def each_target(self) -> Iterator[tuple[str, SpaceStart]]:
         return zip(self.targets, self.starts, strict=True)
 
@@ -90,7 +106,9 @@ def examine_model(
         )
     shapes = [spec.shape for spec in model.inputs]
     length = shapes[0][1] if len(shapes[0]) == 2 else None
-    found, reason = chosen_kind(kind, kind_of(model, proto, texts=texts))
+    found, reason = kind_of(model, proto, texts=texts)
+    if kind is not None:
+        found, reason = one_of(kind, Kind, "--kind"), "as --kind says"
     return Outline(
         model=model,
         source=source or model,
@@ -141,6 +159,7 @@ def longest_text(proto: onnx.ModelProto) -> int | None:
 Kind = Literal["text", "image", "signal", "generic"]
 
 _SIGNAL_NAME = re.compile(r"audio|wav|mel|speech|pcm|signal|fbank|spec(?:trogram)?$|noise|frames", re.IGNORECASE)
+_CONVOLUTIONS = ("Conv", "ConvTranspose")
 _TRANSFORMS = ("STFT", "DFT", "MelWeightMatrix")
 _FEWEST_IDS = 3
 """Rows of a table of tokens: the table of segments has two."""
@@ -154,7 +173,9 @@ def kind_of(model: Model, proto: onnx.ModelProto, *, texts: bool) -> tuple[Kind,
     """
     if texts:
         return "text", "the data are texts"
-    flat = _flat_convolutions(proto)
+    known = constants(proto)
+    weights = [known[n.input[1]] for n in proto.graph.node if n.op_type in _CONVOLUTIONS and n.input[1] in known]
+    flat = sum(len(weight.dims) == 3 for weight in weights)
     named = [s.name for s in (*model.inputs, *model.outputs) if _SIGNAL_NAME.search(s.name)]
     ids = [name for name, rows in embedding_rows(proto).items() if rows >= _FEWEST_IDS]
     operators = {node.op_type for node in _nodes(proto.graph)}
@@ -164,35 +185,12 @@ def kind_of(model: Model, proto: onnx.ModelProto, *, texts: bool) -> tuple[Kind,
         return "signal", f"{flat} convolutions along one axis" + (f", and a tensor named {named[0]!r}" if named else "")
     if ids:
         return "text", f"its input {ids[0]!r} holds ids of a table of {embedding_rows(proto)[ids[0]]} rows"
-    pictures = [spec for spec in model.inputs if len(spec.shape) == 4 and _number(spec)]
+    pictures = [spec for spec in model.inputs if len(spec.shape) == 4 and np.dtype(spec.dtype).kind in "fu"]
     if pictures and "Conv" in operators:
         return "image", f"its input {pictures[0].name!r} has four axes and is convolved along two"
     if named:
         return "signal", f"a tensor named {named[0]!r}"
     return "generic", "neither ids of a table, nor an image, nor convolutions along one axis"
-
-
-def chosen_kind(written: str | None, found: tuple[Kind, str]) -> tuple[Kind, str]:
-    """The user's word where there is one."""
-    if written is None:
-        return found
-    for kind in get_args(Kind):
-        if written == kind:
-            return kind, "as --kind says"
-    raise ConfigError(f"{written!r} is no kind of model.", key="--kind", hint=nearest(written, get_args(Kind)))
-
-
-def _flat_convolutions(proto: onnx.ModelProto) -> int:
-    known = constants(proto)
-    return sum(
-        node.op_type in ("Conv", "ConvTranspose") and len(node.input) > 1 and len(known[node.input[1]].dims) == 3
-        for node in proto.graph.node
-        if len(node.input) > 1 and node.input[1] in known
-    )
-
-
-def _number(spec: TensorSpec) -> bool:
-    return np.dtype(spec.dtype).kind in "fu"
 
 
 def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
