@@ -55,7 +55,6 @@ def test_a_bundle_holds_all_that_serving_needs(pristine: Path) -> None:
         "labels.json",
         "manifest.json",
         "model/model.onnx",
-        "provenance.intoto.json",
         "record.json",
         "sbom.cdx.json",
         "tokenizer.json",

@@ -94,7 +94,7 @@ def _checks(verified: str) -> list[str]:
         f"The {INTEGRITY}. Where `{SIGNATURE}` lies beside them, `workbench verify . --trusted-keys FILE` proves whose "
         "they are, and so does minisign.",
         "",
-        "What it is made of: `sbom.cdx.json` (CycloneDX). How it was made: `provenance.intoto.json` (in-toto, SLSA).",
+        "What it is made of: `sbom.cdx.json` (CycloneDX).",
         "",
     ]
 
