@@ -1,7 +1,6 @@
 """The bill of materials of a bundle: what the standard asks, and what is true."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest

@@ -69,7 +69,7 @@ def spelled_out(command: Callable[..., None]) -> Callable[..., None]:
 _PANELS: dict[str, str] = {
     "Service": "workers devices front_ends max_batch_size batch_timeout_ms",
     "Server": "protocol model model_version map_input metrics_url host_allowed api_key_env",
-    "Who may ask": "allowed_host api_keys no_key rate_limit",
+    "Who may ask": "allowed_host api_keys no_key",
     "Trust": "trusted_keys policy",
     "Pages": "metrics docs",
     "Limits": "max_requests timeout connections connections_of_address queue no_worker_s max_drop_pp "
