@@ -14,7 +14,6 @@ from workbench.search.limits import samples_to_be_certain
 from workbench.shipping.acceptance import (
     AcceptanceLimits,
     Baseline,
-    BaselineLoad,
     Criterion,
     LoadFigures,
     Resource,
@@ -325,7 +324,7 @@ def test_an_emulators_times_are_no_figures_and_modelled_ones_make_a_rehearsal() 
 
 
 def test_several_loads_of_a_baseline_are_criteria_of_their_own() -> None:
-    loads = tuple(BaselineLoad(concurrency=n, p99_ms=estimate(9.0)) for n in (1, 100))
+    loads = tuple(LoadFigures(concurrency=n, p99_ms=estimate(9.0)) for n in (1, 100))
     baseline = Baseline(
         name="b",
         about="",
@@ -361,22 +360,8 @@ def test_a_wrong_baseline_file_is_refused_by_its_key(tmp_path: Path) -> None:
             read_baseline(tmp_path / "b.yaml")
 
 
-def test_figures_with_one_condition_for_latencies_and_one_for_throughput_are_read(tmp_path: Path) -> None:
-    (tmp_path / "b.yaml").write_text(
-        "version: 1\nname: n\nsource: s\nfigures: {p99_ms: 11, throughput_per_s: 900, memory_gb: 1.5}\n"
-        "conditions: {latency: {concurrency: 1, length: 512}, throughput: {concurrency: 50}}\n"
-        "limits: {p99_at_most_percent: 120}\n",
-        encoding="utf-8",
-    )
-
-    baseline = read_baseline(tmp_path / "b.yaml")
-
-    assert [str(load) for load in baseline.loads] == ["1 client, length 512", "50 clients"]
-    assert baseline.memory == Resource(value=1.5, of=None, source="as the other figures")
-
-
 def test_what_is_written_is_read_again(tmp_path: Path) -> None:
-    load = BaselineLoad(
+    load = LoadFigures(
         concurrency=100,
         length=512,
         batch=8,
