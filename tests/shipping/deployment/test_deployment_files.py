@@ -19,8 +19,7 @@ from hypothesis import strategies as st
 from tests.shipping.deployment.manifests import TARGETS, documents, manifest, series_of_the_service
 from workbench.serve.access import canonical_host
 from workbench.serve.settings import ServeSettings
-from workbench.shipping.deployment import GRACE_S, deployment_files, serving_shell
-from workbench.shipping.deployment.facts import facts_of
+from workbench.shipping.deployment import GRACE_S, deployment_files, serving_shell, slug_of
 from workbench.targets import described
 from workbench.targets.ascend.description import DEVICES
 from workbench.values.errors import ConfigError
@@ -70,8 +69,7 @@ def test_an_emulated_bundle_says_so_in_every_file_that_is_read(target: str) -> N
 @settings(deadline=None, max_examples=100)
 @given(st.text(max_size=80))
 def test_any_name_becomes_a_label_that_no_format_misreads(name: str) -> None:
-    made = manifest(name=name)
-    slug = facts_of(made).slug
+    slug = slug_of(name, manifest().candidate_id)
 
     assert SLUG.fullmatch(slug)
     assert documents(f"name: {slug}") == [{"name": slug}]
@@ -79,8 +77,8 @@ def test_any_name_becomes_a_label_that_no_format_misreads(name: str) -> None:
 
 
 def test_a_chinese_name_is_known_by_its_candidate() -> None:
-    assert facts_of(manifest(name="贷款")).slug == f"model-{manifest().candidate_id[:12]}"
-    assert facts_of(manifest(name="Loan Intent (v2)")).slug == "loan-intent-v2"
+    assert slug_of("贷款", "0123456789abcdef") == "model-0123456789ab"
+    assert slug_of("Loan Intent (v2)", "0") == "loan-intent-v2"
 
 
 # --- container
