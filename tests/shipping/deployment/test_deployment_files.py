@@ -355,23 +355,6 @@ def test_every_series_of_the_service_is_on_the_dashboard(files: dict[str, str]) 
     assert missing == {"workbench_requests_received_total"}, "requests by status are shown instead"
 
 
-def test_panels_have_their_own_numbers_and_do_not_overlap(files: dict[str, str]) -> None:
-    panels = json.loads(files["grafana-dashboard.json"])["panels"]
-    covered: set[tuple[int, int]] = set()
-
-    assert len({panel["id"] for panel in panels}) == len(panels)
-    for panel in panels:
-        where = panel["gridPos"]
-        cells = {
-            (x, y)
-            for x in range(where["x"], where["x"] + where["w"])
-            for y in range(where["y"], where["y"] + where["h"])
-        }
-        assert not cells & covered
-        assert where["x"] + where["w"] <= 24
-        covered |= cells
-
-
 def test_variables_of_the_dashboard_are_defined_before_they_are_used(files: dict[str, str]) -> None:
     dashboard = json.loads(files["grafana-dashboard.json"])
     names = {variable["name"] for variable in dashboard["templating"]["list"]}
