@@ -223,7 +223,7 @@ class FrontEnds(Pool[FrontEnd], Collector):
 
     def none_left(self, last: FrontEnd) -> ToolchainError:
         return ToolchainError(
-            f"no front end could be started for {self.outage.limit_s:g} s; the last error: {last.error}. Look at "
+            f"no front end could be started for {self.limit_s:g} s; the last error: {last.error}. Look at "
             "the log, and at the limits of memory, processes and open files."
         )
 
