@@ -13,7 +13,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -22,16 +21,14 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import psutil
 
 from workbench.load.http1 import ERROR_KINDS
 from workbench.load.intervals import percentiles, throughput
 from workbench.load.openai.figures import token_doubts, token_figures
 from workbench.load.plan import LoadPlan, is_loopback
 from workbench.load.requests import Request
-from workbench.load.result import CLIENT_LIMIT, P99_ANSWERS, LoadResult, ServerFigures, ServerProcesses
-from workbench.load.server import DeviceReaders, DeviceWatch, ProcessWatch, Samples, figures_between, listener, scrape
-from workbench.values.device_use import DeviceUse
+from workbench.load.result import CLIENT_LIMIT, P99_ANSWERS, LoadResult
+from workbench.load.server import DeviceReaders, ServerWatch, listener, scrape
 from workbench.values.documents.canonical import encode
 from workbench.values.errors import ConfigError, ToolchainError
 from workbench.values.system.files import temporary_beside
@@ -79,7 +76,7 @@ def run_load(
     with scratch_folder("load") as folder:
         (folder / PLAN).write_text(json.dumps(encode(plan)), encoding="utf-8")
         _write_requests(folder, bodies)
-        watch = _Watch(plan, api_key, pid, devices)
+        watch = ServerWatch(lambda: scrape(*plan.metrics_address, api_key), pid, devices)
         _run_child(folder, plan, api_key, watch)
         end = json.loads((folder / END).read_text(encoding="utf-8"))
         distinct = len({body if isinstance(body, str) else body.body for body in bodies})
@@ -100,45 +97,7 @@ def _write_requests(folder: Path, bodies: Sequence[str | Request]) -> None:
     (folder / HEADS).write_text(json.dumps(heads), encoding="utf-8")
 
 
-class _Watch:
-    """What is read of the server when the window begins and ends."""
-
-    def __init__(
-        self, plan: LoadPlan, api_key: str | None, pid: int | None, devices: DeviceReaders | None = None
-    ) -> None:
-        self._plan, self._key = plan, api_key
-        self._devices = DeviceWatch(devices, self._scraped)
-        self.device: tuple[DeviceUse, ...] = ()
-        self._watch = ProcessWatch(pid) if pid is not None and psutil.pid_exists(pid) else None
-        self._before: Samples | None = None
-        self.began = self.ended = False
-        self._began_s = 0.0
-        self.server: ServerFigures | None = None
-        self.processes: ServerProcesses | None = None
-
-    def begin(self) -> None:
-        self.began = True
-        self._before = self._scraped()
-        self._began_s = time.perf_counter()
-        if self._watch is not None:
-            self._watch.begin()
-        self._devices.begin()
-
-    def end(self) -> None:
-        if not self.began or self.ended:
-            return
-        self.ended = True
-        seconds = time.perf_counter() - self._began_s
-        if self._watch is not None:
-            self.processes = self._watch.end()
-        self.device = self._devices.end()
-        self.server = figures_between(self._before, self._scraped(), seconds)
-
-    def _scraped(self) -> Samples | None:
-        return scrape(*self._plan.metrics_address, self._key)
-
-
-def _run_child(folder: Path, plan: LoadPlan, api_key: str | None, watch: _Watch) -> None:
+def _run_child(folder: Path, plan: LoadPlan, api_key: str | None, watch: ServerWatch) -> None:
     """Start the clients' process, follow its phases, and see to its end in every case."""
     environment = {**os.environ, **({KEY_VARIABLE: api_key} if api_key else {})}
     limit_s = plan.warmup_s + plan.duration_s + 2 * plan.timeout_s + _SLACK_S
@@ -185,7 +144,7 @@ def _wait(child: subprocess.Popen[str], limit_s: float) -> None:
         raise ToolchainError(f"The load generator did not end within {limit_s:g} s.") from None
 
 
-def _follow(child: subprocess.Popen[str], watch: _Watch) -> None:
+def _follow(child: subprocess.Popen[str], watch: ServerWatch) -> None:
     for line in child.stdout or ():
         phase = json.loads(line)["phase"]
         if phase == "measuring":
@@ -194,7 +153,7 @@ def _follow(child: subprocess.Popen[str], watch: _Watch) -> None:
             watch.end()
 
 
-def _result(folder: Path, plan: LoadPlan, end: dict[str, Any], watch: _Watch, prompts: int) -> LoadResult:
+def _result(folder: Path, plan: LoadPlan, end: dict[str, Any], watch: ServerWatch, prompts: int) -> LoadResult:
     with np.load(folder / TIMES, allow_pickle=False) as found:
         stored = dict(found)
     intended, sent, done, outcome = (stored[n] for n in ("intended_s", "sent_s", "done_s", "outcome"))

@@ -5,6 +5,7 @@ generator's connection, which keeps the times.
 from __future__ import annotations
 
 import json
+import re
 import time
 from array import array
 from dataclasses import dataclass, field
@@ -24,6 +25,8 @@ _TEXTS = ("content", "reasoning_content", "reasoning", "refusal", "tool_calls", 
 """Where the text of a chat's delta stands; the second and third are thoughts, as vLLM names them."""
 _MOST_TOKENS = 1 << 31
 LONGEST_EVENT_BYTES = 1 << 20
+_LINE_END = re.compile(rb"\r\n|\n|\r(?!\Z)")
+"""A return that comes last may be half of a line's end."""
 _KEPT_BYTES = 2000
 
 
@@ -91,13 +94,10 @@ class EventReader:
     alive, and fields other than `data` are dropped.
     """
 
-    __slots__ = ("_after_return", "_data", "_data_bytes", "_rest")
+    __slots__ = ("_data", "_rest")
 
     def __init__(self) -> None:
-        self._rest = bytearray()
-        self._data: list[bytes] = []
-        self._data_bytes = 0
-        self._after_return = False
+        self._rest, self._data = b"", b""
 
     def feed(self, piece: bytes) -> list[bytes]:
         """The data of every event that these bytes complete.
@@ -105,50 +105,30 @@ class EventReader:
         Raises:
             ProtocolError: an event of more than `LONGEST_EVENT_BYTES`.
         """
-        if self._after_return and piece.startswith(b"\n"):  # the second half of a line's end
-            piece = piece[1:]
-            self._after_return = False
-        if b"\r" in piece:
-            self._after_return = piece.endswith(b"\r")
-            piece = piece.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-        elif piece:
-            self._after_return = False
-        self._rest += piece
-        if b"\n" not in piece:
-            self._check(len(self._rest))
-            return []
-        *lines, rest = bytes(self._rest).split(b"\n")
-        self._rest = bytearray(rest)
+        self._rest, whole = self._rest + piece, self._rest.endswith(b"\r") or b"\n" in piece or b"\r" in piece
+        *lines, self._rest = _LINE_END.split(self._rest) if whole else [self._rest]
         found: list[bytes] = []
         for line in lines:
-            self._check(len(line))
-            if line:
-                self._field(line)
-            else:
-                found += self._event()
-        self._check(len(rest))
+            found += self._line(line)
+        self._check(self._rest)
         return found
 
     def end(self) -> list[bytes]:
         """What is left when the body is over: a last event without its empty line, which LitServe's errors are."""
-        self._field(bytes(self._rest))
-        self._rest.clear()
-        return self._event()
+        found, self._rest = [*self._line(self._rest.removesuffix(b"\r")), *self._line(b"")], b""
+        return found
 
-    def _field(self, line: bytes) -> None:
+    def _line(self, line: bytes) -> list[bytes]:
+        if not line:
+            data, self._data = self._data, b""
+            return [data[1:]] if len(data) > 1 else []
         if line.startswith(b"data:"):
-            self._data.append(line[5:].removeprefix(b" "))
-            self._data_bytes += len(line)
-            self._check(self._data_bytes)
+            self._data += b"\n" + line[5:].removeprefix(b" ")
+            self._check(self._data)
+        return []
 
-    def _event(self) -> list[bytes]:
-        data = b"\n".join(self._data)
-        self._data.clear()
-        self._data_bytes = 0
-        return [data] if data else []
-
-    def _check(self, size: int) -> None:
-        if size > LONGEST_EVENT_BYTES:
+    def _check(self, held: bytes) -> None:
+        if len(held) > LONGEST_EVENT_BYTES:
             raise ProtocolError(f"an event of more than {LONGEST_EVENT_BYTES} bytes")
 
 

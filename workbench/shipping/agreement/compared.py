@@ -13,7 +13,7 @@ from workbench.inputs.dataset import Batch, Dataset
 from workbench.inputs.metrics import Outcomes, Outputs, concatenate, cut_alike, per_sample, scorer_of, select, summarize
 from workbench.inputs.metrics.distances import Decisions, Distances
 from workbench.inputs.metrics.extents import Extents
-from workbench.shipping.fidelity.ways import Recorded, Shape, Way, answered, filled_shape, groups, taken
+from workbench.shipping.agreement.ways import Recorded, Shape, Way, answered, filled_shape, groups, taken
 from workbench.values.errors import MeasureError
 from workbench.values.fidelity import Agreement, FidelityPath, OutputAgreement
 from workbench.values.measurement import AccuracyComparison, Split
@@ -92,28 +92,21 @@ class Extent:
     scored: bool = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outlook:
-    """How outputs are looked at.
-
-    Attributes:
-        classes: outputs whose last axis holds classes.
-        apart: outputs that distance says nothing of.
-        extents: where the outputs of padded samples end.
-    """
-
-    classes: tuple[str, ...]
-    apart: frozenset[str] = frozenset()
-    extents: Extents | None = None
-
-
 class Pair:
     """What accumulates of one way against another."""
 
-    def __init__(self, outlook: Outlook) -> None:
-        self._outlook = outlook
+    def __init__(
+        self, classes: tuple[str, ...], apart: frozenset[str] = frozenset(), extents: Extents | None = None
+    ) -> None:
+        """
+        Args:
+            classes: outputs whose last axis holds classes.
+            apart: outputs that distance says nothing of.
+            extents: where the outputs of padded samples end.
+        """
+        self._classes, self._apart, self._extents = classes, apart, extents
         self._distances: dict[str, Distances] = {}
-        self._decisions = Decisions(outlook.classes)
+        self._decisions = Decisions(classes)
         self.samples = 0
 
     def add(self, ours: Outputs, theirs: Outputs, batch: Batch) -> None:
@@ -121,14 +114,14 @@ class Pair:
         self.samples += len(batch)
         for name, mine in ours.items():
             other = theirs.get(name)
-            if other is None or name in self._outlook.apart or mine.ndim != other.ndim:
+            if other is None or name in self._apart or mine.ndim != other.ndim:
                 continue
             if mine.dtype.kind not in "fiub" or other.dtype.kind not in "fiub":
                 continue
             if name not in self._distances:
-                self._distances[name] = Distances(name, self._outlook.extents)
+                self._distances[name] = Distances(name, self._extents)
             self._distances[name].add(mine, other, batch)
-            if name in self._outlook.classes and mine.ndim > 1 and mine.shape[-1] > 1:
+            if name in self._classes and mine.ndim > 1 and mine.shape[-1] > 1:
                 self._decisions.add(name, mine, other, batch)
 
     def agreement(self, path: FidelityPath, against: FidelityPath, *, emulated: bool, about: str) -> Agreement:
@@ -154,6 +147,7 @@ class Comparison:
         most: rows of its batches.
         shapes: that were compiled; () where one file takes any.
         recorded: answers of another platform, of some of the samples.
+        pair: makes what accumulates of two ways.
         scores: None where answers are not scored.
     """
 
@@ -165,11 +159,11 @@ class Comparison:
         most: int,
         shapes: tuple[Shape, ...] = (),
         extent: Extent,
-        outlook: Outlook,
+        pair: Callable[[], Pair],
         recorded: Recorded | None = None,
         scores: Scores | None = None,
     ) -> None:
-        self._ways, self._data, self._most, self._extent, self._outlook = ways, data, most, extent, outlook
+        self._ways, self._data, self._most, self._extent, self._new_pair = ways, data, most, extent, pair
         self._recorded, self._scores = recorded, scores
         self._pairs: dict[tuple[FidelityPath, FidelityPath, str], Pair] = {}
         self._left = dict.fromkeys(shapes, extent.of_a_shape)
@@ -234,7 +228,7 @@ class Comparison:
             yield "served", "float16 compiled"
 
     def _pair(self, path: FidelityPath, against: FidelityPath, shape: str = "") -> Pair:
-        return self._pairs.setdefault((path, against, shape), Pair(self._outlook))
+        return self._pairs.setdefault((path, against, shape), self._new_pair())
 
     def _old_platform(self, window: Batch, found: Mapping[FidelityPath, Outputs]) -> None:
         if self._recorded is None:
