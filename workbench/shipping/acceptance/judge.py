@@ -238,19 +238,38 @@ def agreement_criteria(
     served = _found(fidelity, ("served",), "old platform" if theirs else "float32", baseline.answers)
     of_float = _float_path(fidelity)
     cosine = _found(fidelity, _FLOAT, "old platform", baseline.answers) if theirs else of_float
-    if limits.top1_change_pp is not None:
-        yield _top1(limits.top1_change_pp, *served, level)
-    distances: tuple[tuple[Key, str, str, Bound, float | None, tuple[Agreement | None, str]], ...] = (
-        ("cosine", "cosine of the float path", "worst_cosine", "at least", limits.cosine_at_least, cosine),
-        ("served cosine", "cosine of what ships", "worst_cosine", "at least", limits.served_cosine_at_least, served),
-        ("max abs", "max abs of the float path", "max_abs", "at most", limits.max_abs_at_most, of_float),
-        ("mae", "MAE of the float path", "mae", "at most", limits.mae_at_most, of_float),
+    rows: tuple[tuple[Key, str, Bound, float | None, tuple[Agreement | None, str], str], ...] = (
+        ("top-1 change", "top-1 change", "at most", limits.top1_change_pp, served, ""),
+        ("cosine", "cosine of the float path", "at least", limits.cosine_at_least, cosine, "worst_cosine"),
+        ("served cosine", "cosine of what ships", "at least", limits.served_cosine_at_least, served, "worst_cosine"),
+        ("max abs", "max abs of the float path", "at most", limits.max_abs_at_most, of_float, "max_abs"),
+        ("mae", "MAE of the float path", "at most", limits.mae_at_most, of_float, "mae"),
     )
-    for key, name, field, bound, limit, found in distances:
-        if limit is not None:
-            yield _distance(
-                Criterion(key=key, name=name, unit="", bound=bound, limit=limit), field, limit, *found, level
-            )
+    for key, name, bound, limit, (found, why), field in rows:
+        if limit is None:
+            continue
+        asked = Criterion(key=key, name=name, unit="" if field else "pp", bound=bound, limit=limit)
+        if found is None or (not field and found.top1 is None):
+            yield replace(asked, note=why or "its outputs are no classes")
+            continue
+        hidden = sum(output.not_finite for output in found.outputs) if field else 0
+        figure = exact(getattr(found, field)) if field else _changed(found)  # the worst of these samples, or their mean
+        outcome = "failed" if hidden else decided(figure, bound, limit)
+        needed = ""
+        if outcome == "not provable":
+            needed = data_needed(figure, limit, found.samples, "samples", lambda at: at * (100 - at))
+        note = f"{found.path} against {found.reference}, {found.samples} samples"
+        note += f", mean cosine {found.mean_cosine:.6f}" if found.outputs else ""
+        note += f"; {hidden} values are not finite" if hidden else ""
+        known: Evidence = "modelled" if found.emulated else "measured" if level == "modelled" else level
+        yield replace(asked, figure=figure, outcome=outcome, level=known, note=note, needed=needed)
+
+
+def _changed(found: Agreement) -> Estimate:
+    """Samples with another best class, in percent."""
+    assert found.top1 is not None  # asked before
+    same = found.top1
+    return Estimate(value=100 * (1 - same.value), low=100 * (1 - same.high), high=100 * (1 - same.low))
 
 
 def _drop(
@@ -271,33 +290,6 @@ def _drop(
     if found.outcome != "not provable":
         return found
     return replace(found, needed=data_needed(drop, limit, samples, "samples", drop_variance(drop, samples or _UNTOLD)))
-
-
-def _top1(limit: float, found: Agreement | None, why: str, level: Evidence) -> Criterion:
-    asked = Criterion(key="top-1 change", name="top-1 change", unit="pp", bound="at most", limit=limit)
-    if found is None or found.top1 is None:
-        return replace(asked, note=why if found is None else "its outputs are no classes")
-    same = found.top1
-    change = Estimate(value=100 * (1 - same.value), low=100 * (1 - same.high), high=100 * (1 - same.low))
-    outcome, needed = decided(change, "at most", limit), ""
-    if outcome == "not provable":
-        needed = data_needed(change, limit, found.samples, "samples", lambda at: at * (100 - at))
-    level = _level(found, level)
-    return replace(asked, figure=change, outcome=outcome, level=level, note=_words(found), needed=needed)
-
-
-def _distance(
-    asked: Criterion, field: str, limit: float, found: Agreement | None, why: str, level: Evidence
-) -> Criterion:
-    """The worst of all samples, or a mean over all: figures of exactly these samples, so without an interval."""
-    if found is None:
-        return replace(asked, note=why)
-    hidden = sum(output.not_finite for output in found.outputs)
-    figure = exact(getattr(found, field))
-    assert asked.limit is not None
-    outcome = "failed" if hidden else decided(figure, asked.bound, asked.limit)
-    note = _words(found) + (f"; {hidden} values are not finite" if hidden else "")
-    return replace(asked, figure=figure, outcome=outcome, level=_level(found, level), note=note)
 
 
 def _float_path(fidelity: Fidelity | None) -> tuple[Agreement | None, str]:
@@ -327,12 +319,3 @@ def _found(
         hint += f"; with --reference {shlex.quote(str(answers or 'answers.npz'))} for the other platform's answers"
     missing = {} if fidelity is None or (reference == "old platform" and answers is not None) else fidelity.missing
     return None, next((missing[path] for path in (*paths, reference) if path in missing), hint)
-
-
-def _words(found: Agreement) -> str:
-    mean = f", mean cosine {found.mean_cosine:.6f}" if found.outputs else ""
-    return f"{found.path} against {found.reference}, {found.samples} samples{mean}"
-
-
-def _level(found: Agreement, level: Evidence) -> Evidence:
-    return "modelled" if found.emulated else "measured" if level == "modelled" else level
