@@ -47,8 +47,8 @@ def test_a_file_that_is_wrong_says_where_and_quotes_nothing(tmp_path: Path) -> N
         (f"a/b sha256:{HEX}\n", "no line of a key"),
         (f"a sha256:{HEX}\na sha256:{HEX[:-1]}b\n", ":2: the name a is taken"),
         (f"default sha256:{HEX}\n", "the name default is taken"),
-        ("\xff", "no UTF-8"),
-        ("#" * (1 << 20) + "##", "more than 1048576 bytes"),
+        ("\xff", "is not UTF-8"),
+        ("#" * (1 << 20) + "##", "at most 1 MiB are read"),
         ("".join(f"k{i} sha256:{HEX}\n" for i in range(1001)), "has 1001 keys"),
     ):
         path.write_bytes(content.encode("latin-1"))
@@ -59,7 +59,7 @@ def test_a_file_that_is_wrong_says_where_and_quotes_nothing(tmp_path: Path) -> N
         assert "secret" not in str(error.value)
     path.chmod(0o666)
     os.mkfifo(tmp_path / "pipe")
-    for wrong, said in ((path, "everybody may write"), (tmp_path, "no such file"), (tmp_path / "pipe", "no such file")):
+    for wrong, said in ((path, "everybody may write"), (tmp_path, "folder"), (tmp_path / "pipe", "FIFO")):
         with pytest.raises(ConfigError, match=said):
             read_keys(wrong)
 

@@ -89,7 +89,10 @@ def _encoded(plan: LoadPlan, bodies: Sequence[str | Request], api_key: str | Non
     name, value = ("Authorization", f"Bearer {api_key}") if plan.streams else ("X-API-Key", api_key)
     keyed = ({name: value} if api_key and value else {}) | ({"Accept": "text/event-stream"} if plan.streams else {})
     requests = (Request(body=body.encode()) if isinstance(body, str) else body for body in bodies)
-    return [encode_request(plan.path, plan.host_header, one.body, {**keyed, **one.headers}) for one in requests]
+    try:
+        return [encode_request(plan.path, plan.host_header, one.body, {**keyed, **one.headers}) for one in requests]
+    except ValueError as error:  # also UnicodeEncodeError
+        raise ConfigError("the key cannot stand in a header of HTTP.", key="--api-key-env") from error
 
 
 def _run_child(folder: Path, plan: LoadPlan, requests: list[bytes], watch: ServerWatch) -> None:

@@ -21,12 +21,13 @@ import re
 import secrets
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from ipaddress import ip_address
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from workbench.serve.events import log
 from workbench.serve.refusals import Refusal
+from workbench.values.documents.input_files import read_text
 from workbench.values.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -82,24 +83,22 @@ def canonical_host(name: str) -> str | None:
         return name
     name = name.strip().lower().rstrip(".")
     bare = name.removeprefix("[").removesuffix("]")
-    if _is_address(bare):
+    if _address(bare) is not None:
         return f"[{bare}]" if ":" in bare else bare
     return name if _ALLOWED.fullmatch(name) else None
 
 
 def is_loopback(host: str) -> bool:
     """Whether only this machine can reach what listens there."""
-    if host.lower() == "localhost":
-        return True
-    return _is_address(host) and ip_address(host).is_loopback
+    address = _address(host)
+    return host.lower() == "localhost" if address is None else address.is_loopback
 
 
-def _is_address(name: str) -> bool:
+def _address(name: str) -> IPv4Address | IPv6Address | None:
     try:
-        ip_address(name.removeprefix("[").removesuffix("]"))
+        return ip_address(name)
     except ValueError:
-        return False
-    return True
+        return None
 
 
 DEFAULT = "default"
@@ -199,20 +198,9 @@ def read_keys(path: Path, faults: list[ConfigError] | None = None) -> tuple[Key,
     Raises:
         ConfigError: it cannot be read, anybody may write to it, or a line is not one of a key. No line is quoted.
     """
-    try:
-        if not path.is_file():
-            raise ConfigError("there is no such file of keys.", file=path, key="--api-keys")
-        if path.stat().st_mode & 0o002:
-            raise ConfigError("everybody may write to it, and so let themselves in.", file=path, hint="chmod o-w it.")
-        with path.open("rb") as stream:
-            content = stream.read(_MOST_BYTES + 1)
-        text = content.decode()
-    except OSError as error:
-        raise ConfigError(f"cannot be read: {error.strerror}.", file=path, key="--api-keys") from error
-    except UnicodeDecodeError as error:
-        raise ConfigError("is no UTF-8 text.", file=path, key="--api-keys") from error
-    if len(content) > _MOST_BYTES:
-        raise ConfigError(f"has more than {_MOST_BYTES} bytes.", file=path, key="--api-keys")
+    text = read_text(path, limit_bytes=_MOST_BYTES, key="--api-keys")
+    if path.stat().st_mode & 0o002:
+        raise ConfigError("everybody may write to it, and so let themselves in.", file=path, hint="chmod o-w it.")
     keys: dict[str, Key] = {}
     for number, line in enumerate(text.splitlines(), 1):
         words = line.partition("#")[0].split()

@@ -14,7 +14,6 @@ import multiprocessing.process
 import os
 import signal
 import socket
-import sys
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -309,8 +308,7 @@ def live_and_die_with(parent: int) -> None:
     """Leave the signals of a terminal or a service manager to the first process, which drains first; die if it dies."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    if sys.platform == "linux":  # elsewhere a worker that hangs in a batch outlives it
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:  # it died before that was said
         raise SystemExit(1)
 
