@@ -17,7 +17,7 @@ from workbench.inputs.dataset import Batch
 from workbench.inputs.experiment import Experiment
 from workbench.inputs.metrics import not_by_distance, scored_output, uses_of
 from workbench.inputs.metrics.extents import Extents
-from workbench.shipping.agreement.compared import Comparison, Extent, Pair, Scores
+from workbench.shipping.agreement.compared import Comparison, Extent, Pair
 from workbench.shipping.agreement.ways import (
     Missing,
     Recorded,
@@ -221,20 +221,18 @@ def _compared(
     data = experiment.dataset.with_bins(service.sequence_bins or candidate.sequence_bins)
     recorded = None if asked.answers is None else Recorded(asked.answers, data, asked.split)
     size = min(asked.extent.samples or data.size(asked.split), data.size(asked.split))
-    paths: list[FidelityPath] = [*ways, *(["old platform"] if recorded is not None else [])]  # type: ignore[list-item]  # one of them
-    scores = Scores(paths, data, experiment.model) if asked.extent.scored else None
-    words = f"comparing {len(paths)} ways over {size} samples of {asked.split}"
-    with contextlib.closing(scores) if scores is not None else contextlib.nullcontext():
-        comparison = Comparison(
-            ways,
-            data=data,
-            most=service.max_batch_size,
-            shapes=_shapes(experiment, candidate),
-            extent=asked.extent,
-            pair=_pair(experiment),
-            recorded=recorded,
-            scores=scores,
-        )
+    words = f"comparing {len(ways) + (recorded is not None)} ways over {size} samples of {asked.split}"
+    comparison = Comparison(
+        ways,
+        data=data,
+        most=service.max_batch_size,
+        shapes=_shapes(experiment, candidate),
+        extent=asked.extent,
+        pair=_pair(experiment),
+        recorded=recorded,
+        model=experiment.model if asked.extent.scored else None,
+    )
+    with contextlib.closing(comparison):
         comparison.run(asked.split, size, lambda share: asked.report(words, share))
         found = comparison.found()
     if recorded is not None and not any(one.path == "old platform" for one in found):
