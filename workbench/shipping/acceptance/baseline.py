@@ -6,13 +6,11 @@ its load: clients, length, samples a request.
 
 from __future__ import annotations
 
-import io
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
-
-from ruamel.yaml import YAML
 
 from workbench.load.result import P99_ANSWERS, LoadResult
 from workbench.shipping.acceptance.verdict import exact
@@ -313,6 +311,10 @@ def recorded(
 def write_baseline(baseline: Baseline, path: Path) -> None:
     """Write a file that `read_baseline` reads; whole or not at all."""
 
+    def as_json(value: object) -> str:
+        """YAML reads it alike."""
+        return json.dumps(value, ensure_ascii=False)
+
     def number(value: float) -> float:
         return float(f"{value:.6g}")
 
@@ -330,17 +332,18 @@ def write_baseline(baseline: Baseline, path: Path) -> None:
         plain = {name: getattr(load, name) for name in ("concurrency", "length", "batch", "wire", "seconds", "answers")}
         plain |= {name: interval(value) for name in TIMES if (value := getattr(load, name)) is not None}
         loads.append({name: value for name, value in plain.items() if value not in (None, "")})
-    body: dict[str, Any] = {"version": 1}
-    body |= {name: getattr(baseline, name) for name in ("name", "about", "source", "level")}
-    body |= {"loads": loads, "memory_gb": resource(baseline.memory), "power_w": resource(baseline.power)}
+    body = {name: getattr(baseline, name) for name in ("name", "about", "source", "level")}
+    body |= {"memory_gb": resource(baseline.memory), "power_w": resource(baseline.power)}
     body["answers"] = None if baseline.answers is None else baseline.answers.name
     limits = {name: getattr(baseline.limits, name) for name in AcceptanceLimits.__dataclass_fields__}
-    body["limits"] = {name: value for name, value in limits.items() if value is not None}
-    yaml, text = YAML(), io.StringIO()
-    yaml.width = 1 << 16
-    yaml.dump({name: value for name, value in body.items() if value is not None}, text)
-    head = "# workbench load BUNDLE --baseline THIS judges by it. Limits are yours: change them here.\n"
-    write_text_atomically(path, head + text.getvalue())
+    lines = [
+        "# workbench load BUNDLE --baseline THIS judges by it. Limits are yours: change them here.",
+        "version: 1",
+        *(f"{name}: {as_json(value)}" for name, value in body.items() if value is not None),
+        *("loads:", *(f"  - {as_json(load)}" for load in loads)),
+        *("limits:", *(f"  {name}: {as_json(value)}" for name, value in limits.items() if value is not None)),
+    ]
+    write_text_atomically(path, "\n".join(lines) + "\n")
 
 
 def _resource(top: Section, key: str) -> Resource | None:
