@@ -43,7 +43,7 @@ def readme(manifest: Manifest) -> str:
         "## Serve it",
         "",
         "```",
-        "workbench serve .           # POST /predict, /health, /info, /metrics, /docs on 127.0.0.1:8000",
+        "workbench serve .           # POST /predict, /health, /info, /metrics on 127.0.0.1:8000",
         "```",
         "",
         *_service(manifest),

@@ -17,7 +17,7 @@ def serve(
     settings: ServeSettings,
     limits: Limits,
 ) -> None:
-    """Serve a bundle over HTTP: POST /predict, and /docs for people.
+    """Serve a bundle over HTTP: POST /predict; /info says what it takes.
 
     X-API-Key must hold a key of --api-keys, which is read again when it changes, or WORKBENCH_API_KEY of
     the environment; beyond loopback one of the two must be there. SIGTERM answers what waits, then ends.

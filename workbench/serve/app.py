@@ -19,7 +19,6 @@ import uvicorn
 from workbench import __version__
 from workbench.serve.access import Hosts, canonical_host
 from workbench.serve.connections import Connections
-from workbench.serve.documentation import openapi, page
 from workbench.serve.events import log, log_defect, log_seldom
 from workbench.serve.metrics import CONTENT_TYPE, Metrics
 from workbench.serve.protocol import bounded_http
@@ -54,7 +53,6 @@ def application(service: Service) -> Asgi:
     paths = (
         *("/health", "/health/live", "/health/ready", "/info"),
         *(("/metrics",) if settings.metrics == "open" else ()),
-        *(("/openapi.json", "/docs") if settings.docs == "open" else ()),
     )
 
     async def entry(scope: Scope, receive: Receive, send: Send) -> None:
@@ -103,12 +101,8 @@ async def _page(service: Service, paths: Sequence[str], scope: Scope) -> tuple[i
         raise Refusal("method", "This path takes GET.", allow="GET, HEAD")
     if path == "/metrics":
         return 200, CONTENT_TYPE, await service.queue.metrics_text()
-    if path == "/docs":
-        return 200, "text/html; charset=utf-8", page(openapi(service.bundle.manifest, service.settings)).encode()
     status, content = 200, dict[str, Any]()
-    if path == "/openapi.json":
-        content = openapi(service.bundle.manifest, service.settings)
-    elif path == "/info":
+    if path == "/info":
         service.identify(dict(reversed(scope["headers"])).get(b"x-api-key", b""))
         content = _info(service)
     elif path == "/health/live":

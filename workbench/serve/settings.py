@@ -21,7 +21,6 @@ from workbench.values.service import ServiceSettings
 if TYPE_CHECKING:  # types only: whoever asks for the options alone need not wait for the libraries behind a bundle
     from workbench.bundle.signing import TrustedKeys
 
-Exposure = Literal["open", "off"]
 _GIVE_KEYS = "Give --api-keys FILE, or WORKBENCH_API_KEY in the environment."
 MOST_FRONT_ENDS = 64
 API_KEY_VARIABLE = "WORKBENCH_API_KEY"
@@ -113,8 +112,7 @@ class ServeSettings:
     allowed_host: list[str] | None = _option(None, "that requests may name, beside loopback; again for more")
     api_keys: Path | None = _option(None, "file of keys, as `workbench api-key` prints their lines")
     no_key: bool = _option(False, "listen beyond loopback and ask for no key")
-    metrics: Exposure = _option("open", "/metrics, for which no key is asked")
-    docs: Exposure = _option("open", "/docs and /openapi.json, as --metrics")
+    metrics: Literal["open", "off"] = _option("open", "/metrics, for which no key is asked")
     service: ServiceSettings = field(default_factory=ServiceSettings)
     limits: Limits = Limits()
     trusted: TrustedKeys | None = None

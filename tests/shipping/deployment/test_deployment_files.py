@@ -170,7 +170,7 @@ def test_the_ascend_entry_sets_canns_environment_and_becomes_the_service(tmp_pat
         "/usr/local/Ascend/driver/lib64/driver",
         "/own",
     ]
-    assert second == ("<-m><workbench.serve></srv/bundle><--host><0.0.0.0><--port><8000><--docs><off><--workers><3>")
+    assert second == ("<-m><workbench.serve></srv/bundle><--host><0.0.0.0><--port><8000><--workers><3>")
 
 
 def test_compose_publishes_on_loopback_and_waits_longer_than_the_drain(files: dict[str, str]) -> None:

@@ -235,7 +235,7 @@ def _memory(manifest: Manifest, target: DeploymentFacts) -> tuple[int, str]:
 
 def _serve_arguments(bundle: str, host: str) -> list[str]:
     """Arguments of Python that serve a bundle with its own settings."""
-    return ["-m", "workbench.serve", bundle, "--host", host, "--port", str(PORT), "--docs", "off"]
+    return ["-m", "workbench.serve", bundle, "--host", host, "--port", str(PORT)]
 
 
 def serving_shell(of_target: DeploymentFacts, bundle: str, *, host: str, python: str | None = None) -> str:
