@@ -30,63 +30,6 @@ _LINE_END = re.compile(rb"\r\n|\n|\r(?!\Z)")
 _KEPT_BYTES = 2000
 
 
-class StreamedAnswer:
-    """Attributes:
-    text_s: when each chunk with text arrived; seconds of `time.perf_counter`. A chunk may hold several tokens.
-    tokens, prompt_tokens: by the server's usage; None where it told none.
-    done_s: when the stream said that it is done.
-    stopped: whether the server gave a reason for its end.
-    error: the server's words, where it reported an error in the stream.
-    events: of any kind.
-    """
-
-    __slots__ = ("done_s", "error", "events", "prompt_tokens", "stopped", "text_s", "tokens")
-
-    def __init__(self) -> None:
-        self.text_s = array("d")
-        self.tokens: int | None = None
-        self.prompt_tokens: int | None = None
-        self.done_s: float | None = None
-        self.stopped = False
-        self.error = ""
-        self.events = 0
-
-    @property
-    def complete(self) -> bool:
-        """Whether nothing of the answer is missing."""
-        return not self.error and (self.stopped or self.done_s is not None)
-
-    def take(self, event: bytes, now_s: float) -> None:
-        """Take in an event's data.
-
-        Raises:
-            ProtocolError: it is no JSON object, or its parts have other types.
-        """
-        self.events += 1
-        if event.strip() == DONE:
-            self.done_s = now_s
-            return
-        try:
-            # not the strict reader: servers write -Infinity among log-probabilities, and halves of characters
-            value = json.loads(event)
-        except (ValueError, RecursionError) as error:
-            raise ProtocolError("an event that is no JSON") from error
-        if not isinstance(value, dict):
-            raise ProtocolError("an event that is no JSON object")
-        if value.get("error") is not None or value.get("object") == "error":
-            self.error = error_words(value)
-            return
-        choices = value.get("choices") or ()
-        if not isinstance(choices, list | tuple) or not all(isinstance(choice, dict) for choice in choices):
-            raise ProtocolError("choices that are no objects")
-        if any(_text(choice) for choice in choices):
-            self.text_s.append(now_s)
-        self.stopped = self.stopped or any(choice.get("finish_reason") for choice in choices)
-        if isinstance(usage := value.get("usage"), dict):
-            self.tokens = _count(usage.get("completion_tokens"), self.tokens)
-            self.prompt_tokens = _count(usage.get("prompt_tokens"), self.prompt_tokens)
-
-
 class EventReader:
     """Server-sent events: the data of each, out of a body that arrives in pieces (WHATWG HTML, section 9.2.6).
 
@@ -137,43 +80,51 @@ class StreamReader(AnswerReader):
 
     Attributes:
         body_start: the first bytes of a body, for an error's words.
+        text_s: when each chunk with text arrived; seconds of `time.perf_counter`. A chunk may hold several tokens.
+        tokens, prompt_tokens: by the server's usage; None where it told none.
+        done_s: when the stream said that it is done.
+        stopped: whether the server gave a reason for its end.
+        error: the server's words, where it reported an error in the stream.
+        events: of any kind.
     """
-
-    __slots__ = ("_events", "answer", "body_start")
 
     def begin(self) -> None:
         super().begin()
-        self._events, self.answer, self.body_start = EventReader(), StreamedAnswer(), b""
+        self._reader, self.body_start, self.text_s = EventReader(), b"", array("d")
+        self.tokens: int | None = None
+        self.prompt_tokens: int | None = None
+        self.done_s: float | None = None
+        self.stopped, self.error, self.events = False, "", 0
 
     @property
     def status(self) -> int:
         """HTTP status of a whole answer, or what is wrong with its stream (`workbench.load.http1`)."""
-        code, answer = super().status, self.answer
+        code = super().status
         if not 200 <= code < 300:
             return code
-        if answer.error:
+        if self.error:
             return BROKEN
-        if answer.complete:
+        if self.stopped or self.done_s is not None:
             return code
-        return CUT if answer.events else NO_STREAM
+        return CUT if self.events else NO_STREAM
 
     @property
     def ended(self) -> bool:
         """Whether the stream is complete, though its connection may have more to say."""
-        return self.answer.done_s is not None and not self.answer.error
+        return self.done_s is not None and not self.error
 
     def taken(self, body: bytes) -> None:
         """Take in its events.
 
         Raises:
-            ProtocolError: they are none of this API.
+            ProtocolError: one is no JSON object, or its parts have other types.
         """
         now_s = time.perf_counter()
         if len(self.body_start) < _KEPT_BYTES:
             self.body_start = (self.body_start + body)[:_KEPT_BYTES]
         if body and 200 <= super().status < 300:
-            for event in self._events.feed(body):
-                self.answer.take(event, now_s)
+            for event in self._reader.feed(body):
+                self._take(event, now_s)
         if self.whole:
             self._flush(now_s)
 
@@ -183,8 +134,33 @@ class StreamReader(AnswerReader):
         return self.whole
 
     def _flush(self, now_s: float) -> None:
-        for event in self._events.end():
-            self.answer.take(event, now_s)
+        for event in self._reader.end():
+            self._take(event, now_s)
+
+    def _take(self, event: bytes, now_s: float) -> None:
+        self.events += 1
+        if event.strip() == DONE:
+            self.done_s = now_s
+            return
+        try:
+            # not the strict reader: servers write -Infinity among log-probabilities, and halves of characters
+            value = json.loads(event)
+        except (ValueError, RecursionError) as error:
+            raise ProtocolError("an event that is no JSON") from error
+        if not isinstance(value, dict):
+            raise ProtocolError("an event that is no JSON object")
+        if value.get("error") is not None or value.get("object") == "error":
+            self.error = error_words(value)
+            return
+        choices = value.get("choices") or ()
+        if not isinstance(choices, list | tuple) or not all(isinstance(choice, dict) for choice in choices):
+            raise ProtocolError("choices that are no objects")
+        if any(_text(choice) for choice in choices):
+            self.text_s.append(now_s)
+        self.stopped = self.stopped or any(choice.get("finish_reason") for choice in choices)
+        if isinstance(usage := value.get("usage"), dict):
+            self.tokens = _count(usage.get("completion_tokens"), self.tokens)
+            self.prompt_tokens = _count(usage.get("prompt_tokens"), self.prompt_tokens)
 
 
 def error_words(value: Any) -> str:
@@ -234,7 +210,7 @@ class Streams:
     def full(self) -> bool:
         return len(self.chunk_s) >= MOST_CHUNKS
 
-    def add(self, row: int, answer: StreamedAnswer) -> None:
+    def add(self, row: int, answer: StreamReader) -> None:
         self.row.append(row)
         self.chunks.append(len(answer.text_s))
         self.tokens.append(_UNTOLD if answer.tokens is None else answer.tokens)
@@ -266,8 +242,8 @@ class StreamConnection(Connection):
         stream, streams = self.stream, self.streams
         if outcome in (CLOSED, TIMEOUT, GARBAGE) and stream.ended:  # whole for its reader; only the framing is not
             outcome = stream.status
-        if stream.answer.events:
-            streams.add(len(self.clients.recording.done_s), stream.answer)
-        super()._finish(outcome, stream.answer.done_s if outcome > 0 else done_s)
+        if stream.events:
+            streams.add(len(self.clients.recording.done_s), stream)
+        super()._finish(outcome, stream.done_s if outcome > 0 else done_s)
         if streams.full:
             self.clients.stop()
