@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.bundle.making import emulated, exact, exported, reseal
+from tests.bundle.making import body_of, emulated, exact, exported, reseal, seal
 from tests.evaluations import evaluation
 from workbench.bundle import (
     BundleContents,
@@ -72,15 +72,14 @@ def test_what_was_written_is_read_back(pristine: Path, contents: BundleContents)
     assert manifest.labels == contents.labels
     assert manifest.tolerance == contents.tolerance
     assert (manifest.model.sha256, manifest.model.file) == (contents.model.sha256, "text.onnx")
-    assert json.loads((pristine / "manifest.json").read_text(encoding="utf-8"))["version"] == 2
+    assert body_of(pristine)["version"] == 2
     assert read_record(pristine / "record.json").model_sha256 == contents.model.sha256
 
 
 def test_a_bundle_of_version_1_is_read_with_the_default_service(folder: Path) -> None:
-    manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    manifest = body_of(folder)
     del manifest["service"], manifest["outcomes"]
-    (folder / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
-    reseal(folder, {"version": 1})
+    seal(folder, {**manifest, "version": 1})
 
     read = read_bundle(folder).manifest
 
@@ -308,7 +307,7 @@ def test_a_model_that_does_not_load_here_is_a_bundle_error(folder: Path) -> None
 
 
 def test_another_machine_is_a_warning(folder: Path) -> None:
-    manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    manifest = body_of(folder)
     toolchain = manifest["artifact"]["toolchain"]
     toolchain["components"]["onnxruntime"] = "1.20.0"
     toolchain["device"] = "another CPU"

@@ -431,13 +431,12 @@ def test_the_command_line_refuses_a_hostile_bundle_in_one_line(folder: Path) -> 
     body["golden"] = "../secret"
     seal(folder, body)
 
-    for command in (["workbench.serve"],):
-        done = subprocess.run(
-            [sys.executable, "-m", *command, str(folder)], capture_output=True, text=True, timeout=300, check=False
-        )
-        assert done.returncode == 1
-        assert "golden: the name '../secret' leads outside the bundle" in " ".join(done.stderr.split())
-        assert "Traceback" not in done.stderr
+    command = [sys.executable, "-m", "workbench.serve", str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+
+    assert done.returncode == 1
+    assert "golden: the name '../secret' leads outside the bundle" in " ".join(done.stderr.split())
+    assert "Traceback" not in done.stderr
 
 
 def test_what_is_unpacked_is_bounded() -> None:

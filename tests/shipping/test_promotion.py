@@ -12,7 +12,7 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from tests.bundle.making import exact, exported, reseal
+from tests.bundle.making import body_of, exact, exported, reseal
 from workbench.api.registered import register
 from workbench.bundle import description, provenance, read_bundle
 from workbench.commands.cli import app
@@ -60,10 +60,9 @@ def outcome(verdict: Verdict, name: str) -> Check:
 
 def changed(bundle: Path, change: Callable[[dict[str, Any]], None]) -> Path:
     """A bundle whose manifest says something else, with sums that fit."""
-    manifest = json.loads((bundle / "manifest.json").read_text(encoding="utf-8"))
+    manifest = body_of(bundle)
     change(manifest)
-    (bundle / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
-    reseal(bundle, {})
+    reseal(bundle, manifest)
     return bundle
 
 
@@ -382,7 +381,7 @@ def test_a_rollback_looks_before_it_moves(
 def test_a_rollback_replays_the_golden_samples_before_it_moves(
     folders: tuple[Path, Path], released: tuple[Path, Path], workspace: Path
 ) -> None:
-    file = folders[0] / json.loads((folders[0] / "manifest.json").read_text())["golden"]
+    file = folders[0] / body_of(folders[0])["golden"]
     with np.load(file) as kept:
         arrays = {name: kept[name] for name in kept.files}
     wrong = {n: a + np.float32(1) if a.dtype == np.float32 else a for n, a in arrays.items()}

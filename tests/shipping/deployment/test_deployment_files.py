@@ -292,27 +292,27 @@ def expressions(dashboard: Any) -> list[tuple[str, str]]:
     return [(t["expr"], t.get("legendFormat", "")) for panel in dashboard["panels"] for t in panel["targets"]]
 
 
-def test_the_dashboard_asks_only_for_series_and_labels_that_the_service_sends(files: dict[str, str]) -> None:
-    known = series_of_the_service()
-    given_by_prometheus = {"job", "instance"}
+def test_dashboard_and_alerts_ask_only_for_series_and_labels_that_the_service_sends(files: dict[str, str]) -> None:
+    known = {**series_of_the_service(), "up": {"job"}}
+    (group,) = documents(files["alerts.yml"])[0]["groups"]
+    queries = expressions(json.loads(files["grafana-dashboard.json"]))
 
-    for query, legend in expressions(json.loads(files["grafana-dashboard.json"])):
-        names = re.findall(r"\b(?:workbench|process)_\w+", query)
+    for query, legend in (*queries, *((rule["expr"], "") for rule in group["rules"])):
+        names = re.findall(r"\b(?:(?:workbench|process)_\w+|up)\b", query)
         assert names, query
-        for name in names:
-            assert name in known, f"{name} in {query}"
-        sent = set.union(*(known[name] for name in names)) | given_by_prometheus
-        grouped = {label.strip() for group in re.findall(r"by \(([^)]*)\)", query) for label in group.split(",")}
-        assert grouped <= sent, query
-        wanted = set(re.findall(r"{{(\w+)}}", legend))
-        assert wanted <= (grouped or sent), f"{legend}: {query}"
+        assert {*names} <= known.keys(), query
+        sent = set.union(*(known[name] for name in names)) | {"job", "instance"}  # the last two are Prometheus' own
+        grouped = {label.strip() for labels in re.findall(r"by \(([^)]*)\)", query) for label in labels.split(",")}
+        assert grouped | {*re.findall(r"\{(\w+)=", query)} <= sent, query
+        assert {*re.findall(r"{{(\w+)}}", legend)} <= (grouped or sent), f"{legend}: {query}"
         assert query.count("(") == query.count(")")
         if "_bucket" in query:
             assert "by (le)" in query
             assert query.startswith("histogram_quantile(")
         for name in names:
             if name.endswith(("_total", "_bucket", "_sum", "_count")):
-                assert re.search(rf"(rate|increase)\({name}{{", query), f"a counter's level says nothing: {query}"
+                assert re.search(rf"(rate|increase)\({name}[{{[]", query), f"a counter's level says nothing: {query}"
+    assert documents(files["prometheus.yml"])[0]["rule_files"] == ["alerts.yml"]
 
 
 def test_every_series_of_the_service_is_on_the_dashboard(files: dict[str, str]) -> None:
@@ -349,23 +349,6 @@ def test_the_autoscaler_scales_the_deployment_by_what_its_pods_run_out_of(files:
         assert metric["resource"]["name"] == "cpu"
         (container,) = deployment["spec"]["template"]["spec"]["containers"]
         assert "cpu" in container["resources"]["requests"], "a share of nothing cannot be told"
-
-
-def test_alerts_ask_only_for_series_and_labels_that_the_service_sends(files: dict[str, str]) -> None:
-    known = {**series_of_the_service(), "up": {"job"}}
-    (group,) = documents(files["alerts.yml"])[0]["groups"]
-
-    for rule in group["rules"]:
-        names = re.findall(r"\b(?:workbench_\w+|up)\b", rule["expr"])
-        assert names, rule["expr"]
-        for name in names:
-            assert name in known, rule["expr"]
-        labels = {*re.findall(r"\{(\w+)=", rule["expr"])}
-        for by in re.findall(r"by \(([^)]*)\)", rule["expr"]):
-            labels |= {label.strip() for label in by.split(",")}
-        assert labels <= set.union(*(known[name] for name in names)) | {"job", "instance"}, rule["expr"]
-        assert rule["expr"].count("(") == rule["expr"].count(")")
-    assert documents(files["prometheus.yml"])[0]["rule_files"] == ["alerts.yml"]
 
 
 def test_only_services_with_cards_are_watched_for_hot_ones() -> None:
