@@ -184,18 +184,14 @@ def exported(root: Path, target: str, scheme: str, *, confirmed: bool = False) -
 
 def reseal(folder: Path, change: dict[str, object]) -> None:
     """Write a changed manifest with sums that fit: what a careless hand, or a later version, would leave."""
-    manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
-    manifest.update(change)
+    manifest = {**body_of(folder), **change}
     for name in manifest["files"]:
         if (folder / name).is_file():
             sha256 = file_digest(folder / name)
             manifest["files"][name] = {"sha256": sha256, "size_bytes": (folder / name).stat().st_size}
     for compiled in manifest["artifact"]["files"] if "artifact" not in change else ():
         compiled |= manifest["files"].get(f"model/{compiled['file']}", {})
-    (folder / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
-    sums = {"manifest.json": file_digest(folder / "manifest.json")}
-    sums |= {name: listed["sha256"] for name, listed in manifest["files"].items()}
-    (folder / "SHA256SUMS").write_text(sums_text(sums), encoding="utf-8")
+    seal(folder, manifest)
 
 
 def emulated(contents: BundleContents) -> BundleContents:

@@ -1,6 +1,5 @@
 """Bundles made by an attacker: sums that fit, and every field of the manifest bent in every way."""
 
-import contextlib
 import copy
 import io
 import os
@@ -176,13 +175,6 @@ def test_one_form_of_a_line_is_read_and_no_other() -> None:
     ):
         with pytest.raises(BundleError, match=words):
             parse_sums(f"{SUM}  first\n{line}\n".encode(), "SHA256SUMS")
-
-
-@settings(deadline=None, max_examples=200)
-@given(st.binary(max_size=300))
-def test_any_bytes_are_sums_or_an_error(content: bytes) -> None:
-    with contextlib.suppress(BundleError):
-        parse_sums(content, "SHA256SUMS")
 
 
 def test_sums_that_list_less_or_more_than_the_manifest_are_refused(folder: Path) -> None:
@@ -439,13 +431,12 @@ def test_the_command_line_refuses_a_hostile_bundle_in_one_line(folder: Path) -> 
     body["golden"] = "../secret"
     seal(folder, body)
 
-    for command in (["workbench.serve"],):
-        done = subprocess.run(
-            [sys.executable, "-m", *command, str(folder)], capture_output=True, text=True, timeout=300, check=False
-        )
-        assert done.returncode == 1
-        assert "golden: the name '../secret' leads outside the bundle" in " ".join(done.stderr.split())
-        assert "Traceback" not in done.stderr
+    command = [sys.executable, "-m", "workbench.serve", str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+
+    assert done.returncode == 1
+    assert "golden: the name '../secret' leads outside the bundle" in " ".join(done.stderr.split())
+    assert "Traceback" not in done.stderr
 
 
 def test_what_is_unpacked_is_bounded() -> None:

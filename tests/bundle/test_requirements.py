@@ -1,14 +1,13 @@
 """The list of packages is closed, exact, and free of what only searching needs."""
 
 import importlib.metadata
-import re
 
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from tests.shipping.deployment.manifests import TARGETS
-from workbench.bundle.requirements import closure, left_out, pins, read_lock, requirements
+from workbench.bundle.requirements import closure, left_out, pins
 from workbench.values.errors import ToolchainError
 
 
@@ -24,16 +23,6 @@ def test_each_package_is_pinned_to_what_is_installed_here() -> None:
         assert ("openvino" in found) == (target == "openvino")
         for name, version in found.items():
             assert importlib.metadata.version(name) == version
-
-
-def test_nothing_that_only_searching_needs_is_listed() -> None:
-    for target in TARGETS:
-        found = listed(target)
-
-        assert not found.keys() & {
-            *("optuna", "mlflow", "mlflow-skinny", "ray", "torch", "transformers", "scikit-learn", "plotly", "pandas"),
-            *("scipy", "numba", "huggingface-hub", "openvino-telemetry", "typer", "rich", "int8-workbench", "pytest"),
-        }
 
 
 def test_the_list_is_closed_under_what_packages_declare() -> None:
@@ -60,13 +49,6 @@ def test_the_bundles_own_versions_go_before_those_installed_here() -> None:
 
     assert found["onnxruntime"] == "1.2.3"
     assert "platform" not in found
-
-
-def test_every_left_out_package_has_its_reason_in_the_file() -> None:
-    text = requirements(pins("openvino", {}), read_lock())
-
-    for name, why in left_out().items():
-        assert re.search(rf"^# left out: {name} \({re.escape(why)}\)$", text, re.MULTILINE)
 
 
 def test_a_package_that_is_not_installed_is_named() -> None:

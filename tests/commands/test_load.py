@@ -15,7 +15,7 @@ from workbench.commands.load import load
 from workbench.commands.load_runs import conditions_of
 from workbench.commands.loading import Asking
 from workbench.load import read_result
-from workbench.shipping.acceptance import BaselineLoad, read_baseline
+from workbench.shipping.acceptance import LoadFigures, read_baseline
 from workbench.values.errors import ConfigError
 from workbench.values.service import ServiceLoad
 
@@ -25,8 +25,7 @@ BASELINE = """
 version: 1
 name: another platform
 source: a test
-figures: {throughput_per_s: 100, p99_ms: 500}
-conditions: {latency: {concurrency: 4}, throughput: {concurrency: 4}}
+loads: [{concurrency: 4, throughput_per_s: 100, p99_ms: 500}]
 limits: {throughput_at_least_percent: 80, p99_at_most_percent: 120}
 """
 
@@ -122,7 +121,7 @@ def test_a_bundle_is_served_loaded_and_stopped(
 
 
 def test_a_baselines_loads_come_after_the_one_asked_for_and_only_where_they_differ() -> None:
-    theirs = (BaselineLoad(concurrency=1, length=512), BaselineLoad(concurrency=8), BaselineLoad(concurrency=100))
+    theirs = (LoadFigures(concurrency=1, length=512), LoadFigures(concurrency=8), LoadFigures(concurrency=100))
     against = replace(read_baseline(SHIPPED), loads=theirs)
 
     found = conditions_of(ServiceLoad(concurrency=8), Asking(length=None), against)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import pytest
 
 from tests.load.kserve.servers import TRITON, over_http
 from workbench.load import LoadPlan, run_load
-from workbench.load.server import DeviceReaders, DeviceWatch
-from workbench.load.text import device_words
-from workbench.values.device_use import DeviceReading, use_of
+from workbench.load.server import DeviceReaders, ServerWatch
+from workbench.values.device_use import DeviceReading
 from workbench.values.errors import ToolchainError
 from workbench.values.service import ServiceLoad
 
@@ -18,18 +18,6 @@ BODY = (
     '{"inputs": [{"name": "input_ids", "datatype": "INT64", "shape": [1, 1], "data": [1]}, '
     '{"name": "attention_mask", "datatype": "INT32", "shape": [1, 1], "data": [1]}]}'
 )
-
-
-def test_medians_and_extremes_of_what_was_told() -> None:
-    readings = [DeviceReading(power_w=value) for value in (100.0, 300.0, 110.0)]
-
-    use = use_of("0", readings, source="npu-smi", emulated=True)
-
-    assert use.power_w is not None
-    assert (use.power_w.median, use.power_w.peak, use.power_w.lowest, use.power_w.samples) == (110, 300, 100, 3)
-    assert use.memory_bytes is None
-    assert "npu-smi does not tell memory_bytes" in use.trouble
-    assert device_words(use).startswith("0: 110.0 W (at most 300.0) (EMULATED, 3 samples, npu-smi; ")
 
 
 def test_tritons_gauges_are_sampled_during_a_load() -> None:
@@ -60,12 +48,13 @@ def test_tritons_gauges_are_sampled_during_a_load() -> None:
 
 def test_a_server_without_such_gauges_is_asked_once() -> None:
     asked: list[int] = []
-    watch = DeviceWatch(None, lambda: asked.append(1) or {"process_cpu_seconds_total": {"": 1.0}})
+    watch = ServerWatch(lambda: asked.append(1) or {"process_cpu_seconds_total": {"": 1.0}})
     watch.begin()
-    watch._thread.join(90)
+    time.sleep(2.5)
+    watch.end()
 
-    assert watch.end() == ()
-    assert len(asked) == 1
+    assert watch.device == ()
+    assert len(asked) == 3, "at the begin, at the end, and once for gauges"
 
 
 def test_a_tool_that_fails_costs_figures_and_no_load() -> None:
@@ -75,10 +64,11 @@ def test_a_tool_that_fails_costs_figures_and_no_load() -> None:
         tried.set()
         raise ToolchainError("the driver is not loaded")
 
-    watch = DeviceWatch(DeviceReaders(readers={"0": read}, source="npu-smi"), lambda: None)
+    watch = ServerWatch(lambda: None, devices=DeviceReaders(readers={"0": read}, source="npu-smi"))
     watch.begin()
     assert tried.wait(90)
 
-    (use,) = watch.end()
+    watch.end()
+    (use,) = watch.device
     assert use.power_w is None
     assert "the driver is not loaded" in use.trouble

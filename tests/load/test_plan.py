@@ -4,7 +4,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workbench.load import LoadPlan, arrival_times, is_loopback
-from workbench.values.documents.canonical import decode, encode
 from workbench.values.errors import ConfigError
 from workbench.values.service import ServiceLoad
 
@@ -40,16 +39,6 @@ def test_bounds_are_kept_and_what_is_no_address_is_refused() -> None:
     ):
         with pytest.raises(ConfigError, match=words):
             LoadPlan(**{"url": "http://127.0.0.1", "load": CLOSED, **changed})  # type: ignore[arg-type]  # bad values
-
-
-def test_a_plan_survives_its_journey_to_the_clients() -> None:
-    for load in (
-        CLOSED,
-        ServiceLoad(arrivals="trace", trace_s=(0.0, 0.5)),
-        ServiceLoad(arrivals="poisson", rate_per_s=9),
-    ):
-        plan = LoadPlan(url="http://localhost:81", load=load, allowed_hosts=("a",))
-        assert decode(LoadPlan, encode(plan)) == plan
 
 
 @settings(deadline=None, max_examples=30)

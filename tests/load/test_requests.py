@@ -5,16 +5,9 @@ import pytest
 
 from tests.tiny import write_workspace
 from workbench.inputs.experiment import read_experiment
-from workbench.load import bodies_of_dataset, bodies_of_file, bodies_of_texts
+from workbench.load import bodies_of_dataset, bodies_of_file
 from workbench.load.requests import bodies_of_feeds
 from workbench.values.errors import ConfigError
-
-
-def test_texts_and_words_become_the_services_requests() -> None:
-    assert [json.loads(b) for b in bodies_of_texts(['due "x"', ["张", "三"]])] == [
-        {"text": 'due "x"'},
-        {"words": ["张", "三"]},
-    ]
 
 
 def test_files_of_texts_are_read(tmp_path: Path) -> None:

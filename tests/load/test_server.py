@@ -10,7 +10,7 @@ import pytest
 
 from tests.load.servers import delayed, serving
 from tests.serve.making import ready_workers, show_workers
-from workbench.load.server import ProcessWatch, figures_between, listener, read_samples, scrape
+from workbench.load.server import ServerWatch, figures_between, listener, read_samples, scrape
 from workbench.serve.metrics import Metrics
 
 
@@ -63,10 +63,11 @@ def test_processes_below_the_server_count_with_it() -> None:
         try:
             assert parent.stdout is not None
             assert parent.stdout.readline() == b"80000000\n"
-            watch, gone = ProcessWatch(parent.pid), ProcessWatch(parent.pid)
+            watch, gone = (ServerWatch(lambda: None, parent.pid) for _ in range(2))
             watch.begin()
             time.sleep(1.3)
-            found = watch.end()
+            watch.end()
+            found = watch.processes
         finally:
             os.killpg(parent.pid, signal.SIGKILL)
 
@@ -76,4 +77,5 @@ def test_processes_below_the_server_count_with_it() -> None:
     assert found.resident_peak_bytes > 80_000_000
     assert found.grown_bytes is None, "too few samples to speak of growth"
     gone.begin()
-    assert gone.end() is None, "the server is gone"
+    gone.end()
+    assert gone.processes is None, "the server is gone"

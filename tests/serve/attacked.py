@@ -122,15 +122,13 @@ def _same(found: object, expected: object) -> bool:
         return isinstance(found, float) and abs(found - expected) < 1e-4
     if isinstance(expected, dict):
         return (
-            isinstance(found, dict) and found.keys() == expected.keys() and all(map(_same, *_values(found, expected)))
+            isinstance(found, dict)
+            and found.keys() == expected.keys()
+            and all(_same(found[key], value) for key, value in expected.items())
         )
     if isinstance(expected, list):
         return isinstance(found, list) and len(found) == len(expected) and all(map(_same, found, expected))
     return found == expected
-
-
-def _values(found: dict[str, object], expected: dict[str, object]) -> tuple[list[object], list[object]]:
-    return [found[key] for key in expected], list(expected.values())
 
 
 async def _attacker(port: int, waiting: Iterable[Attack], outcome: Outcome) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -43,19 +42,6 @@ def test_what_is_shown_is_what_a_load_reads_again_and_a_card_that_cannot_be_read
     gauges.look()
     assert readings_in(read_samples(text(gauges))).keys() == {"1"}
     assert 'workbench_device_reading_failures_total{device="0"} 1.0' in text(gauges)
-
-
-def test_the_thread_looks_again() -> None:
-    looked = threading.Semaphore(0)
-
-    def read() -> DeviceReading:
-        looked.release()
-        return READING
-
-    gauges = DeviceGauges({"0": read}, every_s=0.2)
-    gauges.start()
-    assert looked.acquire(timeout=300)
-    assert looked.acquire(timeout=300)
 
 
 def test_a_card_is_read_by_its_targets_own_tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,6 @@ import pytest
 
 from tests.serve.making import Reply, Running, asked, gone, make_bundle, metric, running, samples, standing
 from workbench.bundle import preprocessor_of, read_bundle
-from workbench.serve.access import Rates
 from workbench.serve.batcher import QueueFull, Row
 from workbench.serve.front_end import ALONE, FrontEndProcess
 from workbench.serve.refusals import Refusal
@@ -133,7 +132,7 @@ def test_rows_that_run_alone_once_more_wait_however_full_the_queue_is(bundle: Pa
     async def story() -> Message:
         ours, theirs = socket.socketpair()
         opened = read_bundle(bundle)
-        queue = FrontEndProcess(opened, ServeSettings(limits=Limits(queue=1)), Rates())
+        queue = FrontEndProcess(opened, ServeSettings(limits=Limits(queue=1)))
         await queue.link.open(ours)
         state = {"proved": True, "none_starts": False, "health": [200, {}], "facts": {}, "depth": 1, "retry": 1}
         theirs.sendall(pack({"state": state}))
@@ -154,17 +153,6 @@ def test_rows_that_run_alone_once_more_wait_however_full_the_queue_is(bundle: Pa
 
     message = asyncio.run(story())
     assert (message.head["rows"], message.head["key"]) == ([0], ALONE)
-
-
-def test_a_rate_holds_over_all_front_ends_together(bundle: Path) -> None:
-    more = (*THREE, "--rate-limit", "5")
-    with running(bundle, *more, WORKBENCH_API_KEY="key") as limited:
-        began = time.monotonic()
-        statuses = [limited.request("GET", "/info", **{"X-API-Key": "key"}).status for _ in range(30)]
-        lasted_s = time.monotonic() - began
-
-    assert statuses.count(200) + statuses.count(429) == 30
-    assert statuses.count(200) <= 5 + 5 * lasted_s + 1
 
 
 def test_drained_under_load_every_request_is_answered_or_told_to_come_back(bundle: Path) -> None:

@@ -102,24 +102,3 @@ def test_a_lost_worker_is_not_alive_and_shows_no_memory_until_it_is_back() -> No
     assert [s.labels for s in families(metrics)["workbench_worker_resident_memory_bytes"].samples] == [{"worker": "0"}]
     assert families(metrics)["workbench_worker_device_memory_bytes"].samples == []
     assert value(metrics, "workbench_worker_restarts_total", worker="1") == 1
-
-
-def test_names_keep_to_the_conventions_of_prometheus() -> None:
-    about = {"name": 'a "quoted"\nname\\', "emulated": "true", "candidate_id": "abc"}
-    metrics = Metrics(about=about, lengths=(16,))
-    metrics.answered(200, 0.1)
-    show_workers(metrics, ready_workers(1))
-    one_batch(metrics)
-
-    found = families(metrics)
-    assert value(metrics, "workbench_bundle_info", **about) == 1
-    assert found["process_resident_memory_bytes"].samples[0].value > 1e6
-    assert not [name for name in found if name.endswith("_created")]
-    for family in found.values():
-        if family.name.startswith("process_"):
-            continue
-        assert family.name.startswith("workbench_")
-        assert family.documentation.endswith("."), family.name
-        assert not family.name.endswith(("_ms", "_mb", "_count")), family.name
-        if family.type == "counter":
-            assert all(sample.name.endswith("_total") for sample in family.samples)

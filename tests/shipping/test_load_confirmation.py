@@ -1,6 +1,5 @@
 """The real service of a real candidate, loaded and believed only when it answers as its bundle says."""
 
-import contextlib
 import dataclasses
 import subprocess
 import sys
@@ -11,15 +10,10 @@ import psutil
 import pytest
 
 from tests.bundle.making import emulated
-from tests.tiny import write_workspace
 from workbench.bundle import BundleContents, GoldenBatch, read_bundle, write_bundle
-from workbench.evaluation.bench import open_bench
-from workbench.evaluation.store import Store
-from workbench.evaluation.sweep_folders import open_journal
-from workbench.inputs.experiment import read_experiment
+from workbench.load import bodies_of_texts
 from workbench.load.service_process import running_service
-from workbench.search.pipeline import evaluate
-from workbench.shipping.load_confirmation import check_answers, confirm_bundle, confirm_by_load, load_bundle
+from workbench.shipping.load_confirmation import check_answers, confirm_bundle, load_bundle, load_seconds
 from workbench.values.errors import BundleError, MeasureError
 from workbench.values.measurement import Estimate, ServiceFigures
 from workbench.values.service import ServiceLoad, ServiceSettings
@@ -43,26 +37,21 @@ def predicted(settings: ServiceSettings, load: ServiceLoad, devices: int = 1) ->
     )
 
 
-def test_a_candidate_is_served_with_its_settings_and_loaded_as_predicted(tmp_path: Path) -> None:
-    question = read_experiment(write_workspace(tmp_path))
-    journal = open_journal(question.workspace, question.name, question.identity)
+def test_a_bundle_is_served_with_other_settings_and_loaded_as_predicted(
+    contents: BundleContents, tmp_path: Path
+) -> None:
+    bundle = write_bundle(tmp_path / "bundle", contents)
     best = predicted(ServiceSettings(max_batch_size=8, batch_timeout_ms=1.0), ServiceLoad(concurrency=16))
-    with contextlib.closing(Store(question.workspace / ".workbench" / "store")) as store:
-        bench = open_bench(question, journal, store, lambda candidate, stage: None)
-        journal.write(evaluate(question, question.baseline, bench))
 
-        found = confirm_by_load(question, question.baseline, best, bench, journal, seconds=1.0)
+    found = confirm_bundle(bundle, best, 2.0, bodies_of_texts(["loan pay", "due"]), seed=0)
 
-    assert found.answers > 0
-    assert found.figures is not None
-    assert found.figures.kind == "measured"
-    assert (found.figures.settings, found.figures.load) == (best.settings, best.load)
-    assert 1 < found.figures.mean_batch <= 8
-    assert found.figures.errors == 0
-    lasted_s = found.figures.requests / found.figures.throughput_per_s.value
-    assert lasted_s > 5, "a prediction of 1 answer a second asks for six times as long"
-    assert found.figures.p50_ms.value <= found.figures.p95_ms.value <= found.figures.p99_ms.value
-    assert found.figures.host is None
+    assert isinstance(found, ServiceFigures)
+    assert (found.kind, found.settings, found.load) == ("measured", best.settings, best.load)
+    assert 1 < found.mean_batch <= 8
+    assert found.errors == 0
+    assert found.p50_ms.value <= found.p95_ms.value <= found.p99_ms.value
+    assert found.host is None
+    assert load_seconds(best, 1.0) == 6, "a prediction of 1 answer a second asks for six times as long"
 
 
 def test_golden_samples_are_asked_for_before_the_load_and_the_bundles_own_settings_used(
@@ -104,26 +93,17 @@ def test_a_bundle_that_fails_its_own_golden_samples_is_not_loaded(contents: Bund
         load_bundle(bundle, ServiceLoad(concurrency=2), 1.0)
 
 
-def test_a_load_for_more_devices_than_this_host_has_is_not_tried(contents: BundleContents, tmp_path: Path) -> None:
-    bundle = write_bundle(tmp_path / "bundle", contents)
-    best = predicted(ServiceSettings(max_batch_size=4), ServiceLoad(concurrency=4), devices=4)
+def test_what_says_nothing_of_the_device_is_answered_and_not_timed(contents: BundleContents, tmp_path: Path) -> None:
+    for number, (made, devices, reason) in enumerate(
+        ((contents, 4, "predicted for 4 devices"), (emulated(contents), 1, "the device is emulated"))
+    ):
+        bundle = write_bundle(tmp_path / f"{number}", made, allow_emulated=True)
+        best = predicted(ServiceSettings(max_batch_size=4), ServiceLoad(concurrency=4), devices=devices)
 
-    found = confirm_bundle(bundle, best, 60.0, ["{}"], seed=0)
+        found = confirm_bundle(bundle, best, 60.0, ["{}"], seed=0)
 
-    assert found.figures is None
-    assert "4 devices" in found.reason
-    assert found.answers > 0
-
-
-def test_an_emulated_bundle_is_answered_and_not_timed(contents: BundleContents, tmp_path: Path) -> None:
-    bundle = write_bundle(tmp_path / "bundle", emulated(contents), allow_emulated=True)
-    best = predicted(ServiceSettings(max_batch_size=4), ServiceLoad(concurrency=4))
-
-    found = confirm_bundle(bundle, best, 60.0, ["{}"], seed=0)
-
-    assert found.figures is None
-    assert "emulated" in found.reason
-    assert found.answers == sum(len(g.texts) for g in contents.golden)
+        assert isinstance(found, str)
+        assert reason in found
 
 
 def test_a_service_ends_with_a_loader_that_is_killed(contents: BundleContents, tmp_path: Path) -> None:

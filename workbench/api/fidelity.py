@@ -56,7 +56,7 @@ def measure_fidelity(
         CandidateError: what ships cannot be compiled, opened or run.
     """
     from workbench.bundle import read_bundle
-    from workbench.shipping.fidelity import Asked, Extent, fidelity_of_bundle, fidelity_of_candidate
+    from workbench.shipping.agreement import Asked, Extent, agreement_of_bundle, agreement_of_candidate
     from workbench.shipping.handover import evaluations_of, service_settings
 
     asked = Asked(
@@ -70,10 +70,10 @@ def measure_fidelity(
         if samples is not None and samples < 1:
             raise ConfigError(f"{samples} is no number of samples.", key="--samples", hint="Write 1 or more.")
         if bundle is not None:
-            return replace(fidelity_of_bundle(question, read_bundle(Path(bundle)), bench, asked), command=command)
+            return replace(agreement_of_bundle(question, read_bundle(Path(bundle)), bench, asked), command=command)
         chosen = named_candidate(candidate, question)
         service = service_settings(chosen, evaluations_of(bench.journal, chosen))
-        found = replace(fidelity_of_candidate(question, chosen, bench, service, asked), command=command)
+        found = replace(agreement_of_candidate(question, chosen, bench, service, asked), command=command)
         _keep(bench.journal, found, split, report)
         return found
 
@@ -86,11 +86,11 @@ def fidelity_of(bundle: Path | str, *, answers: Path | str | None = None) -> Fid
         BundleError: the bundle is damaged.
     """
     from workbench.bundle import bundle_fidelity, read_bundle
-    from workbench.shipping.fidelity import fidelity_of_golden
+    from workbench.shipping.agreement import agreement_of_golden
 
     read = read_bundle(Path(bundle))
     if answers is not None:
-        return fidelity_of_golden(read, Path(answers))
+        return agreement_of_golden(read, Path(answers))
     found = bundle_fidelity(read)
     if found is None:
         raise ConfigError(

@@ -14,7 +14,6 @@ Nothing here knows a sweep; how a bundle is filled and brought to production is 
     outcomes/         what became of every holdout sample: two bundles are compared by it without the data
     deploy/           container recipe, service unit, Kubernetes manifests, dashboard; or files for an engine of others
     sbom.cdx.json     what it is made of (CycloneDX): model, what that was made from, packages of serving
-    provenance.intoto.json    how it was made (in-toto, SLSA): inputs with digests, toolchain, commit of the workbench
     tokenizer.json …  what turns a request into feeds
 
 The sums find damage: one changed byte anywhere. They are no signature: whoever can change a file can change the sums.
@@ -24,7 +23,7 @@ Who wrote a bundle is proved by the signature alone, against a file of trusted k
 from workbench.bundle.golden import GoldenBatch, bundle_fidelity, golden_batches, preprocessor_of
 from workbench.bundle.manifest import HoldoutOutcomes, Manifest, Tolerance
 from workbench.bundle.opened import Bundle, read_bundle
-from workbench.bundle.provenance import STATEMENT, Origin, description, provenance
+from workbench.bundle.provenance import description, provenance
 from workbench.bundle.sbom import SBOM
 from workbench.bundle.signed import Signer, check_signature, sign_bundle
 from workbench.bundle.verify import VerifyReport, check_bundle, check_files, replay_golden, verify_bundle
@@ -32,13 +31,11 @@ from workbench.bundle.write import BundleContents, check_free, write_bundle
 
 __all__ = [
     "SBOM",
-    "STATEMENT",
     "Bundle",
     "BundleContents",
     "GoldenBatch",
     "HoldoutOutcomes",
     "Manifest",
-    "Origin",
     "Signer",
     "Tolerance",
     "VerifyReport",

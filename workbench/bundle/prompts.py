@@ -228,68 +228,55 @@ def replay_prompts(bundle: Bundle, model: PromptedModel) -> PromptReplay:
                 f"{bundle.directory}: the text of golden prompt {number} becomes other ids here than when the bundle "
                 "was made. Install the tokenizers version it was made with."
             )
-    held = _Held(golden, str(bundle.directory))
-    answers = [prompt.answer for prompt in golden.prompts]
-    model.answers([prompt.ids for prompt in golden.prompts], golden.tokens, held.compare, given=answers)
-    return PromptReplay(
-        prompts=len(golden.prompts),
-        logits=held.logits,
-        largest=held.largest,
-        largest_log=held.largest_log,
-        share=held.share,
-        ties=held.ties,
-        device=golden.device,
-    )
+    logits = ties = 0
+    largest = largest_log = share = 0.0
 
-
-class _Held:
-    """The kept answers and how far those of now lie from them, told token by token."""
-
-    def __init__(self, golden: GoldenPrompts, place: str) -> None:
-        self._golden, self._place = golden, place
-        self.logits = self.ties = 0
-        self.largest = self.largest_log = self.share = 0.0
-
-    def compare(self, prompt: int, token: int, logits: Logits) -> None:
-        where = f"{self._place}: golden prompt {prompt}, token {token} of its answer"
-        wide = logits.astype(np.float64)
-        if not np.isfinite(wide).all():
-            raise MeasureError(f"{where}: a logit is NaN or infinite.")
-        golden = self._golden.prompts[prompt]
-        step, tolerance = golden.steps[token], self._golden.tolerance
-        kept, here = np.array(step.logits), wide[list(step.ids)]
-        allowed = tolerance.margin(kept)
-        differences = np.abs(here - kept)
-        logarithms = np.abs(here - _log_sum(wide) - np.array(step.log_probabilities))
-        self._within(where, "logit", differences, allowed)
-        self._within(where, "log-probability", logarithms, np.full(len(kept), 2 * allowed.max()))
-        self.logits += len(kept)
-        self.largest = max(self.largest, float(differences.max()))
-        self.largest_log = max(self.largest_log, float(logarithms.max()))
-        self._follow(where, wide, golden.answer[token])
-
-    def _within(
-        self, where: str, what: str, differences: npt.NDArray[np.float64], allowed: npt.NDArray[np.float64]
-    ) -> None:
+    def hold(where: str, what: str, differences: npt.NDArray[np.float64], allowed: npt.NDArray[np.float64]) -> float:
+        """The largest difference, which is within what is allowed."""
+        nonlocal share
         at = int(np.argmax(differences - allowed))
         if differences[at] > allowed[at]:
             raise BundleError(
                 f"{where}: a {what} differs by {differences[at]:.3g}, {allowed[at]:.3g} is allowed. The checkpoint or "
                 "what executes it here is another than when the bundle was made."
             )
-        if differences.any():
-            moved = differences > 0
-            self.share = max(self.share, float((differences[moved] / allowed[moved]).max()))
+        moved = differences > 0
+        share = max(share, float((differences[moved] / allowed[moved]).max(initial=0.0)))
+        return float(differences.max())
 
-    def _follow(self, where: str, wide: npt.NDArray[np.float64], kept: int) -> None:
-        likeliest = int(wide.argmax())
-        if likeliest == kept:
-            return
-        behind = float(wide[likeliest] - wide[kept])
-        allowed = 2 * float(self._golden.tolerance.margin(wide[[likeliest]])[0])
-        if behind > allowed:
+    def compare(number: int, token: int, row: Logits) -> None:
+        nonlocal logits, ties, largest, largest_log
+        where = f"{bundle.directory}: golden prompt {number}, token {token} of its answer"
+        wide = row.astype(np.float64)
+        if not np.isfinite(wide).all():
+            raise MeasureError(f"{where}: a logit is NaN or infinite.")
+        prompt, tolerance = golden.prompts[number], golden.tolerance
+        step = prompt.steps[token]
+        kept, here = np.array(step.logits), wide[list(step.ids)]
+        allowed = tolerance.margin(kept)
+        logarithms = np.abs(here - _log_sum(wide) - np.array(step.log_probabilities))
+        largest = max(largest, hold(where, "logit", np.abs(here - kept), allowed))
+        twice = np.full(len(kept), 2 * allowed.max())
+        largest_log = max(largest_log, hold(where, "log-probability", logarithms, twice))
+        logits += len(kept)
+        likeliest, wanted = int(wide.argmax()), prompt.answer[token]
+        behind = float(wide[likeliest] - wide[wanted])
+        tie = 2 * float(tolerance.margin(wide[[likeliest]])[0])
+        if likeliest != wanted and behind > tie:
             raise BundleError(
-                f"{where} is id {likeliest} here and {kept} in the bundle, whose logit is {behind:.3g} lower; "
-                f"{allowed:.3g} is allowed."
+                f"{where} is id {likeliest} here and {wanted} in the bundle, whose logit is {behind:.3g} lower; "
+                f"{tie:.3g} is allowed."
             )
-        self.ties += 1
+        ties += likeliest != wanted
+
+    answers = [prompt.answer for prompt in golden.prompts]
+    model.answers([prompt.ids for prompt in golden.prompts], golden.tokens, compare, given=answers)
+    return PromptReplay(
+        prompts=len(golden.prompts),
+        logits=logits,
+        largest=largest,
+        largest_log=largest_log,
+        share=share,
+        ties=ties,
+        device=golden.device,
+    )

@@ -43,7 +43,7 @@ def readme(manifest: Manifest) -> str:
         "## Serve it",
         "",
         "```",
-        "workbench serve .           # POST /predict, /health, /info, /metrics, /docs on 127.0.0.1:8000",
+        "workbench serve .           # POST /predict, /health, /info, /metrics on 127.0.0.1:8000",
         "```",
         "",
         *_service(manifest),
@@ -94,7 +94,7 @@ def _checks(verified: str) -> list[str]:
         f"The {INTEGRITY}. Where `{SIGNATURE}` lies beside them, `workbench verify . --trusted-keys FILE` proves whose "
         "they are, and so does minisign.",
         "",
-        "What it is made of: `sbom.cdx.json` (CycloneDX). How it was made: `provenance.intoto.json` (in-toto, SLSA).",
+        "What it is made of: `sbom.cdx.json` (CycloneDX).",
         "",
     ]
 

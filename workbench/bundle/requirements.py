@@ -24,6 +24,7 @@ from typing import Any
 from workbench.bundle.bounds import LANGUAGE
 from workbench.bundle.manifest import Manifest
 from workbench.targets import described, descriptions
+from workbench.values.documents.canonical import DecodeError, decode, encode
 from workbench.values.documents.json_reader import read_json
 from workbench.values.errors import ConfigError, ToolchainError
 from workbench.values.installed_targets import distributions_of
@@ -79,17 +80,12 @@ def read_lock(file: Path = SHIPPED) -> Lock:
     hint = "Make one with: workbench lock --to FILE"
     if not isinstance(body, dict) or body.get("version") != VERSION or not isinstance(body.get("packages"), dict):
         raise ConfigError("is no table of wheels.", file=file, key="--lock", hint=hint)
-    wheels: dict[str, tuple[Wheel, ...]] = {}
-    for pin, listed in body["packages"].items():
-        try:
-            wheels[pin] = tuple(
-                Wheel(file=wheel["file"], sha256=wheel["sha256"], architecture=wheel["architecture"])
-                for wheel in listed
-            )
-            sound = _PIN.fullmatch(pin) and all(re.fullmatch("[0-9a-f]{64}", wheel.sha256) for wheel in wheels[pin])
-        except (TypeError, KeyError):
-            sound = None
-        if not sound:
+    try:
+        wheels = {pin: decode(tuple[Wheel, ...], listed, pin) for pin, listed in body["packages"].items()}
+    except DecodeError as error:
+        raise ConfigError(f"{error}.", file=file, key="--lock", hint=hint) from error
+    for pin, found in wheels.items():
+        if not (_PIN.fullmatch(pin) and all(re.fullmatch("[0-9a-f]{64}", wheel.sha256) for wheel in found)):
             raise ConfigError(f"the wheels of {pin[:80]!r} are none.", file=file, key="--lock", hint=hint)
     return Lock(file=file, wheels=wheels)
 
@@ -122,11 +118,7 @@ def make_lock(
             f"the index has no wheel of {', '.join(missing)} for Python {PYTHON} on {' and '.join(ARCHITECTURES)}. "
             "Build one and add it to an index of yours, or install a version that has one."
         )
-    packages = {
-        pin: [{"file": w.file, "sha256": w.sha256, "architecture": w.architecture} for w in wheels]
-        for pin, wheels in lock.wheels.items()
-    }
-    body = {"version": VERSION, "python": PYTHON, "packages": packages}
+    body = {"version": VERSION, "python": PYTHON, "packages": encode(lock.wheels)}
     write_text_atomically(to, json.dumps(body, indent=1, sort_keys=True) + "\n")
     return lock
 

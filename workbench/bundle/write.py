@@ -33,7 +33,6 @@ from workbench.bundle.manifest import (
 )
 from workbench.bundle.paths import SUMS, entries, name_fault, sums_text
 from workbench.bundle.prompts import PROMPTS, GoldenPrompts
-from workbench.bundle.provenance import STATEMENT, Origin, statement
 from workbench.bundle.readme import readme
 from workbench.bundle.requirements import Lock, read_lock
 from workbench.bundle.sbom import SBOM, sbom
@@ -76,7 +75,6 @@ class BundleContents:
         prompts: of a language model, in place of `golden`.
         fidelity: how far its answers lie from float32, by the strongest evidence; None where nobody measured it.
         extra_files: name in the bundle → file to copy.
-        origin: what the user asked for; None where there was no experiment.
     """
 
     name: str
@@ -101,7 +99,6 @@ class BundleContents:
     prompts: GoldenPrompts | None = None
     fidelity: Fidelity | None = None
     extra_files: Mapping[str, Path] = field(default_factory=dict)
-    origin: Origin | None = None
 
 
 def write_bundle(
@@ -255,7 +252,6 @@ def _fill(
             (to / DEPLOY / name).parent.mkdir(exist_ok=True)
             (to / DEPLOY / name).write_text(words, encoding="utf-8")
     _write_json(to / SBOM, sbom(manifest, lock))
-    _write_json(to / STATEMENT, statement(manifest, _sums(to), contents.origin))
     (to / README).write_text(readme(replace(manifest, files=_sums(to))), encoding="utf-8")
     sums = _sums(to)
     body = replace(manifest, files=sums).to_json()

@@ -14,7 +14,7 @@ from workbench.values.system.files import write_json_atomically
 
 if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
     from workbench.load import LoadResult
-    from workbench.shipping.acceptance import Baseline, BaselineLoad
+    from workbench.shipping.acceptance import Baseline, LoadFigures
     from workbench.values.service import ServiceLoad
 
 
@@ -49,7 +49,7 @@ def conditions_of(asked: ServiceLoad, how: Asking, against: Baseline | None) -> 
     return list(kept.values())
 
 
-def conditions_like(theirs: BaselineLoad) -> Conditions:
+def conditions_like(theirs: LoadFigures) -> Conditions:
     """A baseline's load; texts of their own lengths where it does not say any."""
     from workbench.values.service import ServiceLoad
 

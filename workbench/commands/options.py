@@ -70,9 +70,9 @@ _PANELS: dict[str, str] = {
     "Service": "workers devices front_ends max_batch_size batch_timeout_ms",
     "Server": "protocol model model_version map_input metrics_url host_allowed api_key_env",
     "Streams of tokens (--protocol openai)": "endpoint max_tokens ignore_eos ttft_ms tpot_ms latency_ms",
-    "Who may ask": "allowed_host api_keys no_key rate_limit",
+    "Who may ask": "allowed_host api_keys no_key",
     "Trust": "trusted_keys policy",
-    "Pages": "metrics docs",
+    "Pages": "metrics",
     "Limits": "max_requests timeout connections connections_of_address queue no_worker_s max_drop_pp "
     "max_drop require_proof max_p99_increase min_throughput max_size_increase cosine max_abs mae compare.error",
     "Load of the comparison": "promote.load promote.concurrency promote.load_seconds promote.rounds",

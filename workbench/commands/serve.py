@@ -17,7 +17,7 @@ def serve(
     settings: ServeSettings,
     limits: Limits,
 ) -> None:
-    """Serve a bundle over HTTP: POST /predict, and /docs for people.
+    """Serve a bundle over HTTP: POST /predict; /info says what it takes.
 
     X-API-Key must hold a key of --api-keys, which is read again when it changes, or WORKBENCH_API_KEY of
     the environment; beyond loopback one of the two must be there. SIGTERM answers what waits, then ends.
@@ -29,7 +29,6 @@ def serve(
 
 def api_key(
     name: Annotated[str, typer.Argument(help="what the key is called in the file and the metrics")],
-    rate: Annotated[float | None, typer.Option(help="requests a second that it may send")] = None,
 ) -> None:
     """Draw a key for `serve --api-keys FILE`: the file's line on stdout, the key itself on stderr.
 
@@ -37,6 +36,6 @@ def api_key(
     """
     from workbench.serve.access import drawn_key
 
-    secret, line = drawn_key(name, rate)
+    secret, line = drawn_key(name)
     typer.echo(line)
     typer.echo(f"X-API-Key: {secret}", err=True)

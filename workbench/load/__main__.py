@@ -1,7 +1,7 @@
 """The load generator's own process: `python -m workbench.load FOLDER`, started by `workbench.load.run`.
 
-FOLDER holds plan.json, bodies.bin and heads.json; times.npz and end.json are written into it. Lines on standard output
-tell when the window that counts begins and ends. An API key comes in the environment, never in a file.
+The plan and the bytes of every request come on standard input; times.npz and end.json are written into FOLDER. Lines on
+standard output tell when the window that counts begins and ends.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
-import os
+import pickle
 import resource
 import signal
 import sys
@@ -22,25 +22,20 @@ import numpy as np
 import uvloop
 
 from workbench.load.client import Clients, Connection, plain
-from workbench.load.http1 import encode_request
 from workbench.load.plan import LoadPlan
-from workbench.load.run import BODIES, END, HEADS, KEY_VARIABLE, PLAN, TIMES
-from workbench.values.documents.canonical import decode
+from workbench.load.run import END, TIMES
 
 if TYPE_CHECKING:
     from workbench.load.openai.answer import Streams
 
 _ORDER = 100_000
 """Requests whose texts are drawn before; a longer run begins again."""
-
-
 _OTHER_FILES = 64
 
 
 def main(folder: Path) -> None:
-    plan = decode(LoadPlan, json.loads((folder / PLAN).read_text(encoding="utf-8")))
+    plan, requests = pickle.load(sys.stdin.buffer)  # of the process that started this one
     _allow_files(plan.open_connections + _OTHER_FILES)
-    requests = _requests(folder, plan)
     random = np.random.default_rng([plan.seed, 1])  # beside the stream of arrival times
     rounds = -(-_ORDER // len(requests))
     order = np.concatenate([random.permutation(len(requests)) for _ in range(rounds)])
@@ -89,20 +84,6 @@ def main(folder: Path) -> None:
     if streams is not None:
         end |= {"server_error": streams.error, "full": streams.full}
     (folder / END).write_text(json.dumps(end), encoding="utf-8")
-
-
-def _requests(folder: Path, plan: LoadPlan) -> list[bytes]:
-    """The bytes of every request."""
-    content = (folder / BODIES).read_bytes()
-    key = os.environ.get(KEY_VARIABLE)
-    name, value = ("Authorization", f"Bearer {key}") if plan.streams else ("X-API-Key", key)
-    keyed = ({name: value} if key and value else {}) | ({"Accept": "text/event-stream"} if plan.streams else {})
-    found, at = [], 0
-    for length, headers in json.loads((folder / HEADS).read_text(encoding="utf-8")):
-        body = content[at : at + length]
-        at += length
-        found.append(encode_request(plan.path, plan.host_header, body, {**keyed, **headers}))
-    return found
 
 
 def _connections(plan: LoadPlan) -> tuple[Streams | None, Callable[[Clients, float], Connection]]:

@@ -8,12 +8,12 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import pickle
 import shutil
 import signal
 import subprocess
 import sys
 import threading
-import time
 from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -22,24 +22,20 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import psutil
 
-from workbench.load.http1 import ERROR_KINDS
+from workbench.load.http1 import ERROR_KINDS, encode_request
 from workbench.load.intervals import percentiles, throughput
 from workbench.load.openai.figures import token_doubts, token_figures
 from workbench.load.plan import LoadPlan, is_loopback
 from workbench.load.requests import Request
-from workbench.load.result import CLIENT_LIMIT, P99_ANSWERS, LoadResult, ServerFigures, ServerProcesses
-from workbench.load.server import DeviceReaders, DeviceWatch, ProcessWatch, Samples, figures_between, listener, scrape
-from workbench.values.device_use import DeviceUse
-from workbench.values.documents.canonical import encode
+from workbench.load.result import CLIENT_LIMIT, P99_ANSWERS, LoadResult
+from workbench.load.server import DeviceReaders, ServerWatch, listener, scrape
 from workbench.values.errors import ConfigError, ToolchainError
 from workbench.values.system.files import temporary_beside
 from workbench.values.system.lifeline import tied
 from workbench.values.system.scratch import scratch_folder
 
-PLAN, BODIES, HEADS, TIMES, END = "plan.json", "bodies.bin", "heads.json", "times.npz", "end.json"
-KEY_VARIABLE = "WORKBENCH_LOAD_API_KEY"
+TIMES, END = "times.npz", "end.json"
 _ERROR_SHARE = 0.01
 _SLACK_S = 30.0
 
@@ -77,10 +73,8 @@ def run_load(
     local = is_loopback(host)
     pid = server_pid if server_pid is not None or not local else listener(port)
     with scratch_folder("load") as folder:
-        (folder / PLAN).write_text(json.dumps(encode(plan)), encoding="utf-8")
-        _write_requests(folder, bodies)
-        watch = _Watch(plan, api_key, pid, devices)
-        _run_child(folder, plan, api_key, watch)
+        watch = ServerWatch(lambda: scrape(*plan.metrics_address, api_key), pid, devices)
+        _run_child(folder, plan, _encoded(plan, bodies, api_key), watch)
         end = json.loads((folder / END).read_text(encoding="utf-8"))
         distinct = len({body if isinstance(body, str) else body.body for body in bodies})
         result = _result(folder, plan, end, watch, distinct)
@@ -90,72 +84,35 @@ def run_load(
     return result
 
 
-def _write_requests(folder: Path, bodies: Sequence[str | Request]) -> None:
-    """For `workbench.load.__main__`: all bodies one behind the other, and the length and headers of each."""
-    requests = [Request(body=body.encode()) if isinstance(body, str) else body for body in bodies]
-    with (folder / BODIES).open("wb") as stream:
-        for request in requests:
-            stream.write(request.body)
-    heads = [[len(request.body), dict(request.headers)] for request in requests]
-    (folder / HEADS).write_text(json.dumps(heads), encoding="utf-8")
+def _encoded(plan: LoadPlan, bodies: Sequence[str | Request], api_key: str | None) -> list[bytes]:
+    """The bytes of every request."""
+    name, value = ("Authorization", f"Bearer {api_key}") if plan.streams else ("X-API-Key", api_key)
+    keyed = ({name: value} if api_key and value else {}) | ({"Accept": "text/event-stream"} if plan.streams else {})
+    requests = (Request(body=body.encode()) if isinstance(body, str) else body for body in bodies)
+    try:
+        return [encode_request(plan.path, plan.host_header, one.body, {**keyed, **one.headers}) for one in requests]
+    except ValueError as error:  # also UnicodeEncodeError
+        raise ConfigError("the key cannot stand in a header of HTTP.", key="--api-key-env") from error
 
 
-class _Watch:
-    """What is read of the server when the window begins and ends."""
-
-    def __init__(
-        self, plan: LoadPlan, api_key: str | None, pid: int | None, devices: DeviceReaders | None = None
-    ) -> None:
-        self._plan, self._key = plan, api_key
-        self._devices = DeviceWatch(devices, self._scraped)
-        self.device: tuple[DeviceUse, ...] = ()
-        self._watch = ProcessWatch(pid) if pid is not None and psutil.pid_exists(pid) else None
-        self._before: Samples | None = None
-        self.began = self.ended = False
-        self._began_s = 0.0
-        self.server: ServerFigures | None = None
-        self.processes: ServerProcesses | None = None
-
-    def begin(self) -> None:
-        self.began = True
-        self._before = self._scraped()
-        self._began_s = time.perf_counter()
-        if self._watch is not None:
-            self._watch.begin()
-        self._devices.begin()
-
-    def end(self) -> None:
-        if not self.began or self.ended:
-            return
-        self.ended = True
-        seconds = time.perf_counter() - self._began_s
-        if self._watch is not None:
-            self.processes = self._watch.end()
-        self.device = self._devices.end()
-        self.server = figures_between(self._before, self._scraped(), seconds)
-
-    def _scraped(self) -> Samples | None:
-        return scrape(*self._plan.metrics_address, self._key)
-
-
-def _run_child(folder: Path, plan: LoadPlan, api_key: str | None, watch: _Watch) -> None:
+def _run_child(folder: Path, plan: LoadPlan, requests: list[bytes], watch: ServerWatch) -> None:
     """Start the clients' process, follow its phases, and see to its end in every case."""
-    environment = {**os.environ, **({KEY_VARIABLE: api_key} if api_key else {})}
     limit_s = plan.warmup_s + plan.duration_s + 2 * plan.timeout_s + _SLACK_S
     log = folder / "stderr.log"
     with log.open("w", encoding="utf-8") as errors:
         child = subprocess.Popen(
             tied([sys.executable, "-m", "workbench.load", str(folder)]),
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=errors,
-            env=environment,
-            text=True,
             start_new_session=True,  # Ctrl-C comes to us, and we tell it
         )
         follower = threading.Thread(target=_follow, args=(child, watch), daemon=True)
         follower.start()
         try:
+            assert child.stdin is not None  # piped
+            with contextlib.suppress(BrokenPipeError), child.stdin as told:  # why it ended, its exit code says
+                pickle.dump((plan, requests), told)
             _wait(child, limit_s)
         finally:
             if child.poll() is None:
@@ -171,7 +128,7 @@ def _run_child(folder: Path, plan: LoadPlan, api_key: str | None, watch: _Watch)
         raise ToolchainError(f"The load generator ended with code {child.returncode}: {tail[0]}")
 
 
-def _wait(child: subprocess.Popen[str], limit_s: float) -> None:
+def _wait(child: subprocess.Popen[bytes], limit_s: float) -> None:
     try:
         child.wait(timeout=limit_s)
     except KeyboardInterrupt:
@@ -185,7 +142,7 @@ def _wait(child: subprocess.Popen[str], limit_s: float) -> None:
         raise ToolchainError(f"The load generator did not end within {limit_s:g} s.") from None
 
 
-def _follow(child: subprocess.Popen[str], watch: _Watch) -> None:
+def _follow(child: subprocess.Popen[bytes], watch: ServerWatch) -> None:
     for line in child.stdout or ():
         phase = json.loads(line)["phase"]
         if phase == "measuring":
@@ -194,7 +151,7 @@ def _follow(child: subprocess.Popen[str], watch: _Watch) -> None:
             watch.end()
 
 
-def _result(folder: Path, plan: LoadPlan, end: dict[str, Any], watch: _Watch, prompts: int) -> LoadResult:
+def _result(folder: Path, plan: LoadPlan, end: dict[str, Any], watch: ServerWatch, prompts: int) -> LoadResult:
     with np.load(folder / TIMES, allow_pickle=False) as found:
         stored = dict(found)
     intended, sent, done, outcome = (stored[n] for n in ("intended_s", "sent_s", "done_s", "outcome"))

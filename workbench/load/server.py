@@ -123,96 +123,6 @@ def listener(port: int) -> int | None:
     return min(pids, default=None)
 
 
-class Sampler:
-    """Looks once a second, in a thread, between `begin` and `end`; the load never fails because of it."""
-
-    def __init__(self) -> None:
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name=type(self).__name__, daemon=True)
-
-    def begin(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        """A tool that hangs is left to its own time limit."""
-        self._stop.set()
-        if self._thread.is_alive():
-            self._thread.join(_STOPPING_S)
-
-    def look(self) -> bool:
-        """Whether there is a reason to look again."""
-        raise NotImplementedError
-
-    def _watch(self) -> None:
-        while True:
-            began_s = time.monotonic()
-            if not self.look() or self._stop.wait(max(0.0, _SAMPLE_S - (time.monotonic() - began_s))):
-                return
-
-
-class ProcessWatch(Sampler):
-    """A process and all below it."""
-
-    def __init__(self, pid: int) -> None:
-        super().__init__()
-        self._root = psutil.Process(pid)
-        self._tree: list[psutil.Process] = []
-        self._looks = 0
-        self._resident: list[int] = []
-        self._cpu_s: dict[int, tuple[float, float]] = {}  # process → first and last processor time seen
-        self._most = 0
-        self._began_s = 0.0
-
-    def begin(self) -> None:
-        self._began_s = time.perf_counter()
-        self.look()
-        super().begin()
-
-    def end(self) -> ServerProcesses | None:
-        """The figures; None when the process was gone before anything was sampled."""
-        self.stop()
-        self._looks = 0
-        self.look()
-        seconds = time.perf_counter() - self._began_s
-        if not self._resident:
-            return None
-        fifth = len(self._resident) // 5
-        grown = None
-        if len(self._resident) >= 10:
-            grown = round(median(self._resident[-fifth:]) - median(self._resident[fifth : 2 * fifth]))
-        spent_s = sum(last - first for first, last in self._cpu_s.values())
-        return ServerProcesses(
-            processes=self._most,
-            cores=spent_s / max(seconds, 1e-9),
-            resident_begin_bytes=self._resident[0],
-            resident_end_bytes=self._resident[-1],
-            resident_peak_bytes=max(self._resident),
-            grown_bytes=grown,
-        )
-
-    def look(self) -> bool:
-        try:
-            if self._looks % _TREE_EVERY == 0 or not self._tree:
-                self._tree = [self._root, *self._root.children(recursive=True)]
-        except psutil.Error:
-            return True
-        self._looks += 1
-        resident = seen = 0
-        for process in self._tree:
-            with contextlib.suppress(psutil.Error):  # it ended meanwhile
-                with process.oneshot():
-                    resident += process.memory_info().rss
-                    times = process.cpu_times()
-                spent = times.user + times.system
-                first = self._cpu_s.get(process.pid, (spent, spent))[0]
-                self._cpu_s[process.pid] = (first, spent)
-                seen += 1
-        if seen:
-            self._resident.append(resident)
-            self._most = max(self._most, seen)
-        return True
-
-
 _GAUGES: Mapping[str, tuple[str, str, float]] = {
     "workbench_device_memory_used_bytes": ("device", "memory_bytes", 1.0),
     "workbench_device_power_watts": ("device", "power_w", 1.0),
@@ -239,41 +149,119 @@ class DeviceReaders:
     emulated: bool = False
 
 
-class DeviceWatch(Sampler):
-    def __init__(self, local: DeviceReaders | None, scraped: Callable[[], Samples | None]) -> None:
-        super().__init__()
-        self._local, self._scraped = local, scraped
-        self._readings: dict[str, list[DeviceReading]] = defaultdict(list)
-        self._source = local.source if local is not None else "gauges of /metrics"
-        self._trouble: dict[str, str] = {}
+class ServerWatch:
+    """What is seen of a server between `begin` and `end`: its /metrics at both, its processes and cards once a second,
+    in a thread. The load never fails because of it.
 
-    def end(self) -> tuple[DeviceUse, ...]:
-        """What was seen, by card."""
-        self.stop()
-        emulated = self._local is not None and self._local.emulated
-        return tuple(
+    Attributes:
+        processes: the first one and all below it; None where it was gone before anything was sampled.
+    """
+
+    def __init__(
+        self, scraped: Callable[[], Samples | None], pid: int | None = None, devices: DeviceReaders | None = None
+    ) -> None:
+        self._scraped, self._devices = scraped, devices
+        self._root = psutil.Process(pid) if pid is not None and psutil.pid_exists(pid) else None
+        self._tree: list[psutil.Process] = []
+        self._looks = self._most = 0
+        self._resident: list[int] = []
+        self._cpu_s: dict[int, tuple[float, float]] = {}  # process → first and last processor time seen
+        self._readings: dict[str, list[DeviceReading]] = defaultdict(list)
+        self._trouble: dict[str, str] = {}
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="server-watch", daemon=True)
+        self._before: Samples | None = None
+        self._began_s: float | None = None
+        self.server: ServerFigures | None = None
+        self.processes: ServerProcesses | None = None
+        self.device: tuple[DeviceUse, ...] = ()
+
+    def begin(self) -> None:
+        self._before, self._began_s = self._scraped(), time.perf_counter()
+        self._look_at_processes()
+        self._thread.start()
+
+    def end(self) -> None:
+        """Once, and only where it began. A tool that hangs is left to its own time limit."""
+        if self._began_s is None or self._stop.is_set():
+            return
+        self._stop.set()
+        self._thread.join(_STOPPING_S)
+        self._looks = 0
+        self._look_at_processes()
+        seconds = time.perf_counter() - self._began_s
+        self.server = figures_between(self._before, self._scraped(), seconds)
+        if self._resident:
+            self.processes = self._process_figures(seconds)
+        local = self._devices
+        self.device = tuple(
             use_of(
                 card,
                 list(self._readings.get(card, ())),
-                source=self._source,
-                emulated=emulated,
+                source="gauges of /metrics" if local is None else local.source,
+                emulated=local is not None and local.emulated,
                 trouble=self._trouble.get(card, ""),
             )
             for card in sorted({*self._readings, *self._trouble})
         )
 
-    def look(self) -> bool:
-        if self._local is None:
+    def _watch(self) -> None:
+        cards = True
+        while True:
+            began_s = time.monotonic()
+            self._look_at_processes()
+            cards = cards and self._look_at_cards()
+            if self._stop.wait(max(0.0, _SAMPLE_S - (time.monotonic() - began_s))):
+                return
+
+    def _look_at_cards(self) -> bool:
+        """Whether there is a reason to look again: a server without such gauges is left alone."""
+        if self._devices is None:
             found = readings_in(self._scraped() or {})
             for card, reading in found.items():
                 self._readings[card].append(reading)
-            return bool(found)  # a server without such gauges is left alone
-        for card, read in self._local.readers.items():
+            return bool(found)
+        for card, read in self._devices.readers.items():
             try:
                 self._readings[card].append(read())
             except ToolchainError as error:
                 self._trouble[card] = str(error)
         return True
+
+    def _look_at_processes(self) -> None:
+        if self._root is None:
+            return
+        try:
+            if self._looks % _TREE_EVERY == 0 or not self._tree:
+                self._tree = [self._root, *self._root.children(recursive=True)]
+        except psutil.Error:
+            return
+        self._looks += 1
+        resident = seen = 0
+        for process in self._tree:
+            with contextlib.suppress(psutil.Error):  # it ended meanwhile
+                with process.oneshot():
+                    resident += process.memory_info().rss
+                    times = process.cpu_times()
+                spent = times.user + times.system
+                self._cpu_s[process.pid] = (self._cpu_s.get(process.pid, (spent, spent))[0], spent)
+                seen += 1
+        if seen:
+            self._resident.append(resident)
+            self._most = max(self._most, seen)
+
+    def _process_figures(self, seconds: float) -> ServerProcesses:
+        fifth, grown = len(self._resident) // 5, None
+        if len(self._resident) >= 10:
+            grown = round(median(self._resident[-fifth:]) - median(self._resident[fifth : 2 * fifth]))
+        return ServerProcesses(
+            processes=self._most,
+            cores=sum(last - first for first, last in self._cpu_s.values()) / max(seconds, 1e-9),
+            resident_begin_bytes=self._resident[0],
+            resident_end_bytes=self._resident[-1],
+            resident_peak_bytes=max(self._resident),
+            grown_bytes=grown,
+        )
 
 
 def readings_in(samples: Samples) -> dict[str, DeviceReading]:

@@ -3,11 +3,11 @@
 A page of a stranger can have its own name point at this machine (DNS rebinding); its requests then come from inside,
 but name the stranger's host. What names no host, two, or one that is not expected is refused.
 
-The file of keys has a line for each: a name, the key's SHA-256, and where it is limited, requests a second.
+The file of keys has a line for each: a name and the key's SHA-256. How often a key may ask, a gateway in front says.
 
     # made by: workbench api-key NAME
     mobile-app   sha256:9b74c9897bac770ffc029102a200c5de03c7b8e0f6ea1b9dd21c3b2b2ff2ad30
-    nightly      sha256:6b86b273ff34fce19d6b804eff5a3f5747ada4eaa22f1d49c01e52ddb7875b4b   20/s
+    nightly      sha256:6b86b273ff34fce19d6b804eff5a3f5747ada4eaa22f1d49c01e52ddb7875b4b
 
 A key is rotated by a second line beside the first, until `workbench_key_requests_total` says that nobody uses the old
 one. Keys are drawn with 256 random bits, so a plain digest tells nobody anything.
@@ -15,26 +15,19 @@ one. Keys are drawn with 256 random bits, so a plain digest tells nobody anythin
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import hashlib
 import hmac
-import math
-import mmap
-import os
 import re
 import secrets
-import struct
-import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from ipaddress import ip_address
-from multiprocessing.reduction import DupFd
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from workbench.serve.events import log
 from workbench.serve.refusals import Refusal
+from workbench.values.documents.input_files import read_text
 from workbench.values.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -90,24 +83,22 @@ def canonical_host(name: str) -> str | None:
         return name
     name = name.strip().lower().rstrip(".")
     bare = name.removeprefix("[").removesuffix("]")
-    if _is_address(bare):
+    if _address(bare) is not None:
         return f"[{bare}]" if ":" in bare else bare
     return name if _ALLOWED.fullmatch(name) else None
 
 
 def is_loopback(host: str) -> bool:
     """Whether only this machine can reach what listens there."""
-    if host.lower() == "localhost":
-        return True
-    return _is_address(host) and ip_address(host).is_loopback
+    address = _address(host)
+    return host.lower() == "localhost" if address is None else address.is_loopback
 
 
-def _is_address(name: str) -> bool:
+def _address(name: str) -> IPv4Address | IPv6Address | None:
     try:
-        ip_address(name.removeprefix("[").removesuffix("]"))
+        return ip_address(name)
     except ValueError:
-        return False
-    return True
+        return None
 
 
 DEFAULT = "default"
@@ -116,20 +107,15 @@ _MOST_BYTES = 1 << 20
 _MOST_KEYS, _MOST_LOGGED = 1000, 5
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _DIGEST = re.compile(r"sha256:([0-9a-f]{64})")
-_RATE = re.compile(r"([0-9]+(?:\.[0-9]+)?)/s")
-_LINE = "NAME sha256:HEX [RATE/s]"
+_LINE = "NAME sha256:HEX"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Key:
-    """Attributes:
-    digest: SHA-256 of the key.
-    rate_per_s: requests that may come in a second, over any second; None for any number.
-    """
+    """`digest` is the SHA-256 of the key."""
 
     name: str
     digest: bytes
-    rate_per_s: float | None = None
 
 
 class Keys:
@@ -139,18 +125,13 @@ class Keys:
     file that is gone, empty, unreadable or open to everybody's writing lets nobody in. The log says why.
     """
 
-    def __init__(self, path: Path | None, fixed: Sequence[Key] = (), *, rate_per_s: float | None = None) -> None:
-        """
-        Args:
-            rate_per_s: of keys that do not state their own.
-        """
-        self._path, self._fixed, self._rate_per_s = path, tuple(fixed), rate_per_s
-        self.rates = Rates()
+    def __init__(self, path: Path | None, fixed: Sequence[Key] = ()) -> None:
+        self._path, self._fixed = path, tuple(fixed)
         self._seen = self._stamp()
         self._keys = (*self._read(), *fixed)
 
     def look(self) -> None:
-        """Read the file again if it is not the one that was read; a key that stays has used what it has used."""
+        """Read the file again if it is not the one that was read."""
         before, self._seen = self._seen, self._stamp()
         if self._seen == before:
             return
@@ -165,34 +146,20 @@ class Keys:
         self._keys = (*keys, *self._fixed)
         log("keys_read", keys=[key.name for key in keys])
 
-    def known(self, given: bytes | None) -> Key | None:
-        """Whose key it is. Takes equally long whichever it is, and whether it is one."""
+    def admit(self, given: bytes | None) -> Key:
+        """Whose key it is. Takes equally long whichever it is, and whether it is one.
+
+        Raises:
+            Refusal: 'unauthorized'.
+        """
         digest = hashlib.sha256(given or b"").digest()
         found = None
         for key in self._keys:
             if hmac.compare_digest(digest, key.digest):
                 found = key
-        return found
-
-    def admit(self, given: bytes | None, now_s: float) -> Key:
-        """The key of a request that comes now.
-
-        Args:
-            now_s: by a clock that never goes back.
-
-        Raises:
-            Refusal: 'unauthorized', or 'rate' with the time when the key may ask again.
-        """
-        key = self.known(given)
-        if key is None:
+        if found is None:
             raise Refusal("unauthorized", "X-API-Key is missing or wrong.")
-        rate = self._rate_per_s if key.rate_per_s is None else key.rate_per_s
-        if rate is not None:
-            lacks = self.rates.take(key.name, rate, now_s)
-            if lacks:
-                wait_s = math.ceil(lacks / rate)
-                raise Refusal("rate", f"This key may ask {rate:g} times a second.", max(1, wait_s))
-        return key
+        return found
 
     def _read(self, faults: list[ConfigError] | None = None) -> tuple[Key, ...]:
         return () if self._path is None else read_keys(self._path, faults)
@@ -210,7 +177,7 @@ def key_of(name: str, secret: str) -> Key:
     return Key(name=name, digest=hashlib.sha256(secret.encode()).digest())
 
 
-def drawn_key(name: str, rate_per_s: float | None = None) -> tuple[str, str]:
+def drawn_key(name: str) -> tuple[str, str]:
     """(a new key, its line for the file of keys).
 
     Raises:
@@ -219,8 +186,7 @@ def drawn_key(name: str, rate_per_s: float | None = None) -> tuple[str, str]:
     if not _NAME.fullmatch(name):
         raise ConfigError(f"{name!r} is no name of a key.", hint="Up to 64 letters, digits, '.', '_' and '-'.")
     secret = secrets.token_urlsafe(32)
-    rate = "" if rate_per_s is None else f"   {rate_per_s:g}/s"
-    return secret, f"{name}   sha256:{hashlib.sha256(secret.encode()).hexdigest()}{rate}"
+    return secret, f"{name}   sha256:{key_of(name, secret).digest.hex()}"
 
 
 def read_keys(path: Path, faults: list[ConfigError] | None = None) -> tuple[Key, ...]:
@@ -232,20 +198,9 @@ def read_keys(path: Path, faults: list[ConfigError] | None = None) -> tuple[Key,
     Raises:
         ConfigError: it cannot be read, anybody may write to it, or a line is not one of a key. No line is quoted.
     """
-    try:
-        if not path.is_file():
-            raise ConfigError("there is no such file of keys.", file=path, key="--api-keys")
-        if path.stat().st_mode & 0o002:
-            raise ConfigError("everybody may write to it, and so let themselves in.", file=path, hint="chmod o-w it.")
-        with path.open("rb") as stream:
-            content = stream.read(_MOST_BYTES + 1)
-        text = content.decode()
-    except OSError as error:
-        raise ConfigError(f"cannot be read: {error.strerror}.", file=path, key="--api-keys") from error
-    except UnicodeDecodeError as error:
-        raise ConfigError("is no UTF-8 text.", file=path, key="--api-keys") from error
-    if len(content) > _MOST_BYTES:
-        raise ConfigError(f"has more than {_MOST_BYTES} bytes.", file=path, key="--api-keys")
+    text = read_text(path, limit_bytes=_MOST_BYTES, key="--api-keys")
+    if path.stat().st_mode & 0o002:
+        raise ConfigError("everybody may write to it, and so let themselves in.", file=path, hint="chmod o-w it.")
     keys: dict[str, Key] = {}
     for number, line in enumerate(text.splitlines(), 1):
         words = line.partition("#")[0].split()
@@ -269,12 +224,11 @@ def read_keys(path: Path, faults: list[ConfigError] | None = None) -> tuple[Key,
 
 def _key(words: Sequence[str], path: Path, number: int) -> Key:
     name = _NAME.fullmatch(words[0])
-    digest = _DIGEST.fullmatch(words[1].lower()) if len(words) > 1 else None
-    rate = _RATE.fullmatch(words[2]) if len(words) == 3 else None
-    if name is None or digest is None or len(words) > 3 or (len(words) == 3 and (rate is None or not float(rate[1]))):
-        hint = "workbench api-key NAME prints one."
+    digest = _DIGEST.fullmatch(words[1].lower()) if len(words) == 2 else None
+    if name is None or digest is None:
+        hint = "workbench api-key NAME prints one. Requests a second are limited by a gateway in front."
         raise ConfigError(f"this is no line of a key: {_LINE}.", file=path, line=number, hint=hint)
-    return Key(name=name[0], digest=bytes.fromhex(digest[1]), rate_per_s=float(rate[1]) if rate else None)
+    return Key(name=name[0], digest=bytes.fromhex(digest[1]))
 
 
 def watched_keys(settings: ServeSettings) -> Keys | None:
@@ -286,70 +240,4 @@ def watched_keys(settings: ServeSettings) -> Keys | None:
     if not settings.keyed:
         return None
     fixed = [] if settings.api_key is None else [key_of(DEFAULT, settings.api_key)]
-    return Keys(settings.api_keys, fixed, rate_per_s=settings.rate_limit)
-
-
-_ENTRY = struct.Struct("<8sdd")
-_ENTRIES = 4096
-"""Several times as many as a file of keys may have: keys that went stay in the table."""
-SIZE = _ENTRIES * _ENTRY.size
-_NOBODY = bytes(8)
-
-
-class Rates:
-    """How often each key may still ask: a bucket that fills with its rate, up to one second's worth.
-
-    Buckets are those of all processes that have `descriptor` open, a file of SIZE zeros; without one of this process.
-    The kernel unlocks for one that is killed. An entry is the digest of a key's name, what is left, and since when, by
-    a clock that is the machine's (`time.perf_counter` on Linux).
-    """
-
-    def __init__(self, descriptor: int | None = None) -> None:
-        self._file, self._table = descriptor, mmap.mmap(-1 if descriptor is None else descriptor, SIZE)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """For a process that is being started, which gets the same file."""
-        assert self._file is not None
-        return _handed, (DupFd(self._file),)
-
-    def take(self, name: str, rate_per_s: float, now_s: float) -> float:
-        """0 if this key may ask now, which is counted; else how many requests it lacks, below 1."""
-        digest = hashlib.blake2b(name.encode(), digest_size=8).digest()
-        most = max(1.0, rate_per_s)
-        with self._locked():
-            place = int.from_bytes(digest[:4], "little") % _ENTRIES
-            for _ in range(_ENTRIES):
-                owner, left, since_s = _ENTRY.unpack_from(self._table, place * _ENTRY.size)
-                if owner in (digest, _NOBODY):
-                    break
-                place = (place + 1) % _ENTRIES
-            left = most if owner == _NOBODY else min(most, left + max(0.0, now_s - since_s) * rate_per_s)
-            lacks = max(0.0, 1.0 - left)
-            _ENTRY.pack_into(self._table, place * _ENTRY.size, digest, left if lacks else left - 1.0, now_s)
-        return lacks
-
-    @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
-        if self._file is None:
-            yield
-            return
-        fcntl.lockf(self._file, fcntl.LOCK_EX)
-        try:
-            yield
-        finally:
-            fcntl.lockf(self._file, fcntl.LOCK_UN)
-
-
-def _handed(file: Any) -> Rates:
-    return Rates(file.detach())
-
-
-def shared_file() -> int:
-    """A descriptor for `Rates`."""
-    if hasattr(os, "memfd_create"):  # in containers nothing may be writable
-        descriptor = os.memfd_create("rates")
-    else:
-        with tempfile.TemporaryFile() as file:
-            descriptor = os.dup(file.fileno())
-    os.ftruncate(descriptor, SIZE)
-    return descriptor
+    return Keys(settings.api_keys, fixed)

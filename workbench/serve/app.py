@@ -19,7 +19,6 @@ import uvicorn
 from workbench import __version__
 from workbench.serve.access import Hosts, canonical_host
 from workbench.serve.connections import Connections
-from workbench.serve.documentation import openapi, page
 from workbench.serve.events import log, log_defect, log_seldom
 from workbench.serve.metrics import CONTENT_TYPE, Metrics
 from workbench.serve.protocol import bounded_http
@@ -40,7 +39,6 @@ _JSON = "application/json"
 
 
 EMULATED = "EMULATED: compiled and measured on an emulator; no figure is of a device."
-_DEFECT = Refusal("internal", "A defect of the service; its log says where.")
 
 
 class ClientGone(Exception):
@@ -49,51 +47,63 @@ class ClientGone(Exception):
 
 def application(service: Service) -> Asgi:
     """The whole HTTP interface of a front end."""
-    host = canonical_host(service.settings.host)
-    hosts = Hosts([*service.settings.hosts, *([] if host is None else [host])])
-    paths = _paths(service)
+    settings, counted = service.settings, service.metrics
+    host = canonical_host(settings.host)
+    hosts = Hosts([*settings.hosts, *([] if host is None else [host])])
+    paths = (
+        *("/health", "/health/live", "/health/ready", "/info"),
+        *(("/metrics",) if settings.metrics == "open" else ()),
+    )
 
     async def entry(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
-        predicts = scope["path"] == "/predict"
+        arrived_s = time.perf_counter()  # uvloop's own clock is cut to milliseconds
+        media, extra, predicts = _JSON, list[tuple[bytes, bytes]](), scope["path"] == "/predict"
+        if predicts:
+            counted.received.inc()
         try:
             hosts.check(scope["headers"], (scope.get("server") or ("",))[0])
-        except Refusal as refusal:
-            service.metrics.rejected(refusal.kind)
             if predicts:
-                service.metrics.received.inc()
-                service.metrics.answered(refusal.status, 0.0)
-            await _send(refusal.status, _JSON, refusal.headers(), _content(refusal), send)
+                status, extra, content = 200, service.headers, await _predict(service, scope, receive, arrived_s)
+            else:
+                status, media, content = await _page(service, paths, scope)
+        except Refusal as refusal:
+            status, extra, content = refusal.status, refusal.headers(), json.dumps(refusal.body()).encode()
+            if predicts or refusal.kind in ("host", "bad_request"):
+                counted.rejected(refusal.kind)
+            if predicts and status >= 500 and refusal.kind != "starting":
+                log_seldom("refused", kind=refusal.kind, status=status)
+        except ClientGone:
+            counted.rejected("client_gone")
             return
+        except Exception as error:
+            log_defect(error)
+            defect = Refusal("internal", "A defect of the service; its log says where.")
+            status, content = defect.status, json.dumps(defect.body()).encode()
+            if predicts:
+                counted.rejected(defect.kind)
         if predicts:
-            await _predict(service, scope, receive, send)
-        else:
-            await _page(service, paths, scope, send)
+            counted.answered(status, time.perf_counter() - arrived_s)
+        head = [(b"content-type", media.encode()), (b"content-length", b"%d" % len(content)), *extra]
+        await send({"type": "http.response.start", "status": status, "headers": head})
+        await send({"type": "http.response.body", "body": content})
 
     return entry
 
 
-def _paths(service: Service) -> tuple[str, ...]:
-    """What is there beside /predict."""
-    settings = service.settings
-    return (
-        *("/health", "/health/live", "/health/ready", "/info"),
-        *(("/metrics",) if settings.metrics == "open" else ()),
-        *(("/openapi.json", "/docs") if settings.docs == "open" else ()),
-    )
-
-
-async def _told(service: Service, path: str) -> tuple[int, str, str]:
-    """Status, media type, text."""
+async def _page(service: Service, paths: Sequence[str], scope: Scope) -> tuple[int, str, bytes]:
+    """Status, media type, content of what is there beside /predict."""
+    path = scope["path"]
+    if path not in paths:
+        raise Refusal("not_found", f"There is /predict, {', '.join(paths)}.")
+    if scope["method"] not in ("GET", "HEAD"):
+        raise Refusal("method", "This path takes GET.", allow="GET, HEAD")
     if path == "/metrics":
-        return 200, CONTENT_TYPE, (await service.queue.metrics_text()).decode()
-    if path == "/docs":
-        return 200, "text/html; charset=utf-8", page(openapi(service.bundle.manifest, service.settings))
+        return 200, CONTENT_TYPE, await service.queue.metrics_text()
     status, content = 200, dict[str, Any]()
-    if path == "/openapi.json":
-        content = openapi(service.bundle.manifest, service.settings)
-    elif path == "/info":
+    if path == "/info":
+        service.identify(dict(reversed(scope["headers"])).get(b"x-api-key", b""))
         content = _info(service)
     elif path == "/health/live":
         content = {"status": "live"}
@@ -101,72 +111,13 @@ async def _told(service: Service, path: str) -> tuple[int, str, str]:
         status, content = service.queue.health()
         if path == "/health/ready":  # whether requests may be sent here, in one word
             content = {"status": "ready" if status == 200 else content["status"]}
-    return status, _JSON, json.dumps(content, ensure_ascii=False)
+    return status, _JSON, json.dumps(content, ensure_ascii=False).encode()
 
 
-async def _page(service: Service, paths: Sequence[str], scope: Scope, send: Send) -> None:
-    path, extra = scope["path"], list[tuple[bytes, bytes]]()
-    try:
-        if path not in paths:
-            raise Refusal("not_found", f"There is /predict, {', '.join(paths)}.")
-        if scope["method"] not in ("GET", "HEAD"):
-            raise Refusal("method", "This path takes GET.", allow="GET, HEAD")
-        if path == "/info":
-            service.identify(dict(reversed(scope["headers"])).get(b"x-api-key", b""))
-        status, media, text = await _told(service, path)
-        content = text.encode()
-    except Refusal as refusal:
-        status, media, extra, content = refusal.status, _JSON, refusal.headers(), _content(refusal)
-    except Exception as error:
-        log_defect(error)
-        status, media, content = _DEFECT.status, _JSON, _content(_DEFECT)
-    await _send(status, media, extra, content, send)
-
-
-async def _predict(service: Service, scope: Scope, receive: Receive, send: Send) -> None:
-    counted = service.metrics
-    arrived_s = time.perf_counter()  # uvloop's own clock is cut to milliseconds
-    counted.received.inc()
-    try:
-        headers = dict(scope["headers"])
-        if len(headers) < len(scope["headers"]):
-            _check_once(scope["headers"])
-        _check(service, scope, headers)
-        body = await _read(receive, service)
-        request = await service.submit(body, arrived_s)
-        try:
-            await _answered(request.done, receive)
-        except BaseException:
-            service.abandon(request)
-            raise
-        status, extra, content = 200, service.headers, service.answer(request)
-    except Refusal as refusal:
-        counted.rejected(refusal.kind)
-        status, extra, content = refusal.status, refusal.headers(), _content(refusal)
-        if status >= 500 and refusal.kind != "starting":
-            log_seldom("refused", kind=refusal.kind, status=status)
-    except ClientGone:
-        counted.rejected("client_gone")
-        return
-    except Exception as error:
-        log_defect(error)
-        counted.rejected(_DEFECT.kind)
-        status, extra, content = _DEFECT.status, [], _content(_DEFECT)
-    counted.answered(status, time.perf_counter() - arrived_s)
-    await _send(status, _JSON, extra, content, send)
-
-
-async def _send(status: int, media: str, extra: list[tuple[bytes, bytes]], content: bytes, send: Send) -> None:
-    head = [(b"content-type", media.encode()), (b"content-length", b"%d" % len(content)), *extra]
-    await send({"type": "http.response.start", "status": status, "headers": head})
-    await send({"type": "http.response.body", "body": content})
-
-
-def _content(refusal: Refusal) -> bytes:
-    return json.dumps(refusal.body()).encode()
-
-
-def _check(service: Service, scope: Scope, headers: dict[bytes, bytes]) -> None:
+async def _predict(service: Service, scope: Scope, receive: Receive, arrived_s: float) -> bytes:
+    headers = dict(scope["headers"])
+    if len(headers) < len(scope["headers"]):
+        _check_once(scope["headers"])
     if scope["method"] != "POST":
         raise Refusal("method", "/predict takes POST.", allow="POST")
     service.identify(headers.get(b"x-api-key"))
@@ -179,6 +130,13 @@ def _check(service: Service, scope: Scope, headers: dict[bytes, bytes]) -> None:
     if int(headers.get(b"content-length", b"0")) > limit:  # before 100 Continue asks for it
         raise _too_large(limit)
     service.admit()
+    request = await service.submit(await _read(receive, service, limit), arrived_s)
+    try:
+        await _answered(request.done, receive)
+    except BaseException:
+        service.abandon(request)
+        raise
+    return service.answer(request)
 
 
 def _check_once(headers: Sequence[tuple[bytes, bytes]]) -> None:
@@ -188,8 +146,7 @@ def _check_once(headers: Sequence[tuple[bytes, bytes]]) -> None:
             raise Refusal("bad_request", f"The header {wanted.decode()} may be there once.", close=True)
 
 
-async def _read(receive: Receive, service: Service) -> bytes | bytearray:
-    limit = service.settings.limits.body_bytes
+async def _read(receive: Receive, service: Service, limit: int) -> bytes | bytearray:
     message = await receive()
     if not message.get("more_body", False) and message["type"] == "http.request":
         whole: bytes = message["body"]

@@ -47,11 +47,10 @@ class Connections(Collector):
         """Whether there is room for a newcomer, or can be made."""
         same = self._open.get(address, {})
         if len(same) >= self._most_of_address:
-            crowd: Iterable[tuple[BoundedHttp, float]] = same.items()
+            crowd = same.items()
         elif self.count >= self._most:
             crowd = max(self._open.values(), key=len).items()  # who holds most gives way first
         else:
-            crowd = ()
             self._add(connection, address, now_s)
             return True
         log_seldom("connections_at_their_bound", kind="connections", open=self.count)

@@ -144,7 +144,7 @@ class Dispatch(Pool[Worker]):
             front_ends: how each is, with its `state`, where there are several processes of them.
             front_ends_started: all of them were ready at the same time, once.
         """
-        workers, outage = self.all, self.outage
+        workers = self.all
         ready, count = self.ready, len(workers)
         running = sum(front["state"] == "ready" for front in front_ends)
         if self.draining:
@@ -163,9 +163,8 @@ class Dispatch(Pool[Worker]):
         content["workers"] = [_about(one) for one in workers]
         if front_ends:
             content["front_ends"] = list(front_ends)
-        if outage.since_s is not None:
-            lasts_s = round(outage.lasts_s(time.monotonic()), 1)
-            content["no_worker"] = {"lasts_s": lasts_s, "gives_up_after_s": outage.limit_s}
+        if self.down_since_s is not None:
+            content["no_worker"] = {"lasts_s": round(self.down_s, 1), "gives_up_after_s": self.limit_s}
         return 200 if status in ("ok", "degraded") else 503, {**content, "waiting": self.depth}
 
     async def metrics_text(self) -> bytes:
@@ -259,7 +258,7 @@ class Dispatch(Pool[Worker]):
     def none_left(self, last: Worker) -> ToolchainError:
         count = sum(one.failed_starts for one in self.all)
         return ToolchainError(
-            f"no worker could answer for {self.outage.limit_s:g} s (--no-worker-timeout-s), in which {count} starts "
+            f"no worker could answer for {self.limit_s:g} s (--no-worker-timeout-s), in which {count} starts "
             f"failed; the last one, of worker {last.number}: {last.error}. Start the service again; where that does "
             "not help, look at its limits of memory, processes and open files, at its log and at the device."
         )

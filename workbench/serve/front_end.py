@@ -28,7 +28,6 @@ import numpy as np
 import uvloop
 
 from workbench.bundle import Bundle, preprocessor_of, read_bundle
-from workbench.serve.access import Rates
 from workbench.serve.app import connections_within, http_server
 from workbench.serve.batcher import QueueFull, Row
 from workbench.serve.events import log_defect, log_libraries, log_loop_defect
@@ -50,7 +49,7 @@ class FrontEndProcess:
     """Everything of this process; for its service the same as `Dispatch`, whose workers and queues are as it was told
     last."""
 
-    def __init__(self, bundle: Bundle, settings: ServeSettings, rates: Rates) -> None:
+    def __init__(self, bundle: Bundle, settings: ServeSettings) -> None:
         self.draining = False
         self.ended, self.told = asyncio.Event(), asyncio.Event()
         """The link is gone; how workers and queues are is known."""
@@ -65,8 +64,6 @@ class FrontEndProcess:
         self.depth, self._retry_after_s = 0, 1
         self._metrics = Metrics()
         self._service = Service(bundle, settings, self._metrics, self)
-        if self._service.keys is not None:
-            self._service.keys.rates = rates
         self._connections = connections_within(settings.limits, 0, self._metrics)
         self._http = http_server(self._service, self._connections)
         self._asked: dict[int, asyncio.Future[bytes]] = {}
@@ -213,7 +210,6 @@ def run(
     manifest_sha256: str,
     settings: ServeSettings,
     listener: socket.socket,
-    rates: Rates,
     link: socket.socket,
     parent: int,
 ) -> None:
@@ -223,7 +219,7 @@ def run(
     bundle = read_bundle(Path(directory), manifest_sha256=manifest_sha256)
 
     async def serve() -> None:
-        await FrontEndProcess(bundle, settings, rates).run(link, listener)  # which is made inside the loop
+        await FrontEndProcess(bundle, settings).run(link, listener)  # which is made inside the loop
 
     with link, listener, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(serve())

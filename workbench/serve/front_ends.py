@@ -23,7 +23,6 @@ from prometheus_client.registry import Collector
 
 from workbench.bundle import Bundle
 from workbench.serve import front_end
-from workbench.serve.access import Rates, shared_file
 from workbench.serve.batcher import QueueFull, Row
 from workbench.serve.dispatch import Dispatch
 from workbench.serve.events import every, log
@@ -122,7 +121,6 @@ class FrontEnds(Pool[FrontEnd], Collector):
         self._limits = settings.limits
         self._settings = replace(settings, limits=_share_of(settings.limits, count))
         self._merged = Merged()
-        self._rates = Rates(shared_file())
         dispatch.metrics.registry.register(self)
         dispatch.on_change = self.tell_state
 
@@ -207,7 +205,7 @@ class FrontEnds(Pool[FrontEnd], Collector):
 
     def launch(self, member: FrontEnd) -> tuple[multiprocessing.process.BaseProcess, socket.socket]:
         member.drains = False
-        given = str(self._bundle.directory), self._bundle.manifest_sha256, self._settings, self._listener, self._rates
+        given = str(self._bundle.directory), self._bundle.manifest_sha256, self._settings, self._listener
         return spawned(f"front-end-{member.number}", front_end.run, *given)
 
     def emptied(self, member: FrontEnd) -> dict[str, Any]:
@@ -225,7 +223,7 @@ class FrontEnds(Pool[FrontEnd], Collector):
 
     def none_left(self, last: FrontEnd) -> ToolchainError:
         return ToolchainError(
-            f"no front end could be started for {self.outage.limit_s:g} s; the last error: {last.error}. Look at "
+            f"no front end could be started for {self.limit_s:g} s; the last error: {last.error}. Look at "
             "the log, and at the limits of memory, processes and open files."
         )
 

@@ -184,7 +184,7 @@ def with_room(settings: ServeSettings, bundle: Bundle) -> ServeSettings:
 
 def _processors() -> int:
     """That this process may use, also by the quota of its control group, which a container has."""
-    here = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    here = len(os.sched_getaffinity(0))
     quota, _ = control_group_limits()
     return here if quota is None else max(1, min(here, math.floor(quota)))
 

@@ -50,7 +50,7 @@ class Metrics:
 
     Attributes:
         registry: collectors that are registered are asked too at every scrape.
-        key_requests: within their rate. Names come from the file of keys alone.
+        key_requests: names come from the file of keys alone.
         depth: rows that wait now, over all bins.
     """
 

@@ -14,7 +14,6 @@ import multiprocessing.process
 import os
 import signal
 import socket
-import sys
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -32,7 +31,6 @@ _KILL_S = 10.0
 _POLL_S = 0.02
 _REAP_S = 0.05
 """How long to wait for the status of a process whose socket the kernel has closed: it follows at once."""
-
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 10.0
 _MOST_DOUBLINGS = 10
 _LATE_S = 0.05
@@ -40,52 +38,14 @@ _LATE_S = 0.05
 _TIMES_THE_SLOWEST = 3.0
 
 
-@dataclass(slots=True)
-class Outage:
-    """No worker is ready, and starting one failed or the last one was lost.
-
-    Attributes:
-        limit_s: how long it may last.
-        since_s: when it began; None while there is none.
-    """
-
-    limit_s: float
-    since_s: float | None = None
-
-    def begin(self, now_s: float) -> None:
-        """Nothing where it has begun already."""
-        if self.since_s is None:
-            self.since_s = now_s
-
-    def end(self) -> None:
-        self.since_s = None
-
-    def lasts_s(self, now_s: float) -> float:
-        return 0.0 if self.since_s is None else now_s - self.since_s
-
-    def is_over_limit(self, now_s: float) -> bool:
-        return self.since_s is not None and now_s - self.since_s >= self.limit_s
-
-    def pause_s(self, failed_starts: int, now_s: float) -> float:
-        """Before a process is started again that failed to start so many times in a row: doubling, to ten seconds.
-
-        The last try of an outage is made at its limit, so that the service ends then.
-        """
-        pause = float(min(_FIRST_PAUSE_S * 2 ** min(failed_starts, _MOST_DOUBLINGS), _LONGEST_PAUSE_S))
-        if self.since_s is None or self.is_over_limit(now_s):
-            return pause
-        return min(pause, self.since_s + self.limit_s - now_s + _LATE_S)
-
-
-def longest_start_s(slowest_s: float | None, *, first_s: float, limit_s: float) -> float:
-    """How long one start may take before it counts as hanging.
+def pause_s(failed_starts: int, left_s: float | None) -> float:
+    """Before a process is started again that failed to start so many times in a row: doubling, to ten seconds.
 
     Args:
-        slowest_s: the slowest that ended well; None before there was one.
-        first_s: for a start of which nothing is known.
-        limit_s: of an outage; no start gets less.
+        left_s: until the service gives up, whose last try is made then; None while one of the processes is ready.
     """
-    return max(limit_s, first_s if slowest_s is None else _TIMES_THE_SLOWEST * slowest_s)
+    pause = float(min(_FIRST_PAUSE_S * 2 ** min(failed_starts, _MOST_DOUBLINGS), _LONGEST_PAUSE_S))
+    return pause if left_s is None or left_s <= 0 else min(pause, left_s + _LATE_S)
 
 
 @dataclass(slots=True, eq=False)
@@ -96,10 +56,6 @@ class Member:
         restarts: processes that were started after the first.
         failed_starts: in a row, since it was ready last; `all_failed_starts`, ever.
         error: why it was lost last, or did not start; '' once it is ready.
-        said: why its process cannot become ready, in its own words or in ours; '' while nothing is known.
-        refused: what ends a service that was never ready, since another try would end the same.
-        began_s: when its process was started.
-        slow: what ends a start that hangs.
         facts: what it said of itself when it was ready.
     """
 
@@ -111,11 +67,11 @@ class Member:
     failed_starts: int = 0
     all_failed_starts: int = 0
     error: str = ""
-    said: str = ""
-    refused: WorkbenchError | None = None
-    began_s: float = 0.0
-    slow: asyncio.TimerHandle | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
+
+    def begin(self, process: multiprocessing.process.BaseProcess) -> None:
+        self.restarts += self.process is not None
+        self.process, self.state, self.facts = process, "starting", {}
 
     def say(self, head: Mapping[str, Any], arrays: Mapping[str, Any] | None = None) -> None:
         if self.link is not None:
@@ -139,7 +95,8 @@ class Pool(Generic[M]):
 
     Attributes:
         proved: each was ready at the same time, once.
-        outage: none is ready.
+        limit_s: how long none may be ready.
+        down_since_s: when none was ready any more, or a start failed before one was; None while one is.
     """
 
     KIND: ClassVar[str]
@@ -154,17 +111,12 @@ class Pool(Generic[M]):
     def __init__(
         self, members: Sequence[M], no_start_s: float, first_start_s: float, give_up: Callable[[WorkbenchError], None]
     ) -> None:
-        """
-        Args:
-            no_start_s: how long an outage may last.
-            first_start_s: for a start of which nothing is known.
-        """
-        self.all = members
+        """`first_start_s` is for a start of which nothing is known."""
+        self.all, self.limit_s = members, no_start_s
         self.proved = False
-        self.outage = Outage(no_start_s)
+        self.down_since_s: float | None = None
         self._first_start_s, self._give_up = first_start_s, give_up
         self._slowest_s: float | None = None
-        self._ending = False
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def launch(self, member: M) -> tuple[multiprocessing.process.BaseProcess, socket.socket]:
@@ -207,10 +159,15 @@ class Pool(Generic[M]):
         """None is ready, and the last start of each failed; what came now would wait for no one knows how long."""
         return all(member.failed_starts for member in self.all)
 
+    @property
+    def down_s(self) -> float:
+        """How long none has been ready."""
+        return 0.0 if self.down_since_s is None else time.monotonic() - self.down_since_s
+
     def start(self) -> None:
         """Start all. Call it inside the event loop."""
         for member in self.all:
-            self.keep(self._until_it_runs(member))
+            self.keep(self._keep_running(member))
 
     def keep(self, work: Coroutine[Any, Any, Any]) -> None:
         """Work that ends with this pool."""
@@ -220,7 +177,6 @@ class Pool(Generic[M]):
 
     async def end(self) -> None:
         """Close every socket, which ends the processes; kill those that do not end."""
-        self._ending = True
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -235,99 +191,97 @@ class Pool(Generic[M]):
             if not await _gone(self.all, _KILL_S):
                 log(f"{self.KIND}_remains", pids=[m.process.pid for m in self.all if m.process is not None and m.runs])
 
-    async def _until_it_runs(self, member: M) -> None:
+    async def _keep_running(self, member: M) -> None:
+        """Start it again after each of its ends, until the pool ends."""
         while True:
-            if member.process is not None or member.failed_starts:
-                await asyncio.sleep(self.outage.pause_s(member.failed_starts, time.monotonic()))
             try:
                 await _killed(member)
-                await self._launch(member)
+                refused = await self._life(member)
+                if refused is not None:
+                    self._give_up(refused)
+                    return
             except Exception as error:  # whatever it is, the others must be kept and this one tried again
                 if not isinstance(error, OSError):
                     log_defect(error)
-                self._start_failed(member, f"it could not be started: {_words(error)}")
-            else:
+                words = error.strerror if isinstance(error, OSError) else ""
+                self._start_failed(member, f"it could not be started: {words or f'{type(error).__name__}: {error}'}")
+            if not self.wants():
                 return
+            left_s = None if self.down_since_s is None else self.limit_s - self.down_s
+            await asyncio.sleep(pause_s(member.failed_starts, left_s))
 
-    async def _launch(self, member: M) -> None:
-        again = member.process is not None
-        member.said, member.refused, member.facts = "", None, {}
-        member.process, ours = self.launch(member)
-        member.restarts += again
-        member.state, member.began_s = "starting", time.monotonic()
-        most_s = longest_start_s(self._slowest_s, first_s=self._first_start_s, limit_s=self.outage.limit_s)
-        member.slow = asyncio.get_running_loop().call_later(most_s, self._too_slow, member, most_s)
-        member.link = Link(lambda message: self._heard(member, message), lambda: self._disconnected(member))
+    async def _life(self, member: M) -> WorkbenchError | None:
+        """One process from its start to its end; why no other one need be tried, where it says so before any was ready.
+
+        Raises:
+            OSError: it could not be started.
+        """
+        loop, ended, said, began_s = asyncio.get_running_loop(), asyncio.Event(), dict[str, Any](), time.monotonic()
+        process, ours = self.launch(member)
+        member.begin(process)
+        slowest_s = self._first_start_s if self._slowest_s is None else _TIMES_THE_SLOWEST * self._slowest_s
+        most_s = max(self.limit_s, slowest_s)
+
+        def too_slow() -> None:
+            said["failed"] = f"it was not ready after {most_s:.0f} s"
+            member.kill()
+
+        def heard(message: Message) -> None:
+            if member.state == "starting":
+                if "failed" in message.head:
+                    said.update(message.head)
+                    return
+                slow.cancel()
+                self._slowest_s = max(self._slowest_s or 0.0, time.monotonic() - began_s)
+                self._is_ready(member, message.head["ready"])
+            self.received(member, message)
+
+        slow = loop.call_later(most_s, too_slow)
+        member.link = Link(heard, ended.set)
         try:
             await member.link.open(ours)
         except BaseException:
             member.link = None
-            self._no_longer_slow(member)
+            slow.cancel()
             ours.close()
-            member.process.kill()
+            process.kill()
             raise
-
-    def _heard(self, member: M, message: Message) -> None:
-        head = message.head
-        if member.state == "starting":
-            if "failed" in head:
-                member.said = head["failed"]
-                if head["final"]:
-                    member.refused = (ToolchainError if head["machine"] else BundleError)(head["failed"])
-                return
-            member.facts, member.state, member.failed_starts, member.error = head["ready"], "ready", 0, ""
-            self._slowest_s = max(self._slowest_s or 0.0, time.monotonic() - member.began_s)
-            self._no_longer_slow(member)
-            self.proved = self.proved or self.ready == len(self.all)
-            if self.proved or not self.FIRST_ALL:
-                self.outage.end()
-            told = {name: member.facts[name] for name in self.TOLD}
-            log(f"{self.KIND}_ready", **{self.KIND: member.number}, **self.about(member), **told)
-            self.changed(member)
-        self.received(member, message)
-
-    def _disconnected(self, member: M) -> None:
-        """Its socket closed: it died, or we end it."""
+        await ended.wait()  # it died, unless we end it, which ends this task first
+        slow.cancel()
         was, member.state, member.link = member.state, "lost", None
-        self._no_longer_slow(member)
         had = self.emptied(member)
-        if self._ending:
-            return
-        member.error = "it died" if was == "ready" else member.said or _end_of_start(member)
+        member.error = "it died" if was == "ready" else said.get("failed") or _end_of_start(member)
         log(f"{self.KIND}_lost", **{self.KIND: member.number}, **self.about(member), was=was, error=member.error, **had)
         self.changed(member)
         if was == "ready":
-            if not self.ready:
-                self.outage.begin(time.monotonic())
-        elif member.refused is not None and not self.proved:
-            self._give_up(member.refused)
-            return
+            if not self.ready and self.down_since_s is None:
+                self.down_since_s = time.monotonic()
+        elif said.get("final") and not self.proved:
+            return (ToolchainError if said["machine"] else BundleError)(said["failed"])
         else:
             self._start_failed(member, member.error)
-        if self.wants():
-            self.keep(self._until_it_runs(member))
+        return None
+
+    def _is_ready(self, member: M, facts: Mapping[str, Any]) -> None:
+        member.facts, member.state, member.failed_starts, member.error = facts, "ready", 0, ""
+        self.proved = self.proved or self.ready == len(self.all)
+        if self.proved or not self.FIRST_ALL:
+            self.down_since_s = None
+        told = {name: facts[name] for name in self.TOLD}
+        log(f"{self.KIND}_ready", **{self.KIND: member.number}, **self.about(member), **told)
+        self.changed(member)
 
     def _start_failed(self, member: M, error: str) -> None:
-        now_s = time.monotonic()
         member.failed_starts += 1
         member.all_failed_starts += 1
         member.state, member.error = "lost", error
-        if not self.ready or (self.FIRST_ALL and not self.proved):
-            self.outage.begin(now_s)
+        if self.down_since_s is None and (not self.ready or (self.FIRST_ALL and not self.proved)):
+            self.down_since_s = time.monotonic()
         log(self.FAILED, **{self.KIND: member.number}, error=error, in_a_row=member.failed_starts)
         self.changed(member)
         under_way = any(m.state == "starting" and not m.failed_starts for m in self.all)
-        if self.outage.is_over_limit(now_s) and not under_way:
+        if self.down_since_s is not None and self.down_s >= self.limit_s and not under_way:
             self._give_up(self.none_left(member))
-
-    def _too_slow(self, member: M, most_s: float) -> None:
-        member.said = f"it was not ready after {most_s:.0f} s"
-        member.kill()
-
-    def _no_longer_slow(self, member: M) -> None:
-        if member.slow is not None:
-            member.slow.cancel()
-            member.slow = None
 
 
 def spawned(
@@ -354,8 +308,7 @@ def live_and_die_with(parent: int) -> None:
     """Leave the signals of a terminal or a service manager to the first process, which drains first; die if it dies."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    if sys.platform == "linux":  # elsewhere a worker that hangs in a batch outlives it
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:  # it died before that was said
         raise SystemExit(1)
 
@@ -395,7 +348,3 @@ def _end_of_start(member: Member) -> str:
         return f"it was killed by {signal.Signals(-status).name} while it started"
     except ValueError:  # a real-time signal has no name
         return f"it was killed by signal {-status} while it started"
-
-
-def _words(error: Exception) -> str:
-    return error.strerror if isinstance(error, OSError) and error.strerror else f"{type(error).__name__}: {error}"

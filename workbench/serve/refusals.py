@@ -17,7 +17,6 @@ STATUS: Mapping[str, int] = {
     "host": 421,
     "fields": 422,
     "inputs": 422,
-    "rate": 429,
     "head_too_large": 431,
     "internal": 500,
     "overloaded": 503,

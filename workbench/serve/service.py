@@ -106,10 +106,10 @@ class Service:
         """Count a request for its key, where keys are asked for.
 
         Raises:
-            Refusal: it has no key, or came too soon for its key.
+            Refusal: it has no key.
         """
         if self.keys is not None:
-            self.metrics.key_requests.labels(self.keys.admit(given, time.perf_counter()).name).inc()
+            self.metrics.key_requests.labels(self.keys.admit(given).name).inc()
 
     def admit(self) -> None:
         """Raises Refusal while the service cannot take requests."""

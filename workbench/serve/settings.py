@@ -21,7 +21,6 @@ from workbench.values.service import ServiceSettings
 if TYPE_CHECKING:  # types only: whoever asks for the options alone need not wait for the libraries behind a bundle
     from workbench.bundle.signing import TrustedKeys
 
-Exposure = Literal["open", "off"]
 _GIVE_KEYS = "Give --api-keys FILE, or WORKBENCH_API_KEY in the environment."
 MOST_FRONT_ENDS = 64
 API_KEY_VARIABLE = "WORKBENCH_API_KEY"
@@ -113,9 +112,7 @@ class ServeSettings:
     allowed_host: list[str] | None = _option(None, "that requests may name, beside loopback; again for more")
     api_keys: Path | None = _option(None, "file of keys, as `workbench api-key` prints their lines")
     no_key: bool = _option(False, "listen beyond loopback and ask for no key")
-    rate_limit: float | None = _option(None, "requests a second of each key that states no limit")
-    metrics: Exposure = _option("open", "/metrics, for which no key is asked")
-    docs: Exposure = _option("open", "/docs and /openapi.json, as --metrics")
+    metrics: Literal["open", "off"] = _option("open", "/metrics, for which no key is asked")
     service: ServiceSettings = field(default_factory=ServiceSettings)
     limits: Limits = Limits()
     trusted: TrustedKeys | None = None
@@ -137,10 +134,6 @@ class ServeSettings:
                 raise ConfigError(f"{name!r} is no host.", key="--allowed-host", hint=hint)
         if self.api_key is not None and not (self.api_key.isascii() and self.api_key.strip()):
             raise ConfigError("must be printable ASCII and not empty.", key=API_KEY_VARIABLE)
-        if self.rate_limit is not None and not (math.isfinite(self.rate_limit) and self.rate_limit > 0):
-            raise ConfigError(f"{self.rate_limit} is not positive.", key="--rate-limit")
-        if self.rate_limit is not None and not self.keyed:
-            raise ConfigError("limits requests of each key, and there is none.", key="--rate-limit", hint=_GIVE_KEYS)
         if not is_loopback(self.host) and not self.keyed and not self.no_key:
             hint = f"{_GIVE_KEYS} --no-key serves whoever reaches it."
             raise ConfigError(f"{self.host} is not loopback, and no key is asked for.", key="--host", hint=hint)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -78,7 +77,7 @@ class WorkerMetrics(Collector):
         yield GaugeMetricFamily(
             "workbench_no_worker_seconds",
             "How long no worker could answer; 0 while one can. The service ends when it is too long.",
-            self._workers.outage.lasts_s(time.monotonic()),
+            self._workers.down_s,
         )
 
 

@@ -11,7 +11,7 @@ from typing import Any, get_args
 
 import numpy as np
 
-from workbench.bundle import BundleContents, GoldenBatch, Manifest, Origin, Tolerance, write_bundle
+from workbench.bundle import BundleContents, GoldenBatch, Manifest, Tolerance, write_bundle
 from workbench.bundle.signing import SecretKey
 from workbench.evaluation.bench import Bench
 from workbench.evaluation.build import artifact_of
@@ -26,7 +26,7 @@ from workbench.shipping.language_handover import prompts_of
 from workbench.targets import described
 from workbench.targets.base import Array, replay_tolerance
 from workbench.values.candidate import Candidate
-from workbench.values.documents.canonical import digest, file_digest
+from workbench.values.documents.canonical import digest
 from workbench.values.errors import ConfigError, MeasureError, ToolchainError
 from workbench.values.interface import OutputUse
 from workbench.values.measurement import Split
@@ -74,7 +74,6 @@ def bundle_contents(experiment: Experiment, candidate: Candidate, bench: Bench, 
         "model": experiment.model,
         "datasets": {split: data.digest(split) for split in get_args(Split)},
         "outcomes": outcomes if any(e.split == "holdout" for e in evaluations) and outcomes.exists() else None,
-        "origin": _origin(experiment),
     }
     if experiment.model.is_language_model:
         prompts = prompts_of(experiment, candidate, bench, directory)
@@ -99,16 +98,6 @@ def bundle_contents(experiment: Experiment, candidate: Candidate, bench: Bench, 
         service=service,
         fidelity=next((e.fidelity for e in reversed(evaluations) if e.fidelity is not None), None),
         outcome_samples_sha256=_scored_samples(experiment),
-    )
-
-
-def _origin(experiment: Experiment) -> Origin:
-    return Origin(
-        experiment=experiment.path.name,
-        experiment_sha256=file_digest(experiment.path),
-        identity=experiment.identity,
-        space=experiment.space.path.name,
-        space_sha256=file_digest(experiment.space.path),
     )
 
 

@@ -1,10 +1,10 @@
-"""Confirm by load: the real service of a candidate under real requests, before anybody is told to ship it.
+"""Confirm by load: a real service under real requests, before anybody is told to ship it.
 
-    found = confirm_by_load(experiment, candidate, best, bench, journal, seconds=10)
-    found.figures            # ServiceFigures of kind 'measured', or None with found.reason
+    found = confirm_bundle(bundle, best, seconds, bodies, seed=0)
+    # ServiceFigures of kind 'measured', or the reason why a load says nothing
 
-The bundle is the one `workbench export` would write, served by the command production runs. Answers are checked
-before they are counted: a service that is quick and wrong confirms nothing.
+The service is the command that production runs. Answers are checked before they are counted: a service that is quick
+and wrong confirms nothing.
 """
 
 from __future__ import annotations
@@ -12,22 +12,16 @@ from __future__ import annotations
 import http.client
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from workbench.bundle import Bundle, GoldenBatch, golden_batches, read_bundle, write_bundle
-from workbench.evaluation.bench import Bench
-from workbench.evaluation.journal import Journal
-from workbench.inputs.experiment import Experiment
-from workbench.load import LoadPlan, LoadResult, bodies_of_bundle, bodies_of_dataset, run_load
+from workbench.bundle import Bundle, GoldenBatch, golden_batches, read_bundle
+from workbench.load import LoadPlan, bodies_of_bundle, run_load
 from workbench.load.http1 import exchange
 from workbench.load.result import P99_ANSWERS
 from workbench.load.service_process import RunningService, running_service
-from workbench.shipping.handover import bundle_contents
-from workbench.values.candidate import Candidate
 from workbench.values.errors import MeasureError
 from workbench.values.measurement import ServiceFigures
 from workbench.values.service import ServiceLoad, ServiceSettings
@@ -43,86 +37,36 @@ SHORTEST_LOAD_S = 2.0
 """A load that is shorter says nothing."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Confirmation:
-    """Attributes:
-    figures: None where a load says nothing about the candidate; `reason` says why.
-    answers: golden samples that the service answered as the bundle says it must.
-    """
-
-    figures: ServiceFigures | None
-    answers: int
-    reason: str = ""
-
-
-def confirm_by_load(
-    experiment: Experiment,
-    candidate: Candidate,
-    best: ServiceFigures,
-    bench: Bench,
-    journal: Journal,
-    *,
-    seconds: float,
-    exactly: bool = False,
-) -> Confirmation:
-    """Write the candidate's bundle into a temporary folder, serve it as `best` says, load it as `best` was predicted.
+def confirm_bundle(
+    bundle: Path, best: ServiceFigures, seconds: float, bodies: Sequence[str], *, seed: int
+) -> ServiceFigures | str:
+    """Serve a bundle that this process wrote as `best` says, load it as `best` was predicted; or say why not.
 
     On an emulated toolchain the service is started and its answers are checked, but it is not timed: the emulator's own
     time on the host says nothing about the device. Neither is a load for several devices put on this machine.
 
     Args:
         best: the prediction that is to be confirmed: its settings and its load.
-        seconds: of load that count; up to six times as many where the predicted throughput gives too few answers for a
-            P99.
-        exactly: so many and no more.
-
-    Raises:
-        CandidateError: it cannot be compiled or run any more, or (`MeasureError`) the service answers wrongly.
-        ConfigError: the sweep has not measured the candidate in full.
-        BundleError: the service does not start.
-    """
-    contents = bundle_contents(experiment, candidate, bench, journal)
-    with scratch_folder("confirm") as folder:
-        bundle = write_bundle(folder / "bundle", contents, allow_emulated=True)
-        bodies = bodies_of_dataset(experiment.dataset, "holdout", model=experiment.model)
-        lasts_s = seconds if exactly else load_seconds(best, seconds)
-        return confirm_bundle(bundle, best, lasts_s, bodies, seed=experiment.seed)
-
-
-def confirm_bundle(
-    bundle: Path, best: ServiceFigures, seconds: float, bodies: Sequence[str], *, seed: int
-) -> Confirmation:
-    """The same over a bundle that is there already, for exactly so many seconds.
+        seconds: of load that count.
 
     Raises:
         MeasureError: the service answers wrongly, or not at all.
         BundleError: no bundle, or the service does not start.
     """
     opened = read_bundle(bundle)
-    emulated = opened.manifest.artifact.toolchain.emulated
     with (
         scratch_folder("load") as folder,
         running_service(bundle, log=folder / "serve.log", settings=best.settings, own=True) as running,
     ):
-        answers = check_answers(running, opened)
-        reason = ""
-        if emulated:
-            reason = "the device is emulated: its answers were checked, its times mean nothing"
-        elif best.devices > 1:
-            reason = f"predicted for {best.devices} devices; this load generator and its host are not sized for them"
-        if reason:
-            return Confirmation(figures=None, answers=answers, reason=reason)
-        result = _loaded(running, best.load, seconds, bodies, seed)
-    return Confirmation(figures=service_figures(result, best.settings), answers=answers)
+        check_answers(running, opened)
+        if opened.manifest.artifact.toolchain.emulated:
+            return "the device is emulated: its answers were checked, its times mean nothing"
+        if best.devices > 1:
+            return f"predicted for {best.devices} devices; this load generator and its host are not sized for them"
+        return _loaded(running, best.settings, best.load, seconds, bodies, seed)
 
 
-def load_bundle(
-    bundle: Path,
-    load: ServiceLoad,
-    seconds: float,
-    *,
-    bodies: Sequence[str] = (),
-) -> ServiceFigures:
+def load_bundle(bundle: Path, load: ServiceLoad, seconds: float, *, bodies: Sequence[str] = ()) -> ServiceFigures:
     """Serve a bundle with its own settings, check its answers, load it, stop it.
 
     Args:
@@ -133,12 +77,9 @@ def load_bundle(
         BundleError: no bundle, or the service does not start.
     """
     opened = read_bundle(bundle)
-    with scratch_folder("load") as folder:
-        log = folder / "serve.log"
-        with running_service(bundle, log=log) as running:
-            check_answers(running, opened)
-            result = _loaded(running, load, seconds, bodies or bodies_of_bundle(opened), 0)
-    return service_figures(result, opened.manifest.service)
+    with scratch_folder("load") as folder, running_service(bundle, log=folder / "serve.log") as running:
+        check_answers(running, opened)
+        return _loaded(running, opened.manifest.service, load, seconds, bodies or bodies_of_bundle(opened), 0)
 
 
 def check_answers(running: RunningService, bundle: Bundle) -> int:
@@ -160,12 +101,21 @@ def check_answers(running: RunningService, bundle: Bundle) -> int:
     return checked
 
 
-def service_figures(result: LoadResult, settings: ServiceSettings) -> ServiceFigures:
+def _loaded(
+    running: RunningService,
+    settings: ServiceSettings,
+    load: ServiceLoad,
+    seconds: float,
+    bodies: Sequence[str],
+    seed: int,
+) -> ServiceFigures:
     """A load's result in the terms of a prediction.
 
     Raises:
         MeasureError: no request was answered, or the server gave no figures of its batches.
     """
+    plan = LoadPlan(url=running.url, load=load, duration_s=seconds, warmup_s=_WARMUP_S, timeout_s=_TIMEOUT_S, seed=seed)
+    result = run_load(plan, bodies, api_key=running.api_key, server_pid=running.pid)
     p50, p95, p99 = result.p50_ms, result.p95_ms, result.p99_ms
     if p50 is None or p95 is None or p99 is None:
         raise MeasureError(f"{result.url}: no request was answered ({result.failed} failed).", transient=True)
@@ -195,11 +145,6 @@ def load_seconds(best: ServiceFigures, seconds: float) -> float:
     """How long a load lasts: what was asked, or long enough for a P99 if the prediction is a third too high, within six
     times what was asked."""
     return min(max(seconds, 1.5 * P99_ANSWERS / best.throughput_per_s.value), LONGEST_LOAD * seconds)
-
-
-def _loaded(running: RunningService, load: ServiceLoad, seconds: float, bodies: Sequence[str], seed: int) -> LoadResult:
-    plan = LoadPlan(url=running.url, load=load, duration_s=seconds, warmup_s=_WARMUP_S, timeout_s=_TIMEOUT_S, seed=seed)
-    return run_load(plan, bodies, api_key=running.api_key, server_pid=running.pid)
 
 
 def _ask(running: RunningService, inputs: dict[str, Any], number: int) -> dict[str, Any]:

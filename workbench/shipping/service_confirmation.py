@@ -9,15 +9,19 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from workbench.bundle import write_bundle
 from workbench.evaluation.bench import Bench
 from workbench.evaluation.device_lock import device_lock
 from workbench.evaluation.journal import Journal
 from workbench.inputs.experiment import Experiment
-from workbench.shipping.load_confirmation import LOAD_START_S, SHORTEST_LOAD_S, confirm_by_load, load_seconds
+from workbench.load import bodies_of_dataset
+from workbench.shipping.handover import bundle_contents
+from workbench.shipping.load_confirmation import LOAD_START_S, SHORTEST_LOAD_S, confirm_bundle, load_seconds
 from workbench.values.candidate import Candidate
 from workbench.values.errors import MAX_CRASHES, BundleError, CandidateError, CrashError
 from workbench.values.measurement import ServiceFigures, ServiceResult
 from workbench.values.results import Evaluation
+from workbench.values.system.scratch import scratch_folder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,24 +143,18 @@ def served(
     if question is None or service is None or service.best is None:
         raise ValueError(f"{candidate.short_id} has no confirmed service to load")
     best = service.best
+    lasts_s = load_seconds(best, question.confirm_s) if seconds is None else seconds
     try:
-        with device_lock(bench.device_lock, wait_s=3600.0, report=report):
-            found = confirm_by_load(
-                experiment,
-                candidate,
-                best,
-                bench,
-                bench.journal,
-                seconds=question.confirm_s if seconds is None else seconds,
-                exactly=seconds is not None,
-            )
+        with device_lock(bench.device_lock, wait_s=3600.0, report=report), scratch_folder("confirm") as folder:
+            contents = bundle_contents(experiment, candidate, bench, bench.journal)
+            bundle = write_bundle(folder / "bundle", contents, allow_emulated=True)
+            bodies = bodies_of_dataset(experiment.dataset, "holdout", model=experiment.model)
+            found = confirm_bundle(bundle, best, lasts_s, bodies, seed=experiment.seed)
     except (CandidateError, BundleError) as error:
         if isinstance(error, CandidateError) and error.transient:  # the machine's moment, not the candidate's fault
             return replace(service, note=f"the load could not be run: {error}")
         return replace(service, best=None, closest=best, note=f"it does not serve: {error}")
-    if found.figures is None:
-        return replace(service, note=found.reason)
-    return replace(service, confirmed=found.figures)
+    return replace(service, note=found) if isinstance(found, str) else replace(service, confirmed=found)
 
 
 def _served_elsewhere(server: Server, trial: LoadTrial, service: ServiceResult) -> ServiceResult:

@@ -1,6 +1,6 @@
 """Fidelity: how far the answers of what ships lie from those of other ways to compute the same model.
 
-`shipping/fidelity` measures it; the evaluation, the bundle, the verdict and the report hold it in this form.
+`shipping/agreement` measures it; the evaluation, the bundle, the verdict and the report hold it in this form.
 """
 
 from __future__ import annotations

@@ -113,11 +113,6 @@ def test_doubts_are_said() -> None:
     assert any("more chunks came than times" in note for note in notes)
 
 
-def test_no_stream_at_all_gives_no_times() -> None:
-    found = figures((2.0, 503, [], -1))
-    assert (found.ttft_ms, found.tpot_ms, found.between_ms, found.output_tokens) == (None, None, None, 0)
-
-
 def test_a_limit_is_a_time() -> None:
     for limit in (
         0.0,

@@ -37,7 +37,7 @@ def test_a_stream_is_read_the_same_however_http_cuts_it(size: int, sizes: list[i
     reader = StreamReader()
 
     assert fed(reader, framed + b"0\r\nX-Trailer: 1\r\n\r\n", size)
-    assert (len(reader.answer.text_s), reader.answer.tokens, reader.answer.prompt_tokens) == (4, 4, 5)
+    assert (len(reader.text_s), reader.tokens, reader.prompt_tokens) == (4, 4, 5)
     assert reader.status == 200
     assert reader.keep_alive
 
@@ -99,13 +99,13 @@ def test_a_stream_is_complete_with_its_end_or_a_reason() -> None:
 
 def test_an_error_in_a_stream_is_told_with_its_words_even_without_an_empty_line() -> None:
     reader = read(delta("a"), b'data: {"error": {"message": "out of memory"}}')
-    assert (reader.status, reader.answer.error) == (BROKEN, "out of memory")
-    assert read(event({"object": "error", "message": "old style"}), DONE).answer.error == "old style"
+    assert (reader.status, reader.error) == (BROKEN, "out of memory")
+    assert read(event({"object": "error", "message": "old style"}), DONE).error == "old style"
 
 
 def test_a_count_that_is_none_is_not_taken() -> None:
     for told in (None, True, -1, "7", 1 << 40, 7.5, {}):
-        assert read(event({"choices": [], "usage": {"completion_tokens": told}}), DONE).answer.tokens is None
+        assert read(event({"choices": [], "usage": {"completion_tokens": told}}), DONE).tokens is None
 
 
 def test_text_is_that_of_chats_thoughts_tools_and_completions_and_the_role_is_none() -> None:
@@ -119,7 +119,7 @@ def test_text_is_that_of_chats_thoughts_tools_and_completions_and_the_role_is_no
         ),
     ]
     reader = read(*(event({"choices": [choice]}) for choice in choices), usage(9), DONE)
-    assert (len(reader.answer.text_s), reader.answer.tokens) == (5, 9)
+    assert (len(reader.text_s), reader.tokens) == (5, 9)
 
 
 def test_a_body_may_have_a_length_or_end_with_its_connection() -> None:
@@ -137,4 +137,4 @@ def test_a_body_may_have_a_length_or_end_with_its_connection() -> None:
 
 def test_infinities_and_halves_of_characters_are_read() -> None:
     body = json.dumps({"choices": [{"delta": {"content": "\ud83d"}, "logprobs": float("-inf")}]}).encode()
-    assert len(read(b"data: " + body + b"\n\n", DONE).answer.text_s) == 1
+    assert len(read(b"data: " + body + b"\n\n", DONE).text_s) == 1

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import math
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -165,47 +166,6 @@ def to_bytes(array: Array, datatype: str) -> bytes:
     return b"".join(struct.pack("<I", len(part)) + part for part in parts)
 
 
-def from_bytes(content: bytes, datatype: str, shape: tuple[int, ...], name: str) -> Array:
-    """The array of an answer's bytes, not writable.
-
-    Raises:
-        MeasureError: a datatype that is no number, or another number of bytes than the shape takes.
-    """
-    kind = numpy_type(datatype, name)
-    wanted = kind.itemsize * int(np.prod(shape, dtype=np.int64))
-    if len(content) != wanted:
-        raise MeasureError(
-            f"output {name!r} has {len(content)} bytes; {datatype} of the shape {list(shape)} has {wanted}."
-        )
-    return np.frombuffer(content, dtype=kind).reshape(shape)
-
-
-def from_numbers(data: Any, datatype: str, shape: tuple[int, ...], name: str) -> Array:
-    """The array of an answer's numbers, flat or nested.
-
-    Raises:
-        MeasureError: a datatype that is no number, something else than numbers, or another number of them.
-    """
-    kind = numpy_type(datatype, name)
-    if min(shape, default=0) < 0:
-        raise MeasureError(f"output {name!r} has the shape {list(shape)}, which is none.")
-    try:
-        return np.asarray(data, dtype=kind).reshape(shape)
-    except (ValueError, TypeError, OverflowError) as error:
-        raise MeasureError(f"output {name!r} is no {datatype} of the shape {list(shape)}: {error}.") from error
-
-
-def numpy_type(datatype: str, name: str) -> np.dtype[Any]:
-    """NumPy's type of a datatype.
-
-    Raises:
-        MeasureError: texts, BF16, and what the protocol does not know.
-    """
-    if datatype not in NUMPY:
-        raise MeasureError(f"output {name!r} is of datatype {datatype!r}, which is no number that can be compared.")
-    return np.dtype(NUMPY[datatype])
-
-
 HEADER_LENGTH = "Inference-Header-Content-Length"
 
 
@@ -317,32 +277,34 @@ def http_ask(model: ServedModel, request: Request) -> dict[str, Array]:
 def _outputs(content: bytes, head_length: str | None) -> dict[str, Array]:
     if head_length is not None and not (head_length.isdigit() and int(head_length) <= len(content)):
         raise MeasureError(f"the answer's {HEADER_LENGTH} is {head_length[:20]!r} in {len(content)} bytes.")
-    end = len(content) if head_length is None else int(head_length)
+    at = len(content) if head_length is None else int(head_length)
+    outputs = {}
     try:
-        entries = loads(content[:end])["outputs"]
-        outputs, at = {}, end
-        for entry in entries:
-            name, datatype, shape = str(entry["name"]), str(entry["datatype"]), _shape(entry["shape"])
-            if datatype == BYTES:
-                at += int(entry.get("parameters", {}).get("binary_data_size", 0))
-                continue  # texts, such as a label's name: nothing to compare
-            if "data" in entry:
-                outputs[name] = from_numbers(entry["data"], datatype, shape, name)
-            else:
-                size = int(entry["parameters"]["binary_data_size"])
-                outputs[name] = from_bytes(content[at : at + size], datatype, shape, name)
-                at += size
-    except (JsonError, KeyError, TypeError, ValueError, AttributeError) as error:
+        for entry in loads(content[:at])["outputs"]:
+            size = int((entry.get("parameters") or {}).get("binary_data_size", 0))
+            if entry["datatype"] != BYTES:  # texts, such as a label's name: nothing to compare
+                outputs[str(entry["name"])] = _output(entry, content[at : at + size])
+            at += size
+    except (JsonError, KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
         raise MeasureError(
             f"no answer of this protocol ({type(error).__name__}: {error}): {body_words(content)}"
         ) from error
     return outputs
 
 
-def _shape(written: Any) -> tuple[int, ...]:
-    if not isinstance(written, list) or not all(type(size) is int for size in written):
-        raise ValueError(f"shape {str(written)[:50]!r}")
-    return tuple(written)
+def _output(entry: Mapping[str, Any], part: bytes) -> Array:
+    """One array, of the entry's own numbers or of the bytes behind the JSON."""
+    name, datatype, shape = entry["name"], entry["datatype"], entry["shape"]
+    if datatype not in NUMPY:
+        raise MeasureError(f"output {name!r} is of datatype {datatype!r}, which is no number that can be compared.")
+    kind = np.dtype(NUMPY[datatype])
+    if not isinstance(shape, list) or not all(type(size) is int and size >= 0 for size in shape):
+        raise MeasureError(f"output {name!r} has the shape {str(shape)[:50]}, which is none.")
+    if "data" in entry:
+        return np.asarray(entry["data"], dtype=kind).reshape(shape)
+    if len(part) != (wanted := kind.itemsize * math.prod(shape)):
+        raise MeasureError(f"output {name!r} has {len(part)} bytes; {datatype} of the shape {shape} has {wanted}.")
+    return np.frombuffer(part, dtype=kind).reshape(shape)
 
 
 def _only_model(url: str) -> str:

@@ -5,6 +5,7 @@ generator's connection, which keeps the times.
 from __future__ import annotations
 
 import json
+import re
 import time
 from array import array
 from dataclasses import dataclass, field
@@ -24,41 +25,119 @@ _TEXTS = ("content", "reasoning_content", "reasoning", "refusal", "tool_calls", 
 """Where the text of a chat's delta stands; the second and third are thoughts, as vLLM names them."""
 _MOST_TOKENS = 1 << 31
 LONGEST_EVENT_BYTES = 1 << 20
+_LINE_END = re.compile(rb"\r\n|\n|\r(?!\Z)")
+"""A return that comes last may be half of a line's end."""
 _KEPT_BYTES = 2000
 
 
-class StreamedAnswer:
-    """Attributes:
-    text_s: when each chunk with text arrived; seconds of `time.perf_counter`. A chunk may hold several tokens.
-    tokens, prompt_tokens: by the server's usage; None where it told none.
-    done_s: when the stream said that it is done.
-    stopped: whether the server gave a reason for its end.
-    error: the server's words, where it reported an error in the stream.
-    events: of any kind.
+class EventReader:
+    """Server-sent events: the data of each, out of a body that arrives in pieces (WHATWG HTML, section 9.2.6).
+
+    Lines end with \\n, \\r\\n or \\r; an event with an empty line. Comments, which servers send to keep a connection
+    alive, and fields other than `data` are dropped.
     """
 
-    __slots__ = ("done_s", "error", "events", "prompt_tokens", "stopped", "text_s", "tokens")
+    __slots__ = ("_data", "_rest")
 
     def __init__(self) -> None:
-        self.text_s = array("d")
+        self._rest, self._data = b"", b""
+
+    def feed(self, piece: bytes) -> list[bytes]:
+        """The data of every event that these bytes complete.
+
+        Raises:
+            ProtocolError: an event of more than `LONGEST_EVENT_BYTES`.
+        """
+        self._rest, whole = self._rest + piece, self._rest.endswith(b"\r") or b"\n" in piece or b"\r" in piece
+        *lines, self._rest = _LINE_END.split(self._rest) if whole else [self._rest]
+        found: list[bytes] = []
+        for line in lines:
+            found += self._line(line)
+        self._check(self._rest)
+        return found
+
+    def end(self) -> list[bytes]:
+        """What is left when the body is over: a last event without its empty line, which LitServe's errors are."""
+        found, self._rest = [*self._line(self._rest.removesuffix(b"\r")), *self._line(b"")], b""
+        return found
+
+    def _line(self, line: bytes) -> list[bytes]:
+        if not line:
+            data, self._data = self._data, b""
+            return [data[1:]] if len(data) > 1 else []
+        if line.startswith(b"data:"):
+            self._data += b"\n" + line[5:].removeprefix(b" ")
+            self._check(self._data)
+        return []
+
+    def _check(self, held: bytes) -> None:
+        if len(held) > LONGEST_EVENT_BYTES:
+            raise ProtocolError(f"an event of more than {LONGEST_EVENT_BYTES} bytes")
+
+
+class StreamReader(AnswerReader):
+    """A whole HTTP answer with a stream, fed with bytes.
+
+    Attributes:
+        body_start: the first bytes of a body, for an error's words.
+        text_s: when each chunk with text arrived; seconds of `time.perf_counter`. A chunk may hold several tokens.
+        tokens, prompt_tokens: by the server's usage; None where it told none.
+        done_s: when the stream said that it is done.
+        stopped: whether the server gave a reason for its end.
+        error: the server's words, where it reported an error in the stream.
+        events: of any kind.
+    """
+
+    def begin(self) -> None:
+        super().begin()
+        self._reader, self.body_start, self.text_s = EventReader(), b"", array("d")
         self.tokens: int | None = None
         self.prompt_tokens: int | None = None
         self.done_s: float | None = None
-        self.stopped = False
-        self.error = ""
-        self.events = 0
+        self.stopped, self.error, self.events = False, "", 0
 
     @property
-    def complete(self) -> bool:
-        """Whether nothing of the answer is missing."""
-        return not self.error and (self.stopped or self.done_s is not None)
+    def status(self) -> int:
+        """HTTP status of a whole answer, or what is wrong with its stream (`workbench.load.http1`)."""
+        code = super().status
+        if not 200 <= code < 300:
+            return code
+        if self.error:
+            return BROKEN
+        if self.stopped or self.done_s is not None:
+            return code
+        return CUT if self.events else NO_STREAM
 
-    def take(self, event: bytes, now_s: float) -> None:
-        """Take in an event's data.
+    @property
+    def ended(self) -> bool:
+        """Whether the stream is complete, though its connection may have more to say."""
+        return self.done_s is not None and not self.error
+
+    def taken(self, body: bytes) -> None:
+        """Take in its events.
 
         Raises:
-            ProtocolError: it is no JSON object, or its parts have other types.
+            ProtocolError: one is no JSON object, or its parts have other types.
         """
+        now_s = time.perf_counter()
+        if len(self.body_start) < _KEPT_BYTES:
+            self.body_start = (self.body_start + body)[:_KEPT_BYTES]
+        if body and 200 <= super().status < 300:
+            for event in self._reader.feed(body):
+                self._take(event, now_s)
+        if self.whole:
+            self._flush(now_s)
+
+    def end(self) -> bool:
+        if super().end():
+            self._flush(time.perf_counter())
+        return self.whole
+
+    def _flush(self, now_s: float) -> None:
+        for event in self._reader.end():
+            self._take(event, now_s)
+
+    def _take(self, event: bytes, now_s: float) -> None:
         self.events += 1
         if event.strip() == DONE:
             self.done_s = now_s
@@ -82,129 +161,6 @@ class StreamedAnswer:
         if isinstance(usage := value.get("usage"), dict):
             self.tokens = _count(usage.get("completion_tokens"), self.tokens)
             self.prompt_tokens = _count(usage.get("prompt_tokens"), self.prompt_tokens)
-
-
-class EventReader:
-    """Server-sent events: the data of each, out of a body that arrives in pieces (WHATWG HTML, section 9.2.6).
-
-    Lines end with \\n, \\r\\n or \\r; an event with an empty line. Comments, which servers send to keep a connection
-    alive, and fields other than `data` are dropped.
-    """
-
-    __slots__ = ("_after_return", "_data", "_data_bytes", "_rest")
-
-    def __init__(self) -> None:
-        self._rest = bytearray()
-        self._data: list[bytes] = []
-        self._data_bytes = 0
-        self._after_return = False
-
-    def feed(self, piece: bytes) -> list[bytes]:
-        """The data of every event that these bytes complete.
-
-        Raises:
-            ProtocolError: an event of more than `LONGEST_EVENT_BYTES`.
-        """
-        if self._after_return and piece.startswith(b"\n"):  # the second half of a line's end
-            piece = piece[1:]
-            self._after_return = False
-        if b"\r" in piece:
-            self._after_return = piece.endswith(b"\r")
-            piece = piece.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-        elif piece:
-            self._after_return = False
-        self._rest += piece
-        if b"\n" not in piece:
-            self._check(len(self._rest))
-            return []
-        *lines, rest = bytes(self._rest).split(b"\n")
-        self._rest = bytearray(rest)
-        found: list[bytes] = []
-        for line in lines:
-            self._check(len(line))
-            if line:
-                self._field(line)
-            else:
-                found += self._event()
-        self._check(len(rest))
-        return found
-
-    def end(self) -> list[bytes]:
-        """What is left when the body is over: a last event without its empty line, which LitServe's errors are."""
-        self._field(bytes(self._rest))
-        self._rest.clear()
-        return self._event()
-
-    def _field(self, line: bytes) -> None:
-        if line.startswith(b"data:"):
-            self._data.append(line[5:].removeprefix(b" "))
-            self._data_bytes += len(line)
-            self._check(self._data_bytes)
-
-    def _event(self) -> list[bytes]:
-        data = b"\n".join(self._data)
-        self._data.clear()
-        self._data_bytes = 0
-        return [data] if data else []
-
-    def _check(self, size: int) -> None:
-        if size > LONGEST_EVENT_BYTES:
-            raise ProtocolError(f"an event of more than {LONGEST_EVENT_BYTES} bytes")
-
-
-class StreamReader(AnswerReader):
-    """A whole HTTP answer with a stream, fed with bytes.
-
-    Attributes:
-        body_start: the first bytes of a body, for an error's words.
-    """
-
-    __slots__ = ("_events", "answer", "body_start")
-
-    def begin(self) -> None:
-        super().begin()
-        self._events, self.answer, self.body_start = EventReader(), StreamedAnswer(), b""
-
-    @property
-    def status(self) -> int:
-        """HTTP status of a whole answer, or what is wrong with its stream (`workbench.load.http1`)."""
-        code, answer = super().status, self.answer
-        if not 200 <= code < 300:
-            return code
-        if answer.error:
-            return BROKEN
-        if answer.complete:
-            return code
-        return CUT if answer.events else NO_STREAM
-
-    @property
-    def ended(self) -> bool:
-        """Whether the stream is complete, though its connection may have more to say."""
-        return self.answer.done_s is not None and not self.answer.error
-
-    def taken(self, body: bytes) -> None:
-        """Take in its events.
-
-        Raises:
-            ProtocolError: they are none of this API.
-        """
-        now_s = time.perf_counter()
-        if len(self.body_start) < _KEPT_BYTES:
-            self.body_start = (self.body_start + body)[:_KEPT_BYTES]
-        if body and 200 <= super().status < 300:
-            for event in self._events.feed(body):
-                self.answer.take(event, now_s)
-        if self.whole:
-            self._flush(now_s)
-
-    def end(self) -> bool:
-        if super().end():
-            self._flush(time.perf_counter())
-        return self.whole
-
-    def _flush(self, now_s: float) -> None:
-        for event in self._events.end():
-            self.answer.take(event, now_s)
 
 
 def error_words(value: Any) -> str:
@@ -254,7 +210,7 @@ class Streams:
     def full(self) -> bool:
         return len(self.chunk_s) >= MOST_CHUNKS
 
-    def add(self, row: int, answer: StreamedAnswer) -> None:
+    def add(self, row: int, answer: StreamReader) -> None:
         self.row.append(row)
         self.chunks.append(len(answer.text_s))
         self.tokens.append(_UNTOLD if answer.tokens is None else answer.tokens)
@@ -286,8 +242,8 @@ class StreamConnection(Connection):
         stream, streams = self.stream, self.streams
         if outcome in (CLOSED, TIMEOUT, GARBAGE) and stream.ended:  # whole for its reader; only the framing is not
             outcome = stream.status
-        if stream.answer.events:
-            streams.add(len(self.clients.recording.done_s), stream.answer)
-        super()._finish(outcome, stream.answer.done_s if outcome > 0 else done_s)
+        if stream.events:
+            streams.add(len(self.clients.recording.done_s), stream)
+        super()._finish(outcome, stream.done_s if outcome > 0 else done_s)
         if streams.full:
             self.clients.stop()

@@ -128,8 +128,8 @@ def _asked(address: str, path: str, body: Mapping[str, Any], api_key: str | None
 
 
 def _words(reader: StreamReader) -> str:
-    if reader.answer.error:
-        return reader.answer.error
+    if reader.error:
+        return reader.error
     try:
         return error_words(loads(reader.body_start, once=False))
     except JsonError:

@@ -70,49 +70,41 @@ def asked_of_server(
         ConfigError: nobody answers, the server refuses the request, or names no ids of tokens.
         MeasureError: an answer is none of this protocol.
     """
-    found = ServedReplay(prompts=0, tokens=0, numbers=0, largest=0.0, share=0.0, ties=0, faults=())
+    tokens = numbers = ties = 0
+    largest, share, faults = 0.0, 0.0, list[str]()
     for number, prompt in enumerate(golden.prompts):
         said = _asked(prompt, golden.tokens, address, base, model, api_key)
-        found = _compared(found, number, prompt, golden.tolerance, said)
-    return found
+        for token, ((theirs, top), step, wanted) in enumerate(zip(said, prompt.steps, prompt.answer, strict=True)):
+            tokens += 1
+            allowed = 2 * float(golden.tolerance.margin(np.array(step.logits)).max())
+            kept = dict(zip(step.ids, step.log_probabilities, strict=True))
+            both = kept.keys() & top.keys()
+            numbers += len(both)
+            off = max((abs(top[one] - kept[one]) for one in both), default=0.0)
+            largest, share = max(largest, off), max(share, off / allowed)
+            fault = ""
+            if off > allowed:
+                fault = f"prompt {number}, token {token} of its answer: a log-probability differs by {off:.3g}, "
+                fault += f"{allowed:.3g} is allowed"
+            elif theirs != wanted:
+                fault = _another_way(number, token, theirs, prompt, golden.tolerance)
+                ties += not fault
+            faults += [fault] if fault else []
+            if fault or theirs != wanted:
+                break
+    return ServedReplay(
+        prompts=len(golden.prompts),
+        tokens=tokens,
+        numbers=numbers,
+        largest=largest,
+        share=share,
+        ties=ties,
+        faults=tuple(faults),
+    )
 
 
 _Said = tuple[int, Mapping[int, float]]
 """A server's word on one token: its id, and id → log-probability."""
-
-
-def _compared(
-    found: ServedReplay, number: int, prompt: GoldenPrompt, tolerance: Tolerance, said: list[_Said]
-) -> ServedReplay:
-    """What was found and one prompt more, up to the first token that is another one or beyond the tolerance."""
-    tokens, numbers, largest, share, tie, fault = 0, 0, 0.0, found.share, False, ""
-    for token, ((theirs, top), step, wanted) in enumerate(zip(said, prompt.steps, prompt.answer, strict=True)):
-        tokens += 1
-        allowed = 2 * float(tolerance.margin(np.array(step.logits)).max())
-        kept = dict(zip(step.ids, step.log_probabilities, strict=True))
-        both = kept.keys() & top.keys()
-        numbers += len(both)
-        largest = max([largest, *(abs(top[one] - kept[one]) for one in both)])
-        share = max(share, largest / allowed)
-        if largest > allowed:
-            fault = (
-                f"prompt {number}, token {token} of its answer: a log-probability differs by {largest:.3g}, "
-                f"{allowed:.3g} is allowed"
-            )
-        elif theirs != wanted:
-            fault = _another_way(number, token, theirs, prompt, tolerance)
-            tie = not fault
-        if fault or tie:
-            break
-    return ServedReplay(
-        prompts=found.prompts + 1,
-        tokens=found.tokens + tokens,
-        numbers=found.numbers + numbers,
-        largest=max(found.largest, largest),
-        share=share,
-        ties=found.ties + tie,
-        faults=(*found.faults, fault) if fault else found.faults,
-    )
 
 
 def _another_way(number: int, token: int, theirs: int, prompt: GoldenPrompt, tolerance: Tolerance) -> str:

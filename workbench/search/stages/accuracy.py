@@ -33,7 +33,7 @@ from workbench.inputs.metrics import (
 )
 from workbench.search.limits import rejection
 from workbench.search.stages.request import Request, StageResult
-from workbench.shipping.fidelity import Extent, fidelity_of_sessions
+from workbench.shipping.agreement import Extent, agreement_of_sessions
 from workbench.targets.base import Session
 from workbench.values import significance
 from workbench.values.artifact import Artifact
@@ -199,7 +199,7 @@ def fidelity(request: Request, result: StageResult, session: Session, baseline: 
     """A stop where a limit on it is broken; nothing is measured where nobody asks, or the set is not whole yet."""
     if request.split != "holdout" and not is_asked(request.experiment):
         return result
-    distance = fidelity_of_sessions(
+    distance = agreement_of_sessions(
         request.experiment,
         request.candidate,
         request.bench,

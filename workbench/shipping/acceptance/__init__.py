@@ -11,19 +11,20 @@ Modelled figures decide a rehearsal at most, and the verdict says so.
 from workbench.shipping.acceptance.baseline import (
     AcceptanceLimits,
     Baseline,
-    BaselineLoad,
+    LoadFigures,
     Resource,
+    of_load,
+    of_prediction,
     read_baseline,
+    recorded,
     write_baseline,
 )
-from workbench.shipping.acceptance.figures import LoadFigures, of_load, of_prediction
 from workbench.shipping.acceptance.judge import judge
 from workbench.shipping.acceptance.verdict import Criterion, Outcome, Verdict, verdict_from_json
 
 __all__ = [
     "AcceptanceLimits",
     "Baseline",
-    "BaselineLoad",
     "Criterion",
     "LoadFigures",
     "Outcome",
@@ -33,6 +34,7 @@ __all__ = [
     "of_load",
     "of_prediction",
     "read_baseline",
+    "recorded",
     "verdict_from_json",
     "write_baseline",
 ]

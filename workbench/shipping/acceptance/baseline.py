@@ -7,12 +7,18 @@ its load: clients, length, samples a request.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, cast, get_args
+from typing import Any, Literal, cast, get_args
 
+from workbench.load.result import P99_ANSWERS, LoadResult
+from workbench.shipping.acceptance.verdict import exact
+from workbench.values.device_use import Spread
 from workbench.values.documents.yaml_reader import Section, read_yaml
-from workbench.values.measurement import Estimate
+from workbench.values.errors import MeasureError
+from workbench.values.evidence import Evidence
+from workbench.values.measurement import Estimate, ServiceFigures
 from workbench.values.system.files import write_text_atomically
 
 Level = Literal["published", "measured"]
@@ -21,6 +27,8 @@ ResourceOf = Literal["device", "service", "host"]
 the service on the host."""
 
 TIMES = ("throughput_per_s", "p50_ms", "p95_ms", "p99_ms")
+SHARES = ("throughput_at_least_percent", "p50_at_most_percent", "p95_at_most_percent", "p99_at_most_percent")
+"""The limits on these figures, in their order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,35 +60,22 @@ class AcceptanceLimits:
     mae_at_most: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BaselineLoad:
-    """One closed loop and what it gave; without an interval where nobody published one.
-
-    Attributes:
-        length: tokens of every text; None for texts of their own lengths, or where nobody said it.
-        batch: samples in each request.
-        wire: what requests looked like; '' where nobody said it.
-        seconds, answers: how much data its figures rest on; None where nobody said it.
-    """
-
-    concurrency: int
-    length: int | None = None
-    batch: int = 1
-    wire: str = ""
-    seconds: float | None = None
-    answers: int | None = None
-    throughput_per_s: Estimate | None = None
-    p50_ms: Estimate | None = None
-    p95_ms: Estimate | None = None
-    p99_ms: Estimate | None = None
-
-    def __str__(self) -> str:
-        return conditions_words(self.concurrency, self.length, self.batch)
+USUAL_LIMITS = AcceptanceLimits(
+    throughput_at_least_percent=80,
+    p99_at_most_percent=120,
+    int8_throughput_at_least_percent=176,
+    accuracy_drop_pp=0.5,
+    top1_change_pp=0.5,
+    cosine_at_least=0.999,
+    max_abs_at_most=1e-3,
+    mae_at_most=1e-4,
+)
+"""What those who move from such a platform ask for; a file of their own takes their place (`--limits-of`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resource:
-    """Memory in GB (1e9 bytes) or power in W, under the load of the throughput.
+    """Memory in GB (1e9 bytes) or power in W, under a load.
 
     Attributes:
         of: None where nobody said it: nothing can be compared with it then.
@@ -93,12 +88,57 @@ class Resource:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LoadFigures:
+    """One closed loop and what it gave: the baseline's, or ours. Without an interval where nobody published one.
+
+    Attributes:
+        length: tokens of every text; None for texts of their own lengths, or where nobody said it.
+        batch: samples in each request.
+        wire: what requests looked like; '' where nobody said it.
+        seconds, answers: how much data its figures rest on; None where nobody said it.
+        level: 'measured', or 'predicted' and 'modelled' for a rehearsal.
+        doubt: why the figures must not be relied on; '' where they may.
+        memory, power: that were read under this load.
+        cards: that they are of together; of several it is not known which served.
+    """
+
+    concurrency: int
+    length: int | None = None
+    batch: int = 1
+    wire: str = ""
+    seconds: float | None = None
+    answers: int | None = None
+    throughput_per_s: Estimate | None = None
+    p50_ms: Estimate | None = None
+    p95_ms: Estimate | None = None
+    p99_ms: Estimate | None = None
+    level: Evidence = "measured"
+    doubt: str = ""
+    memory: tuple[Resource, ...] = ()
+    power: Resource | None = None
+    cards: int = 0
+
+    def __str__(self) -> str:
+        """'100 clients, length 512, batch 8'."""
+        words = [f"{self.concurrency} client{'s' if self.concurrency > 1 else ''}"]
+        words += [f"length {self.length}"] if self.length is not None else []
+        words += [f"batch {self.batch}"] if self.batch > 1 else []
+        return ", ".join(words)
+
+    @property
+    def conditions(self) -> tuple[int, int | None, int]:
+        """Figures are compared where these are equal: clients, length, batch."""
+        return self.concurrency, self.length, self.batch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Baseline:
     """A baseline file.
 
     Attributes:
         source: who measured the figures, and what is known about how.
         level: 'published' figures have no intervals, and nobody here saw them measured.
+        memory, power: under the load of the throughput.
         answers: what the platform answered (`workbench.inputs.answers`), for `workbench fidelity --reference`.
     """
 
@@ -106,24 +146,71 @@ class Baseline:
     about: str
     source: str
     level: Level
-    loads: tuple[BaselineLoad, ...]
+    loads: tuple[LoadFigures, ...]
     memory: Resource | None
     power: Resource | None
     limits: AcceptanceLimits
     answers: Path | None = None
 
 
-def conditions_words(concurrency: int, length: int | None, batch: int) -> str:
-    """'100 clients, length 512, batch 8'."""
-    words = [f"{concurrency} client{'s' if concurrency > 1 else ''}"]
-    words += [f"length {length}"] if length is not None else []
-    words += [f"batch {batch}"] if batch > 1 else []
-    return ", ".join(words)
+def of_load(result: LoadResult) -> LoadFigures | None:
+    """A load's figures; None of an open loop, which other platforms' figures are not of."""
+    if result.load.arrivals != "closed" or result.load.concurrency is None:
+        return None
+    found = LoadFigures(
+        concurrency=result.load.concurrency,
+        length=result.length,
+        batch=result.batch,
+        wire=result.wire,
+        seconds=result.window_s,
+        answers=result.answered,
+        throughput_per_s=result.throughput_per_s,
+        p50_ms=result.p50_ms,
+        p95_ms=result.p95_ms,
+        p99_ms=result.p99_ms if result.answered >= P99_ANSWERS else None,
+        doubt="" if result.reliable else result.notes[0],
+    )
+    cards = [use for use in result.device if not use.emulated]
+
+    def of_cards(spreads: Sequence[Spread | None], unit: float) -> Resource | None:
+        """The medians of all cards; None where there is none, or one of them does not tell."""
+        told = [spread for spread in spreads if spread is not None]
+        if not told or len(told) < len(spreads):
+            return None
+        source = f"{cards[0].source}, median of {told[0].samples} samples with {found}"
+        return Resource(value=sum(spread.median for spread in told) / unit, of="device", source=source)
+
+    memory = [of_cards([use.memory_bytes for use in cards], 1e9)]
+    if result.server is not None and (held := result.server.device_memory_bytes) is not None:
+        memory.append(Resource(value=held / 1e9, of="service", source=f"the service's /metrics with {found}"))
+    if (host := result.processes) is not None:
+        source = f"resident memory of its {host.processes} processes at most, with {found}"
+        memory.append(Resource(value=host.resident_peak_bytes / 1e9, of="host", source=source))
+    power = of_cards([use.power_w for use in cards], 1.0)
+    return replace(found, memory=tuple(filter(None, memory)), power=power, cards=len(cards))
+
+
+def of_prediction(figures: ServiceFigures, length: int | None, *, service_memory: float | None = None) -> LoadFigures:
+    """A simulation's figures; by a device's model they are 'modelled'. `service_memory` is in bytes."""
+    assert figures.load.concurrency is not None  # asked for closed loops alone
+    memory = () if service_memory is None else (Resource(value=service_memory / 1e9, of="service"),)
+    return LoadFigures(
+        concurrency=figures.load.concurrency,
+        length=length,
+        throughput_per_s=figures.throughput_per_s,
+        p50_ms=figures.p50_ms,
+        p95_ms=figures.p95_ms,
+        p99_ms=figures.p99_ms,
+        answers=figures.requests,
+        seconds=figures.requests / max(figures.throughput_per_s.value, 1e-9),
+        level="modelled" if figures.clock == "modelled" else "predicted",
+        doubt="" if figures.reliable else figures.note,
+        memory=memory,
+    )
 
 
 def read_baseline(path: Path) -> Baseline:
-    """Read a baseline file: `loads`, or `figures` with their `conditions` where there is one load for latencies and one
-    for the throughput.
+    """Read a baseline file.
 
     Raises:
         ConfigError: missing, malformed, with an unknown key, or a limit on a share of a figure that is not given; names
@@ -133,111 +220,139 @@ def read_baseline(path: Path) -> Baseline:
         with top.section("limits") as section:
             names = AcceptanceLimits.__dataclass_fields__
             limits = AcceptanceLimits(**{name: _positive(section, name) for name in names})
-        loads, memory, power = _listed(top) if top.has("loads") else _two(top)
-        answers = top.optional("answers", lambda key: top.file_path(key, must_exist=False))
+        loads = []
+        for section in top.items("loads"):
+            with section:
+                loads.append(
+                    LoadFigures(
+                        concurrency=section.integer("concurrency", minimum=1),
+                        length=_whole(section, "length"),
+                        batch=section.integer("batch", 1, minimum=1),
+                        wire=section.text("wire", ""),
+                        seconds=_positive(section, "seconds"),
+                        answers=_whole(section, "answers"),
+                        **{name: _estimate(section, name) for name in TIMES},  # type: ignore[arg-type]  # these four
+                    )
+                )
+        if len({load.conditions for load in loads}) < len(loads):
+            raise top.error("loads", "two entries are of one load.")
         found = Baseline(
             name=top.name("name"),
             about=top.text("about", ""),
             source=top.text("source"),
             level=cast(Level, top.text("level", "published", get_args(Level))),
-            loads=loads,
-            memory=memory,
-            power=power,
+            loads=tuple(loads),
+            memory=_resource(top, "memory_gb"),
+            power=_resource(top, "power_w"),
             limits=limits,
-            answers=answers,
+            answers=top.optional("answers", lambda key: top.file_path(key, must_exist=False)),
         )
-        of_times = zip(("throughput_at_least", "p50_at_most", "p95_at_most", "p99_at_most"), TIMES, strict=True)
-        for limit, name in ((f"{limit}_percent", name) for limit, name in of_times):
+        for limit, name in zip(SHARES, TIMES, strict=True):
             if getattr(limits, limit) is not None and not any(getattr(load, name) for load in loads):
                 raise top.section("limits").error(limit, "is a share of a figure that is not given.", f"Add {name}.")
-        for limit, resource in (("memory_at_most_percent", memory), ("power_at_most_percent", power)):
+        for limit, resource in (("memory_at_most_percent", found.memory), ("power_at_most_percent", found.power)):
             if getattr(limits, limit) is not None and resource is None:
                 raise top.section("limits").error(limit, "is a share of a figure that is not given.")
     return found
 
 
+def recorded(
+    results: Sequence[LoadResult],
+    *,
+    name: str,
+    about: str,
+    source: str,
+    limits: AcceptanceLimits = USUAL_LIMITS,
+    answers: Path | None = None,
+) -> tuple[Baseline, tuple[str, ...]]:
+    """(a baseline of loads of another platform's server, what it lacks and why, in sentences).
+
+    Args:
+        results: closed loops, at least one.
+        limits: those on figures that were not recorded are left out, with a word.
+
+    Raises:
+        MeasureError: a load's figures must not be relied on, or it was ended before its time.
+    """
+    for result in results:
+        if not result.reliable or result.interrupted:
+            why = result.notes[0] if result.notes else "it was interrupted"
+            raise MeasureError(f"{result.url}, {result.load}: not recorded, since {why}.", transient=True)
+    loads = [figures for result in results if (figures := of_load(result)) is not None]
+    lacks = [
+        f"no P99 for {load}: {load.answers} answers, it takes {P99_ANSWERS}; record longer"
+        for load in loads
+        if load.p99_ms is None
+    ]
+    busiest = max(loads, key=lambda load: load.concurrency)
+    memory = next((one for one in busiest.memory if one.of != "device" or busiest.cards == 1), None)
+    power = busiest.power if busiest.cards == 1 else None
+    dropped = [] if any(load.p99_ms for load in loads) else ["p99_at_most_percent"]
+    for what, resource in (("memory", memory), ("power", power)):
+        if resource is None:
+            lacks.append(f"no {what}: nothing told it with {busiest}")
+            dropped.append(f"{what}_at_most_percent")
+    baseline = Baseline(
+        name=name,
+        about=about,
+        source=source,
+        level="measured",
+        loads=tuple(
+            replace(load, seconds=round(load.seconds or 0.0, 3), memory=(), power=None, cards=0) for load in loads
+        ),
+        memory=memory,
+        power=power,
+        limits=replace(limits, **dict.fromkeys(dropped)),
+        answers=answers,
+    )
+    return baseline, tuple(lacks)
+
+
 def write_baseline(baseline: Baseline, path: Path) -> None:
     """Write a file that `read_baseline` reads; whole or not at all."""
-    lines = ["# workbench load BUNDLE --baseline THIS judges by it. Limits are yours: change them here.", "version: 1"]
-    for name in ("name", "about", "source", "level"):
-        lines.append(f"{name}: {_scalar(getattr(baseline, name))}")
-    lines.append("loads:")
-    for load in baseline.loads:
-        first, *rest = (f"{name}: {_flow(value)}" for name, value in _plain_load(load).items())
-        lines += [f"  - {first}", *(f"    {line}" for line in rest)]
-    for name, resource in (("memory_gb", baseline.memory), ("power_w", baseline.power)):
-        if resource is not None:
-            entry = {"value": float(f"{resource.value:.6g}"), "of": resource.of, "source": resource.source}
-            lines.append(f"{name}: {_flow({key: value for key, value in entry.items() if value is not None})}")
-    if baseline.answers is not None:
-        lines.append(f"answers: {_scalar(baseline.answers.name)}")
-    lines.append("limits:")
-    for name in AcceptanceLimits.__dataclass_fields__:
-        if (value := getattr(baseline.limits, name)) is not None:
-            lines.append(f"  {name}: {_scalar(value)}")
-    write_text_atomically(path, "\n".join(lines) + "\n")
 
+    def as_json(value: object) -> str:
+        """YAML reads it alike."""
+        return json.dumps(value, ensure_ascii=False)
 
-def _listed(top: Section) -> tuple[tuple[BaselineLoad, ...], Resource | None, Resource | None]:
+    def number(value: float) -> float:
+        return float(f"{value:.6g}")
+
+    def interval(value: Estimate) -> dict[str, float]:
+        return {"value": number(value.value), "low": number(value.low), "high": number(value.high)}
+
+    def resource(value: Resource | None) -> dict[str, Any] | None:
+        if value is None:
+            return None
+        of = {} if value.of is None else {"of": value.of}
+        return {"value": number(value.value), **of, "source": value.source}
+
     loads = []
-    for section in top.items("loads"):
-        with section:
-            loads.append(
-                BaselineLoad(
-                    concurrency=section.integer("concurrency", minimum=1),
-                    length=_whole(section, "length"),
-                    batch=section.integer("batch", 1, minimum=1),
-                    wire=section.text("wire", ""),
-                    seconds=_positive(section, "seconds"),
-                    answers=_whole(section, "answers"),
-                    **{name: _estimate(section, name) for name in TIMES},
-                )
-            )
-    if len({(load.concurrency, load.length, load.batch) for load in loads}) < len(loads):
-        raise top.error("loads", "two entries are of one load.")
-    return tuple(loads), _resource(top, "memory_gb"), _resource(top, "power_w")
-
-
-def _two(top: Section) -> tuple[tuple[BaselineLoad, ...], Resource | None, Resource | None]:
-    """Latencies under one load and throughput under another, as platforms are published."""
-    with top.section("figures") as figures:
-        rate, p50, p95, p99 = (_estimate(figures, name) for name in TIMES)
-        memory, power = (_positive(figures, name) for name in ("memory_gb", "power_w"))
-    of: ResourceOf | None = None
-    with top.section("conditions") as conditions:
-        latency, throughput = _conditions(conditions, "latency", 1), _conditions(conditions, "throughput", 100)
-        if conditions.has("memory"):
-            with conditions.section("memory") as section:
-                of = _of(section)
-    loads: tuple[BaselineLoad, ...]
-    timed = replace(latency, p50_ms=p50, p95_ms=p95, p99_ms=p99)
-    loads = (timed, replace(throughput, throughput_per_s=rate))
-    if latency == throughput:
-        loads = (replace(timed, throughput_per_s=rate),)
-    used = None if memory is None else Resource(value=memory, of=of, source="as the other figures")
-    drawn = None if power is None else Resource(value=power, of="device", source="as the other figures")
-    return loads, used, drawn
-
-
-def _conditions(conditions: Section, kind: str, concurrency: int) -> BaselineLoad:
-    with conditions.section(kind) as section:
-        return BaselineLoad(
-            concurrency=section.integer("concurrency", concurrency, minimum=1),
-            length=_whole(section, "length"),
-            batch=section.integer("batch", 1, minimum=1),
-        )
+    for load in baseline.loads:
+        plain = {name: getattr(load, name) for name in ("concurrency", "length", "batch", "wire", "seconds", "answers")}
+        plain |= {name: interval(value) for name in TIMES if (value := getattr(load, name)) is not None}
+        loads.append({name: value for name, value in plain.items() if value not in (None, "")})
+    body = {name: getattr(baseline, name) for name in ("name", "about", "source", "level")}
+    body |= {"memory_gb": resource(baseline.memory), "power_w": resource(baseline.power)}
+    body["answers"] = None if baseline.answers is None else baseline.answers.name
+    limits = {name: getattr(baseline.limits, name) for name in AcceptanceLimits.__dataclass_fields__}
+    lines = [
+        "# workbench load BUNDLE --baseline THIS judges by it. Limits are yours: change them here.",
+        "version: 1",
+        *(f"{name}: {as_json(value)}" for name, value in body.items() if value is not None),
+        *("loads:", *(f"  - {as_json(load)}" for load in loads)),
+        *("limits:", *(f"  {name}: {as_json(value)}" for name, value in limits.items() if value is not None)),
+    ]
+    write_text_atomically(path, "\n".join(lines) + "\n")
 
 
 def _resource(top: Section, key: str) -> Resource | None:
     if not top.has(key):
         return None
     with top.section(key) as section:
-        return Resource(value=section.number("value", minimum=0.0), of=_of(section), source=section.text("source", ""))
-
-
-def _of(section: Section) -> ResourceOf | None:
-    found = section.optional("of", lambda key: section.text(key, choices=get_args(ResourceOf)))
-    return cast(ResourceOf | None, found)
+        of = section.optional("of", lambda name: section.text(name, choices=get_args(ResourceOf)))
+        value = section.number("value", minimum=0.0)
+        return Resource(value=value, of=cast(ResourceOf | None, of), source=section.text("source", ""))
 
 
 def _estimate(section: Section, name: str) -> Estimate | None:
@@ -245,35 +360,12 @@ def _estimate(section: Section, name: str) -> Estimate | None:
     if not section.has(name) or section.raw(name) is None:
         return None
     if not isinstance(section.raw(name), dict):
-        value = section.number(name, minimum=0.0)
-        return Estimate(value=value, low=value, high=value)
+        return exact(section.number(name, minimum=0.0))
     with section.section(name) as inner:
         value, low, high = (inner.number(key, minimum=0.0) for key in ("value", "low", "high"))
         if not low <= value <= high:
             raise inner.error("value", f"{value:g} is outside of its interval, {low:g} to {high:g}.")
     return Estimate(value=value, low=low, high=high)
-
-
-def _plain_load(load: BaselineLoad) -> dict[str, object]:
-    plain: dict[str, object] = {"concurrency": load.concurrency, "length": load.length, "batch": load.batch}
-    plain |= {"wire": load.wire, "seconds": load.seconds, "answers": load.answers}
-    for name in TIMES:
-        estimate: Estimate | None = getattr(load, name)
-        if estimate is not None:
-            plain[name] = {key: float(f"{getattr(estimate, key):.6g}") for key in ("value", "low", "high")}
-    return {key: value for key, value in plain.items() if value not in (None, "")}
-
-
-def _flow(value: object) -> str:
-    """A mapping on one line, or a scalar."""
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{key}: {_scalar(item)}" for key, item in value.items()) + "}"
-    return _scalar(value)
-
-
-def _scalar(value: object) -> str:
-    """Text in quotes and numbers as JSON has them, which YAML reads alike."""
-    return f"{value:.10g}" if isinstance(value, float) else json.dumps(value, ensure_ascii=False)
 
 
 def _positive(section: Section, key: str) -> float | None:

@@ -8,8 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from workbench.load.result import P99_ANSWERS
-from workbench.shipping.acceptance.baseline import Baseline, BaselineLoad, Resource, conditions_words
-from workbench.shipping.acceptance.figures import LoadFigures
+from workbench.shipping.acceptance.baseline import SHARES, TIMES, Baseline, LoadFigures, Resource
 from workbench.shipping.acceptance.verdict import (
     Bound,
     Criterion,
@@ -25,12 +24,8 @@ from workbench.values.fidelity import Agreement, Fidelity, FidelityPath
 from workbench.values.measurement import Estimate
 from workbench.values.significance import drop_variance
 
-_TIMES: tuple[tuple[Key, str, str, Bound, str], ...] = (
-    ("throughput", "throughput_per_s", "requests/s", "at least", "throughput_at_least_percent"),
-    ("p50", "p50_ms", "ms", "at most", "p50_at_most_percent"),
-    ("p95", "p95_ms", "ms", "at most", "p95_at_most_percent"),
-    ("p99", "p99_ms", "ms", "at most", "p99_at_most_percent"),
-)
+_KEYS: tuple[Key, ...] = ("throughput", "p50", "p95", "p99")
+"""Of `TIMES` and `SHARES`, in their order."""
 
 
 def judge(
@@ -58,17 +53,20 @@ def judge(
             modelled.
     """
     if emulated:
-        loads = [one for one in loads if one.level not in ("measured", "measured held-out")]
-        float_loads = [one for one in float_loads if one.level not in ("measured", "measured held-out")]
+        loads, float_loads = ([one for one in found if one.level != "measured"] for found in (loads, float_loads))
+        accuracy_level = "modelled"
     criteria = [*_timed(baseline, loads, emulated)]
-    criteria += _int8(baseline, loads, float_loads, int8, emulated)
-    criteria += agreement_criteria(
-        baseline, fidelity, accuracy_drop_pp, "modelled" if emulated else accuracy_level, accuracy_samples
-    )
-    if baseline.memory is not None:
-        criteria.append(_memory(baseline, baseline.memory, loads))
-    if baseline.power is not None:
-        criteria.append(_power(baseline, baseline.power, loads))
+    if (percent := baseline.limits.int8_throughput_at_least_percent) is not None:
+        criteria.append(_int8(baseline, percent, loads, float_loads, int8, emulated))
+    criteria += agreement_criteria(baseline, fidelity, accuracy_drop_pp, accuracy_level, accuracy_samples)
+    limits = baseline.limits
+    for key, unit, theirs, percent in (
+        ("memory", "GB", baseline.memory, limits.memory_at_most_percent),
+        ("power", "W", baseline.power, limits.power_at_most_percent),
+    ):
+        if theirs is not None:
+            asked = _share_asked(key, key, unit, "at most", theirs.value, percent)  # type: ignore[arg-type]  # a Key
+            criteria.append(_resource(asked, baseline, theirs, percent, loads))
     return Verdict(
         baseline=baseline.name,
         source=baseline.source,
@@ -79,44 +77,44 @@ def judge(
 
 
 def _timed(baseline: Baseline, loads: Sequence[LoadFigures], emulated: bool) -> Iterator[Criterion]:
-    several = {name: sum(getattr(load, name) is not None for load in baseline.loads) > 1 for _, name, *_ in _TIMES}
-    for key, name, unit, bound, limit_name in _TIMES:
+    for key, name, limit_name in zip(_KEYS, TIMES, SHARES, strict=True):
         percent: float | None = getattr(baseline.limits, limit_name)
-        for theirs in baseline.loads:
-            published: Estimate | None = getattr(theirs, name)
-            if published is None:
-                continue
+        published = [(load, getattr(load, name)) for load in baseline.loads if getattr(load, name) is not None]
+        for theirs, value in published:
             label = key.upper() if key.startswith("p") else key
-            label += f" at {theirs}" if several[name] else ""
-            asked = _share_asked(key, label, unit, bound, published.value, percent)
+            label += f" at {theirs}" if len(published) > 1 else ""
+            unit, bound = ("ms", "at most") if key.startswith("p") else ("requests/s", "at least")
+            asked = _share_asked(key, label, unit, bound, value.value, percent)  # type: ignore[arg-type]  # a Bound
             found, why = matching(theirs, loads, emulated)
             if found is not None and (found.doubt or getattr(found, name) is None):
                 why = found.doubt or f"{found.answers} answers give no {label}; it takes {P99_ANSWERS}: load longer"
                 found = None
             if found is None:
                 yield replace(asked, note=why)
-            else:
-                yield _by_share(asked, getattr(found, name), published, percent, found, theirs)
+                continue
+            own = ", texts of their own lengths" if found.length is None else ""
+            yield _by_share(asked, getattr(found, name), value, percent, found, f"{found}{own}")
 
 
-def matching(theirs: BaselineLoad, loads: Sequence[LoadFigures], emulated: bool) -> tuple[LoadFigures | None, str]:
+def matching(theirs: LoadFigures, loads: Sequence[LoadFigures], emulated: bool) -> tuple[LoadFigures | None, str]:
     """(figures under the same load, '') or (None, why there are none and what to do)."""
-    clients = [one for one in loads if one.concurrency == theirs.concurrency]
-    alike = [one for one in clients if (one.length, one.batch) == (theirs.length, theirs.batch)]
+    alike = [one for one in loads if one.conditions == theirs.conditions]
     if alike:
         return alike[0], ""
     asked = f"--concurrency {theirs.concurrency}"
     asked += f" --length {theirs.length}" if theirs.length is not None else ""
     asked += f" --batch {theirs.batch}" if theirs.batch > 1 else ""
-    if clients:
-        ours = clients[0]
-        mine = conditions_words(ours.concurrency, ours.length, ours.batch)
+    ours = next((one for one in loads if one.concurrency == theirs.concurrency), None)
+    if ours is not None:
         own = ", texts of their own lengths" if ours.length is None else ""
         without = " and without --length" if theirs.length is None and ours.length is not None else ""
-        return None, f"not comparable: ours with {mine}{own}, theirs with {theirs}; load with {asked}{without}"
+        return None, f"not comparable: ours with {ours}{own}, theirs with {theirs}; load with {asked}{without}"
     if emulated:
-        return None, "the device is emulated: its times are no figures"
+        return None, _EMULATED
     return None, f"needs a load with {asked}"
+
+
+_EMULATED = "the device is emulated: its times are no figures"
 
 
 def _share_asked(key: Key, name: str, unit: str, bound: Bound, published: float, percent: float | None) -> Criterion:
@@ -126,109 +124,91 @@ def _share_asked(key: Key, name: str, unit: str, bound: Bound, published: float,
 
 
 def _by_share(
-    asked: Criterion,
-    ours: Estimate,
-    theirs: Estimate,
-    percent: float | None,
-    load: LoadFigures,
-    conditions: BaselineLoad | None = None,
+    asked: Criterion, ours: Estimate, theirs: Estimate, percent: float | None, load: LoadFigures, note: str
 ) -> Criterion:
     """A figure held against a share of theirs, by the interval of the ratio."""
     ratio = share(ours, theirs)
-    words = conditions_words(load.concurrency, load.length, load.batch)
-    if conditions is not None and load.length is None:
-        words += ", texts of their own lengths"
-    found = replace(asked, figure=ours, outcome="no limit", share_percent=ratio, level=load.level, note=words)
+    found = replace(asked, figure=ours, outcome="no limit", share_percent=ratio, level=load.level, note=note)
     if percent is None:
         return found
     found = replace(found, outcome=decided(ratio, asked.bound, percent))
     if found.outcome != "not provable":
         return found
-    needed = data_needed(ratio, percent, load.seconds, "s of load")
+    needed = data_needed(ratio, percent, load.seconds or 0.0, "s of load")
     if theirs.low < theirs.high:
         needed += "; theirs is as uncertain: record the baseline longer too"
     return replace(found, needed=needed)
 
 
 def _int8(
-    baseline: Baseline, loads: Sequence[LoadFigures], floats: Sequence[LoadFigures], int8: bool | None, emulated: bool
-) -> Iterator[Criterion]:
+    baseline: Baseline,
+    percent: float,
+    loads: Sequence[LoadFigures],
+    floats: Sequence[LoadFigures],
+    int8: bool | None,
+    emulated: bool,
+) -> Criterion:
     """What INT8 promises: throughput beside the float model's own service on the same platform."""
-    percent = baseline.limits.int8_throughput_at_least_percent
-    if percent is None:
-        return
     name = "INT8 throughput over float's"
     asked = Criterion(key="int8 throughput", name=name, unit="%", bound="at least", limit=percent)
     if int8 is False:
-        yield replace(asked, outcome="does not apply", note="what ships is not quantized")
-        return
+        return replace(asked, outcome="does not apply", note="what ships is not quantized")
     wanted = _busiest(baseline)
     pairs = [
         (one, other)
         for one in loads
         for other in floats
-        if (one.concurrency, one.length, one.batch) == (other.concurrency, other.length, other.batch)
-        and (wanted is None or one.concurrency == wanted.concurrency)
+        if one.conditions == other.conditions and (wanted is None or one.concurrency == wanted.concurrency)
     ]
     if not pairs or pairs[0][0].doubt or pairs[0][1].doubt:
-        why = "the device is emulated: its times are no figures" if emulated and not loads else ""
-        why = why or next((one.doubt for pair in pairs for one in pair if one.doubt), "")
-        why = why or "needs the float model's service under the same load: --float BUNDLE of the float candidate"
-        yield replace(asked, note=why)
-        return
-    ours, theirs = pairs[0]
-    ratio = share(ours.throughput_per_s, theirs.throughput_per_s)
+        why = "needs the float model's service under the same load: --float BUNDLE of the float candidate"
+        doubts = [one.doubt for pair in pairs for one in pair if one.doubt]
+        return replace(asked, note=_EMULATED if emulated and not loads else next(iter(doubts), why))
+    ours, theirs = (one.throughput_per_s for one in pairs[0])
+    assert ours is not None  # both are of loads of ours
+    assert theirs is not None
+    ratio = share(ours, theirs)
     outcome = decided(ratio, "at least", percent)
-    note = (
-        f"{conditions_words(ours.concurrency, ours.length, ours.batch)}; {ours.throughput_per_s.value:.4g} against "
-        f"{theirs.throughput_per_s.value:.4g} requests/s of the float model"
-    )
-    needed = data_needed(ratio, percent, ours.seconds, "s of each load") if outcome == "not provable" else ""
-    yield replace(asked, figure=ratio, outcome=outcome, level=ours.level, note=note, needed=needed)
+    note = f"{pairs[0][0]}; {ours.value:.4g} against {theirs.value:.4g} requests/s of the float model"
+    needed = ""
+    if outcome == "not provable":
+        needed = data_needed(ratio, percent, pairs[0][0].seconds or 0.0, "s of each load")
+    return replace(asked, figure=ratio, outcome=outcome, level=pairs[0][0].level, note=note, needed=needed)
 
 
-def _memory(baseline: Baseline, theirs: Resource, loads: Sequence[LoadFigures]) -> Criterion:
-    """Like with like: memory of the same thing, under the load of the throughput."""
-    percent = baseline.limits.memory_at_most_percent
-    asked = _share_asked("memory", "memory", "GB", "at most", theirs.value, percent)
-    found, why = _at_throughput(baseline, loads)
-    words = {"device": "the whole card", "service": "the service on its card", "host": "the service's processes"}
-    if theirs.of is None:
+_OF = {"device": "the whole card", "service": "the service on its card", "host": "the service's processes"}
+
+
+def _resource(
+    asked: Criterion, baseline: Baseline, theirs: Resource, percent: float | None, loads: Sequence[LoadFigures]
+) -> Criterion:
+    """Like with like: memory of the same thing, power of the card, under the load of the throughput."""
+    wanted = _busiest(baseline)
+    if wanted is None:
+        return replace(asked, note="the baseline has no load with a throughput")
+    found, why = matching(wanted, loads, emulated=False)
+    memory = asked.key == "memory"
+    of = theirs.of if memory else theirs.of or "device"
+    if of is None:
         why = "not comparable: the baseline does not say what its memory is of; say it (of: device, service or host)"
+    elif not memory and of != "device":
+        why = f"not comparable: theirs is of the {of}, ours of the card"
     elif found is not None:
-        bytes_used = getattr(found, f"{theirs.of}_memory")
-        if bytes_used is not None:
-            made = _by_share(asked, exact(bytes_used / 1e9), exact(theirs.value), percent, found)
-            return replace(made, note=f"of {words[theirs.of]}; {made.note}")
-        known = [words[kind] for kind in ("device", "service", "host") if getattr(found, f"{kind}_memory") is not None]
-        why = f"not comparable: theirs is of {words[theirs.of]}, ours is known of {' and '.join(known) or 'nothing'}"
-    return replace(asked, note=why)
-
-
-def _power(baseline: Baseline, theirs: Resource, loads: Sequence[LoadFigures]) -> Criterion:
-    percent = baseline.limits.power_at_most_percent
-    asked = _share_asked("power", "power", "W", "at most", theirs.value, percent)
-    found, why = _at_throughput(baseline, loads)
-    if theirs.of not in (None, "device"):
-        why = f"not comparable: theirs is of the {theirs.of}, ours of the card"
-    elif found is not None and found.power_w is not None:
-        return _by_share(asked, found.power_w, exact(theirs.value), percent, found)
-    elif found is not None:
+        ours = {one.of: one for one in (found.memory if memory else filter(None, [found.power]))}
+        if of in ours:
+            note = f"of {_OF[of]}; {found}" if memory else str(found)
+            return _by_share(asked, exact(ours[of].value), exact(theirs.value), percent, found, note)
         why = "nothing told the card's power during the load"
+        if memory:
+            known = " and ".join(words for kind, words in _OF.items() if kind in ours) or "nothing"
+            why = f"not comparable: theirs is of {_OF[of]}, ours is known of {known}"
     return replace(asked, note=why)
 
 
-def _busiest(baseline: Baseline) -> BaselineLoad | None:
+def _busiest(baseline: Baseline) -> LoadFigures | None:
     """The load of most clients that has a throughput: what memory and power were taken under."""
     loads = [load for load in baseline.loads if load.throughput_per_s is not None]
     return max(loads, key=lambda load: load.concurrency, default=None)
-
-
-def _at_throughput(baseline: Baseline, loads: Sequence[LoadFigures]) -> tuple[LoadFigures | None, str]:
-    wanted = _busiest(baseline)
-    if wanted is None:
-        return None, "the baseline has no load with a throughput"
-    return matching(wanted, loads, emulated=False)
 
 
 _MEASURE = "workbench fidelity measures it"
@@ -258,19 +238,38 @@ def agreement_criteria(
     served = _found(fidelity, ("served",), "old platform" if theirs else "float32", baseline.answers)
     of_float = _float_path(fidelity)
     cosine = _found(fidelity, _FLOAT, "old platform", baseline.answers) if theirs else of_float
-    if limits.top1_change_pp is not None:
-        yield _top1(limits.top1_change_pp, *served, level)
-    distances: tuple[tuple[Key, str, str, Bound, float | None, tuple[Agreement | None, str]], ...] = (
-        ("cosine", "cosine of the float path", "worst_cosine", "at least", limits.cosine_at_least, cosine),
-        ("served cosine", "cosine of what ships", "worst_cosine", "at least", limits.served_cosine_at_least, served),
-        ("max abs", "max abs of the float path", "max_abs", "at most", limits.max_abs_at_most, of_float),
-        ("mae", "MAE of the float path", "mae", "at most", limits.mae_at_most, of_float),
+    rows: tuple[tuple[Key, str, Bound, float | None, tuple[Agreement | None, str], str], ...] = (
+        ("top-1 change", "top-1 change", "at most", limits.top1_change_pp, served, ""),
+        ("cosine", "cosine of the float path", "at least", limits.cosine_at_least, cosine, "worst_cosine"),
+        ("served cosine", "cosine of what ships", "at least", limits.served_cosine_at_least, served, "worst_cosine"),
+        ("max abs", "max abs of the float path", "at most", limits.max_abs_at_most, of_float, "max_abs"),
+        ("mae", "MAE of the float path", "at most", limits.mae_at_most, of_float, "mae"),
     )
-    for key, name, field, bound, limit, found in distances:
-        if limit is not None:
-            yield _distance(
-                Criterion(key=key, name=name, unit="", bound=bound, limit=limit), field, limit, *found, level
-            )
+    for key, name, bound, limit, (found, why), field in rows:
+        if limit is None:
+            continue
+        asked = Criterion(key=key, name=name, unit="" if field else "pp", bound=bound, limit=limit)
+        if found is None or (not field and found.top1 is None):
+            yield replace(asked, note=why or "its outputs are no classes")
+            continue
+        hidden = sum(output.not_finite for output in found.outputs) if field else 0
+        figure = exact(getattr(found, field)) if field else _changed(found)  # the worst of these samples, or their mean
+        outcome = "failed" if hidden else decided(figure, bound, limit)
+        needed = ""
+        if outcome == "not provable":
+            needed = data_needed(figure, limit, found.samples, "samples", lambda at: at * (100 - at))
+        note = f"{found.path} against {found.reference}, {found.samples} samples"
+        note += f", mean cosine {found.mean_cosine:.6f}" if found.outputs else ""
+        note += f"; {hidden} values are not finite" if hidden else ""
+        known: Evidence = "modelled" if found.emulated else "measured" if level == "modelled" else level
+        yield replace(asked, figure=figure, outcome=outcome, level=known, note=note, needed=needed)
+
+
+def _changed(found: Agreement) -> Estimate:
+    """Samples with another best class, in percent."""
+    assert found.top1 is not None  # asked before
+    same = found.top1
+    return Estimate(value=100 * (1 - same.value), low=100 * (1 - same.high), high=100 * (1 - same.low))
 
 
 def _drop(
@@ -291,33 +290,6 @@ def _drop(
     if found.outcome != "not provable":
         return found
     return replace(found, needed=data_needed(drop, limit, samples, "samples", drop_variance(drop, samples or _UNTOLD)))
-
-
-def _top1(limit: float, found: Agreement | None, why: str, level: Evidence) -> Criterion:
-    asked = Criterion(key="top-1 change", name="top-1 change", unit="pp", bound="at most", limit=limit)
-    if found is None or found.top1 is None:
-        return replace(asked, note=why if found is None else "its outputs are no classes")
-    same = found.top1
-    change = Estimate(value=100 * (1 - same.value), low=100 * (1 - same.high), high=100 * (1 - same.low))
-    outcome, needed = decided(change, "at most", limit), ""
-    if outcome == "not provable":
-        needed = data_needed(change, limit, found.samples, "samples", lambda at: at * (100 - at))
-    level = _level(found, level)
-    return replace(asked, figure=change, outcome=outcome, level=level, note=_words(found), needed=needed)
-
-
-def _distance(
-    asked: Criterion, field: str, limit: float, found: Agreement | None, why: str, level: Evidence
-) -> Criterion:
-    """The worst of all samples, or a mean over all: figures of exactly these samples, so without an interval."""
-    if found is None:
-        return replace(asked, note=why)
-    hidden = sum(output.not_finite for output in found.outputs)
-    figure = exact(getattr(found, field))
-    assert asked.limit is not None
-    outcome = "failed" if hidden else decided(figure, asked.bound, asked.limit)
-    note = _words(found) + (f"; {hidden} values are not finite" if hidden else "")
-    return replace(asked, figure=figure, outcome=outcome, level=_level(found, level), note=note)
 
 
 def _float_path(fidelity: Fidelity | None) -> tuple[Agreement | None, str]:
@@ -347,12 +319,3 @@ def _found(
         hint += f"; with --reference {shlex.quote(str(answers or 'answers.npz'))} for the other platform's answers"
     missing = {} if fidelity is None or (reference == "old platform" and answers is not None) else fidelity.missing
     return None, next((missing[path] for path in (*paths, reference) if path in missing), hint)
-
-
-def _words(found: Agreement) -> str:
-    mean = f", mean cosine {found.mean_cosine:.6f}" if found.outputs else ""
-    return f"{found.path} against {found.reference}, {found.samples} samples{mean}"
-
-
-def _level(found: Agreement, level: Evidence) -> Evidence:
-    return "modelled" if found.emulated else "measured" if level == "modelled" else level

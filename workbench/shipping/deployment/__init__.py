@@ -15,26 +15,28 @@
 They are examples to adapt: nobody has run them on the machine they will run on. What is assumed there and known from
 public documents only says so in the file.
 
-Each is a template under `templates/` that `Facts` are put into. The container is built in a folder with `bundle/` and
-`wheels/` side by side, so that any Docker version builds it and the bundle itself stays as it was written. The image
-holds both: what runs is what was verified.
+Each is a template under `templates/` that facts of the manifest are put into. The container is built in a folder with
+`bundle/` and `wheels/` side by side, so that any Docker version builds it and the bundle itself stays as it was
+written. The image holds both: what runs is what was verified.
 """
 
 from __future__ import annotations
 
-import json
+import re
 import tomllib
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from workbench.bundle.bounds import LANGUAGE
 from workbench.bundle.manifest import Manifest
-from workbench.bundle.requirements import read_lock, requirements, serving_pins
+from workbench.bundle.requirements import Lock, read_lock, requirements, serving_pins
 from workbench.bundle.signing import TRUSTED_VARIABLE
-from workbench.shipping.deployment.facts import DIGEST_HINT, DeploymentSettings, Facts, facts_of
+from workbench.targets import described
 from workbench.targets.description import DeploymentFacts
 from workbench.values.documents.templates import rendered
+from workbench.values.errors import ConfigError
 
 __all__ = ["DeploymentSettings", "deployment_files", "unpinned"]
 
@@ -49,8 +51,37 @@ _HOME = "/opt/workbench"
 _TEMPLATES = Path(__file__).with_name("templates")
 _FILES = (
     *("README.md", "Dockerfile", "compose.yaml", "kubernetes.yaml", "ingress.yaml", "autoscaler.yaml"),
-    *("prometheus.yml", "alerts.yml"),
+    *("prometheus.yml", "alerts.yml", "grafana-dashboard.json"),
 )
+_PROCESS_MB = 250
+"""Assumed of one Python process with the serving libraries, before the model."""
+_IMAGE = re.compile(r"[a-z0-9][a-zA-Z0-9._:/-]{0,250}@sha256:[0-9a-f]{64}", re.ASCII)
+_WORDS_OF_YAML = {"y", "n", "yes", "no", "on", "off", "true", "false", "null"}
+_DIGEST_HINT = "`docker buildx imagetools inspect NAME` tells it"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeploymentSettings:
+    """What whoever exports decides about the files, beside what the manifest says.
+
+    Attributes:
+        signed: the bundle will be, so that the service asks for a trusted signature.
+        lock: sums of the wheels that serving installs; None for the table that the workbench ships.
+        base_image: that the Dockerfile starts from, with its digest; '' for the public one by its tag, whose digest
+            nobody can know here.
+    """
+
+    signed: bool = False
+    lock: Lock | None = None
+    base_image: str = ""
+
+    def __post_init__(self) -> None:
+        if self.base_image and not _IMAGE.fullmatch(self.base_image):
+            raise ConfigError(
+                f"{self.base_image[:200]!r} names no image by its digest, so it may be another one tomorrow.",
+                key="--base-image",
+                hint=f"Write NAME[:TAG]@sha256:DIGEST; {_DIGEST_HINT}.",
+            )
 
 
 def deployment_files(manifest: Manifest, settings: DeploymentSettings | None = None) -> dict[str, str]:
@@ -69,13 +100,11 @@ def deployment_files(manifest: Manifest, settings: DeploymentSettings | None = N
     settings = settings or DeploymentSettings()
     lock = settings.lock or read_lock()
     found = serving_pins(manifest)
-    facts: Facts = facts_of(manifest, settings, hashed=not lock.missing(found))
-    values = _values(facts)
+    values = _values(manifest, settings, hashed=not lock.missing(found))
     return {
         **{name: rendered(_TEMPLATES / f"{name}.j2", **values) for name in _FILES},
-        f"{facts.slug}.service": rendered(_TEMPLATES / "unit.service.j2", **values),
+        f"{values['slug']}.service": rendered(_TEMPLATES / "unit.service.j2", **values),
         "requirements-serve.txt": requirements(found, lock),
-        "grafana-dashboard.json": grafana_dashboard(facts),
     }
 
 
@@ -96,33 +125,59 @@ def unpinned(manifest: Manifest, settings: DeploymentSettings) -> list[str]:
         )
     if not settings.base_image:
         found.append(
-            f"the Dockerfile's base image has no digest, so its tag may mean another image tomorrow: {DIGEST_HINT}, "
+            f"the Dockerfile's base image has no digest, so its tag may mean another image tomorrow: {_DIGEST_HINT}, "
             "then export with --base-image NAME@sha256:…"
         )
     return found
 
 
-def _values(facts: Facts) -> dict[str, Any]:
-    """What the templates name."""
-    target, devices = facts.of_target, facts.of_target.devices
+def _values(manifest: Manifest, settings: DeploymentSettings, *, hashed: bool) -> dict[str, Any]:
+    """What the templates name; strings of the user are reduced to characters that no format gives a meaning."""
+    toolchain = manifest.artifact.toolchain
+    target = described(manifest.artifact.target).deployment(toolchain)
+    devices = target.devices
+    slug, candidate = slug_of(manifest.name, manifest.candidate_id), manifest.candidate_id[:12]
+    header = f"# {slug}, candidate {candidate}, target {manifest.artifact.target}; written by workbench "
+    header += f"{manifest.workbench}.\n"
+    if toolchain.emulated:
+        header += "# EMULATED: this bundle was made without a device. For rehearsals only.\n"
     ready = f"import urllib.request; urllib.request.urlopen('http://127.0.0.1:{PORT}/health/ready', timeout=4)"
     command = [target.python, *_serve_arguments("/srv/bundle", "0.0.0.0")]
-    bundle, python = f"{_HOME}/bundles/{facts.slug}", f"{_HOME}/venv/bin/python"
+    bundle, python = f"{_HOME}/bundles/{slug}", f"{_HOME}/venv/bin/python"
     start = " ".join((python, *_serve_arguments(bundle, "127.0.0.1")))
     if target.before_serving:
         command = ["/bin/bash", "-c", serving_shell(target, "/srv/bundle", host="0.0.0.0"), "serve"]
         # systemd expands $ and % in ExecStart itself
         shell = serving_shell(target, bundle, host="127.0.0.1", python=python).replace("$", "$$")
         start = f"/bin/bash -c '{shell}' serve"
+    threads = manifest.candidate.serving.intra_op_threads if target.worker_threads is None else target.worker_threads
+    memory_mb, memory_origin = _memory(manifest, target)
+    p99_ms, p99_origin = _p99(manifest)
     return {
-        "facts": facts,
         "target": target,
+        "target_name": manifest.artifact.target,
         "devices": devices,
+        "device": re.sub(r"[^ -~]", "?", toolchain.device),
+        "emulated": toolchain.emulated,
         "card": () if devices is None else devices.resource,
-        "slug": facts.slug,
-        "header": facts.header,
+        "log_folder": "" if devices is None else f"{devices.log_root}/{slug}",
+        "slug": slug,
+        "candidate": candidate,
+        "workbench": manifest.workbench,
+        "wheel": f"int8_workbench-{manifest.workbench}-py3-none-any.whl",
+        "header": header,
+        "workers": manifest.service.workers,
+        "threads": threads,
+        "memory_mb": memory_mb,
+        "memory_origin": memory_origin,
+        "max_batch": manifest.service.max_batch_size,
+        "p99_ms": p99_ms,
+        "p99_origin": p99_origin,
+        "base_image": settings.base_image,
+        "signed": settings.signed,
         "group": _SERVICE_ID if devices is None else f"${{{devices.group_argument}}}",
-        "hashes": " --require-hashes" if facts.hashed else "",
+        "hashed": hashed,
+        "hashes": " --require-hashes" if hashed else "",
         "health": [target.python, "-c", ready],
         "command": command,
         "start": start,
@@ -134,101 +189,59 @@ def _values(facts: Facts) -> dict[str, Any]:
         "trusted_folder": _TRUSTED,
         "trusted_keys": f"{_TRUSTED}/keys",
         "trusted_variable": TRUSTED_VARIABLE,
-        "digest_hint": DIGEST_HINT,
+        "digest_hint": _DIGEST_HINT,
+        "select": '{job=~"$job", instance=~"$instance"}',
+        "panels": [
+            {**panel, "queries": [*_queries(panel)]}
+            for panel in tomllib.loads((_TEMPLATES / "dashboard.toml").read_text(encoding="utf-8"))["panels"]
+        ],
     }
+
+
+def slug_of(name: str, candidate_id: str) -> str:
+    """A DNS label for the bundle, at most 46 characters: 'Loan Intent (v2)' gives 'loan-intent-v2', '贷款' 'model-' and
+    the candidate."""
+    slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40].strip("-")
+    if slug and slug[0].isalpha() and slug not in _WORDS_OF_YAML:
+        return slug
+    return f"model-{slug or candidate_id[:12]}"
+
+
+def _p99(manifest: Manifest) -> tuple[float | None, str]:
+    """(of the service with these settings, under what load and how well it is known); None where there was none."""
+    services = [e.measurement.service for e in manifest.evaluations if e.measurement.service is not None]
+    figures = (services[-1].confirmed or services[-1].best) if services else None
+    if figures is None:
+        return None, ""
+    how = "modelled" if figures.clock == "modelled" else figures.kind
+    return figures.p99_ms.value, f"{how} under {figures.load}"
+
+
+def _memory(manifest: Manifest, target: DeploymentFacts) -> tuple[int, str]:
+    """(MB of the whole service on the host, where the figure is from)."""
+    peaks = [e.measurement.peak_memory_bytes for e in manifest.evaluations]
+    measured = max((peak for peak in peaks if peak is not None), default=None)
+    origin = f"assumed: {_PROCESS_MB} MB a process and {{}}; measure it"
+    if target.worker_mb is not None:
+        each, origin = target.worker_mb, origin.format(f"{target.worker_mb} MB a worker for {target.worker_mb_for}")
+    elif measured is None:
+        each = manifest.artifact.size_bytes * 3 // 1_000_000
+        origin = origin.format("three times the model's files a worker")
+    else:
+        each = measured // 1_000_000 + 1
+        origin = f"{each} MB measured for loading and running the model, a worker; {_PROCESS_MB} MB assumed a process"
+    return _PROCESS_MB + manifest.service.workers * (_PROCESS_MB + each), origin
 
 
 def _serve_arguments(bundle: str, host: str) -> list[str]:
     """Arguments of Python that serve a bundle with its own settings."""
-    return ["-m", "workbench.serve", bundle, "--host", host, "--port", str(PORT), "--docs", "off"]
+    return ["-m", "workbench.serve", bundle, "--host", host, "--port", str(PORT)]
 
 
 def serving_shell(of_target: DeploymentFacts, bundle: str, *, host: str, python: str | None = None) -> str:
     """A line of bash that sets the vendor's environment and becomes the service, so that signals reach it."""
     start = f'exec {python or of_target.python} {" ".join(_serve_arguments(bundle, host))} "$@"'
     return "; ".join((*of_target.before_serving, start))
-
-
-_PANELS = _TEMPLATES / "dashboard.toml"
-_SELECT, _WINDOW = '{job=~"$job", instance=~"$instance"}', "[$__rate_interval]"
-_SOURCE = {"type": "prometheus", "uid": "${source}"}
-_WIDTH, _HEIGHT = 8, 8
-
-
-def grafana_dashboard(facts: Facts) -> str:
-    """JSON to import into Grafana 10 or newer; it asks for a Prometheus data source and shows every service in it."""
-    dashboard = {
-        "title": f"Workbench service {facts.slug}",
-        "uid": f"workbench-{facts.candidate}",
-        "description": f"Written by workbench {facts.workbench} with candidate {facts.candidate}"
-        + (". EMULATED: made without a device." if facts.emulated else "."),
-        "tags": ["workbench"],
-        "schemaVersion": 39,
-        "version": 1,
-        "editable": True,
-        "refresh": "30s",
-        "time": {"from": "now-1h", "to": "now"},
-        "timezone": "browser",
-        "templating": {
-            "list": [
-                {"name": "source", "label": "Data source", "type": "datasource", "query": "prometheus"},
-                _label_variable("job", "workbench_requests_received_total"),
-                _label_variable("instance", 'workbench_requests_received_total{job=~"$job"}'),
-            ]
-        },
-        "panels": [{"id": number, **panel} for number, panel in enumerate(_panels(), 1)],
-    }
-    return json.dumps(dashboard, indent=1, ensure_ascii=False) + "\n"
-
-
-def _label_variable(label: str, series: str) -> dict[str, Any]:
-    return {
-        "name": label,
-        "type": "query",
-        "datasource": _SOURCE,
-        "query": {"query": f"label_values({series}, {label})", "refId": label},
-        "refresh": 2,
-        "includeAll": True,
-        "multi": True,
-        "current": {"text": "All", "value": "$__all"},
-    }
-
-
-def _panels() -> Iterator[dict[str, Any]]:
-    """The first over the whole width, the others three in a row."""
-    yield {
-        "gridPos": {"x": 0, "y": 0, "w": 3 * _WIDTH, "h": 5},
-        "type": "table",
-        "title": "What is served (emulated = true: figures of no device)",
-        "datasource": _SOURCE,
-        "targets": [_target("A", f"workbench_bundle_info{_SELECT}") | {"format": "table", "instant": True}],
-        "transformations": [
-            {
-                "id": "organize",
-                "options": {"excludeByName": dict.fromkeys(("Time", "Value", "__name__", "job"), True)},
-            }
-        ],
-    }
-    for number, panel in enumerate(tomllib.loads(_PANELS.read_text(encoding="utf-8"))["panels"]):
-        row, column = divmod(number, 3)
-        stacked = panel.get("stacked", False)
-        custom = {"stacking": {"mode": "normal" if stacked else "none"}, "fillOpacity": 30 if stacked else 5}
-        yield {
-            "gridPos": {"x": column * _WIDTH, "y": 5 + row * _HEIGHT, "w": _WIDTH, "h": _HEIGHT},
-            "type": "timeseries",
-            "title": panel["title"],
-            "datasource": _SOURCE,
-            "fieldConfig": {"defaults": {"unit": panel["unit"], "min": 0, "custom": custom}, "overrides": []},
-            "options": {"legend": {"displayMode": "list", "placement": "bottom"}, "tooltip": {"mode": "multi"}},
-            "targets": [
-                _target(chr(ord("A") + place), query) | {"legendFormat": legend}
-                for place, (legend, query) in enumerate(_queries(panel))
-            ],
-        }
-
-
-def _target(ref: str, query: str) -> dict[str, Any]:
-    return {"refId": ref, "datasource": _SOURCE, "expr": query.replace("$at", _SELECT).replace("$over", _WINDOW)}
 
 
 def _queries(panel: dict[str, Any]) -> Iterator[tuple[str, str]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,63 +13,12 @@ from workbench.inputs.dataset import Batch, Dataset
 from workbench.inputs.metrics import Outcomes, Outputs, concatenate, cut_alike, per_sample, scorer_of, select, summarize
 from workbench.inputs.metrics.distances import Decisions, Distances
 from workbench.inputs.metrics.extents import Extents
-from workbench.shipping.fidelity.ways import Recorded, Shape, Way, answered, filled_shape, groups, taken
+from workbench.shipping.agreement.ways import Recorded, Shape, Way, answered, filled_shape, groups, taken
 from workbench.values.errors import MeasureError
 from workbench.values.fidelity import Agreement, FidelityPath, OutputAgreement
-from workbench.values.measurement import AccuracyComparison, Split
+from workbench.values.measurement import Split
 from workbench.values.model import Model
 from workbench.values.significance import compare
-
-
-class Scores:
-    """What came of every sample, way by way; consecutive batches from the first sample on.
-
-    Attributes:
-        unscored: way → why it cannot be scored, such as NaN in its answers.
-    """
-
-    def __init__(self, paths: Iterable[FidelityPath], data: Dataset, model: Model) -> None:
-        self._scorers = {path: scorer_of(data, model) for path in paths}
-        self._outcomes: dict[FidelityPath, list[Outcomes]] = {path: [] for path in self._scorers}
-        self._answered: list[npt.NDArray[np.bool_]] = []
-        self.unscored: dict[FidelityPath, str] = {}
-
-    def add(self, path: FidelityPath, outputs: Outputs, batch: Batch, reference: Outputs) -> None:
-        """
-        Args:
-            reference: what float32 on the host gives for the same samples.
-        """
-        if path in self.unscored or path not in self._scorers:
-            return
-        try:
-            self._outcomes[path].append(self._scorers[path].score(outputs, batch, reference))
-        except MeasureError as error:
-            self.unscored[path] = str(error)
-
-    def answered(self, rows: npt.NDArray[np.bool_]) -> None:
-        """Which samples of a batch the old platform answered."""
-        self._answered.append(rows)
-
-    def compared(
-        self, path: FidelityPath, against: FidelityPath
-    ) -> tuple[Mapping[str, tuple[float, float]], AccuracyComparison | None]:
-        """(metric → (of the one, of the other), drop of the primary one) over the samples that both answered."""
-        if any(p in self.unscored or not self._outcomes.get(p) for p in (path, against)):
-            return {}, None
-        ours, theirs = self._of(path, against), self._of(against, path)
-        mine, other = summarize(ours), summarize(theirs)
-        return {name: (mine[name], other[name]) for name in mine}, compare(per_sample(theirs), per_sample(ours))
-
-    def close(self) -> None:
-        for scorer in self._scorers.values():
-            scorer.close()
-
-    def _of(self, path: FidelityPath, beside: FidelityPath) -> Any:
-        found: Any = concatenate(self._outcomes[path])  # a union's members do not mix
-        if beside == "old platform" and path != "old platform":
-            return select(found, np.flatnonzero(np.concatenate(self._answered)).astype(np.int64))
-        return found
-
 
 WINDOW = 64
 """Samples that stand in the queues of a service together, at least; and four full batches."""
@@ -92,28 +41,21 @@ class Extent:
     scored: bool = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outlook:
-    """How outputs are looked at.
-
-    Attributes:
-        classes: outputs whose last axis holds classes.
-        apart: outputs that distance says nothing of.
-        extents: where the outputs of padded samples end.
-    """
-
-    classes: tuple[str, ...]
-    apart: frozenset[str] = frozenset()
-    extents: Extents | None = None
-
-
 class Pair:
     """What accumulates of one way against another."""
 
-    def __init__(self, outlook: Outlook) -> None:
-        self._outlook = outlook
+    def __init__(
+        self, classes: tuple[str, ...], apart: frozenset[str] = frozenset(), extents: Extents | None = None
+    ) -> None:
+        """
+        Args:
+            classes: outputs whose last axis holds classes.
+            apart: outputs that distance says nothing of.
+            extents: where the outputs of padded samples end.
+        """
+        self._classes, self._apart, self._extents = classes, apart, extents
         self._distances: dict[str, Distances] = {}
-        self._decisions = Decisions(outlook.classes)
+        self._decisions = Decisions(classes)
         self.samples = 0
 
     def add(self, ours: Outputs, theirs: Outputs, batch: Batch) -> None:
@@ -121,14 +63,14 @@ class Pair:
         self.samples += len(batch)
         for name, mine in ours.items():
             other = theirs.get(name)
-            if other is None or name in self._outlook.apart or mine.ndim != other.ndim:
+            if other is None or name in self._apart or mine.ndim != other.ndim:
                 continue
             if mine.dtype.kind not in "fiub" or other.dtype.kind not in "fiub":
                 continue
             if name not in self._distances:
-                self._distances[name] = Distances(name, self._outlook.extents)
+                self._distances[name] = Distances(name, self._extents)
             self._distances[name].add(mine, other, batch)
-            if name in self._outlook.classes and mine.ndim > 1 and mine.shape[-1] > 1:
+            if name in self._classes and mine.ndim > 1 and mine.shape[-1] > 1:
                 self._decisions.add(name, mine, other, batch)
 
     def agreement(self, path: FidelityPath, against: FidelityPath, *, emulated: bool, about: str) -> Agreement:
@@ -154,7 +96,8 @@ class Comparison:
         most: rows of its batches.
         shapes: that were compiled; () where one file takes any.
         recorded: answers of another platform, of some of the samples.
-        scores: None where answers are not scored.
+        pair: makes what accumulates of two ways.
+        model: whose outputs are scored; None where answers are not.
     """
 
     def __init__(
@@ -165,12 +108,17 @@ class Comparison:
         most: int,
         shapes: tuple[Shape, ...] = (),
         extent: Extent,
-        outlook: Outlook,
+        pair: Callable[[], Pair],
         recorded: Recorded | None = None,
-        scores: Scores | None = None,
+        model: Model | None = None,
     ) -> None:
-        self._ways, self._data, self._most, self._extent, self._outlook = ways, data, most, extent, outlook
-        self._recorded, self._scores = recorded, scores
+        self._ways, self._data, self._most, self._extent, self._new_pair = ways, data, most, extent, pair
+        self._recorded = recorded
+        paths: tuple[FidelityPath, ...] = (*ways, *(() if recorded is None else ("old platform",)))
+        self._scorers = {} if model is None else {path: scorer_of(data, model) for path in paths}
+        self._outcomes: dict[FidelityPath, list[Outcomes]] = {path: [] for path in paths}
+        self._unscored: dict[FidelityPath, str] = {}
+        self._told: list[npt.NDArray[np.bool_]] = []
         self._pairs: dict[tuple[FidelityPath, FidelityPath, str], Pair] = {}
         self._left = dict.fromkeys(shapes, extent.of_a_shape)
 
@@ -197,9 +145,8 @@ class Comparison:
                 told((answered_rows + shapes - sum(self._left.values())) / rows)
             for path, against in self._wanted():
                 self._pair(path, against).add(found[path], found[against], window)
-            if self._scores is not None:
-                for path, outputs in found.items():
-                    self._scores.add(path, outputs, window, found["float32"])
+            for path, outputs in found.items():
+                self._score(path, outputs, window, found["float32"])
             self._old_platform(window, found)
             self._shapes(window, found["float32"], split)
 
@@ -219,6 +166,29 @@ class Comparison:
         ]
         return (*whole, *grouped, *shapes)
 
+    def close(self) -> None:
+        for scorer in self._scorers.values():
+            scorer.close()
+
+    def _score(self, path: FidelityPath, outputs: Outputs, batch: Batch, reference: Outputs) -> None:
+        """Keep what came of the samples; of one that cannot be scored, such as NaN, why.
+
+        Args:
+            reference: what float32 on the host gives for the same samples.
+        """
+        if path in self._scorers and path not in self._unscored:
+            try:
+                self._outcomes[path].append(self._scorers[path].score(outputs, batch, reference))
+            except MeasureError as error:
+                self._unscored[path] = str(error)
+
+    def _scored(self, path: FidelityPath, beside: FidelityPath) -> Any:
+        """Outcomes of the samples that both answered."""
+        found: Any = concatenate(self._outcomes[path])  # a union's members do not mix
+        if beside == "old platform" and path != "old platform":
+            return select(found, np.flatnonzero(np.concatenate(self._told)).astype(np.int64))
+        return found
+
     def _together(self, split: Split) -> int:
         """How many samples are taken at once: as many as a service's queues hold, within `MOST_BYTES` of answers."""
         (one,) = self._data.batches(split, 1, stop=1)
@@ -234,15 +204,14 @@ class Comparison:
             yield "served", "float16 compiled"
 
     def _pair(self, path: FidelityPath, against: FidelityPath, shape: str = "") -> Pair:
-        return self._pairs.setdefault((path, against, shape), Pair(self._outlook))
+        return self._pairs.setdefault((path, against, shape), self._new_pair())
 
     def _old_platform(self, window: Batch, found: Mapping[FidelityPath, Outputs]) -> None:
         if self._recorded is None:
             return
         places = self._recorded.places(window)
         rows = np.flatnonzero(places >= 0).astype(np.int64)
-        if self._scores is not None:
-            self._scores.answered(places >= 0)
+        self._told.append(places >= 0)
         if not len(rows):
             return
         batch = taken(window, rows)
@@ -253,8 +222,7 @@ class Comparison:
         self._pair("old platform", "float32").add(theirs, ours["float32"], batch)
         for path, outputs in ours.items():
             self._pair(path, "old platform").add(outputs, theirs, batch)
-        if self._scores is not None:
-            self._scores.add("old platform", theirs, batch, ours["float32"])
+        self._score("old platform", theirs, batch, ours["float32"])
 
     def _shapes(self, window: Batch, reference: Outputs, split: Split) -> None:
         """Every compiled shape over samples that fit it, against float32 for the same samples."""
@@ -275,17 +243,20 @@ class Comparison:
 
     def _agreement(self, path: FidelityPath, against: FidelityPath, shape: str) -> Agreement:
         accuracy: Mapping[str, tuple[float, float]] = {}
-        drop, words = None, []
-        if path in self._ways and self._ways[path].about:
-            words.append(self._ways[path].about)
+        drop = None
+        words = [self._ways[path].about] if path in self._ways and self._ways[path].about else []
         if path == "old platform" and self._recorded is not None:
             words.append(self._recorded.about)
-        if self._scores is not None and not shape:
-            accuracy, drop = self._scores.compared(path, against)
-            unscored = self._scores.unscored
+        both = (path, against)
+        if not shape:
             words += [
-                f"{one} cannot be scored: {unscored[one].rstrip('.')}" for one in (path, against) if one in unscored
+                f"{one} cannot be scored: {self._unscored[one].rstrip('.')}" for one in both if one in self._unscored
             ]
+            if all(self._outcomes.get(one) and one not in self._unscored for one in both):
+                ours, theirs = self._scored(path, against), self._scored(against, path)
+                mine, other = summarize(ours), summarize(theirs)
+                accuracy = {name: (mine[name], other[name]) for name in mine}
+                drop = compare(per_sample(theirs), per_sample(ours))
         emulated = any(self._ways[one].emulated for one in (path, against) if one in self._ways)
         found = self._pairs[path, against, shape].agreement(path, against, emulated=emulated, about="; ".join(words))
         return replace(found, shape=shape, accuracy=accuracy, drop=drop)

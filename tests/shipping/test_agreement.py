@@ -13,9 +13,9 @@ from workbench.api.opening import opened
 from workbench.evaluation.bench import Bench
 from workbench.inputs.answers import Answer, text_digest, write_answers
 from workbench.inputs.experiment import Experiment
-from workbench.shipping.fidelity import Asked, Extent, fidelity_of_candidate, fidelity_of_sessions
-from workbench.shipping.fidelity.compared import Comparison, Outlook
-from workbench.shipping.fidelity.ways import Shape, Way, answered, filled_shape, groups
+from workbench.shipping.agreement import Asked, Extent, agreement_of_candidate, agreement_of_sessions
+from workbench.shipping.agreement.compared import Comparison, Pair
+from workbench.shipping.agreement.ways import Shape, Way, answered, filled_shape, groups
 from workbench.space.space import build, complete
 from workbench.values.candidate import Candidate
 from workbench.values.errors import ConfigError
@@ -40,7 +40,7 @@ def int8(at: tuple[Experiment, Bench]) -> Candidate:
 
 @pytest.fixture(scope="module")
 def of_int8(at: tuple[Experiment, Bench], int8: Candidate) -> Fidelity:
-    return fidelity_of_candidate(*_with(at, int8), SERVICE, Asked())
+    return agreement_of_candidate(*_with(at, int8), SERVICE, Asked())
 
 
 def _with(at: tuple[Experiment, Bench], candidate: Candidate) -> tuple[Experiment, Candidate, Bench]:
@@ -114,7 +114,7 @@ def test_what_another_platform_said_is_held_against_every_way(
     ]
     write_answers(tmp_path / "old.npz", answers, source="a rack in the cellar")
 
-    found = fidelity_of_candidate(*_with(at, int8), SERVICE, Asked(answers=tmp_path / "old.npz"))
+    found = agreement_of_candidate(*_with(at, int8), SERVICE, Asked(answers=tmp_path / "old.npz"))
 
     old, served = found.find("old platform"), found.find("served", "old platform")
     assert old is not None
@@ -140,7 +140,7 @@ def test_answers_and_checkpoints_that_do_not_belong_to_the_model_are_refused(
         (Asked(checkpoint=tmp_path), r"config\.json"),
     ):
         with pytest.raises(ConfigError, match=said):
-            fidelity_of_candidate(*_with(at, int8), SERVICE, asked)
+            agreement_of_candidate(*_with(at, int8), SERVICE, asked)
 
 
 def test_a_service_s_calls_hold_every_request_once_in_its_own_length(at: tuple[Experiment, Bench]) -> None:
@@ -190,7 +190,7 @@ def test_a_file_that_is_wrong_in_one_shape_alone_is_found(at: tuple[Experiment, 
         most=1,
         shapes=tuple(Shape(batch=b, length=n) for b in (1, 3) for n in (8, 16)),
         extent=Extent(samples=64, of_a_shape=10, scored=False),
-        outlook=Outlook(classes=("logits",)),
+        pair=lambda: Pair(("logits",)),
     )
     shares: list[float] = []
     comparison.run("holdout", 64, shares.append)
@@ -221,7 +221,7 @@ def test_answers_that_are_not_finite_are_counted_and_not_scored(at: tuple[Experi
         def close(self) -> None:
             """Nothing is open."""
 
-    found = fidelity_of_sessions(
+    found = agreement_of_sessions(
         question,
         int8,
         bench,
@@ -241,7 +241,7 @@ def test_answers_that_are_not_finite_are_counted_and_not_scored(at: tuple[Experi
 
 
 def test_a_candidate_of_other_lengths_is_compared_in_those(at: tuple[Experiment, Bench], int8: Candidate) -> None:
-    found = fidelity_of_candidate(
+    found = agreement_of_candidate(
         *_with(at, int8), replace(SERVICE, sequence_bins=(16,)), Asked(extent=Extent(samples=30))
     )
 
@@ -266,7 +266,7 @@ def test_large_answers_are_taken_in_few_samples_at_once(at: tuple[Experiment, Be
         data=question.dataset,
         most=64,
         extent=Extent(samples=12, scored=False),
-        outlook=Outlook(classes=()),
+        pair=lambda: Pair(()),
     )
     comparison.run("holdout", 64, lambda share: None)
 

@@ -8,20 +8,20 @@
 What comes of it is `values.fidelity.Fidelity`; nothing here judges it (`shipping.acceptance` does).
 """
 
-from workbench.shipping.fidelity.compared import Extent
-from workbench.shipping.fidelity.measure import (
+from workbench.shipping.agreement.compared import Extent
+from workbench.shipping.agreement.measure import (
     Asked,
-    fidelity_of_bundle,
-    fidelity_of_candidate,
-    fidelity_of_golden,
-    fidelity_of_sessions,
+    agreement_of_bundle,
+    agreement_of_candidate,
+    agreement_of_golden,
+    agreement_of_sessions,
 )
 
 __all__ = [
     "Asked",
     "Extent",
-    "fidelity_of_bundle",
-    "fidelity_of_candidate",
-    "fidelity_of_golden",
-    "fidelity_of_sessions",
+    "agreement_of_bundle",
+    "agreement_of_candidate",
+    "agreement_of_golden",
+    "agreement_of_sessions",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,8 +17,8 @@ from workbench.inputs.dataset import Batch
 from workbench.inputs.experiment import Experiment
 from workbench.inputs.metrics import not_by_distance, scored_output, uses_of
 from workbench.inputs.metrics.extents import Extents
-from workbench.shipping.fidelity.compared import Comparison, Extent, Outlook, Pair, Scores
-from workbench.shipping.fidelity.ways import (
+from workbench.shipping.agreement.compared import Comparison, Extent, Pair
+from workbench.shipping.agreement.ways import (
     Missing,
     Recorded,
     Shape,
@@ -57,7 +58,7 @@ class Asked:
     report: Callable[[str, float], None] = lambda step, share: None
 
 
-def fidelity_of_candidate(
+def agreement_of_candidate(
     experiment: Experiment, candidate: Candidate, bench: Bench, service: ServiceSettings, asked: Asked
 ) -> Fidelity:
     """All ways, compiled where they were not yet.
@@ -75,7 +76,7 @@ def fidelity_of_candidate(
         return _measured(experiment, candidate, bench, service, asked, served)
 
 
-def fidelity_of_bundle(experiment: Experiment, bundle: Bundle, bench: Bench, asked: Asked) -> Fidelity:
+def agreement_of_bundle(experiment: Experiment, bundle: Bundle, bench: Bench, asked: Asked) -> Fidelity:
     """The same with a bundle's own files, as they lie.
 
     Raises:
@@ -96,7 +97,7 @@ def fidelity_of_bundle(experiment: Experiment, bundle: Bundle, bench: Bench, ask
         return _measured(experiment, manifest.candidate, bench, manifest.service, asked, served)
 
 
-def fidelity_of_sessions(
+def agreement_of_sessions(
     experiment: Experiment,
     candidate: Candidate,
     bench: Bench,
@@ -127,7 +128,7 @@ def fidelity_of_sessions(
         return _compared(experiment, candidate, service, Asked(split=split, extent=extent), ways, missing)
 
 
-def fidelity_of_golden(bundle: Bundle, answers: Path) -> Fidelity:
+def agreement_of_golden(bundle: Bundle, answers: Path) -> Fidelity:
     """A bundle's files against another platform's answers to its golden samples, where no experiment is at hand.
 
     Raises:
@@ -138,7 +139,8 @@ def fidelity_of_golden(bundle: Bundle, answers: Path) -> Fidelity:
     bundle.check_model()
     names = [spec.name for spec in manifest.model.outputs]
     classes = (scored_output(names),) if manifest.task != "tensors" else ()
-    pair = Pair(Outlook(classes=classes))
+    pair = Pair(classes)
+    mask = next((i.name for i in manifest.text.inputs if i.role == "mask"), "") if manifest.text is not None else ""
     session = open_target(manifest.candidate.target).open(manifest.artifact, bundle.model_directory, manifest.candidate)
     with contextlib.closing(session):
         for golden in golden_batches(bundle):
@@ -152,7 +154,7 @@ def fidelity_of_golden(bundle: Bundle, answers: Path) -> Fidelity:
                 continue
             feeds = {name: array[rows] for name, array in golden.feeds.items()}
             outputs = session.run(feeds)
-            batch = Batch(feeds=feeds, targets=None, indices=rows, valid=_mask(bundle, feeds))
+            batch = Batch(feeds=feeds, targets=None, indices=rows, valid=feeds[mask].astype(np.bool_) if mask else None)
             pair.add(outputs, answers_like(recorded.outputs, places[rows], outputs, answers), batch)
     if not pair.samples:
         raise ConfigError(
@@ -169,13 +171,6 @@ def fidelity_of_golden(bundle: Bundle, answers: Path) -> Fidelity:
         paths=(found,),
         missing=dict.fromkeys(("pytorch", "float32", "float32 compiled", "float16 compiled"), why),
     )
-
-
-def _mask(bundle: Bundle, feeds: object) -> np.ndarray | None:
-    text = bundle.manifest.text
-    name = next((i.name for i in text.inputs if i.role == "mask"), None) if text is not None else None
-    assert isinstance(feeds, dict)
-    return None if name is None else feeds[name].astype(np.bool_)
 
 
 def _measured(
@@ -226,20 +221,18 @@ def _compared(
     data = experiment.dataset.with_bins(service.sequence_bins or candidate.sequence_bins)
     recorded = None if asked.answers is None else Recorded(asked.answers, data, asked.split)
     size = min(asked.extent.samples or data.size(asked.split), data.size(asked.split))
-    paths: list[FidelityPath] = [*ways, *(["old platform"] if recorded is not None else [])]  # type: ignore[list-item]  # one of them
-    scores = Scores(paths, data, experiment.model) if asked.extent.scored else None
-    words = f"comparing {len(paths)} ways over {size} samples of {asked.split}"
-    with contextlib.closing(scores) if scores is not None else contextlib.nullcontext():
-        comparison = Comparison(
-            ways,
-            data=data,
-            most=service.max_batch_size,
-            shapes=_shapes(experiment, candidate),
-            extent=asked.extent,
-            outlook=_outlook(experiment),
-            recorded=recorded,
-            scores=scores,
-        )
+    words = f"comparing {len(ways) + (recorded is not None)} ways over {size} samples of {asked.split}"
+    comparison = Comparison(
+        ways,
+        data=data,
+        most=service.max_batch_size,
+        shapes=_shapes(experiment, candidate),
+        extent=asked.extent,
+        pair=_pair(experiment),
+        recorded=recorded,
+        model=experiment.model if asked.extent.scored else None,
+    )
+    with contextlib.closing(comparison):
         comparison.run(asked.split, size, lambda share: asked.report(words, share))
         found = comparison.found()
     if recorded is not None and not any(one.path == "old platform" for one in found):
@@ -264,7 +257,7 @@ def _shapes(experiment: Experiment, candidate: Candidate) -> tuple[Shape, ...]:
     return tuple(Shape(batch=b, length=n) for b in settings.compiled_batches() for n in lengths or (None,))
 
 
-def _outlook(experiment: Experiment) -> Outlook:
+def _pair(experiment: Experiment) -> Callable[[], Pair]:
     data, model = experiment.dataset, experiment.model
     if data.task != "tensors":
         classes: tuple[str, ...] = (scored_output(spec.name for spec in model.outputs),)
@@ -273,6 +266,5 @@ def _outlook(experiment: Experiment) -> Outlook:
     else:
         classes = tuple(use.name for use in uses_of(data, model) if use.meaning in ("logits", "probabilities"))
     padded = bool(data.interface.axes) and data.preprocessor is None
-    return Outlook(
-        classes=classes, apart=not_by_distance(data), extents=Extents(model, data.interface) if padded else None
-    )
+    extents = Extents(model, data.interface) if padded else None
+    return functools.partial(Pair, classes, not_by_distance(data), extents)
