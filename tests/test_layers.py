@@ -84,7 +84,6 @@ OWNERS = {
     "jiwer": {"inputs/library_metrics"},
     "pystoi": {"inputs/library_metrics"},
     "pesq": {"inputs/library_metrics"},
-    "pycocotools": {"inputs/library_metrics"},
     "typer": {"commands"},
     "rich": {"commands", "report", "study/inspection.py"},
     "uvicorn": {"serve"},

@@ -11,7 +11,7 @@ from pathlib import Path
 from workbench.commands.init.data import Corpus, FreeAxis
 from workbench.commands.init.interface import Declared
 from workbench.commands.init.model import Outline
-from workbench.inputs.library_metrics import NAMED
+from workbench.inputs.library_metrics import NAMED, WHOLE_SET
 from workbench.inputs.metrics.agreement import AGAINST
 from workbench.values.documents.input_files import check_file
 from workbench.values.errors import ConfigError, nearest
@@ -57,8 +57,7 @@ def wished_metric(written: str) -> WishedMetric:
         return WishedMetric(file=Path(file), name=function)
     name, _, rest = written.partition(":")
     if name not in NAMED:
-        able = [metric for metric, known in NAMED.items() if not known.refused]
-        hint = f"Write file.py:function; or {nearest(name, able)}"
+        hint = WHOLE_SET.get(name) or f"Write file.py:function; or {nearest(name, NAMED)}"
         raise ConfigError(f"{name!r} is no metric of a library, nor a function of a file.", key=_KEY, hint=hint)
     options: list[tuple[str, str | Path]] = []
     for part in filter(None, rest.split(",")):

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from workbench.inputs.library_metrics import NAMED, refuse_missing
+from workbench.inputs.library_metrics import NAMED, WHOLE_SET, refuse_missing
 from workbench.inputs.user_code import UserCode, named_code, read_code
 from workbench.values.documents.canonical import canonical_json, file_digest
 from workbench.values.documents.yaml_reader import Section
@@ -80,7 +80,7 @@ def metric_of(top: Section) -> MetricUse | None:
     written = top.raw("metric")
     if isinstance(written, str):
         if ":" not in written:
-            raise top.error("metric", f"{written!r} is not file.py:function.", _by_name(written))
+            raise top.error("metric", f"{written!r} is not file.py:function.", nearest(written, NAMED))
         code = named_code(top, "metric", written)
         return MetricUse(code=code, name=code.function)
     if not isinstance(written, dict):
@@ -115,11 +115,12 @@ def _own(section: Section) -> MetricUse:
 
 def _named(section: Section) -> MetricUse:
     name = section.name("name")
+    if name in WHOLE_SET:
+        rule = f"{name!r} is one number of a whole set: it has no score per sample, which paired tests and early "
+        raise section.error("name", f"{rule}stopping need.", WHOLE_SET[name])
     if name not in NAMED:
-        raise section.error("name", f"{name!r} is no metric of a library.", _by_name(name))
+        raise section.error("name", f"{name!r} is no metric of a library.", nearest(name, NAMED))
     known = NAMED[name]
-    if known.refused:
-        raise section.error("name", f"{name!r} {known.refused}", known.instead)
     refuse_missing(section.error, known)
     options: dict[str, Any] = {}
     files = []
@@ -140,7 +141,7 @@ def _named(section: Section) -> MetricUse:
         if option not in options:
             raise section.error(option, "missing.", f"{name} needs it: {known.about}.")
     return MetricUse(
-        code=read_code(known.file, known.function, key="metric"),
+        code=read_code(known.file, name, key="metric"),
         name=name,
         higher=((name, known.higher),),
         bounds=((name, known.bounds),),
@@ -148,10 +149,6 @@ def _named(section: Section) -> MetricUse:
         options=canonical_json(options),
         files=tuple(files),
     )
-
-
-def _by_name(name: str) -> str:
-    return nearest(name, [metric for metric, known in NAMED.items() if not known.refused])
 
 
 def _each(section: Section, key: str, primary: str) -> list[tuple[str, Any]]:
