@@ -53,7 +53,7 @@ EVALUATION = (
         *("data_check", "device_lock", "reuse", "journal_entries"),
         *("noise", "raw_times", "replay", "run_notes", "store"),
     ),
-    ("carried", "entry_files", "shared_store"),
+    ("carried", "shared_store"),
     ("reference",),
 )
 """The same inside `evaluation`."""

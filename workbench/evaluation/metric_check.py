@@ -98,8 +98,8 @@ def check_metric(experiment: Experiment, session: Session, split: Split) -> str:
             return said
     stuck, samples = next(iter(waiting)), sum(len(batch) for batch, _ in runs)
     raise ConfigError(
-        f"{stuck} stays at {untouched[stuck]:.4g} on {samples} samples whatever is done to the float model's outputs: noise as large as their spread, turned signs, exchanged samples. Every candidate "
-        "would pass.",
+        f"{stuck} stays at {untouched[stuck]:.4g} on {samples} samples whatever is done to the float "
+        "model's outputs: noise as large as their spread, turned signs, exchanged samples. Every candidate would pass.",
         file=data.path,
         key="outputs" if data.metric is None else "metric",
         hint="Use samples on which the model finds something, or another meaning or option (threshold, score) for the "

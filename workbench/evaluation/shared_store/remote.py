@@ -76,15 +76,17 @@ class Remote:
 
     def size(self, path: str) -> int | None:
         """Bytes of a regular file; None where there is none."""
-        info = self._info(path)
-        return None if info is None else int(info["size"])
+        try:
+            info: dict[str, Any] = self._call(lambda: self._fs.info(self._at(path)))
+        except FileNotFoundError:
+            return None
+        # a link or a device in a shared folder may lead anywhere
+        return int(info["size"]) if info["type"] == "file" and not info.get("islink") else None
 
     def read(self, path: str, *, most: int) -> bytes | None:
         """A small file; None where there is none, or none of at most so many bytes."""
         size = self.size(path)
-        if size is None or size > most:
-            return None
-        return b"".join(self.blocks(path, size))
+        return None if size is None or size > most else b"".join(self.blocks(path, size))
 
     def blocks(self, path: str, size_bytes: int) -> Iterator[bytes]:
         """The first so many bytes of a file in blocks; fewer where it ends earlier."""
@@ -133,14 +135,6 @@ class Remote:
             return []
         return found
 
-    def _info(self, path: str) -> dict[str, Any] | None:
-        try:
-            info: dict[str, Any] = self._call(lambda: self._fs.info(self._at(path)))
-        except FileNotFoundError:
-            return None
-        # a link or a device in a shared folder may lead anywhere
-        return info if info["type"] == "file" and not info.get("islink") else None
-
     def _write_and_rename(self, path: str, blocks: Iterator[bytes]) -> None:
         draft = self._at(f"v1/uploads/{uuid.uuid4().hex}")
 
@@ -153,16 +147,11 @@ class Remote:
             self._fs.makedirs(self._fs._parent(draft), exist_ok=True)
             return self._fs.open(draft, "xb")
 
-        def closed(file: Any) -> None:
-            file.flush()
-            os.fsync(file.fileno())
-            file.close()
-
         try:
             file = self._call(opened)
             for block in blocks:
                 self._call(partial(file.write, block))
-            self._call(lambda: closed(file))
+            self._call(lambda: (file.flush(), os.fsync(file.fileno()), file.close()))
             self._call(put_in_place)
         except BaseException:
             with contextlib.suppress(Away, FileNotFoundError):
@@ -227,22 +216,17 @@ def checked_url(written: str) -> str:
     if "://" not in url and url:
         url = f"file://{Path(url).expanduser().absolute()}"
     scheme, _, rest = url.partition("://")
-    shown = _SECRET.sub("…", written)
-    if scheme not in _SCHEMES or "::" in url:
-        raise ConfigError(
-            f"{shown!r} is no shared store.", key="store", hint="Write a folder, file:///folder or s3://bucket/prefix."
-        )
-    if scheme == "file" and not rest.startswith("/"):
-        raise ConfigError(f"{shown!r} has no absolute path.", key="store", hint="Write file:///folder.")
     if "@" in rest.partition("/")[0] or "?" in rest or "#" in rest:
         raise ConfigError(
             "the URL of the shared store carries more than a place.",
             key="store",
             hint="Credentials and options belong into the environment: AWS_ACCESS_KEY_ID, AWS_ENDPOINT_URL and so on.",
         )
-    parts = rest.strip("/").split("/")
-    if not parts[0] or any(part in ("", ".", "..") for part in parts):
-        raise ConfigError(f"{shown!r} names no place.", key="store", hint="Write s3://bucket/prefix or /folder.")
+    relative = scheme == "file" and not rest.startswith("/")
+    nowhere = any(part in ("", ".", "..") for part in rest.strip("/").split("/"))
+    if scheme not in _SCHEMES or "::" in url or relative or nowhere:
+        shown, hint = _SECRET.sub("…", written), "Write a folder, file:///folder or s3://bucket/prefix."
+        raise ConfigError(f"{shown!r} is no place of a shared store.", key="store", hint=hint)
     return f"{scheme}://{rest.rstrip('/')}"
 
 
