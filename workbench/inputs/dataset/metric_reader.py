@@ -10,9 +10,10 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from workbench.inputs.library_metrics import NAMED, WHOLE_SET, refuse_missing
 from workbench.inputs.user_code import UserCode, named_code, read_code
@@ -20,6 +21,7 @@ from workbench.values.documents.canonical import canonical_json, file_digest
 from workbench.values.documents.yaml_reader import Section
 from workbench.values.errors import nearest
 
+T = TypeVar("T")
 Bounds = tuple[float | None, float | None]
 SHARE: Bounds = (0.0, 1.0)
 _OWN_UNIT = "points"
@@ -104,11 +106,9 @@ def _own(section: Section) -> MetricUse:
     return MetricUse(
         code=code,
         name=name,
-        higher=tuple(
-            sorted((metric, _flag(section, value)) for metric, value in _each(section, "higher_is_better", name))
-        ),
-        bounds=tuple(sorted((metric, _bounds(section, value)) for metric, value in _each(section, "bounds", name))),
-        units=tuple(sorted((metric, _unit(section, value)) for metric, value in _each(section, "unit", name))),
+        higher=_each(section, "higher_is_better", name, _flag),
+        bounds=_each(section, "bounds", name, _bounds),
+        units=_each(section, "unit", name, _unit),
         options=written,
     )
 
@@ -151,12 +151,11 @@ def _named(section: Section) -> MetricUse:
     )
 
 
-def _each(section: Section, key: str, primary: str) -> list[tuple[str, Any]]:
-    """(metric, value): one value is the primary metric's, a mapping has one for each metric."""
-    if not section.has(key):
-        return []
-    value = section.raw(key)
-    return list(value.items()) if isinstance(value, dict) else [(primary, value)]
+def _each(section: Section, key: str, primary: str, read: Callable[[Section, object], T]) -> tuple[tuple[str, T], ...]:
+    """(metric, value), sorted: one value is the primary metric's, a mapping has one for each metric."""
+    value = section.raw(key, {})
+    named = value if isinstance(value, dict) else {primary: value}
+    return tuple(sorted((metric, read(section, one)) for metric, one in named.items()))
 
 
 def _flag(section: Section, value: object) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
@@ -22,6 +22,7 @@ from workbench.inputs.dataset.metric_reader import MetricUse
 from workbench.inputs.dataset.sizing import Sizing
 from workbench.inputs.dataset.text import TextRows
 from workbench.values.documents.canonical import digest
+from workbench.values.documents.yaml_reader import Section
 from workbench.values.errors import ConfigError, nearest
 from workbench.values.interface import NOTHING_DECLARED, Interface
 from workbench.values.measurement import Split
@@ -56,6 +57,37 @@ class SplitRows:
         """Row numbers in the split's order; ascending where the source can be read in no other."""
         rows = _shuffled(self.source.size, self.source.sha256, self.seed)[self.start : self.stop]
         return np.sort(rows) if self.source.sequential else rows
+
+
+def divided(
+    top: Section, validation: Source, holdout: Source | None, seed: int, fraction: float
+) -> tuple[SplitRows, SplitRows]:
+    """Validation and holdout; where the latter has no rows of its own, this share of the validation's (rounded).
+
+    Raises:
+        ConfigError: one of them would have none.
+    """
+    seen = validation.size
+    if holdout is None:
+        seen -= round(fraction * validation.size)
+        if not 0 < seen < validation.size:
+            raise top.section("split").error(
+                "holdout_fraction",
+                f"{fraction:g} of {validation.size} samples of the validation leaves a split empty.",
+                "Add some, change the fraction, or name a file under files.holdout.",
+            )
+    rest = SplitRows(source=validation, seed=seed, start=seen, stop=validation.size)
+    own = rest if holdout is None else SplitRows(source=holdout, seed=seed, start=0, stop=holdout.size)
+    return SplitRows(source=validation, seed=seed, start=0, stop=seen), own
+
+
+def read_division(top: Section, named: Collection[str]) -> tuple[int, float]:
+    """`split: {seed: 0, holdout_fraction: 0.5}`, beside the splits that have files of their own."""
+    with top.section("split") as section:
+        seed = section.integer("seed", 0, minimum=0)
+        if section.has("holdout_fraction") and "holdout" in named:
+            section.refuse("holdout_fraction", "means nothing beside files.holdout.", "Leave one of them out.")
+        return seed, section.number("holdout_fraction", 0.5, minimum=0.0, maximum=1.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -279,8 +311,7 @@ def check_inputs(dataset: Dataset, model: Model) -> None:
                 )
             dtype, shape = feeds[name].dtype.name, feeds[name].shape[2 if carried else 1 :]
             if dtype != spec.dtype or not _fits(spec, shape):
-                found = _described(dtype, ("batch", *shape))
-                raise _other_input(dataset, spec, f"{split} gives {found}")
+                raise _other_input(dataset, spec, f"{split} gives {dtype} {axes_text(('batch', *shape))}")
         source = dataset.split(split).source
         if isinstance(source, ArrayRows | LoaderRows):
             for row, shapes in source.distinct():
@@ -301,7 +332,7 @@ def _fits(spec: TensorSpec, shape: tuple[int, ...]) -> bool:
 
 
 def _other_input(dataset: Dataset, spec: TensorSpec, found: str) -> ConfigError:
-    rule = f"the model expects {_described(spec.dtype, spec.shape)}, {found}."
+    rule = f"the model expects {spec.dtype} {axes_text(spec.shape)}, {found}."
     return ConfigError(rule, file=dataset.path, key=f"inputs.{spec.name}")
 
 
@@ -322,10 +353,6 @@ def _without_steps(dataset: Dataset, split: Split, spec: TensorSpec, array: Arra
         f"they differ. Where the model begins anew with every sample, nothing is carried: {anew}, and no state: in the "
         "manifest.",
     )
-
-
-def _described(dtype: str, shape: tuple[int | str | None, ...]) -> str:
-    return f"{dtype} [{', '.join('?' if d is None else str(d) for d in shape)}]"
 
 
 def _alike(
