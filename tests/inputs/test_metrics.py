@@ -66,7 +66,7 @@ def test_entity_scores_are_those_of_seqeval(pairs: list[tuple[list[str], list[st
     predicted, gold = [p for p, _ in pairs], [g for _, g in pairs]
     outcomes = ner(predicted, gold)
 
-    scores, by_type = metrics.summarize(outcomes), metrics.by_type(outcomes)
+    scores = metrics.summarize(outcomes)
 
     expected = precision_recall_fscore_support(gold, predicted, average="micro", zero_division=0)
     found = [scores["entity_precision"], scores["entity_recall"], scores["entity_f1"]]
@@ -74,11 +74,6 @@ def test_entity_scores_are_those_of_seqeval(pairs: list[tuple[list[str], list[st
     for counts, (p, g) in zip(metrics.per_sample(outcomes), pairs, strict=True):
         ours, theirs = set(get_entities(p)), set(get_entities(g))
         assert counts.tolist() == [len(ours & theirs), len(ours), len(theirs)]
-    assert list(by_type) == ["LOC", "ORG", "PER"]
-    if present := sorted({kind for tags in (*predicted, *gold) for kind, _, _ in get_entities(tags)}):
-        columns = precision_recall_fscore_support(gold, predicted, average=None, zero_division=0)
-        for kind, *wanted in zip(present, *columns, strict=True):
-            assert [by_type[kind][n] for n in ("precision", "recall", "f1", "gold")] == pytest.approx(wanted)
 
 
 def test_token_scores_count_tags_that_are_scored_and_not_outside() -> None:
@@ -173,19 +168,6 @@ def test_outcomes_of_different_kinds_do_not_join() -> None:
         metrics.concatenate([])
     with pytest.raises(ValueError, match="no samples"):
         metrics.summarize(metrics.take(classification([0], [0]), 0))
-
-
-def test_damage_is_shown_by_length_bin() -> None:
-    outcomes = ClassificationOutcomes(
-        predicted=np.array([1, 1, 0]), target=np.array([1, 0, 0]), lengths=np.array([4, 16, 17])
-    )
-
-    found = metrics.by_length(outcomes, (16, 32, 64))
-
-    assert {high: (scores["accuracy"], scores["samples"]) for high, scores in found.items()} == {
-        16: (0.5, 2.0),
-        32: (1.0, 1.0),
-    }
 
 
 @pytest.mark.parametrize(

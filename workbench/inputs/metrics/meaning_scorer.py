@@ -14,7 +14,7 @@ from workbench.inputs.metrics.agreement import MEANINGS, Judge, MetricSpec, judg
 from workbench.inputs.metrics.agreement.judge import Fractions, joined, one_of, output_of
 from workbench.inputs.metrics.agreement.judges import AGAINST, FLOAT, LabelledJudge
 from workbench.inputs.metrics.extents import Extents, own_parts
-from workbench.inputs.metrics.outcomes import MeasuredOutcomes
+from workbench.inputs.metrics.outcomes import MeasuredOutcomes, measured
 from workbench.inputs.metrics.score import Outputs
 from workbench.values.documents.canonical import encode
 from workbench.values.errors import ConfigError, MeasureError, nearest
@@ -138,16 +138,8 @@ class MeaningScorer:
                 raise replace_file(error, self.file) from error
             tops.append(numerators[:, order])
             lows.append(denominators[:, order])
-        return MeasuredOutcomes(
-            names=np.array([spec.name for spec in self.specs]),
-            units=np.array([spec.unit for spec in self.specs]),
-            higher=np.array([spec.higher for spec in self.specs]),
-            bounds=np.array([spec.bounds or (np.nan, np.nan) for spec in self.specs], dtype=np.float64),
-            reduce=np.array([spec.reduce for spec in self.specs]),
-            numerators=np.concatenate(tops, axis=1),
-            denominators=np.concatenate(lows, axis=1),
-            lengths=batch.lengths,
-        )
+        specs = [(spec.name, spec.unit, spec.higher, spec.bounds, spec.reduce) for spec in self.specs]
+        return measured(specs, (np.concatenate(tops, axis=1), np.concatenate(lows, axis=1)), batch.lengths)
 
     def _judged(self, judge: Judge, outputs: Outputs, reference: Outputs, batch: Batch) -> Fractions:
         """Sample by sample where samples are padded along named axes, each without its padding."""
