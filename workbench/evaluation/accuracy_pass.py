@@ -7,7 +7,6 @@ one, sample by sample, because differences are tested pair by pair. They grow as
 
 from __future__ import annotations
 
-import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Generic, TypeVar, cast
@@ -175,12 +174,11 @@ class AccuracyPass(Growing[Outcomes]):
         stored = self._stored(key)
         if stored is not None:
             return stored
-        with contextlib.closing(self._scorer()) as scorer:
-            parts = []
-            for batch in self.baseline_data.batches(self.split, self.experiment.baseline.serving.batch):
-                outputs = session.run(batch.feeds)
-                itself = session is self.reference or not scorer.needs_reference
-                parts.append(scorer.score(outputs, batch, outputs if itself else self.reference.run(batch.feeds)))
+        scorer, parts = self._scorer(), []
+        for batch in self.baseline_data.batches(self.split, self.experiment.baseline.serving.batch):
+            outputs = session.run(batch.feeds)
+            itself = session is self.reference or not scorer.needs_reference
+            parts.append(scorer.score(outputs, batch, outputs if itself else self.reference.run(batch.feeds)))
         outcomes = concatenate(parts)
         self._keep(key, outcomes)
         return outcomes
@@ -201,8 +199,7 @@ class AccuracyPass(Growing[Outcomes]):
         return concatenate(parts)
 
     def close(self) -> None:
-        """Let go of what scoring started."""
-        self.scorer.close()
+        """Nothing is held."""
 
     def _data(self, candidate: Candidate) -> Dataset:
         return self.experiment.dataset.with_bins(_scored_bins(candidate, self.bench.journal, self.split))

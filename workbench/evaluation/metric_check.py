@@ -7,7 +7,6 @@ the first of them, on a few samples.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import json
 import math
@@ -79,8 +78,8 @@ def check_metric(experiment: Experiment, session: Session, split: Split) -> str:
     runs = [(batch, whole.run(batch.feeds)) for batch in batches]
     refuse_imperfect(data, model, runs)
     untouched = _scored(data, model, runs, runs)
-    with contextlib.closing(scorer_of(data, model)) as scorer:
-        primary = scorer.primary if scorer.primary in untouched else next(iter(untouched))
+    scorer = scorer_of(data, model)
+    primary = scorer.primary if scorer.primary in untouched else next(iter(untouched))
     waiting = dict.fromkeys((primary, *(c.metric for c in experiment.constraints if c.metric in untouched)))
     said = ""
     for words, changed in _changes(experiment, runs):
@@ -130,21 +129,21 @@ def decided_alike(data: Dataset, model: Model, runs: Iterable[Run]) -> str:
         runs: taken one by one, until a second decision or something that is found is seen.
     """
     seen, samples = set[int](), 0
-    with contextlib.closing(scorer_of(data, model)) as scorer:
-        if not isinstance(scorer, MeaningScorer) or not scorer.judges:
+    scorer = scorer_of(data, model)
+    if not isinstance(scorer, MeaningScorer) or not scorer.judges:
+        return ""
+    judge, metric = scorer.judges[0], scorer.primary
+    name = judge.use.name
+    for batch, outputs in runs:
+        samples += len(batch)
+        if isinstance(judge, LogitsJudge | ProbabilitiesJudge) and metric.endswith(_DECIDES):
+            decided = judge.decided(outputs[name].astype(np.float64), batch)
+            seen |= set(np.unique(decided).tolist())
+            classes = decided.ndim < outputs[name].ndim
+        elif scorer.score(outputs, batch, outputs).denominators[:, 0].any():
             return ""
-        judge, metric = scorer.judges[0], scorer.primary
-        name = judge.use.name
-        for batch, outputs in runs:
-            samples += len(batch)
-            if isinstance(judge, LogitsJudge | ProbabilitiesJudge) and metric.endswith(_DECIDES):
-                decided = judge.decided(outputs[name].astype(np.float64), batch)
-                seen |= set(np.unique(decided).tolist())
-                classes = decided.ndim < outputs[name].ndim
-            elif scorer.score(outputs, batch, outputs).denominators[:, 0].any():
-                return ""
-            if len(seen) > 1:
-                return ""
+        if len(seen) > 1:
+            return ""
     if samples < 2:
         return ""
     first = f"the first {samples} samples of the validation"
@@ -205,26 +204,26 @@ def _in_its_own_eyes(data: Dataset, model: Model, runs: Sequence[Run]) -> Iterat
     known = None if data.metric is None else library_metric(data.metric)
     if data.metric is not None:
         labelled = any(batch.truths is not None or batch.targets is not None for batch, _ in runs)
-        with contextlib.closing(scorer_of(data, model)) as scorer:
-            whole = concatenate([scorer.score(outputs, batch, outputs) for batch, outputs in runs])
-            if not scorer.needs_reference or (labelled and known is None):
-                return
-        runs = [(replace(batch, truths=None, targets=None), outputs) for batch, outputs in runs]
-    with contextlib.closing(scorer_of(data, model)) as scorer:
+        scorer = scorer_of(data, model)
         whole = concatenate([scorer.score(outputs, batch, outputs) for batch, outputs in runs])
-        for at, (metric, value) in enumerate(summarize(whole).items()):
-            if isinstance(scorer, MeaningScorer):
-                spec, use = scorer.spec_of(metric)
-                of_labels = AGAINST in dict(use.options) and not metric.rpartition(".")[2].startswith(FLOAT)
-                best, higher = math.nan if of_labels else spec.best, spec.higher
-            elif isinstance(whole, MeasuredOutcomes):
-                higher, share = bool(whole.higher[at]), not whole.units[at]
-                best = float(whole.bounds[at][int(higher)]) if share or not higher else math.nan  # dB end anywhere
-                best = known.best if known is not None and known.best is not None else best
-            else:
-                return
-            if math.isfinite(best) and not metric.endswith("image_ap"):  # which looks at a hundred of a class alone
-                yield metric, value, best, higher
+        if not scorer.needs_reference or (labelled and known is None):
+            return
+        runs = [(replace(batch, truths=None, targets=None), outputs) for batch, outputs in runs]
+    scorer = scorer_of(data, model)
+    whole = concatenate([scorer.score(outputs, batch, outputs) for batch, outputs in runs])
+    for at, (metric, value) in enumerate(summarize(whole).items()):
+        if isinstance(scorer, MeaningScorer):
+            spec, use = scorer.spec_of(metric)
+            of_labels = AGAINST in dict(use.options) and not metric.rpartition(".")[2].startswith(FLOAT)
+            best, higher = math.nan if of_labels else spec.best, spec.higher
+        elif isinstance(whole, MeasuredOutcomes):
+            higher, share = bool(whole.higher[at]), not whole.units[at]
+            best = float(whole.bounds[at][int(higher)]) if share or not higher else math.nan  # dB end anywhere
+            best = known.best if known is not None and known.best is not None else best
+        else:
+            return
+        if math.isfinite(best) and not metric.endswith("image_ap"):  # which looks at a hundred of a class alone
+            yield metric, value, best, higher
 
 
 def _read(data: Dataset, model: Model) -> list[OutputUse]:
@@ -238,9 +237,9 @@ def _read(data: Dataset, model: Model) -> list[OutputUse]:
 
 
 def _scored(data: Dataset, model: Model, runs: Sequence[Run], reference: Sequence[Run]) -> dict[str, float]:
-    with contextlib.closing(scorer_of(data, model)) as scorer:
-        both = zip(runs, reference, strict=True)
-        return summarize(concatenate([scorer.score(outputs, batch, theirs) for (batch, outputs), (_, theirs) in both]))
+    scorer = scorer_of(data, model)
+    both = zip(runs, reference, strict=True)
+    return summarize(concatenate([scorer.score(outputs, batch, theirs) for (batch, outputs), (_, theirs) in both]))
 
 
 def refuse_shared(outputs: Outputs, uses: Sequence[OutputUse], batch: Batch, file: Path, model: Model) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -395,8 +394,8 @@ def check_primary_limits(
     model: Model,
 ) -> None:
     """Refuse a drop in percentage points of a metric in decibels, and the like."""
-    with contextlib.closing(scorer_of(dataset, model)) as scorer:
-        primary, unit, higher = scorer.primary, scorer.unit, scorer.higher
+    scorer = scorer_of(dataset, model)
+    primary, unit, higher = scorer.primary, scorer.unit, scorer.higher
     right = drop_metric(unit)
     wrong = {"accuracy_drop", "accuracy_drop_pp"} - {right}
     said = f"the primary metric {primary} is " + (f"in {unit}" if unit else "a share of 0..1")

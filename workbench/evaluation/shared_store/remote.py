@@ -151,7 +151,9 @@ class Remote:
             file = self._call(opened)
             for block in blocks:
                 self._call(partial(file.write, block))
-            self._call(lambda: (file.flush(), os.fsync(file.fileno()), file.close()))
+            self._call(file.flush)
+            self._call(lambda: os.fsync(file.fileno()))
+            self._call(file.close)
             self._call(put_in_place)
         except BaseException:
             with contextlib.suppress(Away, FileNotFoundError):

@@ -32,6 +32,7 @@ from workbench.inputs.metrics.outcomes import (
 from workbench.inputs.metrics.score import (
     Agreement,
     Outputs,
+    Scorer,
     agreement,
     check_outputs,
     cut_alike,
@@ -39,7 +40,6 @@ from workbench.inputs.metrics.score import (
     scored_output,
 )
 from workbench.inputs.metrics.scorer import (
-    Scorer,
     counted_in_a_sample,
     not_by_distance,
     output_constraints,

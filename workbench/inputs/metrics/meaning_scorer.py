@@ -15,7 +15,7 @@ from workbench.inputs.metrics.agreement.judge import Fractions, joined, one_of, 
 from workbench.inputs.metrics.agreement.judges import AGAINST, FLOAT, LabelledJudge
 from workbench.inputs.metrics.extents import Extents, own_parts
 from workbench.inputs.metrics.outcomes import MeasuredOutcomes, measured
-from workbench.inputs.metrics.score import Outputs
+from workbench.inputs.metrics.score import Outputs, Scorer
 from workbench.values.documents.canonical import encode
 from workbench.values.errors import ConfigError, MeasureError, nearest
 from workbench.values.interface import OutputUse
@@ -31,13 +31,11 @@ _FOREIGN = re.compile(r"[^A-Za-z0-9_/-]")
 """Of an output's name, what a metric's name cannot hold in a tracker."""
 
 
-class MeaningScorer:
+class MeaningScorer(Scorer):
     """Agreement with the float model, and with labels where an output has some, output by output.
 
     A metric is named by itself where one output alone is compared, and OUTPUT.METRIC where there are several.
     """
-
-    needs_reference = True
 
     def __init__(
         self,
@@ -72,6 +70,10 @@ class MeaningScorer:
             for judge, order in zip(self.judges, self.order, strict=True)
             for at in order
         )
+
+    @property
+    def needs_reference(self) -> bool:
+        return True
 
     @property
     def primary(self) -> str:
@@ -157,9 +159,6 @@ class MeaningScorer:
             ours, theirs = (own_parts(of, judge.reads, batch, row, self._extents) for of in (outputs, reference))
             parts.append(judge.judge(ours, theirs, one_of(batch, row)))
         return joined(parts)
-
-    def close(self) -> None:
-        """Nothing was started."""
 
     def limits(self, *, every: bool = False) -> tuple[Constraint, ...]:
         """Of every output its own limits; where it has none, those of its meaning, but for the primary output, whose

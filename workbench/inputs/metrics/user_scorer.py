@@ -24,7 +24,7 @@ from workbench.inputs.dataset import Batch, Dataset
 from workbench.inputs.dataset.metric_reader import MetricUse
 from workbench.inputs.library_metrics import NAMED, NamedMetric
 from workbench.inputs.metrics.outcomes import FloatArray, MeasuredOutcomes, measured
-from workbench.inputs.metrics.score import Outputs
+from workbench.inputs.metrics.score import Outputs, Scorer
 from workbench.inputs.user_code import UserCodeError, UserProcess, process_of
 from workbench.values.errors import ConfigError, MeasureError, nearest
 from workbench.values.model import Model
@@ -43,7 +43,7 @@ def library_metric(use: MetricUse) -> NamedMetric | None:
     return known if known is not None and known.file == use.code.file else None
 
 
-class UserScorer:
+class UserScorer(Scorer):
     """A `Scorer` by `metric:`. Starts the function's process when it is first asked something."""
 
     def __init__(self, use: MetricUse, dataset: Dataset) -> None:
@@ -73,9 +73,6 @@ class UserScorer:
     def check(self, model: Model) -> None:
         """Starts the function's process, and asks nothing of it yet."""
         self._asked()
-
-    def close(self) -> None:
-        """The process stays for the next pass, and ends with this one."""
 
     def score(self, outputs: Outputs, batch: Batch, reference: Outputs | None) -> MeasuredOutcomes:
         found = self._call(self._arguments(outputs, batch, reference), outputs, batch)

@@ -226,12 +226,16 @@ def finite(array: Array, name: str, batch: Batch) -> Floats:
     """
     values = array.astype(np.float64)
     if not (good := np.isfinite(values)).all():
-        row = int(np.flatnonzero(~good.reshape(len(batch), -1).all(axis=1))[0])
-        raise MeasureError(
-            f"output {name!r} holds NaN or infinity for sample {int(batch.indices[row])} (counted from 0 in its file). "
-            "Compare layer by layer, or keep the most sensitive layers in float."
-        )
+        row = int(good.reshape(len(batch), -1).all(axis=1).argmin())
+        raise not_finite(name, "NaN or infinity", batch, row)
     return values
+
+
+def not_finite(name: str, what: str, batch: Batch, row: int) -> MeasureError:
+    return MeasureError(
+        f"output {name!r} holds {what} for sample {int(batch.indices[row])} (counted from 0 in its file). "
+        "Compare layer by layer, or keep the most sensitive layers in float."
+    )
 
 
 def pair(outputs: Outputs, reference: Outputs, name: str, batch: Batch) -> tuple[Floats, Floats]:
