@@ -48,7 +48,7 @@ EVALUATION = (
     ("statistics", "keys"),
     ("bench",),
     ("modelled_latency", "sweep_folders"),
-    ("journal", "measure", "memory", "profiling", "shared_shapes"),
+    ("journal", "measure", "profiling", "shared_shapes"),
     (
         *("data_check", "device_lock", "reuse", "journal_entries"),
         *("noise", "raw_times", "replay", "run_notes", "store"),

@@ -228,7 +228,8 @@ def test_a_file_system_without_space_is_the_machines_fault(tmp_path: Path) -> No
             except ToolchainError as error:
                 print(error)
         store.get_or_build("artifact", {{"k": 1}}, lambda to: (to / "small").write_bytes(bytes(1000)) and None)
-        print([entries for entries, _ in store.usage().values()], [p.name for p in (store.root / ".building").iterdir()])
+        left = [p.name for p in (store.root / ".building").iterdir()]
+        print([entries for entries, _ in store.usage().values()], left)
         """
 
     first, second, state = on_its_own_mount(disk, "size=256k", program)

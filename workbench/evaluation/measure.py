@@ -2,7 +2,7 @@
 
 A machine changes its speed while it works, often by more than the candidates differ. So baseline and candidate are
 timed in short alternating blocks over the same feeds, the ratio is taken within each round, and its interval comes
-from resampling rounds. Peak memory needs a process of its own: `workbench.evaluation.memory`.
+from resampling rounds. Peak memory needs a process of its own: `workbench.evaluation.replay`.
 """
 
 from __future__ import annotations

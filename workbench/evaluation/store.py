@@ -40,7 +40,7 @@ from workbench.values.system.files import flush, lock_file
 
 _log = logging.getLogger(__name__)
 
-_VERSION = 2
+_VERSION, _VALUE = 2, "value.json"
 _KIND = re.compile(r"[a-z][a-z0-9_-]*")
 _OUT_OF_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _NO_ACCESS = (errno.EROFS, errno.EACCES, errno.EPERM)
@@ -155,27 +155,22 @@ class Store:
                 return Entry(kind=kind, digest=place.name, path=place / "files", cached=True)
         return None
 
-    def put_json(self, kind: str, key: Any, value: Any) -> Entry:
+    def put_json(self, kind: str, key: Any, value: Any) -> None:
         """Keep a JSON value under a key; a value already there stays."""
-        text = canonical_json(value) + "\n"
-
-        def build(to: Path) -> None:
-            (to / "value.json").write_text(text, encoding="utf-8")
-
-        return self.get_or_build(kind, key, build)
+        self.json_of(kind, key, lambda: value)
 
     def get_json(self, kind: str, key: Any) -> Any | None:
         """The value `put_json` kept, or None."""
         entry = self.find(kind, key)
-        return None if entry is None else json.loads((entry.path / "value.json").read_text(encoding="utf-8"))
+        return None if entry is None else json.loads((entry.path / _VALUE).read_text(encoding="utf-8"))
 
     def json_of(self, kind: str, key: Any, make: Callable[[], Any]) -> Any:
-        """The value kept under a key; made now where there is none."""
-        found = self.get_json(kind, key)
-        if found is None:
-            found = make()
-            self.put_json(kind, key, found)
-        return found
+        """The value kept under a key, as plain JSON data; made now where there is none."""
+
+        def build(to: Path) -> None:
+            (to / _VALUE).write_text(canonical_json(make()) + "\n", encoding="utf-8")
+
+        return json.loads((self.get_or_build(kind, key, build).path / _VALUE).read_text(encoding="utf-8"))
 
     def usage(self) -> dict[str, tuple[int, int]]:
         """Kind → entries and bytes, sorted; entries moved aside as damaged are the kind '.damaged'."""
