@@ -1,6 +1,5 @@
 """The device belongs to one sweep at a time."""
 
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -48,14 +47,6 @@ def test_a_second_sweep_waits_says_for_whom_and_gives_up_in_time(tmp_path: Path,
 
     assert len(said) == 1
     assert f"process {holder.pid}" in said[0]
-
-
-def test_kill_minus_nine_frees_the_device(tmp_path: Path, holder: subprocess.Popen[str]) -> None:
-    holder.send_signal(signal.SIGKILL)
-    holder.wait()
-
-    with device_lock(tmp_path / "device.lock", wait_s=0, report=pytest.fail):
-        pass
 
 
 def test_the_lock_is_free_again_after_an_error_inside_and_one_that_cannot_be_made_is_the_machines_error(

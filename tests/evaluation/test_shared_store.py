@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from tests.evaluation.shared_places import ENTRY, KEY, NAME, Faults, Team, builder, file_of, published, put, sha, stored
 from workbench.evaluation.shared_store import Away, Cleaned, clean, open_shared_store, usage_of
 from workbench.evaluation.shared_store.remote import checked_url, words_of
-from workbench.evaluation.shared_store.shared import Listed, plain, read, written
+from workbench.evaluation.shared_store.shared import Listed, written
 from workbench.values.documents.canonical import digest
-from workbench.values.documents.sealed_json import Unsound, sealed
+from workbench.values.documents.sealed_json import sealed
 from workbench.values.errors import ConfigError
 
 
@@ -184,21 +184,6 @@ def test_a_link_or_a_pipe_in_a_shared_folder_is_no_file(tmp_path: Path) -> None:
     assert len(said) == 3
     assert store.find("artifact", KEY) is not None
     team.close()
-
-
-@given(st.dictionaries(st.text(min_size=1, max_size=20).filter(plain), st.binary(max_size=3), max_size=5), st.data())
-def test_a_listing_comes_back_or_is_refused(files: dict[str, bytes], data: st.DataObject) -> None:
-    listing = {name: Listed(sha256=sha(content), size_bytes=len(content)) for name, content in files.items()}
-    content = written("artifact", NAME, listing)
-    clash = any(a != b and b.startswith(f"{a}/") for a in files for b in files)
-    if clash:
-        with pytest.raises(Unsound):
-            read(content, "artifact", NAME)
-        return
-    assert read(content, "artifact", NAME) == listing
-    at, bit = data.draw(st.integers(0, len(content) - 1)), 1 << data.draw(st.integers(0, 7))
-    with pytest.raises(Unsound):
-        read(content[:at] + bytes([content[at] ^ bit]) + content[at + 1 :], "artifact", NAME)
 
 
 # --- a store that is full, refuses, or is away ---------------------------------------------------------------------

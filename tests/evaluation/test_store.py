@@ -313,16 +313,6 @@ def test_prune_never_takes_an_entry_that_a_running_process_uses(tmp_path: Path) 
     later.close()
 
 
-def test_prune_deletes_what_was_set_aside_as_damaged(tmp_path: Path) -> None:
-    store = filled(tmp_path, {"a": 300})
-    next(tmp_path.glob("artifact/*/*/files/f")).write_bytes(b"damaged")
-    assert present(store, "a") == ""
-
-    assert store.prune(keep_bytes=10**9).freed_bytes > 0
-    assert store.usage() == {}
-    store.close()
-
-
 def test_a_large_file_of_several_entries_is_kept_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("workbench.evaluation.store.SHARED_BYTES", 1000)
     large = bytes(5000)
