@@ -10,6 +10,7 @@ import numpy as np
 
 from workbench.inputs.dataset.batch import NOT_SCORED, Batch, BoolArray, IntArray
 from workbench.inputs.metrics.agreement.judge import (
+    DISTANCES,
     Array,
     Floats,
     Fractions,
@@ -17,16 +18,16 @@ from workbench.inputs.metrics.agreement.judge import (
     MetricSpec,
     Outputs,
     columns,
-    cosines,
     counted,
+    distances,
     finite,
-    flat,
     index,
     no_label,
     number,
     numbers_of,
     output_of,
     pair,
+    sums,
 )
 
 _SUMS_TO_ONE = 1e-2
@@ -75,9 +76,7 @@ class LogitsJudge(_Decisions):
     def specs(self, whose: str) -> tuple[MetricSpec, ...]:
         return (
             MetricSpec(name="top1_agreement", about=f"decisions with {whose} top answer", counts="decisions"),
-            MetricSpec(name="cosine", about="mean over samples", bounds=(-1.0, 1.0)),
-            MetricSpec(name="max_abs_error", about="of any value", unit="abs", higher=False, bounds=None, reduce="max"),
-            MetricSpec(name="mae", about="mean over values", unit="abs", higher=False, bounds=None),
+            *DISTANCES,
             MetricSpec(name="kl", about=f"of {whose} softmax to this one's", unit="nats", higher=False, bounds=None),
         )
 
@@ -86,16 +85,11 @@ class LogitsJudge(_Decisions):
 
     def judge(self, outputs: Outputs, reference: Outputs, batch: Batch) -> Fractions:
         ours, theirs = pair(outputs, reference, self.use.name, batch)
-        same, kept = _agree(ours, theirs, batch, threshold=0.0, largest=_has_classes(ours))
-        errors = np.abs(flat(ours, batch) - flat(theirs, batch))
-        values = counted(ours, batch).reshape(len(batch), -1).sum(axis=1)
-        decisions = kept.reshape(len(batch), -1).sum(axis=1)
+        same, decisions, kept = _agree(ours, theirs, batch, threshold=0.0, largest=_has_classes(ours))
         return columns(
-            ((same & kept).reshape(len(batch), -1).sum(axis=1), decisions),
-            (cosines(flat(ours, batch), flat(theirs, batch)), 1.0),
-            (errors.max(axis=1, initial=0.0), 1.0),
-            (errors.sum(axis=1), values),
-            ((divergence(ours, theirs) * kept).reshape(len(batch), -1).sum(axis=1), decisions),
+            (same, decisions),
+            *distances(ours, theirs, batch),
+            (sums(divergence(ours, theirs) * kept), decisions),
         )
 
 
@@ -116,13 +110,9 @@ class ProbabilitiesJudge(_Decisions):
     def judge(self, outputs: Outputs, reference: Outputs, batch: Batch) -> Fractions:
         ours, theirs = pair(outputs, reference, self.use.name, batch)
         threshold, largest = number(self.use, "threshold", 0.5), self._by_largest(theirs, batch)
-        same, kept = _agree(ours, theirs, batch, threshold=threshold, largest=largest)
-        moved = np.abs(flat(ours, batch) - flat(theirs, batch))
-        return columns(
-            ((same & kept).reshape(len(batch), -1).sum(axis=1), kept.reshape(len(batch), -1).sum(axis=1)),
-            (moved.sum(axis=1), counted(ours, batch).reshape(len(batch), -1).sum(axis=1)),
-            (moved.max(axis=1, initial=0.0), 1.0),
-        )
+        same, decisions, _ = _agree(ours, theirs, batch, threshold=threshold, largest=largest)
+        _, most, mean = distances(ours, theirs, batch)
+        return columns((same, decisions), mean, most)
 
     def decided(self, output: Floats, batch: Batch) -> IntArray:
         threshold = number(self.use, "threshold", 0.5)
@@ -139,11 +129,11 @@ def _has_classes(array: Floats) -> bool:
 
 def _agree(
     ours: Floats, theirs: Floats, batch: Batch, *, threshold: float, largest: bool
-) -> tuple[BoolArray, BoolArray]:
-    """(equal decisions, those that are of no padding), one for each vector or one for each value."""
+) -> tuple[Floats, Floats, BoolArray]:
+    """[n] equal decisions and all, one for each vector or one for each value; which of these are of no padding."""
     mine, other = (_classes(array, threshold=threshold, largest=largest) for array in (ours, theirs))
-    same: BoolArray = mine == other
-    return same, counted(same, batch, least_rank=2 if largest else 3)
+    kept = counted(mine, batch, least_rank=2 if largest else 3)
+    return sums((mine == other) & kept), sums(kept), kept
 
 
 def _classes(array: Floats, *, threshold: float, largest: bool) -> IntArray:

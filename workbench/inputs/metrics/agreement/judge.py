@@ -280,6 +280,26 @@ def cosines(ours: Floats, theirs: Floats) -> Floats:
     return np.asarray(np.clip(found, -1.0, 1.0), dtype=np.float64)
 
 
+DISTANCES = (
+    MetricSpec(name="cosine", about="mean over samples", bounds=(-1.0, 1.0)),
+    MetricSpec(name="max_abs_error", about="of any value", unit="abs", higher=False, bounds=None, reduce="max"),
+    MetricSpec(name="mae", about="mean over values", unit="abs", higher=False, bounds=None),
+)
+
+
+def distances(ours: Array, theirs: Array, batch: Batch) -> tuple[tuple[Floats, Floats | float], ...]:
+    """Fractions of the three, without padding."""
+    mine, other = flat(ours, batch), flat(theirs, batch)
+    errors = np.abs(mine - other)
+    values = (errors.sum(axis=1), sums(counted(ours, batch)))
+    return (cosines(mine, other), 1.0), (errors.max(axis=1, initial=0.0), 1.0), values
+
+
+def sums(array: Array) -> Floats:
+    """[n] of [n, ...]."""
+    return np.asarray(array.reshape(len(array), -1).sum(axis=1, dtype=np.float64))
+
+
 def columns(*fractions: tuple[Floats, Floats | float]) -> Fractions:
     """[n, metrics] of (numerators, denominators) of single metrics; a number stands for that of every sample."""
     numerators = np.column_stack([top for top, _ in fractions])
