@@ -89,7 +89,7 @@ class LogitsJudge(_Decisions):
         return columns(
             (same, decisions),
             *distances(ours, theirs, batch),
-            (sums(divergence(ours, theirs) * kept), decisions),
+            (sums(divergence(ours, theirs) * kept, batch), decisions),
         )
 
 
@@ -133,7 +133,7 @@ def _agree(
     """[n] equal decisions and all, one for each vector or one for each value; which of these are of no padding."""
     mine, other = (_classes(array, threshold=threshold, largest=largest) for array in (ours, theirs))
     kept = counted(mine, batch, least_rank=2 if largest else 3)
-    return sums((mine == other) & kept), sums(kept), kept
+    return sums((mine == other) & kept, batch), sums(kept, batch), kept
 
 
 def _classes(array: Floats, *, threshold: float, largest: bool) -> IntArray:

@@ -291,13 +291,13 @@ def distances(ours: Array, theirs: Array, batch: Batch) -> tuple[tuple[Floats, F
     """Fractions of the three, without padding."""
     mine, other = flat(ours, batch), flat(theirs, batch)
     errors = np.abs(mine - other)
-    values = (errors.sum(axis=1), sums(counted(ours, batch)))
+    values = (errors.sum(axis=1), sums(counted(ours, batch), batch))
     return (cosines(mine, other), 1.0), (errors.max(axis=1, initial=0.0), 1.0), values
 
 
-def sums(array: Array) -> Floats:
+def sums(array: Array, batch: Batch) -> Floats:
     """[n] of [n, ...]."""
-    return np.asarray(array.reshape(len(array), -1).sum(axis=1, dtype=np.float64))
+    return np.asarray(array.reshape(len(batch), -1).sum(axis=1, dtype=np.float64))
 
 
 def columns(*fractions: tuple[Floats, Floats | float]) -> Fractions:
