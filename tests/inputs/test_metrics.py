@@ -12,7 +12,9 @@ from sklearn.metrics import f1_score
 
 from workbench.inputs import metrics
 from workbench.inputs.dataset import NOT_SCORED, Batch
-from workbench.inputs.metrics import ClassificationOutcomes, MeasuredOutcomes, NerOutcomes, Outcomes
+from workbench.inputs.metrics import ClassificationOutcomes, MeasuredOutcomes, Outcomes
+from workbench.inputs.metrics.outcomes import NerOutcomes, primary_metric
+from workbench.inputs.metrics.score import check_outputs
 from workbench.values import significance
 from workbench.values.errors import ConfigError, MeasureError
 from workbench.values.model import Model, TensorSpec
@@ -135,7 +137,7 @@ def test_a_measured_metric_is_a_ratio_of_sums_or_the_worst_sample() -> None:
     assert found == {"boxes.recall": 6 / 8, "boxes.worst": 3.0}
     assert metrics.primary_of(OUTCOMES["measured"], "tensors") == ("boxes.recall", "", True)
     for task in ("classification", "ner"):
-        assert metrics.primary_metric(task) in metrics.summarize(OUTCOMES[task])
+        assert primary_metric(task) in metrics.summarize(OUTCOMES[task])
 
 
 @every_kind
@@ -196,7 +198,7 @@ def test_declared_outputs_are_checked_before_any_work() -> None:
     def check(task: Any, labels: tuple[str, ...], *shape: int | str) -> None:
         output = TensorSpec(name="logits", dtype="float32", shape=shape)
         model = Model(path=Path("m.onnx"), sha256="0" * 64, size_bytes=1, opset=17, inputs=(), outputs=(output,))
-        metrics.check_outputs(task, labels, model)
+        check_outputs(task, labels, model)
 
     check("classification", ("a", "b"), "batch", 2)
     check("ner", TAGS, "batch", "length", "tags")

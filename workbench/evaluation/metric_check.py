@@ -27,8 +27,6 @@ from workbench.inputs.metrics import (
     MeasuredOutcomes,
     Outputs,
     concatenate,
-    library_metric,
-    passed_outputs,
     scorer_of,
     summarize,
     uses_of,
@@ -37,6 +35,8 @@ from workbench.inputs.metrics.agreement import AGAINST, reading_of
 from workbench.inputs.metrics.agreement.decisions import LogitsJudge, ProbabilitiesJudge
 from workbench.inputs.metrics.agreement.judge import Array
 from workbench.inputs.metrics.agreement.judges import FLOAT
+from workbench.inputs.metrics.scorer import passed_outputs
+from workbench.inputs.metrics.user_scorer import library_metric
 from workbench.targets.base import Session
 from workbench.values.errors import ConfigError, MeasureError, nearest
 from workbench.values.interface import OutputUse

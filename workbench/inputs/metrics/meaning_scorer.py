@@ -10,9 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from workbench.inputs.dataset.batch import Batch
-from workbench.inputs.metrics.agreement import MEANINGS, Judge, MetricSpec, judges_of
-from workbench.inputs.metrics.agreement.judge import Fractions, joined, one_of, output_of
-from workbench.inputs.metrics.agreement.judges import AGAINST, FLOAT, LabelledJudge
+from workbench.inputs.metrics.agreement.judge import Fractions, Judge, MetricSpec, joined, one_of, output_of
+from workbench.inputs.metrics.agreement.judges import AGAINST, FLOAT, MEANINGS, LabelledJudge, judges_of
 from workbench.inputs.metrics.extents import Extents, own_parts
 from workbench.inputs.metrics.outcomes import MeasuredOutcomes, measured
 from workbench.inputs.metrics.score import Outputs, Scorer
