@@ -21,7 +21,6 @@ from workbench.inputs.dataset import Dataset
 from workbench.inputs.experiment import Experiment
 from workbench.inputs.metrics import (
     Outcomes,
-    Outputs,
     Scorer,
     concatenate,
     cut_alike,
@@ -168,7 +167,8 @@ class AccuracyPass(Growing[Outcomes]):
             *(data.batches(self.split, self.candidate.serving.batch) for data in (self.data, self.baseline_data)),
             strict=True,
         )
-        return all(_same(self.session.run(ours.feeds), self.baseline.run(theirs.feeds)) for ours, theirs in pairs)
+        answers = ((self.session.run(ours.feeds), self.baseline.run(theirs.feeds)) for ours, theirs in pairs)
+        return all(a.keys() == b.keys() and all(a[n].tobytes() == b[n].tobytes() for n in a) for a, b in answers)
 
     def _over_all(self, key: Mapping[str, object], session: Session) -> Outcomes:
         stored = self._stored(key)
@@ -237,10 +237,6 @@ class AccuracyPass(Growing[Outcomes]):
                 alone=(__name__, "workbench.evaluation.carried", "workbench.evaluation.reference"),
             ),
         }
-
-
-def _same(ours: Outputs, theirs: Outputs) -> bool:
-    return ours.keys() == theirs.keys() and all(ours[n].tobytes() == theirs[n].tobytes() for n in ours)
 
 
 def _scored_bins(candidate: Candidate, journal: Journal, split: Split) -> tuple[int, ...] | None:

@@ -6,11 +6,11 @@ import logging
 
 from workbench.evaluation.carried import states_of
 from workbench.graph.read import embedding_rows, load_graph
-from workbench.inputs.dataset import Dataset, check_inputs
+from workbench.inputs.dataset import check_inputs
 from workbench.inputs.dataset.arrays import ArrayRows
 from workbench.inputs.dataset.loader import LoaderRows
 from workbench.inputs.experiment import Experiment
-from workbench.inputs.metrics import Scorer, scorer_of
+from workbench.inputs.metrics import scorer_of
 from workbench.inputs.metrics.meaning_scorer import MeaningScorer
 from workbench.space.space import BINS
 from workbench.values.errors import ConfigError
@@ -39,7 +39,10 @@ def check_data(experiment: Experiment) -> None:
     _check_compiled_lengths(experiment)
     scorer = scorer_of(data, model)
     scorer.check(model)
-    _check_labels(data, scorer)
+    if isinstance(scorer, MeaningScorer) and scorer.has_labels:
+        splits: tuple[Split, ...] = ("validation", "holdout")
+        for batch in (b for s in splits for b in data.batches(s, _LABELS_LOOKED_AT, stop=_LABELS_LOOKED_AT)):
+            scorer.check_labels(batch)
     if data.preprocessor is not None:
         rows = embedding_rows(load_graph(model))
         for token_input in data.preprocessor.inputs:
@@ -65,14 +68,6 @@ def _check_states(experiment: Experiment) -> None:
             hint="Export the model with a cache of one size, written at a position that is fed, and give that size: "
             f"inputs: {{{growing.spec.name}: {{axes: [batch, ..., SIZE, ...]}}}}. Or take targets that run any shape.",
         )
-
-
-def _check_labels(data: Dataset, scorer: Scorer) -> None:
-    if isinstance(scorer, MeaningScorer) and scorer.has_labels:
-        splits: tuple[Split, ...] = ("validation", "holdout")
-        for split in splits:
-            for batch in data.batches(split, _LABELS_LOOKED_AT, stop=_LABELS_LOOKED_AT):
-                scorer.check_labels(batch)
 
 
 def _check_batches(experiment: Experiment) -> None:

@@ -136,7 +136,11 @@ def planned(
     if not feeds:
         raise ValueError("no feeds to time")
     theirs = feeds if baseline_feeds is None else baseline_feeds
-    return math.ceil(calls / (2 * protocol.rounds)), theirs, scattered(_side_by_side(feeds, theirs))
+    both = feeds  # as large as what both sessions are fed: one order serves both
+    if theirs is not feeds:
+        pairs = zip(feeds, theirs, strict=True)
+        both = [{**mine, **{f"{name} of the other": array for name, array in other.items()}} for mine, other in pairs]
+    return math.ceil(calls / (2 * protocol.rounds)), theirs, scattered(both)
 
 
 def shape_ranks(feeds: Sequence[Feeds]) -> npt.NDArray[np.int64]:
@@ -145,16 +149,6 @@ def shape_ranks(feeds: Sequence[Feeds]) -> npt.NDArray[np.int64]:
     sizes = {shape: sum(math.prod(dimensions) for _, dimensions in shape) for shape in shapes}
     ranks = {shape: rank for rank, shape in enumerate(sorted(sizes, key=lambda shape: (sizes[shape], shape)))}
     return np.array([ranks[shape] for shape in shapes], dtype=np.int64)
-
-
-def _side_by_side(feeds: Sequence[Feeds], others: Sequence[Feeds]) -> Sequence[Feeds]:
-    """Feeds that are as large as what both sessions are fed: one order serves both."""
-    if others is feeds:
-        return feeds
-    return [
-        {**mine, **{f"{name} of the other": array for name, array in theirs.items()}}
-        for mine, theirs in zip(feeds, others, strict=True)
-    ]
 
 
 def golden(count: int) -> npt.NDArray[np.float64]:

@@ -52,12 +52,14 @@ class MetricUse:
     @property
     def identity(self) -> dict[str, object]:
         """What decides the numbers, besides the data: code, libraries, options; not where the files lie."""
+        places = {k for k, v in json.loads(self.options).items() if isinstance(v, str) and Path(v).is_absolute()}
+        options = {k: "" if k in places else v for k, v in json.loads(self.options).items()}
         return {
             "function": self.code.function,
             "code": self.code.sha256,
             "libraries": list(self.code.versions),
             **{f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "code"},
-            **({"options": _without_places(self.options)} if self.files else {}),
+            **({"options": options} if self.files else {}),
         }
 
     def higher_of(self, metric: str) -> bool:
@@ -68,11 +70,6 @@ class MetricUse:
 
     def unit_of(self, metric: str) -> str:
         return dict(self.units).get(metric, "" if self.bounds_of(metric) == SHARE else _OWN_UNIT)
-
-
-def _without_places(options: str) -> dict[str, object]:
-    """Options of a library's metric that reads files, whose content `files` holds."""
-    return {k: "" if isinstance(v, str) and Path(v).is_absolute() else v for k, v in json.loads(options).items()}
 
 
 def metric_of(top: Section) -> MetricUse | None:

@@ -56,11 +56,16 @@ class MeaningScorer(Scorer):
         self._labelled = labelled
         try:
             for use in self.uses:
-                _check_options(use)
+                rules = MEANINGS[use.meaning]
+                known = (*rules.options, *((_PRIMARY, _LIMITED, AGAINST) if rules.make is not None else ()))
+                for name, _ in use.options:
+                    _known(name, known, f"{use.meaning} has no option {name!r}", f"outputs.{use.name}.{name}")
             self.judges: tuple[Judge, ...] = judges_of(self.uses)
             self.order = tuple(_order(judge) for judge in self.judges)
             for judge in self.judges:
-                _check_limits(judge)
+                metrics, key = [spec.name for spec in judge.metrics], f"outputs.{judge.use.name}.limits"
+                for name, _ in judge.use.limits:
+                    _known(name, metrics, f"{judge.use.meaning} has no metric {name!r}", f"{key}.{name}")
         except ConfigError as error:
             raise replace_file(error, file) from error
         several = len(self.judges) > 1
@@ -205,20 +210,6 @@ def _order(judge: Judge) -> tuple[int, ...]:
     _known(str(chosen), able, rule, f"outputs.{judge.use.name}.{_PRIMARY}")
     first = names.index(str(chosen))
     return (first, *(at for at in range(len(names)) if at != first))
-
-
-def _check_options(use: OutputUse) -> None:
-    common = (_PRIMARY, _LIMITED, AGAINST) if MEANINGS[use.meaning].make is not None else ()
-    known = (*MEANINGS[use.meaning].options, *common)
-    for name, _ in use.options:
-        _known(name, known, f"{use.meaning} has no option {name!r}", f"outputs.{use.name}.{name}")
-
-
-def _check_limits(judge: Judge) -> None:
-    known = [spec.name for spec in judge.metrics]
-    for name, _ in judge.use.limits:
-        rule = f"{judge.use.meaning} has no metric {name!r}"
-        _known(name, known, rule, f"outputs.{judge.use.name}.limits.{name}")
 
 
 def _known(name: str, known: Collection[str], rule: str, key: str, file: Path | None = None) -> None:

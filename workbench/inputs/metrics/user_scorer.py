@@ -116,7 +116,9 @@ class UserScorer(Scorer):
         asked = self._asked()
         given: dict[str, Any] = {"outputs": dict(outputs)}
         if "targets" in asked:
-            given["targets"] = _targets(batch)
+            given["targets"] = None if batch.targets is None else list(batch.targets)
+            if batch.truths is not None and any(truth is not None for truth in batch.truths):
+                given["targets"] = list(batch.truths)
             if given["targets"] is None and "reference" not in asked:
                 raise self._error(
                     f"{self._use.code.function}() asks for targets, and the data of {self._data.path.name} have none.",
@@ -209,12 +211,6 @@ class UserScorer(Scorer):
 
     def _error(self, rule: str, hint: str | None = None) -> ConfigError:
         return ConfigError(rule, file=self._use.code.file, key=self._use.code.key, hint=hint)
-
-
-def _targets(batch: Batch) -> list[Any] | None:
-    if batch.truths is not None:
-        return list(batch.truths) if any(truth is not None for truth in batch.truths) else None
-    return None if batch.targets is None else list(batch.targets)
 
 
 def _of_nan(outputs: Outputs) -> str:

@@ -101,7 +101,8 @@ class UserProcess:
                 stdout=subprocess.PIPE,
                 stderr=self._log,
                 bufsize=0,
-                env=_environment(),
+                # without secrets; libraries use one thread where nobody says otherwise: what runs beside is timed
+                env={**dict.fromkeys(_ONE_THREAD, "1"), **{k: v for k, v in os.environ.items() if k not in _SECRETS}},
                 start_new_session=True,  # Ctrl-C comes to us, and we end it
             )
         except OSError as error:
@@ -335,9 +336,3 @@ def _close_all() -> None:
 
 
 atexit.register(_close_all)
-
-
-def _environment() -> dict[str, str]:
-    """Ours without secrets; libraries use one thread where nobody says otherwise, as what runs beside it is timed."""
-    own = {name: value for name, value in os.environ.items() if name not in _SECRETS}
-    return {**dict.fromkeys(_ONE_THREAD, "1"), **own}

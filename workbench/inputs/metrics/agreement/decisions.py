@@ -119,8 +119,11 @@ class ProbabilitiesJudge(_Decisions):
         return _classes(output, threshold=threshold, largest=self._by_largest(output, batch))
 
     def _by_largest(self, output: Floats, batch: Batch) -> bool:
-        forced = "threshold" in dict(self.use.options)
-        return not forced and _has_classes(output) and _is_distribution(output, batch)
+        if "threshold" in dict(self.use.options) or not _has_classes(output):
+            return False
+        total = output.sum(axis=-1)
+        off = np.abs(total[counted(total, batch, least_rank=2)] - 1)
+        return bool((off < _SUMS_TO_ONE).all()) and bool((output >= -_SUMS_TO_ONE).all())
 
 
 def _has_classes(array: Floats) -> bool:
@@ -138,12 +141,6 @@ def _agree(
 
 def _classes(array: Floats, *, threshold: float, largest: bool) -> IntArray:
     return (array.argmax(axis=-1) if largest else array > threshold).astype(np.int64)
-
-
-def _is_distribution(array: Floats, batch: Batch) -> bool:
-    sums = array.sum(axis=-1)
-    kept = counted(sums, batch, least_rank=2)
-    return bool((np.abs(sums[kept] - 1) < _SUMS_TO_ONE).all()) and bool((array >= -_SUMS_TO_ONE).all())
 
 
 def divergence(ours: Floats, theirs: Floats) -> Floats:
@@ -270,11 +267,8 @@ def _masks_compared(ours: IntArray, theirs: IntArray, scored: BoolArray, first: 
         mine, other = ours[row][counts], theirs[row][counts]
         classes = [kind for kind in np.union1d(mine, other) if kind >= first]
         if classes:
-            overlap[row] = np.mean([_iou(mine == kind, other == kind) for kind in classes])
+            both = [((mine == kind), (other == kind)) for kind in classes]
+            overlap[row] = np.mean([np.count_nonzero(a & b) / np.count_nonzero(a | b) for a, b in both])
             seen[row] = 1.0
         right[row], there[row] = np.count_nonzero(mine == other), mine.size
     return columns((overlap, seen), (right, there))
-
-
-def _iou(mine: Array, other: Array) -> float:
-    return float(np.count_nonzero(mine & other) / np.count_nonzero(mine | other))  # type: ignore[operator]  # both bool
