@@ -100,20 +100,6 @@ def test_damage_is_said_never_used_and_mended(team: Team, path: str, left: bytes
     assert said == []
 
 
-def test_one_flipped_byte_anywhere_in_the_shared_store_is_found(team: Team, tmp_path: Path) -> None:
-    published(team)
-    shared = team.shared()
-    whole = {path: shared.remote.read(path, most=1 << 20) or b"" for path in (ENTRY, file_of(b"content"))}
-    for path, content in whole.items():
-        for at in range(0, len(content), 1 + len(content) // 5):
-            put(shared, path, content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
-            (folder := tmp_path / f"{Path(path).name}-{at}").mkdir()
-            assert shared.fetch("artifact", NAME, folder) == "damaged", (path, at)
-        put(shared, path, content)
-    (tmp_path / "whole").mkdir()
-    assert shared.fetch("artifact", NAME, tmp_path / "whole") == "there"
-
-
 # --- what comes from outside ---------------------------------------------------------------------------------------
 
 

@@ -148,9 +148,7 @@ def read_arrays(
     else:
         place = next(iter(files.values()))
         arrays = {name: npy_array(path, texts=truths and name == label) for name, path in files.items()}
-    said = None
-    if label is not None and truths:
-        said = _labels(label, arrays, place)
+    named = _labels(label, arrays, place) if label is not None and truths else None
     targets = None
     if label is not None and not truths:
         if label not in arrays:
@@ -159,8 +157,14 @@ def read_arrays(
     sizes = {name: arrays.pop(name + SIZES) for name in tuple(arrays) if name + SIZES in arrays}
     if not arrays:
         raise ConfigError("holds no array for any model input.", file=place)
-    labels = {"the labels": targets} if targets is not None else said.whole if said is not None else {}
-    size = _common_size(arrays, labels, place)
+    labels = {"the labels": targets} if targets is not None else named.whole if named is not None else {}
+    counts = {name: array.shape[0] for name, array in {**arrays, **labels}.items()}
+    if len(set(counts.values())) > 1:
+        said = ", ".join(f"{name}: {count}" for name, count in counts.items())
+        raise ConfigError(f"arrays differ in their number of samples ({said}).", file=place)
+    size = next(iter(counts.values()))
+    if size == 0:
+        raise ConfigError("has no rows.", file=place, hint="A split needs at least one sample.")
     for array in arrays.values():
         scan(array)
     for name, array in sizes.items():
@@ -173,7 +177,7 @@ def read_arrays(
         targets=targets,
         size=size,
         sha256=sha256,
-        truths=said,
+        truths=named,
         sizes=tuple(sorted(sizes.items())),
         sizing=sizing,
     )
@@ -196,18 +200,6 @@ def _labels(label: str, arrays: dict[str, StoredArray], place: Path) -> StoredLa
         if name in sizes:
             _check_sizes(name, sizes[name], array, least=0)
     return StoredLabels(label=label, arrays=tuple(sorted(ours.items())), sizes=tuple(sorted(sizes.items())))
-
-
-def _common_size(arrays: Mapping[str, StoredArray], labels: Mapping[str, StoredArray], place: Path) -> int:
-    sizes = {name: array.shape[0] for name, array in arrays.items()}
-    sizes |= {name: array.shape[0] for name, array in labels.items()}
-    if len(set(sizes.values())) > 1:
-        counts = ", ".join(f"{name}: {size}" for name, size in sizes.items())
-        raise ConfigError(f"arrays differ in their number of samples ({counts}).", file=place)
-    size = next(iter(sizes.values()))
-    if size == 0:
-        raise ConfigError("has no rows.", file=place, hint="A split needs at least one sample.")
-    return size
 
 
 def _check_sizes(name: str, sizes: StoredArray, array: StoredArray, *, least: int = 1) -> None:

@@ -156,15 +156,15 @@ def _each(section: Section, key: str, primary: str, read: Callable[[Section, obj
 
 
 def _flag(section: Section, value: object) -> bool:
-    if not isinstance(value, bool):
-        raise section.error("higher_is_better", f"expected true or false, got {value!r}.")
-    return value
+    if isinstance(value, bool):
+        return value
+    raise section.error("higher_is_better", f"expected true or false, got {value!r}.")
 
 
 def _unit(section: Section, value: object) -> str:
-    if not isinstance(value, str) or len(value) > 20:
-        raise section.error("unit", f"expected a short text such as dB, got {value!r}.")
-    return value
+    if isinstance(value, str) and len(value) <= 20:
+        return value
+    raise section.error("unit", f"expected a short text such as dB, got {value!r}.")
 
 
 def _bounds(section: Section, value: object) -> Bounds:
