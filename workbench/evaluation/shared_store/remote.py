@@ -228,7 +228,7 @@ def checked_url(written: str) -> str:
     nowhere = any(part in ("", ".", "..") for part in rest.strip("/").split("/"))
     if scheme not in _SCHEMES or "::" in url or relative or nowhere:
         shown, hint = _SECRET.sub("…", written), "Write a folder, file:///folder or s3://bucket/prefix."
-        raise ConfigError(f"{shown!r} is no place of a shared store.", key="store", hint=hint)
+        raise ConfigError(f"{shown!r} is no shared store.", key="store", hint=hint)
     return f"{scheme}://{rest.rstrip('/')}"
 
 
