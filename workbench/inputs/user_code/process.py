@@ -87,10 +87,11 @@ class UserProcess:
         self._closed = self._keep_log = False
         self._lock = threading.Lock()
         self._limit_s = number_of(SECONDS_VARIABLE, _SECONDS)
-        self._log = tempfile.NamedTemporaryFile(  # noqa: SIM115  # closed in `close`
-            prefix=f"workbench-{code.file.stem[:40]}-", suffix=".log", delete=False
-        )
-        root = str(Path(__file__).parents[3])
+        root, prefix = str(Path(__file__).parents[3]), f"workbench-{code.file.stem[:40]}-"
+        try:
+            self._log = tempfile.NamedTemporaryFile(prefix=prefix, suffix=".log", delete=False)  # noqa: SIM115  # `close`
+        except OSError as error:
+            raise ToolchainError(f"no log for {code.file.name} can be written: {error}. Free the disk.") from error
         try:
             self._process = subprocess.Popen(
                 [
@@ -172,7 +173,7 @@ class UserProcess:
             partly: an answer may hold an error and what came before it.
         """
         with self._lock:
-            if not self.alive:
+            if request is not None and not self.alive:
                 raise self._gone()
             until = time.monotonic() + self._limit_s
             try:
