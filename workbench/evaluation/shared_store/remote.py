@@ -28,8 +28,6 @@ T = TypeVar("T")
 PATIENCE_S = 20.0
 """What one call may take: a look, or one block."""
 BLOCK_BYTES = 1 << 23
-_AT_ONCE_BYTES = 1 << 25
-"""Up to here a file is sent in one call, which object stores carry out whole or not at all."""
 _SCHEMES = ("file", "memory", "s3")
 _SECRET = re.compile(
     r"(?i)(?:secret|token|password|signature)[\w-]*\s*[=:]\s*[^\s,;&]+|credential=[^\s&]+|(?<=://)[^/\s@]+@"
@@ -97,19 +95,45 @@ class Remote:
             except FileNotFoundError:
                 return
 
-    def write(self, path: str, blocks: Iterator[bytes], size_bytes: int) -> None:
-        """A file of so many bytes, in place of any other.
+    def write(self, path: str, blocks: Iterator[bytes]) -> None:
+        """A file in place of any other: of a folder by a rename, elsewhere as the store completes what was sent.
 
-        Of a folder by a rename, elsewhere as the store does it. An exception of `blocks` goes through and leaves no
-        file, or the one before.
+        An exception of `blocks` goes through and leaves no file, or the one before.
         """
-        if self._renames:
-            self._write_and_rename(path, blocks)
-        elif size_bytes <= _AT_ONCE_BYTES:
-            content = b"".join(blocks)
-            self._call(lambda: self._fs.pipe_file(self._at(path), content))
-        else:
-            self._write_in_parts(path, blocks)
+        place = self._at(path)
+        file: Any = None
+        draft = self._at(f"v1/uploads/{uuid.uuid4().hex}") if self._renames else place
+
+        def opened() -> Any:
+            if not self._renames:
+                return self._fs.open(draft, "wb", block_size=2 * BLOCK_BYTES, autocommit=False)
+            self._fs.info(self._root)  # never made here: it may be the place of a disk that is not mounted
+            self._fs.makedirs(self._fs._parent(draft), exist_ok=True)
+            return self._fs.open(draft, "xb")
+
+        def put_in_place() -> None:
+            if self._renames:
+                file.flush()
+                os.fsync(file.fileno())
+            file.close()
+            if not self._renames:
+                file.commit()
+                return
+            self._fs.makedirs(self._fs._parent(place), exist_ok=True)
+            self._fs.mv(draft, place)
+
+        try:
+            file = self._call(opened)
+            for block in blocks:
+                self._call(partial(file.write, block))
+            self._call(put_in_place)
+        except BaseException:
+            with contextlib.suppress(Away, FileNotFoundError):
+                if self._renames:
+                    self._call(lambda: self._fs.rm_file(draft))
+                elif file is not None:
+                    self._call(file.discard)
+            raise
 
     def remove(self, path: str) -> None:
         """A file that is gone already is no error."""
@@ -134,42 +158,6 @@ class Remote:
         except FileNotFoundError:
             return []
         return found
-
-    def _write_and_rename(self, path: str, blocks: Iterator[bytes]) -> None:
-        draft = self._at(f"v1/uploads/{uuid.uuid4().hex}")
-
-        def put_in_place() -> None:
-            self._fs.makedirs(self._fs._parent(self._at(path)), exist_ok=True)
-            self._fs.mv(draft, self._at(path))
-
-        def opened() -> Any:
-            self._fs.info(self._root)  # never made here: it may be the place of a disk that is not mounted
-            self._fs.makedirs(self._fs._parent(draft), exist_ok=True)
-            return self._fs.open(draft, "xb")
-
-        try:
-            file = self._call(opened)
-            for block in blocks:
-                self._call(partial(file.write, block))
-            self._call(file.flush)
-            self._call(lambda: os.fsync(file.fileno()))
-            self._call(file.close)
-            self._call(put_in_place)
-        except BaseException:
-            with contextlib.suppress(Away, FileNotFoundError):
-                self._call(lambda: self._fs.rm_file(draft))
-            raise
-
-    def _write_in_parts(self, path: str, blocks: Iterator[bytes]) -> None:
-        file = self._call(lambda: self._fs.open(self._at(path), "wb", block_size=2 * BLOCK_BYTES, autocommit=False))
-        try:
-            for block in blocks:
-                self._call(partial(file.write, block))
-            self._call(lambda: (file.close(), file.commit()))
-        except BaseException:
-            with contextlib.suppress(Away):
-                self._call(file.discard)
-            raise
 
     def _at(self, path: str) -> str:
         return f"{self._root}/{path}"

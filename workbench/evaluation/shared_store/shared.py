@@ -212,7 +212,7 @@ class SharedStore:
             else:
                 self._send(folder / name, one, before_block)
         content = written(kind, digest, listing)
-        self.remote.write(_entry_at(kind, digest), iter((content,)), len(content))
+        self.remote.write(_entry_at(kind, digest), iter((content,)))
         for name, one in relied_on:  # somebody may have cleaned between our look and our listing
             if not self._has(one):
                 self._send(folder / name, one, before_block)
@@ -256,7 +256,7 @@ class SharedStore:
             if hasher.hexdigest() != one.sha256:
                 raise Unsound(f"{file.name} has another sha256")
 
-        self.remote.write(_file_at(one.sha256), blocks(), one.size_bytes)
+        self.remote.write(_file_at(one.sha256), blocks())
 
 
 def _entry_at(kind: str, digest: str) -> str:
