@@ -113,7 +113,7 @@ class AccuracyPass(Growing[Outcomes]):
         at = (experiment.dataset.interface, experiment.model)
         self.session, self.baseline = whole_samples(session, *at), whole_samples(baseline, *at)
         self.reference = self.baseline if reference is None else whole_samples(reference, *at)
-        self._apart = reference is not None
+        self.baseline_is_reference = reference is None  # it computes in float32, and nothing else is compared with
         # each is fed its own bins, as it would be served
         self.data, self.baseline_data = self._data(candidate), self._data(experiment.baseline)
         self.scorer = self._scorer()
@@ -139,14 +139,9 @@ class AccuracyPass(Growing[Outcomes]):
         self.from_store = self._borrowed or (self._keep(self.stored_under, outcomes) and not self._afresh)
         return outcomes
 
-    @property
-    def baseline_is_reference(self) -> bool:
-        """Whether the float baseline computes in float32, so that nothing else is compared with."""
-        return not self._apart
-
     def reference_outcomes(self) -> Outcomes:
         """The float model in float32 over the whole split; run once per sweep."""
-        if not self._apart:
+        if self.baseline_is_reference:
             return self.baseline_outcomes()
         baseline = self.experiment.baseline
         key = {**self._scoring(baseline), "reference": reference_identity(self.experiment.model)}
@@ -210,7 +205,7 @@ class AccuracyPass(Growing[Outcomes]):
     def _key(self, candidate: Candidate, artifact: Artifact) -> dict[str, object]:
         """Outcomes depend on what executes and on what is fed. Threads are left out: ONNX Runtime splits rows and
         columns between threads, never one sum, so they change no output [inferred; its integer kernels are exact]."""
-        held_against = self._apart and self.scorer.needs_reference
+        held_against = not self.baseline_is_reference and self.scorer.needs_reference
         return {
             **self._scoring(candidate),
             **({"held_against": reference_identity(self.experiment.model)} if held_against else {}),

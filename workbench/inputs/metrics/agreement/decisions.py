@@ -36,6 +36,8 @@ _SUMS_TO_ONE = 1e-2
 class _Decisions(Judge):
     """What classes and probabilities share: a label is the right class of every decision."""
 
+    whole_labels = True
+
     @property
     def label_metrics(self) -> tuple[MetricSpec, ...]:
         return (MetricSpec(name="accuracy", about="decisions that are the labels'", counts="decisions"),)
@@ -43,9 +45,6 @@ class _Decisions(Judge):
     @abc.abstractmethod
     def decided(self, output: Floats, batch: Batch) -> IntArray:
         """The class of every decision."""
-
-    def check_label(self, label: Any, sample: int) -> None:
-        numbers_of(self.use, label, sample, whole=True)
 
     def labelled(self, outputs: Outputs, labels: Sequence[Any], batch: Batch) -> Fractions:
         """Decisions that a label gives as `NOT_SCORED` do not count, nor does padding."""
@@ -162,6 +161,8 @@ class IdsJudge(Judge):
     A sequence ends before the first `end` id; `pad` ids at its tail do not count. The two may differ in length.
     """
 
+    whole_labels = True
+
     def specs(self, whose: str) -> tuple[MetricSpec, ...]:
         return (
             MetricSpec(name="exact_match", about=f"sequences that are identical to {whose}", counts="sequences"),
@@ -170,9 +171,6 @@ class IdsJudge(Judge):
 
     def judge(self, outputs: Outputs, reference: Outputs, batch: Batch) -> Fractions:
         return _compared(self._sequences(outputs, batch), self._sequences(reference, batch))
-
-    def check_label(self, label: Any, sample: int) -> None:
-        numbers_of(self.use, label, sample, whole=True)
 
     def labelled(self, outputs: Outputs, labels: Sequence[Any], batch: Batch) -> Fractions:
         samples = zip(labels, batch.indices.tolist(), strict=True)
@@ -224,6 +222,8 @@ class MaskJudge(Judge):
     pixel, negative where it does not count.
     """
 
+    whole_labels = True
+
     def specs(self, whose: str) -> tuple[MetricSpec, ...]:
         return (
             MetricSpec(name="iou", about="intersection over union, a mean over samples"),
@@ -234,9 +234,6 @@ class MaskJudge(Judge):
         pair(outputs, reference, self.use.name, batch)
         (ours, first), (theirs, _) = (self._classes(output_of(of, self.use.name)) for of in (outputs, reference))
         return _masks_compared(ours, theirs, np.ones_like(ours, dtype=np.bool_), first)
-
-    def check_label(self, label: Any, sample: int) -> None:
-        numbers_of(self.use, label, sample, whole=True)
 
     def labelled(self, outputs: Outputs, labels: Sequence[Any], batch: Batch) -> Fractions:
         ours, first = self._classes(output_of(outputs, self.use.name))

@@ -60,9 +60,11 @@ class Judge(abc.ABC):
 
     Attributes:
         use: the output that is judged, with its options and limits.
+        whole_labels: its labels are whole numbers.
     """
 
     can_have_labels = True
+    whole_labels = False
 
     def __init__(self, *, use: OutputUse) -> None:
         self.use = use
@@ -117,7 +119,7 @@ class Judge(abc.ABC):
 
     def check_label(self, label: Any, sample: int) -> None:
         """Whether a label is one of this meaning's, as far as it can be told without an output."""
-        numbers_of(self.use, label, sample)
+        numbers_of(self.use, label, sample, whole=self.whole_labels)
 
     def truth(self, label: Any, shape: tuple[int, ...], sample: int) -> Array:
         """A label as the output [1, ...] of this shape that would be right."""
