@@ -76,7 +76,13 @@ def compile_missing_shapes(
             store.get_or_build(KIND, entry_key, write)
             compiled()
 
-        _compile(target, lowered, only_shapes(candidate, group), place, keep)
+        one = only_shapes(candidate, group)
+        if isinstance(target, CompilesEach):
+            target.compile_each(lowered, one, place, keep)
+        else:
+            for number, shape in enumerate(shapes_of(one)):
+                (folder := place / str(number)).mkdir()
+                keep(target.compile(lowered, only_shapes(one, [shape]), folder), folder)
         shutil.rmtree(place)
     found = {shape: store.find(KIND, _key(candidate, shape, key)) for shape in missing} if missing else {}
     places = {shape: entry.path for shape, entry in {**parts, **found}.items() if entry is not None}
@@ -93,18 +99,6 @@ def _rectangles(missing: list[Shape]) -> list[list[Shape]]:
     for batch, bins in lengths.items():
         groups.setdefault(tuple(bins), []).append(batch)
     return [[(batch, length) for batch in batches for length in bins] for bins, batches in groups.items()]
-
-
-def _compile(
-    target: Target, lowered: Path, candidate: Candidate, place: Path, keep: Callable[[Artifact, Path], None]
-) -> None:
-    if isinstance(target, CompilesEach):
-        target.compile_each(lowered, candidate, place, keep)
-        return
-    for number, shape in enumerate(shapes_of(candidate)):
-        folder = place / str(number)
-        folder.mkdir()
-        keep(target.compile(lowered, only_shapes(candidate, [shape]), folder), folder)
 
 
 def only_shapes(candidate: Candidate, shapes: Sequence[Shape]) -> Candidate:

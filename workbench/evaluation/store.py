@@ -103,7 +103,10 @@ class Store:
             for name in (".building", ".damaged", ".locks", ".shared", ".unpublished", ".users"):
                 (self.root / name).mkdir(parents=True, exist_ok=True)
             self._close = weakref.finalize(self, _announce_user(self.root / ".users"))
-            self._sweep()
+            for left in (self.root / ".building").iterdir():
+                with lock_file(self.root / ".locks" / left.name, remove=True) as lock:
+                    if lock.held:
+                        shutil.rmtree(left, ignore_errors=True)
             self._publisher = None if shared is None else Publisher(shared, self.root, report=report)
 
     @property
@@ -309,12 +312,6 @@ class Store:
         place.rename(aside)
         self._verified.pop((kind, place.name), None)
         return False
-
-    def _sweep(self) -> None:
-        for left in (self.root / ".building").iterdir():
-            with lock_file(self.root / ".locks" / left.name, remove=True) as lock:
-                if lock.held:
-                    shutil.rmtree(left, ignore_errors=True)
 
     def _entries(self) -> Iterator[Path]:
         return (p for p in self.root.glob("[a-z]*/[0-9a-f][0-9a-f]/*") if len(p.name) == 64)

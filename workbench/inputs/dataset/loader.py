@@ -195,21 +195,21 @@ def _opened(code: UserCode, split: Split, task: Task, classes: int | None, *, tr
             words = f"{code.function}({split!r}) {{}}."
         at_import = {"import": "cannot be imported: {}.", "no function": "{}."}.get(error.kind)
         raise error.config(at_import or words, key=code.key if at_import else None) from error
-    return None if rows is None else _checked_rows(rows, code, split, task, classes, truths=truths)
+    if rows is None:
+        return None
 
+    def checked() -> Iterator[Sample]:
+        for number in itertools.count():
+            place = f"sample {number} of {split!r}"
+            try:
+                row = next(rows)
+            except StopIteration:
+                return
+            except UserCodeError as error:
+                raise error.config(f"{place}: {{}}.") from error
+            yield _checked(row, place, code, task, classes, truths=truths)
 
-def _checked_rows(
-    rows: Iterator[Any], code: UserCode, split: Split, task: Task, classes: int | None, *, truths: bool
-) -> Iterator[Sample]:
-    for number in itertools.count():
-        place = f"sample {number} of {split!r}"
-        try:
-            row = next(rows)
-        except StopIteration:
-            return
-        except UserCodeError as error:
-            raise error.config(f"{place}: {{}}.") from error
-        yield _checked(row, place, code, task, classes, truths=truths)
+    return checked()
 
 
 def _checked(row: object, place: str, code: UserCode, task: Task, classes: int | None, *, truths: bool) -> Sample:
