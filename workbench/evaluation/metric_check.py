@@ -205,7 +205,8 @@ def _in_its_own_eyes(data: Dataset, model: Model, runs: Sequence[Run]) -> Iterat
     if data.metric is not None:
         labelled = any(batch.truths is not None or batch.targets is not None for batch, _ in runs)
         scorer = scorer_of(data, model)
-        whole = concatenate([scorer.score(outputs, batch, outputs) for batch, outputs in runs])
+        for batch, outputs in runs:
+            scorer.score(outputs, batch, outputs)  # which says what it cannot score
         if not scorer.needs_reference or (labelled and known is None):
             return
         runs = [(replace(batch, truths=None, targets=None), outputs) for batch, outputs in runs]
