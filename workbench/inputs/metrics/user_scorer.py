@@ -114,27 +114,24 @@ class UserScorer(Scorer):
 
     def _arguments(self, outputs: Outputs, batch: Batch, reference: Outputs | None) -> dict[str, Any]:
         asked = self._asked()
-        given: dict[str, Any] = {"outputs": dict(outputs)}
-        if "targets" in asked:
-            given["targets"] = None if batch.targets is None else list(batch.targets)
-            if batch.truths is not None and any(truth is not None for truth in batch.truths):
-                given["targets"] = list(batch.truths)
-            if given["targets"] is None and "reference" not in asked:
-                raise self._error(
-                    f"{self._use.code.function}() asks for targets, and the data of {self._data.path.name} have none.",
-                    "Give an array 'labels', or the second value of a loader's tuples; or ask for reference, which is "
-                    "what the float model answers.",
-                )
-        if "reference" in asked:
-            given["reference"] = None if reference is None else dict(reference)
-        if "inputs" in asked:
-            given["inputs"] = dict(batch.feeds)
-        if "info" in asked:
-            labels = list(self._data.labels)
-            given["info"] = {"indices": batch.indices, "lengths": batch.lengths, "labels": labels}
-        if "options" in asked:
-            given["options"] = json.loads(self._use.options)
-        return given
+        targets = None if batch.targets is None else list(batch.targets)
+        if batch.truths is not None and any(truth is not None for truth in batch.truths):
+            targets = list(batch.truths)
+        if targets is None and "targets" in asked and "reference" not in asked:
+            raise self._error(
+                f"{self._use.code.function}() asks for targets, and the data of {self._data.path.name} have none.",
+                "Give an array 'labels', or the second value of a loader's tuples; or ask for reference, which is "
+                "what the float model answers.",
+            )
+        given: dict[str, Any] = {
+            "outputs": dict(outputs),
+            "targets": targets,
+            "reference": None if reference is None else dict(reference),
+            "inputs": dict(batch.feeds),
+            "info": {"indices": batch.indices, "lengths": batch.lengths, "labels": list(self._data.labels)},
+            "options": json.loads(self._use.options),
+        }
+        return {name: given[name] for name in asked}
 
     def _call(self, arguments: dict[str, Any], outputs: Outputs, batch: Batch) -> Any:
         try:
