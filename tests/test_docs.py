@@ -209,7 +209,7 @@ READERS = {
     "Experiment": ("inputs/experiment", "inputs/language", "targets/ascend/description"),
     "`service`": ("space/service_reader:read_question", "space/service_reader:_load", "space/service_reader:_host"),
     "Dataset manifest": tuple(
-        f"inputs/dataset/{n}" for n in ("manifest", "interface_reader", "metric_reader", "language")
+        f"inputs/dataset/{n}" for n in ("manifest", "interface_reader", "metric_reader", "language", "splits")
     ),
     "Search space": ("space/reader", "space/service_reader:read_choices", "space/service_reader:_today"),
     "Cluster file": ("search/executors/ray/settings",),

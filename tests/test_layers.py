@@ -48,12 +48,12 @@ EVALUATION = (
     ("statistics", "keys"),
     ("bench",),
     ("modelled_latency", "sweep_folders"),
-    ("journal", "measure", "memory", "profiling", "shared_shapes"),
+    ("journal", "measure", "profiling", "shared_shapes"),
     (
         *("data_check", "device_lock", "reuse", "journal_entries"),
         *("noise", "raw_times", "replay", "run_notes", "store"),
     ),
-    ("carried", "entry_files", "shared_store"),
+    ("carried", "shared_store"),
     ("reference",),
 )
 """The same inside `evaluation`."""
@@ -84,7 +84,6 @@ OWNERS = {
     "jiwer": {"inputs/library_metrics"},
     "pystoi": {"inputs/library_metrics"},
     "pesq": {"inputs/library_metrics"},
-    "pycocotools": {"inputs/library_metrics"},
     "typer": {"commands"},
     "rich": {"commands", "report", "study/inspection.py"},
     "uvicorn": {"serve"},

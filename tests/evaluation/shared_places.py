@@ -41,7 +41,7 @@ class Faults:
     """What stands between the workbench and fsspec's file system, as an own fault of the latter would.
 
     Attributes:
-        refuse: of these calls, with this error; writing is `pipe_file`, `open`, `makedirs`.
+        refuse: of these calls, with this error; writing is `open`, `makedirs`.
         hang: these calls never answer, until the test is over.
         break_off: asked before every call; True breaks it off.
     """
@@ -72,7 +72,7 @@ class Faults:
 
     def refuse_writes(self, error: Exception | None = None) -> None:
         error = error or OSError(errno.ENOSPC, "No space left on device")
-        self.refuse = dict.fromkeys(("pipe_file", "open", "makedirs"), error)
+        self.refuse = dict.fromkeys(("open", "makedirs"), error)
 
     def refuse_all(self) -> None:
         self.refuse_writes(ConnectionError("no route to host"))
@@ -150,7 +150,7 @@ def on_its_own_mount(place: Path, options: str, program: str, *arguments: object
 
 
 def put(shared: SharedStore, path: str, content: bytes) -> None:
-    shared.remote.write(path, iter((content,)), len(content))
+    shared.remote.write(path, iter((content,)))
 
 
 KEY = {"model": "abc"}

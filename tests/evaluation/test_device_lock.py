@@ -1,9 +1,7 @@
 """The device belongs to one sweep at a time."""
 
-import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,41 +19,22 @@ with device_lock(pathlib.Path(sys.argv[1]), wait_s=0, report=print):
 """
 
 
-@pytest.fixture
-def holder(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
-    """Another process that holds the lock until it is ended."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", HOLD, str(tmp_path / "device.lock")],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=Path(__file__).parents[2],
-    )
-    with process:
-        assert process.stdout.readline() == "held\n"
-        yield process
-        process.kill()
-
-
-def test_a_second_sweep_waits_says_for_whom_and_gives_up_in_time(tmp_path: Path, holder: subprocess.Popen[str]) -> None:
+def test_a_second_sweep_waits_says_for_whom_and_gives_up_in_time(tmp_path: Path) -> None:
     said: list[str] = []
-
-    with (
-        pytest.raises(ToolchainError, match=f"still in use by process {holder.pid} .* after 0.3 s"),
-        device_lock(tmp_path / "device.lock", wait_s=0.3, report=said.append),
-    ):
-        pytest.fail("entered a lock that another process holds")
+    command = [sys.executable, "-c", HOLD, str(tmp_path / "device.lock")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout.readline() == "held\n"
+        with (
+            pytest.raises(ToolchainError, match=f"still in use by process {holder.pid} .* after 0.3 s"),
+            device_lock(tmp_path / "device.lock", wait_s=0.3, report=said.append),
+        ):
+            pytest.fail("entered a lock that another process holds")
+        holder.kill()
 
     assert len(said) == 1
     assert f"process {holder.pid}" in said[0]
-
-
-def test_kill_minus_nine_frees_the_device(tmp_path: Path, holder: subprocess.Popen[str]) -> None:
-    holder.send_signal(signal.SIGKILL)
-    holder.wait()
-
     with device_lock(tmp_path / "device.lock", wait_s=0, report=pytest.fail):
-        pass
+        pass  # kill -9 frees it
 
 
 def test_the_lock_is_free_again_after_an_error_inside_and_one_that_cannot_be_made_is_the_machines_error(

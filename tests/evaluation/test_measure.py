@@ -4,11 +4,9 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.tiny_artifact import linear_artifact
-from workbench.evaluation.measure import TimingProtocol, scattered, time_against_baseline
+from workbench.evaluation.measure import TimingProtocol, time_against_baseline
 from workbench.evaluation.raw_times import speedup
 from workbench.targets import open_target
 from workbench.targets.base import Array, Feeds, Session
@@ -99,14 +97,3 @@ def test_running_out_of_time_is_transient_and_says_what_to_do(sessions: tuple[Se
         time_against_baseline(*sessions, feeds_of(4), 2, protocol)
 
     assert caught.value.transient
-
-
-@given(st.integers(0, 56))
-def test_any_eight_neighbours_hold_short_and_long_feeds(start: int) -> None:
-    lengths = np.random.default_rng(0).permutation(np.arange(1, 65))
-
-    near = lengths[scattered(feeds_of(*lengths))][start : start + 8]
-
-    assert near.min() <= 16
-    assert near.max() >= 49
-    assert 24 <= near.mean() <= 41

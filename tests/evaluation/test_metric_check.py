@@ -1,6 +1,5 @@
 """Noise in the float model's outputs must move the metric, or no candidate could fail it."""
 
-import logging
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -71,18 +70,6 @@ def test_a_limited_metric_that_cannot_move_is_refused_too(tmp_path: Path) -> Non
     outputs = "outputs: {logits: {meaning: embedding, k: 500, limits: {neighbour_recall: 0.9}}}\n"
     with pytest.raises(ConfigError, match="neighbour_recall stays at 1"):  # nobody has 500 samples before it
         checked(asked(tmp_path / "again", outputs))
-
-
-def test_an_output_that_is_the_same_for_all_samples_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    experiment = asked(tmp_path, "outputs: {logits: values}\n")
-
-    def blank(outputs: Outputs) -> Outputs:
-        return {name: np.full_like(array, 1e-5) for name, array in outputs.items()}
-
-    with caplog.at_level(logging.WARNING):
-        check_metric(experiment, Changed(experiment, blank), "validation")
-
-    assert "output 'logits' is the same for all of 24 samples" in caplog.text
 
 
 @pytest.mark.parametrize(("shape", "what"), [((), "is one number of a whole call"), ((7,), r"has the shape \[7\]")])

@@ -61,7 +61,7 @@ def test_what_overflows_is_neither_recommended_nor_handed_over_and_the_way_on_is
         assert found is None or found.candidate_id != chosen.id
         with pytest.raises(MeasureError, match=f"cannot be handed over: .*{planted.named}"):
             bundle_contents(question, chosen, bench, journal)
-        kept = [usage.entries for usage in bench.store.usage() if usage.kind == "overflow"]
+        kept = [bench.store.usage()["overflow"][0]]
         assert kept == [len({question.baseline.id, chosen.id})], "the answer of the confirmation is used again"
         assert f"Not to be shipped: {confirmed.overflow}" in detail(summary_of(question, journal), chosen.id)
 

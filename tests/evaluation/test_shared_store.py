@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from tests.evaluation.shared_places import ENTRY, KEY, NAME, Faults, Team, builder, file_of, published, put, sha, stored
 from workbench.evaluation.shared_store import Away, Cleaned, clean, open_shared_store, usage_of
-from workbench.evaluation.shared_store.listing import Listed, plain, read, written
 from workbench.evaluation.shared_store.remote import checked_url, words_of
+from workbench.evaluation.shared_store.shared import Listed, written
 from workbench.values.documents.canonical import digest
-from workbench.values.documents.sealed_json import Unsound, sealed
+from workbench.values.documents.sealed_json import sealed
 from workbench.values.errors import ConfigError
 
 
@@ -66,7 +66,7 @@ def test_what_was_built_before_there_was_a_shared_store_is_published_when_it_is_
     again.close()
 
     assert ENTRY in stored(shared, "v1")
-    assert faults.calls.count("open") + faults.calls.count("pipe_file") == 3  # two files and the listing, once
+    assert faults.calls.count("open") == 3  # two files and the listing, once
 
 
 @pytest.mark.parametrize(
@@ -98,20 +98,6 @@ def test_damage_is_said_never_used_and_mended(team: Team, path: str, left: bytes
     third, said, _ = team.machine("three")
     assert third.find("artifact", KEY) is not None
     assert said == []
-
-
-def test_one_flipped_byte_anywhere_in_the_shared_store_is_found(team: Team, tmp_path: Path) -> None:
-    published(team)
-    shared = team.shared()
-    whole = {path: shared.remote.read(path, most=1 << 20) or b"" for path in (ENTRY, file_of(b"content"))}
-    for path, content in whole.items():
-        for at in range(0, len(content), 1 + len(content) // 5):
-            put(shared, path, content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
-            (folder := tmp_path / f"{Path(path).name}-{at}").mkdir()
-            assert shared.fetch("artifact", NAME, folder) == "damaged", (path, at)
-        put(shared, path, content)
-    (tmp_path / "whole").mkdir()
-    assert shared.fetch("artifact", NAME, tmp_path / "whole") == "there"
 
 
 # --- what comes from outside ---------------------------------------------------------------------------------------
@@ -163,7 +149,7 @@ def test_an_entry_of_more_than_the_disk_holds_is_not_fetched(team: Team) -> None
 
     assert machine.find("artifact", KEY) is None
     assert "is not fetched" in said[0]
-    assert "pipe_file" not in faults.calls
+    assert faults.calls.count("cat_file") == 1  # the listing
 
 
 def test_a_link_or_a_pipe_in_a_shared_folder_is_no_file(tmp_path: Path) -> None:
@@ -184,21 +170,6 @@ def test_a_link_or_a_pipe_in_a_shared_folder_is_no_file(tmp_path: Path) -> None:
     assert len(said) == 3
     assert store.find("artifact", KEY) is not None
     team.close()
-
-
-@given(st.dictionaries(st.text(min_size=1, max_size=20).filter(plain), st.binary(max_size=3), max_size=5), st.data())
-def test_a_listing_comes_back_or_is_refused(files: dict[str, bytes], data: st.DataObject) -> None:
-    listing = {name: Listed(sha256=sha(content), size_bytes=len(content)) for name, content in files.items()}
-    content = written("artifact", NAME, listing)
-    clash = any(a != b and b.startswith(f"{a}/") for a in files for b in files)
-    if clash:
-        with pytest.raises(Unsound):
-            read(content, "artifact", NAME)
-        return
-    assert read(content, "artifact", NAME) == listing
-    at, bit = data.draw(st.integers(0, len(content) - 1)), 1 << data.draw(st.integers(0, 7))
-    with pytest.raises(Unsound):
-        read(content[:at] + bytes([content[at] ^ bit]) + content[at + 1 :], "artifact", NAME)
 
 
 # --- a store that is full, refuses, or is away ---------------------------------------------------------------------
@@ -253,7 +224,7 @@ def test_a_store_that_is_away_is_said_once_done_without_and_asked_again_after_a_
     assert store.find("artifact", KEY) is None  # not yet
     store.shared._ask_again = 0.0
     assert store.find("artifact", KEY) is not None
-    assert said[-1].endswith("answers again.")
+    assert any(words.endswith("answers again.") for words in said)  # beside what the publisher says
 
 
 @settings(max_examples=12, deadline=None)
@@ -265,7 +236,6 @@ def test_whenever_it_breaks_off_a_reader_has_all_or_nothing(turns: list[int], se
     breaks = Random(seed)  # of our own: the calls come from threads, in which nothing of hypothesis may be drawn
     with tempfile.TemporaryDirectory() as place, pytest.MonkeyPatch.context() as patch:
         # sizes, so that a few bytes take as many calls as a large file does
-        patch.setattr("workbench.evaluation.shared_store.remote._AT_ONCE_BYTES", 4)
         patch.setattr("workbench.evaluation.shared_store.remote.BLOCK_BYTES", 5)
         patch.setattr("workbench.evaluation.shared_store.shared.BLOCK_BYTES", 5)
         url = place if kind == "folder" else f"memory://{uuid.uuid4().hex}"
@@ -298,7 +268,7 @@ def test_whenever_it_breaks_off_a_reader_has_all_or_nothing(turns: list[int], se
 def test_a_store_that_never_answers_holds_nobody(team: Team) -> None:
     store, said, faults = team.machine("one")
     store.shared.remote.patience_s = 0.1
-    faults.hang = {"info", "cat_file", "pipe_file", "open", "makedirs"}
+    faults.hang = {"info", "cat_file", "open", "makedirs"}
 
     assert not store.get_or_build("artifact", KEY, builder()).cached
     store.close()
@@ -362,8 +332,7 @@ def test_cleaning_takes_what_no_entry_names_and_nothing_else(team: Team) -> None
 
     assert clean(shared, left_after_s=-5.0, dry=True) == Cleaned(entries=0, left_over=0, freed_bytes=0)
     assert found == expected == Cleaned(entries=0, left_over=3, freed_bytes=9)
-    usage = usage_of(shared)
-    assert (usage.entries, usage.files, usage.size_bytes) == ({"artifact": 1}, 2, 7)
+    assert usage_of(shared) == ({"artifact": 1}, 2, 7)
     assert team.machine("two")[0].find("artifact", KEY) is not None
 
 
@@ -385,10 +354,10 @@ def test_a_file_cleaned_beside_its_publisher_is_sent_again(team: Team) -> None:
     real = store.shared.remote.write if store.shared is not None else None
     assert real is not None
 
-    def write(path: str, blocks: object, size: int) -> None:
+    def write(path: str, blocks: object) -> None:
         if path == ENTRY:
             shared.remote.remove(file_of(b"content"))
-        real(path, blocks, size)
+        real(path, blocks)
 
     store.shared.remote.write = write
     store.get_or_build("artifact", KEY, builder())

@@ -12,7 +12,9 @@ from sklearn.metrics import f1_score
 
 from workbench.inputs import metrics
 from workbench.inputs.dataset import NOT_SCORED, Batch
-from workbench.inputs.metrics import ClassificationOutcomes, MeasuredOutcomes, NerOutcomes, Outcomes
+from workbench.inputs.metrics import ClassificationOutcomes, MeasuredOutcomes, Outcomes
+from workbench.inputs.metrics.outcomes import NerOutcomes, primary_metric
+from workbench.inputs.metrics.score import check_outputs
 from workbench.values import significance
 from workbench.values.errors import ConfigError, MeasureError
 from workbench.values.model import Model, TensorSpec
@@ -66,7 +68,7 @@ def test_entity_scores_are_those_of_seqeval(pairs: list[tuple[list[str], list[st
     predicted, gold = [p for p, _ in pairs], [g for _, g in pairs]
     outcomes = ner(predicted, gold)
 
-    scores, by_type = metrics.summarize(outcomes), metrics.by_type(outcomes)
+    scores = metrics.summarize(outcomes)
 
     expected = precision_recall_fscore_support(gold, predicted, average="micro", zero_division=0)
     found = [scores["entity_precision"], scores["entity_recall"], scores["entity_f1"]]
@@ -74,11 +76,6 @@ def test_entity_scores_are_those_of_seqeval(pairs: list[tuple[list[str], list[st
     for counts, (p, g) in zip(metrics.per_sample(outcomes), pairs, strict=True):
         ours, theirs = set(get_entities(p)), set(get_entities(g))
         assert counts.tolist() == [len(ours & theirs), len(ours), len(theirs)]
-    assert list(by_type) == ["LOC", "ORG", "PER"]
-    if present := sorted({kind for tags in (*predicted, *gold) for kind, _, _ in get_entities(tags)}):
-        columns = precision_recall_fscore_support(gold, predicted, average=None, zero_division=0)
-        for kind, *wanted in zip(present, *columns, strict=True):
-            assert [by_type[kind][n] for n in ("precision", "recall", "f1", "gold")] == pytest.approx(wanted)
 
 
 def test_token_scores_count_tags_that_are_scored_and_not_outside() -> None:
@@ -140,7 +137,7 @@ def test_a_measured_metric_is_a_ratio_of_sums_or_the_worst_sample() -> None:
     assert found == {"boxes.recall": 6 / 8, "boxes.worst": 3.0}
     assert metrics.primary_of(OUTCOMES["measured"], "tensors") == ("boxes.recall", "", True)
     for task in ("classification", "ner"):
-        assert metrics.primary_metric(task) in metrics.summarize(OUTCOMES[task])
+        assert primary_metric(task) in metrics.summarize(OUTCOMES[task])
 
 
 @every_kind
@@ -175,19 +172,6 @@ def test_outcomes_of_different_kinds_do_not_join() -> None:
         metrics.summarize(metrics.take(classification([0], [0]), 0))
 
 
-def test_damage_is_shown_by_length_bin() -> None:
-    outcomes = ClassificationOutcomes(
-        predicted=np.array([1, 1, 0]), target=np.array([1, 0, 0]), lengths=np.array([4, 16, 17])
-    )
-
-    found = metrics.by_length(outcomes, (16, 32, 64))
-
-    assert {high: (scores["accuracy"], scores["samples"]) for high, scores in found.items()} == {
-        16: (0.5, 2.0),
-        32: (1.0, 1.0),
-    }
-
-
 @pytest.mark.parametrize(
     ("task", "shape", "batch", "labels", "error", "message"),
     [
@@ -214,7 +198,7 @@ def test_declared_outputs_are_checked_before_any_work() -> None:
     def check(task: Any, labels: tuple[str, ...], *shape: int | str) -> None:
         output = TensorSpec(name="logits", dtype="float32", shape=shape)
         model = Model(path=Path("m.onnx"), sha256="0" * 64, size_bytes=1, opset=17, inputs=(), outputs=(output,))
-        metrics.check_outputs(task, labels, model)
+        check_outputs(task, labels, model)
 
     check("classification", ("a", "b"), "batch", 2)
     check("ner", TAGS, "batch", "length", "tags")

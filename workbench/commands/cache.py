@@ -41,8 +41,8 @@ def cache(
             busy = f"; {done.in_use} in use were left" if done.in_use else ""
             say(f"removed {done.removed} entries, {done.freed_bytes / 1e6:.1f} MB{busy}")
         table = Table("kind", "entries", "MB")
-        for usage in opened.usage():
-            table.add_row(usage.kind, str(usage.entries), f"{usage.size_bytes / 1e6:.1f}")
+        for kind_of, (entries, size_bytes) in opened.usage().items():
+            table.add_row(kind_of, str(entries), f"{size_bytes / 1e6:.1f}")
         left, shared = opened.unpublished, opened.shared
     out.print(table)
     if left:
@@ -59,14 +59,14 @@ def _shared(url: str, *, prune: bool, older_than_s: float | None) -> None:
         if prune:
             done = clean(shared, older_than_s=older_than_s)
             say(f"removed {done.entries} entries and {done.left_over} files of none, {done.freed_bytes / 1e6:.1f} MB")
-        usage, left = usage_of(shared), clean(shared, dry=True)
+        (usage, files, size_bytes), left = usage_of(shared), clean(shared, dry=True)
     except Away as away:
         raise ToolchainError(f"{shared.url} is away: {away}.") from away
     table = Table("kind", "entries")
-    for kind, entries in sorted(usage.entries.items()):
+    for kind, entries in sorted(usage.items()):
         table.add_row(kind, str(entries))
     out.print(table)
-    say(f"{usage.files} files, {usage.size_bytes / 1e6:.1f} MB, in {shared.url}")
+    say(f"{files} files, {size_bytes / 1e6:.1f} MB, in {shared.url}")
     if left.left_over:
         say(
             f"{left.left_over} files, {left.freed_bytes / 1e6:.1f} MB, were left by interrupted writers a day ago or "

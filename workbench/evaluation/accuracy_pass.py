@@ -7,7 +7,6 @@ one, sample by sample, because differences are tested pair by pair. They grow as
 
 from __future__ import annotations
 
-import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Generic, TypeVar, cast
@@ -22,7 +21,6 @@ from workbench.inputs.dataset import Dataset
 from workbench.inputs.experiment import Experiment
 from workbench.inputs.metrics import (
     Outcomes,
-    Outputs,
     Scorer,
     concatenate,
     cut_alike,
@@ -115,7 +113,7 @@ class AccuracyPass(Growing[Outcomes]):
         at = (experiment.dataset.interface, experiment.model)
         self.session, self.baseline = whole_samples(session, *at), whole_samples(baseline, *at)
         self.reference = self.baseline if reference is None else whole_samples(reference, *at)
-        self._apart = reference is not None
+        self.baseline_is_reference = reference is None  # it computes in float32, and nothing else is compared with
         # each is fed its own bins, as it would be served
         self.data, self.baseline_data = self._data(candidate), self._data(experiment.baseline)
         self.scorer = self._scorer()
@@ -141,14 +139,9 @@ class AccuracyPass(Growing[Outcomes]):
         self.from_store = self._borrowed or (self._keep(self.stored_under, outcomes) and not self._afresh)
         return outcomes
 
-    @property
-    def baseline_is_reference(self) -> bool:
-        """Whether the float baseline computes in float32, so that nothing else is compared with."""
-        return not self._apart
-
     def reference_outcomes(self) -> Outcomes:
         """The float model in float32 over the whole split; run once per sweep."""
-        if not self._apart:
+        if self.baseline_is_reference:
             return self.baseline_outcomes()
         baseline = self.experiment.baseline
         key = {**self._scoring(baseline), "reference": reference_identity(self.experiment.model)}
@@ -169,18 +162,18 @@ class AccuracyPass(Growing[Outcomes]):
             *(data.batches(self.split, self.candidate.serving.batch) for data in (self.data, self.baseline_data)),
             strict=True,
         )
-        return all(_same(self.session.run(ours.feeds), self.baseline.run(theirs.feeds)) for ours, theirs in pairs)
+        answers = ((self.session.run(ours.feeds), self.baseline.run(theirs.feeds)) for ours, theirs in pairs)
+        return all(a.keys() == b.keys() and all(a[n].tobytes() == b[n].tobytes() for n in a) for a, b in answers)
 
     def _over_all(self, key: Mapping[str, object], session: Session) -> Outcomes:
         stored = self._stored(key)
         if stored is not None:
             return stored
-        with contextlib.closing(self._scorer()) as scorer:
-            parts = []
-            for batch in self.baseline_data.batches(self.split, self.experiment.baseline.serving.batch):
-                outputs = session.run(batch.feeds)
-                itself = session is self.reference or not scorer.needs_reference
-                parts.append(scorer.score(outputs, batch, outputs if itself else self.reference.run(batch.feeds)))
+        scorer, parts = self._scorer(), []
+        for batch in self.baseline_data.batches(self.split, self.experiment.baseline.serving.batch):
+            outputs = session.run(batch.feeds)
+            itself = session is self.reference or not scorer.needs_reference
+            parts.append(scorer.score(outputs, batch, outputs if itself else self.reference.run(batch.feeds)))
         outcomes = concatenate(parts)
         self._keep(key, outcomes)
         return outcomes
@@ -201,8 +194,7 @@ class AccuracyPass(Growing[Outcomes]):
         return concatenate(parts)
 
     def close(self) -> None:
-        """Let go of what scoring started."""
-        self.scorer.close()
+        """Nothing is held."""
 
     def _data(self, candidate: Candidate) -> Dataset:
         return self.experiment.dataset.with_bins(_scored_bins(candidate, self.bench.journal, self.split))
@@ -213,7 +205,7 @@ class AccuracyPass(Growing[Outcomes]):
     def _key(self, candidate: Candidate, artifact: Artifact) -> dict[str, object]:
         """Outcomes depend on what executes and on what is fed. Threads are left out: ONNX Runtime splits rows and
         columns between threads, never one sum, so they change no output [inferred; its integer kernels are exact]."""
-        held_against = self._apart and self.scorer.needs_reference
+        held_against = not self.baseline_is_reference and self.scorer.needs_reference
         return {
             **self._scoring(candidate),
             **({"held_against": reference_identity(self.experiment.model)} if held_against else {}),
@@ -240,10 +232,6 @@ class AccuracyPass(Growing[Outcomes]):
                 alone=(__name__, "workbench.evaluation.carried", "workbench.evaluation.reference"),
             ),
         }
-
-
-def _same(ours: Outputs, theirs: Outputs) -> bool:
-    return ours.keys() == theirs.keys() and all(ours[n].tobytes() == theirs[n].tobytes() for n in ours)
 
 
 def _scored_bins(candidate: Candidate, journal: Journal, split: Split) -> tuple[int, ...] | None:

@@ -66,34 +66,45 @@ def check_padding(experiment: Experiment, bench: Bench, session: Session, split:
     Raises:
         ConfigError: they differ by more.
     """
-    lengths = _offered_lengths(experiment)
+    lengths, data = _offered_lengths(experiment), experiment.dataset
     if len(lengths) < 2:
         return
+    worst, output, row, length = 0.0, "", -1, 0
     with _of_any_length(experiment, bench, session) as runs:
-        (share, output), row, alone = _most_moved(experiment, runs, split, lengths, samples)
+        (looked_at,) = data.with_bins(lengths[-1:]).batches(split, TEXTS_LOOKED_AT, stop=TEXTS_LOOKED_AT)
+        places = _covering(looked_at.lengths, lengths, samples)
+        padded = _only(looked_at, places)
+        together = runs.run(padded.feeds)
+        largest = {name: float(np.abs(array.astype(np.float64)).max(initial=0.0)) for name, array in together.items()}
+        for at, place in enumerate(places):
+            (alone,) = data.with_bins(lengths).batches(split, 1, start=place, stop=place + 1)
+            reference = {name: array[at : at + 1] for name, array in together.items()}
+            for name, by in _differences(runs.run(alone.feeds), alone, reference, _only(padded, [at])).items():
+                share = by / largest[name] if largest[name] else by
+                if not share <= worst:  # NaN counts
+                    assert alone.valid is not None  # texts have a mask
+                    worst, output, row, length = share, name, int(alone.indices[0]), alone.valid.shape[1]
     tolerance = row_tolerance(experiment.baseline)
     assert tolerance is not None  # the baseline is float
-    if share <= tolerance:
+    if worst <= tolerance:
         return
-    preprocessor = experiment.dataset.preprocessor
-    assert preprocessor is not None  # only texts have lengths
-    mask = next((i.name for i in preprocessor.inputs if i.role == "mask"), None)
+    assert data.preprocessor is not None  # only texts have lengths
+    mask = next((i.name for i in data.preprocessor.inputs if i.role == "mask"), None)
     though = f"though input {mask!r} says what is padding" if mask else "and no input tells it what is padding"
     said = (
-        f"row {row} of {split} gets another answer alone at length {alone} than beside others at length "
-        f"{lengths[-1]}: {output!r} moves by {share:.2g} of its largest value, {though}."
+        f"row {row} of {split} gets another answer alone at length {length} than beside others at length "
+        f"{lengths[-1]}: {output!r} moves by {worst:.2g} of its largest value, {though}."
     )
-    if share <= INT8_ROWS:  # not by NaN
+    if worst <= INT8_ROWS:  # not by NaN
         _log.warning("%s: %s Candidates with other lengths or batches differ by as much.", experiment.model.path, said)
         return
-    words = " ".join(map(str, lengths))
     raise ConfigError(
-        f"{said} Texts run at {words}, so candidates would be measured as different models.",
+        f"{said} Texts run at {' '.join(map(str, lengths))}, so candidates would be measured as different models.",
         file=experiment.model.path,
         key=mask,
         hint="Let pooling and attention leave out what the mask hides, and export again; or offer one length only: "
         f"sequence_bins: {{choices: [{lengths[-1]}]}} in {experiment.space.path.name}, or bins: [{lengths[-1]}] in "
-        f"{experiment.dataset.path.name} where the space offers none.",
+        f"{data.path.name} where the space offers none.",
     )
 
 
@@ -110,28 +121,6 @@ def _offered_lengths(experiment: Experiment) -> tuple[int, ...]:
     if all(p.when for p in offering):  # some candidates have no bins of their own
         found.update(preprocessor.bins if served is None else served.otherwise)
     return tuple(sorted(found))
-
-
-def _most_moved(
-    experiment: Experiment, session: Session, split: Split, lengths: tuple[int, ...], samples: int
-) -> tuple[Moved, int, int]:
-    """What moves most with padding and company, in which row of the split's file, and the length it ran at alone."""
-    data = experiment.dataset
-    (looked_at,) = data.with_bins(lengths[-1:]).batches(split, TEXTS_LOOKED_AT, stop=TEXTS_LOOKED_AT)
-    places = _covering(looked_at.lengths, lengths, samples)
-    padded = _only(looked_at, places)
-    together = session.run(padded.feeds)
-    largest = {name: float(np.abs(array.astype(np.float64)).max(initial=0.0)) for name, array in together.items()}
-    found: tuple[Moved, int, int] = ((0.0, ""), -1, 0)
-    for row, place in enumerate(places):
-        (alone,) = data.with_bins(lengths).batches(split, 1, start=place, stop=place + 1)
-        reference = {name: array[row : row + 1] for name, array in together.items()}
-        for name, by in _differences(session.run(alone.feeds), alone, reference, _only(padded, [row])).items():
-            share = by / largest[name] if largest[name] else by
-            if not share <= found[0][0]:  # NaN counts
-                assert alone.valid is not None  # texts have a mask
-                found = ((share, name), int(alone.indices[0]), alone.valid.shape[1])
-    return found
 
 
 def _covering(tokens: IntArray, lengths: tuple[int, ...], count: int) -> list[int]:
@@ -193,76 +182,52 @@ def check_batch_invariance(experiment: Experiment, bench: Bench, session: Sessio
         return
     source = data.split(split).source
     assert isinstance(source, ArrayRows | LoaderRows)  # texts have no sizing
-    rows = _chosen(experiment, split, source)
-    if rows is None:
-        return
-    with _of_any_length(experiment, bench, session) as runs:
-        _check(experiment, whole_samples(runs, data.interface, model), split, source, rows, several=several)
-
-
-def _check(
-    experiment: Experiment,
-    runs: Session,
-    split: Split,
-    source: ArrayRows | LoaderRows,
-    rows: tuple[int, int],
-    *,
-    several: bool,
-) -> None:
-    small, large = rows
-    read = source.read([np.array([small]), np.array([small, large])])
-    alone, both = first_steps(read, _STEPS)
-    padded = {name: array[:1] for name, array in both.feeds.items()}
-    reference = runs.run(padded)
-    if any(array.shape != padded[name].shape for name, array in alone.feeds.items()):
-        moved, output = _moved(runs.run(alone.feeds), reference, alone)
-        _refuse_padding(experiment, moved, f"{output!r} of sample {small} of {split}")
-    if several:
-        moved, output = _moved(reference, {n: array[:1] for n, array in runs.run(both.feeds).items()}, alone)
-        if moved > FLOAT32_ROWS:
-            said = f"{output!r} of sample {small} of {split} moves by {moved:.2g} of its largest value when it runs "
-            said += f"beside sample {large}."
-            if not moved <= INT8_ROWS:
-                raise ConfigError(
-                    f"{said} The rows of a call are not independent, so candidates of other batches are other models.",
-                    file=experiment.space.path,
-                    key="parameters.serving.batch",
-                    hint="Offer batch 1 alone: serving.batch: {choices: [1]}.",
-                )
-            _log.warning("%s: %s Candidates of other batches differ by as much.", experiment.model.path, said)
-
-
-def _refuse_padding(experiment: Experiment, moved: float, what: str) -> None:
-    if moved <= FLOAT32_ROWS:
-        return
-    said = f"{what} moves by {moved:.2g} of its largest value with the padding of a larger one beside it"
-    if any(p.name.endswith("sequence_bins") for p in experiment.space.parameters) and not moved <= INT8_ROWS:
-        raise ConfigError(
-            f"{said}, so candidates with other bins are other models.",
-            file=experiment.dataset.path,
-            key="axes",
-            hint="Leave the search over bins out, or give the model a mask of what is padding.",
-        )
-    _log.warning(
-        "%s: %s. Every candidate is padded alike, so they compare; a service must pad as the data here are padded.",
-        experiment.dataset.path,
-        said,
-    )
-
-
-def _chosen(experiment: Experiment, split: Split, source: ArrayRows | LoaderRows) -> tuple[int, int] | None:
-    """Rows of the smallest and the largest sample that can share a batch; None where there is only one."""
-    rows = [int(row) for row in experiment.dataset.split(split).rows()[:SAMPLES_LOOKED_AT]]
+    rows = [int(row) for row in data.split(split).rows()[:SAMPLES_LOOKED_AT]]
     key = source.sizing.key(source.shapes(rows[0]))
-    sizes = {
+    sizes = {  # of those that can share a batch
         row: sum(source.sizing.size(source.shapes(row), use.name) for use in source.sizing.uses)
         for row in rows
         if source.sizing.key(source.shapes(row)) == key
     }
     if len(sizes) < 2:
-        return None
+        return
     small = min(sizes, key=lambda row: sizes[row])
-    return small, max((row for row in sizes if row != small), key=lambda row: sizes[row])
+    large = max((row for row in sizes if row != small), key=lambda row: sizes[row])
+    with _of_any_length(experiment, bench, session) as any_shape:
+        runs = whole_samples(any_shape, data.interface, model)
+        alone, both = first_steps(source.read([np.array([small]), np.array([small, large])]), _STEPS)
+        padded = {name: array[:1] for name, array in both.feeds.items()}
+        reference = runs.run(padded)
+        by_padding, by_company = (0.0, ""), (0.0, "")
+        if any(array.shape != padded[name].shape for name, array in alone.feeds.items()):
+            by_padding = _moved(runs.run(alone.feeds), reference, alone)
+        if several:
+            beside = {name: array[:1] for name, array in runs.run(both.feeds).items()}
+            by_company = _moved(reference, beside, alone)
+    moves = f"of sample {small} of {split} moves by {{:.2g}} of its largest value"
+    share, output = by_padding
+    if not share <= FLOAT32_ROWS:
+        said = f"{output!r} {moves.format(share)} with the padding of a larger one beside it"
+        if any(p.name.endswith("sequence_bins") for p in experiment.space.parameters) and not share <= INT8_ROWS:
+            raise ConfigError(
+                f"{said}, so candidates with other bins are other models.",
+                file=data.path,
+                key="axes",
+                hint="Leave the search over bins out, or give the model a mask of what is padding.",
+            )
+        otherwise = "Every candidate is padded alike, so they compare; a service must pad as the data here are padded."
+        _log.warning("%s: %s. %s", data.path, said, otherwise)
+    share, output = by_company
+    if not share <= FLOAT32_ROWS:
+        said = f"{output!r} {moves.format(share)} when it runs beside sample {large}."
+        if not share <= INT8_ROWS:
+            raise ConfigError(
+                f"{said} The rows of a call are not independent, so candidates of other batches are other models.",
+                file=experiment.space.path,
+                key="parameters.serving.batch",
+                hint="Offer batch 1 alone: serving.batch: {choices: [1]}.",
+            )
+        _log.warning("%s: %s Candidates of other batches differ by as much.", model.path, said)
 
 
 def _moved(ours: Outputs, theirs: Outputs, alone: Batch) -> Moved:

@@ -10,7 +10,6 @@ declares (0 without), and what is stacked of it is what each step added.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -32,7 +31,8 @@ STEPS_TAKEN = 8
 """Steps of every sequence that calibration sees: neighbours in time say nearly the same."""
 _TIMED_BATCHES = 8
 """Batches of sequences that timing draws its steps from: what a call takes does not depend on the values."""
-_MOST_TIMED_STEPS = 256
+_MOST_TIMED_STEPS, _MOST_TIMED = 256, 16
+_timed: dict[tuple[str, str, int, int, int], list[Feeds]] = {}
 
 Run = Callable[[Feeds], Mapping[str, Array]]
 
@@ -177,8 +177,11 @@ class _Carrying:
         growing = {state.output: state for state in self._states if state.grows is not None}
         for fed, outputs in stepped(self._session.run, self._states, feeds):
             for name, array in outputs.items():
-                added = _added(array, fed[growing[name].spec.name], growing[name]) if name in growing else array
-                found.setdefault(name, []).append(added)
+                if (state := growing.get(name)) is not None and state.grows is not None:  # what the step added to it
+                    axis, size = state.grows, fed[state.spec.name].shape[state.grows]
+                    if array.shape[axis] > size:
+                        array = array[(slice(None),) * axis + (slice(size, None),)]
+                found.setdefault(name, []).append(array)
         if growing:
             # such as scores over all that was seen
             found = {name: of_one_size(arrays) for name, arrays in found.items()}
@@ -233,15 +236,6 @@ def _follow(state: State, value: Array, fed: dict[str, Array]) -> None:
         fed[name] = np.ascontiguousarray(fed[name][(slice(None),) * axis + (slice(wanted),)])
 
 
-def _added(value: Array, before: Array, state: State) -> Array:
-    """What a step added to a state; all of it where it did not grow."""
-    assert state.grows is not None
-    size = before.shape[state.grows]
-    if value.shape[state.grows] <= size:
-        return value
-    return value[(slice(None),) * state.grows + (slice(size, None),)]
-
-
 # --- single steps ---------------------------------------------------------------------------------------------------
 
 
@@ -273,7 +267,7 @@ def single_steps(
     """
     states, run = states_of(interface, model), open_reference(model).run
     for batch in batches:
-        lengths = list(_lengths(batch))
+        lengths = list(zip(batch.indices.tolist(), batch.sizes[STEPS].tolist(), strict=True))
         if any(state.grows is not None for state in states):  # only equal steps have states of equal size
             common = _drawn(lengths[0][0], max(steps for _, steps in lengths), taken, most)
             chosen = [[step for step in common if step < steps] for _, steps in lengths]
@@ -299,40 +293,18 @@ def timed_feeds(
         return dataset.sample_feeds(split, count, batch, seed=seed, length=length)
     if length is not None:
         raise ConfigError(f"a length of {length} can be asked of text only.", file=dataset.path)
-    return list(_timed_steps(_Timed(dataset, model), dataset.digest(split), split, count, batch, seed))
-
-
-@dataclass(frozen=True, slots=True)
-class _Timed:
-    """What the cache below does not look at: the digests say it."""
-
-    dataset: Dataset
-    model: Model
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Timed) and self.model.sha256 == other.model.sha256
-
-    def __hash__(self) -> int:
-        return hash(self.model.sha256)
-
-
-@functools.lru_cache(maxsize=16)
-def _timed_steps(of: _Timed, digest: str, split: Split, count: int, batch: int, seed: int) -> tuple[Feeds, ...]:
-    few = min(count, _TIMED_BATCHES)
-    drawn = of.dataset.sample_batches(split, few, batch, seed=seed)
-    taken = -(-count // few)
-    found = [
-        feeds
-        for feeds in single_steps(of.dataset.interface, of.model, drawn, taken=taken, most=_MOST_TIMED_STEPS)
-        if len(next(iter(feeds.values()))) == batch
-    ]
-    if not found:  # sequences of such different lengths that no step is drawn of all
-        found = [filled(feeds, batch) for feeds in single_steps(of.dataset.interface, of.model, drawn, taken=1, most=1)]
-    return tuple(found[i % len(found)] for i in range(count))
-
-
-def _lengths(batch: Batch) -> Iterator[tuple[int, int]]:
-    return zip(batch.indices.tolist(), batch.sizes[STEPS].tolist(), strict=True)
+    key = (model.sha256, dataset.digest(split), count, batch, seed)
+    if (found := _timed.get(key)) is None:
+        few, at = min(count, _TIMED_BATCHES), (dataset.interface, model)
+        drawn = list(dataset.sample_batches(split, few, batch, seed=seed))
+        steps = single_steps(*at, drawn, taken=-(-count // few), most=_MOST_TIMED_STEPS)
+        found = [feeds for feeds in steps if len(next(iter(feeds.values()))) == batch]
+        if not found:  # sequences of such different lengths that no step is drawn of all
+            found = [filled(feeds, batch) for feeds in single_steps(*at, drawn, taken=1, most=1)]
+        while len(_timed) >= _MOST_TIMED:
+            del _timed[next(iter(_timed))]
+        _timed[key] = found
+    return [found[i % len(found)] for i in range(count)]
 
 
 def _drawn(row: int, steps: int, taken: int, most: int | None) -> list[int]:

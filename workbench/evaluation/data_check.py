@@ -6,11 +6,11 @@ import logging
 
 from workbench.evaluation.carried import states_of
 from workbench.graph.read import embedding_rows, load_graph
-from workbench.inputs.dataset import Dataset, check_inputs
+from workbench.inputs.dataset import check_inputs
 from workbench.inputs.dataset.arrays import ArrayRows
 from workbench.inputs.dataset.loader import LoaderRows
 from workbench.inputs.experiment import Experiment
-from workbench.inputs.metrics import Scorer, scorer_of
+from workbench.inputs.metrics import scorer_of
 from workbench.inputs.metrics.meaning_scorer import MeaningScorer
 from workbench.space.space import BINS
 from workbench.values.errors import ConfigError
@@ -35,11 +35,13 @@ def check_data(experiment: Experiment) -> None:
     _check_bins(experiment)
     check_inputs(data, model)
     _check_states(experiment)
-    _check_batches(experiment)
-    _check_compiled_lengths(experiment)
+    _check_shapes(experiment)
     scorer = scorer_of(data, model)
     scorer.check(model)
-    _check_labels(data, scorer)
+    if isinstance(scorer, MeaningScorer) and scorer.has_labels:
+        splits: tuple[Split, ...] = ("validation", "holdout")
+        for batch in (b for s in splits for b in data.batches(s, _LABELS_LOOKED_AT, stop=_LABELS_LOOKED_AT)):
+            scorer.check_labels(batch)
     if data.preprocessor is not None:
         rows = embedding_rows(load_graph(model))
         for token_input in data.preprocessor.inputs:
@@ -67,95 +69,62 @@ def _check_states(experiment: Experiment) -> None:
         )
 
 
-def _check_labels(data: Dataset, scorer: Scorer) -> None:
-    if isinstance(scorer, MeaningScorer) and scorer.has_labels:
-        splits: tuple[Split, ...] = ("validation", "holdout")
-        for split in splits:
-            for batch in data.batches(split, _LABELS_LOOKED_AT, stop=_LABELS_LOOKED_AT):
-                scorer.check_labels(batch)
-
-
-def _check_batches(experiment: Experiment) -> None:
-    """A model of a fixed batch takes calls of that size and no others."""
-    fixed = experiment.model.fixed_batch
-    if fixed is None or experiment.baseline.compile.compiles_shapes:  # its sessions fill batches up themselves
-        return
-    offered = {b for p in experiment.space.parameters if p.name == "serving.batch" for b in p.choices}
-    offered = offered or {experiment.baseline.serving.batch}
-    if offered != {fixed}:
-        raise ConfigError(
-            f"the model takes {fixed} sample{'' if fixed == 1 else 's'} in a call and no other number; offered are "
-            f"{', '.join(map(str, sorted(offered, key=str)))}.",
-            file=experiment.space.path,
-            key="parameters.serving.batch",
-            hint=f"Write {fixed} alone, or export the model with a free first axis.",
-        )
+def _wrong(experiment: Experiment, parameter: str, rule: str, hint: str) -> ConfigError:
+    return ConfigError(rule, file=experiment.space.path, key=f"parameters.{parameter}", hint=hint)
 
 
 def _check_bins(experiment: Experiment) -> None:
     """A model exported for one length can be padded to no other, and data without bins to none at all."""
-    served = experiment.space.served_bins
-    every = experiment.space.parameters if served is None else served.file.parameters
-    searched = [p for p in every if p.name == BINS]
-    sizing = experiment.dataset.sizing
-    if sizing is not None:
-        for parameter in searched if len(sizing.binned) != 1 else ():
-            several = f"{len(sizing.binned)} axes have bins" if sizing.binned else "no axis of the samples has bins"
-            raise ConfigError(
-                f"says how far samples are padded, and {several}.",
-                file=experiment.space.path,
-                key=f"parameters.{parameter.name}",
-                hint=f"Leave it out, or give one axis bins in {experiment.dataset.path.name}: "
-                "axes: {NAME: {bins: [64, 128], pad: 0}}.",
+    data, model, space = experiment.dataset, experiment.model, experiment.space
+    every = space.parameters if space.served_bins is None else space.served_bins.file.parameters
+    length = next((s.shape[1] for s in model.inputs if len(s.shape) > 1 and isinstance(s.shape[1], int)), None)
+    for parameter in (p for p in every if p.name == BINS):
+        if data.sizing is None and length is not None and parameter.choices != (str(length),):
+            rule = f"the model takes texts of {length} tokens and no others."
+            raise _wrong(experiment, parameter.name, rule, "Leave it out, or export the model with a dynamic length.")
+        if data.sizing is not None and len(data.sizing.binned) != 1:
+            binned = data.sizing.binned
+            several = f"{len(binned)} axes have bins" if binned else "no axis of the samples has bins"
+            hint = (
+                f"Leave it out, or give one axis bins in {data.path.name}: axes: {{NAME: {{bins: [64, 128], pad: 0}}}}."
             )
-        return
-    sizes = (spec.shape[1] for spec in experiment.model.inputs if len(spec.shape) > 1)
-    fixed = next((size for size in sizes if isinstance(size, int)), None)
-    for parameter in searched if fixed is not None else ():
-        if parameter.choices != (str(fixed),):
-            raise ConfigError(
-                f"the model takes texts of {fixed} tokens and no others.",
-                file=experiment.space.path,
-                key=f"parameters.{parameter.name}",
-                hint="Leave it out, or export the model with a dynamic length.",
+            raise _wrong(experiment, parameter.name, f"says how far samples are padded, and {several}.", hint)
+
+
+def _check_shapes(experiment: Experiment) -> None:
+    """Batches and compiled lengths that the space offers, held against the model and the samples."""
+    data, model, space = experiment.dataset, experiment.model, experiment.space
+    # a model of a fixed batch takes calls of that size and no others; where shapes are compiled, sessions fill them up
+    fixed = model.fixed_batch
+    offered = {b for p in space.parameters if p.name == "serving.batch" for b in p.choices}
+    offered = offered or {experiment.baseline.serving.batch}
+    if fixed is not None and not experiment.baseline.compile.compiles_shapes and offered != {fixed}:
+        raise _wrong(
+            experiment,
+            "serving.batch",
+            f"the model takes {fixed} sample{'' if fixed == 1 else 's'} in a call and no other number; offered are "
+            f"{', '.join(map(str, sorted(offered, key=str)))}.",
+            f"Write {fixed} alone, or export the model with a free first axis.",
+        )
+    # arrays run in the smallest compiled length that holds them: one must, and others are no use
+    free = {s.name for s in model.inputs if len(s.shape) > 1 and not isinstance(s.shape[1], int)}
+    lengths = set()
+    for source in (rows.source for rows in (data.calibration, data.validation, data.holdout)):
+        if isinstance(source, ArrayRows | LoaderRows):
+            at = int(source.sizing.steps)
+            each = (shape for _, shapes in source.distinct() for shape in shapes if shape[0] in free)
+            lengths |= {source.sizing.padded(*one)[at] for one in each}
+    compiled = [p for p in space.parameters if p.name == "compile.sequence_bins"] if lengths else []
+    for parameter, choice in ((p, choice) for p in compiled for choice in p.choices):
+        bins = [int(word) for word in str(choice).split()]
+        if bins[-1] < max(lengths):
+            rule = f"no length of {str(choice)!r} holds the dataset's samples, arrays of length {max(lengths)}."
+            raise _wrong(experiment, parameter.name, rule, f"Add {max(lengths)}.")
+        used = {min(found for found in bins if found >= length) for length in lengths}
+        if unused := [found for found in bins if found not in used]:
+            _log.warning(
+                "%s: parameters.%s: every sample is an array of length %s, so of '%s' nothing ever runs in %s: "
+                "compiled and loaded for nothing.",
+                *(space.path, parameter.name, " or ".join(map(str, sorted(lengths))), choice),
+                " and ".join(map(str, unused)),
             )
-
-
-def _check_compiled_lengths(experiment: Experiment) -> None:
-    """Arrays have one length, and run in the smallest compiled one that holds it: one must, and others are no use."""
-    lengths = _array_lengths(experiment)
-    for parameter in experiment.space.parameters if lengths else ():
-        if parameter.name != "compile.sequence_bins":
-            continue
-        for choice in parameter.choices:
-            bins = [int(word) for word in str(choice).split()]
-            if bins[-1] < max(lengths):
-                raise ConfigError(
-                    f"no length of {str(choice)!r} holds the dataset's samples, arrays of length {max(lengths)}.",
-                    file=experiment.space.path,
-                    key=f"parameters.{parameter.name}",
-                    hint=f"Add {max(lengths)}.",
-                )
-            used = {min(found for found in bins if found >= length) for length in lengths}
-            if unused := [found for found in bins if found not in used]:
-                _log.warning(
-                    "%s: parameters.%s: every sample is an array of length %s, so of '%s' nothing ever runs in %s: "
-                    "compiled and loaded for nothing.",
-                    experiment.space.path,
-                    parameter.name,
-                    " or ".join(map(str, sorted(lengths))),
-                    choice,
-                    " and ".join(map(str, unused)),
-                )
-
-
-def _array_lengths(experiment: Experiment) -> set[int]:
-    """Lengths of the splits' samples as the model is fed them, where these are no texts and it takes any length."""
-    free = {s.name for s in experiment.model.inputs if len(s.shape) > 1 and not isinstance(s.shape[1], int)}
-    data, found = experiment.dataset, set()
-    for rows in (data.calibration, data.validation, data.holdout):
-        if isinstance(rows.source, ArrayRows | LoaderRows):
-            sizing = rows.source.sizing
-            for _, shapes in rows.source.distinct():
-                found |= {sizing.padded(name, shape)[int(sizing.steps)] for name, shape in shapes if name in free}
-    return found

@@ -77,7 +77,12 @@ def run_float(model: Model, dataset: Dataset) -> FloatRun:
         ) from error
     steady = times_ms[1:] or times_ms
     return FloatRun(
-        outputs=_together([outputs for _, outputs in found]),
+        outputs={
+            name: np.concatenate([each[name] for _, each in found if each[name].shape[1:] == first.shape[1:]])
+            if first.ndim
+            else first
+            for name, first in found[0][1].items()
+        },
         rows=tuple(found),
         samples=sum(len(one) for one, _ in found),
         call_ms=statistics.median(steady),
@@ -112,12 +117,3 @@ def check_answers(run: FloatRun, uses: Sequence[OutputUse], file: Path) -> None:
             file=file,
             hint="Do the samples differ, and do the weights lie in the file?",
         )
-
-
-def _together(found: list[Outputs]) -> Outputs:
-    return {
-        name: np.concatenate([one[name] for one in found if one[name].shape[1:] == first.shape[1:]])
-        if first.ndim
-        else first
-        for name, first in found[0].items()
-    }

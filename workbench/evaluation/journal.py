@@ -38,9 +38,8 @@ from workbench.evaluation.journal_entries import (
     entry_ids,
     entry_path,
     read_entry,
-    settings_of,
     side_path,
-    told_sweep,
+    stated,
     write_entry,
 )
 from workbench.values.candidate import Candidate, candidate_from_json
@@ -244,10 +243,15 @@ class Journal:
         try:
             return read_sealed(self.root / CONTENTS)
         except Unsound:
-            there = {split: entry_ids(self.root, split) for split in FOLDERS}
-            settings = {candidate_id: settings_of(self.root, candidate_id) for candidate_id in there["validation"]}
-            sweep = self._stated_sweep() or told_sweep(self.root)
-            return {**NOTHING, "sweep": sweep, "evaluations": settings, "confirmations": there["holdout"]}
+            sound = {split: stated(self.root, split) for split in FOLDERS}
+            settings = dict.fromkeys(entry_ids(self.root, "validation"))
+            settings |= {i: body["evaluation"]["candidate"] for i, body in sound["validation"].items()}
+            told: list[dict[str, Any]] = []
+            for body in (body for bodies in sound.values() for body in bodies.values()):
+                told += [body["sweep"]] if body["sweep"] not in told else []
+            sweep = self._stated_sweep() or (told[0] if len(told) == 1 else None)
+            confirmed = entry_ids(self.root, "holdout")
+            return {**NOTHING, "sweep": sweep, "evaluations": settings, "confirmations": confirmed}
 
     def _write_contents(self, contents: Mapping[str, Any]) -> None:
         there = {key: contents.get(key) or (self.root / f"{key}.json").exists() for key in ("anchors", "queue")}

@@ -8,6 +8,7 @@ swapped, an evaluation of another sweep.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -73,7 +74,7 @@ def write_entry(root: Path, evaluation: Evaluation, sweep: Mapping[str, Any] | N
     body = {
         "version": VERSION,
         "sweep": sweep,
-        "evaluation": _with_log(evaluation, lambda log: _relative(log, root)).to_json(),
+        "evaluation": _with_log(evaluation, lambda log: log.removeprefix(f"{root}/")).to_json(),
         "files": {path.relative_to(root).as_posix(): sha256(path.read_bytes()) for path in paths if path.exists()},
     }
     path = entry_path(root, candidate_id, split)
@@ -99,7 +100,14 @@ def read_entry(root: Path, candidate_id: str, split: Split, sweep: Mapping[str, 
         body = read_sealed(path)
     except Unsound as error:
         raise Damaged(entry_damage(file, str(error), candidate_id, split)) from error
-    evaluation = _decoded(path, body)
+    try:
+        evaluation = evaluation_from_json(body["evaluation"])
+    except (ValueError, KeyError) as error:
+        raise ConfigError(
+            f"was written by another revision of the workbench: {error}.",
+            file=path,
+            hint="Start a new sweep with --fresh (the old results are kept).",
+        ) from error
     if evaluation.candidate.id != candidate_id or evaluation.split != split:
         whose = f"{evaluation.candidate.short_id} on {evaluation.split}"
         raise Damaged(entry_damage(file, f"holds the evaluation of {whose}", candidate_id, split))
@@ -116,27 +124,13 @@ def read_entry(root: Path, candidate_id: str, split: Split, sweep: Mapping[str, 
     return _with_log(evaluation, lambda log: str(root / log))
 
 
-def told_sweep(root: Path) -> dict[str, Any] | None:
-    """What sweep.json said, as the sound evaluations tell it; None where they tell nothing, or not the same."""
-    told: list[dict[str, Any]] = []
-    for split in FOLDERS:
-        for candidate_id in entry_ids(root, split):
-            try:
-                sweep = read_sealed(entry_path(root, candidate_id, split))["sweep"]
-            except Unsound:
-                continue
-            if sweep not in told:
-                told.append(sweep)
-    return told[0] if len(told) == 1 else None
-
-
-def settings_of(root: Path, candidate_id: str) -> dict[str, Any] | None:
-    """The candidate of a validation entry as JSON; None where its file does not say it any more."""
-    try:
-        settings: dict[str, Any] = read_sealed(entry_path(root, candidate_id, "validation"))["evaluation"]["candidate"]
-    except Unsound:
-        return None
-    return settings
+def stated(root: Path, split: Split) -> dict[str, dict[str, Any]]:
+    """Candidate id → what its entry says, of those whose own file is sound."""
+    found = {}
+    for candidate_id in entry_ids(root, split):
+        with contextlib.suppress(Unsound):
+            found[candidate_id] = read_sealed(entry_path(root, candidate_id, split))
+    return found
 
 
 def entry_damage(file: str, problem: str, candidate_id: str, split: Split) -> Damage:
@@ -154,24 +148,9 @@ def sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def _decoded(path: Path, body: Mapping[str, Any]) -> Evaluation:
-    try:
-        return evaluation_from_json(body["evaluation"])
-    except (ValueError, KeyError) as error:
-        raise ConfigError(
-            f"was written by another revision of the workbench: {error}.",
-            file=path,
-            hint="Start a new sweep with --fresh (the old results are kept).",
-        ) from error
-
-
 def _with_log(evaluation: Evaluation, change: Callable[[str], str]) -> Evaluation:
     """The place of its log changed: on disk it is relative to the sweep's folder, so that a workspace may be moved."""
     failure = evaluation.failure
     if failure is None or failure.log_path is None:
         return evaluation
     return replace(evaluation, failure=replace(failure, log_path=change(failure.log_path)))
-
-
-def _relative(log: str, root: Path) -> str:
-    return Path(log).relative_to(root).as_posix() if Path(log).is_relative_to(root) else log

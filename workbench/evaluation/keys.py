@@ -31,7 +31,9 @@ def latency_key(
 ) -> str:
     """Of the times of these feeds, in their order."""
     texts = experiment.dataset.preprocessor is not None
-    classes = _classes(candidate, bench, artifact, directory, {_shape(each, texts=texts) for each in feeds})
+    first = [next(array for array in each.values() if array.ndim) for each in feeds]
+    sizes = {(len(array), array.shape[1] if texts and array.ndim > 1 else None) for array in first}
+    classes = _classes(candidate, bench, artifact, directory, sizes)
     shapes = [sorted((name, array.dtype.str, list(array.shape)) for name, array in each.items()) for each in feeds]
     return digest({"of": "latency", "classes": classes, "feeds": shapes, "calls": calls})
 
@@ -78,11 +80,6 @@ def accuracy_key(
         lambda: numerics_class(target, artifact, directory, candidate),
     )
     return digest({"of": "accuracy", "class": name, "witness": witness, "scored": scored})
-
-
-def _shape(feeds: Feeds, *, texts: bool) -> Shape:
-    array = next(array for array in feeds.values() if array.ndim)
-    return len(array), array.shape[1] if texts and array.ndim > 1 else None
 
 
 def _classes(

@@ -2,7 +2,7 @@
 
 A machine changes its speed while it works, often by more than the candidates differ. So baseline and candidate are
 timed in short alternating blocks over the same feeds, the ratio is taken within each round, and its interval comes
-from resampling rounds. Peak memory needs a process of its own: `workbench.evaluation.memory`.
+from resampling rounds. Peak memory needs a process of its own: `workbench.evaluation.replay`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import contextlib
 import gc
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -27,6 +27,8 @@ from workbench.values.measurement import DeviceFigures, Latency
 
 _WINDOW_CALLS = 5
 """Calls of one warm-up window."""
+Checked = Callable[[int], None]
+"""Told of the time, in nanoseconds, after each call; raises once the protocol's is up."""
 LOAD_S = 4.0
 """a vendor's tool takes about a second for an answer [inferred], so a few of them need some seconds of load."""
 
@@ -57,15 +59,6 @@ class TimingProtocol:
     rounds: int = 25
     seed: int = 0
     timeout_s: float = 1800.0
-
-    def __post_init__(self) -> None:
-        for name in ("calls", "short_calls", "minimum_warmup", "timeout_s"):
-            if getattr(self, name) <= 0:
-                raise ValueError(f"{name} must be positive, not {getattr(self, name)}")
-        if self.rounds < 2:
-            raise ValueError(f"rounds must be at least 2, not {self.rounds}: an interval needs more than one")
-        if self.maximum_warmup < self.minimum_warmup:
-            raise ValueError(f"maximum_warmup {self.maximum_warmup} is below minimum_warmup {self.minimum_warmup}")
 
 
 def time_against_baseline(
@@ -98,10 +91,16 @@ def time_against_baseline(
     """
     wanted = protocol.calls if calls is None else calls
     block, theirs_fed, order = planned(feeds, baseline_feeds, protocol, wanted)
-    deadline = _Deadline(protocol.timeout_s, wanted)
-    warmup_calls, settled = _warm_up(candidate, feeds, order, protocol, deadline)
+    timeout_s, begun_ns = protocol.timeout_s, time.perf_counter_ns()
+
+    def checked(now_ns: int) -> None:
+        if now_ns - begun_ns > 1e9 * timeout_s:
+            rule = f"timing {wanted} calls took longer than {timeout_s:g} s. Time fewer, or allow more time."
+            raise MeasureError(rule, transient=True)
+
+    warmup_calls, settled = _warm_up(candidate, feeds, order, protocol, checked)
     if baseline is not candidate:
-        settled = _warm_up(baseline, theirs_fed, order, protocol, deadline)[1] and settled
+        settled = _warm_up(baseline, theirs_fed, order, protocol, checked)[1] and settled
     ours, theirs, visited = [], [], []
     before = read_counters()
     for number in range(protocol.rounds):
@@ -109,9 +108,9 @@ def time_against_baseline(
         mine = (candidate, [feeds[i] for i in part])
         other = (baseline, [theirs_fed[i] for i in part])
         if number % 2 == 0:
-            candidate_ns, baseline_ns = _time_round(mine, other, deadline)
+            candidate_ns, baseline_ns = _time_round(mine, other, checked)
         else:
-            baseline_ns, candidate_ns = _time_round(other, mine, deadline)
+            baseline_ns, candidate_ns = _time_round(other, mine, checked)
         ours.append(candidate_ns)
         theirs.append(baseline_ns)
         visited.append(part + part)
@@ -136,7 +135,11 @@ def planned(
     if not feeds:
         raise ValueError("no feeds to time")
     theirs = feeds if baseline_feeds is None else baseline_feeds
-    return math.ceil(calls / (2 * protocol.rounds)), theirs, scattered(_side_by_side(feeds, theirs))
+    both = feeds  # as large as what both sessions are fed: one order serves both
+    if theirs is not feeds:
+        pairs = zip(feeds, theirs, strict=True)
+        both = [{**mine, **{f"{name} of the other": array for name, array in other.items()}} for mine, other in pairs]
+    return math.ceil(calls / (2 * protocol.rounds)), theirs, scattered(both)
 
 
 def shape_ranks(feeds: Sequence[Feeds]) -> npt.NDArray[np.int64]:
@@ -145,16 +148,6 @@ def shape_ranks(feeds: Sequence[Feeds]) -> npt.NDArray[np.int64]:
     sizes = {shape: sum(math.prod(dimensions) for _, dimensions in shape) for shape in shapes}
     ranks = {shape: rank for rank, shape in enumerate(sorted(sizes, key=lambda shape: (sizes[shape], shape)))}
     return np.array([ranks[shape] for shape in shapes], dtype=np.int64)
-
-
-def _side_by_side(feeds: Sequence[Feeds], others: Sequence[Feeds]) -> Sequence[Feeds]:
-    """Feeds that are as large as what both sessions are fed: one order serves both."""
-    if others is feeds:
-        return feeds
-    return [
-        {**mine, **{f"{name} of the other": array for name, array in theirs.items()}}
-        for mine, theirs in zip(feeds, others, strict=True)
-    ]
 
 
 def golden(count: int) -> npt.NDArray[np.float64]:
@@ -170,25 +163,10 @@ def scattered(feeds: Sequence[Feeds]) -> list[int]:
     return [int(i) for i in by_size[places]]
 
 
-class _Deadline:
-    """The end of the protocol's time."""
-
-    def __init__(self, timeout_s: float, calls: int) -> None:
-        self.timeout_s, self.calls = timeout_s, calls
-        self.end_ns = time.perf_counter_ns() + round(timeout_s * 1e9)
-
-    def check(self, now_ns: int) -> None:
-        if now_ns > self.end_ns:
-            raise MeasureError(
-                f"timing {self.calls} calls took longer than {self.timeout_s:g} s. Time fewer, or allow more time.",
-                transient=True,
-            )
-
-
 _Fed = tuple[Session, Sequence[Feeds]]
 
 
-def _time_round(lead: _Fed, other: _Fed, deadline: _Deadline) -> tuple[Times, Times]:
+def _time_round(lead: _Fed, other: _Fed, checked: Checked) -> tuple[Times, Times]:
     """Lead, other, other, lead over one slice: nanoseconds of the two sessions, [2 * slice] each, paired by position.
 
     Each call is paired with that of the neighbouring block: first with second, fourth with third.
@@ -197,11 +175,11 @@ def _time_round(lead: _Fed, other: _Fed, deadline: _Deadline) -> tuple[Times, Ti
     for (session, feeds), cold in ((lead, True), (other, True), (other, False), (lead, True)):
         if cold:
             session.run(feeds[-1])
-        blocks.append(_time_block(session, feeds, deadline))
+        blocks.append(_time_block(session, feeds, checked))
     return np.concatenate([blocks[0], blocks[3]]), np.concatenate([blocks[1], blocks[2]])
 
 
-def _time_block(session: Session, feeds: Sequence[Feeds], deadline: _Deadline) -> npt.NDArray[np.float64]:
+def _time_block(session: Session, feeds: Sequence[Feeds], checked: Checked) -> npt.NDArray[np.float64]:
     """Nanoseconds of each call, back to back."""
     times = np.empty(len(feeds))
     with collection_paused():
@@ -210,7 +188,7 @@ def _time_block(session: Session, feeds: Sequence[Feeds], deadline: _Deadline) -
             session.run(feed)
             end_ns = time.perf_counter_ns()
             times[i] = max(end_ns - start_ns, 1)
-            deadline.check(end_ns)
+            checked(end_ns)
     return times
 
 
@@ -227,7 +205,7 @@ def collection_paused() -> Iterator[None]:
 
 
 def _warm_up(
-    session: Session, feeds: Sequence[Feeds], order: Sequence[int], protocol: TimingProtocol, deadline: _Deadline
+    session: Session, feeds: Sequence[Feeds], order: Sequence[int], protocol: TimingProtocol, checked: Checked
 ) -> tuple[int, bool]:
     """Untimed calls until three windows over the same feeds agree within 10 %: (calls made, whether they agreed).
 
@@ -236,13 +214,13 @@ def _warm_up(
     shapes = shape_ranks(feeds)
     first_of_shape = [next(i for i in order if shapes[i] == kind) for kind in range(int(shapes.max()) + 1)]
     firsts = first_of_shape[: protocol.maximum_warmup]
-    _time_block(session, [feeds[i] for i in firsts], deadline)
+    _time_block(session, [feeds[i] for i in firsts], checked)
     calls = len(firsts)
     window = [feeds[i] for i in order[:_WINDOW_CALLS]]
     totals: list[float] = []
     while calls + len(window) <= protocol.maximum_warmup:
         # The median, not the sum: one interrupted call says nothing about being warm.
-        totals.append(float(np.median(_time_block(session, window, deadline))))
+        totals.append(float(np.median(_time_block(session, window, checked))))
         calls += len(window)
         last = totals[-3:]
         if calls >= protocol.minimum_warmup and len(last) == 3 and max(last) <= 1.1 * min(last):

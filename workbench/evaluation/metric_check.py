@@ -7,13 +7,12 @@ the first of them, on a few samples.
 
 from __future__ import annotations
 
-import contextlib
+import functools
 import json
-import logging
 import math
 import shlex
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,8 +27,6 @@ from workbench.inputs.metrics import (
     MeasuredOutcomes,
     Outputs,
     concatenate,
-    library_metric,
-    passed_outputs,
     scorer_of,
     summarize,
     uses_of,
@@ -38,6 +35,8 @@ from workbench.inputs.metrics.agreement import AGAINST, reading_of
 from workbench.inputs.metrics.agreement.decisions import LogitsJudge, ProbabilitiesJudge
 from workbench.inputs.metrics.agreement.judge import Array
 from workbench.inputs.metrics.agreement.judges import FLOAT
+from workbench.inputs.metrics.scorer import passed_outputs
+from workbench.inputs.metrics.user_scorer import library_metric
 from workbench.targets.base import Session
 from workbench.values.errors import ConfigError, MeasureError, nearest
 from workbench.values.interface import OutputUse
@@ -57,10 +56,7 @@ _NOISE = 1e-6
 _LEAST = 1e-9
 """A metric that moves by less has not moved."""
 
-_log = logging.getLogger(__name__)
-
 Run = tuple[Batch, Outputs]
-Change = Callable[[str, Sequence[Run]], list[Run]]
 
 
 def check_metric(experiment: Experiment, session: Session, split: Split) -> str:
@@ -74,32 +70,21 @@ def check_metric(experiment: Experiment, session: Session, split: Split) -> str:
     Raises:
         ConfigError: a metric does not move; names it, the output, and what to do.
     """
-    data = experiment.dataset
+    data, model = experiment.dataset, experiment.model
     if data.metric is None and data.task != "tensors":
         return ""
-    stop = min(SAMPLES, data.size(split))
-    whole = whole_samples(session, data.interface, experiment.model)
-    batches = first_steps(data.batches(split, experiment.baseline.serving.batch, stop=stop), STEPS)
+    whole = whole_samples(session, data.interface, model)
+    batches = first_steps(data.batches(split, experiment.baseline.serving.batch, stop=SAMPLES), STEPS)
     runs = [(batch, whole.run(batch.feeds)) for batch in batches]
-    refuse_imperfect(data, experiment.model, runs)
-    looked_at = _looked_at(experiment, runs)
-    blank = _blank_outputs(runs, looked_at)
-    for name in blank:
-        _log.warning(
-            "%s: output %r is the same for all of %d samples of %s, which differ: they show nothing of it.",
-            data.path,
-            name,
-            sum(len(batch) for batch, _ in runs),
-            split,
-        )
-    untouched = _scored(experiment, runs, runs)
-    with contextlib.closing(scorer_of(data, experiment.model)) as scorer:
-        primary = scorer.primary if scorer.primary in untouched else next(iter(untouched))
+    refuse_imperfect(data, model, runs)
+    untouched = _scored(data, model, runs, runs)
+    scorer = scorer_of(data, model)
+    primary = scorer.primary if scorer.primary in untouched else next(iter(untouched))
     waiting = dict.fromkeys((primary, *(c.metric for c in experiment.constraints if c.metric in untouched)))
     said = ""
-    for words, changed in _changes(experiment, runs, looked_at):
+    for words, changed in _changes(experiment, runs):
         try:
-            found = _scored(experiment, changed, runs)
+            found = _scored(data, model, changed, runs)
         except MeasureError:  # a measure that refuses to score such outputs has seen them
             found = dict.fromkeys(untouched, float("inf"))
         moved = [name for name in waiting if not abs(found.get(name, 0.0) - untouched[name]) <= _LEAST]
@@ -110,7 +95,17 @@ def check_metric(experiment: Experiment, session: Session, split: Split) -> str:
             del waiting[name]
         if not waiting:
             return said
-    raise _immovable(experiment, next(iter(waiting)), untouched, blank, stop)
+    stuck, samples = next(iter(waiting)), sum(len(batch) for batch, _ in runs)
+    raise ConfigError(
+        f"{stuck} stays at {untouched[stuck]:.4g} on {samples} samples whatever is done to the float "
+        "model's outputs: noise as large as their spread, turned signs, exchanged samples. Every candidate would pass.",
+        file=data.path,
+        key="outputs" if data.metric is None else "metric",
+        hint="Use samples on which the model finds something, or another meaning or option (threshold, score) for the "
+        "output under outputs."
+        if data.metric is None
+        else "See which output the function looks at, and whether its result depends on it.",
+    )
 
 
 def look_at_decisions(experiment: Experiment, session: Session, split: Split) -> str:
@@ -134,21 +129,21 @@ def decided_alike(data: Dataset, model: Model, runs: Iterable[Run]) -> str:
         runs: taken one by one, until a second decision or something that is found is seen.
     """
     seen, samples = set[int](), 0
-    with contextlib.closing(scorer_of(data, model)) as scorer:
-        if not isinstance(scorer, MeaningScorer) or not scorer.judges:
+    scorer = scorer_of(data, model)
+    if not isinstance(scorer, MeaningScorer) or not scorer.judges:
+        return ""
+    judge, metric = scorer.judges[0], scorer.primary
+    name = judge.use.name
+    for batch, outputs in runs:
+        samples += len(batch)
+        if isinstance(judge, LogitsJudge | ProbabilitiesJudge) and metric.endswith(_DECIDES):
+            decided = judge.decided(outputs[name].astype(np.float64), batch)
+            seen |= set(np.unique(decided).tolist())
+            classes = decided.ndim < outputs[name].ndim
+        elif scorer.score(outputs, batch, outputs).denominators[:, 0].any():
             return ""
-        judge, metric = scorer.judges[0], scorer.primary
-        name = judge.use.name
-        for batch, outputs in runs:
-            samples += len(batch)
-            if isinstance(judge, LogitsJudge | ProbabilitiesJudge) and metric.endswith(_DECIDES):
-                decided = judge.decided(outputs[name].astype(np.float64), batch)
-                seen |= set(np.unique(decided).tolist())
-                classes = decided.ndim < outputs[name].ndim
-            elif scorer.score(outputs, batch, outputs).denominators[:, 0].any():
-                return ""
-            if len(seen) > 1:
-                return ""
+        if len(seen) > 1:
+            return ""
     if samples < 2:
         return ""
     first = f"the first {samples} samples of the validation"
@@ -175,23 +170,22 @@ def refuse_imperfect(data: Dataset, model: Model, runs: Sequence[Run]) -> None:
     Raises:
         ConfigError: it is not, or its outputs cannot be scored; says what would be right, where trying tells.
     """
-    key = "metric" if data.metric is not None else "outputs"
+    uses = _read(data, model)
     for batch, outputs in runs[:1]:
-        refuse_shared(outputs, _read(data, model), batch, data.path, model)
-    boxes = next((use for use in _read(data, model) if use.meaning == "boxes"), None)
-    hint = "Give the output another meaning or option."
+        refuse_shared(outputs, uses, batch, data.path, model)
+    said, hint = "", "Give the output another meaning or option."
     try:
-        for metric, value, best, higher in _in_its_own_eyes(data, model, runs):
-            if value >= best - _NOISE if higher else value <= best + _NOISE:  # NaN is neither
-                continue
-            said = f"{metric} of the float model against its own answers is {value:.4g} on "
-            said += f"{sum(len(batch) for batch, _ in runs)} samples, where equal answers have {best:g}: it measures "
-            said += "something else than agreement."
-            break
-        else:
-            return
+        for metric, value, best, higher in _in_its_own_eyes(data, model, runs) if runs else ():
+            if not (value >= best - _NOISE if higher else value <= best + _NOISE):  # NaN is neither
+                said = f"{metric} of the float model against its own answers is {value:.4g} on "
+                said += f"{sum(len(batch) for batch, _ in runs)} samples, where equal answers have {best:g}: it "
+                said += "measures something else than agreement."
+                break
     except MeasureError as error:  # of the float model's own outputs: no candidate is at fault
         said, hint = f"the float model's outputs cannot be scored: {error}", ""
+    if not said:
+        return
+    boxes = next((use for use in uses if use.meaning == "boxes"), None)
     if boxes is not None:
         right = reading_of(boxes, runs)
         written = right.removeprefix("boxes:").replace("=", ": ").replace(",", ", ")
@@ -199,7 +193,7 @@ def refuse_imperfect(data: Dataset, model: Model, runs: Sequence[Run]) -> None:
         hint += f"{{meaning: boxes, {written}}})."
         if not right:
             hint = "No axis, format or columns were found by which boxes agree: are they offsets for a decoder?"
-    raise ConfigError(said, file=data.path, key=key, hint=hint or None)
+    raise ConfigError(said, file=data.path, key="outputs" if data.metric is None else "metric", hint=hint or None)
 
 
 def _in_its_own_eyes(data: Dataset, model: Model, runs: Sequence[Run]) -> Iterator[tuple[str, float, float, bool]]:
@@ -208,48 +202,45 @@ def _in_its_own_eyes(data: Dataset, model: Model, runs: Sequence[Run]) -> Iterat
     Nothing where labels decide. A library's metric that may take the float model's answer for the truth is given that.
     """
     known = None if data.metric is None else library_metric(data.metric)
-    with contextlib.closing(scorer_of(data, model)) as scorer:
-        whole = concatenate([scorer.score(outputs, batch, outputs) for batch, outputs in runs])
+    if data.metric is not None:
         labelled = any(batch.truths is not None or batch.targets is not None for batch, _ in runs)
-        if data.metric is not None and (not scorer.needs_reference or (labelled and known is None)):
+        scorer = scorer_of(data, model)
+        for batch, outputs in runs:
+            scorer.score(outputs, batch, outputs)  # which says what it cannot score
+        if not scorer.needs_reference or (labelled and known is None):
             return
-        if data.metric is not None and labelled:
-            alone = [(replace(batch, truths=None, targets=None), outputs) for batch, outputs in runs]
-            whole = concatenate([scorer.score(outputs, batch, outputs) for batch, outputs in alone])
-        for at, (metric, value) in enumerate(summarize(whole).items()):
-            if isinstance(scorer, MeaningScorer):
-                spec, use = scorer.spec_of(metric)
-                of_labels = AGAINST in dict(use.options) and not metric.rpartition(".")[2].startswith(FLOAT)
-                best, higher = math.nan if of_labels else spec.best, spec.higher
-            elif isinstance(whole, MeasuredOutcomes):
-                higher, share = bool(whole.higher[at]), not whole.units[at]
-                best = float(whole.bounds[at][int(higher)]) if share or not higher else math.nan  # dB end anywhere
-                best = known.best if known is not None and known.best is not None else best
-            else:
-                return
-            if math.isfinite(best) and not metric.endswith("image_ap"):  # which looks at a hundred of a class alone
-                yield metric, value, best, higher
+        runs = [(replace(batch, truths=None, targets=None), outputs) for batch, outputs in runs]
+    scorer = scorer_of(data, model)
+    whole = concatenate([scorer.score(outputs, batch, outputs) for batch, outputs in runs])
+    for at, (metric, value) in enumerate(summarize(whole).items()):
+        if isinstance(scorer, MeaningScorer):
+            spec, use = scorer.spec_of(metric)
+            of_labels = AGAINST in dict(use.options) and not metric.rpartition(".")[2].startswith(FLOAT)
+            best, higher = math.nan if of_labels else spec.best, spec.higher
+        elif isinstance(whole, MeasuredOutcomes):
+            higher, share = bool(whole.higher[at]), not whole.units[at]
+            best = float(whole.bounds[at][int(higher)]) if share or not higher else math.nan  # dB end anywhere
+            best = known.best if known is not None and known.best is not None else best
+        else:
+            return
+        if math.isfinite(best) and not metric.endswith("image_ap"):  # which looks at a hundred of a class alone
+            yield metric, value, best, higher
 
 
 def _read(data: Dataset, model: Model) -> list[OutputUse]:
     """Outputs that need an answer for each sample; a user's own function may look at any other."""
-    if data.task != "tensors":
+    if data.task != "tensors" or data.metric is None:
+        return list(uses_of(data, model)) if data.task == "tensors" else []
+    if library_metric(data.metric) is None:
         return []
-    if data.metric is None:
-        return list(uses_of(data, model))
-    known = library_metric(data.metric)
     options = json.loads(data.metric.options)
-    asked = [options[key] for key in ("output", "boxes", "scores", "classes") if key in options]
-    names = (asked or [model.outputs[0].name]) if known is not None else []
-    return [OutputUse(name=name, meaning="values") for name in names]
+    return [OutputUse(name=options.get("output", model.outputs[0].name), meaning="values")]
 
 
-def _scored(experiment: Experiment, runs: Sequence[Run], reference: Sequence[Run]) -> dict[str, float]:
-    with contextlib.closing(scorer_of(experiment.dataset, experiment.model)) as scorer:
-        parts = [
-            scorer.score(outputs, batch, theirs) for (batch, outputs), (_, theirs) in zip(runs, reference, strict=True)
-        ]
-    return summarize(concatenate(parts))
+def _scored(data: Dataset, model: Model, runs: Sequence[Run], reference: Sequence[Run]) -> dict[str, float]:
+    scorer = scorer_of(data, model)
+    both = zip(runs, reference, strict=True)
+    return summarize(concatenate([scorer.score(outputs, batch, theirs) for (batch, outputs), (_, theirs) in both]))
 
 
 def refuse_shared(outputs: Outputs, uses: Sequence[OutputUse], batch: Batch, file: Path, model: Model) -> None:
@@ -259,38 +250,41 @@ def refuse_shared(outputs: Outputs, uses: Sequence[OutputUse], batch: Batch, fil
     Raises:
         ConfigError: one has not; says what to declare, or to leave it out.
     """
-    rows, steps = len(batch), int(STEPS_OF in batch.sizes)
+    rows, steps, origin = len(batch), int(STEPS_OF in batch.sizes), model.origin or model
     declared = {spec.name: spec.shape for spec in model.outputs}
-    in_file = {spec.name: spec.shape for spec in (model if model.origin is None else model.origin).outputs}
+    in_file = {spec.name: spec.shape for spec in (*origin.inputs, *origin.outputs)}
     for use in uses:
-        array = outputs.get(use.name)
+        array, said = outputs.get(use.name), declared.get(use.name, ())
         if use.meaning == "ignored":
             continue
         if array is None:
             raise ConfigError(f"the model has no output {use.name!r}.", file=file, hint=nearest(use.name, outputs))
-        said = declared.get(use.name, ())
         as_said = not said or len(said) == array.ndim - steps or use.meaning == "state"
         if as_said and array.ndim and len(array) == rows:
             continue
-        samples = "1 sample" if rows == 1 else f"{rows} samples"
         what = f"has the shape {list(array.shape)}" if array.ndim else "is one number of a whole call"
         told = f", and its file declares {axes_text(in_file[use.name])}" if in_file.get(use.name) else ""
         hint = f"Leave it out: {use.name}: ignored (--output {shlex.quote(use.name)}=ignored), or export the model "
         hint += "without it, or with its axis for samples first."
+        fed = {spec.name: spec.shape for spec in model.inputs if spec.name in batch.feeds}
         if rows in array.shape and array.ndim > 1:
             axes = [*(f"axis_{n}" for n in range(array.ndim - 1)), array.shape[-1]]
             axes[array.shape.index(rows)] = "batch"
             hint = f"Declare it in the file as {axes_text(axes)}: samples are then taken from the axis 'batch'. {hint}"
-        elif as_said and (axes_of := _of_one_call(batch, model)):
-            arrays = ", ".join(f"{name!r} {axes_text(('samples', *axes))}" for name, axes in axes_of.items())
-            written = ", ".join(f"{name}: {{axes: {axes_text(axes)}}}" for name, axes in axes_of.items())
+        elif as_said and rows == 1 and not steps and all(in_file[n][1:] == shape[1:] for n, shape in fed.items()):
+            one_call = {
+                name: (1, *(f"{name}_{axis}" if size is None else size for axis, size in enumerate(shape[1:], 1)))
+                for name, shape in fed.items()
+            }
+            arrays = ", ".join(f"{name!r} {axes_text(('samples', *axes))}" for name, axes in one_call.items())
+            written = ", ".join(f"{name}: {{axes: {axes_text(axes)}}}" for name, axes in one_call.items())
             hint = (
                 "Where a call is one sample and this its answer, let each sample have all axes of a call: "
                 f"{arrays} in the data, and in the manifest inputs: {{{written}}}, which init writes of such data. "
                 f"Else {hint[0].lower()}{hint[1:]}"
             )
         raise ConfigError(
-            f"the output {use.name!r} {what} for {samples}{told}: "
+            f"the output {use.name!r} {what} for {rows} sample{'' if rows == 1 else 's'}{told}: "
             + ("it has no answer for each sample that could be compared." if as_said else "the two do not fit."),
             file=file,
             key="outputs",
@@ -298,128 +292,65 @@ def refuse_shared(outputs: Outputs, uses: Sequence[OutputUse], batch: Batch, fil
         )
 
 
-def _of_one_call(batch: Batch, model: Model) -> dict[str, tuple[int | str, ...]]:
-    """Input → its axes where a call is one sample; none where the model takes more, or counts them on another axis."""
-    in_file = {spec.name: spec.shape for spec in (model if model.origin is None else model.origin).inputs}
-    fed = {spec.name: spec.shape for spec in model.inputs if spec.name in batch.feeds}
-    if len(batch) > 1 or STEPS_OF in batch.sizes or any(in_file[name][1:] != shape[1:] for name, shape in fed.items()):
-        return {}
-    return {
-        name: (1, *(f"{name}_{axis}" if size is None else size for axis, size in enumerate(shape[1:], 1)))
-        for name, shape in fed.items()
-    }
-
-
-def _changes(experiment: Experiment, runs: Sequence[Run], looked_at: frozenset[str]) -> Iterator[tuple[str, list[Run]]]:
-    """(what was done, outputs), each output by itself, the smallest noise of all first."""
-    names = [name for name in runs[0][1] if name in looked_at]
+def _changes(experiment: Experiment, runs: Sequence[Run]) -> Iterator[tuple[str, list[Run]]]:
+    """(what was done, outputs), each scored output by itself, the smallest noise of all first."""
+    data, model = experiment.dataset, experiment.model
+    if data.metric is None:
+        able = {use.name for use in uses_of(data, model) if use.meaning != "ignored"}
+    else:  # a user's function may look at any that holds an answer for each sample
+        able = {name for name, array in runs[0][1].items() if array.ndim and array.dtype.kind in "fiub"}
+        able -= passed_outputs(model)
+    names = [name for name in runs[0][1] if name in able]
+    floats = [name for name in names if runs[0][1][name].dtype.kind == "f"]
+    every = {name: np.concatenate([outputs[name].ravel() for _, outputs in runs]) for name in names}
     generator = np.random.default_rng(experiment.seed)
+
+    def changed(name: str, change: Callable[[Array], Array]) -> list[Run]:
+        return [(batch, {**outputs, name: change(outputs[name])}) for batch, outputs in runs]
+
     for share in NOISE:
         for name in names:
-            kind = runs[0][1][name].dtype.kind
-            words = (
-                f"{share:g} of {name!r} replaced, one in each call at least"
-                if kind != "f"
-                else f"noise of {share:g} of the spread of {name!r}"
-            )
-            yield words, [(b, {**o, name: _noisy(o[name], name, runs, share, generator)}) for b, o in runs]
-    for name in names:
-        if runs[0][1][name].dtype.kind == "f":
-            yield f"turned signs of {name!r}", [(b, {**o, name: _turned(o[name], name, runs)}) for b, o in runs]
-    for name in names:
-        yield f"exchanged samples of {name!r}", _exchanged(name, runs)
+            if name in floats:
+                words = f"noise of {share:g} of the spread of {name!r}"
+                yield words, changed(name, functools.partial(_noisy, every[name], share, generator))
+            else:
+                words = f"{share:g} of {name!r} replaced, one in each call at least"
+                yield words, changed(name, functools.partial(_substituted, every[name], share, generator))
+    for name in floats:
+        yield f"turned signs of {name!r}", changed(name, functools.partial(_turned, every[name]))
+    for name in names:  # every sample has the output of the next one, where that has its shape
+        rows = [row for _, outputs in runs for row in outputs[name]]
+        following = iter([b if a.shape == b.shape else a for a, b in zip(rows, rows[1:] + rows[:1], strict=True)])
+        exchanged = changed(name, lambda array: np.stack([next(following) for _ in array]))  # noqa: B023  # used at once
+        yield f"exchanged samples of {name!r}", exchanged
 
 
-def _looked_at(experiment: Experiment, runs: Sequence[Run]) -> frozenset[str]:
-    """Outputs that are scored; a user's function may look at any that holds an answer for each sample."""
-    if experiment.dataset.metric is not None:
-        able = {name for name, array in runs[0][1].items() if array.ndim and array.dtype.kind in "fiub"}
-        return frozenset(able - passed_outputs(experiment.model))
-    return frozenset(use.name for use in uses_of(experiment.dataset, experiment.model) if use.meaning != "ignored")
-
-
-def _noisy(array: Array, name: str, runs: Sequence[Run], share: float, generator: np.random.Generator) -> Array:
-    if array.dtype.kind != "f":
-        return _substituted(array, name, runs, share, generator)
-    values = array.astype(np.float64)
-    low, high, spread = _range(name, runs)
+def _noisy(every: Array, share: float, generator: np.random.Generator, array: Array) -> Array:
+    """The noise in shares of the standard deviation of all values; of a constant of its size, of zeros of 1."""
+    known, values = every.astype(np.float64), array.astype(np.float64)
+    spread = float(known.std()) or float(np.abs(known).max(initial=0.0)) or 1.0
     noisy = values + share * spread * generator.standard_normal(values.shape)
-    kept: Array = np.clip(noisy, 0.0, 1.0) if low >= 0 and high <= 1 else noisy  # what are shares stay shares
+    kept: Array = np.clip(noisy, 0.0, 1.0) if _are_shares(every) else noisy
     return kept.astype(array.dtype)
 
 
-def _substituted(array: Array, name: str, runs: Sequence[Run], share: float, generator: np.random.Generator) -> Array:
+def _substituted(every: Array, share: float, generator: np.random.Generator, array: Array) -> Array:
     """Some ids, one in each call at least, become another one that occurs, or the next where only one does."""
-    known = np.unique(np.concatenate([outputs[name].ravel() for _, outputs in runs]))
+    known = np.unique(every)
     chosen = generator.random(array.shape) < share
     chosen.reshape(-1)[:1] |= not chosen.any()
     if array.dtype.kind == "b":
         return np.where(chosen, ~array.astype(np.bool_), array)
     if len(known) == 1:
         return np.where(chosen, array.astype(np.int64) + 1, array).astype(array.dtype)
-    place = np.searchsorted(known, array)
-    other = (place + generator.integers(1, len(known), array.shape)) % len(known)
+    other = (np.searchsorted(known, array) + generator.integers(1, len(known), array.shape)) % len(known)
     return np.where(chosen, known[other], array).astype(array.dtype)
 
 
-def _turned(array: Array, name: str, runs: Sequence[Run]) -> Array:
-    low, high, _ = _range(name, runs)
+def _turned(every: Array, array: Array) -> Array:
     values = array.astype(np.float64)
-    return (1 - values if low >= 0 and high <= 1 else -values).astype(array.dtype)
+    return (1 - values if _are_shares(every) else -values).astype(array.dtype)
 
 
-def _exchanged(name: str, runs: Sequence[Run]) -> list[Run]:
-    """Every sample has the output of the next one, where that has its shape."""
-    rows = [row for _, outputs in runs for row in outputs[name]]
-    following = [b if a.shape == b.shape else a for a, b in zip(rows, rows[1:] + rows[:1], strict=True)]
-    made: list[Run] = []
-    done = 0
-    for batch, outputs in runs:
-        size = len(outputs[name])
-        made.append((batch, {**outputs, name: np.stack(following[done : done + size])}))
-        done += size
-    return made
-
-
-def _range(name: str, runs: Sequence[Run]) -> tuple[float, float, float]:
-    """Least and largest value, and the standard deviation; of a constant its size, of zeros 1."""
-    parts = [outputs[name].astype(np.float64).ravel() for _, outputs in runs]
-    values = np.concatenate(parts)
-    spread = float(values.std()) or float(np.abs(values).max(initial=0.0)) or 1.0
-    return float(values.min(initial=0.0)), float(values.max(initial=0.0)), spread
-
-
-def _blank_outputs(runs: Sequence[Run], looked_at: frozenset[str]) -> list[str]:
-    """Float outputs that are the same for every sample, though the samples are not."""
-    if sum(len(batch) for batch, _ in runs) < 2 or not any(
-        _differ([b.feeds[n] for b, _ in runs]) for n in runs[0][0].feeds
-    ):
-        return []
-    names = [name for name, array in runs[0][1].items() if name in looked_at and array.dtype.kind == "f"]
-    return [name for name in names if not _differ([outputs[name] for _, outputs in runs])]
-
-
-def _differ(parts: Sequence[Array]) -> bool:
-    rows = [row for part in parts for row in part]
-    if any(row.shape != rows[0].shape for row in rows):
-        return True
-    return any(not np.allclose(row, rows[0], rtol=1e-5, atol=1e-8) for row in rows[1:])
-
-
-def _immovable(
-    experiment: Experiment, metric: str, untouched: Mapping[str, float], blank: Sequence[str], samples: int
-) -> ConfigError:
-    data = experiment.dataset
-    of = f" (output {', '.join(map(repr, blank))} is the same for all of them)" if blank else ""
-    said = (
-        f"{metric} stays at {untouched[metric]:.4g} on {samples} samples{of} whatever is done to the float model's "
-        "outputs: noise as large as their spread, turned signs, exchanged samples. Every candidate would pass."
-    )
-    if data.metric is not None:
-        hint = "See which output the function looks at, and whether its result depends on it."
-    else:
-        hint = (
-            "Use samples on which the model finds something, or another meaning or option (threshold, score) for the "
-            "output under outputs."
-        )
-    return ConfigError(said, file=data.path, key="metric" if data.metric is not None else "outputs", hint=hint)
+def _are_shares(every: Array) -> bool:
+    return float(every.min(initial=0)) >= 0 and float(every.max(initial=0)) <= 1

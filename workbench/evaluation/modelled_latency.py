@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from workbench.evaluation.measure import TimingProtocol, planned, shape_ranks
-from workbench.evaluation.raw_times import RawTimes, Times, latency_of
+from workbench.evaluation.raw_times import RawTimes, latency_of
 from workbench.targets.base import Feeds, Session, StatesCosts
 from workbench.values.errors import MeasureError
 from workbench.values.measurement import Latency
@@ -61,8 +61,8 @@ def time_modelled(
     visited = [order[i % len(order)] for i in range(protocol.rounds * block)]
     twice = np.array(visited, dtype=np.int32).reshape(protocol.rounds, block).repeat(2, axis=0).reshape(-1)
     raw = RawTimes(
-        candidate_ms=_times(ours)[shapes[twice]],
-        baseline_ms=_times(theirs)[their_shapes[twice]],
+        candidate_ms=np.array([call.ms for call in ours], np.float32)[shapes[twice]],
+        baseline_ms=np.array([call.ms for call in theirs], np.float32)[their_shapes[twice]],
         feed=twice,
         round=np.repeat(np.arange(protocol.rounds, dtype=np.int32), 2 * block),
     )
@@ -107,10 +107,6 @@ def _modelled(
             known[key] = modelled_call(session, feed)
         found.append(known[key])
     return found
-
-
-def _times(calls: Sequence[ModelledCall]) -> Times:
-    return np.array([call.ms for call in calls], dtype=np.float32)
 
 
 def _stated(

@@ -28,7 +28,6 @@ from workbench.quantization.recipe import recipe_of
 from workbench.quantization.record import QuantizationRecord, read_record, write_record
 from workbench.quantization.statistics import Statistics
 from workbench.targets import described
-from workbench.targets.calibrator import Calibrator
 from workbench.values.candidate import Candidate, Quantization
 from workbench.values.errors import CalibrationError, ConfigError
 from workbench.values.system.source_closure import closure_digest
@@ -47,6 +46,11 @@ def record_of(
     """
     clock = clock or StageClock()
     q = candidate.quantization
+
+    def ours(recipe: Mapping[str, object], make: Callable[[], QuantizationRecord]) -> QuantizationRecord:
+        key = {**data_key(experiment, __name__), **recipe}
+        return _stored(bench, clock, key, lambda to: write_record(make(), to / "record.json"))
+
     calibrator = bench.calibrators.get(candidate.target)
     if calibrator is not None:
 
@@ -57,11 +61,18 @@ def record_of(
 
         config = calibrator.configuration(candidate, experiment.model, sensitive, _batch_count(experiment))
         if config is not None:
-            record = _record_by_vendor(experiment, candidate, bench, clock, calibrator, config)
+            key = {**data_key(experiment), "calibrator": calibrator.identity(), "config": config}
+            key["code"] = closure_digest(type(calibrator).__module__, "workbench.inputs.dataset", alone=(__name__,))
+
+            def build(to: Path) -> None:
+                with log_kept(bench, candidate):
+                    calibrator.write_record(experiment.model, config, calibration_batches(experiment), to)
+
+            record = _stored(bench, clock, key, build)
             # its files do not tell why a layer is in float; a configuration ranks nothing
             return replace(record, float_layers=sensitive()) if q.scheme == "static" else record
     if q.scheme == "cfg":
-        return _stored_record(experiment, bench, clock, {"cfg": q.cfg}, lambda: _by_configuration(experiment, q))
+        return ours({"cfg": q.cfg}, lambda: _by_configuration(experiment, q))
     statistics = statistics_of(experiment, bench, clock)
     kept = kept_in_float(experiment, candidate, bench, statistics)
     per_channel = described(candidate.target).per_channel_types
@@ -76,29 +87,11 @@ def record_of(
         )
 
     if q.bias_correction or q.weight_algorithm == "adaround":
-        key = {"statistics": statistics.digest, "quantization": q, "float_layers": kept, "per_channel": per_channel}
-        return _stored_record(experiment, bench, clock, key, derive)
+        return ours(
+            {"statistics": statistics.digest, "quantization": q, "float_layers": kept, "per_channel": per_channel},
+            derive,
+        )
     return derive()
-
-
-def _record_by_vendor(
-    experiment: Experiment,
-    candidate: Candidate,
-    bench: Bench,
-    clock: StageClock,
-    calibrator: Calibrator,
-    config: str,
-) -> QuantizationRecord:
-    key = {**data_key(experiment), "calibrator": calibrator.identity(), "config": config}
-    key["code"] = closure_digest(type(calibrator).__module__, "workbench.inputs.dataset", alone=(__name__,))
-
-    def build(to: Path) -> None:
-        with log_kept(bench, candidate):
-            calibrator.write_record(experiment.model, config, calibration_batches(experiment), to)
-
-    entry = bench.store.get_or_build("record", key, build)
-    clock.cached = entry.cached
-    return read_record(entry.path / "record.json")
 
 
 def _batch_count(experiment: Experiment) -> int:
@@ -129,14 +122,9 @@ def _by_configuration(experiment: Experiment, quantization: Quantization) -> Qua
         raise CalibrationError(f"the configuration does not fit the model: {error}") from error
 
 
-def _stored_record(
-    experiment: Experiment,
-    bench: Bench,
-    clock: StageClock,
-    recipe: Mapping[str, object],
-    derive: Callable[[], QuantizationRecord],
+def _stored(
+    bench: Bench, clock: StageClock, key: Mapping[str, object], build: Callable[[Path], None]
 ) -> QuantizationRecord:
-    key = {**data_key(experiment, __name__), **recipe}
-    entry = bench.store.get_or_build("record", key, lambda to: write_record(derive(), to / "record.json"))
+    entry = bench.store.get_or_build("record", key, build)
     clock.cached = entry.cached
     return read_record(entry.path / "record.json")

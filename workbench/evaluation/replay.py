@@ -1,43 +1,38 @@
 """An artifact handed to another process: what to open and what to feed it, in a folder.
 
-A process of its own is needed where a measurement is about the process (its memory), or where a vendor's tool runs a
-program under its eyes (a profiler). `python -m workbench.evaluation.replay FOLDER CALLS` opens the artifact and runs
-the feeds.
+A process of its own is needed where a vendor's tool runs a program under its eyes (a profiler), and for peak memory:
+within one process the allocator keeps what earlier candidates freed, so that a second candidate looks almost free.
+`python -m workbench.evaluation.replay FOLDER CALLS` opens the artifact, runs the feeds, and says what that took.
 """
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import json
+import os
+import re
+import resource
+import signal
+import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from workbench.targets import open_target
-from workbench.targets.base import Array, Feeds, Session
+from workbench.targets.base import Array, Feeds
 from workbench.values.artifact import Artifact
 from workbench.values.candidate import Candidate, candidate_from_json
 from workbench.values.documents.canonical import canonical_json, decode
-from workbench.values.errors import WorkbenchError
+from workbench.values.errors import MeasureError, WorkbenchError
+from workbench.values.system.lifeline import tied
+from workbench.values.system.scratch import scratch_folder
 
 REQUEST, FEEDS = "request.json", "feeds.npz"
-FAILED = 1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """What to open, and the batches to run."""
-
-    directory: Path
-    artifact: Artifact
-    candidate: Candidate
-    feeds: tuple[Feeds, ...]
-
-    def open(self) -> Session:
-        return open_target(self.candidate.target).open(self.artifact, self.directory, self.candidate)
+FAILED = 3
 
 
 def write_request(
@@ -50,34 +45,97 @@ def write_request(
     np.savez(folder / FEEDS, **arrays)
 
 
-def read_request(folder: Path) -> Request:
+def peak_memory(
+    directory: Path, artifact: Artifact, candidate: Candidate, feeds: Sequence[Feeds], *, timeout_s: float = 300.0
+) -> int:
+    """Bytes of resident memory that loading the artifact and running each of the feeds once adds at its peak.
+
+    The child imports the target and its runtime and loads the feeds; from the resident size at that moment counts
+    what comes on top: the loaded model (with the copy that reading it may need), its buffers, its threads' stacks,
+    and the pages of the runtime's own code that are first touched. On the device's side of an accelerator nothing is
+    counted. Repeats agree within a few hundred kilobytes.
+
+    Args:
+        directory: where the artifact's files lie.
+
+    Raises:
+        MeasureError: the artifact failed to load or run; transient when the child was killed or ran out of time.
+    """
+    with scratch_folder("memory") as folder, (folder / "stderr.log").open("wb") as stderr:
+        write_request(folder, directory, artifact, candidate, feeds)
+        child = subprocess.Popen(
+            tied([sys.executable, "-m", "workbench.evaluation.replay", str(folder), str(len(feeds))]),
+            # `-m` looks in the working directory first: this one holds the very package that is running now.
+            cwd=Path(__file__).parents[2],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            start_new_session=True,
+        )
+        try:
+            output, _ = child.communicate(timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            raise MeasureError(
+                f"measuring peak memory took longer than {timeout_s:g} s and was stopped.", transient=True
+            ) from None
+        finally:
+            if child.poll() is None:
+                os.killpg(child.pid, signal.SIGKILL)
+                child.communicate()
+        said = (folder / "stderr.log").read_text(encoding="utf-8", errors="replace").strip()
+    if child.returncode == FAILED:
+        raise MeasureError(f"while its memory was measured: {said}")
+    if child.returncode != 0:
+        how = f"signal {-child.returncode}" if child.returncode < 0 else f"exit status {child.returncode}"
+        words = "\n".join(said.splitlines()[-5:]) or "none"
+        raise MeasureError(
+            f"the process that measures peak memory ended with {how}. Its last words: {words}",
+            transient=child.returncode == -signal.SIGKILL,
+        )
+    # A vendor's library may print too; the answer is the last line.
+    return int(json.loads(output.decode("utf-8", errors="replace").strip().splitlines()[-1])["peak_bytes"])
+
+
+def _run(folder: Path, calls: int) -> int:
+    """Resident memory that it took at its peak, in bytes."""
     request = json.loads((folder / REQUEST).read_text(encoding="utf-8"))
-    feeds: dict[int, dict[str, Array]] = {}
+    fed: dict[int, dict[str, Array]] = {}
     with np.load(folder / FEEDS, allow_pickle=False) as arrays:
         for key in arrays.files:
             index, _, name = key.partition("/")
-            feeds.setdefault(int(index), {})[name] = arrays[key]
-    return Request(
-        directory=Path(request["directory"]),
-        artifact=decode(Artifact, request["artifact"]),
-        candidate=candidate_from_json(request["candidate"]),
-        feeds=tuple(feeds[index] for index in sorted(feeds)),
-    )
-
-
-def _run(folder: Path, calls: int) -> None:
-    request = read_request(folder)
-    session = request.open()
+            fed.setdefault(int(index), {})[name] = arrays[key]
+    candidate = candidate_from_json(request["candidate"])
+    target = open_target(candidate.target)
+    target.toolchain()  # brings in the runtime's libraries, which belong to no artifact
+    gc.collect()
+    before = _status_bytes("VmRSS")
+    # VmHWM starts again from the present size (man 5 proc_pid_clear_refs, value 5). Where the kernel forbids it, the
+    # peak counts from the start of the process; importing the runtime peaks little above where it ends.
+    with contextlib.suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+    session = target.open(decode(Artifact, request["artifact"]), Path(request["directory"]), candidate)
     try:
         for call in range(calls):
-            session.run(request.feeds[call % len(request.feeds)])
+            session.run(fed[call % len(fed)])
+        return max(_status_bytes("VmHWM") - before, 0)
     finally:
         session.close()
 
 
+def _status_bytes(field: str) -> int:
+    """VmRSS (resident now) or VmHWM (its peak) of this process; man 5 proc_pid_status."""
+    with contextlib.suppress(OSError):
+        found = re.search(rf"^{field}:\s+(\d+) kB$", Path("/proc/self/status").read_text(), re.MULTILINE)
+        if found is not None:
+            return int(found[1]) * 1024
+    # Kernels without these lines still count the peak, since the start of the process.
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
 if __name__ == "__main__":
     try:
-        _run(Path(sys.argv[1]), int(sys.argv[2]))
+        peak_bytes = _run(Path(sys.argv[1]), int(sys.argv[2]))
     except WorkbenchError as failed:
         sys.stderr.write(f"{failed}\n")
         sys.exit(FAILED)
+    sys.stdout.write(f'\n{{"peak_bytes": {peak_bytes}}}\n')

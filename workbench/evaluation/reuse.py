@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 
 from workbench.values.candidate import Candidate
 from workbench.values.documents.canonical import digest
-from workbench.values.measurement import Measurement
 from workbench.values.results import Evaluation
 from workbench.values.reuse import BETWEEN, Reuse, reusable
 from workbench.values.reuse import between as between_measurements
@@ -102,16 +101,11 @@ def _pairs(evaluations: Iterable[Evaluation]) -> Iterator[tuple[Evaluation, Reus
 
 def _reusable_of(evaluation: Evaluation) -> Iterator[Reuse]:
     """What was measured here, whole and undisturbed."""
-    if evaluation.status != "complete" or evaluation.cut:
-        return
-    yield from (
-        reuse for reuse in evaluation.reuse if reuse.source is None and _reusable(evaluation.measurement, reuse)
-    )
-
-
-def _reusable(measurement: Measurement, reuse: Reuse) -> bool:
-    if reuse.kind == "latency":
-        return measurement.latency is not None and reusable(measurement.latency)
-    if reuse.kind == "accuracy":
-        return measurement.accuracy is not None
-    return measurement.service is not None and reusable(measurement.service.curve)
+    latency, service = evaluation.measurement.latency, evaluation.measurement.service
+    sound = {
+        "latency": latency is not None and reusable(latency),
+        "accuracy": evaluation.measurement.accuracy is not None,
+        "curve": service is not None and reusable(service.curve),
+    }
+    if evaluation.status == "complete" and not evaluation.cut:
+        yield from (reuse for reuse in evaluation.reuse if reuse.source is None and sound[reuse.kind])

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from pathlib import Path
 
 from onnx import ModelProto
 
@@ -20,7 +18,7 @@ from workbench.quantization.recipe import ModelRecipe, recipe_of
 from workbench.quantization.sensitivity import Sensitivity, measure_sensitivity, ranked
 from workbench.quantization.statistics import Statistics
 from workbench.values.candidate import EVERYTHING_INT8, Candidate, FloatUnit
-from workbench.values.documents.canonical import canonical_json, decode
+from workbench.values.documents.canonical import decode
 from workbench.values.errors import CalibrationError
 
 SENSITIVITY_SAMPLES = 48
@@ -41,19 +39,16 @@ def sensitivity_of(
         "unit": unit,
     }
 
-    def build(to: Path) -> None:
+    def measured() -> list[Sensitivity]:
         batch = experiment.calibration.batch
         feeds = calibration_feeds(experiment.dataset, experiment.model, batch=batch, samples=SENSITIVITY_SAMPLES)
         recipe = recipe_of(SENSITIVITY_RECIPE, statistics.layers)
         units = None
         if unit == "group":
             units = groups_of(normalized(load_graph(experiment.model)), statistics.layers, recipe)
-        found = measure_sensitivity(experiment.model, statistics, recipe, feeds, units)
-        (to / "sensitivity.json").write_text(canonical_json(list(found)), encoding="utf-8")
+        return list(measure_sensitivity(experiment.model, statistics, recipe, feeds, units))
 
-    entry = bench.store.get_or_build("sensitivity", key, build)
-    data = json.loads((entry.path / "sensitivity.json").read_text(encoding="utf-8"))
-    return decode(tuple[Sensitivity, ...], data)
+    return decode(tuple[Sensitivity, ...], bench.store.json_of("sensitivity", key, measured))
 
 
 def groups_of(proto: ModelProto, layers: Sequence[Layer], recipe: ModelRecipe) -> dict[str, tuple[str, ...]]:

@@ -13,7 +13,6 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from workbench.evaluation.store import Store
 from workbench.targets.base import CompilesEach, Target
@@ -68,10 +67,22 @@ def compile_missing_shapes(
         def keep(made: Artifact, folder: Path) -> None:
             (file,) = [f for f in made.files if f.batch is not None]
             entry_key = _key(candidate, (file.batch or 1, file.sequence_bin), key)
-            store.get_or_build(KIND, entry_key, lambda to: _write(made, folder, to))
+
+            def write(to: Path) -> None:
+                for one in (one for one in folder.iterdir() if one.is_file()):
+                    _link(one, to / one.name)
+                (to / _PART).write_text(canonical_json(made), encoding="utf-8")
+
+            store.get_or_build(KIND, entry_key, write)
             compiled()
 
-        _compile(target, lowered, only_shapes(candidate, group), place, keep)
+        one = only_shapes(candidate, group)
+        if isinstance(target, CompilesEach):
+            target.compile_each(lowered, one, place, keep)
+        else:
+            for number, shape in enumerate(shapes_of(one)):
+                (folder := place / str(number)).mkdir()
+                keep(target.compile(lowered, only_shapes(one, [shape]), folder), folder)
         shutil.rmtree(place)
     found = {shape: store.find(KIND, _key(candidate, shape, key)) for shape in missing} if missing else {}
     places = {shape: entry.path for shape, entry in {**parts, **found}.items() if entry is not None}
@@ -90,18 +101,6 @@ def _rectangles(missing: list[Shape]) -> list[list[Shape]]:
     return [[(batch, length) for batch in batches for length in bins] for bins, batches in groups.items()]
 
 
-def _compile(
-    target: Target, lowered: Path, candidate: Candidate, place: Path, keep: Callable[[Artifact, Path], None]
-) -> None:
-    if isinstance(target, CompilesEach):
-        target.compile_each(lowered, candidate, place, keep)
-        return
-    for number, shape in enumerate(shapes_of(candidate)):
-        folder = place / str(number)
-        folder.mkdir()
-        keep(target.compile(lowered, only_shapes(candidate, [shape]), folder), folder)
-
-
 def only_shapes(candidate: Candidate, shapes: Sequence[Shape]) -> Candidate:
     """The same candidate for a part of its shapes."""
     batches = tuple(dict.fromkeys(batch for batch, _ in shapes))
@@ -117,16 +116,9 @@ def _key(candidate: Candidate, shape: Shape, key: Mapping[str, object]) -> dict[
     return {**key, "compile": only_shapes(candidate, [shape]).compile}
 
 
-def _write(made: Artifact, folder: Path, to: Path) -> None:
-    for file in folder.iterdir():
-        if file.is_file():
-            _link(file, to / file.name)
-    (to / _PART).write_text(canonical_json(made), encoding="utf-8")
-
-
 def _assembled(parts: Mapping[Shape, Path], shapes: tuple[Shape, ...], to: Path) -> Artifact:
     """The set in `to`, its counts those of the largest shape."""
-    told = {shape: _part(parts[shape]) for shape in shapes}
+    told = {shape: decode(Artifact, json.loads((parts[shape] / _PART).read_text(encoding="utf-8"))) for shape in shapes}
     for shape in reversed(shapes):  # of a name that every part has, the largest one's file
         for source in parts[shape].iterdir():
             if source.name != _PART and not (to / source.name).exists():
@@ -134,11 +126,6 @@ def _assembled(parts: Mapping[Shape, Path], shapes: tuple[Shape, ...], to: Path)
     last = told[shapes[-1]]
     files = tuple(file for shape in shapes for file in told[shape].files if file.batch is not None)
     return replace(last, files=(*files, *(file for file in last.files if file.batch is None)))
-
-
-def _part(directory: Path) -> Artifact:
-    data: Any = json.loads((directory / _PART).read_text(encoding="utf-8"))
-    return decode(Artifact, data)
 
 
 def _link(source: Path, target: Path) -> None:

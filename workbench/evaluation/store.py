@@ -32,28 +32,19 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from workbench.evaluation.entry_files import (
-    VERSION,
-    Stamps,
-    find_damage,
-    fingerprints,
-    flush_all,
-    last_used,
-    share,
-    size_bytes,
-    stamps_of,
-)
 from workbench.evaluation.shared_store import Fetched, Publisher, SharedStore
-from workbench.values.documents.canonical import canonical_json, digest, encode
-from workbench.values.documents.sealed_json import write_sealed
+from workbench.values.documents.canonical import canonical_json, digest, encode, file_digest
+from workbench.values.documents.sealed_json import Unsound, read_sealed, write_sealed
 from workbench.values.errors import ToolchainError
 from workbench.values.system.files import flush, lock_file
 
 _log = logging.getLogger(__name__)
 
+_VERSION, _VALUE = 2, "value.json"
 _KIND = re.compile(r"[a-z][a-z0-9_-]*")
 _OUT_OF_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _NO_ACCESS = (errno.EROFS, errno.EACCES, errno.EPERM)
+_Stamps = tuple[tuple[str, int, int, int], ...]
 SHARED_BYTES = 1 << 18
 """Files from this size on are kept once, however many entries have them."""
 OF_THIS_MACHINE = ("memory", "host_costs")
@@ -75,13 +66,6 @@ class Entry:
     digest: str
     path: Path
     cached: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KindUsage:
-    kind: str
-    entries: int
-    size_bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,13 +97,16 @@ class Store:
         """
         self.root = root.absolute()
         self._report = report
-        self._verified: dict[tuple[str, str], Stamps] = {}
+        self._verified: dict[tuple[str, str], _Stamps] = {}
         self.shared = shared
         with self._disk():
             for name in (".building", ".damaged", ".locks", ".shared", ".unpublished", ".users"):
                 (self.root / name).mkdir(parents=True, exist_ok=True)
             self._close = weakref.finalize(self, _announce_user(self.root / ".users"))
-            self._sweep()
+            for left in (self.root / ".building").iterdir():
+                with lock_file(self.root / ".locks" / left.name, remove=True) as lock:
+                    if lock.held:
+                        shutil.rmtree(left, ignore_errors=True)
             self._publisher = None if shared is None else Publisher(shared, self.root, report=report)
 
     @property
@@ -155,7 +142,7 @@ class Store:
             if known == "there":
                 return Entry(kind=kind, digest=place.name, path=place / "files", cached=True)
             self._build(kind, key, place, build)
-            self._verified[kind, place.name] = stamps_of(place)
+            self._verified[kind, place.name] = _stamps_of(place)
             if self._publisher is not None and kind not in OF_THIS_MACHINE:
                 self._publisher.owe(kind, place.name, anew=known == "damaged")
         return Entry(kind=kind, digest=place.name, path=place / "files", cached=False)
@@ -171,33 +158,31 @@ class Store:
                 return Entry(kind=kind, digest=place.name, path=place / "files", cached=True)
         return None
 
-    def put_json(self, kind: str, key: Any, value: Any) -> Entry:
+    def put_json(self, kind: str, key: Any, value: Any) -> None:
         """Keep a JSON value under a key; a value already there stays."""
-        text = canonical_json(value) + "\n"
-        return self.get_or_build(kind, key, lambda to: _write_text(to / "value.json", text))
+        self.json_of(kind, key, lambda: value)
 
     def get_json(self, kind: str, key: Any) -> Any | None:
         """The value `put_json` kept, or None."""
         entry = self.find(kind, key)
-        return None if entry is None else json.loads((entry.path / "value.json").read_text(encoding="utf-8"))
+        return None if entry is None else json.loads((entry.path / _VALUE).read_text(encoding="utf-8"))
 
     def json_of(self, kind: str, key: Any, make: Callable[[], Any]) -> Any:
-        """The value kept under a key; made now where there is none."""
-        found = self.get_json(kind, key)
-        if found is None:
-            found = make()
-            self.put_json(kind, key, found)
-        return found
+        """The value kept under a key, as plain JSON data; made now where there is none."""
 
-    def usage(self) -> tuple[KindUsage, ...]:
-        """Entries and bytes per kind, by name; entries moved aside as damaged are the kind '.damaged'."""
+        def build(to: Path) -> None:
+            (to / _VALUE).write_text(canonical_json(make()) + "\n", encoding="utf-8")
+
+        return json.loads((self.get_or_build(kind, key, build).path / _VALUE).read_text(encoding="utf-8"))
+
+    def usage(self) -> dict[str, tuple[int, int]]:
+        """Kind → entries and bytes, sorted; entries moved aside as damaged are the kind '.damaged'."""
         with self._disk():
             sizes: dict[str, list[int]] = {}
-            for place in self._entries():
-                sizes.setdefault(place.parent.parent.name, []).append(size_bytes(place))
-            for place in (self.root / ".damaged").iterdir():
-                sizes.setdefault(".damaged", []).append(size_bytes(place))
-        return tuple(KindUsage(kind=k, entries=len(s), size_bytes=sum(s)) for k, s in sorted(sizes.items()))
+            for place in (*self._entries(), *(self.root / ".damaged").iterdir()):
+                kind = ".damaged" if place.parent.name == ".damaged" else place.parent.parent.name
+                sizes.setdefault(kind, []).append(_size_bytes(place))
+        return {kind: (len(found), sum(found)) for kind, found in sorted(sizes.items())}
 
     def prune(
         self,
@@ -216,35 +201,29 @@ class Store:
         With neither limit, every entry considered goes. Entries used by a process that still has a store open
         stay in any case.
         """
+        limit = time.time() - older_than_s if older_than_s is not None else float("inf")
         with self._disk():
-            return self._prune(keep_bytes, older_than_s, kinds)
-
-    def _prune(self, keep_bytes: int | None, older_than_s: float | None, kinds: Collection[str] | None) -> Pruned:
-        found = [p for p in self._entries() if kinds is None or p.parent.parent.name in kinds]
-        found.sort(key=last_used)
-        sizes = {place: size_bytes(place) for place in found}
-        total, removed, freed, in_use = sum(sizes.values()), 0, 0, 0
-        limit = time.time() - older_than_s if older_than_s is not None else None
-        for place in found:
-            if keep_bytes is not None and total <= keep_bytes:
-                break
-            if limit is not None and last_used(place) >= limit:
-                break
-            if self._remove(place):
-                removed, freed, total = removed + 1, freed + sizes[place], total - sizes[place]
-            else:
-                in_use += 1
-        for place in (self.root / ".damaged").iterdir():
-            if kinds is None or place.name.rpartition("-")[0] in kinds:
-                freed += size_bytes(place)
-                shutil.rmtree(place, ignore_errors=True)
+            found = [p for p in self._entries() if kinds is None or p.parent.parent.name in kinds]
+            sizes = {place: _size_bytes(place) for place in sorted(found, key=_last_used)}
+            total, removed, freed, in_use = sum(sizes.values()), 0, 0, 0
+            for place, size in sizes.items():
+                if (keep_bytes is not None and total <= keep_bytes) or _last_used(place) >= limit:
+                    break
+                if self._remove(place):
+                    removed, freed, total = removed + 1, freed + size, total - size
+                else:
+                    in_use += 1
+            for place in (self.root / ".damaged").iterdir():
+                if kinds is None or place.name.rpartition("-")[0] in kinds:
+                    freed += _size_bytes(place)
+                    shutil.rmtree(place, ignore_errors=True)
         return Pruned(removed=removed, freed_bytes=freed, in_use=in_use)
 
     def _remove(self, place: Path) -> bool:
         """Delete one entry unless it is locked or a running process used it; True when it is gone."""
         kind = place.parent.parent.name
         with lock_file(self._lock_path(kind, place.name), remove=True) as lock:
-            if not lock.held or last_used(place) >= _oldest_user(self.root / ".users"):
+            if not lock.held or _last_used(place) >= _oldest_user(self.root / ".users"):
                 return False
             if not place.exists():
                 return True  # another prune was quicker
@@ -252,15 +231,11 @@ class Store:
             shutil.rmtree(aside, ignore_errors=True)
             place.rename(aside)
             shutil.rmtree(aside)
-        self._drop_unshared()
-        return True
-
-    def _drop_unshared(self) -> None:
-        """Remove shared files that no entry has any more."""
-        for file in (self.root / ".shared").iterdir():
+        for file in (self.root / ".shared").iterdir():  # those that no entry has any more
             with suppress(FileNotFoundError):
                 if file.stat().st_nlink == 1:
                     file.unlink()
+        return True
 
     def _known(self, kind: str, key: Any, place: Path) -> Fetched:
         """Whether the entry is here, perhaps from now on, because the shared store had it. Needs the key's lock."""
@@ -283,7 +258,7 @@ class Store:
             self._build(kind, key, place, fetch)
         except _NotThere as answer:
             return answer.found
-        self._verified[kind, place.name] = stamps_of(place)
+        self._verified[kind, place.name] = _stamps_of(place)
         publisher.known(kind, place.name)
         return "there"
 
@@ -302,17 +277,18 @@ class Store:
                     raise self._full(error) from error  # said here, before what was half written is removed
                 raise
             entry = {
-                "version": VERSION,
+                "version": _VERSION,
                 "kind": kind,
                 "key": encode(key),
                 "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
-                "files": (files := fingerprints(building / "files")),
+                "files": (files := _fingerprints(building / "files")),
             }
             for name, listed in files.items():
                 if listed["size_bytes"] >= SHARED_BYTES:
-                    share(building / "files" / name, self.root / ".shared" / listed["sha256"])
+                    _share(building / "files" / name, self.root / ".shared" / listed["sha256"])
             write_sealed(building / "entry.json", entry)
-            flush_all(building)
+            for path in (*building.rglob("*"), building):
+                flush(path)
             place.parent.mkdir(parents=True, exist_ok=True)
             building.rename(place)
             flush(place.parent)
@@ -324,8 +300,8 @@ class Store:
         """True when the entry is there and intact; a damaged one is moved aside. Needs the key's lock."""
         if not place.exists():
             return False
-        stamps = stamps_of(place)  # before the look, so that what changes meanwhile is looked at again
-        damage = find_damage(place, thorough=self._verified.get((kind, place.name)) != stamps)
+        stamps = _stamps_of(place)  # before the look, so that what changes meanwhile is looked at again
+        damage = _find_damage(place, thorough=self._verified.get((kind, place.name)) != stamps)
         if damage is None:
             os.utime(place / "entry.json")
             self._verified[kind, place.name] = stamps
@@ -336,12 +312,6 @@ class Store:
         place.rename(aside)
         self._verified.pop((kind, place.name), None)
         return False
-
-    def _sweep(self) -> None:
-        for left in (self.root / ".building").iterdir():
-            with lock_file(self.root / ".locks" / left.name, remove=True) as lock:
-                if lock.held:
-                    shutil.rmtree(left, ignore_errors=True)
 
     def _entries(self) -> Iterator[Path]:
         return (p for p in self.root.glob("[a-z]*/[0-9a-f][0-9a-f]/*") if len(p.name) == 64)
@@ -399,8 +369,83 @@ def _free_bytes(root: Path) -> int:
     return shutil.disk_usage(root).free
 
 
-def _write_text(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8")
+# --- the files of one entry ---------------------------------------------------------------------------------------
+
+
+def _share(file: Path, shared: Path) -> None:
+    """Let equal files be one: a link to the file that is there, or to this one for those to come.
+
+    Where a file system knows no links, or no more of them to one file, every entry keeps its own.
+    """
+    link = file.with_name(f"{file.name}.link")
+    with suppress(OSError):
+        if shared.exists() and file_digest(shared) == shared.name and shared.stat().st_size == file.stat().st_size:
+            os.link(shared, link)
+            link.replace(file)
+        else:
+            os.link(file, link)
+            link.replace(shared)
+    link.unlink(missing_ok=True)  # replacing a file by itself leaves both names
+
+
+def _find_damage(place: Path, *, thorough: bool) -> str | None:
+    """What is wrong with an entry, or None: names and sizes always, contents when `thorough`."""
+    try:
+        entry = read_sealed(place / "entry.json")
+        if entry["version"] != _VERSION:
+            return f"version {entry['version']!r}"
+        if digest(entry["key"]) != place.name:
+            return "entry.json does not match its name"
+        for name, expected in entry["files"].items():
+            file = place / "files" / name
+            if file.stat().st_size != expected["size_bytes"]:
+                return f"{name} has {file.stat().st_size} bytes instead of {expected['size_bytes']}"
+            if thorough and file_digest(file) != expected["sha256"]:
+                return f"{name} has another sha256"
+    except Unsound as error:
+        return f"entry.json {error}"
+    except FileNotFoundError as error:
+        return f"{Path(error.filename).name} is missing"
+    except PermissionError:
+        raise  # the entry may be sound; the store says who cannot read it
+    except OSError as error:
+        return f"{error.filename}: {error.strerror}"
+    return None
+
+
+def _fingerprints(root: Path) -> dict[str, dict[str, Any]]:
+    """Path relative to `root` → sha256 and size_bytes, of every file below it."""
+    return {
+        file.relative_to(root).as_posix(): {"sha256": file_digest(file), "size_bytes": file.stat().st_size}
+        for file in sorted(root.rglob("*"))
+        if file.is_file()
+    }
+
+
+def _stamps_of(place: Path) -> _Stamps:
+    """Name, size, time of the last change and inode of each of an entry's files: where they stay, the content does."""
+    found = []
+    for file in sorted((place / "files").rglob("*")):
+        with suppress(FileNotFoundError):
+            status = file.stat()
+            found.append((str(file), status.st_size, status.st_mtime_ns, status.st_ino))
+    return tuple(found)
+
+
+def _last_used(place: Path) -> float:
+    try:
+        return (place / "entry.json").stat().st_mtime
+    except FileNotFoundError:
+        return 0.0
+
+
+def _size_bytes(place: Path) -> int:
+    """Bytes of all files below `place`, of those that are shared its part; 0 when it vanishes while we look."""
+    try:
+        found = [file.stat() for file in place.rglob("*") if file.is_file()]
+        return sum(each.st_size // max(1, each.st_nlink - 1) for each in found)
+    except FileNotFoundError:
+        return 0
 
 
 # --- users: a locked file for each, which the kernel frees when its process dies ----------------------------------

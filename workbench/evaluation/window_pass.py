@@ -12,6 +12,7 @@ from workbench.evaluation.build import artifact_of
 from workbench.inputs.dataset.language import windows
 from workbench.inputs.experiment import Experiment
 from workbench.inputs.metrics import MeasuredOutcomes
+from workbench.inputs.metrics.outcomes import measured
 from workbench.targets.language import Scores, language_target
 from workbench.values.artifact import Artifact
 from workbench.values.candidate import Candidate
@@ -22,7 +23,7 @@ from workbench.values.system.source_closure import closure_digest
 
 NLL, KL, TOP1 = "nll", "kl", "top1_agreement"
 _UNITS = {NLL: "nats", KL: "nats", TOP1: ""}
-_BOUNDS = {NLL: (np.nan, np.nan), KL: (0.0, np.nan), TOP1: (0.0, 1.0)}
+_BOUNDS = {NLL: None, KL: (0.0, None), TOP1: (0.0, 1.0)}
 _PRIMARY = {"perplexity": NLL, "kl": KL}
 """What the dataset measures → what is kept of every window: a perplexity's logarithm is a mean."""
 
@@ -88,16 +89,9 @@ class WindowPass(Growing[MeasuredOutcomes]):
         names = sorted(_UNITS, key=lambda name: name != primary)
         sums = {NLL: scores.nll, KL: scores.kl, TOP1: scores.agreed.astype(np.float64)}
         counted = scores.predictions.astype(np.float64)
-        return MeasuredOutcomes(
-            names=np.array(names),
-            units=np.array([_UNITS[name] for name in names]),
-            higher=np.array([name == TOP1 for name in names]),
-            bounds=np.array([_BOUNDS[name] for name in names]),
-            reduce=np.array(["ratio"] * len(names)),
-            numerators=np.stack([sums[name] for name in names], axis=1),
-            denominators=np.stack([counted] * len(names), axis=1),
-            lengths=scores.predictions,
-        )
+        metrics = [(name, _UNITS[name], name == TOP1, _BOUNDS[name], "ratio") for name in names]
+        fractions = np.stack([sums[name] for name in names], axis=1), np.stack([counted] * len(names), axis=1)
+        return measured(metrics, fractions, scores.predictions)
 
     def _key_of(self, candidate: Candidate, artifact: Artifact) -> dict[str, object]:
         target = language_target(self.bench.target(candidate))

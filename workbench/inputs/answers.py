@@ -19,8 +19,9 @@ rows alone do not, and say only which answer belongs to which sample. A file can
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,7 @@ DIGESTS, ROWS, ABOUT = "sample_digests", "sample_rows", "answers_about"
 _TEXTS = frozenset({DIGESTS, ABOUT})
 _VERSION = 1
 _MOST_ABOUT = 1 << 16
-_DIGEST_LETTERS = 64
+_DIGEST = re.compile("[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -67,7 +68,6 @@ class Answers:
         outputs: name → array [samples, …].
         digests, rows: of each sample; empty where the file has none.
         about: what its writer said; `source` in words.
-        places: digest, or row where there are no digests → place in the arrays.
     """
 
     path: Path
@@ -75,7 +75,6 @@ class Answers:
     digests: tuple[str, ...]
     rows: tuple[int, ...]
     about: Mapping[str, Any]
-    places: Mapping[str | int, int] = field(default_factory=dict, repr=False)
 
     @property
     def source(self) -> str:
@@ -84,10 +83,12 @@ class Answers:
 
     def of(self, digests: Sequence[str], rows: IntArray) -> IntArray:
         """[n] the place of each sample's answer, -1 where there is none."""
-        found = np.full(len(rows), -1, dtype=np.int64)
-        for at, (own, row) in enumerate(zip(digests, rows.tolist(), strict=True)):
-            found[at] = self.places.get(own if self.digests else row, -1)
-            if self.digests and self.rows and found[at] < 0 and row in self.rows:
+        keys: Sequence[str | int] = self.digests or self.rows
+        places = {key: at for at, key in reversed(list(enumerate(keys)))}  # of equal inputs the first answer
+        asked: Sequence[str | int] = digests if self.digests else rows.tolist()
+        found = np.array([places.get(key, -1) for key in asked], dtype=np.int64)
+        for own, row, place in zip(digests, rows.tolist(), found, strict=True):
+            if self.digests and place < 0 and row in self.rows:
                 raise ConfigError(
                     f"its answer for row {row} was given to another input ({self.digests[self.rows.index(row)][:12]} "
                     f"instead of {own[:12]}).",
@@ -186,7 +187,7 @@ def read_answers(path: Path) -> Answers:
         )
     digests = tuple(str(own) for own in load_array(stored[DIGESTS]).tolist()) if DIGESTS in stored else ()
     rows = tuple(load_array(stored[ROWS]).tolist()) if ROWS in stored else ()
-    if digests and not all(_is_digest(own) for own in digests):
+    if not all(_DIGEST.fullmatch(own) for own in digests):
         raise ConfigError(
             "an entry is no sha256 in 64 small hexadecimal digits.", file=path, key=DIGESTS, hint=text_digest.__doc__
         )
@@ -198,27 +199,17 @@ def read_answers(path: Path) -> Answers:
             file=path,
             hint=f"Add {DIGESTS} (sha256 of each text's JSON) or {ROWS} (its row in the split's file).",
         )
-    keys: tuple[str | int, ...] = digests or rows
-    places = {key: at for at, key in reversed(list(enumerate(keys)))}  # of equal inputs the first answer
-    return Answers(path=path, outputs=outputs, digests=digests, rows=rows, about=_about(path, stored), places=places)
-
-
-def _about(path: Path, stored: Mapping[str, Any]) -> Mapping[str, Any]:
-    if ABOUT not in stored:
-        return {}
-    if stored[ABOUT].shape != (1,) or stored[ABOUT].size_bytes > _MOST_ABOUT:
-        raise ConfigError(f"is not one text of at most {_MOST_ABOUT} bytes.", file=path, key=ABOUT)
-    try:
-        body = loads(str(load_array(stored[ABOUT])[0]))
-    except JsonError as error:
-        raise ConfigError(f"is no JSON: {error}.", file=path, key=ABOUT) from error
-    if not isinstance(body, dict) or body.get("version") != _VERSION:
+    about: Any = {"version": _VERSION}
+    if ABOUT in stored:
+        if stored[ABOUT].shape != (1,) or stored[ABOUT].size_bytes > _MOST_ABOUT:
+            raise ConfigError(f"is not one text of at most {_MOST_ABOUT} bytes.", file=path, key=ABOUT)
+        try:
+            about = loads(str(load_array(stored[ABOUT])[0]))
+        except JsonError as error:
+            raise ConfigError(f"is no JSON: {error}.", file=path, key=ABOUT) from error
+    if not isinstance(about, dict) or about.get("version") != _VERSION:
         raise ConfigError(f"is no JSON object with version {_VERSION}.", file=path, key=ABOUT)
-    return body
-
-
-def _is_digest(text: str) -> bool:
-    return len(text) == _DIGEST_LETTERS and set(text) <= set("0123456789abcdef")
+    return Answers(path=path, outputs=outputs, digests=digests, rows=rows, about=about)
 
 
 def _stacked(name: str, arrays: Sequence[Array]) -> Array:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, get_args
@@ -137,7 +136,7 @@ class Experiment:
     @property
     def baseline(self) -> Candidate:
         """The float candidate everything is compared with: the space's defaults with quantization off."""
-        return build(self.space, complete(self.space, {"quantization.scheme": "none"}))
+        return build(self.space, self.baseline_assignment)
 
     @property
     def baseline_assignment(self) -> dict[str, str | int | float | bool | None]:
@@ -186,7 +185,12 @@ def read_experiment(path: Path, workspace: Path | None = None) -> Experiment:
             trials = section.integer("trials", 40, minimum=1, maximum=MOST_TRIALS)
             timeout_s = section.seconds("timeout", 24 * 3600.0)
         with top.section("measure") as section:
-            measure = _measure(section)
+            measure = MeasureSettings(
+                calls=section.integer("calls", 1000, minimum=20, maximum=MOST_CALLS),
+                short_calls=section.integer("short_calls", 100, minimum=20, maximum=MOST_CALLS),
+                feeds=section.integer("feeds", 256, minimum=1, maximum=MOST_CALLS),
+                length=section.optional("length", lambda key: section.integer(key, minimum=1, maximum=LONGEST_TEXT)),
+            )
         service = None
         with top.attempt():
             service = read_question(top)
@@ -208,20 +212,22 @@ def read_experiment(path: Path, workspace: Path | None = None) -> Experiment:
             "Leave the key out, or name the space's targets in its order.",
         )
     device = _choose_device(top, devices, space)
-    _check_service(top, service, space, objectives, constraints)
+    asked = [(each.metric, top, "objectives") for each in objectives]
+    asked += [(each.metric, top.section("constraints"), each.metric) for each in constraints]
+    _check_service(top, service, space, asked)
     if service is not None and service.p99_ms is not None and all(c.metric != "service_p99_ms" for c in constraints):
         constraints += (Constraint(metric="service_p99_ms", limit=service.p99_ms),)
     root = (workspace or workspace_of(path)).resolve()
     language = described(space.targets[0]).language
     if language:
-        model, dataset = read_question_of_language(top, space, model_path, dataset_path, objectives, constraints)
+        model, dataset = read_question_of_language(top, space, model_path, dataset_path, asked)
     else:
         _check_graph_question(top, space, model_path, scored, confirmed)
         model = prepared(
             open_foreign(model_path), read_interface(dataset_path), workspace_folder(root), declared_in=dataset_path
         )
         dataset = read_manifest(dataset_path, model)
-        check_primary_limits(top, objectives, constraints, dataset, model)
+        _check_primary_limits(asked, dataset, model)
         constraints += output_constraints(dataset, model)
     text = dataset.preprocessor
     space = with_lengths(space, dataset.length_sample, None if text is None else text.max_length)
@@ -336,11 +342,7 @@ def _check_baseline(space: SearchSpace) -> None:
 
 
 def _check_service(
-    top: Section,
-    service: ServiceQuestion | None,
-    space: SearchSpace,
-    objectives: tuple[Objective, ...],
-    constraints: tuple[Constraint, ...],
+    top: Section, service: ServiceQuestion | None, space: SearchSpace, asked: Iterable[tuple[str, Section, str]]
 ) -> None:
     """A service is searched for where the experiment says for what load, and the space what may be told to it."""
     if service is not None and space.service is None:
@@ -349,14 +351,10 @@ def _check_service(
             f"{space.path} does not say which service settings there are.",
             "Write service: {max_batch_size: [1, 8], batch_timeout_ms: [0, 2], workers: [1]} in it.",
         )
-    named = [("objectives", o.metric) for o in objectives] + [("constraints", c.metric) for c in constraints]
-    for key, metric in named:
+    for metric, section, place in asked:
         if metric.startswith("service_") and service is None:
-            raise top.error(
-                key,
-                f"{metric} needs to know how requests come.",
-                "Write service: {concurrency: 100, p99_ms: 50} in this file.",
-            )
+            rule = f"{metric} needs to know how requests come."
+            raise section.error(place, rule, "Write service: {concurrency: 100, p99_ms: 50} in this file.")
 
 
 def _objectives(top: Section) -> tuple[Objective, ...]:
@@ -369,15 +367,6 @@ def _objectives(top: Section) -> tuple[Objective, ...]:
     return tuple(Objective(metric=name) for name in names if name in METRICS)
 
 
-def _measure(section: Section) -> MeasureSettings:
-    return MeasureSettings(
-        calls=section.integer("calls", 1000, minimum=20, maximum=MOST_CALLS),
-        short_calls=section.integer("short_calls", 100, minimum=20, maximum=MOST_CALLS),
-        feeds=section.integer("feeds", 256, minimum=1, maximum=MOST_CALLS),
-        length=section.optional("length", lambda key: section.integer(key, minimum=1, maximum=LONGEST_TEXT)),
-    )
-
-
 def _model_hint(path: Path) -> str:
     if ".workbench/examples" in path.as_posix():
         return f"Build it with: workbench example {path.parent.name}"
@@ -386,28 +375,14 @@ def _model_hint(path: Path) -> str:
     return "Paths are relative to this file."
 
 
-def check_primary_limits(
-    top: Section,
-    objectives: Sequence[Objective],
-    constraints: Sequence[Constraint],
-    dataset: Dataset,
-    model: Model,
-) -> None:
+def _check_primary_limits(asked: Iterable[tuple[str, Section, str]], dataset: Dataset, model: Model) -> None:
     """Refuse a drop in percentage points of a metric in decibels, and the like."""
-    with contextlib.closing(scorer_of(dataset, model)) as scorer:
-        primary, unit, higher = scorer.primary, scorer.unit, scorer.higher
+    scorer = scorer_of(dataset, model)
+    primary, unit = scorer.primary, scorer.unit
     right = drop_metric(unit)
-    wrong = {"accuracy_drop", "accuracy_drop_pp"} - {right}
-    said = f"the primary metric {primary} is " + (f"in {unit}" if unit else "a share of 0..1")
-    for key, names in (
-        ("objectives", [o.metric for o in objectives]),
-        ("constraints", [c.metric for c in constraints]),
-    ):
-        for name in names:
-            section = top.section("constraints") if key == "constraints" else top
-            place = name if key == "constraints" else key
-            if name in wrong:
-                amount = f"in {unit}" if unit else "in percentage points"
-                raise section.error(place, f"{said}.", f"Write {right}, {amount}.")
-            if name == "accuracy" and key == "constraints" and not higher:
-                raise section.error(place, f"{primary} is better when it is less.", f"Limit {right} instead.")
+    for name, section, place in asked:
+        if name in {"accuracy_drop", "accuracy_drop_pp"} - {right}:
+            said = f"the primary metric {primary} is " + (f"in {unit}." if unit else "a share of 0..1.")
+            raise section.error(place, said, f"Write {right}, {f'in {unit}' if unit else 'in percentage points'}.")
+        if name == place == "accuracy" and not scorer.higher:
+            raise section.error(place, f"{primary} is better when it is less.", f"Limit {right} instead.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 from workbench.inputs.dataset import Dataset
@@ -14,7 +14,6 @@ from workbench.values.dimension import MOST_BATCH
 from workbench.values.documents.yaml_reader import Section
 from workbench.values.measurement import LanguageLoad
 from workbench.values.model import Model
-from workbench.values.objectives import Constraint, Objective
 
 LOAD = "load"
 _MOST_TOKENS = 1 << 24
@@ -35,14 +34,12 @@ def read_load(top: Section) -> LanguageLoad | None:
 
 
 def read_question_of_language(
-    top: Section,
-    space: SearchSpace,
-    folder: Path,
-    manifest: Path,
-    objectives: Sequence[Objective],
-    constraints: Sequence[Constraint],
+    top: Section, space: SearchSpace, folder: Path, manifest: Path, asked: Iterable[tuple[str, Section, str]]
 ) -> tuple[Model, Dataset]:
     """Model and texts.
+
+    Args:
+        asked: metric of an objective or a constraint, and where it stands.
 
     Raises:
         ConfigError: the folder, the manifest or a text is wrong, or the experiment asks for what nobody can measure.
@@ -56,23 +53,14 @@ def read_question_of_language(
     model = target.read_model(folder)
     dataset = read_language_manifest(manifest, model, target)
     other = {"perplexity": "kl", "kl": "perplexity"}[dataset.measure]
-    for key, names in (
-        ("objectives", [o.metric for o in objectives]),
-        ("constraints", [c.metric for c in constraints]),
-    ):
-        for name in names:
-            section, place = (top.section(key), name) if key == "constraints" else (top, key)
-            if name == other:
-                raise section.error(
-                    place, f"{manifest.name} is measured by {dataset.measure}.", f"Write measure: {name} there."
-                )
-            if name == "accuracy_drop_pp":
-                unit = "in percent of the perplexity" if dataset.measure == "perplexity" else "in nats"
-                raise section.error(place, f"{dataset.measure} is no share of 0..1.", f"Write accuracy_drop, {unit}.")
-            if name.startswith(_OF_SERVICES):
-                raise section.error(
-                    place,
-                    f"{name} is not measured of a language model.",
-                    "Write perplexity, size_mb, prefill_ms, decode_ms or kv_kb_per_token.",
-                )
+    for name, section, place in asked:
+        if name == other:
+            rule = f"{manifest.name} is measured by {dataset.measure}."
+            raise section.error(place, rule, f"Write measure: {name} there.")
+        if name == "accuracy_drop_pp":
+            unit = "in percent of the perplexity" if dataset.measure == "perplexity" else "in nats"
+            raise section.error(place, f"{dataset.measure} is no share of 0..1.", f"Write accuracy_drop, {unit}.")
+        if name.startswith(_OF_SERVICES):
+            hint = "Write perplexity, size_mb, prefill_ms, decode_ms or kv_kb_per_token."
+            raise section.error(place, f"{name} is not measured of a language model.", hint)
     return model, dataset

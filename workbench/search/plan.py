@@ -217,7 +217,7 @@ def make_plan(
         memory_bytes=memory_of(experiment, here),
         available_bytes=available_memory_bytes(),
         serves=experiment.service is not None and experiment.service.confirm_s > 0,
-        store_entries={usage.kind: usage.entries for usage in bench.store.usage()},
+        store_entries={kind: entries for kind, (entries, _) in bench.store.usage().items()},
         scoring=scoring_words(experiment.dataset, experiment.model),
         service=tuple(filter(None, [served_words(experiment.space)])),
         warnings=(*too_fine(experiment, runs), *refused, *_inside(experiment), *filter(None, [alike])),

@@ -8,8 +8,6 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 from tests.inputs.dataset.manifests import ARRAYS, BERT, LOADER, TEXT, classes, model, spec
@@ -30,22 +28,6 @@ def test_every_row_comes_once_and_the_holdout_is_taken_out_of_the_validation(rea
     assert sorted(seen["validation"] + seen["holdout"]) == list(range(60))
     assert windows[0] + windows[1] == classes(dataset, "validation")
     assert 3 <= sum(windows[0]) <= 13, "a fair sample of a file sorted by class"
-
-
-@settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(fraction=st.floats(0.02, 0.98), seed=st.integers(0, 99))
-def test_the_division_has_the_size_asked_for_and_repeats(
-    read: Callable[..., Dataset], fraction: float, seed: int
-) -> None:
-    manifest = TEXT + f"split: {{holdout_fraction: {fraction}, seed: {seed}}}"
-
-    one, two = read(manifest, BERT), read(manifest, BERT)
-
-    assert one.size("holdout") == round(60 * fraction)
-    assert one.size("validation") == 60 - one.size("holdout")
-    assert one.holdout.rows().tolist() == two.holdout.rows().tolist()
-    assert not set(one.holdout.rows().tolist()) & set(one.validation.rows().tolist())
-    assert one.identity == two.identity
 
 
 def test_identity_follows_content_and_settings(read: Callable[..., Dataset], folder: Path) -> None:

@@ -36,7 +36,7 @@ def test_every_import_is_found_as_pythons_own_parser_finds_it() -> None:
         *MODULES.values(),
         "workbench.inputs.dataset",
         "workbench.targets.ascend.amct.calibrator",
-        "workbench.evaluation.memory",
+        "workbench.evaluation.replay",
     )
     for name, file in closure(*keyed, "workbench.cann_emulator.acl").items():
         if file.suffix != ".py":

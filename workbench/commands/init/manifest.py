@@ -12,7 +12,7 @@ from workbench.commands.init.data import Corpus, FreeAxis
 from workbench.commands.init.interface import Declared
 from workbench.commands.init.model import Outline
 from workbench.commands.options import pairs
-from workbench.inputs.library_metrics import NAMED
+from workbench.inputs.library_metrics import NAMED, WHOLE_SET
 from workbench.inputs.metrics.agreement import AGAINST
 from workbench.values.documents.input_files import check_file
 from workbench.values.errors import ConfigError, nearest
@@ -40,8 +40,7 @@ def wished_metric(written: str) -> Callable[[Show], str]:
         return lambda show: scalar(f"{show(Path(file))}:{function}")
     name, _, rest = written.partition(":")
     if name not in NAMED:
-        able = [metric for metric, known in NAMED.items() if not known.refused]
-        hint = f"Write file.py:function; or {nearest(name, able)}"
+        hint = WHOLE_SET.get(name) or f"Write file.py:function; or {nearest(name, NAMED)}"
         raise ConfigError(f"{name!r} is no metric of a library, nor a function of a file.", key=_KEY, hint=hint)
     options, kinds = pairs(filter(None, rest.split(",")), _KEY), NAMED[name].options
 

@@ -16,8 +16,15 @@ What is local (locks, journals, the queue of what is to be published) lives else
 
 from workbench.evaluation.shared_store.publishing import Publisher
 from workbench.evaluation.shared_store.remote import Away
-from workbench.evaluation.shared_store.shared import STORE_VARIABLE, Fetched, SharedStore, open_shared_store
-from workbench.evaluation.shared_store.upkeep import Cleaned, SharedUsage, clean, usage_of
+from workbench.evaluation.shared_store.shared import (
+    STORE_VARIABLE,
+    Cleaned,
+    Fetched,
+    SharedStore,
+    clean,
+    open_shared_store,
+    usage_of,
+)
 
 __all__ = [
     "STORE_VARIABLE",
@@ -26,7 +33,6 @@ __all__ = [
     "Fetched",
     "Publisher",
     "SharedStore",
-    "SharedUsage",
     "clean",
     "open_shared_store",
     "usage_of",

@@ -17,20 +17,18 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from workbench.evaluation.shared_store.listing import Listed
 from workbench.evaluation.shared_store.remote import Away
-from workbench.evaluation.shared_store.shared import SharedStore
+from workbench.evaluation.shared_store.shared import Listed, SharedStore
 from workbench.values.documents.sealed_json import Unsound, read_sealed
 from workbench.values.system.files import lock_file
 
-UNPUBLISHED = ".unpublished"
 _PAUSES_S = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 """After the first, second, … refusal in a row: a store that is full or away says nothing when it is well again."""
 _LOOK_S = 60.0
 """How often what other processes have left is looked for."""
 _QUIET_S = 30.0
 _QUIET_LOOK_S = 0.2
-CLOSE_S = 60.0
+_CLOSE_S = 60.0
 _ANEW = "anew"
 _log = logging.getLogger(__name__)
 
@@ -41,15 +39,9 @@ Entry = tuple[str, str]
 class Publisher:
     """Publishes entries of one local store. A thread does it, from the first entry on until `close`."""
 
-    def __init__(
-        self,
-        shared: SharedStore,
-        root: Path,
-        *,
-        report: Callable[[str], None] = _log.warning,
-    ) -> None:
+    def __init__(self, shared: SharedStore, root: Path, *, report: Callable[[str], None] = _log.warning) -> None:
         self._shared, self._root, self._report, self._pauses_s = shared, root, report, _PAUSES_S
-        self._folder = root / UNPUBLISHED
+        self._folder = root / ".unpublished"
         self._seen: set[Entry] = set()
         self._lock, self._wake = threading.Lock(), threading.Event()
         self._closing = False
@@ -78,20 +70,16 @@ class Publisher:
         """An entry came from there."""
         self._seen.add((kind, digest))
 
-    def owed(self) -> int:
-        """Entries that are remembered as not published."""
-        return sum(1 for _ in self._folder.iterdir())
-
-    def close(self, wait_s: float = CLOSE_S) -> None:
+    def close(self, wait_s: float = _CLOSE_S) -> None:
         """Publish what is left, once and for no longer than that; what is not published stays remembered."""
-        if self._thread is None and self.owed():
+        if self._thread is None and any(self._folder.iterdir()):
             self._start()  # for a process that was killed over it
         if self._thread is None:
             return
         self._closing = True
         self._wake.set()
         self._thread.join(wait_s)
-        if left := self.owed():
+        if left := sum(1 for _ in self._folder.iterdir()):
             self._report(
                 f"{left} results are kept in {self._root} and not yet in {self._shared.url}; the next command in this "
                 "workspace that has a shared store publishes them."
@@ -108,76 +96,59 @@ class Publisher:
         while True:
             last = self._closing  # before the pass: what is owed until now is in it
             self._wake.clear()
-            refused = not self._pass()
+            done = all(self._published(marker) for marker in sorted(self._folder.iterdir()))
             if last:
                 return
-            if refused:
-                self._pause(self._pauses_s[min(self._refused - 1, len(self._pauses_s) - 1)])
-            else:
+            if done:
                 self._wake.wait(_LOOK_S)
+                continue
+            end = time.monotonic() + self._pauses_s[min(self._refused, len(self._pauses_s)) - 1]
+            while not self._closing and (left := end - time.monotonic()) > 0:  # only the end wakes it
+                self._wake.wait(left)
+                self._wake.clear()
 
-    def _pause(self, seconds: float) -> None:
-        """Sleep; only the end wakes it."""
-        end = time.monotonic() + seconds
-        while not self._closing and (left := end - time.monotonic()) > 0:
-            self._wake.wait(left)
-            self._wake.clear()
-        if self._closing:
-            self._wake.set()
-
-    def _pass(self) -> bool:
-        """Publish all that there is; False at the first refusal."""
-        for marker in sorted(self._folder.iterdir()):
-            kind, _, digest = marker.name.rpartition("-")
-            with contextlib.suppress(FileNotFoundError):  # another process was quicker
-                anew = marker.read_text(encoding="utf-8") == _ANEW
-                with lock_file(marker, remove=False) as lock:
-                    if lock.held:
-                        if not self._published(kind, digest, anew=anew):
-                            return False
-                        marker.unlink(missing_ok=True)
-        return True
-
-    def _published(self, kind: str, digest: str, *, anew: bool) -> bool:
-        """True when there is nothing left to do for an entry."""
+    def _published(self, marker: Path) -> bool:
+        """False where the store refuses an entry."""
+        kind, _, digest = marker.name.rpartition("-")
         place = self._root / kind / digest[:2] / digest
-        try:
-            files = read_sealed(place / "entry.json")["files"]
-            listing = {name: Listed(**one) for name, one in files.items()}
-            self._shared.publish(
-                kind,
-                digest,
-                place / "files",
-                listing,
-                anew=anew,
-                before_block=_quiet(self._root, lambda: self._closing),
-            )
-        except (Unsound, FileNotFoundError) as damage:  # pruned meanwhile; or damaged, which its next reader finds
-            _log.debug("%s/%s is not published: %s", kind, digest, damage)
-        except Away as away:
-            self._refused += 1
-            if self._refused == 1:
-                self._report(
-                    f"{self._shared.url} takes no results now ({away}). They are kept in {self._root} and published "
-                    "when it does."
-                )
-            return False
-        if self._refused:
-            self._refused = 0
-            self._report(f"{self._shared.url} takes results again.")
+        with contextlib.suppress(FileNotFoundError):  # another process was quicker
+            anew = marker.read_text(encoding="utf-8") == _ANEW
+            with lock_file(marker, remove=False) as lock:
+                if not lock.held:
+                    return True
+                try:
+                    files = read_sealed(place / "entry.json")["files"]
+                    listing = {name: Listed(**one) for name, one in files.items()}
+                    self._shared.publish(
+                        *(kind, digest, place / "files", listing), anew=anew, before_block=self._until_quiet()
+                    )
+                except (Unsound, FileNotFoundError) as damage:  # pruned; or damaged, which its next reader finds
+                    _log.debug("%s/%s is not published: %s", kind, digest, damage)
+                except Away as away:
+                    self._refused += 1
+                    if self._refused == 1:
+                        self._report(
+                            f"{self._shared.url} takes no results now ({away}). They are kept in {self._root} and "
+                            "published when it does."
+                        )
+                    return False
+                if self._refused:
+                    self._refused = 0
+                    self._report(f"{self._shared.url} takes results again.")
+                marker.unlink(missing_ok=True)
         return True
 
+    def _until_quiet(self) -> Callable[[], None]:
+        """Waits while something is timed on this machine; all its calls together no longer than half a minute."""
+        left = _QUIET_S
 
-def _quiet(root: Path, ending: Callable[[], bool]) -> Callable[[], None]:
-    """Waits while something is timed on this machine; all its calls together no longer than half a minute."""
-    left = [_QUIET_S]
+        def wait() -> None:
+            nonlocal left
+            while left > 0 and not self._closing and _timing(self._root):
+                time.sleep(_QUIET_LOOK_S)  # nobody tells when the device is let go
+                left -= _QUIET_LOOK_S
 
-    def wait() -> None:
-        while left[0] > 0 and not ending() and _timing(root):
-            time.sleep(_QUIET_LOOK_S)  # nobody tells when the device is let go
-            left[0] -= _QUIET_LOOK_S
-
-    return wait
+        return wait
 
 
 def _timing(root: Path) -> bool:

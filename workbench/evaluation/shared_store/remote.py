@@ -28,8 +28,6 @@ T = TypeVar("T")
 PATIENCE_S = 20.0
 """What one call may take: a look, or one block."""
 BLOCK_BYTES = 1 << 23
-_AT_ONCE_BYTES = 1 << 25
-"""Up to here a file is sent in one call, which object stores carry out whole or not at all."""
 _SCHEMES = ("file", "memory", "s3")
 _SECRET = re.compile(
     r"(?i)(?:secret|token|password|signature)[\w-]*\s*[=:]\s*[^\s,;&]+|credential=[^\s&]+|(?<=://)[^/\s@]+@"
@@ -76,15 +74,17 @@ class Remote:
 
     def size(self, path: str) -> int | None:
         """Bytes of a regular file; None where there is none."""
-        info = self._info(path)
-        return None if info is None else int(info["size"])
+        try:
+            info: dict[str, Any] = self._call(lambda: self._fs.info(self._at(path)))
+        except FileNotFoundError:
+            return None
+        # a link or a device in a shared folder may lead anywhere
+        return int(info["size"]) if info["type"] == "file" and not info.get("islink") else None
 
     def read(self, path: str, *, most: int) -> bytes | None:
         """A small file; None where there is none, or none of at most so many bytes."""
         size = self.size(path)
-        if size is None or size > most:
-            return None
-        return b"".join(self.blocks(path, size))
+        return None if size is None or size > most else b"".join(self.blocks(path, size))
 
     def blocks(self, path: str, size_bytes: int) -> Iterator[bytes]:
         """The first so many bytes of a file in blocks; fewer where it ends earlier."""
@@ -95,19 +95,45 @@ class Remote:
             except FileNotFoundError:
                 return
 
-    def write(self, path: str, blocks: Iterator[bytes], size_bytes: int) -> None:
-        """A file of so many bytes, in place of any other.
+    def write(self, path: str, blocks: Iterator[bytes]) -> None:
+        """A file in place of any other: of a folder by a rename, elsewhere as the store completes what was sent.
 
-        Of a folder by a rename, elsewhere as the store does it. An exception of `blocks` goes through and leaves no
-        file, or the one before.
+        An exception of `blocks` goes through and leaves no file, or the one before.
         """
-        if self._renames:
-            self._write_and_rename(path, blocks)
-        elif size_bytes <= _AT_ONCE_BYTES:
-            content = b"".join(blocks)
-            self._call(lambda: self._fs.pipe_file(self._at(path), content))
-        else:
-            self._write_in_parts(path, blocks)
+        place = self._at(path)
+        file: Any = None
+        draft = self._at(f"v1/uploads/{uuid.uuid4().hex}") if self._renames else place
+
+        def opened() -> Any:
+            if not self._renames:
+                return self._fs.open(draft, "wb", block_size=2 * BLOCK_BYTES, autocommit=False)
+            self._fs.info(self._root)  # never made here: it may be the place of a disk that is not mounted
+            self._fs.makedirs(self._fs._parent(draft), exist_ok=True)
+            return self._fs.open(draft, "xb")
+
+        def put_in_place() -> None:
+            if self._renames:
+                file.flush()
+                os.fsync(file.fileno())
+            file.close()
+            if not self._renames:
+                file.commit()
+                return
+            self._fs.makedirs(self._fs._parent(place), exist_ok=True)
+            self._fs.mv(draft, place)
+
+        try:
+            file = self._call(opened)
+            for block in blocks:
+                self._call(partial(file.write, block))
+            self._call(put_in_place)
+        except BaseException:
+            with contextlib.suppress(Away, FileNotFoundError):
+                if self._renames:
+                    self._call(lambda: self._fs.rm_file(draft))
+                elif file is not None:
+                    self._call(file.discard)
+            raise
 
     def remove(self, path: str) -> None:
         """A file that is gone already is no error."""
@@ -132,53 +158,6 @@ class Remote:
         except FileNotFoundError:
             return []
         return found
-
-    def _info(self, path: str) -> dict[str, Any] | None:
-        try:
-            info: dict[str, Any] = self._call(lambda: self._fs.info(self._at(path)))
-        except FileNotFoundError:
-            return None
-        # a link or a device in a shared folder may lead anywhere
-        return info if info["type"] == "file" and not info.get("islink") else None
-
-    def _write_and_rename(self, path: str, blocks: Iterator[bytes]) -> None:
-        draft = self._at(f"v1/uploads/{uuid.uuid4().hex}")
-
-        def put_in_place() -> None:
-            self._fs.makedirs(self._fs._parent(self._at(path)), exist_ok=True)
-            self._fs.mv(draft, self._at(path))
-
-        def opened() -> Any:
-            self._fs.info(self._root)  # never made here: it may be the place of a disk that is not mounted
-            self._fs.makedirs(self._fs._parent(draft), exist_ok=True)
-            return self._fs.open(draft, "xb")
-
-        def closed(file: Any) -> None:
-            file.flush()
-            os.fsync(file.fileno())
-            file.close()
-
-        try:
-            file = self._call(opened)
-            for block in blocks:
-                self._call(partial(file.write, block))
-            self._call(lambda: closed(file))
-            self._call(put_in_place)
-        except BaseException:
-            with contextlib.suppress(Away, FileNotFoundError):
-                self._call(lambda: self._fs.rm_file(draft))
-            raise
-
-    def _write_in_parts(self, path: str, blocks: Iterator[bytes]) -> None:
-        file = self._call(lambda: self._fs.open(self._at(path), "wb", block_size=2 * BLOCK_BYTES, autocommit=False))
-        try:
-            for block in blocks:
-                self._call(partial(file.write, block))
-            self._call(lambda: (file.close(), file.commit()))
-        except BaseException:
-            with contextlib.suppress(Away):
-                self._call(file.discard)
-            raise
 
     def _at(self, path: str) -> str:
         return f"{self._root}/{path}"
@@ -227,22 +206,17 @@ def checked_url(written: str) -> str:
     if "://" not in url and url:
         url = f"file://{Path(url).expanduser().absolute()}"
     scheme, _, rest = url.partition("://")
-    shown = _SECRET.sub("…", written)
-    if scheme not in _SCHEMES or "::" in url:
-        raise ConfigError(
-            f"{shown!r} is no shared store.", key="store", hint="Write a folder, file:///folder or s3://bucket/prefix."
-        )
-    if scheme == "file" and not rest.startswith("/"):
-        raise ConfigError(f"{shown!r} has no absolute path.", key="store", hint="Write file:///folder.")
     if "@" in rest.partition("/")[0] or "?" in rest or "#" in rest:
         raise ConfigError(
             "the URL of the shared store carries more than a place.",
             key="store",
             hint="Credentials and options belong into the environment: AWS_ACCESS_KEY_ID, AWS_ENDPOINT_URL and so on.",
         )
-    parts = rest.strip("/").split("/")
-    if not parts[0] or any(part in ("", ".", "..") for part in parts):
-        raise ConfigError(f"{shown!r} names no place.", key="store", hint="Write s3://bucket/prefix or /folder.")
+    relative = scheme == "file" and not rest.startswith("/")
+    nowhere = any(part in ("", ".", "..") for part in rest.strip("/").split("/"))
+    if scheme not in _SCHEMES or "::" in url or relative or nowhere:
+        shown, hint = _SECRET.sub("…", written), "Write a folder, file:///folder or s3://bucket/prefix."
+        raise ConfigError(f"{shown!r} is no shared store.", key="store", hint=hint)
     return f"{scheme}://{rest.rstrip('/')}"
 
 

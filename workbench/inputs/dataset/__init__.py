@@ -7,18 +7,16 @@
 A package because three kinds of rows (text, arrays, a user's loader) are three stories behind one small protocol.
 """
 
-from workbench.inputs.dataset.batch import NOT_SCORED, Batch, Source, Task
+from workbench.inputs.dataset.batch import NOT_SCORED, Batch, Task
 from workbench.inputs.dataset.interface_reader import read_interface
 from workbench.inputs.dataset.manifest import read_manifest
-from workbench.inputs.dataset.splits import Dataset, SplitRows, check_inputs
+from workbench.inputs.dataset.splits import Dataset, check_inputs
 from workbench.inputs.dataset.text import read_column
 
 __all__ = [
     "NOT_SCORED",
     "Batch",
     "Dataset",
-    "Source",
-    "SplitRows",
     "Task",
     "check_inputs",
     "read_column",

@@ -14,6 +14,7 @@ from workbench.inputs.dataset.sizing import ONE_SIZE, Sample, Shapes, Sizing
 from workbench.inputs.dataset.stored import StoredArray, load_array, npy_array, npz_arrays, rows_of, scan
 from workbench.values.documents.canonical import digest, file_digest
 from workbench.values.errors import ConfigError, nearest
+from workbench.values.preprocess import Feeds
 
 SIZES = ".sizes"
 """Behind an input's name: the array that says how large each of its samples truly is."""
@@ -78,14 +79,22 @@ class ArrayRows:
     def read(self, groups: Iterable[IntArray], length: int | None = None) -> Iterator[Batch]:
         if length is not None:
             raise ConfigError(f"a length of {length} can be asked of text only.", file=self.inputs[0][1].file)
-        if self.sizes or self.sizing.pads:
-            yield from (self._sized(rows) for rows in self.sizing.runs(groups, self.shapes))
-            return
-        for rows in groups:
-            feeds = {name: rows_of(array, rows) for name, array in self.inputs}
+        sized, file = bool(self.sizes or self.sizing.pads), self.inputs[0][1].file
+        for rows in self.sizing.runs(groups, self.shapes) if sized else groups:
+            feeds: Feeds = {name: rows_of(array, rows) for name, array in self.inputs} if not sized else {}
+            sizes: dict[str, IntArray] = {}
+            if sized:
+                feeds, sizes = self.sizing.stacked([self._sample(row) for row in rows.tolist()], rows, file)
             targets = rows_of(self.targets, rows).astype(np.int64) if self.targets is not None else None
+            if sized and targets is not None and targets.ndim == 2:
+                targets = tag_rows(list(targets), feeds, rows, file)
             yield Batch(
-                feeds=feeds, targets=targets, indices=rows, valid=valid_positions(feeds), truths=self._said(rows)
+                feeds=feeds,
+                targets=targets,
+                indices=rows,
+                valid=valid_positions(feeds, sizes),
+                truths=None if self.truths is None else self.truths.of(rows),
+                sizes=sizes,
             )
 
     def shapes(self, row: int) -> Shapes:
@@ -104,30 +113,6 @@ class ArrayRows:
         columns = np.concatenate([load_array(array).reshape(self.size, -1) for _, array in self.sizes], axis=1)
         firsts = np.unique(columns, axis=0, return_index=True)[1]
         return [(int(row), self.shapes(int(row))) for row in sorted(firsts)]
-
-    def _sized(self, rows: IntArray) -> Batch:
-        file = self.inputs[0][1].file
-        samples = [self._sample(row) for row in rows.tolist()]
-        feeds, sizes = self.sizing.stacked(samples, rows, file)
-        targets = None
-        if self.targets is not None:
-            targets = rows_of(self.targets, rows).astype(np.int64)
-            if targets.ndim == 2:
-                try:
-                    targets = tag_rows(list(targets), next(iter(feeds.values())).shape[1])
-                except ValueError as error:
-                    raise ConfigError(f"rows {rows.tolist()}: {error}.", file=file) from error
-        return Batch(
-            feeds=feeds,
-            targets=targets,
-            indices=rows,
-            valid=valid_positions(feeds, sizes),
-            truths=self._said(rows),
-            sizes=sizes,
-        )
-
-    def _said(self, rows: IntArray) -> tuple[Any, ...] | None:
-        return None if self.truths is None else self.truths.of(rows)
 
     def _sample(self, row: int) -> Sample:
         shapes = dict(self.shapes(row))
@@ -163,9 +148,7 @@ def read_arrays(
     else:
         place = next(iter(files.values()))
         arrays = {name: npy_array(path, texts=truths and name == label) for name, path in files.items()}
-    said = None
-    if label is not None and truths:
-        said = _labels(label, arrays, place)
+    named = _labels(label, arrays, place) if label is not None and truths else None
     targets = None
     if label is not None and not truths:
         if label not in arrays:
@@ -174,8 +157,14 @@ def read_arrays(
     sizes = {name: arrays.pop(name + SIZES) for name in tuple(arrays) if name + SIZES in arrays}
     if not arrays:
         raise ConfigError("holds no array for any model input.", file=place)
-    labels = {"the labels": targets} if targets is not None else said.whole if said is not None else {}
-    size = _common_size(arrays, labels, place)
+    labels = {"the labels": targets} if targets is not None else named.whole if named is not None else {}
+    counts = {name: array.shape[0] for name, array in {**arrays, **labels}.items()}
+    if len(set(counts.values())) > 1:
+        said = ", ".join(f"{name}: {count}" for name, count in counts.items())
+        raise ConfigError(f"arrays differ in their number of samples ({said}).", file=place)
+    size = next(iter(counts.values()))
+    if size == 0:
+        raise ConfigError("has no rows.", file=place, hint="A split needs at least one sample.")
     for array in arrays.values():
         scan(array)
     for name, array in sizes.items():
@@ -188,7 +177,7 @@ def read_arrays(
         targets=targets,
         size=size,
         sha256=sha256,
-        truths=said,
+        truths=named,
         sizes=tuple(sorted(sizes.items())),
         sizing=sizing,
     )
@@ -211,18 +200,6 @@ def _labels(label: str, arrays: dict[str, StoredArray], place: Path) -> StoredLa
         if name in sizes:
             _check_sizes(name, sizes[name], array, least=0)
     return StoredLabels(label=label, arrays=tuple(sorted(ours.items())), sizes=tuple(sorted(sizes.items())))
-
-
-def _common_size(arrays: Mapping[str, StoredArray], labels: Mapping[str, StoredArray], place: Path) -> int:
-    sizes = {name: array.shape[0] for name, array in arrays.items()}
-    sizes |= {name: array.shape[0] for name, array in labels.items()}
-    if len(set(sizes.values())) > 1:
-        counts = ", ".join(f"{name}: {size}" for name, size in sizes.items())
-        raise ConfigError(f"arrays differ in their number of samples ({counts}).", file=place)
-    size = next(iter(sizes.values()))
-    if size == 0:
-        raise ConfigError("has no rows.", file=place, hint="A split needs at least one sample.")
-    return size
 
 
 def _check_sizes(name: str, sizes: StoredArray, array: StoredArray, *, least: int = 1) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from workbench.values.errors import ConfigError
 from workbench.values.preprocess import WELL_KNOWN_INPUTS, Feeds
 
 Task = Literal["classification", "ner", "tensors", "language"]
@@ -100,15 +102,16 @@ def valid_positions(feeds: Feeds, sizes: Mapping[str, IntArray] | None = None) -
     return None
 
 
-def tag_rows(tags: Sequence[IntArray], width: int) -> IntArray:
-    """Tag ids of a batch [n, width], `NOT_SCORED` behind a sample's own.
+def tag_rows(tags: Sequence[IntArray], feeds: Feeds, rows: IntArray, file: Path) -> IntArray:
+    """Tag ids of a batch [n, positions of the first feed], `NOT_SCORED` behind a sample's own.
 
     Raises:
-        ValueError: tags that count stand behind the width.
+        ConfigError: tags that count stand behind the last position.
     """
+    width = next(iter(feeds.values())).shape[1]
     made = np.full((len(tags), width), NOT_SCORED, dtype=np.int64)
-    for row, own in enumerate(tags):
+    for own, to in zip(tags, made, strict=True):
         if (own[width:] != NOT_SCORED).any():
-            raise ValueError(f"{len(own)} tags stand for {width} positions")
-        made[row, : len(own)] = own[:width]
+            raise ConfigError(f"rows {rows.tolist()}: {len(own)} tags stand for {width} positions.", file=file)
+        to[: len(own)] = own[:width]
     return made

@@ -37,26 +37,22 @@ def interface_of(top: Section) -> Interface:
     axes = _axes(top)
     state = _state(top)
     inputs = _inputs(top, {name for _, name in state})
-    return Interface(inputs=inputs, axes=axes, state=state, outputs=read_outputs(top))
+    return Interface(inputs=inputs, axes=axes, state=state, outputs=_outputs(top))
 
 
-def roles_only_for_texts(top: Section) -> None:
-    """Raises ConfigError for a role among the inputs of data that are arrays or come from a loader."""
-    with top.section("inputs") as section:
-        for name in section.names():
-            if isinstance(section.raw(name, None), str):
-                raise section.error(
-                    name,
-                    f"{section.raw(name)!r} is a role, which only inputs made from texts have.",
-                    "Leave it out, or write a mapping: {axes: [batch, frames]} or {constant: 16000}.",
-                )
-
-
-def nothing_for_texts(top: Section) -> None:
-    """Raises ConfigError for keys that mean nothing where every sample is a text."""
-    for key, hint in (("axes", "Write bins: [32, 64, 128]."), ("state", "Leave it out.")):
+def check_kind(top: Section, *, texts: bool) -> None:
+    """Raises ConfigError for a role among the inputs of data that are no texts, and for what means nothing of texts."""
+    for key, hint in (("axes", "Write bins: [32, 64, 128]."), ("state", "Leave it out.")) if texts else ():
         if top.has(key):
             raise top.error(key, "means nothing for texts, which are padded to bins and run in one call.", hint)
+    with top.section("inputs") as section:
+        for name in section.names():
+            if not texts and isinstance(role := section.raw(name, None), str):
+                raise section.error(
+                    name,
+                    f"{role!r} is a role, which only inputs made from texts have.",
+                    "Leave it out, or write a mapping: {axes: [batch, frames]} or {constant: 16000}.",
+                )
 
 
 def _inputs(top: Section, carried: set[str]) -> tuple[InputUse, ...]:
@@ -70,20 +66,16 @@ def _inputs(top: Section, carried: set[str]) -> tuple[InputUse, ...]:
             rule = f"expected a role ({', '.join(get_args(Role))}) or a mapping, got {written!r}."
             raise section.error(name, rule, "Write {constant: NUMBER} or {axes: [batch, NAME]}.")
         with section.section(name) as one:
-            found.append(_input(one, name, carried))
+            constant = _numbers(one, "constant") if one.has("constant") else None
+            initial = _numbers(one, "initial") if one.has("initial") else None
+            axes = _axis_names(one) if one.has("axes") else ()
+            if constant is not None and (axes or name in carried):
+                other = "axes" if axes else "state"
+                raise one.error("constant", f"means nothing beside {other}.", "A constant is built in and never fed.")
+            if initial is not None and name not in carried:
+                raise one.error("initial", f"{name!r} is no state.", f"Write state: {{OUTPUT: {name}}} beside inputs.")
+            found.append(InputUse(name=name, constant=constant, axes=axes, initial=initial))
     return tuple(found)
-
-
-def _input(section: Section, name: str, carried: set[str]) -> InputUse:
-    constant = _numbers(section, "constant") if section.has("constant") else None
-    initial = _numbers(section, "initial") if section.has("initial") else None
-    axes = _axis_names(section) if section.has("axes") else ()
-    if constant is not None and (axes or name in carried):
-        other = "axes" if axes else "state"
-        raise section.error("constant", f"means nothing beside {other}.", "A constant is built in and never fed.")
-    if initial is not None and name not in carried:
-        raise section.error("initial", f"{name!r} is no state.", f"Write state: {{OUTPUT: {name}}} beside inputs.")
-    return InputUse(name=name, constant=constant, axes=axes, initial=initial)
 
 
 def _numbers(section: Section, key: str) -> Any:
@@ -148,10 +140,7 @@ def _state(top: Section) -> tuple[tuple[str, str], ...]:
     return pairs
 
 
-_KEYS = ("meaning", "limits")
-
-
-def read_outputs(top: Section) -> tuple[OutputUse, ...]:
+def _outputs(top: Section) -> tuple[OutputUse, ...]:
     """In the order of the manifest: the first is the primary one.
 
     Which options and limits a meaning has, and whether the model has such outputs, is checked where they are judged.
@@ -159,29 +148,20 @@ def read_outputs(top: Section) -> tuple[OutputUse, ...]:
     found = []
     with top.section("outputs") as section:
         for name in section.names():
-            if isinstance(section.raw(name), dict):
-                found.append(_mapping(section.section(name), name))
-            else:
+            if not isinstance(section.raw(name), dict):
                 found.append(OutputUse(name=name, meaning=_meaning(section, name)))
-    return tuple(found)
-
-
-def _mapping(section: Section, name: str) -> OutputUse:
-    with section:
-        meaning = _meaning(section, "meaning")
-        options = {}
-        for key in section.names():
-            if key in _KEYS:
                 continue
-            value = section.raw(key)
-            if not isinstance(value, str | int | float | bool) or (isinstance(value, float) and math.isnan(value)):
-                raise section.error(key, f"expected a number or a word, got {value!r}.")
-            options[key] = value
-        with section.section("limits") as written:
-            limits = {metric: written.number(metric) for metric in written.names()}
-    return OutputUse(
-        name=name, meaning=meaning, options=tuple(sorted(options.items())), limits=tuple(sorted(limits.items()))
-    )
+            with section.section(name) as one:
+                meaning = _meaning(one, "meaning")
+                options = {key: one.raw(key) for key in one.names() if key not in ("meaning", "limits")}
+                for key, value in options.items():
+                    if not isinstance(value, str | int | float) or value != value:
+                        raise one.error(key, f"expected a number or a word, got {value!r}.")
+                with one.section("limits") as written:
+                    limits = tuple(sorted((metric, written.number(metric)) for metric in written.names()))
+            use = OutputUse(name=name, meaning=meaning, options=tuple(sorted(options.items())), limits=limits)
+            found.append(use)
+    return tuple(found)
 
 
 def _meaning(section: Section, key: str) -> Meaning:

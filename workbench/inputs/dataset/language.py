@@ -21,7 +21,7 @@ from typing import ClassVar, Literal, get_args
 import numpy as np
 
 from workbench.inputs.dataset.batch import Batch, IntArray
-from workbench.inputs.dataset.splits import Dataset, SplitRows
+from workbench.inputs.dataset.splits import Dataset, SplitRows, divided, read_division
 from workbench.targets.language import Ids, LanguageTarget, TokenWindow
 from workbench.values.documents.canonical import digest
 from workbench.values.documents.input_files import read_text
@@ -104,32 +104,18 @@ def read_language_manifest(path: Path, model: Model, target: LanguageTarget) -> 
         window = top.integer("window", 512, minimum=2, maximum=_MOST_TOKENS)
         stride = top.integer("stride", window, minimum=1, maximum=_MOST_TOKENS)
         measure = top.text("measure", "perplexity", choices=get_args(Measure))
-        with top.section("split") as section:
-            seed = section.integer("seed", 0, minimum=0)
-            if section.has("holdout_fraction") and "holdout" in named:
-                section.refuse("holdout_fraction", "means nothing beside files.holdout.", "Leave one of them out.")
-            fraction = section.number("holdout_fraction", 0.5, minimum=0.0, maximum=1.0)
+        division = read_division(top, named)
     calibration = _rows(named["calibration"], target.samples(model, named["calibration"]), model)
     validation = _windows(named["validation"], model, target, window, stride, top)
-    if "holdout" in named:
-        other = _windows(named["holdout"], model, target, window, stride, top)
-        holdout, seen = SplitRows(source=other, seed=seed, start=0, stop=other.size), validation.size
-    else:
-        seen = validation.size - round(fraction * validation.size)
-        if not 0 < seen < validation.size:
-            raise top.section("split").error(
-                "holdout_fraction",
-                f"{fraction:g} of {validation.size} windows leaves a split empty.",
-                "Give more text, change the fraction, or name a file under files.holdout.",
-            )
-        holdout = SplitRows(source=validation, seed=seed, start=seen, stop=validation.size)
+    other = _windows(named["holdout"], model, target, window, stride, top) if "holdout" in named else None
+    seen, holdout = divided(top, validation, other, *division)
     return Dataset(
         path=top.file,
         task=LANGUAGE,
         labels=(),
         preprocessor=None,
-        calibration=SplitRows(source=calibration, seed=seed, start=0, stop=calibration.size),
-        validation=SplitRows(source=validation, seed=seed, start=0, stop=seen),
+        calibration=SplitRows(source=calibration, seed=division[0], start=0, stop=calibration.size),
+        validation=seen,
         holdout=holdout,
         measure=measure,
     )

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import collections
 import hashlib
+import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -26,7 +27,7 @@ from workbench.inputs.dataset.sizing import ONE_SIZE, Shapes, Sizing, shapes_of
 from workbench.inputs.user_code import Opaque, UserCode, UserCodeError, process_of
 from workbench.values.errors import ConfigError
 from workbench.values.measurement import Split
-from workbench.values.preprocess import Array, Feeds
+from workbench.values.preprocess import Array
 
 Sample = tuple[dict[str, Array], Any]
 _MARK_BYTES = 8
@@ -93,7 +94,8 @@ class LoaderRows:
         return [(row, self.kinds[kind]) for kind, row in firsts.items()]
 
     def _again(self) -> Iterator[Sample]:
-        for number, sample in enumerate(_samples(self.code, self.split, self.task, None, truths=self.truths)):
+        samples = _opened(self.code, self.split, self.task, None, truths=self.truths)
+        for number, sample in enumerate(samples or ()):
             if _mark(sample) != self.marks[_MARK_BYTES * number : _MARK_BYTES * (number + 1)]:
                 raise ConfigError(
                     f"sample {number} of {self.split!r} is another one than when {self.code.function}() was called "
@@ -184,42 +186,30 @@ def _mark(sample: Sample) -> bytes:
     return hasher.digest()
 
 
-def _samples(code: UserCode, split: Split, task: Task, classes: int | None, *, truths: bool) -> Iterator[Sample]:
-    return _opened(code, split, task, classes, truths=truths) or iter(())
-
-
 def _opened(code: UserCode, split: Split, task: Task, classes: int | None, *, truths: bool) -> Iterator[Sample] | None:
+    words = f"failed for {split!r}: {{}}."
     try:
         rows = process_of(code).stream(split)
     except UserCodeError as error:
-        raise _opening_error(error, code, split) from error
-    return None if rows is None else _checked_rows(rows, code, split, task, classes, truths=truths)
+        if error.kind == "no iterable":
+            words = f"{code.function}({split!r}) {{}}."
+        at_import = {"import": "cannot be imported: {}.", "no function": "{}."}.get(error.kind)
+        raise error.config(at_import or words, key=code.key if at_import else None) from error
+    if rows is None:
+        return None
 
+    def checked() -> Iterator[Sample]:
+        for number in itertools.count():
+            place = f"sample {number} of {split!r}"
+            try:
+                row = next(rows)
+            except StopIteration:
+                return
+            except UserCodeError as error:
+                raise error.config(f"{place}: {{}}.") from error
+            yield _checked(row, place, code, task, classes, truths=truths)
 
-def _opening_error(error: UserCodeError, code: UserCode, split: Split) -> ConfigError:
-    match error.kind:
-        case "import":
-            return error.config("cannot be imported: {}.", key=code.key)
-        case "no function":
-            return error.config("{}.", key=code.key)
-        case "no iterable":
-            return error.config(f"{code.function}({split!r}) {{}}.")
-    return error.config(f"failed for {split!r}: {{}}.")
-
-
-def _checked_rows(
-    rows: Iterator[Any], code: UserCode, split: Split, task: Task, classes: int | None, *, truths: bool
-) -> Iterator[Sample]:
-    number = 0
-    while True:
-        try:
-            row = next(rows)
-        except StopIteration:
-            return
-        except UserCodeError as error:
-            raise error.config(f"sample {number} of {split!r}: {{}}.") from error
-        yield _checked(row, f"sample {number} of {split!r}", code, task, classes, truths=truths)
-        number += 1
+    return checked()
 
 
 def _checked(row: object, place: str, code: UserCode, task: Task, classes: int | None, *, truths: bool) -> Sample:
@@ -267,22 +257,17 @@ def _target(value: Any, place: str, code: UserCode, task: Task, classes: int | N
 
 def _stacked(samples: list[Sample], rows: IntArray, source: LoaderRows) -> Batch:
     feeds, sizes = source.sizing.stacked([feeds for feeds, _ in samples], rows, source.code.file)
-    ours = source.task == "tensors"
+    said = [target for _, target in samples]
+    targets = None
+    if source.task == "ner":
+        targets = tag_rows([np.array(tags, dtype=np.int64) for tags in said], feeds, rows, source.code.file)
+    elif source.task == "classification":
+        targets = np.array(said, dtype=np.int64)
     return Batch(
         feeds=feeds,
-        targets=None if ours else _targets([target for _, target in samples], feeds, rows, source),
+        targets=targets,
         indices=rows,
         valid=valid_positions(feeds, sizes),
-        truths=tuple(target for _, target in samples) if ours and source.truths else None,
+        truths=tuple(said) if source.task == "tensors" and source.truths else None,
         sizes=sizes,
     )
-
-
-def _targets(targets: list[Any], feeds: Feeds, rows: IntArray, source: LoaderRows) -> IntArray:
-    if source.task != "ner":
-        return np.array(targets, dtype=np.int64)
-    width = next(iter(feeds.values())).shape[1]
-    try:
-        return tag_rows([np.array(tags, dtype=np.int64) for tags in targets], width)
-    except ValueError as error:
-        raise ConfigError(f"samples {rows.tolist()}: {error}.", file=source.code.file) from error

@@ -8,11 +8,11 @@ from typing import Any, Literal, get_args
 
 from workbench.inputs.dataset.arrays import read_arrays
 from workbench.inputs.dataset.batch import GRAPH_TASKS, Source, Task
-from workbench.inputs.dataset.interface_reader import interface_of, nothing_for_texts, roles_only_for_texts
+from workbench.inputs.dataset.interface_reader import check_kind, interface_of
 from workbench.inputs.dataset.loader import read_loader
 from workbench.inputs.dataset.metric_reader import metric_of
 from workbench.inputs.dataset.sizing import ONE_SIZE, sizing_of
-from workbench.inputs.dataset.splits import Dataset, SplitRows
+from workbench.inputs.dataset.splits import Dataset, SplitRows, divided, read_division
 from workbench.inputs.dataset.text import read_texts
 from workbench.inputs.user_code import named_code
 from workbench.values.documents.json_reader import read_json
@@ -34,21 +34,8 @@ Files = Path | Mapping[str, Path]
 """A CSV, JSONL or NPZ file, or input name → NPY file."""
 
 _KEYS = (
-    "version",
-    "task",
-    "files",
-    "columns",
-    "labels",
-    "tokenizer",
-    "max_length",
-    "bins",
-    "inputs",
-    "axes",
-    "state",
-    "outputs",
-    "metric",
-    "split",
-    "loader",
+    *("version", "task", "files", "columns", "labels", "tokenizer", "max_length", "bins"),
+    *("inputs", "axes", "state", "outputs", "metric", "split", "loader"),
 )
 _SUFFIXES: Mapping[str, Kind] = {".csv": "text", ".jsonl": "text", ".npz": "arrays"}
 
@@ -84,17 +71,10 @@ def read_manifest(path: Path, model: Model | None = None) -> Dataset:
                 f"means nothing for the task {task!r}, which is scored by its labels.",
                 "Leave it out, or write task: tensors to compare every output with the float model's.",
             )
-        if kind == "text":
-            nothing_for_texts(top)
-        else:
-            roles_only_for_texts(top)
+        check_kind(top, texts=kind == "text")
         preprocessor = _preprocessor(top, model) if kind == "text" else None
         metric = metric_of(top)
-        with top.section("split") as section:
-            seed = section.integer("seed", 0, minimum=0)
-            if section.has("holdout_fraction") and "holdout" in files:
-                section.refuse("holdout_fraction", "means nothing beside files.holdout.", "Leave one of them out.")
-            fraction = section.number("holdout_fraction", 0.5, minimum=0.0, maximum=1.0)
+        division = read_division(top, files)
     sizing = ONE_SIZE if kind == "text" else sizing_of(interface, model, top.file)
     classes = len(labels) or None
     ner = task == "ner"
@@ -115,32 +95,18 @@ def read_manifest(path: Path, model: Model | None = None) -> Dataset:
     calibration, validation, holdout = source("calibration"), source("validation"), source("holdout")
     assert calibration is not None, "only a holdout may be left out"
     assert validation is not None
-    seen = validation.size
-    if holdout is None:
-        held = round(fraction * validation.size)
-        seen -= held
-        if not 0 < held < validation.size:
-            raise top.section("split").error(
-                "holdout_fraction",
-                f"{fraction:g} of {validation.size} validation rows leaves a split empty.",
-                "Add rows, change the fraction, or name a file under files.holdout.",
-            )
-    rest = SplitRows(source=validation, seed=seed, start=seen, stop=validation.size)
+    seen, held = divided(top, validation, holdout, *division)
     return Dataset(
         path=top.file,
         task=task,
         labels=labels,
         preprocessor=preprocessor,
-        calibration=_whole(calibration, seed),
-        validation=SplitRows(source=validation, seed=seed, start=0, stop=seen),
-        holdout=rest if holdout is None else _whole(holdout, seed),
+        calibration=SplitRows(source=calibration, seed=division[0], start=0, stop=calibration.size),
+        validation=seen,
+        holdout=held,
         interface=interface,
         metric=metric,
     )
-
-
-def _whole(source: Source, seed: int) -> SplitRows:
-    return SplitRows(source=source, seed=seed, start=0, stop=source.size)
 
 
 def _files(top: Section) -> dict[Split, Files]:
@@ -179,18 +145,15 @@ def _kind(top: Section, files: Mapping[Split, Files]) -> Kind:
 
 def _columns(top: Section, kind: Kind, task: Task, *, truths: bool) -> tuple[str, str | None]:
     with top.section("columns") as section:
-        column = ""
+        column, tokens = "", "tokens" if task == "ner" else "text"
         if kind == "text":
-            column = section.text("tokens", "tokens") if task == "ner" else section.text("text", "text")
-        if kind == "loader":
+            column = section.text(tokens, tokens)
+        if kind == "loader" or (task == "tensors" and not (truths and (kind == "arrays" or section.has("label")))):
             return column, None
-        if task == "tensors":
-            if kind == "arrays":
-                return column, section.text("label", "labels") if truths else None
-            return column, section.text("label") if truths and section.has("label") else None
         if kind == "arrays":
             return column, section.text("label", "labels")
-        return column, section.text("tags", "tags") if task == "ner" else section.text("label", "label")
+        label = "tags" if task == "ner" else "label"
+        return column, section.text(label, label)
 
 
 def _labels(top: Section, task: Task, required: bool) -> tuple[str, ...]:

@@ -10,16 +10,18 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from workbench.inputs.library_metrics import NAMED, refuse_missing
+from workbench.inputs.library_metrics import NAMED, WHOLE_SET, refuse_missing
 from workbench.inputs.user_code import UserCode, named_code, read_code
 from workbench.values.documents.canonical import canonical_json, file_digest
 from workbench.values.documents.yaml_reader import Section
 from workbench.values.errors import nearest
 
+T = TypeVar("T")
 Bounds = tuple[float | None, float | None]
 SHARE: Bounds = (0.0, 1.0)
 _OWN_UNIT = "points"
@@ -50,12 +52,14 @@ class MetricUse:
     @property
     def identity(self) -> dict[str, object]:
         """What decides the numbers, besides the data: code, libraries, options; not where the files lie."""
+        places = {k for k, v in json.loads(self.options).items() if isinstance(v, str) and Path(v).is_absolute()}
+        options = {k: "" if k in places else v for k, v in json.loads(self.options).items()}
         return {
             "function": self.code.function,
             "code": self.code.sha256,
             "libraries": list(self.code.versions),
             **{f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "code"},
-            **({"options": _without_places(self.options)} if self.files else {}),
+            **({"options": options} if self.files else {}),
         }
 
     def higher_of(self, metric: str) -> bool:
@@ -68,11 +72,6 @@ class MetricUse:
         return dict(self.units).get(metric, "" if self.bounds_of(metric) == SHARE else _OWN_UNIT)
 
 
-def _without_places(options: str) -> dict[str, object]:
-    """Options of a library's metric that reads files, whose content `files` holds."""
-    return {k: "" if isinstance(v, str) and Path(v).is_absolute() else v for k, v in json.loads(options).items()}
-
-
 def metric_of(top: Section) -> MetricUse | None:
     """Read the key; None where it is absent."""
     if not top.has("metric"):
@@ -80,7 +79,7 @@ def metric_of(top: Section) -> MetricUse | None:
     written = top.raw("metric")
     if isinstance(written, str):
         if ":" not in written:
-            raise top.error("metric", f"{written!r} is not file.py:function.", _by_name(written))
+            raise top.error("metric", f"{written!r} is not file.py:function.", nearest(written, NAMED))
         code = named_code(top, "metric", written)
         return MetricUse(code=code, name=code.function)
     if not isinstance(written, dict):
@@ -104,22 +103,21 @@ def _own(section: Section) -> MetricUse:
     return MetricUse(
         code=code,
         name=name,
-        higher=tuple(
-            sorted((metric, _flag(section, value)) for metric, value in _each(section, "higher_is_better", name))
-        ),
-        bounds=tuple(sorted((metric, _bounds(section, value)) for metric, value in _each(section, "bounds", name))),
-        units=tuple(sorted((metric, _unit(section, value)) for metric, value in _each(section, "unit", name))),
+        higher=_each(section, "higher_is_better", name, _flag),
+        bounds=_each(section, "bounds", name, _bounds),
+        units=_each(section, "unit", name, _unit),
         options=written,
     )
 
 
 def _named(section: Section) -> MetricUse:
     name = section.name("name")
+    if name in WHOLE_SET:
+        rule = f"{name!r} is one number of a whole set: it has no score per sample, which paired tests and early "
+        raise section.error("name", f"{rule}stopping need.", WHOLE_SET[name])
     if name not in NAMED:
-        raise section.error("name", f"{name!r} is no metric of a library.", _by_name(name))
+        raise section.error("name", f"{name!r} is no metric of a library.", nearest(name, NAMED))
     known = NAMED[name]
-    if known.refused:
-        raise section.error("name", f"{name!r} {known.refused}", known.instead)
     refuse_missing(section.error, known)
     options: dict[str, Any] = {}
     files = []
@@ -140,7 +138,7 @@ def _named(section: Section) -> MetricUse:
         if option not in options:
             raise section.error(option, "missing.", f"{name} needs it: {known.about}.")
     return MetricUse(
-        code=read_code(known.file, known.function, key="metric"),
+        code=read_code(known.file, name, key="metric"),
         name=name,
         higher=((name, known.higher),),
         bounds=((name, known.bounds),),
@@ -150,28 +148,23 @@ def _named(section: Section) -> MetricUse:
     )
 
 
-def _by_name(name: str) -> str:
-    return nearest(name, [metric for metric, known in NAMED.items() if not known.refused])
-
-
-def _each(section: Section, key: str, primary: str) -> list[tuple[str, Any]]:
-    """(metric, value): one value is the primary metric's, a mapping has one for each metric."""
-    if not section.has(key):
-        return []
-    value = section.raw(key)
-    return list(value.items()) if isinstance(value, dict) else [(primary, value)]
+def _each(section: Section, key: str, primary: str, read: Callable[[Section, object], T]) -> tuple[tuple[str, T], ...]:
+    """(metric, value), sorted: one value is the primary metric's, a mapping has one for each metric."""
+    value = section.raw(key, {})
+    named = value if isinstance(value, dict) else {primary: value}
+    return tuple(sorted((metric, read(section, one)) for metric, one in named.items()))
 
 
 def _flag(section: Section, value: object) -> bool:
-    if not isinstance(value, bool):
-        raise section.error("higher_is_better", f"expected true or false, got {value!r}.")
-    return value
+    if isinstance(value, bool):
+        return value
+    raise section.error("higher_is_better", f"expected true or false, got {value!r}.")
 
 
 def _unit(section: Section, value: object) -> str:
-    if not isinstance(value, str) or len(value) > 20:
-        raise section.error("unit", f"expected a short text such as dB, got {value!r}.")
-    return value
+    if isinstance(value, str) and len(value) <= 20:
+        return value
+    raise section.error("unit", f"expected a short text such as dB, got {value!r}.")
 
 
 def _bounds(section: Section, value: object) -> Bounds:

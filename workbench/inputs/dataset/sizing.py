@@ -64,15 +64,8 @@ class Sizing:
 
     def size(self, shapes: Shapes, axis: str) -> int:
         """A sample's size along a named axis: the largest of its inputs'; 0 where none has it."""
-        return max(
-            (
-                size
-                for name, shape in shapes
-                for known, size in zip(self.names(name, len(shape)), shape, strict=True)
-                if known == axis
-            ),
-            default=0,
-        )
+        known = [zip(self.names(name, len(shape)), shape, strict=True) for name, shape in shapes]
+        return max((size for pairs in known for name, size in pairs if name == axis), default=0)
 
     def padded(self, name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
         """The shape of one sample of an input behind its padding, where it runs by itself."""
@@ -85,16 +78,8 @@ class Sizing:
     def key(self, shapes: Shapes) -> Hashable:
         """Samples with equal keys may share a batch."""
         padded = {use.name for use in self.uses} | ({STEPS} if self.steps else set())
-        return tuple(
-            (
-                name,
-                tuple(
-                    None if axis in padded else size
-                    for axis, size in zip(self.names(name, len(shape)), shape, strict=True)
-                ),
-            )
-            for name, shape in shapes
-        )
+        known = [(name, zip(self.names(name, len(shape)), shape, strict=True)) for name, shape in shapes]
+        return tuple((name, tuple(None if axis in padded else n for axis, n in pairs)) for name, pairs in known)
 
     def check(self, shapes: Shapes, row: int, file: Path) -> None:
         """Raises ConfigError for a sample that no bin holds, or whose inputs differ in their steps."""
@@ -174,45 +159,31 @@ def sizing_of(interface: Interface, model: Model | None, file: Path) -> Sizing:
     uses = tuple(use for use in interface.axes if use.start is None)
     if model is not None:
         grown = {axis for name, axes in known.items() if name in carried for axis in axes if axis is not None}
-        _check_names(interface.axes, names, grown, file)
-        _check_pads(interface, fed, model, file)
+        whole = {spec.name for spec in model.inputs if np.dtype(spec.dtype).kind in "iub"}
+        for own in interface.axes:
+            key, free = f"axes.{own.name}", names if own.start is None else grown
+            if own.start is None and own.name in grown - names:
+                raise ConfigError(
+                    f"{own.name!r} is an axis of a state, which grows from step to step and is never padded.",
+                    file=file,
+                    key=key,
+                    hint=f"Write axes: {{{own.name}: {{start: 0}}}}, its size before the first step, or leave it out.",
+                )
+            if own.name not in free:
+                raise ConfigError(
+                    f"no {'input' if own.start is None else 'state'} has a free axis {own.name!r}.",
+                    file=file,
+                    key=key,
+                    hint=nearest(own.name, free) if free else "Every axis of them has a fixed size.",
+                )
+            unfit = next((name for name, axes in fed.items() if name in whole and own.name in axes), None)
+            if unfit is not None and own.pad != int(own.pad):
+                raise ConfigError(f"{own.pad:g} cannot pad {unfit!r}, which holds whole numbers.", file=file, key=key)
     return Sizing(axes=tuple(sorted(fed.items())), uses=uses, steps=bool(interface.state))
 
 
 def shapes_of(sample: Sample) -> Shapes:
     return tuple(sorted((name, tuple(array.shape)) for name, array in sample.items()))
-
-
-def _check_names(axes: Iterable[AxisUse], fed: set[str], grown: set[str], file: Path) -> None:
-    """
-    Args:
-        grown: axes of states, which have a size to start with instead of bins.
-    """
-    for axis in axes:
-        if axis.start is None and axis.name in grown - fed:
-            raise ConfigError(
-                f"{axis.name!r} is an axis of a state, which grows from step to step and is never padded.",
-                file=file,
-                key=f"axes.{axis.name}",
-                hint=f"Write axes: {{{axis.name}: {{start: 0}}}}, its size before the first step, or leave it out.",
-            )
-        known = fed if axis.start is None else grown
-        if axis.name not in known:
-            raise ConfigError(
-                f"no {'input' if axis.start is None else 'state'} has a free axis {axis.name!r}.",
-                file=file,
-                key=f"axes.{axis.name}",
-                hint=nearest(axis.name, known) if known else "Every axis of them has a fixed size.",
-            )
-
-
-def _check_pads(interface: Interface, fed: Mapping[str, tuple[str | None, ...]], model: Model, file: Path) -> None:
-    for axis in interface.axes:
-        whole = [s.name for s in model.inputs if np.dtype(s.dtype).kind in "iub" and axis.name in fed.get(s.name, ())]
-        if whole and axis.pad != int(axis.pad):
-            raise ConfigError(
-                f"{axis.pad:g} cannot pad {whole[0]!r}, which holds whole numbers.", file=file, key=f"axes.{axis.name}"
-            )
 
 
 def _steps(shapes: Shapes, row: int, file: Path) -> int:

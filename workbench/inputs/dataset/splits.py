@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
@@ -19,9 +19,10 @@ from workbench.inputs.dataset.arrays import ArrayRows
 from workbench.inputs.dataset.batch import Batch, IntArray, Source, Task
 from workbench.inputs.dataset.loader import LoaderRows
 from workbench.inputs.dataset.metric_reader import MetricUse
-from workbench.inputs.dataset.sizing import Shapes, Sizing
+from workbench.inputs.dataset.sizing import Sizing
 from workbench.inputs.dataset.text import TextRows
 from workbench.values.documents.canonical import digest
+from workbench.values.documents.yaml_reader import Section
 from workbench.values.errors import ConfigError, nearest
 from workbench.values.interface import NOTHING_DECLARED, Interface
 from workbench.values.measurement import Split
@@ -58,12 +59,35 @@ class SplitRows:
         return np.sort(rows) if self.source.sequential else rows
 
 
-def _first(rows: SplitRows, count: int | None) -> SplitRows:
-    if count is None:
-        return rows
-    if count > rows.size:
-        raise ValueError(f"{count} samples asked of {rows.size}")
-    return replace(rows, stop=rows.start + count)
+def divided(
+    top: Section, validation: Source, holdout: Source | None, seed: int, fraction: float
+) -> tuple[SplitRows, SplitRows]:
+    """Validation and holdout; where the latter has no rows of its own, this share of the validation's (rounded).
+
+    Raises:
+        ConfigError: one of them would have none.
+    """
+    seen = validation.size
+    if holdout is None:
+        seen -= round(fraction * validation.size)
+        if not 0 < seen < validation.size:
+            raise top.section("split").error(
+                "holdout_fraction",
+                f"{fraction:g} of {validation.size} samples of the validation leaves a split empty.",
+                "Add some, change the fraction, or name a file under files.holdout.",
+            )
+    rest = SplitRows(source=validation, seed=seed, start=seen, stop=validation.size)
+    own = rest if holdout is None else SplitRows(source=holdout, seed=seed, start=0, stop=holdout.size)
+    return SplitRows(source=validation, seed=seed, start=0, stop=seen), own
+
+
+def read_division(top: Section, named: Collection[str]) -> tuple[int, float]:
+    """`split: {seed: 0, holdout_fraction: 0.5}`, beside the splits that have files of their own."""
+    with top.section("split") as section:
+        seed = section.integer("seed", 0, minimum=0)
+        if section.has("holdout_fraction") and "holdout" in named:
+            section.refuse("holdout_fraction", "means nothing beside files.holdout.", "Leave one of them out.")
+        return seed, section.number("holdout_fraction", 0.5, minimum=0.0, maximum=1.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,12 +140,12 @@ class Dataset:
         return self.split(split).size
 
     def first(self, *, validation: int | None = None, holdout: int | None = None) -> Dataset:
-        """The same with only the first samples of a split, which are a fair sample of it; None for all of them.
+        """The same with only the first samples of a split, which are a fair sample of it; None for all of them."""
 
-        Raises:
-            ValueError: the split has fewer.
-        """
-        return replace(self, validation=_first(self.validation, validation), holdout=_first(self.holdout, holdout))
+        def cut(rows: SplitRows, count: int | None) -> SplitRows:
+            return rows if count is None else replace(rows, stop=min(rows.stop, rows.start + count))
+
+        return replace(self, validation=cut(self.validation, validation), holdout=cut(self.holdout, holdout))
 
     def with_bins(self, bins: tuple[int, ...] | None) -> Dataset:
         """The same samples, padded to other bins than the manifest's; None for those of the manifest.
@@ -135,17 +159,15 @@ class Dataset:
             if sizing is None or sizing.with_bins(bins) == sizing:
                 return self
             sizing = sizing.with_bins(bins)
-            return replace(self._made_with(sizing=sizing), interface=replace(self.interface, axes=sizing.uses))
-        if bins == self.preprocessor.bins:
+            changed: dict[str, Any] = {"sizing": sizing}
+            more: dict[str, Any] = {"interface": replace(self.interface, axes=sizing.uses)}
+        elif bins == self.preprocessor.bins:
             return self
-        preprocessor = replace(self.preprocessor, bins=bins)
-        return replace(self._made_with(preprocessor=preprocessor), preprocessor=preprocessor)
-
-    def _made_with(self, **changed: Any) -> Dataset:
-        """The same rows of all splits, whose sources differ in this."""
+        else:
+            changed = more = {"preprocessor": replace(self.preprocessor, bins=bins)}
         splits: dict[str, Any] = {split: self.split(split) for split in get_args(Split)}
         made = {split: replace(rows, source=replace(rows.source, **changed)) for split, rows in splits.items()}
-        return replace(self, **made)
+        return replace(self, **made, **more)
 
     @property
     def sizing(self) -> Sizing | None:
@@ -156,9 +178,7 @@ class Dataset:
     def lengths(self, split: Split) -> IntArray | None:
         """Tokens of every sample in the split's order, cut to `max_length`; None when the data are not text."""
         chosen = self.split(split)
-        if not isinstance(chosen.source, TextRows):
-            return None
-        return chosen.source.lengths(chosen.rows())
+        return chosen.source.lengths(chosen.rows()) if isinstance(chosen.source, TextRows) else None
 
     def length_sample(self) -> IntArray | None:
         """Tokens of up to `LENGTH_SAMPLE` texts each of calibration and validation, never of the holdout; None when the
@@ -255,18 +275,19 @@ def check_inputs(dataset: Dataset, model: Model) -> None:
     """
     carried = {name for _, name in dataset.interface.state}
     expected = {spec.name: spec for spec in model.inputs if spec.name not in carried}
+    texts = dataset.preprocessor
     for split in get_args(Split):
         feeds = next(dataset.batches(split, 1, stop=1)).feeds
-        for name in feeds:
-            if name not in expected:
-                raise ConfigError(
-                    f"the model has no input {name!r}, which {split} gives."
-                    if name not in carried
-                    else f"{split} gives {name!r}, which is carried from step to step and never fed.",
-                    file=dataset.path,
-                    key="inputs" if name not in carried else "state",
-                    hint=nearest(name, expected) if name not in carried else "Leave it out of the data.",
-                )
+        for name in feeds.keys() - expected.keys():
+            known = name in carried
+            raise ConfigError(
+                f"{split} gives {name!r}, which is carried from step to step and never fed."
+                if known
+                else f"the model has no input {name!r}, which {split} gives.",
+                file=dataset.path,
+                key="state" if known else "inputs",
+                hint="Leave it out of the data." if known else nearest(name, expected),
+            )
         for name, spec in expected.items():
             if name not in feeds:
                 raise ConfigError(
@@ -274,60 +295,45 @@ def check_inputs(dataset: Dataset, model: Model) -> None:
                     file=dataset.path,
                     key="inputs",
                     hint="Name its role (ids, mask or types) under inputs."
-                    if dataset.preprocessor
+                    if texts
                     else f"Where it is the same for all samples: inputs: {{{name}: {{constant: 1}}}}; where an output "
                     f"becomes it in the next step: state: {{OUTPUT: {name}}}.",
                 )
             if carried and feeds[name].ndim != len(spec.shape) + 1:
                 raise _without_steps(dataset, split, spec, feeds[name], model)
-            _check_input(dataset, split, spec, feeds[name])
+            fixed = spec.shape[1] if len(spec.shape) > 1 else None
+            if texts is not None and isinstance(fixed, int) and texts.bins != (fixed,):
+                raise ConfigError(
+                    f"input {name!r} of the model has the fixed length {fixed}.",
+                    file=dataset.path,
+                    key="bins",
+                    hint=f"Write bins: [{fixed}], or export the model with a dynamic length.",
+                )
+            dtype, shape = feeds[name].dtype.name, feeds[name].shape[2 if carried else 1 :]
+            if dtype != spec.dtype or not _fits(spec, shape):
+                raise _other_input(dataset, spec, f"{split} gives {dtype} {axes_text(('batch', *shape))}")
         source = dataset.split(split).source
         if isinstance(source, ArrayRows | LoaderRows):
             for row, shapes in source.distinct():
-                _check_sample(dataset, split, row, shapes, source.sizing, expected)
+                source.sizing.check(shapes, row, dataset.path)
+                for name, shape in shapes:
+                    own = shape[1:] if carried else shape
+                    if name in expected and not _fits(expected[name], own):
+                        steps = f" in each of {shape[0]} steps" if carried else ""
+                        found = f"sample {row} of {split} gives {axes_text(('batch', *own))}{steps}"
+                        raise _other_input(dataset, expected[name], found)
 
 
-def _check_sample(
-    dataset: Dataset, split: Split, row: int, shapes: Shapes, sizing: Sizing, expected: Mapping[str, TensorSpec]
-) -> None:
-    sizing.check(shapes, row, dataset.path)
-    for name, shape in shapes:
-        spec = expected.get(name)
-        own = shape[1:] if sizing.steps else shape
-        if spec is None or (
-            len(own) == len(spec.shape) - 1
-            and all(not isinstance(w, int) or w == f for w, f in zip(spec.shape[1:], own, strict=True))
-        ):
-            continue
-        steps = f" in each of {shape[0]} steps" if sizing.steps else ""
-        raise ConfigError(
-            f"the model expects {_described(spec.dtype, spec.shape)}, sample {row} of {split} gives "
-            f"[{', '.join(('batch', *map(str, own)))}]{steps}.",
-            file=dataset.path,
-            key=f"inputs.{name}",
-        )
-
-
-def _check_input(dataset: Dataset, split: Split, spec: TensorSpec, array: Array) -> None:
-    fixed = spec.shape[1] if len(spec.shape) > 1 else None
-    if dataset.preprocessor is not None and isinstance(fixed, int) and dataset.preprocessor.bins != (fixed,):
-        raise ConfigError(
-            f"input {spec.name!r} of the model has the fixed length {fixed}.",
-            file=dataset.path,
-            key="bins",
-            hint=f"Write bins: [{fixed}], or export the model with a dynamic length.",
-        )
-    shape = array.shape[2:] if dataset.interface.state else array.shape[1:]
-    wanted, found = _described(spec.dtype, spec.shape), _described(array.dtype.name, ("batch", *shape))
-    fits = (
-        array.dtype.name == spec.dtype
-        and len(shape) == len(spec.shape) - 1
-        and all(not isinstance(w, int) or w == f for w, f in zip(spec.shape[1:], shape, strict=True))
+def _fits(spec: TensorSpec, shape: tuple[int, ...]) -> bool:
+    """Whether one sample has the sizes that an input has behind its batch axis."""
+    return len(shape) == len(spec.shape) - 1 and all(
+        not isinstance(wanted, int) or wanted == size for wanted, size in zip(spec.shape[1:], shape, strict=True)
     )
-    if not fits:
-        raise ConfigError(
-            f"the model expects {wanted}, {split} gives {found}.", file=dataset.path, key=f"inputs.{spec.name}"
-        )
+
+
+def _other_input(dataset: Dataset, spec: TensorSpec, found: str) -> ConfigError:
+    rule = f"the model expects {spec.dtype} {axes_text(spec.shape)}, {found}."
+    return ConfigError(rule, file=dataset.path, key=f"inputs.{spec.name}")
 
 
 def _without_steps(dataset: Dataset, split: Split, spec: TensorSpec, array: Array, model: Model) -> ConfigError:
@@ -347,10 +353,6 @@ def _without_steps(dataset: Dataset, split: Split, spec: TensorSpec, array: Arra
         f"they differ. Where the model begins anew with every sample, nothing is carried: {anew}, and no state: in the "
         "manifest.",
     )
-
-
-def _described(dtype: str, shape: tuple[int | str | None, ...]) -> str:
-    return f"{dtype} [{', '.join('?' if d is None else str(d) for d in shape)}]"
 
 
 def _alike(

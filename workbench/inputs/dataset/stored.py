@@ -95,7 +95,8 @@ def npz_arrays(path: Path, *, texts: Collection[str] = ()) -> dict[str, StoredAr
                 else:
                     packed_bytes += info.file_size
                 array = _stored(path, name, dtype, shape, fortran_order, offset, texts=name in texts)
-                _refuse_other_size(array, info.file_size - header_bytes)
+                if array.size_bytes != (found := info.file_size - header_bytes):
+                    raise _damaged(path, f"{array.place} has {found} bytes, but its header promises {array.size_bytes}")
                 arrays[name] = array
             size = os.fstat(raw.fileno()).st_size
     except _DAMAGE as error:
@@ -148,12 +149,6 @@ def _npy_header(stream: IO[bytes]) -> tuple[np.dtype[np.generic], tuple[int, ...
     if len(shape) > _MOST_RANK or any(isinstance(size, bool) or not 0 <= size <= _MOST_SIZE for size in shape):
         raise ValueError(f"its header declares the shape {list(shape)}")
     return dtype, shape, fortran_order, _MAGIC_BYTES + field.size + length
-
-
-def _refuse_other_size(array: StoredArray, found_bytes: int) -> None:
-    if array.size_bytes != found_bytes:
-        rule = f"{array.place} has {found_bytes} bytes, but its header promises {array.size_bytes}"
-        raise _damaged(array.file, rule)
 
 
 def _stored(

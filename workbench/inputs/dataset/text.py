@@ -116,23 +116,22 @@ def read_texts(
     targets: list[Any] = []
     blank: list[int] = []
     for line, record in _records(path, text, label):
-        row = _Row(path=path, line=line, record=record)
-        if words:
-            tokens = row.texts(text)
-            texts.append(tokens)
-            blank += [] if any(map(str.strip, tokens)) else [line]
-            if label is None:
-                continue
-            tags = row.list(label)
-            if len(tags) != len(tokens):
-                raise row.error(f"{len(tokens)} in {text!r} but {len(tags)} in {label!r}.", "Give each token one tag.")
-            targets.append(tuple(row.label(tag, ids) for tag in tags))
-        else:
-            written = row.text(text)
-            texts.append(written)
-            blank += [] if written.strip() else [line]
-            if label is not None:
-                targets.append(record[label] if truths else row.label(record[label], ids))
+        at = (path, line)
+        written = tuple(_text(at, text, item) for item in _items(at, text, record)) if words else None
+        plain = _text(at, text, record[text]) if written is None else ""
+        texts.append(plain if written is None else written)
+        if not any(map(str.strip, written or (plain,))):
+            blank.append(line)
+        if label is None:
+            continue
+        if truths or written is None:
+            targets.append(record[label] if truths else _label(at, record[label], ids))
+            continue
+        tags = _items(at, label, record)
+        if len(tags) != len(written):
+            rule = f"{len(written)} in {text!r} but {len(tags)} in {label!r}."
+            raise ConfigError(rule, file=path, line=line, hint="Give each token one tag.")
+        targets.append(tuple(_label(at, tag, ids) for tag in tags))
     if not texts:
         raise ConfigError("has no rows.", file=path, hint="A split needs at least one sample.")
     if len(blank) > MOST_BLANK * len(texts):
@@ -157,51 +156,37 @@ def read_column(path: Path, column: str) -> tuple[str, ...]:
     """The texts of one column of a CSV or JSONL file; a list of tokens becomes one text, as it was before."""
     found = []
     for line, record in _records(path, column):
-        row = _Row(path=path, line=line, record=record)
-        value = record[column]
-        found.append("".join(row.texts(column)) if isinstance(value, list) else row.text(column))
+        value, at = record[column], (path, line)
+        parts = _items(at, column, record) if isinstance(value, list) else [value]
+        found.append("".join(_text(at, column, part) for part in parts))
     if not found:
         raise ConfigError("has no rows.", file=path)
     return tuple(found)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Row:
-    """One record and where it stands, for errors that an editor can jump to."""
+def _text(at: tuple[Path, int], column: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise ConfigError(f"{column!r} must be a text, got {value!r}.", file=at[0], line=at[1])
+    return value
 
-    path: Path
-    line: int
-    record: Mapping[str, Any]
 
-    def error(self, rule: str, hint: str | None = None) -> ConfigError:
-        return ConfigError(rule, file=self.path, line=self.line, hint=hint)
+def _items(at: tuple[Path, int], column: str, record: Mapping[str, Any]) -> list[Any]:
+    value = record[column]
+    if not isinstance(value, list) or not value:
+        rule = f"{column!r} must be a list with at least one item, got {value!r}."
+        raise ConfigError(rule, file=at[0], line=at[1])
+    return value
 
-    def text(self, column: str) -> str:
-        return self._checked(column, self.record[column])
 
-    def texts(self, column: str) -> tuple[str, ...]:
-        return tuple(self._checked(column, item) for item in self.list(column))
-
-    def list(self, column: str) -> list[Any]:
-        value = self.record[column]
-        if not isinstance(value, list) or not value:
-            raise self.error(f"{column!r} must be a list with at least one item, got {value!r}.")
-        return value
-
-    def label(self, value: object, ids: Mapping[str, int]) -> int:
-        if isinstance(value, str) and value in ids:
-            return ids[value]
-        index = value
-        if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= _INDEX_DIGITS:
-            index = int(value)
-        if isinstance(index, int) and not isinstance(index, bool) and 0 <= index < len(ids):
-            return index
-        raise self.error(f"unknown label {value!r}.", nearest(str(value), ids))
-
-    def _checked(self, column: str, value: object) -> str:
-        if not isinstance(value, str):
-            raise self.error(f"{column!r} must be a text, got {value!r}.")
-        return value
+def _label(at: tuple[Path, int], value: object, ids: Mapping[str, int]) -> int:
+    if isinstance(value, str) and value in ids:
+        return ids[value]
+    index = value
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= _INDEX_DIGITS:
+        index = int(value)
+    if isinstance(index, int) and not isinstance(index, bool) and 0 <= index < len(ids):
+        return index
+    raise ConfigError(f"unknown label {value!r}.", file=at[0], line=at[1], hint=nearest(str(value), ids))
 
 
 def _records(path: Path, *columns: str | None) -> Iterator[Record]:

@@ -4,6 +4,126 @@ Each is a function as a user would write it, in a file beside this one, and runs
 (`inputs.user_code`); so a library is loaded only where its metric is asked for, and its version enters the keys.
 """
 
-from workbench.inputs.library_metrics.table import NAMED, NamedMetric, refuse_missing
+from __future__ import annotations
 
-__all__ = ["NAMED", "NamedMetric", "refuse_missing"]
+import importlib.util
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from workbench.values.errors import ConfigError
+from workbench.values.versions import install_command
+
+Option = Literal["text", "file", "integer", "number"] | tuple[str, ...]
+"""Kind of an option's value; a tuple has the words that are allowed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedMetric:
+    """One metric by name.
+
+    Attributes:
+        module: file beside this one, without `.py`; its function has the metric's name.
+        package: of pip's; the module that is imported is called as it is, but for scikit-learn's.
+        bounds, unit: as `MetricUse` has them; an empty unit is that of shares.
+        best: of an answer beside itself, at least, where it is not the end of `bounds`.
+    """
+
+    about: str
+    module: str
+    package: str
+    higher: bool = True
+    bounds: tuple[float | None, float | None] = (0.0, 1.0)
+    unit: str = ""
+    best: float | None = None
+    options: Mapping[str, Option]
+    required: tuple[str, ...] = ()
+
+    @property
+    def file(self) -> Path:
+        return Path(__file__).with_name(f"{self.module}.py")
+
+
+_TEXT: Mapping[str, Option] = {
+    "output": "text",
+    "decode": ("ids", "ctc", "text"),
+    "symbols": "file",
+    "blank": "integer",
+}
+
+
+def _error_rate(of: str) -> NamedMetric:
+    about = f"{of} error rate: edits over {of}s of the transcript"
+    return NamedMetric(
+        about=about, module="transcripts", package="jiwer", higher=False, bounds=(0.0, None), options=_TEXT
+    )
+
+
+def _of_speech(package: str, about: str, low: float, high: float, unit: str, best: float) -> NamedMetric:
+    return NamedMetric(
+        about=about,
+        module="speech",
+        package=package,
+        bounds=(low, high),
+        unit=unit,
+        best=best,
+        options={"output": "text", "rate": "integer"},
+        required=("rate",),
+    )
+
+
+def _of_labels(about: str, unit: str = "", **options: Option) -> NamedMetric:
+    """Of scikit-learn: a share, of which more is better, or an error in a unit."""
+    return NamedMetric(
+        about=about,
+        module="labels",
+        package="scikit-learn",
+        higher=not unit,
+        bounds=(0.0, None if unit else 1.0),
+        unit=unit,
+        options={"output": "text", **options},
+    )
+
+
+NAMED: Mapping[str, NamedMetric] = {
+    "wer": _error_rate("word"),
+    "cer": _error_rate("character"),
+    "stoi": _of_speech(
+        "pystoi", "short-time objective intelligibility of speech beside the clean signal", -1.0, 1.0, "STOI", 1.0
+    ),
+    "pesq": _of_speech(
+        "pesq",
+        "perceptual quality of speech beside the clean signal (P.862), narrow band at 8000, wide band at 16000",
+        *(-0.5, 4.7, "MOS", 4.5),
+    ),
+    "log_loss": _of_labels(
+        "negative logarithm of the probability of the right class", "nats", **{"from": ("logits", "probabilities")}
+    ),
+    "f1_samples": _of_labels("F1 of each sample's set of labels, mean over samples", threshold="number"),
+    "jaccard_samples": _of_labels(
+        "intersection over union of each sample's set of labels, mean over samples", threshold="number"
+    ),
+    "label_ranking_ap": _of_labels("average precision of each sample's ranking of labels"),
+    "mean_absolute_error": _of_labels("mean over samples of |output - target|", "units"),
+    "mean_squared_error": _of_labels("mean over samples of (output - target)²", "units²"),
+}
+
+WHOLE_SET: Mapping[str, str] = {
+    "f1_macro": "`task: classification` reports macro_f1 beside accuracy.",
+    "mcc": "`task: classification` compares accuracy and reports macro_f1.",
+    "roc_auc": "Use log_loss, or accuracy by `task: classification`.",
+    "r2": "Use `outputs:` with the meaning values, `against: labels` and `primary: r2`; or mean_squared_error.",
+    "map": "Use image_ap, each image's own average precision: `outputs:` with the meaning boxes and "
+    "`primary: image_ap`.",
+    "bleu": "Use cer or wer, or your own function that gives sentence scores.",
+}
+"""One number of a whole set, without the score per sample that paired tests and early stopping need → what instead."""
+
+
+def refuse_missing(error: Callable[[str, str, str], ConfigError], known: NamedMetric) -> None:
+    """Raises what `error` makes of (key, rule, hint), where a package is not installed."""
+    module = {"scikit-learn": "sklearn"}.get(known.package, known.package)
+    if importlib.util.find_spec(module) is None:
+        hint = f"pip install {known.package}, or all of them: {install_command('metrics')}"
+        raise error("name", f"needs {known.package}, not installed here.", hint)

@@ -26,19 +26,11 @@ def log_loss(outputs: Outputs, targets: Sequence[Any], options: dict[str, Any]) 
 
 
 def f1_samples(outputs: Outputs, targets: Sequence[Any], options: dict[str, Any]) -> Scores:
-    found = _output(outputs, options) > options.get("threshold", 0.5)
-    rows = zip(targets, found, strict=True)
-    return np.array(
-        [metrics.f1_score(np.asarray(t, bool)[None], y[None], average="samples", zero_division=1) for t, y in rows]
-    )
+    return _of_sets(metrics.f1_score, outputs, targets, options)
 
 
 def jaccard_samples(outputs: Outputs, targets: Sequence[Any], options: dict[str, Any]) -> Scores:
-    found = _output(outputs, options) > options.get("threshold", 0.5)
-    rows = zip(targets, found, strict=True)
-    return np.array(
-        [metrics.jaccard_score(np.asarray(t, bool)[None], y[None], average="samples", zero_division=1) for t, y in rows]
-    )
+    return _of_sets(metrics.jaccard_score, outputs, targets, options)
 
 
 def label_ranking_ap(outputs: Outputs, targets: Sequence[Any], options: dict[str, Any]) -> Scores:
@@ -47,21 +39,27 @@ def label_ranking_ap(outputs: Outputs, targets: Sequence[Any], options: dict[str
 
 
 def mean_absolute_error(outputs: Outputs, targets: Sequence[Any], options: dict[str, Any]) -> Scores:
-    rows = zip(targets, _output(outputs, options), strict=True)
-    return np.array([metrics.mean_absolute_error(*_numbers(t, y)) for t, y in rows])
+    return _of_numbers(metrics.mean_absolute_error, outputs, targets, options)
 
 
 def mean_squared_error(outputs: Outputs, targets: Sequence[Any], options: dict[str, Any]) -> Scores:
-    rows = zip(targets, _output(outputs, options), strict=True)
-    return np.array([metrics.mean_squared_error(*_numbers(t, y)) for t, y in rows])
+    return _of_numbers(metrics.mean_squared_error, outputs, targets, options)
 
 
 def _output(outputs: Outputs, options: dict[str, Any]) -> np.ndarray[Any, Any]:
     return outputs[options.get("output") or next(iter(outputs))]
 
 
-def _numbers(target: Any, output: np.ndarray[Any, Any]) -> tuple[Scores, Scores]:
-    ours, theirs = np.asarray(target, np.float64).reshape(-1), output.astype(np.float64).reshape(-1)
-    if ours.shape != theirs.shape:
-        raise ValueError(f"a target has {ours.size} numbers, the output {theirs.size}")
-    return ours, theirs
+def _of_sets(score: Any, outputs: Outputs, targets: Sequence[Any], options: dict[str, Any]) -> Scores:
+    rows = zip(targets, _output(outputs, options) > options.get("threshold", 0.5), strict=True)
+    return np.array([score(np.asarray(t, bool)[None], y[None], average="samples", zero_division=1) for t, y in rows])
+
+
+def _of_numbers(score: Any, outputs: Outputs, targets: Sequence[Any], options: dict[str, Any]) -> Scores:
+    found = []
+    for target, output in zip(targets, _output(outputs, options), strict=True):
+        ours, theirs = np.asarray(target, np.float64).reshape(-1), output.astype(np.float64).reshape(-1)
+        if ours.shape != theirs.shape:
+            raise ValueError(f"a target has {ours.size} numbers, the output {theirs.size}")
+        found.append(score(ours, theirs))
+    return np.array(found)

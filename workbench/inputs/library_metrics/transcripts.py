@@ -40,7 +40,11 @@ def _rate(
 ) -> Fractions:
     said = _texts(outputs, options)
     if targets is not None and all(target is not None for target in targets):
-        right = [_target(target, options) for target in targets]
+        symbols = _symbols(options)
+        right = [
+            target if isinstance(target, str) else _spelt(np.asarray(target).reshape(-1), symbols, options)
+            for target in targets
+        ]
     elif reference is not None:
         right = _texts(reference, options)
     else:
@@ -64,13 +68,11 @@ def _texts(outputs: Outputs, options: dict[str, Any]) -> list[str]:
         return [str(text) for text in array.reshape(len(array), -1)[:, 0]]
     symbols, blank = _symbols(options), int(options.get("blank", 0))
     if how == "ctc":
-        return ["".join(_symbol(symbols, i) for i in _collapsed(row, blank)) for row in array.argmax(axis=-1)]
+        best = array.argmax(axis=-1)
+        kept = (np.diff(best, axis=1, prepend=-1) != 0) & (best != blank)  # of equal steps in a row the first
+        rows = zip(best, kept, strict=True)
+        return ["".join(_symbol(symbols, i) for i in row[which].tolist()) for row, which in rows]
     return [_spelt(row, symbols, options) for row in array.reshape(len(array), -1)]
-
-
-def _collapsed(row: np.ndarray[Any, Any], blank: int) -> list[int]:
-    steps = row.tolist()
-    return [now for before, now in zip([None, *steps], steps, strict=False) if now not in (before, blank)]
 
 
 def _spelt(row: np.ndarray[Any, Any], symbols: Mapping[int, str] | None, options: dict[str, Any]) -> str:
@@ -78,12 +80,6 @@ def _spelt(row: np.ndarray[Any, Any], symbols: Mapping[int, str] | None, options
     if "blank" in options and options["blank"] in numbers:
         numbers = numbers[: numbers.index(options["blank"])]
     return "".join(_symbol(symbols, i) for i in numbers)
-
-
-def _target(target: Any, options: dict[str, Any]) -> str:
-    if isinstance(target, str):
-        return target
-    return _spelt(np.asarray(target).reshape(-1), _symbols(options), options)
 
 
 def _symbol(symbols: Mapping[int, str] | None, number: int) -> str:

@@ -79,29 +79,22 @@ class Extents:
 
     def of(self, batch: Batch) -> Mapping[str, Mapping[str, tuple[Reach, ...]]]:
         """Padded axis → output → its axes that follow it."""
-        found = {axis: self._reaches(axis, batch) for axis in batch.sizes if axis in self._pads}
-        if len(found) < 2:
-            return found
-        followed = [
-            (name, reach.axis) for each in found.values() for name, reaches in each.items() for reach in reaches
-        ]
-        return {  # what follows two axes, such as anchors over height and width, has no end of its own
-            axis: {
-                name: tuple(reach for reach in reaches if followed.count((name, reach.axis)) == 1)
-                for name, reaches in each.items()
-            }
+        found = {}
+        for axis in batch.sizes.keys() & self._pads.keys():
+            key = (self._model.sha256, axis)
+            if key not in _found:
+                try:
+                    _found[key] = self._measured(axis, batch)
+                except CalibrationError as error:
+                    _log.warning("outputs are compared with their padding along %r: %s", axis, error)
+                    _found[key] = {}
+            found[axis] = _found[key]
+        # what follows two axes, such as anchors over height and width, has no end of its own
+        every = [(name, reach.axis) for each in found.values() for name, reaches in each.items() for reach in reaches]
+        return {
+            axis: {n: tuple(one for one in rs if every.count((n, one.axis)) == 1) for n, rs in each.items()}
             for axis, each in found.items()
         }
-
-    def _reaches(self, axis: str, batch: Batch) -> Mapping[str, tuple[Reach, ...]]:
-        key = (self._model.sha256, axis)
-        if key not in _found:
-            try:
-                _found[key] = self._measured(axis, batch)
-            except CalibrationError as error:
-                _log.warning("outputs are compared with their padding along %r: %s", axis, error)
-                _found[key] = {}
-        return _found[key]
 
     def _width(self, batch: Batch, axis: str) -> int:
         found = [
@@ -113,66 +106,53 @@ class Extents:
         return max(found, default=0)
 
     def _measured(self, axis: str, batch: Batch) -> Mapping[str, tuple[Reach, ...]]:
-        session = open_session(self._model, ())
-        names = [spec.name for spec in self._model.outputs]
-        width = self._width(batch, axis)
-        generator = np.random.default_rng(0)
-        whole = self._feeds(axis, width, batch, generator)
+        session, generator = open_session(self._model, ()), np.random.default_rng(0)
+        names, width = [spec.name for spec in self._model.outputs], self._width(batch, axis)
+        whole: dict[str, Array] = {}
+        for spec in self._model.inputs:
+            given = batch.feeds.get(spec.name)
+            free = () if given is None else given.shape[2 if STEPS in batch.sizes else 1 :]
+            sizes = free or [size if isinstance(size, int) else 1 for size in spec.shape[1:]]
+            shape = [width if name == axis else size for name, size in zip(spec.shape[1:], sizes, strict=True)]
+            values = generator.random((self._model.fixed_batch or 1, *shape))
+            whole[spec.name] = (values < 0.5 if np.dtype(spec.dtype).kind in "iub" else values).astype(spec.dtype)
 
         def run(size: int, pad_to: int) -> dict[str, Array] | None:
             """Outputs of the first part of the same values, padded."""
-            feeds = {name: self._cut(name, array, axis, size, pad_to) for name, array in whole.items()}
+            feeds = dict(whole)
+            for spec in self._model.inputs:
+                for at in (at for at, name in enumerate(spec.shape) if name == axis):
+                    cut = np.take(feeds[spec.name], range(size), axis=at)
+                    more = [(0, (pad_to - size) * (place == at)) for place in range(cut.ndim)]
+                    feeds[spec.name] = np.ascontiguousarray(np.pad(cut, more, constant_values=self._pads[axis]))
             try:
                 return dict(zip(names, session.run(None, feeds), strict=True))
             except RUNTIME_ERRORS:  # too small for the model
                 return None
 
-        sizes = sorted({max(1, round(width * share) - less) for share in _PROBES for less in (0, 1)})
-        alone = {size: outputs for size in sizes if (outputs := run(size, size)) is not None}
+        probes = sorted({max(1, round(width * share) - less) for share in _PROBES for less in (0, 1)})
+        alone = {size: outputs for size in probes if (outputs := run(size, size)) is not None}
         half = max((size for size in alone if size <= width // 2), default=None)
         padded = None if half is None else run(half, width)
-        found: dict[str, list[Reach]] = {}
+        found: dict[str, tuple[Reach, ...]] = {}
         for name in names:
-            ranks = {outputs[name].ndim for outputs in alone.values()}
-            for at in range(1, min(ranks, default=0)):
+            for at in range(1, min((outputs[name].ndim for outputs in alone.values()), default=0)):
                 ends = {size: outputs[name].shape[at] for size, outputs in alone.items()}
                 if len(set(ends.values())) < 2:
                     continue
                 reach = _reach(at, ends)
-                fits = reach is not None and half is not None and padded is not None
-                if fits and _same_places(alone[half][name], padded[name], at):  # type: ignore[index]  # both are there
-                    found.setdefault(name, []).append(reach)  # type: ignore[arg-type]  # it is
-                else:
-                    _log.warning(
-                        "output %r is compared with its padding: how its axis %d follows %r of the input cannot be "
-                        "told (%s).",
-                        name,
-                        at,
-                        axis,
-                        ", ".join(f"{size} gives {end}" for size, end in sorted(ends.items())) or "nothing runs",
-                    )
-        return {name: tuple(reaches) for name, reaches in found.items()}
-
-    def _feeds(self, axis: str, width: int, batch: Batch, generator: np.random.Generator) -> dict[str, Array]:
-        rows = self._model.fixed_batch or 1
-        found = {}
-        for spec in self._model.inputs:
-            given = batch.feeds.get(spec.name)
-            free = () if given is None else given.shape[2 if STEPS in batch.sizes else 1 :]
-            shape = [size if isinstance(size, int) else 1 for size in spec.shape[1:]]
-            shape = [width if name == axis else size for name, size in zip(spec.shape[1:], free or shape, strict=True)]
-            values = generator.random((rows, *shape))
-            found[spec.name] = (values < 0.5 if np.dtype(spec.dtype).kind in "iub" else values).astype(spec.dtype)
+                if reach and half and padded and _same_places(alone[half][name], padded[name], at):
+                    found[name] = (*found.get(name, ()), reach)
+                    continue
+                _log.warning(
+                    "output %r is compared with its padding: how its axis %d follows %r of the input cannot be told "
+                    "(%s).",
+                    name,
+                    at,
+                    axis,
+                    ", ".join(f"{size} gives {end}" for size, end in sorted(ends.items())),
+                )
         return found
-
-    def _cut(self, name: str, array: Array, axis: str, size: int, pad_to: int) -> Array:
-        (spec,) = (spec for spec in self._model.inputs if spec.name == name)
-        for at, known in enumerate(spec.shape):
-            if known == axis:
-                array = np.take(array, range(size), axis=at)
-                more = [(0, pad_to - size if axis_number == at else 0) for axis_number in range(array.ndim)]
-                array = np.pad(array, more, constant_values=self._pads[axis])
-        return np.ascontiguousarray(array)
 
 
 def _reach(axis: int, ends: Mapping[int, int]) -> Reach | None:

@@ -38,7 +38,6 @@ _PROBABILITY = ("Sigmoid", "HardSigmoid", "Softmax")
 _CHOOSING = ("ArgMax", "ArgMin", "TopK")
 _SMALL = ("uint8", "int8", "uint16", "int16")
 """Levels of pictures and sounds, more often than ids."""
-_NORMALIZING = ("LpNormalization",)
 _TOLERANCE = 1e-2
 _LEAST_PIXELS = 8
 _DECIDED, _MOSTLY = 0.1, 0.9
@@ -79,7 +78,7 @@ def infer_outputs(
     values = samples or {}
     carried = {output for output, _ in state}
     passed = handed_through(proto)
-    pairs = {} if _scores_beside(model.outputs) is None else _detector(model.outputs, values)
+    pairs = _detector(model.outputs, values)
     found = []
     for spec in model.outputs:
         if spec.name in pairs:
@@ -113,42 +112,38 @@ def _one(spec: TensorSpec, model: Model, operator: str, values: Array | None) ->
         return _whole_numbers(spec, operator)
     if kind in "OSU":
         return _known(spec, "ignored", "holds texts, not numbers")
-    rank = len(spec.shape)
-    image = rank >= 4 and all(not isinstance(size, int) or size >= _LEAST_PIXELS for size in spec.shape[-2:])
-    named, last = _named(spec.name), spec.shape[-1] if rank else None
-    shares = values is None or _are_shares(values)
-    if image:
+    rank, named, last = len(spec.shape), _named(spec.name), spec.shape[-1] if spec.shape else None
+    if rank >= 4 and all(not isinstance(size, int) or size >= _LEAST_PIXELS for size in spec.shape[-2:]):
         return _map(spec, operator, values)
-    if named == "signal" and rank >= 2 and operator not in _PROBABILITY and (values is None or _swings(values)):
-        return _known(spec, "signal", "its name says so")
-    if operator in _PROBABILITY and shares:
-        return _known(spec, "probabilities", f"ends in {operator}")
-    if operator == "LogSoftmax" or (values is not None and _are_distributions(np.exp(np.minimum(values, 1.0)))):
-        why = f"ends in {operator}" if operator == "LogSoftmax" else "its exponentials sum to 1"
-        return _known(spec, "logits", why)
-    if named == "logits" and last != 1:
-        return _known(spec, "logits", "its name says so")
-    if operator in _NORMALIZING or (values is not None and _are_unit_vectors(values)):
-        why = f"ends in {operator}" if operator in _NORMALIZING else "its vectors have the length 1"
-        return _known(spec, "embedding", why)
-    if named == "embedding" and rank >= 2:
-        return _known(spec, "embedding", "its name says so")
-    if operator == "Tanh" and 2 <= rank <= 3 and not isinstance(last, int):
-        return _known(spec, "signal", "ends in Tanh, of any length")
-    if values is not None and _are_distributions(values):
-        return _known(spec, "probabilities", "its vectors are positive and sum to 1")
-    if values is not None and shares and named == "probabilities":
-        return _known(spec, "probabilities", "its name says so, and its values lie in 0..1")
-    if values is not None and rank == 2 and shares:
+    seen, shares = values is not None, values is None or _are_shares(values)
+    swings = values is None or float(values.min(initial=0)) < 0 < float(values.max(initial=0))  # as waveforms do
+    spread = values is not None and _are_distributions(values)
+    logarithms = values is not None and _are_distributions(np.exp(np.minimum(values, 1.0)))
+    by_name, by_end = "its name says so", f"ends in {operator}"
+    known: tuple[tuple[bool, Meaning, str], ...] = (
+        (named == "signal" and rank >= 2 and operator not in _PROBABILITY and swings, "signal", by_name),
+        (operator in _PROBABILITY and shares, "probabilities", by_end),
+        (operator == "LogSoftmax", "logits", by_end),
+        (logarithms, "logits", "its exponentials sum to 1"),
+        (named == "logits" and last != 1, "logits", by_name),
+        (operator == "LpNormalization", "embedding", by_end),
+        (values is not None and _are_unit_vectors(values), "embedding", "its vectors have the length 1"),
+        (named == "embedding" and rank >= 2, "embedding", by_name),
+        (operator == "Tanh" and 2 <= rank <= 3 and not isinstance(last, int), "signal", "ends in Tanh, of any length"),
+        (spread, "probabilities", "its vectors are positive and sum to 1"),
+        (seen and shares and named == "probabilities", "probabilities", f"{by_name}, and its values lie in 0..1"),
+    )
+    for fits, meaning, why in known:
+        if fits:
+            return _known(spec, meaning, why)
+    if seen and rank == 2 and shares:
         return _unknown(spec, ("probabilities", "values"), "its values lie in 0..1, and no operator says why")
-    if rank == 0:
-        return _unknown(spec, ("values", "logits", "probabilities"), f"of no declared shape, behind {operator}")
-    if rank == 1 or last == 1:
-        return _unknown(spec, ("values", "logits", "probabilities"), f"a single number behind {operator}")
+    if rank < 2 or last == 1:
+        what = "a single number" if rank else "of no declared shape,"
+        return _unknown(spec, ("values", "logits", "probabilities"), f"{what} behind {operator}")
     if rank == 2 and not isinstance(last, int):
-        return _unknown(
-            spec, ("signal", "logits", "values"), f"of any length {axes_text(spec.shape)} behind {operator}"
-        )
+        why = f"of any length {axes_text(spec.shape)} behind {operator}"
+        return _unknown(spec, ("signal", "logits", "values"), why)
     if rank == 2 and last in _IMAGENET:
         return _known(spec, "logits", f"a vector of {last} numbers, as many as ImageNet has classes")
     if rank == 2:
@@ -208,27 +203,21 @@ def _input_that_it_carries(spec: TensorSpec, model: Model) -> str | None:
 # --- detectors ------------------------------------------------------------------------------------------------------
 
 
-def _scores_beside(specs: Sequence[TensorSpec]) -> tuple[TensorSpec, TensorSpec] | None:
-    """Boxes [n, anchors, 4] and scores [n, anchors, ...] where names say so."""
-    boxes = [spec for spec in specs if len(spec.shape) == 3 and spec.shape[-1] == 4 and _BOXES.search(spec.name)]
-    if len(boxes) != 1:
-        return None
+def _detector(specs: Sequence[TensorSpec], values: Mapping[str, Array]) -> dict[str, InferredOutput]:
+    """Boxes [n, anchors, 4] and scores [n, anchors, ...] where names say so; empty where they do not."""
+    named = [spec for spec in specs if len(spec.shape) == 3 and spec.shape[-1] == 4 and _BOXES.search(spec.name)]
     beside = [
         spec
         for spec in specs
-        if spec is not boxes[0]
+        if spec not in named
         and len(spec.shape) in (2, 3)
         and _SCORES.search(spec.name)
         and np.dtype(spec.dtype).kind == "f"
-        and (spec.shape[1] == boxes[0].shape[1] or not isinstance(spec.shape[1], int))
+        and (not isinstance(spec.shape[1], int) or spec.shape[1] in [boxes.shape[1] for boxes in named])
     ]
-    return (boxes[0], beside[0]) if len(beside) == 1 else None
-
-
-def _detector(specs: Sequence[TensorSpec], values: Mapping[str, Array]) -> dict[str, InferredOutput]:
-    both = _scores_beside(specs)
-    assert both is not None
-    boxes, scores = both
+    if (len(named), len(beside)) != (1, 1):
+        return {}
+    (boxes,), (scores,) = named, beside
     seen = values.get(boxes.name)
     form = _box_format(seen) if seen is not None else None
     belongs = f"one row for each of the boxes in {boxes.name!r}"
@@ -274,11 +263,6 @@ def _are_decided(values: Array) -> bool:
     return bool((np.minimum(np.abs(found), np.abs(1 - found)) < _DECIDED).mean() >= _MOSTLY)
 
 
-def _swings(values: Array) -> bool:
-    """To both sides of 0, as waveforms do."""
-    return float(values.min(initial=0)) < 0 < float(values.max(initial=0))
-
-
 def _are_unit_vectors(values: Array) -> bool:
     found = values.astype(np.float64)
     if found.ndim < 2 or found.shape[-1] < 8:
@@ -301,16 +285,17 @@ def last_operator(proto: onnx.ModelProto, output: str) -> str:
 
     A mean or a largest value of a Sigmoid's or a Softmax's results is told as these are: it lies in 0..1 as well.
     """
-    graphs, name, kept = [proto.graph], output, ""
+    made = _producers(proto.graph)
+    name, kept = output, ""
     for _ in range(_DEEPEST):
-        position, node = _producer(graphs, name)
-        if node is None:
+        if name not in made:
             return kept or "nothing"
+        position, node = made[name]
         if node.op_type == "If":
             branch = next((a.g for a in node.attribute if a.name == "then_branch"), None)
             if branch is None or position >= len(branch.output):
                 return kept or node.op_type
-            graphs, name = [*graphs, branch], branch.output[position].name
+            made, name = made | _producers(branch), branch.output[position].name
         elif node.op_type in _MOVES and node.input:
             name = node.input[0]
         elif node.op_type in _WITHIN and node.input:
@@ -320,11 +305,5 @@ def last_operator(proto: onnx.ModelProto, output: str) -> str:
     return kept or "many operators"
 
 
-def _producer(graphs: Sequence[onnx.GraphProto], name: str) -> tuple[int, onnx.NodeProto | None]:
-    """In the innermost graph, else in those around it, whose values it sees."""
-    for graph in reversed(graphs):
-        for node in reversed(graph.node):
-            for position, made in enumerate(node.output):
-                if made == name:
-                    return position, node
-    return 0, None
+def _producers(graph: onnx.GraphProto) -> dict[str, tuple[int, onnx.NodeProto]]:
+    return {name: (place, node) for node in graph.node for place, name in enumerate(node.output)}

@@ -10,12 +10,11 @@ from pathlib import Path
 import numpy as np
 
 from workbench.inputs.dataset.batch import Batch
-from workbench.inputs.metrics.agreement import MEANINGS, Judge, MetricSpec, judges_of
-from workbench.inputs.metrics.agreement.judge import Fractions, joined, one_of, output_of
-from workbench.inputs.metrics.agreement.judges import AGAINST, FLOAT, LabelledJudge
+from workbench.inputs.metrics.agreement.judge import Fractions, Judge, MetricSpec, joined, one_of, output_of
+from workbench.inputs.metrics.agreement.judges import AGAINST, FLOAT, MEANINGS, LabelledJudge, judges_of
 from workbench.inputs.metrics.extents import Extents, own_parts
-from workbench.inputs.metrics.outcomes import MeasuredOutcomes
-from workbench.inputs.metrics.score import Outputs
+from workbench.inputs.metrics.outcomes import MeasuredOutcomes, measured
+from workbench.inputs.metrics.score import Outputs, Scorer
 from workbench.values.documents.canonical import encode
 from workbench.values.errors import ConfigError, MeasureError, nearest
 from workbench.values.interface import OutputUse
@@ -31,13 +30,11 @@ _FOREIGN = re.compile(r"[^A-Za-z0-9_/-]")
 """Of an output's name, what a metric's name cannot hold in a tracker."""
 
 
-class MeaningScorer:
+class MeaningScorer(Scorer):
     """Agreement with the float model, and with labels where an output has some, output by output.
 
     A metric is named by itself where one output alone is compared, and OUTPUT.METRIC where there are several.
     """
-
-    needs_reference = True
 
     def __init__(
         self,
@@ -59,11 +56,16 @@ class MeaningScorer:
         self._labelled = labelled
         try:
             for use in self.uses:
-                _check_options(use)
+                rules = MEANINGS[use.meaning]
+                known = (*rules.options, *((_PRIMARY, _LIMITED, AGAINST) if rules.make is not None else ()))
+                for name, _ in use.options:
+                    _known(name, known, f"{use.meaning} has no option {name!r}", f"outputs.{use.name}.{name}")
             self.judges: tuple[Judge, ...] = judges_of(self.uses)
             self.order = tuple(_order(judge) for judge in self.judges)
             for judge in self.judges:
-                _check_limits(judge)
+                metrics, key = [spec.name for spec in judge.metrics], f"outputs.{judge.use.name}.limits"
+                for name, _ in judge.use.limits:
+                    _known(name, metrics, f"{judge.use.meaning} has no metric {name!r}", f"{key}.{name}")
         except ConfigError as error:
             raise replace_file(error, file) from error
         several = len(self.judges) > 1
@@ -72,6 +74,10 @@ class MeaningScorer:
             for judge, order in zip(self.judges, self.order, strict=True)
             for at in order
         )
+
+    @property
+    def needs_reference(self) -> bool:
+        return True
 
     @property
     def primary(self) -> str:
@@ -138,16 +144,8 @@ class MeaningScorer:
                 raise replace_file(error, self.file) from error
             tops.append(numerators[:, order])
             lows.append(denominators[:, order])
-        return MeasuredOutcomes(
-            names=np.array([spec.name for spec in self.specs]),
-            units=np.array([spec.unit for spec in self.specs]),
-            higher=np.array([spec.higher for spec in self.specs]),
-            bounds=np.array([spec.bounds or (np.nan, np.nan) for spec in self.specs], dtype=np.float64),
-            reduce=np.array([spec.reduce for spec in self.specs]),
-            numerators=np.concatenate(tops, axis=1),
-            denominators=np.concatenate(lows, axis=1),
-            lengths=batch.lengths,
-        )
+        specs = [(spec.name, spec.unit, spec.higher, spec.bounds, spec.reduce) for spec in self.specs]
+        return measured(specs, (np.concatenate(tops, axis=1), np.concatenate(lows, axis=1)), batch.lengths)
 
     def _judged(self, judge: Judge, outputs: Outputs, reference: Outputs, batch: Batch) -> Fractions:
         """Sample by sample where samples are padded along named axes, each without its padding."""
@@ -165,9 +163,6 @@ class MeaningScorer:
             ours, theirs = (own_parts(of, judge.reads, batch, row, self._extents) for of in (outputs, reference))
             parts.append(judge.judge(ours, theirs, one_of(batch, row)))
         return joined(parts)
-
-    def close(self) -> None:
-        """Nothing was started."""
 
     def limits(self, *, every: bool = False) -> tuple[Constraint, ...]:
         """Of every output its own limits; where it has none, those of its meaning, but for the primary output, whose
@@ -215,20 +210,6 @@ def _order(judge: Judge) -> tuple[int, ...]:
     _known(str(chosen), able, rule, f"outputs.{judge.use.name}.{_PRIMARY}")
     first = names.index(str(chosen))
     return (first, *(at for at in range(len(names)) if at != first))
-
-
-def _check_options(use: OutputUse) -> None:
-    common = (_PRIMARY, _LIMITED, AGAINST) if MEANINGS[use.meaning].make is not None else ()
-    known = (*MEANINGS[use.meaning].options, *common)
-    for name, _ in use.options:
-        _known(name, known, f"{use.meaning} has no option {name!r}", f"outputs.{use.name}.{name}")
-
-
-def _check_limits(judge: Judge) -> None:
-    known = [spec.name for spec in judge.metrics]
-    for name, _ in judge.use.limits:
-        rule = f"{judge.use.meaning} has no metric {name!r}"
-        _known(name, known, rule, f"outputs.{judge.use.name}.limits.{name}")
 
 
 def _known(name: str, known: Collection[str], rule: str, key: str, file: Path | None = None) -> None:

@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -76,12 +76,29 @@ class MeasuredOutcomes:
     lengths: IntArray
 
 
+def measured(
+    metrics: Sequence[tuple[str, str, bool, tuple[float | None, float | None] | None, str]],
+    fractions: tuple[FloatArray, FloatArray],
+    lengths: IntArray,
+) -> MeasuredOutcomes:
+    """Of metrics as (name, unit, more is better, bounds of a sample, reduce), and their [n, m] fractions."""
+    names, units, higher, bounds, reduce = zip(*metrics, strict=True)
+    return MeasuredOutcomes(
+        names=np.array(names, dtype=np.str_),
+        units=np.array(units, dtype=np.str_),
+        higher=np.array(higher),
+        bounds=np.array([both or (None, None) for both in bounds], dtype=np.float64),
+        reduce=np.array(reduce, dtype=np.str_),
+        numerators=fractions[0],
+        denominators=fractions[1],
+        lengths=lengths,
+    )
+
+
 Outcomes = ClassificationOutcomes | NerOutcomes | MeasuredOutcomes
 AnyOutcomes = TypeVar("AnyOutcomes", bound=Outcomes)
 
-_KINDS: Mapping[str, type[Any]] = {
-    kind.__name__: kind for kind in (ClassificationOutcomes, NerOutcomes, MeasuredOutcomes)
-}
+_KINDS: Mapping[str, type[Any]] = {kind.__name__: kind for kind in get_args(Outcomes)}
 _OF_ALL_SAMPLES = ("types", "names", "units", "higher", "bounds", "reduce")
 """Fields that are not per sample."""
 _VERSION = 1
@@ -165,12 +182,9 @@ def _per_sample(outcomes: Outcomes) -> list[str]:
     return [f.name for f in dataclasses.fields(outcomes) if f.name not in _OF_ALL_SAMPLES]
 
 
-PRIMARY: Mapping[Task, str] = {"classification": "accuracy", "ner": "entity_f1", "tensors": "top1_agreement"}
-
-
 def primary_metric(task: Task) -> str:
     """Name in `summarize` of what objectives and constraints call 'accuracy', where the task alone decides it."""
-    return PRIMARY[task]
+    return {"classification": "accuracy", "ner": "entity_f1"}.get(task, "top1_agreement")
 
 
 def summarize(outcomes: Outcomes) -> dict[str, float]:
@@ -232,24 +246,6 @@ def primary_of(outcomes: Outcomes, task: Task) -> tuple[str, str, bool]:
     if isinstance(outcomes, MeasuredOutcomes):
         return str(outcomes.names[0]), str(outcomes.units[0]), bool(outcomes.higher[0])
     return primary_metric(task), "", True
-
-
-def by_type(outcomes: NerOutcomes) -> dict[str, dict[str, float]]:
-    """Entity type → precision, recall, f1, and gold (how many there are)."""
-    counts = outcomes.entities.sum(axis=0)
-    return {
-        str(name): {**_scores(row), "gold": float(row[GOLD])} for name, row in zip(outcomes.types, counts, strict=True)
-    }
-
-
-def by_length(outcomes: AnyOutcomes, bins: Sequence[int]) -> dict[int, dict[str, float]]:
-    """Bin → `summarize` of the samples whose length falls in it, and `samples`; bins without any are left out."""
-    found = {}
-    for low, high in zip((0, *bins), bins, strict=False):
-        chosen = np.flatnonzero((outcomes.lengths > low) & (outcomes.lengths <= high)).astype(np.int64)
-        if chosen.size:
-            found[high] = {**summarize(select(outcomes, chosen)), "samples": float(chosen.size)}
-    return found
 
 
 def _measured(outcomes: MeasuredOutcomes, at: int) -> float:

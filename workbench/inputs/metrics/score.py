@@ -7,6 +7,7 @@ continue an X; it goes on over the I-X that follow. Two are equal when type, fir
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,8 +16,16 @@ import numpy as np
 import numpy.typing as npt
 
 from workbench.inputs.dataset.batch import NOT_SCORED, Batch, BoolArray, IntArray, Task
-from workbench.inputs.metrics.agreement.judge import cosines, flat, per_position
-from workbench.inputs.metrics.outcomes import CORRECT, GOLD, PREDICTED, ClassificationOutcomes, FloatArray, NerOutcomes
+from workbench.inputs.metrics.agreement.judge import cosines, flat, not_finite, per_position
+from workbench.inputs.metrics.outcomes import (
+    CORRECT,
+    GOLD,
+    PREDICTED,
+    ClassificationOutcomes,
+    FloatArray,
+    NerOutcomes,
+    Outcomes,
+)
 from workbench.values.errors import ConfigError, MeasureError
 from workbench.values.model import Model
 
@@ -39,6 +48,61 @@ class Agreement:
     finite: BoolArray
     constant: bool
     indices: IntArray
+
+
+class Scorer(ABC):
+    """Per-sample outcomes of one batch after the other.
+
+    Attributes:
+        needs_reference: `score` wants the float model's outputs for the same samples.
+        primary: name in `summarize` of what objectives and constraints call 'accuracy'.
+        unit: of the primary metric; empty for a share of 0..1.
+        higher: more of the primary metric is better.
+        identity: what decides the numbers besides the data's own digest, as plain JSON; None where that says it all.
+            It is part of every stored outcome's key.
+    """
+
+    __slots__ = ()
+
+    @property
+    def needs_reference(self) -> bool:
+        return False
+
+    @property
+    @abstractmethod
+    def primary(self) -> str: ...
+
+    @property
+    def unit(self) -> str:
+        return ""
+
+    @property
+    def higher(self) -> bool:
+        return True
+
+    @property
+    def identity(self) -> Mapping[str, object] | None:
+        return None
+
+    @abstractmethod
+    def check(self, model: Model) -> None:
+        """Compare what the model declares with what is scored, before any work.
+
+        Raises:
+            ConfigError: an output is missing or cannot be scored.
+        """
+
+    @abstractmethod
+    def score(self, outputs: Outputs, batch: Batch, reference: Outputs | None) -> Outcomes:
+        """Outcomes of one batch, a row per sample.
+
+        Raises:
+            MeasureError: an output holds NaN, or has an impossible shape.
+            ConfigError: the user's declaration does not fit what the model gives.
+        """
+
+    def close(self) -> None:  # noqa: B027  # nothing is started by a scorer that outlives it
+        """May be called twice."""
 
 
 def scored_output(names: Iterable[str]) -> str:
@@ -94,7 +158,9 @@ def outcomes_of(
     classes = logits.shape[-1]
     if classes != (len(labels) or classes) or targets.max(initial=0) >= classes:
         raise _label_count(name, classes, len(labels) or int(targets.max()) + 1)
-    _refuse(np.isnan(logits.astype(np.float64, copy=False)), "NaN", name, batch)
+    nan = np.isnan(logits.astype(np.float64, copy=False)).reshape(len(batch), -1).any(axis=1)
+    if nan.any():
+        raise not_finite(name, "NaN", batch, int(nan.argmax()))
     predicted = logits.argmax(axis=-1).astype(np.int64)
     if task == "classification":
         return ClassificationOutcomes(predicted=predicted, target=targets, lengths=batch.lengths)
@@ -128,11 +194,14 @@ def agreement(runs: Iterable[tuple[Outputs, Outputs, Batch]], apart: Collection[
         for array in outputs.values():
             rows &= np.isfinite(array.astype(np.float64)).reshape(len(batch), -1).all(axis=1)
         outputs, reference = ({n: a for n, a in of.items() if n not in apart} for of in (outputs, reference))
-        _check_alike(outputs, reference)
+        ours, theirs = ({name: array.shape for name, array in of.items()} for of in (outputs, reference))
+        if ours != theirs:
+            raise MeasureError(f"the outputs are {ours}; the float model gives {theirs}.")
         safe = {
             name: np.nan_to_num(array.astype(np.float64), posinf=0.0, neginf=0.0) for name, array in outputs.items()
         }
-        cosine.append(_lowest_cosine(safe, reference, batch))
+        each = [cosines(flat(array, batch), flat(reference[name], batch)) for name, array in safe.items()]
+        cosine.append(np.min([np.ones(len(batch)), *each], axis=0))
         finite.append(rows)
         indices.append(batch.indices)
         if outputs:
@@ -180,14 +249,6 @@ def common_part(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> tuple[npt.NDArray[A
     return np.ascontiguousarray(a[common]), np.ascontiguousarray(b[common])
 
 
-def _lowest_cosine(outputs: Outputs, reference: Outputs, batch: Batch) -> FloatArray:
-    """[n] over the outputs."""
-    found = np.ones(len(batch))
-    for name, array in outputs.items():
-        found = np.minimum(found, cosines(flat(array, batch), flat(reference[name], batch)))
-    return found
-
-
 def _signatures(outputs: Outputs, batch: Batch) -> FloatArray:
     """[n, values] that do not depend on padding: positions are averaged, other outputs are taken as they are."""
     parts = []
@@ -205,22 +266,6 @@ def _all_alike(batches: Sequence[FloatArray]) -> bool:
     width = max(rows.shape[1] for rows in batches)
     rows = np.concatenate([np.pad(rows, ((0, 0), (0, width - rows.shape[1]))) for rows in batches])
     return len(rows) > 1 and bool(np.allclose(rows, rows[0], rtol=1e-6, atol=1e-9))
-
-
-def _check_alike(outputs: Outputs, reference: Outputs) -> None:
-    ours = {name: array.shape for name, array in outputs.items()}
-    theirs = {name: array.shape for name, array in reference.items()}
-    if ours != theirs:
-        raise MeasureError(f"the outputs are {ours}; the float model gives {theirs}.")
-
-
-def _refuse(bad: BoolArray, what: str, name: str, batch: Batch) -> None:
-    if bad.any():
-        row = int(np.flatnonzero(bad.reshape(len(batch), -1).any(axis=1))[0])
-        raise MeasureError(
-            f"output {name!r} holds {what} for sample {int(batch.indices[row])} (counted from 0 in its file). "
-            "Compare layer by layer, or keep the most sensitive layers in float."
-        )
 
 
 def _label_count(name: str, classes: int, labels: int) -> ConfigError:

@@ -10,9 +10,8 @@ may remember what it saw (a rank among samples needs the samples before).
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import ClassVar, Protocol
 
 import numpy as np
 
@@ -24,10 +23,10 @@ from workbench.inputs.metrics.extents import Extents
 from workbench.inputs.metrics.inference import PASSED, InferredOutput, infer_outputs
 from workbench.inputs.metrics.meaning_scorer import MeaningScorer
 from workbench.inputs.metrics.outcomes import Outcomes, primary_metric
-from workbench.inputs.metrics.score import Outputs, check_outputs, outcomes_of
+from workbench.inputs.metrics.score import Outputs, Scorer, check_outputs, outcomes_of
 from workbench.inputs.metrics.user_scorer import UserScorer
 from workbench.values.errors import ConfigError
-from workbench.values.interface import Meaning, OutputUse
+from workbench.values.interface import OutputUse
 from workbench.values.model import Model
 from workbench.values.objectives import Constraint
 
@@ -54,16 +53,31 @@ def uses_of(dataset: Dataset, model: Model | None) -> tuple[OutputUse, ...]:
     missing = [spec.name for spec in model.outputs if spec.name not in named]
     if not missing:
         return declared
-    found = [one for one in _inferred(model, dataset.interface.state) if one.name in missing]
-    if declared:  # scores that a manifest's boxes refer to need no line of their own
-        beside = {str(value): use for use in declared for key, value in use.options if key in ("scores", "labels")}
-        found = [_beside(one) if one.name in beside else one for one in found]
-    if not declared and "logits" in missing:
-        found = [_informing(one) for one in sorted(found, key=lambda one: one.name != "logits")]
-    unknown = [one for one in found if one.use is None]
+    found = {one.name: one for one in _inferred(model, dataset.interface.state) if one.name in missing}
+    if not declared and "logits" in missing:  # what such a model is scored by; what nobody can name beside it informs
+        found = {"logits": found.pop("logits"), **found}
+        for name, one in found.items():
+            if one.use is None:
+                reason = f"{one.reason}: compared as values beside the logits, without a limit"
+                use = OutputUse(name=name, meaning="values", options=(("limited", False),), reason=reason)
+                found[name] = replace(one, use=use)
+    for name in (str(value) for use in declared for key, value in use.options if key in ("scores", "labels")):
+        if name in found:  # scores that a manifest's boxes refer to need no line of their own
+            use = OutputUse(name=name, meaning="scores", reason="the manifest's boxes refer to it")
+            found[name] = replace(found[name], use=use)
+    unknown = [one for one in found.values() if one.use is None]
     if unknown:
-        raise _cannot_know(unknown, dataset)
-    return (*declared, *(one.use for one in found if one.use is not None))
+        boxes = "{meaning: boxes, scores: SCORES, format: xyxy, score: 0.5, iou: 0.5}"
+        likeliest = {one.name: boxes if one.candidates[0] == "boxes" else one.candidates[0] for one in unknown}
+        written = ", ".join(f"{name}: {meaning}" for name, meaning in likeliest.items())
+        others = sorted({meaning for one in unknown for meaning in one.candidates[1:]} | {"ignored"})
+        raise ConfigError(
+            f"nothing tells what the output {unknown[0].name!r} means: {unknown[0].reason}.",
+            file=dataset.path,
+            key="outputs",
+            hint=f"Write outputs: {{{written}}} (or {', '.join(others)}), or let `workbench init` look at its values.",
+        )
+    return (*declared, *(one.use for one in found.values() if one.use is not None))
 
 
 def not_by_distance(dataset: Dataset) -> frozenset[str]:
@@ -72,37 +86,6 @@ def not_by_distance(dataset: Dataset) -> frozenset[str]:
     A model of speech may shift a waveform by a few samples: heard as the same, and far in a cosine.
     """
     return frozenset(use.name for use in dataset.interface.outputs if use.meaning in ("ids", "signal", "ignored"))
-
-
-def _beside(one: InferredOutput) -> InferredOutput:
-    use = OutputUse(name=one.name, meaning="scores", reason="the manifest's boxes refer to it")
-    return InferredOutput(name=one.name, use=use, reason=use.reason)
-
-
-def _informing(one: InferredOutput) -> InferredOutput:
-    """An output named 'logits' is what such a model is scored by; what nobody can name beside it only informs."""
-    if one.use is not None:
-        return one
-    reason = f"{one.reason}: compared as values beside the logits, without a limit"
-    use = OutputUse(name=one.name, meaning="values", options=(("limited", False),), reason=reason)
-    return InferredOutput(name=one.name, use=use, reason=reason)
-
-
-def _cannot_know(unknown: list[InferredOutput], dataset: Dataset) -> ConfigError:
-    first = unknown[0]
-    written = ", ".join(f"{one.name}: {_example(one)}" for one in unknown)
-    others = sorted({meaning for one in unknown for meaning in one.candidates[1:]} | {"ignored"})
-    return ConfigError(
-        f"nothing tells what the output {first.name!r} means: {first.reason}.",
-        file=dataset.path,
-        key="outputs",
-        hint=f"Write outputs: {{{written}}} (or {', '.join(others)}), or let `workbench init` look at its values.",
-    )
-
-
-def _example(one: InferredOutput) -> str:
-    likeliest: Meaning = one.candidates[0]
-    return "{meaning: boxes, scores: SCORES, format: xyxy, score: 0.5, iou: 0.5}" if likeliest == "boxes" else likeliest
 
 
 @functools.lru_cache(maxsize=8)
@@ -120,60 +103,11 @@ _READ_AT_ONCE = 64
 _labels: dict[str, tuple[Batch, ...]] = {}
 
 
-class Scorer(Protocol):
-    """Per-sample outcomes of one batch after the other.
-
-    Attributes:
-        needs_reference: `score` wants the float model's outputs for the same samples.
-        primary: name in `summarize` of what objectives and constraints call 'accuracy'.
-        unit: of the primary metric; empty for a share of 0..1.
-        higher: more of the primary metric is better.
-        identity: what decides the numbers besides the data's own digest, as plain JSON; None where that says it all.
-            It is part of every stored outcome's key.
-    """
-
-    @property
-    def needs_reference(self) -> bool: ...
-    @property
-    def primary(self) -> str: ...
-    @property
-    def unit(self) -> str: ...
-    @property
-    def higher(self) -> bool: ...
-    @property
-    def identity(self) -> Mapping[str, object] | None: ...
-
-    def check(self, model: Model) -> None:
-        """Compare what the model declares with what is scored, before any work.
-
-        Raises:
-            ConfigError: an output is missing or cannot be scored.
-        """
-        ...
-
-    def score(self, outputs: Outputs, batch: Batch, reference: Outputs | None) -> Outcomes:
-        """Outcomes of one batch, a row per sample.
-
-        Raises:
-            MeasureError: an output holds NaN, or has an impossible shape.
-            ConfigError: the user's declaration does not fit what the model gives.
-        """
-        ...
-
-    def close(self) -> None:
-        """Let go of what was started for scoring; may be called twice."""
-        ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TaskScorer:
+class TaskScorer(Scorer):
     """By the task alone: classes and tags against labels."""
 
     data: Dataset
-    needs_reference: ClassVar = False
-    unit: ClassVar = ""
-    higher: ClassVar = True
-    identity: ClassVar = None
 
     @property
     def primary(self) -> str:
@@ -184,9 +118,6 @@ class TaskScorer:
 
     def score(self, outputs: Outputs, batch: Batch, reference: Outputs | None) -> Outcomes:
         return outcomes_of(self.data.task, outputs, batch, labels=self.data.labels)
-
-    def close(self) -> None:
-        """Nothing was started."""
 
 
 def scorer_of(dataset: Dataset, model: Model | None) -> Scorer:

@@ -23,8 +23,8 @@ import numpy as np
 from workbench.inputs.dataset import Batch, Dataset
 from workbench.inputs.dataset.metric_reader import MetricUse
 from workbench.inputs.library_metrics import NAMED, NamedMetric
-from workbench.inputs.metrics.outcomes import FloatArray, MeasuredOutcomes
-from workbench.inputs.metrics.score import Outputs
+from workbench.inputs.metrics.outcomes import FloatArray, MeasuredOutcomes, measured
+from workbench.inputs.metrics.score import Outputs, Scorer
 from workbench.inputs.user_code import UserCodeError, UserProcess, process_of
 from workbench.values.errors import ConfigError, MeasureError, nearest
 from workbench.values.model import Model
@@ -43,7 +43,7 @@ def library_metric(use: MetricUse) -> NamedMetric | None:
     return known if known is not None and known.file == use.code.file else None
 
 
-class UserScorer:
+class UserScorer(Scorer):
     """A `Scorer` by `metric:`. Starts the function's process when it is first asked something."""
 
     def __init__(self, use: MetricUse, dataset: Dataset) -> None:
@@ -74,26 +74,15 @@ class UserScorer:
         """Starts the function's process, and asks nothing of it yet."""
         self._asked()
 
-    def close(self) -> None:
-        """The process stays for the next pass, and ends with this one."""
-
     def score(self, outputs: Outputs, batch: Batch, reference: Outputs | None) -> MeasuredOutcomes:
         found = self._call(self._arguments(outputs, batch, reference), outputs, batch)
         named = self._by_name(found)
         columns = [self._fractions(name, value, batch, outputs) for name, value in named.items()]
         _proven.add(self._use)
-        self._names = tuple(named)
-        bounds = [[np.nan if end is None else end for end in self._use.bounds_of(name)] for name in named]
-        return MeasuredOutcomes(
-            names=np.array(self._names, dtype=np.str_),
-            units=np.array([self._use.unit_of(name) for name in named], dtype=np.str_),
-            higher=np.array([self._use.higher_of(name) for name in named]),
-            bounds=np.array(bounds, dtype=np.float64),
-            reduce=np.array(["ratio"] * len(named), dtype=np.str_),
-            numerators=np.stack([numerators for numerators, _ in columns], axis=1),
-            denominators=np.stack([denominators for _, denominators in columns], axis=1),
-            lengths=batch.lengths,
-        )
+        self._names, use = tuple(named), self._use
+        metrics = [(name, use.unit_of(name), use.higher_of(name), use.bounds_of(name), "ratio") for name in named]
+        tops, lows = (np.stack(each, axis=1) for each in zip(*columns, strict=True))
+        return measured(metrics, (tops, lows), batch.lengths)
 
     def _process(self) -> UserProcess:
         code = self._use.code
@@ -125,25 +114,24 @@ class UserScorer:
 
     def _arguments(self, outputs: Outputs, batch: Batch, reference: Outputs | None) -> dict[str, Any]:
         asked = self._asked()
-        given: dict[str, Any] = {"outputs": dict(outputs)}
-        if "targets" in asked:
-            given["targets"] = _targets(batch)
-            if given["targets"] is None and "reference" not in asked:
-                raise self._error(
-                    f"{self._use.code.function}() asks for targets, and the data of {self._data.path.name} have none.",
-                    "Give an array 'labels', or the second value of a loader's tuples; or ask for reference, which is "
-                    "what the float model answers.",
-                )
-        if "reference" in asked:
-            given["reference"] = None if reference is None else dict(reference)
-        if "inputs" in asked:
-            given["inputs"] = dict(batch.feeds)
-        if "info" in asked:
-            labels = list(self._data.labels)
-            given["info"] = {"indices": batch.indices, "lengths": batch.lengths, "labels": labels}
-        if "options" in asked:
-            given["options"] = json.loads(self._use.options)
-        return given
+        targets = None if batch.targets is None else list(batch.targets)
+        if batch.truths is not None and any(truth is not None for truth in batch.truths):
+            targets = list(batch.truths)
+        if targets is None and "targets" in asked and "reference" not in asked:
+            raise self._error(
+                f"{self._use.code.function}() asks for targets, and the data of {self._data.path.name} have none.",
+                "Give an array 'labels', or the second value of a loader's tuples; or ask for reference, which is "
+                "what the float model answers.",
+            )
+        given: dict[str, Any] = {
+            "outputs": dict(outputs),
+            "targets": targets,
+            "reference": None if reference is None else dict(reference),
+            "inputs": dict(batch.feeds),
+            "info": {"indices": batch.indices, "lengths": batch.lengths, "labels": list(self._data.labels)},
+            "options": json.loads(self._use.options),
+        }
+        return {name: given[name] for name in asked}
 
     def _call(self, arguments: dict[str, Any], outputs: Outputs, batch: Batch) -> Any:
         try:
@@ -190,7 +178,19 @@ class UserScorer:
                 raise self._error(said, "Give a number, or a denominator of 0 for a sample that does not count.")
         if (denominators < 0).any():
             raise self._error(f"{name} has a negative denominator, {denominators.min():g}.")
-        self._check_bounds(name, numerators, denominators, batch)
+        bounds = self._use.bounds_of(name)
+        low, high = -np.inf if bounds[0] is None else bounds[0], np.inf if bounds[1] is None else bounds[1]
+        values = np.divide(numerators, denominators, out=np.full(len(batch), np.nan), where=denominators > 0)
+        slack = _TOLERANCE * max(1.0, *(abs(end) for end in bounds if end is not None), 0.0)
+        outside = (values < low - slack) | (values > high + slack)
+        if outside.any():
+            row = int(np.argmax(outside))
+            ends = f"{low:g} to {high:g}".replace("inf", "∞")
+            raise self._error(
+                f"{name} is {values[row]:g} for sample {int(batch.indices[row])}, outside of {ends}.",
+                f"Declare what it can be: metric: {{function: {self._use.code.file.name}:{self._use.code.function}, "
+                "bounds: [0, 60], unit: dB}; null stands for no bound.",
+            )
         return numerators, denominators
 
     def _numbers(self, name: str, value: Any, batch: Batch) -> FloatArray:
@@ -206,31 +206,8 @@ class UserScorer:
             )
         return found.astype(np.float64)
 
-    def _check_bounds(self, name: str, numerators: FloatArray, denominators: FloatArray, batch: Batch) -> None:
-        low, high = self._use.bounds_of(name)
-        slack = _TOLERANCE * np.maximum(denominators, 1e-12) * max(1.0, abs(low or 0.0), abs(high or 0.0))
-        below = np.zeros(len(batch), np.bool_) if low is None else numerators < low * denominators - slack
-        above = np.zeros(len(batch), np.bool_) if high is None else numerators > high * denominators + slack
-        outside = (below | above) & (denominators > 0)
-        if not outside.any():
-            return
-        row = int(np.argmax(outside))
-        value = numerators[row] / denominators[row]
-        said = "-∞" if low is None else f"{low:g}", "∞" if high is None else f"{high:g}"
-        raise self._error(
-            f"{name} is {value:g} for sample {int(batch.indices[row])}, outside of {said[0]} to {said[1]}.",
-            f"Declare what it can be: metric: {{function: {self._use.code.file.name}:{self._use.code.function}, "
-            "bounds: [0, 60], unit: dB}; null stands for no bound.",
-        )
-
     def _error(self, rule: str, hint: str | None = None) -> ConfigError:
         return ConfigError(rule, file=self._use.code.file, key=self._use.code.key, hint=hint)
-
-
-def _targets(batch: Batch) -> list[Any] | None:
-    if batch.truths is not None:
-        return list(batch.truths) if any(truth is not None for truth in batch.truths) else None
-    return None if batch.targets is None else list(batch.targets)
 
 
 def _of_nan(outputs: Outputs) -> str:

@@ -23,7 +23,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from workbench.inputs.user_code.source import UserCode
 from workbench.inputs.user_code.wire import HEAD, MOST_DATA_BYTES, MOST_HEADER_BYTES, WireError, pack, unpack
@@ -44,6 +44,9 @@ _CLOSE_S, _DYING_S = 1.0, 0.01
 _MOST_ROWS, _ROWS_BYTES, _ROWS_S = 64, 1 << 22, 1.0
 """Of one answer with samples: so that memory is bounded and nothing is made long before it is asked for."""
 _MOST_PROCESSES = 4
+_LAST_BYTES, _LINES, _CHARACTERS = 8000, 3, 400
+"""Of the log: so much is looked at, and so much of its end shown in an error."""
+_TRACEBACK = "Traceback (most recent call last):"
 _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 _SECRETS = ("WORKBENCH_API_KEY",)
 
@@ -81,11 +84,14 @@ class UserProcess:
         """
         self.code = code
         self.owner = os.getpid()
-        self._closed = False
+        self._closed = self._keep_log = False
         self._lock = threading.Lock()
         self._limit_s = number_of(SECONDS_VARIABLE, _SECONDS)
-        self._log = UserLog(code.file)
-        root = str(Path(__file__).parents[3])
+        root, prefix = str(Path(__file__).parents[3]), f"workbench-{code.file.stem[:40]}-"
+        try:
+            self._log = tempfile.NamedTemporaryFile(prefix=prefix, suffix=".log", delete=False)  # noqa: SIM115  # `close`
+        except OSError as error:
+            raise ToolchainError(f"no log for {code.file.name} can be written: {error}. Free the disk.") from error
         try:
             self._process = subprocess.Popen(
                 [
@@ -94,26 +100,28 @@ class UserProcess:
                 ],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=self._log.stream,
+                stderr=self._log,
                 bufsize=0,
-                env=_environment(),
+                # without secrets; libraries use one thread where nobody says otherwise: what runs beside is timed
+                env={**dict.fromkeys(_ONE_THREAD, "1"), **{k: v for k, v in os.environ.items() if k not in _SECRETS}},
                 start_new_session=True,  # Ctrl-C comes to us, and we end it
             )
         except OSError as error:
-            self._log.close()
+            self._drop_log()
             raise ToolchainError(
                 f"the process for {code.file.name} cannot be started: {error.strerror}. "
                 "Free memory, processes or files."
             ) from error
-        for pipe in (self._process.stdin, self._process.stdout):
-            assert pipe is not None  # it was asked for
-            os.set_blocking(pipe.fileno(), False)
+        assert self._process.stdin is not None  # it was asked for, as is the other
+        assert self._process.stdout is not None
+        self._to, self._from = self._process.stdin.fileno(), self._process.stdout.fileno()
+        for pipe in (self._to, self._from):
+            os.set_blocking(pipe, False)
         try:
-            answer = self._whole("its import", self._receive)
+            self.parameters: list[dict[str, Any]] | None = self._ask("its import", None)["parameters"]
         except BaseException:
             self.close()
             raise
-        self.parameters: list[dict[str, Any]] | None = answer["parameters"]
 
     @property
     def alive(self) -> bool:
@@ -150,49 +158,42 @@ class UserProcess:
                 count = min(2 * count, _MOST_ROWS)
         finally:
             if not ended and self.alive:
-                self._forget(number)
+                with self._lock:
+                    try:
+                        self._send({"do": "close", "stream": number}, time.monotonic() + _CLOSE_S)
+                    except BaseException as error:
+                        self.close()
+                        if not isinstance(error, OSError | EOFError):  # of the pipe
+                            raise
 
-    def _forget(self, number: int) -> None:
+    def _ask(self, what: str, request: dict[str, Any] | None, *, partly: bool = False) -> dict[str, Any]:
+        """The answer to a question; without one, what it says after its import.
+
+        Args:
+            partly: an answer may hold an error and what came before it.
+        """
         with self._lock:
+            if request is not None and not self.alive:
+                raise self._gone()
+            until = time.monotonic() + self._limit_s
             try:
-                self._send({"do": "close", "stream": number}, time.monotonic() + _CLOSE_S)
-            except (UserCodeError, OSError):
+                if request is not None:
+                    self._send(request, until)
+                answer = self._receive(until)
+            except TimeoutError:
+                said = self._said()
                 self.close()
-            except BaseException:
+                rule = f"{what} took more than {self._limit_s:g} s"
+                hint = f"{SECONDS_VARIABLE}=N in the environment allows N seconds."
+                raise UserCodeError("time", rule, file=self.code.file, hint=hint, said=said) from None
+            except (EOFError, BrokenPipeError, ConnectionResetError):
+                raise self._gone() from None
+            except WireError as error:
+                self.close()
+                raise UserCodeError("value", str(error), file=self.code.file) from error
+            except BaseException:  # Ctrl-C: half an answer is on its way
                 self.close()
                 raise
-
-    def _ask(self, what: str, request: dict[str, Any], *, partly: bool = False) -> dict[str, Any]:
-        with self._lock:
-            if not self.alive:
-                raise self._gone()
-            return self._whole(what, lambda until: self._exchange(request, until), partly=partly)
-
-    def _exchange(self, request: dict[str, Any], until: float) -> dict[str, Any]:
-        self._send(request, until)
-        return self._receive(until)
-
-    def _whole(self, what: str, exchange: Any, *, partly: bool = False) -> dict[str, Any]:
-        try:
-            answer: dict[str, Any] = exchange(time.monotonic() + self._limit_s)
-        except TimeoutError:
-            said = self._log.last()
-            self.close()
-            raise UserCodeError(
-                "time",
-                f"{what} took more than {self._limit_s:g} s",
-                file=self.code.file,
-                hint=f"{SECONDS_VARIABLE}=N in the environment allows N seconds.",
-                said=said,
-            ) from None
-        except (EOFError, BrokenPipeError, ConnectionResetError):
-            raise self._gone() from None
-        except WireError as error:
-            self.close()
-            raise UserCodeError("value", str(error), file=self.code.file) from error
-        except BaseException:  # Ctrl-C: half an answer is on its way
-            self.close()
-            raise
         if "error" in answer and not partly:
             raise self._error(answer["error"])
         return answer
@@ -202,7 +203,7 @@ class UserProcess:
         while not self._closed and not (ended := self._ended()) and time.monotonic() < until:
             time.sleep(_DYING_S)
         by_itself = not self._closed and ended
-        said = self._log.last()
+        said = self._said()
         self.close()
         how = ending(self._process.returncode) if by_itself else "was ended"
         return UserCodeError(
@@ -223,7 +224,7 @@ class UserProcess:
                 return UserCodeError("value", f"{function}() gave too much: {told['text']}", file=file)
         place = f" (in {told['function']})" if told["function"] else ""
         rule = f"{told['type']}: {told['text']}" if told["text"] else str(told["type"])
-        said = self._log.last(but_traceback=True)
+        said = self._said(but_traceback=True)
         return UserCodeError(
             told["kind"], f"{rule.rstrip('.')}{place}", file=Path(told["file"]), line=told["line"], said=said
         )
@@ -231,13 +232,11 @@ class UserProcess:
     # --- bytes -------------------------------------------------------------------------------------------------------
 
     def _send(self, request: dict[str, Any], until: float) -> None:
-        assert self._process.stdin is not None  # it was asked for
-        number = self._process.stdin.fileno()
         for part in pack(request):
             rest = memoryview(part).cast("B")
             while rest:
-                self._wait(number, selectors.EVENT_WRITE, until)
-                rest = rest[os.write(number, rest[: 1 << 20]) :]
+                self._wait(self._to, selectors.EVENT_WRITE, until)
+                rest = rest[os.write(self._to, rest[: 1 << 20]) :]
 
     def _receive(self, until: float) -> dict[str, Any]:
         header_size, data_size = HEAD.unpack(self._read(HEAD.size, until))
@@ -248,12 +247,10 @@ class UserProcess:
         return answer
 
     def _read(self, count: int, until: float) -> bytearray:
-        assert self._process.stdout is not None  # it was asked for
-        number = self._process.stdout.fileno()
         data, done = bytearray(count), 0
         while done < count:
-            self._wait(number, selectors.EVENT_READ, until)
-            got = os.readv(number, [memoryview(data)[done:]])
+            self._wait(self._from, selectors.EVENT_READ, until)
+            got = os.readv(self._from, [memoryview(data)[done:]])
             if got == 0:
                 raise EOFError
             done += got
@@ -285,7 +282,31 @@ class UserProcess:
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
                 pipe.close()
+        self._drop_log()
+
+    def _said(self, *, but_traceback: bool = False) -> str:
+        """'It printed last: … (all of it: PATH)' of what was printed, '' where nothing was. The log is kept.
+
+        Args:
+            but_traceback: leave out what the runner printed of an exception, whose words stand in the error.
+        """
+        if self._log.closed:
+            return ""
+        number = self._log.fileno()
+        size = os.fstat(number).st_size
+        text = os.pread(number, _LAST_BYTES, max(0, size - _LAST_BYTES)).decode("utf-8", errors="replace")
+        if but_traceback:
+            text = text.partition(_TRACEBACK)[0]
+        lines = [line.strip() for line in text.splitlines() if line.strip()]
+        self._keep_log = self._keep_log or size > 0
+        last = " / ".join(lines[-_LINES:])[-_CHARACTERS:]
+        return f"It printed last: {last} (all of it: {self._log.name})" if lines else ""
+
+    def _drop_log(self) -> None:
+        """It stays where an error speaks of it."""
         self._log.close()
+        if not self._keep_log:
+            Path(self._log.name).unlink(missing_ok=True)
 
 
 _processes: dict[UserCode, UserProcess] = {}
@@ -316,75 +337,3 @@ def _close_all() -> None:
 
 
 atexit.register(_close_all)
-
-
-def _environment() -> dict[str, str]:
-    """Ours without secrets; libraries use one thread where nobody says otherwise, as what runs beside it is timed."""
-    own = {name: value for name, value in os.environ.items() if name not in _SECRETS}
-    return {**dict.fromkeys(_ONE_THREAD, "1"), **own}
-
-
-_LAST_BYTES = 8000
-_LINES, _CHARACTERS = 3, 400
-_KEPT = 20
-"""Logs of earlier failures; the oldest goes first."""
-_EMPTY_S = 86_400
-_TRACEBACK = "Traceback (most recent call last):"
-
-
-class UserLog:
-    """One process' standard output and error.
-
-    Attributes:
-        stream: for the process to write to.
-    """
-
-    def __init__(self, file: Path) -> None:
-        """`file` is the user's; the log has its name."""
-        self._path: Path | None = None
-        self._keep = False
-        try:
-            room = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "workbench" / "user-code"
-            room.mkdir(parents=True, exist_ok=True)
-            _prune(room)
-            number, name = tempfile.mkstemp(prefix=f"{file.stem[:40]}-", suffix=".log", dir=room)
-        except (OSError, RuntimeError):  # a read-only home, or none
-            self.stream: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  # closed in `close`
-        else:
-            self._path, self.stream = Path(name), os.fdopen(number, "w+b")
-
-    def last(self, *, but_traceback: bool = False) -> str:
-        """'It printed last: … (all of it: PATH)' of what was printed, '' where nothing was. The log is kept.
-
-        Args:
-            but_traceback: leave out what the runner printed of an exception, whose words stand in the error.
-        """
-        if self.stream.closed:
-            return ""
-        number = self.stream.fileno()
-        size = os.fstat(number).st_size
-        text = os.pread(number, _LAST_BYTES, max(0, size - _LAST_BYTES)).decode("utf-8", errors="replace")
-        if but_traceback:
-            text = text.partition(_TRACEBACK)[0]
-        lines = [line.strip() for line in text.splitlines() if line.strip()]
-        self._keep = self._keep or size > 0
-        if not lines:
-            return ""
-        place = f" (all of it: {self._path})" if self._path is not None else ""
-        return f"It printed last: {' / '.join(lines[-_LINES:])[-_CHARACTERS:]}{place}"
-
-    def close(self) -> None:
-        self.stream.close()
-        if self._path is not None and not self._keep:
-            with contextlib.suppress(OSError):
-                self._path.unlink(missing_ok=True)
-
-
-def _prune(room: Path) -> None:
-    logs = sorted(room.glob("*.log"), key=lambda path: path.lstat().st_mtime)
-    for path in logs:  # of processes that were killed with whoever started them
-        if path.lstat().st_size == 0 and path.lstat().st_mtime < time.time() - _EMPTY_S:
-            path.unlink(missing_ok=True)
-    logs = [path for path in logs if path.exists()]
-    for path in logs[:-_KEPT]:
-        path.unlink(missing_ok=True)

@@ -51,46 +51,40 @@ def main(root: str, arguments: list[str]) -> None:
     try:
         called = _loaded(Path(file), sha256, function)
     except BaseException as error:  # the user's code may raise anything, SystemExit too
-        _answer(answers, {"error": _told(error, Path(file), "import")})
+        _answer(answers, pack({"error": _told(error, Path(file), "import")}))
         return
-    _answer(answers, {"parameters": _parameters(called)})
+    _answer(answers, pack({"parameters": _parameters(called)}))
     _serve(called, Path(file), requests, answers)
 
 
 def _serve(called: Callable[..., Any], file: Path, requests: io.BufferedReader, answers: IO[bytes]) -> None:
+    answer: dict[str, Any]
     streams: dict[int, Iterator[Any]] = {}
     numbers = itertools.count()
     while (request := _request(requests)) is not None:
         try:
             match request["do"]:
                 case "open":
-                    answer = _open(called, request, streams, next(numbers))
+                    rows, number = called(*request["arguments"]), next(numbers)
+                    if rows is not None:
+                        try:
+                            streams[number] = iter(rows)
+                        except TypeError:
+                            raise _Refused("no iterable", type=type(rows).__name__) from None
+                    answer = {"stream": None if rows is None else number}
                 case "next":
                     answer = _next(streams[request["stream"]], request, file)
                 case "close":
-                    _close(streams.pop(request["stream"], None))
-                    continue  # nobody waits for an answer
+                    close = getattr(streams.pop(request["stream"], None), "close", lambda: None)
+                    with contextlib.suppress(Exception):  # nobody is left who asked for it; the log has what it printed
+                        close()
+                    continue  # nor waits for an answer
                 case _:
                     answer = {"value": called(**request["arguments"])}
             frame = pack(answer)
         except BaseException as error:  # as above; whoever asked decides what becomes of this process
             frame = pack({"error": _told(error, file, "call")})
-        for part in frame:
-            answers.write(part)
-        answers.flush()
-
-
-def _open(
-    called: Callable[..., Any], request: dict[str, Any], streams: dict[int, Iterator[Any]], number: int
-) -> dict[str, Any]:
-    rows = called(*request["arguments"])
-    if rows is None:
-        return {"stream": None}
-    try:
-        streams[number] = iter(rows)
-    except TypeError:
-        raise _Refused("no iterable", type=type(rows).__name__) from None
-    return {"stream": number}
+        _answer(answers, frame)
 
 
 def _next(stream: Iterator[Any], request: dict[str, Any], file: Path) -> dict[str, Any]:
@@ -105,21 +99,9 @@ def _next(stream: Iterator[Any], request: dict[str, Any], file: Path) -> dict[st
         except BaseException as error:  # as above
             return {"rows": rows, "error": _told(error, file, "call")}
         rows.append(row)
-        size += _bytes(row)
+        feeds = row[0] if isinstance(row, tuple) and row and isinstance(row[0], Mapping) else {}
+        size += sum(int(getattr(array, "nbytes", 0)) for array in feeds.values())
     return {"rows": rows, "end": False}
-
-
-def _bytes(row: Any) -> int:
-    """Of the arrays in one sample, about."""
-    feeds = row[0] if isinstance(row, tuple) and row and isinstance(row[0], Mapping) else {}
-    return sum(int(getattr(array, "nbytes", 0)) for array in feeds.values())
-
-
-def _close(stream: Iterator[Any] | None) -> None:
-    close = getattr(stream, "close", None)
-    if close is not None:
-        with contextlib.suppress(Exception):  # nobody is left who asked for it; the log has what it printed
-            close()
 
 
 def _loaded(file: Path, sha256: str, function: str) -> Callable[..., Any]:
@@ -160,8 +142,8 @@ def _request(requests: io.BufferedReader) -> dict[str, Any] | None:
     return request
 
 
-def _answer(answers: IO[bytes], value: dict[str, Any]) -> None:
-    for part in pack(value):
+def _answer(answers: IO[bytes], frame: list[bytes | memoryview]) -> None:
+    for part in frame:
         answers.write(part)
     answers.flush()
 

@@ -14,9 +14,9 @@ from workbench.evaluation.carried import timed_feeds
 from workbench.evaluation.device_lock import device_lock
 from workbench.evaluation.keys import curve_key, latency_key
 from workbench.evaluation.measure import TimingProtocol, device_figures, time_against_baseline
-from workbench.evaluation.memory import peak_memory
 from workbench.evaluation.modelled_latency import time_modelled
 from workbench.evaluation.raw_times import load_raw_times, ratio_by_rounds, save_raw_times
+from workbench.evaluation.replay import peak_memory
 from workbench.prediction.curve import at_first_speed, with_agreed_drift
 from workbench.prediction.stage import (
     best_service,
@@ -197,7 +197,7 @@ def full_latency(
         "toolchain": request.bench.toolchain(request.candidate),
         "data": request.data.digest(request.split),
         "code": closure_digest(
-            "workbench.evaluation.memory", type(request.bench.target(request.candidate)).__module__, alone=(__name__,)
+            "workbench.evaluation.replay", type(request.bench.target(request.candidate)).__module__, alone=(__name__,)
         ),
     }
     peak = request.bench.store.get_json("memory", key)

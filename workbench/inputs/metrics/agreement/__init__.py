@@ -7,8 +7,7 @@ A judge looks at one output (boxes at two or three) and gives its metrics sample
 No thresholds of a sweep live here, and nothing that knows of candidates.
 """
 
-from workbench.inputs.metrics.agreement.judge import Judge, MetricSpec
-from workbench.inputs.metrics.agreement.judges import AGAINST, MEANINGS, judges_of
+from workbench.inputs.metrics.agreement.judges import AGAINST, MEANINGS
 from workbench.inputs.metrics.agreement.readings import reading_of
 
-__all__ = ["AGAINST", "MEANINGS", "Judge", "MetricSpec", "judges_of", "reading_of"]
+__all__ = ["AGAINST", "MEANINGS", "reading_of"]

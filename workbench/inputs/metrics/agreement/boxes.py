@@ -101,9 +101,17 @@ def _scores(use: OutputUse, table: Floats, outputs: Outputs, batch: Batch) -> tu
         per_class = table[..., objectness, None]
     else:
         per_class = table[..., 4:] if table.shape[-1] > 4 else np.ones((*table.shape[:2], 1))
-    per_class = _activated(per_class, word(use, "activation", ("none", "sigmoid", "softmax")))
-    background = _background(use, per_class)
-    if background is not None:
+    activation = word(use, "activation", ("none", "sigmoid", "softmax"))
+    if activation == "sigmoid":
+        per_class = 1 / (1 + np.exp(-np.clip(per_class, -500, 500)))
+    elif activation == "softmax":
+        shifted = np.exp(per_class - per_class.max(axis=-1, keepdims=True))
+        per_class = shifted / shifted.sum(axis=-1, keepdims=True)
+    background = index(use, "background")  # the class that is none: as told (-1 for none at all)
+    if background is None and per_class.shape[-1] > 1 and (np.abs(per_class.sum(axis=-1) - 1) < _SUMS_TO_ONE).all():
+        background = 0  # else the first of scores that sum to 1
+    if background is not None and background >= 0:
+        index(use, "background", per_class, -1)
         per_class = per_class.copy()
         per_class[..., background] = -np.inf
     best = per_class.argmax(axis=-1)
@@ -120,24 +128,6 @@ def _scores(use: OutputUse, table: Floats, outputs: Outputs, batch: Batch) -> tu
             raise MeasureError(f"output {labels!r} is {kinds.shape}, which are no labels of {anchors} boxes.")
         best = np.rint(kinds).reshape(best.shape)
     return scores, best.astype(np.int64)
-
-
-def _background(use: OutputUse, per_class: Floats) -> int | None:
-    """The class that is none: as told (-1 for none at all), else the first of scores that sum to 1."""
-    told = index(use, "background")
-    if told is not None:
-        return None if told < 0 else index(use, "background", per_class, -1)
-    several = per_class.shape[-1] > 1
-    return 0 if several and bool((np.abs(per_class.sum(axis=-1) - 1) < _SUMS_TO_ONE).all()) else None
-
-
-def _activated(scores: Floats, activation: str) -> Floats:
-    if activation == "sigmoid":
-        return np.asarray(1 / (1 + np.exp(-np.clip(scores, -500, 500))), dtype=np.float64)
-    if activation == "softmax":
-        shifted = np.exp(scores - scores.max(axis=-1, keepdims=True))
-        return np.asarray(shifted / shifted.sum(axis=-1, keepdims=True), dtype=np.float64)
-    return scores
 
 
 def _kept(boxes: Floats, scores: Floats, classes: IntArray, least: float, overlap: float) -> Detections:

@@ -10,6 +10,7 @@ import numpy as np
 
 from workbench.inputs.dataset.batch import NOT_SCORED, Batch, BoolArray, IntArray
 from workbench.inputs.metrics.agreement.judge import (
+    DISTANCES,
     Array,
     Floats,
     Fractions,
@@ -17,16 +18,16 @@ from workbench.inputs.metrics.agreement.judge import (
     MetricSpec,
     Outputs,
     columns,
-    cosines,
     counted,
+    distances,
     finite,
-    flat,
     index,
     no_label,
     number,
     numbers_of,
     output_of,
     pair,
+    sums,
 )
 
 _SUMS_TO_ONE = 1e-2
@@ -35,6 +36,8 @@ _SUMS_TO_ONE = 1e-2
 class _Decisions(Judge):
     """What classes and probabilities share: a label is the right class of every decision."""
 
+    whole_labels = True
+
     @property
     def label_metrics(self) -> tuple[MetricSpec, ...]:
         return (MetricSpec(name="accuracy", about="decisions that are the labels'", counts="decisions"),)
@@ -42,9 +45,6 @@ class _Decisions(Judge):
     @abc.abstractmethod
     def decided(self, output: Floats, batch: Batch) -> IntArray:
         """The class of every decision."""
-
-    def check_label(self, label: Any, sample: int) -> None:
-        numbers_of(self.use, label, sample, whole=True)
 
     def labelled(self, outputs: Outputs, labels: Sequence[Any], batch: Batch) -> Fractions:
         """Decisions that a label gives as `NOT_SCORED` do not count, nor does padding."""
@@ -75,9 +75,7 @@ class LogitsJudge(_Decisions):
     def specs(self, whose: str) -> tuple[MetricSpec, ...]:
         return (
             MetricSpec(name="top1_agreement", about=f"decisions with {whose} top answer", counts="decisions"),
-            MetricSpec(name="cosine", about="mean over samples", bounds=(-1.0, 1.0)),
-            MetricSpec(name="max_abs_error", about="of any value", unit="abs", higher=False, bounds=None, reduce="max"),
-            MetricSpec(name="mae", about="mean over values", unit="abs", higher=False, bounds=None),
+            *DISTANCES,
             MetricSpec(name="kl", about=f"of {whose} softmax to this one's", unit="nats", higher=False, bounds=None),
         )
 
@@ -86,16 +84,11 @@ class LogitsJudge(_Decisions):
 
     def judge(self, outputs: Outputs, reference: Outputs, batch: Batch) -> Fractions:
         ours, theirs = pair(outputs, reference, self.use.name, batch)
-        same, kept = _agree(ours, theirs, batch, threshold=0.0, largest=_has_classes(ours))
-        errors = np.abs(flat(ours, batch) - flat(theirs, batch))
-        values = counted(ours, batch).reshape(len(batch), -1).sum(axis=1)
-        decisions = kept.reshape(len(batch), -1).sum(axis=1)
+        same, decisions, kept = _agree(ours, theirs, batch, threshold=0.0, largest=_has_classes(ours))
         return columns(
-            ((same & kept).reshape(len(batch), -1).sum(axis=1), decisions),
-            (cosines(flat(ours, batch), flat(theirs, batch)), 1.0),
-            (errors.max(axis=1, initial=0.0), 1.0),
-            (errors.sum(axis=1), values),
-            ((divergence(ours, theirs) * kept).reshape(len(batch), -1).sum(axis=1), decisions),
+            (same, decisions),
+            *distances(ours, theirs, batch),
+            (sums(divergence(ours, theirs) * kept, batch), decisions),
         )
 
 
@@ -116,21 +109,20 @@ class ProbabilitiesJudge(_Decisions):
     def judge(self, outputs: Outputs, reference: Outputs, batch: Batch) -> Fractions:
         ours, theirs = pair(outputs, reference, self.use.name, batch)
         threshold, largest = number(self.use, "threshold", 0.5), self._by_largest(theirs, batch)
-        same, kept = _agree(ours, theirs, batch, threshold=threshold, largest=largest)
-        moved = np.abs(flat(ours, batch) - flat(theirs, batch))
-        return columns(
-            ((same & kept).reshape(len(batch), -1).sum(axis=1), kept.reshape(len(batch), -1).sum(axis=1)),
-            (moved.sum(axis=1), counted(ours, batch).reshape(len(batch), -1).sum(axis=1)),
-            (moved.max(axis=1, initial=0.0), 1.0),
-        )
+        same, decisions, _ = _agree(ours, theirs, batch, threshold=threshold, largest=largest)
+        _, most, mean = distances(ours, theirs, batch)
+        return columns((same, decisions), mean, most)
 
     def decided(self, output: Floats, batch: Batch) -> IntArray:
         threshold = number(self.use, "threshold", 0.5)
         return _classes(output, threshold=threshold, largest=self._by_largest(output, batch))
 
     def _by_largest(self, output: Floats, batch: Batch) -> bool:
-        forced = "threshold" in dict(self.use.options)
-        return not forced and _has_classes(output) and _is_distribution(output, batch)
+        if "threshold" in dict(self.use.options) or not _has_classes(output):
+            return False
+        total = output.sum(axis=-1)
+        off = np.abs(total[counted(total, batch, least_rank=2)] - 1)
+        return bool((off < _SUMS_TO_ONE).all()) and bool((output >= -_SUMS_TO_ONE).all())
 
 
 def _has_classes(array: Floats) -> bool:
@@ -139,21 +131,15 @@ def _has_classes(array: Floats) -> bool:
 
 def _agree(
     ours: Floats, theirs: Floats, batch: Batch, *, threshold: float, largest: bool
-) -> tuple[BoolArray, BoolArray]:
-    """(equal decisions, those that are of no padding), one for each vector or one for each value."""
+) -> tuple[Floats, Floats, BoolArray]:
+    """[n] equal decisions and all, one for each vector or one for each value; which of these are of no padding."""
     mine, other = (_classes(array, threshold=threshold, largest=largest) for array in (ours, theirs))
-    same: BoolArray = mine == other
-    return same, counted(same, batch, least_rank=2 if largest else 3)
+    kept = counted(mine, batch, least_rank=2 if largest else 3)
+    return sums((mine == other) & kept, batch), sums(kept, batch), kept
 
 
 def _classes(array: Floats, *, threshold: float, largest: bool) -> IntArray:
     return (array.argmax(axis=-1) if largest else array > threshold).astype(np.int64)
-
-
-def _is_distribution(array: Floats, batch: Batch) -> bool:
-    sums = array.sum(axis=-1)
-    kept = counted(sums, batch, least_rank=2)
-    return bool((np.abs(sums[kept] - 1) < _SUMS_TO_ONE).all()) and bool((array >= -_SUMS_TO_ONE).all())
 
 
 def divergence(ours: Floats, theirs: Floats) -> Floats:
@@ -175,6 +161,8 @@ class IdsJudge(Judge):
     A sequence ends before the first `end` id; `pad` ids at its tail do not count. The two may differ in length.
     """
 
+    whole_labels = True
+
     def specs(self, whose: str) -> tuple[MetricSpec, ...]:
         return (
             MetricSpec(name="exact_match", about=f"sequences that are identical to {whose}", counts="sequences"),
@@ -183,9 +171,6 @@ class IdsJudge(Judge):
 
     def judge(self, outputs: Outputs, reference: Outputs, batch: Batch) -> Fractions:
         return _compared(self._sequences(outputs, batch), self._sequences(reference, batch))
-
-    def check_label(self, label: Any, sample: int) -> None:
-        numbers_of(self.use, label, sample, whole=True)
 
     def labelled(self, outputs: Outputs, labels: Sequence[Any], batch: Batch) -> Fractions:
         samples = zip(labels, batch.indices.tolist(), strict=True)
@@ -237,6 +222,8 @@ class MaskJudge(Judge):
     pixel, negative where it does not count.
     """
 
+    whole_labels = True
+
     def specs(self, whose: str) -> tuple[MetricSpec, ...]:
         return (
             MetricSpec(name="iou", about="intersection over union, a mean over samples"),
@@ -247,9 +234,6 @@ class MaskJudge(Judge):
         pair(outputs, reference, self.use.name, batch)
         (ours, first), (theirs, _) = (self._classes(output_of(of, self.use.name)) for of in (outputs, reference))
         return _masks_compared(ours, theirs, np.ones_like(ours, dtype=np.bool_), first)
-
-    def check_label(self, label: Any, sample: int) -> None:
-        numbers_of(self.use, label, sample, whole=True)
 
     def labelled(self, outputs: Outputs, labels: Sequence[Any], batch: Batch) -> Fractions:
         ours, first = self._classes(output_of(outputs, self.use.name))
@@ -280,11 +264,8 @@ def _masks_compared(ours: IntArray, theirs: IntArray, scored: BoolArray, first: 
         mine, other = ours[row][counts], theirs[row][counts]
         classes = [kind for kind in np.union1d(mine, other) if kind >= first]
         if classes:
-            overlap[row] = np.mean([_iou(mine == kind, other == kind) for kind in classes])
+            both = [((mine == kind), (other == kind)) for kind in classes]
+            overlap[row] = np.mean([np.count_nonzero(a & b) / np.count_nonzero(a | b) for a, b in both])
             seen[row] = 1.0
         right[row], there[row] = np.count_nonzero(mine == other), mine.size
     return columns((overlap, seen), (right, there))
-
-
-def _iou(mine: Array, other: Array) -> float:
-    return float(np.count_nonzero(mine & other) / np.count_nonzero(mine | other))  # type: ignore[operator]  # both bool

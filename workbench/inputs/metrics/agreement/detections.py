@@ -78,9 +78,12 @@ class DetectionsJudge(Judge):
 
     def _compared(self, ours: Sequence[Detections], theirs: Sequence[Detections]) -> Fractions:
         least = number(self.use, "match", 0.5)
-        counts = np.array([_counts(*both, least) for both in zip(ours, theirs, strict=True)], dtype=np.float64)
-        matched, found, there, overlap = counts.T
-        precisions = np.array([average_precision(*both) for both in zip(ours, theirs, strict=True)])
+        pairs = list(zip(ours, theirs, strict=True))
+        overlaps_of = [match(*both, least) for both in pairs]
+        matched = np.array([np.count_nonzero(one > 0) for one in overlaps_of], dtype=np.float64)
+        overlap = np.array([one.sum() for one in overlaps_of], dtype=np.float64)
+        found, there = np.array([[len(one.boxes) for one in both] for both in pairs], dtype=np.float64).T
+        precisions = np.array([average_precision(*both) for both in pairs])
         return columns(
             (2 * matched, found + there),
             (matched, there),
@@ -88,12 +91,6 @@ class DetectionsJudge(Judge):
             (overlap, matched),
             (precisions, (found + there > 0).astype(np.float64)),
         )
-
-
-def _counts(ours: Detections, theirs: Detections, least: float) -> tuple[int, int, int, float]:
-    """Matched, found, there to find, and the sum of the matches' overlaps."""
-    matched = match(ours, theirs, least)
-    return int(np.count_nonzero(matched > 0)), len(ours.boxes), len(theirs.boxes), float(matched.sum())
 
 
 def match(ours: Detections, theirs: Detections, least: float) -> Floats:

@@ -60,9 +60,11 @@ class Judge(abc.ABC):
 
     Attributes:
         use: the output that is judged, with its options and limits.
+        whole_labels: its labels are whole numbers.
     """
 
     can_have_labels = True
+    whole_labels = False
 
     def __init__(self, *, use: OutputUse) -> None:
         self.use = use
@@ -117,7 +119,7 @@ class Judge(abc.ABC):
 
     def check_label(self, label: Any, sample: int) -> None:
         """Whether a label is one of this meaning's, as far as it can be told without an output."""
-        numbers_of(self.use, label, sample)
+        numbers_of(self.use, label, sample, whole=self.whole_labels)
 
     def truth(self, label: Any, shape: tuple[int, ...], sample: int) -> Array:
         """A label as the output [1, ...] of this shape that would be right."""
@@ -226,12 +228,16 @@ def finite(array: Array, name: str, batch: Batch) -> Floats:
     """
     values = array.astype(np.float64)
     if not (good := np.isfinite(values)).all():
-        row = int(np.flatnonzero(~good.reshape(len(batch), -1).all(axis=1))[0])
-        raise MeasureError(
-            f"output {name!r} holds NaN or infinity for sample {int(batch.indices[row])} (counted from 0 in its file). "
-            "Compare layer by layer, or keep the most sensitive layers in float."
-        )
+        row = int(good.reshape(len(batch), -1).all(axis=1).argmin())
+        raise not_finite(name, "NaN or infinity", batch, row)
     return values
+
+
+def not_finite(name: str, what: str, batch: Batch, row: int) -> MeasureError:
+    return MeasureError(
+        f"output {name!r} holds {what} for sample {int(batch.indices[row])} (counted from 0 in its file). "
+        "Compare layer by layer, or keep the most sensitive layers in float."
+    )
 
 
 def pair(outputs: Outputs, reference: Outputs, name: str, batch: Batch) -> tuple[Floats, Floats]:
@@ -274,6 +280,26 @@ def cosines(ours: Floats, theirs: Floats) -> Floats:
     same = (ours == theirs).all(axis=1).astype(np.float64)
     found = np.divide((ours * theirs).sum(axis=1), norms, out=same, where=norms > 0)
     return np.asarray(np.clip(found, -1.0, 1.0), dtype=np.float64)
+
+
+DISTANCES = (
+    MetricSpec(name="cosine", about="mean over samples", bounds=(-1.0, 1.0)),
+    MetricSpec(name="max_abs_error", about="of any value", unit="abs", higher=False, bounds=None, reduce="max"),
+    MetricSpec(name="mae", about="mean over values", unit="abs", higher=False, bounds=None),
+)
+
+
+def distances(ours: Array, theirs: Array, batch: Batch) -> tuple[tuple[Floats, Floats | float], ...]:
+    """Fractions of the three, without padding."""
+    mine, other = flat(ours, batch), flat(theirs, batch)
+    errors = np.abs(mine - other)
+    values = (errors.sum(axis=1), sums(counted(ours, batch), batch))
+    return (cosines(mine, other), 1.0), (errors.max(axis=1, initial=0.0), 1.0), values
+
+
+def sums(array: Array, batch: Batch) -> Floats:
+    """[n] of [n, ...]."""
+    return np.asarray(array.reshape(len(batch), -1).sum(axis=1, dtype=np.float64))
 
 
 def columns(*fractions: tuple[Floats, Floats | float]) -> Fractions:

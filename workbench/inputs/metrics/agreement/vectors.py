@@ -10,6 +10,7 @@ import numpy as np
 
 from workbench.inputs.dataset.batch import Batch
 from workbench.inputs.metrics.agreement.judge import (
+    DISTANCES,
     Array,
     Floats,
     Fractions,
@@ -18,7 +19,7 @@ from workbench.inputs.metrics.agreement.judge import (
     Outputs,
     columns,
     cosines,
-    counted,
+    distances,
     finite,
     flat,
     number,
@@ -74,22 +75,13 @@ class ValuesJudge(Judge):
                 higher=False,
                 bounds=None,
             ),
-            MetricSpec(name="cosine", about="mean over samples", bounds=(-1.0, 1.0)),
-            MetricSpec(name="max_abs_error", about="of any value", unit="abs", higher=False, bounds=None, reduce="max"),
-            MetricSpec(name="mae", about="mean over values", unit="abs", higher=False, bounds=None),
+            *DISTANCES,
         )
 
     def judge(self, outputs: Outputs, reference: Outputs, batch: Batch) -> Fractions:
         ours, theirs = pair(outputs, reference, self.use.name, batch)
-        values = counted(ours, batch).reshape(len(batch), -1).sum(axis=1).astype(np.float64)
-        ours, theirs = flat(ours, batch), flat(theirs, batch)
-        errors = np.abs(ours - theirs)
-        return columns(
-            (errors.sum(axis=1), np.abs(theirs).sum(axis=1)),
-            (cosines(ours, theirs), 1.0),
-            (errors.max(axis=1, initial=0.0), 1.0),
-            (errors.sum(axis=1), values),
-        )
+        cosine, largest, mean = distances(ours, theirs, batch)
+        return columns((mean[0], np.abs(flat(theirs, batch)).sum(axis=1)), cosine, largest, mean)
 
 
 class EmbeddingJudge(Judge):
@@ -108,7 +100,7 @@ class EmbeddingJudge(Judge):
 
     def specs(self, whose: str) -> tuple[MetricSpec, ...]:
         return (
-            MetricSpec(name="cosine", about="mean over samples", bounds=(-1.0, 1.0)),
+            DISTANCES[0],
             MetricSpec(name="neighbour_recall", about=f"nearest neighbours that are {whose} too"),
         )
 
@@ -156,7 +148,7 @@ class SignalJudge(Judge):
         return (
             MetricSpec(name="log_mel", about="mean distance of log-mel spectra", unit="dB", higher=False, bounds=None),
             MetricSpec(name="snr", about="signal over error, at most 100 dB", unit="dB", bounds=(-MOST_DB, MOST_DB)),
-            MetricSpec(name="cosine", about="mean over samples", bounds=(-1.0, 1.0)),
+            DISTANCES[0],
             MetricSpec(name="length_agreement", about="shorter length over the longer"),
         )
 

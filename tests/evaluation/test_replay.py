@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.tiny_artifact import linear_artifact
-from workbench.evaluation.memory import peak_memory
+from workbench.evaluation.replay import peak_memory
 from workbench.targets.base import Feeds
 from workbench.values.artifact import Artifact
 from workbench.values.candidate import Candidate
