@@ -55,7 +55,6 @@ LONGEST = (
     "cann_emulator/acl/test_processes",
     "commands/init/test_space",
     "tracking/test_tracking",
-    "targets/ascend/test_microbenchmarks",
     "commands/test_guard",
     "search/test_study_log",
     "search/test_pipeline",

@@ -15,7 +15,7 @@ from workbench.values.modelled_times.statement import (
     Work,
 )
 
-COMMAND = "python -m measure {} --to clock.json"
+COMMAND = "python -m measure {}"
 
 
 def unknown(name: str, *moves: str, factor_95: float, value: float = 10.0) -> Unknown:

@@ -5,7 +5,7 @@ from functools import partial
 
 from tests import evaluations
 from tests.evaluations import evaluation
-from tests.modelled import call, latency, service
+from tests.modelled import COMMAND, call, latency, service
 from tests.report.summaries import judge as judged
 from workbench.report import lines, to_json
 from workbench.report.page import pareto_html
@@ -15,7 +15,6 @@ from workbench.report.written.performance import on_the_model
 from workbench.values.measurement import Latency
 from workbench.values.metrics import metrics
 from workbench.values.modelled_times.figures import with_intervals
-from workbench.values.modelled_times.measured import at_measured
 from workbench.values.modelled_times.statement import CallCosts
 from workbench.values.results import Evaluation
 
@@ -38,32 +37,18 @@ judge = partial(judged, baseline=BASELINE)
 def test_a_modelled_order_that_errors_leave_open_is_said_to_be_so_with_what_narrows_it() -> None:
     summary = judge(INT8, HALF)
     text = lines(summary)
-    for said in (
-        *("Modelled, not measured", "Cannot be told apart: ", "python -m measure int8_gain --to clock.json"),
-        "workbench show experiments/loans.yaml --clock clock.json",
-    ):
+    for said in ("Modelled, not measured", "Cannot be told apart: ", COMMAND.format("int8_gain")):
         assert said in text
-    assert "python -m measure int8_gain --to clock.json" in pareto_html(summary)
+    assert COMMAND.format("int8_gain") in pareto_html(summary)
     assert to_json(summary)["modelled_errors"][0]["factor_95"] > 1
     with speaking("zh"):
-        *_, table, commands = on_the_model(summary, "loans")
+        *_, table, commands = on_the_model(summary)
     assert isinstance(table, Table)
     assert isinstance(commands, Commands)
-    assert commands.lines[-1] == "workbench show loans --clock clock.json"
+    assert COMMAND.format("int8_gain") in commands.lines
     measured = judge(evaluation(scheme="static", drop_pp=0.0), baseline=evaluation())
     assert "Modelled" not in lines(measured)
     assert to_json(measured)["modelled_errors"] == []
-
-
-def test_a_measured_gain_tells_the_order() -> None:
-    known = [replace(e, measurement=at_measured(e.measurement, {"int8_gain": 1.5})) for e in (BASELINE, INT8, HALF)]
-
-    summary = judge(*known[1:], baseline=known[0])
-
-    assert summary.recommended is not None
-    assert summary.recommended.candidate_id == HALF.candidate.id
-    assert summary.recommended.among == ()
-    assert summary.recommended.settled_by[-1] == "the same sweep on a real device"
 
 
 def test_modelled_times_are_shown_with_the_interval_of_their_errors() -> None:

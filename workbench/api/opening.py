@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,8 +27,6 @@ if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
     from workbench.values.candidate import Candidate
     from workbench.values.damage import Damage
     from workbench.values.measurement import Split
-    from workbench.values.modelled_times.measured import MeasuredClock
-    from workbench.values.results import Evaluation
 
 
 def read_experiment(file: Path | str, *, workspace: Path | str | None = None) -> Experiment:
@@ -232,21 +229,14 @@ def outcomes_of(journal: Journal) -> OutcomesOf:
     return outcomes
 
 
-def summary_of(question: Experiment, journal: Journal, *, measured: MeasuredClock | None = None) -> Summary:
-    """What a sweep found.
-
-    Args:
-        measured: unknowns of a modelled clock that were measured on a device; modelled times are priced by them.
-    """
+def summary_of(question: Experiment, journal: Journal) -> Summary:
+    """What a sweep found."""
     from workbench.evaluation.run_notes import read_last_run, read_neighbours
     from workbench.report import summarize
     from workbench.search.first_look import first_int8
 
     evaluations, confirmations = journal.evaluations(), journal.evaluations("holdout")
     neighbours = read_neighbours(journal.root)
-    if measured is not None:
-        evaluations, confirmations = (priced(each, measured) for each in (evaluations, confirmations))
-        neighbours = ()  # what was timed beside the search was timed by the other clock
     return summarize(
         experiment_name=question.name,
         experiment_file=str(question.path),
@@ -273,28 +263,3 @@ def _presets(question: Experiment) -> dict[str, str]:
         with contextlib.suppress(Forbidden):
             found[build(question.space, preset.assignment).id] = preset.name
     return found
-
-
-def priced(evaluations: Mapping[str, Evaluation], measured: MeasuredClock) -> dict[str, Evaluation]:
-    """Modelled evaluations by a clock of which this was measured."""
-    from workbench.values.modelled_times.figures import clock_of
-    from workbench.values.modelled_times.measured import at_measured
-
-    timed = [e for e in evaluations.values() if e.measurement.latency is not None]
-    if timed and not any(clock_of(e.measurement) for e in timed):
-        raise ConfigError(
-            "there is no modelled clock in this sweep that a measurement could correct.",
-            key="--clock",
-            hint="It is for sweeps on an emulated device.",
-        )
-    others = sorted({e.toolchain.device for e in timed} - {measured.device})
-    if others:
-        raise ConfigError(
-            f"was measured on {measured.device}, and the sweep's times are of {', '.join(others)}.",
-            key="--clock",
-            hint="Measure on the device that the sweep is for.",
-        )
-    try:
-        return {k: replace(e, measurement=at_measured(e.measurement, measured.values)) for k, e in evaluations.items()}
-    except ValueError as error:
-        raise ConfigError(f"{error}.", key="--clock", hint="See the list that `workbench show` prints.") from error

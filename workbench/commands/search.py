@@ -165,10 +165,6 @@ def plan(
 def show(
     experiment: ExperimentFile,
     candidate: Annotated[str | None, typer.Option(help="id (or its first digits): this one in full")] = None,
-    clock: Annotated[
-        Path | None,
-        typer.Option(help="file of micro-benchmarks: an emulated device's times priced by what they measured"),
-    ] = None,
     html: Annotated[Path | None, typer.Option(help="also draw the front into this page, one file", dir_okay=False)] = (
         None
     ),
@@ -182,22 +178,17 @@ def show(
     from workbench.inputs.experiment import read_experiment
     from workbench.report import detail, to_json
     from workbench.values.documents.canonical import encode
-    from workbench.values.modelled_times.measured import read_measured
 
     question = read_experiment(experiment, workspace)
     journal = journal_of(question)
-    measured = None if clock is None else read_measured(clock)
-    summary = summary_of(question, journal, measured=measured)
+    summary = summary_of(question, journal)
     if candidate is not None:
         chosen = find_candidate(candidate, journal)
         text = detail(summary, chosen.id)
         print(json.dumps(journal.evaluations()[chosen.id].to_json(), ensure_ascii=False) if as_json else text)
     elif as_json:
-        more = {"advice": encode(advice_of(question, journal)), "clock": None if measured is None else encode(measured)}
-        print_json(to_json(summary) | more)
+        print_json(to_json(summary) | {"advice": encode(advice_of(question, journal))})
     else:
-        if measured is not None:
-            say(f"Modelled times are priced by {measured.words()}.")
         _print_report(summary, experiment, workspace, verbose=verbose)
         if html is not None:
             from workbench.report.page import pareto_html

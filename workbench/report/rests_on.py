@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -139,9 +138,4 @@ def error_lines(summary: Summary) -> list[Line]:
     for number, one in enumerate(found, 1):
         lines += wrapped(f"  {number}. {one.about}: {one.words()}", indent=" " * 5)
         lines.append((f"     {one.command}", "dim"))
-    return [*lines, (f"     {again(summary.experiment_file)}", "dim")]
-
-
-def again(source: str) -> str:
-    """The command that shows the same sweep with what was measured."""
-    return f"workbench show {shlex.quote(source)} --clock clock.json"
+    return lines

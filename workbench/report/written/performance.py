@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from workbench.report.factors import taken_apart
-from workbench.report.rests_on import again, modelled_errors
+from workbench.report.rests_on import modelled_errors
 from workbench.report.summary import Summary, best_known_drop, best_known_service, best_known_speedup
 from workbench.report.written.cells import (
     DASH,
@@ -67,7 +67,7 @@ def performance(m: Material) -> Section:
     blocks: list[Block] = [heading(_OLD), *_old_platform(m)]
     blocks += [heading(_CALLS), *_calls(m), *_apart(m)]
     blocks += [heading(_FRONT), *_front(m)]
-    blocks += on_the_model(m.summary, m.source)
+    blocks += on_the_model(m.summary)
     return section("Performance", blocks)
 
 
@@ -269,12 +269,8 @@ def _axis(metric: str, emulated: bool) -> str:
 _TITLE = "What modelled times rest on"
 
 
-def on_the_model(summary: Summary | None, source: str) -> Iterator[Block]:
-    """What modelled times rest on; nothing where times were measured.
-
-    Args:
-        source: of the sweep, as commands take it.
-    """
+def on_the_model(summary: Summary | None) -> Iterator[Block]:
+    """What modelled times rest on; nothing where times were measured."""
     found = () if summary is None else modelled_errors(summary)
     if not found:
         return
@@ -294,4 +290,4 @@ def on_the_model(summary: Summary | None, source: str) -> Iterator[Block]:
             for index, one in enumerate(found, 1)
         ],
     )
-    yield Commands(lines=(*dict.fromkeys(one.command for one in found), again(source)))
+    yield Commands(lines=tuple(dict.fromkeys(one.command for one in found)))

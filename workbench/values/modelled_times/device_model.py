@@ -12,8 +12,9 @@ from workbench.values.modelled_times.statement import Amounts, TimingModel, Unkn
 
 _REFITTED_95 = 1.1
 """What a refit to a device's own kernels leaves open [inferred]."""
-_BENCHMARK = "python -m workbench.targets.ascend.microbenchmarks {name} --to clock.json"
 _REFIT = "workbench emulator fit op_summary.csv --om model.om --to file.yaml"
+_PROFILE = "workbench profile EXPERIMENT --candidate ID"
+_BESIDE_KERNELS = ("execute_launch", "gear", "copy_latency", "copy_bandwidth")
 _READ = {
     "matrix_float16": ("TFLOPS", "rate"),
     "int8_gain": ("times float16's rate", "rate"),
@@ -28,7 +29,7 @@ _READ = {
     "copy_latency": ("us", "time"),
     "copy_bandwidth": ("GB/s", "rate"),
 }
-"""Errors that a micro-benchmark settles: unit of its value, and whether more of it is faster."""
+"""Errors of a figure that a data sheet could hold: its unit, and whether more of it is faster."""
 
 
 def timing_model(device: DeviceData, name: str) -> TimingModel:
@@ -82,12 +83,12 @@ def _unknown(name: str, device: DeviceData) -> Unknown:
         unit=unit,
         reads="rate" if reads == "rate" else "time",
         source="refitted to kernels of a device" if refitted else found if error.rows else "[inferred]",
-        settled_by=_BENCHMARK.format(name=name) if name in _READ else _REFIT,
+        settled_by=_PROFILE if name in _BESIDE_KERNELS else _REFIT,
     )
 
 
 def _value(name: str, device: DeviceData) -> float:
-    """What the model says, in the unit of a micro-benchmark; 1 where there is none."""
+    """What the model says, in the unit of `_READ`; 1 where there is none."""
     cores = device.cube_cores * device.clock_mhz / 1e6
     softmax = device.kinds["softmax"]
     half = cores * device.cube_macs_float16 * device.cube_efficiency_float16
@@ -95,7 +96,7 @@ def _value(name: str, device: DeviceData) -> float:
         "matrix_float16": 2 * half,
         "int8_gain": cores * device.cube_macs_int8 * device.cube_efficiency_int8 / half,
         "matrix_float32": 2 * cores * device.cube_macs_float32 * device.cube_efficiency_float32,
-        # of a softmax over rows of 1024 numbers, for which the benchmark counts 12 instructions on halves
+        # of a softmax over rows of 1024 numbers, counted as 12 instructions on halves
         "vector": 24
         * 64
         * device.vector_cores

@@ -70,7 +70,7 @@ class Unknown:
     Attributes:
         moves: parameters whose prices it multiplies.
         factor_95: 95 % of what it may be lie within this factor of a centre, in either direction.
-        value, unit: what our clock says, as the micro-benchmark prints it.
+        value, unit: what our clock says.
         reads: 'rate' where more is faster, 'time' where more is slower.
         source: where centre and factor come from, with [inferred] for a judgement of ours.
         settled_by: the command that measures it on a real device.
