@@ -21,7 +21,7 @@ from workbench.targets.ascend.atc.codes import meaning_of, operator_of, parse_ou
 from workbench.targets.ascend.atc.command import compile_flags, shapes_of
 from workbench.targets.ascend.flags import copied_bank, operators_environment
 from workbench.targets.ascend.interface import interface_of
-from workbench.targets.ascend.om_set import compile_set, write_config_files
+from workbench.targets.ascend.om_set import compile_set
 from workbench.targets.ascend.settings import AscendCompile
 from workbench.testing.encoder import save, tiny_encoder
 from workbench.values.candidate import Candidate, Precision, candidate_from_json
@@ -35,7 +35,6 @@ parameters:
   compile.sequence_bins: {choices: ["8"]}
 OPTIONS
 """
-AIPP = "aipp_op {\n  aipp_mode: static\n}\n"
 
 
 def space_of(tmp_path: Path, **options: str) -> Path:
@@ -69,25 +68,6 @@ def test_flags_that_a_space_names_reach_the_command_line(tmp_path: Path) -> None
     assert candidate.parameters()["compile.sparsity"] == "1"
     assert candidate_from_json(candidate.to_json()) == candidate
     assert assignment_of(space, candidate) == complete(space, chosen)
-
-
-def test_of_a_file_the_content_is_the_candidate_s_and_is_what_atc_is_given(tmp_path: Path) -> None:
-    (tmp_path / "aipp.cfg").write_text(AIPP, encoding="utf-8")
-    file = space_of(tmp_path, insert_op_conf='["off", aipp.cfg]')
-    before = read_space(file)
-    first = build(before, complete(before, {"compile.insert_op_conf": "aipp.cfg"}))
-    (tmp_path / "aipp.cfg").write_text(AIPP + "# another\n", encoding="utf-8")
-    after = read_space(file)
-    second = build(after, complete(after, {"compile.insert_op_conf": "aipp.cfg"}))
-
-    assert first.id != second.id
-    assert before.digest != after.digest
-    assert isinstance(first.compile, AscendCompile)
-    written = write_config_files(first.compile, tmp_path)
-    assert written["insert_op_conf"].read_text(encoding="utf-8") == AIPP
-    assert str(first.parameters()["compile.insert_op_conf"]).startswith("sha256 ")
-    assert assignment_of(before, first) == complete(before, {"compile.insert_op_conf": "aipp.cfg"})
-    assert assignment_of(after, first) is None
 
 
 def test_custom_operators_are_named_by_what_their_folder_holds(tmp_path: Path) -> None:
@@ -138,9 +118,7 @@ def test_an_operator_bank_is_named_by_what_it_holds_and_atc_is_given_a_copy(tmp_
         ({"sparsity": "[2]"}, "is not a value of this parameter"),
         ({"external_weight": "[1]"}, "not a parameter"),
         ({"aicore_nums": '["20|40"]'}, "not a parameter"),
-        ({"insert_op_conf": "[missing.cfg]"}, "missing.cfg"),
         ({"custom_opp_path": "[nowhere]"}, "no such folder"),
-        ({"insert_op_conf": "[space.yaml, .]"}, "folder"),
     ],
 )
 def test_what_atc_would_not_take_is_refused_with_the_file_and_the_key(
@@ -187,8 +165,6 @@ def test_the_emulated_atc_honours_a_flag_and_refuses_a_file_as_documented(tmp_pa
     assert b"--disable_reuse_memory=1" in compiled(("disable_reuse_memory", "1"))
     with pytest.raises(CompileError, match="E20103"):  # the chip has 20 cores
         compiled(("aicore_num", "99|40"))
-    with pytest.raises(CompileError, match="E10052"):  # a text model has no picture to prepare
-        compiled(("insert_op_conf", "aipp_op {\n  aipp_mode: static\n  input_format: RGB888_U8\n}\n"))
     changes = ("black-list.to-add:Add", "white-list.to-add:Add")
     with pytest.raises(CompileError, match=r"E20003.*Add.*The file was written from compile\.modify_mixlist"):
         compiled(mode="allow_mix_precision", modify_mixlist=changes)

@@ -1,9 +1,9 @@
 """Flags of ATC 8.5.0 that a space may name and that are passed on as they are: those without a setting of their own.
 
-They stand in `AscendCompile.options` as the vendor spells them, and are part of the candidate's key; of a file that a
-flag names it is the content. docs/ascend.md says of every other flag what sets it, or why nothing does. What flags
-forbid each other ATC says itself, and `atc.failure` explains. Names and values are those of the tag v8.5.0 of the ge
-repository, support of Atlas A2, the family of the 910B3, that of the 8.5.0 option pages.
+They stand in `AscendCompile.options` as the vendor spells them, and are part of the candidate's key. docs/ascend.md
+says of every other flag what sets it, or why nothing does. What flags forbid each other ATC says itself, and
+`atc.failure` explains. Names and values are those of the tag v8.5.0 of the ge repository, support of Atlas A2, the
+family of the 910B3, that of the 8.5.0 option pages.
 """
 
 from __future__ import annotations
@@ -21,8 +21,6 @@ CUSTOM_OPERATORS = "custom_opp_path"
 """No flag: the folder of an installed package of custom operators, which ATC looks for in ASCEND_CUSTOM_OPP_PATH
 [inferred from the vendor's guide to operator development; the pages of 8.5.0 at hand do not describe it]."""
 BANK = "op_bank_path"
-FILES = ("insert_op_conf", "op_debug_config")
-"""Flags whose value is a file."""
 FOLDERS = (CUSTOM_OPERATORS, BANK)
 """What names a folder: its path, @, and the sha256 of what it holds."""
 
@@ -50,13 +48,6 @@ _PASSED: Mapping[str, Dimension] = {
         "cube|vector cores the OM may use, such as 20|40", "ge v8.5.0 base/common/platform_info_util.cc:134-153"
     ),
     "input_fp16_nodes": _text("inputs that become FP16, in1;in2"),
-    "insert_op_conf": Dimension(
-        about="AIPP: a prototxt, relative to the space file. The compiled input takes a picture's bytes",
-        may_be_off=True,
-        file="text",
-        excludes="dynamic_dims",
-        source=_CHECKS,
-    ),
     "disable_reuse_memory": _choice("1: device memory is not reused between operators", "0", "1"),
     "ac_parallel_enable": _choice("1: AI CPU beside AI Core, dynamic shapes only", "0", "1"),
     "quant_dumpable": _choice("1: quantized operators stay unfused, so that dumps compare; costs speed", "0", "1"),
@@ -67,12 +58,6 @@ _PASSED: Mapping[str, Dimension] = {
     ),
     "op_compiler_cache_mode": _choice("compiled kernels are kept between compiles", "enable", "disable", "force"),
     "op_debug_level": _choice("1 to 4: kernels keep their sources; 1 and 2 slow the model", "0", "1", "2", "3", "4"),
-    "op_debug_config": Dimension(
-        about="file of checks that operators are compiled with, relative to the space file",
-        may_be_off=True,
-        file="text",
-        source="option pages of ge v8.5.0 (docs/graph_engine_api)",
-    ),
     "deterministic": _choice("1: bit-stable repeats, slower", "0", "1"),
     "atomic_clean_policy": _choice("1: memory of each operator is cleaned by itself", "0", "1"),
     "is_weight_clip": _choice(

@@ -11,10 +11,10 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from workbench.targets.ascend.config_files import FUSION_GROUPS, PRECISION_KINDS, fusion_switch, mixlist, text_lines
-from workbench.targets.ascend.flags import FILES, PASSED, PREFIX, check_options
+from workbench.targets.ascend.flags import PASSED, PREFIX, check_options
 from workbench.values.compile_settings import CompileSettings
 from workbench.values.dimension import MOST_LENGTH
-from workbench.values.documents.canonical import added_later, digest
+from workbench.values.documents.canonical import added_later
 from workbench.values.errors import ConfigError, nearest
 
 if TYPE_CHECKING:
@@ -80,8 +80,8 @@ class AscendCompile(CompileSettings):
         keep_dtype: names of nodes, or `OpType::LayerNorm`, that keep the graph's type.
         customize_dtypes: lines of the file of that flag.
         enable_small_channel: only means something for convolutions with at most 4 input channels.
-        options: further flags of ATC as the vendor spells them, (flag, value) sorted by flag (`atc.flags`); of a file
-            its text, of a folder 'PATH@sha256'.
+        options: further flags of ATC as the vendor spells them, (flag, value) sorted by flag (`flags`); of a folder
+            'PATH@sha256'.
     """
 
     compiles_shapes: ClassVar[bool] = True
@@ -183,8 +183,7 @@ class AscendCompile(CompileSettings):
             found["keep_dtype"] = "keep_dtype.cfg", text_lines(self.keep_dtype)
         if self.customize_dtypes:
             found["customize_dtypes"] = "customize_dtypes.cfg", text_lines(self.customize_dtypes)
-        passed = dict(self.options)
-        return found | {flag: (f"{flag}.cfg", passed[flag]) for flag in FILES if flag in passed}
+        return found
 
     def shown(self) -> Mapping[str, Any]:
         """What differs from ATC's own defaults; shapes always."""
@@ -192,7 +191,7 @@ class AscendCompile(CompileSettings):
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         del values["options"]
         found = {name: value for name, value in values.items() if name in always or value != getattr(usual, name)}
-        return found | {name: _shown(value) for name, value in self.options}
+        return found | dict(self.options)
 
     def words(self, candidate: Candidate) -> tuple[str, ...]:
         q, words = candidate.quantization, []
@@ -276,8 +275,3 @@ class AscendCompile(CompileSettings):
                 key=f"compile.{'op_precision_mode' if precise else 'op_select_implmode'}",
                 hint="Use high_performance, or leave it out.",
             )
-
-
-def _shown(value: str) -> str:
-    """A flag's value on one line: of a file its digest."""
-    return f"sha256 {digest(value)[:12]}" if "\n" in value else value

@@ -25,7 +25,7 @@ from workbench.targets.ascend.acl.calls import UndoStack, checked, do, doubt, li
 from workbench.targets.ascend.acl.dtypes import from_device, to_device
 from workbench.targets.ascend.acl.loaded_model import LoadedModel, Plan, load
 from workbench.targets.ascend.acl.process import check_process, enter, forked, leave
-from workbench.targets.ascend.fitting import Shape, Turn, as_compiled, cut, extent, place, rows_of, turns, with_bytes
+from workbench.targets.ascend.fitting import Shape, Turn, cut, extent, place, rows_of, turns
 from workbench.targets.ascend.interface import INTERFACE, Interface, Port, read_interface
 from workbench.targets.ascend.npu_smi import soc_name, watched
 from workbench.targets.base import Array, DeviceTimes, Feeds
@@ -75,7 +75,7 @@ def open_session(directory: Path, artifact: Artifact, *, device_id: int = 0) -> 
         events = [_event(undo) for _ in range(4)]
         models = []
         for file in compiled:
-            model = load(directory / file.file, as_compiled(interface), undo)
+            model = load(directory / file.file, interface, undo)
             _check_shapes(model, file)
             models.append(model)
         # what is added last is released first: the context, in whichever thread, and then nothing may still run
@@ -141,7 +141,6 @@ class AscendSession:
             check_feeds(feeds, self._inputs)
             wanted = extent(feeds, self._interface)
             served = self._served(wanted)
-            feeds = with_bytes(feeds, self._interface.pictures)
             self._set_context(self._context)
             self._earlier_turns = None
             spent = DeviceTimes(host_to_device_ms=0.0, execute_ms=0.0, device_to_host_ms=0.0)

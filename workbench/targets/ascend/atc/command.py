@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from workbench.targets.ascend.flags import FILES, FOLDERS
+from workbench.targets.ascend.flags import FOLDERS
 from workbench.targets.ascend.interface import Interface
 from workbench.targets.ascend.settings import PRECISION_MODES, AscendCompile
 from workbench.values.candidate import Candidate
@@ -105,7 +105,7 @@ def compile_flags(
         flags["enable_single_stream"] = "true"
     if settings.enable_small_channel:
         flags["enable_small_channel"] = "1"
-    flags |= {flag: value for flag, value in settings.options if flag not in (*FILES, *FOLDERS)}
+    flags |= {flag: value for flag, value in settings.options if flag not in FOLDERS}
     flags |= {flag: str(file) for flag, file in files.items()}
     return flags
 
