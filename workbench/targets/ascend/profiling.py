@@ -10,13 +10,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from workbench.targets.apart import run_apart
-from workbench.targets.ascend.acl.process import ACL_CONFIG
+from workbench.targets.ascend.acl.process import ACL_CONFIG, write_acl_config
 from workbench.targets.ascend.atc.compile_story import read_story, story_text
 from workbench.targets.ascend.atc.om_json import ask_om, operators_in
 from workbench.targets.ascend.installation import find_installation
 from workbench.targets.ascend.interface import INTERFACE
 from workbench.targets.ascend.npu_smi import VARIABLE
-from workbench.targets.ascend.overflow import overflow_text, read_overflows, suspects, way_on, write_overflow_config
+from workbench.targets.ascend.overflow import overflow_text, read_overflows, suspects, way_on
 from workbench.targets.ascend.profiles.read import read_profile
 from workbench.targets.ascend.profiles.tables import MOST_ROWS, Reading
 from workbench.targets.ascend.profiles.tasks import kernel_us, read_tasks
@@ -82,9 +82,8 @@ class AscendProfiler:
         self, replay: Sequence[str], calls: int, to: Path, *, environment: Mapping[str, str], once: bool = False
     ) -> Overflows:
         to.mkdir(parents=True, exist_ok=True)
-        config = write_overflow_config(to)
         log = to / "run.log"
-        surroundings = {**environment, ACL_CONFIG: str(config)}
+        surroundings = {**environment, ACL_CONFIG: str(write_acl_config(to, "overflow", {"dump_debug": "on"}))}
         ended = run_apart(replay, environment=surroundings, timeout_s=TIMEOUT_S, log=log)
         if ended.code != 0:
             raise MeasureError(f"the run with the overflow check {ended.words}", log_path=log)

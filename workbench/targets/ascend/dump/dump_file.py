@@ -22,13 +22,14 @@ import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory  # type: ignore[import-untyped]  # no stubs
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # the same
 
 from workbench.targets.base import Array
+from workbench.values.documents.input_files import read_bytes
 from workbench.values.errors import ConfigError, MeasureError
 
 MOST_HEADER_BYTES = 1 << 20
@@ -253,7 +254,8 @@ def _cut(plain: Array, shape: tuple[int, ...], values: Array) -> Array:
 MAPPING = "mapping.csv"
 MOST_FILES = 200_000
 _MOST_MAPPING_BYTES = 1 << 24
-_TIME = re.compile(r"\d{14}")
+_LEVELS = tuple(map(re.compile, (r"\d{14}", "[0-9]+", ".+", "[0-9]+", "[0-9]+")))
+"""Folders, one in the other: of the time, the device, the model, its id, the data index."""
 _NAME = re.compile(r"(?P<type>[^.]+)\.(?P<name>.+?)\.(?P<task>\d+)\.(?:(?P<stream>\d+)\.)?(?P<stamp>\d{6,})")
 _STATUS = "Opdebug.Node_OpDebug."
 
@@ -284,29 +286,32 @@ class Execution:
 def is_dump(folder: Path) -> bool:
     """Whether executions lie in here, as a device writes them."""
     try:
-        return any(_TIME.fullmatch(entry.name) and entry.is_dir() for entry in folder.iterdir())
+        return any(_LEVELS[0].fullmatch(entry.name) and entry.is_dir() for entry in folder.iterdir())
     except OSError:
         return False
 
 
 def executions(folder: Path) -> tuple[Execution, ...]:
-    """Every execution of a dump folder, the oldest first.
+    """Every execution of a dump folder, the oldest first; no link is followed.
 
     Raises:
         ConfigError: nothing was dumped there.
         MeasureError: there are too many files, or a folder cannot be read.
     """
-    found = []
-    count = 0
-    for place in _places(folder):
-        files = tuple(operator_files(place))
-        count += len(files)
+    found, count = [], 0
+    for place, inside, _ in os.walk(folder, onerror=_unreadable):
+        parts = Path(place).relative_to(folder).parts
+        count += len(inside)
+        if len(parts) < len(_LEVELS):
+            inside[:] = sorted(name for name in inside if _LEVELS[len(parts)].fullmatch(name))
+        else:
+            inside.clear()
+            files = sorted(operator_files(Path(place)), key=lambda file: (file.stamp, file.task))
+            count += len(files)
+            if files:
+                found.append(Execution(model=parts[2], index=int(parts[4]), files=tuple(files)))
         if count > MOST_FILES:
             raise MeasureError(f"{folder}: more than {MOST_FILES} dump files. Dump fewer calls or fewer operators.")
-        if files:
-            _, _, model, _, index = place.relative_to(folder).parts
-            ran = tuple(sorted(files, key=lambda file: (file.stamp, file.task)))
-            found.append(Execution(model=model, index=int(index), files=ran))
     if not found:
         raise ConfigError(
             "no dump of a model is in this folder.",
@@ -316,25 +321,8 @@ def executions(folder: Path) -> tuple[Execution, ...]:
     return tuple(sorted(found, key=lambda one: (one.files[0].stamp, one.index)))
 
 
-def _places(folder: Path) -> Iterator[Path]:
-    """The folders five levels below; no link is followed."""
-    places = [folder]
-    for level in range(5):
-        places = [inner for place in places for inner in _folders(place, number=level in (1, 3, 4))]
-        if level == 0:
-            places = [place for place in places if _TIME.fullmatch(place.name)]
-        if len(places) > MOST_FILES:
-            raise MeasureError(f"{folder}: more than {MOST_FILES} folders.")
-    yield from places
-
-
-def _folders(place: Path, *, number: bool) -> list[Path]:
-    try:
-        with os.scandir(place) as entries:
-            found = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
-    except OSError as error:
-        raise MeasureError(f"{place}: it cannot be read: {error.strerror}") from error
-    return [place / name for name in sorted(found) if not number or (name.isascii() and name.isdigit())]
+def _unreadable(error: OSError) -> NoReturn:
+    raise MeasureError(f"{error.filename}: it cannot be read: {error.strerror}") from error
 
 
 def operator_files(place: Path) -> Iterator[OperatorFile]:
@@ -347,7 +335,7 @@ def operator_files(place: Path) -> Iterator[OperatorFile]:
         with os.scandir(place) as entries:
             names = [entry.name for entry in entries if entry.is_file(follow_symlinks=False)]
     except OSError as error:
-        raise MeasureError(f"{place}: it cannot be read: {error.strerror}") from error
+        _unreadable(error)
     mapping = _mapping(place / MAPPING) if MAPPING in names else {}
     for name in names:
         told = mapping.get(name, name)
@@ -366,12 +354,8 @@ def operator_files(place: Path) -> Iterator[OperatorFile]:
 
 def _mapping(file: Path) -> Mapping[str, str]:
     try:
-        with file.open("rb") as stream:
-            content = stream.read(_MOST_MAPPING_BYTES + 1)
-    except OSError as error:
-        raise MeasureError(f"{file}: it cannot be read: {error.strerror}") from error
-    if len(content) > _MOST_MAPPING_BYTES:
-        raise MeasureError(f"{file}: it has more than {_MOST_MAPPING_BYTES >> 20} MiB.")
-    lines = content.decode("utf-8", errors="replace").splitlines()
+        lines = read_bytes(file, limit_bytes=_MOST_MAPPING_BYTES).decode("utf-8", errors="replace").splitlines()
+    except ConfigError as error:
+        raise MeasureError(str(error)) from error
     pairs = (line.partition(",") for line in lines)
     return {short: long for short, comma, long in pairs if comma}
