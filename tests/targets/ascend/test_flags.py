@@ -17,7 +17,7 @@ from workbench.commands.cli import app
 from workbench.graph.read import read_model
 from workbench.space.reader import read_space
 from workbench.space.space import assignment_of, build, complete
-from workbench.targets.ascend.atc.codes import meaning_of, operator_of, parse_output
+from workbench.targets.ascend.atc.codes import meaning_of, parse_output
 from workbench.targets.ascend.atc.command import compile_flags, shapes_of
 from workbench.targets.ascend.flags import copied_bank, operators_environment
 from workbench.targets.ascend.interface import interface_of
@@ -213,21 +213,12 @@ def test_a_tool_that_does_not_tune_this_chip_is_quoted(tmp_path: Path) -> None:
         tune(file, "--to", tmp_path / "to")
 
 
-QUOTES_ONLY = frozenset({"E10034", "E13009"})
-"""Codes whose message names an operator in words that no pattern picks out; the message is quoted whole."""
+def test_every_code_of_the_emulated_catalogue_is_read_and_explained() -> None:
+    for code in catalogue():
+        record = Record(code=code, arguments={"opname": "encoder/gelu_7", "op_name": "encoder/gelu_7"})
+        lines = ["ATC run failed, Please check the detail log", *error_lines([record]), ""]
 
+        (message,) = parse_output("\n".join(lines)).errors
 
-@pytest.mark.parametrize("code", catalogue())
-def test_every_code_of_the_emulated_catalogue_is_read_and_explained(
-    code: str,
-) -> None:
-    record = Record(code=code, arguments={"opname": "encoder/gelu_7", "op_name": "encoder/gelu_7", "message": "why"})
-    lines = error_lines([record])
-
-    output = parse_output("\n".join(["ATC run failed, Please check the detail log", *lines, ""]))
-
-    (message,) = output.errors
-    assert message.code == code
-    assert meaning_of(message).problem not in ("ATC failed", "ATC warned")
-    if "encoder/gelu_7" in message.text and code not in QUOTES_ONLY:
-        assert operator_of(message)[0] == "encoder/gelu_7"
+        assert message.code == code
+        assert meaning_of(message).problem not in ("ATC failed", "ATC warned")

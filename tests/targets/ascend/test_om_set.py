@@ -81,7 +81,13 @@ def test_the_first_failure_ends_the_others_and_its_log_is_told(tmp_path: Path) -
         compiled(tmp_path, body, FOUR)
 
     assert raised.value.log_path == tmp_path / "to" / "b1_s32.log"
-    for words in ("batch 1, length 32", "(E20001)", "gelu_3 of type Gelu", "--input_shape=ids:1,32", "Reproduce: "):
+    for words in (
+        "batch 1, length 32",
+        "(E20001)",
+        "Op gelu_3, optype: Gelu",
+        "--input_shape=ids:1,32",
+        "Reproduce: ",
+    ):
         assert words in str(raised.value)
     assert f" --model={tmp_path / 'lowered.onnx'} " in str(raised.value)  # in full: its directory is gone
     assert not running_below(tmp_path)
@@ -223,7 +229,7 @@ def test_an_input_that_the_model_lacks_is_named(bench: Bench, tmp_path: Path) ->
     ports = [Port(name=name, dtype="int64", shape=("batch", "sequence")) for name in ("ids", "idz")]
     settings = AscendCompile(sequence_bins=(16,))
 
-    with pytest.raises(CompileError, match=r"\(E10016\): a name that was given is not in the model: idz"):
+    with pytest.raises(CompileError, match=r"\(E10016\): a name that was given is not in the model.*idz"):
         bench.compile(tmp_path / "to", settings, interface=Interface(inputs=tuple(ports), outputs=()))
     with pytest.raises(CompileError, match=r"\(E10001\): the model has dynamic axes and not every input was given"):
         bench.compile(tmp_path / "to", settings, interface=Interface(inputs=(ports[1],), outputs=()))

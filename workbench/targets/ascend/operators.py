@@ -1,8 +1,8 @@
 """What ATC of CANN 8.5.0 does with an ONNX model for Ascend 910B3: a table of known troubles, each with its source.
 
 The open operator library (ops-nn) and graph engine (ge) of tag v8.5.0 were read; a closed operator package exists
-that nobody outside can read, so "not registered" means: not in the open one. The last word has ATC itself
-(`atc --mode=3`), which names every operator it does not know.
+that nobody outside can read, so "not registered" means: not in the open one. The last word has ATC itself, whose first
+step when it compiles names every operator that it does not know.
 """
 
 from __future__ import annotations

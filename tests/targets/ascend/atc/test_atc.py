@@ -233,18 +233,18 @@ def test_the_words_of_a_record_tell_more_than_its_code(code: str, text: str, pro
     assert remedy in meaning.remedy
 
 
-def test_all_operators_with_one_trouble_are_counted() -> None:
+def test_every_operator_with_the_trouble_is_quoted() -> None:
     found = explain(
         parse_output(
             "(E13010): No operator plugin is registered for Op: g0, optype: ai.onnx::20::Gelu.\n"
             "        TraceBack (most recent call last):\n"
-            "        No operator plugin is registered for Op: g1, optype: ai.onnx::20::Gelu.\n"
-            "        No operator plugin is registered for Op: g2, optype: ai.onnx::20::Gelu.\n\n"
+            "        No operator plugin is registered for Op: g1, optype: ai.onnx::20::Gelu.\n\n"
         )
     )
 
     assert found is not None
-    assert (found.operator, found.others) == ("g0", ("g1", "g2"))
+    code, meaning, quoted = found
+    assert (code, meaning.who, "Op: g0" in quoted, "Op: g1" in quoted) == ("E13010", "model", True, True)
 
 
 NEW = """\
