@@ -33,7 +33,7 @@ from workbench.targets.ascend.interface import INTERFACE, Interface, interface_o
 from workbench.targets.ascend.lowering import atc_form, lowered_form
 from workbench.targets.ascend.om_set import CompiledSet, compile_each, compile_set
 from workbench.targets.ascend.settings import ASCEND, AscendCompile
-from workbench.targets.ascend.toolchain import ascend_toolchain, device_count
+from workbench.targets.ascend.toolchain import ascend_toolchain, device_ids
 from workbench.targets.base import Array, Feeds, OperatorIssue, Session
 from workbench.targets.common import compiled_file, graph_to_lower
 from workbench.targets.feeds import FileRows
@@ -134,7 +134,7 @@ class AscendTarget:
         return digest([flags, [[*shape, form] for shape, form in zip(shapes, forms, strict=True)]])
 
     def devices(self) -> int:
-        return device_count()
+        return len(device_ids())
 
     def probe(self, lowered: Path, tensors: Sequence[str]) -> Session:
         """The lowered model on the host: float by ONNX Runtime, INT8 by the exact integers of the deploy form."""

@@ -27,7 +27,7 @@ from workbench.targets.ascend.installation import (
     driver_problem,
     find_installation,
 )
-from workbench.targets.ascend.npu_smi import Card, details, number, overview, soc_name, visible_devices
+from workbench.targets.ascend.npu_smi import MIB, Card, details, number, overview, soc_name, visible_devices
 from workbench.targets.ascend.settings import ASCEND, SOC_VERSION
 from workbench.values.artifact import Toolchain
 from workbench.values.documents.input_files import folder_digest
@@ -94,28 +94,18 @@ def choose_chip(soc_version: str) -> None:
     forget_toolchain()
 
 
-def device_count(environment: Mapping[str, str] = os.environ) -> int:
-    """Devices that this process sees, without a word to pyACL: those of ASCEND_RT_VISIBLE_DEVICES, else npu-smi's.
-
-    Raises:
-        ToolchainError: the variable is wrong, or names nothing.
-    """
-    return len(device_ids(environment))
-
-
 def device_ids(environment: Mapping[str, str] = os.environ) -> tuple[int, ...]:
-    """The machine's logic ids of the devices that `device_count` counts.
+    """The machine's logic ids of the devices that this process sees, without a word to pyACL: those of
+    ASCEND_RT_VISIBLE_DEVICES, else npu-smi's.
 
     Raises:
-        ToolchainError: as `device_count`.
+        ToolchainError: the variable is wrong.
     """
     cards, _, why = _cards(environment)
-    present = [card.logic_id for card in cards if card.logic_id is not None] if cards else []
+    present = [card.logic_id for card in cards if card.logic_id is not None]
     visible = visible_devices(environment, present or None)
-    if visible.devices is not None:
-        if visible.problem or not visible.devices:
-            raise ToolchainError(f"{visible.problem}. Name devices that are there, ascending.")
-        return visible.devices
+    if visible is not None:
+        return visible
     if not cards:
         _log.warning("%s: device 0 alone is used.", why)
     # npu-smi that lists cards without their logic ids: they count from 0 [inferred]
@@ -134,7 +124,7 @@ def _look(environment: Mapping[str, str]) -> Toolchain:
         )
     card = next((card for card in cards if soc_name(card.name) == device), None)
     board, common = ({} if card is None else details(kind, card.npu_id, environment) for kind in ("board", "common"))
-    files = driver_files()
+    _, files_driver, files_firmware = driver_files()
     compiler = compiler_of_another(installation, environment)
     said = (installation.emulator, compiler and compiler.emulator, getattr(acl, "EMULATOR", None))
     emulators = [name for name in said if name]
@@ -142,8 +132,8 @@ def _look(environment: Mapping[str, str]) -> Toolchain:
         **_cann_components(installation),
         **({"atc": f"of another CANN, {compiler.release or 'unknown'}"} if compiler else {}),
         "amct_onnx": _amct(environment),
-        "driver": driver or board.get("software version", "") or files.driver or "unknown",
-        "firmware": board.get("firmware version", "") or files.firmware or "unknown",
+        "driver": driver or board.get("software version", "") or files_driver or "unknown",
+        "firmware": board.get("firmware version", "") or files_firmware or "unknown",
         "numpy": np.__version__,
         "onnx": onnx.__version__,
         "platform": f"{platform.system()} {platform.machine()}",
@@ -181,11 +171,9 @@ def _acl() -> tuple[ModuleType | None, str]:
 def _cards(environment: Mapping[str, str]) -> tuple[tuple[Card, ...], str, str]:
     """(cards, driver version, why there are none)."""
     try:
-        seen = overview(environment)
+        return *overview(environment), "npu-smi lists no card"
     except ToolchainError as error:
         return (), "", str(error).rstrip(".")
-    why = "npu-smi lists no card" if seen.readable else "npu-smi gives a text that cannot be read"
-    return seen.cards, seen.driver or "", why
 
 
 def _soc(acl: ModuleType | None, cards: tuple[Card, ...]) -> str:
@@ -226,8 +214,8 @@ def _amct(environment: Mapping[str, str]) -> str:
 def _features(card: Card | None, common: Mapping[str, str], installation: Installation) -> tuple[str, ...]:
     """Facts that select kernels or bound speed, and do not move while the machine runs."""
     facts = [f"kernels {name}" for name in installation.kernels]
-    if card is not None and card.hbm_total_mb is not None:
-        facts.append(f"{card.hbm_total_mb:.0f} MB HBM")
+    if card is not None and card.reading.memory_total_bytes is not None:
+        facts.append(f"{card.reading.memory_total_bytes / MIB:.0f} MB HBM")
     cores, clock = (number(common.get(key, "")) for key in ("aicore count", "aicore freq(mhz)"))
     if cores is not None:
         facts.append(f"{cores:.0f} AI cores")
