@@ -98,10 +98,9 @@ def static_model(batch: int, length: int, *, ids: Dtype = "int64", floats: Dtype
     )
 
 
-def gear_model(shapes: Sequence[tuple[int, int]], *, kind: str = "dynamic_dims") -> OfflineModel:
-    """One file for several shapes; with 'dynamic_batch_size' all of one length."""
-    length: int | str = shapes[0][1] if kind == "dynamic_batch_size" else "length"
-    model = offline_model(text_model("batch", length), dtype="float32")
+def gear_model(shapes: Sequence[tuple[int, int]]) -> OfflineModel:
+    """One file for several shapes."""
+    model = offline_model(text_model("batch", "length"), dtype="float32")
     gears = []
     for batch, size in shapes:
         sizes = {"batch": batch, "sequence": size}
@@ -113,9 +112,10 @@ def gear_model(shapes: Sequence[tuple[int, int]], *, kind: str = "dynamic_dims")
             )
             for port in TEXT.outputs
         )
-        dims = (batch, batch) if kind == "dynamic_batch_size" else (batch, size, batch, size)
-        gears.append(Gear(dims=dims, outputs=outputs, kernels=model.gears[0].kernels))
-    return replace(model, name="gears", gear_kind=kind, gears=tuple(gears), work_bytes=8192, weight_bytes=1024)
+        gears.append(Gear(dims=(batch, size, batch, size), outputs=outputs, kernels=model.gears[0].kernels))
+    return replace(
+        model, name="gears", gear_kind="dynamic_dims", gears=tuple(gears), work_bytes=8192, weight_bytes=1024
+    )
 
 
 def artifact_of(

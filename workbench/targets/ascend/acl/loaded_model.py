@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from workbench.targets.ascend.acl.calls import INVALID_PARAM, UndoStack, do, probe, read, take
-from workbench.targets.ascend.acl.dtypes import AclType, acl_type, check_convertible
+from workbench.targets.ascend.acl.dtypes import acl_type, check_convertible, storage
 from workbench.targets.ascend.fitting import Shape
 from workbench.targets.ascend.interface import Interface, Port
 from workbench.targets.base import Array
@@ -60,7 +60,7 @@ class Bound:
     """
 
     port: Port
-    kind: AclType
+    kind: str
     buffer: Buffer
     view: Array
     size_bytes: int
@@ -202,16 +202,16 @@ def _outputs(slots: Sequence[_Slot], interface: Interface, file: str) -> dict[st
 
 def _bound(port: Port, slot: _Slot, shapes: Dims, file: str) -> Bound:
     kind = acl_type(slot.kind, port.name)
-    check_convertible(port.dtype, kind.name, port.name)
+    check_convertible(port.dtype, kind, port.name)
     shape, buffer = tuple(shapes[port.name]), slot.buffer
-    needed = kind.storage.itemsize * math.prod(shape)
+    needed = storage(kind).itemsize * math.prod(shape)
     if len(shape) != len(port.shape) or not 0 < needed <= buffer.size_bytes:
         other = f"Declare its {len(shape)} axes in the ONNX file, then compile"
         raise MeasureError(
-            f"{file}: {port.name!r} is {list(shape)} of {kind.name} in {buffer.size_bytes} bytes; the interface "
+            f"{file}: {port.name!r} is {list(shape)} of {kind} in {buffer.size_bytes} bytes; the interface "
             f"says {list(port.shape)}. {'Compile' if len(shape) == len(port.shape) else other} again."
         )
-    view = buffer.content[:needed].view(kind.storage).reshape(shape)
+    view = buffer.content[:needed].view(storage(kind)).reshape(shape)
     return Bound(port=port, kind=kind, buffer=buffer, view=view, size_bytes=needed)
 
 
