@@ -60,8 +60,8 @@ def tuned(lowered: Path, candidate: Candidate, bank: Path, report: Callable[[str
             if said := _run(aoe, flags, root, bank, log):
                 raise CompileError(
                     f"AOE did not tune {shape.name} on this {chip}: it {said}. The vendor's pages contradict each "
-                    "other on whether it tunes for this chip (docs/ascend.md, Tuning operators). A bank that was filled "
-                    "elsewhere is taken: compile.op_bank_path in the search space.",
+                    "other on whether it tunes for this chip (docs/ascend.md, Tuning operators). A bank that was "
+                    "filled elsewhere is taken: compile.op_bank_path in the search space.",
                     log_path=log,
                 )
     return with_bank(candidate, bank)

@@ -16,7 +16,7 @@ from workbench.targets.ascend.atc.atc import (
     compile_environment,
     find_atc,
     place_model,
-    refused_characters,
+    refused_in,
     run_atc,
     work_directory,
 )
@@ -163,7 +163,7 @@ def test_operator_compilers_are_bounded(tmp_path: Path, asked: str, workers: int
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_both_readings_have_the_same_alphabet(tmp_path: Path, name: str) -> None:
     path = str(tmp_path / name)
-    refused = set(refused_characters(path)) - {"模"}
+    refused = set(refused_in(tmp_path / name)) - {"模"}
     if refused:
         with pytest.raises(AtcFailure):
             check_output(path, "output")

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from workbench.targets.ascend.acl.calls import INVALID_PARAM, UndoStack, do, probe, read, take
+from workbench.targets.ascend.acl.calls import INVALID_PARAM, UndoStack, do, read, take
 from workbench.targets.ascend.acl.dtypes import acl_type, check_convertible, storage
 from workbench.targets.ascend.fitting import Shape
 from workbench.targets.ascend.interface import Interface, Port
@@ -129,7 +129,7 @@ def load(path: Path, interface: Interface, undo: UndoStack) -> LoadedModel:
     desc = read("mdl.create_desc")
     undo.add(partial(do, "mdl.destroy_desc", desc))
     do("mdl.get_desc", desc, model_id)
-    gear_index: int | None = probe("mdl.get_input_index_by_name", desc, GEAR_INPUT, absent=INVALID_PARAM)
+    gear_index: int | None = take("mdl.get_input_index_by_name", desc, GEAR_INPUT, absent=INVALID_PARAM)
     taken, given = _slots("input", desc, gear_index, file, undo), _slots("output", desc, None, file, undo)
     inputs, outputs = _inputs(taken, interface, gear_index, file), _outputs(given, interface, file)
     model = LoadedModel(

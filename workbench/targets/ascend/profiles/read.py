@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from workbench.targets.ascend.profiles.idle import bubbles, device_times, stream_uses
+from workbench.targets.ascend.profiles.idle import idle_time, stream_uses, us_of
 from workbench.targets.ascend.profiles.tables import MOST_ROWS, Reading
 from workbench.targets.ascend.profiles.tasks import KINDS, PRODUCTS, Tasks, read_tasks
 from workbench.values.device_profile import CubeUse, DeviceProfile, OperatorTime, ProfiledTask
@@ -44,9 +44,7 @@ def read_profile(folders: Iterable[Path], *, chip: str = "") -> DeviceProfile:
     total = sum(operator.total_us for operator in operators)
     products = [operator for operator in operators if PRODUCTS.search(operator.op_type)]
     product_us = sum(operator.total_us for operator in products)
-    times = device_times(tasks)
-    gaps, causes = bubbles(tasks)
-    computing_us = sum(time.computing_ns for time in times) / 1000
+    idle = idle_time(tasks)
     timed = np.flatnonzero(tasks.start >= 0)
     ends = tasks.start[timed] + tasks.duration[timed]
     notes = list(reading.notes())
@@ -60,10 +58,10 @@ def read_profile(folders: Iterable[Path], *, chip: str = "") -> DeviceProfile:
         executions=len(np.unique(tasks.execution[tasks.execution >= 0])),
         span_us=float(ends.max()) / 1000 if len(timed) else 0.0,
         operators_us=total,
-        computing_us=computing_us,
-        idle_us=sum(time.span_ns for time in times) / 1000 - computing_us,
-        edges_us=sum(time.edges_ns for time in times) / 1000,
-        short_gaps_us=sum(time.short_gaps_ns for time in times) / 1000,
+        computing_us=idle.computing_ns / 1000,
+        idle_us=idle.idle_ns / 1000,
+        edges_us=idle.edges_ns / 1000,
+        short_gaps_us=idle.short_gaps_ns / 1000,
         operators=tuple(
             replace(operator, share=_part(operator.total_us, total))
             for operator in sorted(operators, key=lambda o: (-o.total_us, o.op_type, o.core))
@@ -73,8 +71,8 @@ def read_profile(folders: Iterable[Path], *, chip: str = "") -> DeviceProfile:
         product_share=_part(product_us, total),
         int8_share=_part(sum(told), product_us) if told else None,
         streams=stream_uses(tasks),
-        bubbles=gaps,
-        causes=causes,
+        bubbles=idle.bubbles,
+        causes=us_of(idle.causes_ns),
         cube=_cube_use(tasks, chip),
         tasks=_one_by_one(tasks, timed[:MOST_TASKS].tolist()),
         tasks_left_out=max(0, len(timed) - MOST_TASKS),
