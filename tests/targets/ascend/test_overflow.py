@@ -12,7 +12,8 @@ from tests.targets.ascend.played_atc import play
 from workbench.cann_emulator.dump_file import Values, dump_bytes
 from workbench.targets.ascend.overflow import CONVERTER, Overflow, decode_overflow, overflow_text, read_overflows
 from workbench.targets.ascend.profiles.read import read_profile
-from workbench.targets.ascend.profiling import profile
+from workbench.targets.ascend.profiling import AscendProfiler, run_msprof
+from workbench.values.artifact import Artifact, Toolchain
 from workbench.values.errors import MeasureError, ToolchainError
 
 
@@ -157,6 +158,10 @@ def test_time_is_summed_by_operator_the_costliest_first(tmp_path: Path) -> None:
     assert shares == pytest.approx((0.2, 0.1, 0.6, 2 / 3))
 
 
+CHAIN = Toolchain(target="ascend910b3", components={"cann": "8.5.0"}, device="Ascend910B3")
+FILES = Artifact(target="ascend910b3", files=(), toolchain=CHAIN, int8_ops=0, float_matmuls_left=0, kernels={})
+
+
 def msprof(folder: Path, script: str) -> dict[str, str]:
     """An environment whose msprof is this shell script; `$out` is its output folder."""
     return play(folder, "msprof", f"out=${{2#--output=}}\n{script}")
@@ -171,7 +176,8 @@ def test_a_program_runs_under_msprof_and_only_its_own_result_is_read(tmp_path: P
         f'cp {tmp_path}/table.csv "$out/PROF_2/mindstudio_profiler_output/op_summary_2.csv"',
     )
 
-    found = profile([sys.executable, "run it.py"], tmp_path / "out", environment=environment)
+    replay = [sys.executable, "run it.py"]
+    found = AscendProfiler().where_time_goes(replay, FILES, tmp_path, tmp_path / "out", environment=environment)
 
     assert found.operators_us == 100
     assert (tmp_path / "said").read_text().strip() == f"--application={sys.executable} 'run it.py'"
@@ -181,17 +187,19 @@ def test_a_run_that_fails_carries_the_log_and_what_msprof_cannot_work_with_is_to
     for script, words, timeout_s in (
         ("echo '[ERROR] no device'; exit 3", r"failed with exit code 3: \[ERROR\] no device", 20),
         ("sleep 60", r"took longer than \d s", 0.5),
-        ("true", "No op_summary_", 20),
     ):
         with pytest.raises(MeasureError, match=words) as caught:
-            profile(["x"], tmp_path / "out", environment=msprof(tmp_path, script), timeout_s=timeout_s)
+            run_msprof(["x"], tmp_path / "out", environment=msprof(tmp_path, script), timeout_s=timeout_s)
         assert caught.value.log_path == tmp_path / "out/msprof.log"
         assert caught.value.log_path.exists()
         assert caught.value.transient is (timeout_s < 1)
 
+    with pytest.raises(MeasureError, match="No op_summary_") as caught:
+        AscendProfiler().where_time_goes(["x"], FILES, tmp_path, tmp_path, environment=msprof(tmp_path, "true"))
+    assert caught.value.log_path == tmp_path / "msprof.log"
     environment = msprof(tmp_path, f"touch {tmp_path}/ran")
     with pytest.raises(ToolchainError, match="ASCEND_RT_VISIBLE_DEVICES is set"):
-        profile(["x"], tmp_path / "out", environment=environment | {"ASCEND_RT_VISIBLE_DEVICES": "0"})
+        run_msprof(["x"], tmp_path / "out", environment=environment | {"ASCEND_RT_VISIBLE_DEVICES": "0"})
     with pytest.raises(ToolchainError, match="msprof is not on PATH"):
-        profile(["x"], tmp_path / "out", environment={"PATH": "/nowhere"})
+        run_msprof(["x"], tmp_path / "out", environment={"PATH": "/nowhere"})
     assert not (tmp_path / "ran").exists()

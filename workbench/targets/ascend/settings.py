@@ -6,7 +6,7 @@ repositories (ge, ops-nn); `[inferred]` marks what no source states.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -56,6 +56,14 @@ _RESTRICTIONS = "(ATC manual, General Restrictions)"
 CALIBRATORS = ("amct", "workbench")
 """Values of `quantization.calibrator`: the vendor's AMCT, or this workbench. Without one AMCT calibrates where it is
 installed and knows the recipe, the workbench otherwise."""
+
+_FILES: tuple[tuple[str, str, Callable[[Iterable[str]], str]], ...] = (
+    ("modify_mixlist", "mixlist.json", mixlist),
+    ("op_precision_mode", "op_precision.ini", text_lines),
+    ("keep_dtype", "keep_dtype.cfg", text_lines),
+    ("customize_dtypes", "customize_dtypes.cfg", text_lines),
+)
+"""Settings whose entries ATC reads from a file: its name, and what writes it."""
 
 Shapes = Literal["static", "gears"]
 ImplementationMode = Literal["high_performance", "high_precision"]
@@ -175,14 +183,9 @@ class AscendCompile(CompileSettings):
         if self.disabled_fusions or self.enabled_fusions:
             text = fusion_switch(self.disabled_fusions, self.enabled_fusions)
             found["fusion_switch_file"] = "fusion_switch.cfg", text
-        if self.modify_mixlist:
-            found["modify_mixlist"] = "mixlist.json", mixlist(self.modify_mixlist)
-        if self.op_precision_mode:
-            found["op_precision_mode"] = "op_precision.ini", text_lines(self.op_precision_mode)
-        if self.keep_dtype:
-            found["keep_dtype"] = "keep_dtype.cfg", text_lines(self.keep_dtype)
-        if self.customize_dtypes:
-            found["customize_dtypes"] = "customize_dtypes.cfg", text_lines(self.customize_dtypes)
+        for flag, file, write in _FILES:
+            if entries := getattr(self, flag):
+                found[flag] = file, write(entries)
         return found
 
     def shown(self) -> Mapping[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -58,9 +58,10 @@ class AscendInside:
             except ConfigError as error:
                 raise MeasureError(f"the device dumped nothing into {to / DUMP}.", log_path=to / "run.log") from error
             compiled = {_plain(Path(file.file).stem): directory / file.file for file in whole.files}
-            for name in dict.fromkeys(execution.model for execution in ran):
-                if name in compiled:
-                    _write_graph(compiled[name], to / f"{name}.json")
+            with suppress(ToolchainError):  # without an ATC the dump alone has to do
+                find_atc(os.environ)
+                for name in compiled.keys() & {execution.model for execution in ran}:
+                    ask_om(compiled[name], (to / f"{name}.json").write_bytes, log=to / f"{name}.log")
         return self.read(to, model)
 
     def is_recording(self, folder: Path) -> bool:
@@ -116,29 +117,18 @@ def _complete(files: Path, artifact: Artifact | None, model: Model) -> Iterator[
             write_interface(interface_of(model), folder)
         except (OSError, ValueError) as error:
             raise ConfigError(f"{error}.", file=found[0].parent / INTERFACE) from error
-        yield folder, _bare(folder, [file.name for file in found])
-
-
-def _bare(folder: Path, names: Iterable[str]) -> Artifact:
-    """A set of which only the files are known; which shapes they have is asked of the device."""
-    toolchain = ascend_toolchain()
-    return Artifact(
-        target=ASCEND,
-        files=tuple(compiled_file(folder, name) for name in (*names, INTERFACE)),
-        toolchain=toolchain,
-        int8_ops=0,
-        float_matmuls_left=0,
-        kernels={},
-    )
-
-
-def _write_graph(om: Path, to: Path) -> None:
-    """What ATC tells of a compiled file; without an ATC the dump alone has to do."""
-    try:
-        find_atc(os.environ)
-    except ToolchainError:
-        return
-    ask_om(om, to.write_bytes, log=to.with_suffix(".log"))
+        # of such a set only the files are known; which shapes they have is asked of the device
+        yield (
+            folder,
+            Artifact(
+                target=ASCEND,
+                files=tuple(compiled_file(folder, name) for name in (*(file.name for file in found), INTERFACE)),
+                toolchain=ascend_toolchain(),
+                int8_ops=0,
+                float_matmuls_left=0,
+                kernels={},
+            ),
+        )
 
 
 def _plain(name: str) -> str:
