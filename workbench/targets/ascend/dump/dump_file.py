@@ -122,22 +122,20 @@ def read_dump_file(file: Path) -> DumpFile:
             stream.seek(0)
             head = stream.read(_LENGTH.size)
             if len(head) < _LENGTH.size:
-                raise _Damaged(f"{size} bytes are no dump")
+                raise _damaged(file, f"{size} bytes are no dump")
             if size > MOST_FILE_BYTES:
-                raise _Damaged(f"it has more than {MOST_FILE_BYTES >> 30} GiB")
+                raise _damaged(file, f"it has more than {MOST_FILE_BYTES >> 30} GiB")
             (length,) = _LENGTH.unpack(head)
             if not 0 < length <= min(size - _LENGTH.size, MOST_HEADER_BYTES):
-                raise _Damaged(f"its header would have {length} bytes, in a file of {size}")
+                raise _damaged(file, f"its header would have {length} bytes, in a file of {size}")
             header = stream.read(length)
-        return _parsed(file, header, _LENGTH.size + length, size)
     except OSError as error:
-        raise MeasureError(f"{file}: it cannot be read: {error.strerror}") from error
-    except _Damaged as error:
-        raise MeasureError(f"{file}: no sound dump: {error}. Dump again, or copy it again.") from error
+        _unreadable(error)
+    return _parsed(file, header, _LENGTH.size + length, size)
 
 
-class _Damaged(Exception):
-    """What is wrong with the bytes."""
+def _damaged(file: Path, why: str) -> MeasureError:
+    return MeasureError(f"{file}: no sound dump: {why}. Dump again, or copy it again.")
 
 
 def _parsed(file: Path, header: bytes, start: int, size: int) -> DumpFile:
@@ -145,21 +143,21 @@ def _parsed(file: Path, header: bytes, start: int, size: int) -> DumpFile:
     try:
         told.ParseFromString(header)
     except DecodeError as error:
-        raise _Damaged(f"its header is cut off, or no protobuf message ({error})") from error
+        raise _damaged(file, f"its header is cut off, or no protobuf message ({error})") from error
     at = start
     tensors: dict[str, list[DumpedTensor]] = {"input": [], "output": [], "buffer": [], "space": []}
     for kind, placed in tensors.items():
         entries = getattr(told, kind)
         if len(entries) > MOST_TENSORS:
-            raise _Damaged(f"it has more than {MOST_TENSORS} tensors")
+            raise _damaged(file, f"it has more than {MOST_TENSORS} tensors")
         for entry in entries:
             if entry.size > size - at:
-                raise _Damaged(f"{kind} data of {entry.size} bytes do not fit a file of {size}: it is truncated")
+                raise _damaged(file, f"{kind} data of {entry.size} bytes do not fit a file of {size}: it is truncated")
             if kind in ("input", "output"):
                 placed.append(_placed(file, entry, at))
             at += entry.size
     if at != size:
-        raise _Damaged(f"its sizes add up to {at} bytes, and it has {size}")
+        raise _damaged(file, f"its sizes add up to {at} bytes, and it has {size}")
     return DumpFile(
         op_name=_text(told.op_name),
         emulator=_text(told.emulator),
@@ -171,10 +169,10 @@ def _parsed(file: Path, header: bytes, start: int, size: int) -> DumpFile:
 def _placed(file: Path, entry: Any, at: int) -> DumpedTensor:
     shape, original = tuple(entry.shape.dim), tuple(entry.original_shape.dim)
     if max(len(shape), len(original)) > MOST_RANK:
-        raise _Damaged(f"a tensor has more than {MOST_RANK} dimensions")
+        raise _damaged(file, f"a tensor has more than {MOST_RANK} dimensions")
     dtype = _DTYPES.get(entry.data_type, "")
     if dtype and math.prod(shape) * (2 if dtype == "bfloat16" else np.dtype(dtype).itemsize) != entry.size:
-        raise _Damaged(f"{entry.size} bytes are no {dtype} of shape {list(shape)}")
+        raise _damaged(file, f"{entry.size} bytes are no {dtype} of shape {list(shape)}")
     origin = getattr(entry, "origin", None)
     return DumpedTensor(
         file=file,
