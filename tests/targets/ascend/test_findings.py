@@ -129,7 +129,6 @@ def test_a_ready_machine_is_all_well(host: Host) -> None:
 def test_a_root_that_is_no_folder_and_one_that_is_not_switched_on(host: Host, tmp_path: Path) -> None:
     host.environment["ASCEND_HOME_PATH"] = "/gone"
     assert host.findings()["toolkit"].value == "ASCEND_HOME_PATH names /gone, which is no folder"
-
     del host.environment["ASCEND_HOME_PATH"]
     write(tmp_path / "usual/cann/set_env.sh")
     assert host.findings()["toolkit"].remedy == f"source {tmp_path}/usual/cann/set_env.sh"

@@ -27,32 +27,26 @@ def test_the_first_free_axis_is_the_batch_and_the_other_the_length() -> None:
     assert found.outputs[0].shape == ("batch", "sequence", 9)
 
 
-@pytest.mark.parametrize(("output", "port"), [((4, 12), "batch"), ((128, 12), 128), (("kept", 12), "sequence")])
-def test_a_fixed_first_axis_is_the_batch_too_and_other_fixed_axes_stay(output: tuple[int, int], port: str) -> None:
-    found = interface_of(model((4, 128), output=output))
-
-    assert found.inputs[0].shape == ("batch", 128)
-    assert found.outputs[0].shape == (port, 12), "where it is declared with a row for each sample"
-    assert not has_axis(found, "sequence")
-
-
-@pytest.mark.parametrize("shapes", [(("n", "h", "w"),), (("n", "source"), ("n", "target")), (("n", "n"),)])
-def test_two_lengths_are_refused(shapes: tuple[tuple[str, ...], ...]) -> None:
-    with pytest.raises(ConfigError, match="more free axes than a batch and one length"):
-        interface_of(model(*shapes))
+def test_a_fixed_first_axis_is_the_batch_too_and_other_fixed_axes_stay() -> None:
+    for output, port in (((4, 12), "batch"), ((128, 12), 128), (("kept", 12), "sequence")):
+        found = interface_of(model((4, 128), output=output))
+        assert found.inputs[0].shape == ("batch", 128)
+        assert found.outputs[0].shape == (port, 12), "where it is declared with a row for each sample"
+        assert not has_axis(found, "sequence")
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
+def test_two_lengths_are_refused() -> None:
+    for shapes in ((("n", "h", "w"),), (("n", "source"), ("n", "target")), (("n", "n"),)):
+        with pytest.raises(ConfigError, match="more free axes than a batch and one length"):
+            interface_of(model(*shapes))
+
+
+def test_an_interface_that_no_model_has_is_refused(tmp_path: Path) -> None:
+    for text, words in (
         ("[" * 100_000, "nested deeper than 64 levels"),
         ('{"inputs": [], "outputs": []}', "0 inputs"),
         ('{"inputs": 3, "outputs": []}', "expected a list"),
-    ],
-    ids=["deep", "nothing", "no list"],
-)
-def test_an_interface_that_no_model_has_is_refused(tmp_path: Path, text: str, words: str) -> None:
-    (tmp_path / "interface.json").write_text(text)
-
-    with pytest.raises(ValueError, match=words):
-        read_interface(tmp_path)
+    ):
+        (tmp_path / "interface.json").write_text(text)
+        with pytest.raises(ValueError, match=words):
+            read_interface(tmp_path)
