@@ -50,10 +50,11 @@ def ascend_findings(
     """
     home = environment.get("ASCEND_HOME_PATH", "")
     installation = read_installation(Path(home), environment) if home and Path(home).is_dir() else None
-    if installation is not None and installation.emulator is not None:
+    emulator = None if installation is None else installation.emulator
+    if emulator is not None:
         yield _warn(
             "emulated",
-            f"CANN and its devices are emulated here: {installation.emulator}",
+            f"CANN and its devices are emulated here: {emulator}",
             "Every result says so, and `workbench export` refuses it without --allow-emulated. To measure, source the "
             "set_env.sh of a real CANN in a new shell.",
         )
@@ -61,8 +62,7 @@ def ascend_findings(
     yield _compiler(installation, environment)
     yield _runtime(environment, place_of)
     yield _amct(environment)
-    emulated = installation is not None and installation.emulator is not None
-    yield from _device_findings(environment, root, emulated=emulated)
+    yield from _device_findings(environment, root, emulated=emulator is not None)
 
 
 def _toolkit(installation: Installation | None, home: str, environment: Mapping[str, str]) -> Iterator[Finding]:
@@ -75,10 +75,11 @@ def _toolkit(installation: Installation | None, home: str, environment: Mapping[
         yield _warn("toolkit", missing, remedy)
         return
     problem = cann_problem(installation.release)
+    build = "" if installation.version == installation.release else f" (build {installation.version})"
     yield (
         _warn("toolkit", f"{problem}; found at {installation.home}", remedy)
         if problem
-        else _ok("toolkit", f"CANN {_with_build(installation)} at {installation.home}")
+        else _ok("toolkit", f"CANN {installation.release}{build} at {installation.home}")
     )
     if not installation.version:
         yield _warn(
@@ -114,11 +115,6 @@ def _toolkit(installation: Installation | None, home: str, environment: Mapping[
             f"ASCEND_OPP_PATH {f'names {opp}, which is no folder' if opp else 'is not set'}: half of set_env.sh",
             f"source {installation.home}/set_env.sh",
         )
-
-
-def _with_build(installation: Installation) -> str:
-    build = "" if installation.version == installation.release else f" (build {installation.version})"
-    return f"{installation.release}{build}"
 
 
 def _compiler(installation: Installation | None, environment: Mapping[str, str]) -> Finding:

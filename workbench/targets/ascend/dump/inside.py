@@ -92,7 +92,10 @@ class AscendInside:
         return tuple(found)
 
     def changes(self, candidate: Candidate, operators: Sequence[DeviceOperator]) -> tuple[Change, ...]:
-        return changes(candidate, operators)
+        """The smallest change first: nodes that keep the model's type, types on the black list of mixed precision,
+        another mode for the whole model in the place of both. Those that go beside the rest of the candidate, as INT8
+        excludes some modes."""
+        return tuple(_changes(candidate, operators))
 
 
 @contextmanager
@@ -143,34 +146,26 @@ _MODES = ("allow_fp32_to_fp16", _MIXED, "must_keep_origin_dtype")
 """Modes that keep more types than force_fp16: all but matrix products, all but the white list, and everything."""
 
 
-def changes(candidate: Candidate, operators: Sequence[DeviceOperator]) -> tuple[Change, ...]:
-    """Settings that compute operators in more than half precision, the smallest change first: nodes that keep the
-    model's type, types on the black list of mixed precision, another mode for the whole model in the place of both.
-    Those that go beside the rest of the candidate, as INT8 excludes some modes."""
+def _changes(candidate: Candidate, operators: Sequence[DeviceOperator]) -> Iterator[Change]:
     settings, mode = candidate.compile, candidate.precision.mode
     assert isinstance(settings, AscendCompile)  # Candidate checks it
-    found = []
-
-    def add(setting: str, what: str, compile: AscendCompile, precision: str = mode) -> None:
-        with suppress(ConfigError):  # what cannot be said beside the others is no way on
-            made = replace(candidate, compile=compile, precision=Precision(mode=precision))
-            if made.id != candidate.id:
-                wider = setting == "compile.keep_dtype"
-                found.append(Change(candidate=made, setting=setting, what=what, wider=wider))
-
+    tried: list[tuple[str, str, AscendCompile, str]] = []
     names = tuple(dict.fromkeys(node for operator in operators for node in operator.nodes))
     if names:
         what = f"in the model's type: {', '.join(names[:4])}{f' and {len(names) - 4} more' if len(names) > 4 else ''}"
         keep = tuple(dict.fromkeys((*settings.keep_dtype, *names)))
-        add("compile.keep_dtype", what, replace(settings, keep_dtype=keep))
+        tried.append(("compile.keep_dtype", what, replace(settings, keep_dtype=keep), mode))
     types = [o.op_type for o in operators if o.nodes and re.fullmatch(r"[A-Za-z]\w*", o.op_type)]
-    entries = tuple(f"black-list.to-add:{one}" for one in dict.fromkeys(types))
-    if entries:
+    if types:
         mixed = mode if mode in MIXED_MODES else _MIXED
-        listed = tuple(dict.fromkeys((*settings.modify_mixlist, *entries)))
+        entries = (f"black-list.to-add:{one}" for one in types)
+        listed = replace(settings, modify_mixlist=tuple(dict.fromkeys((*settings.modify_mixlist, *entries))))
         what = f"in the model's type: every {', '.join(dict.fromkeys(types))}, in {mixed}"
-        add("compile.modify_mixlist", what, replace(settings, modify_mixlist=listed), mixed)
-    for other in _MODES:
-        plain = replace(settings, keep_dtype=(), modify_mixlist=())
-        add("precision.mode", f"the whole model is compiled in {other}", plain, other)
-    return tuple(found)
+        tried.append(("compile.modify_mixlist", what, listed, mixed))
+    plain = replace(settings, keep_dtype=(), modify_mixlist=())
+    tried += [("precision.mode", f"the whole model is compiled in {other}", plain, other) for other in _MODES]
+    for setting, what, compile, precision in tried:
+        with suppress(ConfigError):  # what cannot be said beside the others is no way on
+            made = replace(candidate, compile=compile, precision=Precision(mode=precision))
+            if made.id != candidate.id:
+                yield Change(candidate=made, setting=setting, what=what, wider=setting == "compile.keep_dtype")
