@@ -22,7 +22,6 @@ from onnx import TensorProto, helper, numpy_helper
 from tests.cann_emulator.handmade import offline_model
 from workbench.cann_emulator.om import Dtype, Gear, OfflineModel, Tensor, write_om
 from workbench.targets.ascend.interface import Interface, Port, write_interface
-from workbench.testing.encoder import model_of, save
 from workbench.values.artifact import Artifact, CompiledFile, Toolchain
 from workbench.values.documents.canonical import file_digest
 
@@ -150,15 +149,6 @@ def entry(path: Path, batch: int | None, length: int | None) -> CompiledFile:
 def grid(batches: Sequence[int], lengths: Sequence[int], directory: Path, **types: Dtype) -> Artifact:
     models = {(b, n): static_model(b, n, **types) for b, n in itertools.product(batches, lengths)}
     return artifact_of(models, directory)
-
-
-def gelu_model(folder: Path, *, opset: int = 20) -> Path:
-    value = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", 16]) for name in ("x", "y")]
-    nodes = [
-        helper.make_node("Gelu", ["x"], ["g"], name="encoder/gelu_7"),
-        helper.make_node("Relu", ["g"], ["y"], name="r"),
-    ]
-    return save(model_of(nodes, {}, value[:1], value[1:], opset=opset), folder / "gelu.onnx")
 
 
 BERT = Interface(
