@@ -18,7 +18,7 @@ from workbench.space.reader import read_space
 from workbench.space.space import assignment_of, build, complete
 from workbench.targets.ascend.atc.codes import meaning_of, parse_output
 from workbench.targets.ascend.atc.command import compile_flags, shapes_of
-from workbench.targets.ascend.flags import copied_bank, operators_environment
+from workbench.targets.ascend.flags import copied_bank
 from workbench.targets.ascend.interface import interface_of
 from workbench.targets.ascend.om_set import compile_set
 from workbench.targets.ascend.settings import AscendCompile
@@ -69,23 +69,6 @@ def test_flags_that_a_space_names_reach_the_command_line(tmp_path: Path) -> None
     assert assignment_of(space, candidate) == complete(space, chosen)
 
 
-def test_custom_operators_are_named_by_what_their_folder_holds(tmp_path: Path) -> None:
-    kernels = tmp_path / "vendors" / "acme"
-    (kernels / "op_impl").mkdir(parents=True)
-    (kernels / "op_impl" / "kernel.o").write_bytes(b"\x7fELF")
-    space = read_space(space_of(tmp_path, custom_opp_path='["off", vendors/acme]'))
-    candidate = build(space, complete(space, {"compile.custom_opp_path": "vendors/acme"}))
-    assert isinstance(candidate.compile, AscendCompile)
-
-    assert operators_environment(dict(candidate.compile.options)) == {"ASCEND_CUSTOM_OPP_PATH": str(kernels.resolve())}
-    (kernels / "op_impl" / "kernel.o").write_bytes(b"\x7fELG")
-    with pytest.raises(CompileError, match="holds something else"):
-        operators_environment(dict(candidate.compile.options))
-    (kernels / "op_impl" / "kernel.o").unlink()
-    with pytest.raises(CompileError, match="empty folder"):
-        operators_environment(dict(candidate.compile.options))
-
-
 def test_an_operator_bank_is_named_by_what_it_holds_and_atc_is_given_a_copy(tmp_path: Path) -> None:
     (tmp_path / "bank").mkdir()
     bank = tmp_path / "bank" / "MatMulV2.json"
@@ -113,7 +96,7 @@ def test_an_operator_bank_is_named_by_what_it_holds_and_atc_is_given_a_copy(tmp_
 def test_what_atc_would_not_take_is_refused_with_the_file_and_the_key(tmp_path: Path) -> None:
     for options, said in (
         ({"op_bank_path": "[nowhere]"}, "no such folder"),
-        ({"custom_opp_path": "[nowhere]"}, "no such folder"),
+        ({"custom_opp_path": "[nowhere]"}, "not a parameter"),
         ({"sparsity": "[2]"}, "is not a value of this parameter"),
         ({"external_weight": "[1]"}, "not a parameter"),
         ({"aicore_nums": '["20|40"]'}, "not a parameter"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Literal
 
 from onnx import ModelProto
@@ -15,7 +14,6 @@ from workbench.quantization.amct.config import unsupported
 from workbench.quantization.lowering.normalize import normalized
 from workbench.quantization.recipe import wants
 from workbench.targets.ascend.amct.process import amct_is_named
-from workbench.targets.ascend.flags import operators_environment
 from workbench.targets.ascend.interface import has_axis, interface_of
 from workbench.targets.ascend.lowering import atc_form
 from workbench.targets.ascend.operators import check_operators
@@ -23,7 +21,7 @@ from workbench.targets.ascend.settings import AscendCompile
 from workbench.targets.base import OperatorIssue
 from workbench.targets.int8_issues import nothing_to_quantize
 from workbench.values.candidate import Candidate
-from workbench.values.errors import CompileError, ConfigError, LoweringError
+from workbench.values.errors import ConfigError, LoweringError
 from workbench.values.model import Model
 
 
@@ -34,11 +32,8 @@ def candidate_issues(model: Model, candidate: Candidate) -> tuple[OperatorIssue,
     try:
         proto = load_graph(model)
         lowered = atc_form(proto)
-        operators_environment(dict(settings.options))
     except (ConfigError, LoweringError) as error:
         return (_issue("error", str(model.path), str(error), "Export the model again.", "the model itself"),)
-    except CompileError as error:
-        return (_issue("error", "compile.custom_opp_path", str(error), "", "the space"),)
     issues = list(_shape_issues(model, settings))
     # bins and batches give every input its shape
     issues += [issue for issue in check_operators(lowered) if "are dynamic" not in issue.problem]
@@ -85,25 +80,20 @@ def _int8_issues(proto: ModelProto, candidate: Candidate) -> Iterator[OperatorIs
     layers = quantizable_layers(normalized(proto))
     if not layers:
         yield nothing_to_quantize()
-    if candidate.quantization.scheme == "static" and _asks_amct(candidate):
+    asked = candidate.quantization.calibrator
+    by_amct = asked == "amct" or (asked is None and amct_is_named(os.environ))
+    if candidate.quantization.scheme == "static" and by_amct:
         yield from _left_by_amct([layer for layer in layers if wants(candidate.quantization, layer)], layers)
     products = [layer for layer in layers if layer.second is not None]
     if products and candidate.quantization.attention_matmul:
-        yield replace(
-            _issue(
-                "warning",
-                products[0].name,
-                f"products of two activations ({len(products)}) become INT8 by a layout that no page shows [inferred]",
-                "If ATC refuses it, set quantization.attention_matmul to false.",
-                "amct.md §13, question 4",
-            ),
-            operator="MatMul",
+        yield _issue(
+            "warning",
+            products[0].name,
+            f"products of two activations ({len(products)}) become INT8 by a layout that no page shows [inferred]",
+            "If ATC refuses it, set quantization.attention_matmul to false.",
+            "amct.md §13, question 4",
+            "MatMul",
         )
-
-
-def _asks_amct(candidate: Candidate) -> bool:
-    asked = candidate.quantization.calibrator
-    return asked == "amct" or (asked is None and amct_is_named(os.environ))
 
 
 def _left_by_amct(wanted: Sequence[Layer], layers: Sequence[Layer]) -> Iterator[OperatorIssue]:
@@ -114,20 +104,20 @@ def _left_by_amct(wanted: Sequence[Layer], layers: Sequence[Layer]) -> Iterator[
         return
     first = left[0]
     every = len(left) == len(wanted)
-    yield replace(
-        _issue(
-            "error" if every else "warning",
-            first.name,
-            f"AMCT quantizes {'none' if every else len(wanted) - len(left)} of the {len(wanted)} layers that would be "
-            f"INT8; of {first.name!r}: {reasons[first.name]}",
-            "A sweep for a target on the processor quantizes them: `workbench init` writes one."
-            if every
-            else "What it leaves stays in float here.",
-            "amct.md §5",
-        ),
-        operator=first.op_type,
+    yield _issue(
+        "error" if every else "warning",
+        first.name,
+        f"AMCT quantizes {'none' if every else len(wanted) - len(left)} of the {len(wanted)} layers that would be "
+        f"INT8; of {first.name!r}: {reasons[first.name]}",
+        "A sweep for a target on the processor quantizes them: `workbench init` writes one."
+        if every
+        else "What it leaves stays in float here.",
+        "amct.md §5",
+        first.op_type,
     )
 
 
-def _issue(severity: Literal["error", "warning"], node: str, problem: str, remedy: str, source: str) -> OperatorIssue:
-    return OperatorIssue(severity=severity, node=node, operator="", problem=problem, remedy=remedy, source=source)
+def _issue(
+    severity: Literal["error", "warning"], node: str, problem: str, remedy: str, source: str, operator: str = ""
+) -> OperatorIssue:
+    return OperatorIssue(severity=severity, node=node, operator=operator, problem=problem, remedy=remedy, source=source)

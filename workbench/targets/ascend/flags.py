@@ -17,12 +17,8 @@ from workbench.values.documents.input_files import folder_digest
 from workbench.values.errors import CompileError, ConfigError, nearest
 
 PREFIX = "compile."
-CUSTOM_OPERATORS = "custom_opp_path"
-"""No flag: the folder of an installed package of custom operators, which ATC looks for in ASCEND_CUSTOM_OPP_PATH
-[inferred from the vendor's guide to operator development; the pages of 8.5.0 at hand do not describe it]."""
 BANK = "op_bank_path"
-FOLDERS = (CUSTOM_OPERATORS, BANK)
-"""What names a folder: its path, @, and the sha256 of what it holds."""
+"""Its value names a folder: its path, @, and the sha256 of what it holds."""
 
 _VALUES = "ge v8.5.0 api/atc/cmd_flag_info.cc:27-53"
 _CHECKS = "ge v8.5.0 api/atc/main_impl.cc:633-860,1618-1660"
@@ -76,16 +72,7 @@ _PASSED: Mapping[str, Dimension] = {
 }
 """Flag → what a space may say of it, and is passed on."""
 
-PASSED: Mapping[str, Dimension] = {
-    **{PREFIX + name: dimension for name, dimension in _PASSED.items()},
-    PREFIX + CUSTOM_OPERATORS: Dimension(
-        about="folder of custom operators (vendors/NAME), relative to the space file, which ATC finds in "
-        "ASCEND_CUSTOM_OPP_PATH; what AI CPU operators need at run time must be on the machine that runs the OM",
-        may_be_off=True,
-        file="folder",
-        source="ASCEND_CUSTOM_OPP_PATH [inferred]",
-    ),
-}
+PASSED: Mapping[str, Dimension] = {PREFIX + name: dimension for name, dimension in _PASSED.items()}
 """Name in a space → what is passed on."""
 
 
@@ -103,46 +90,25 @@ def check_options(options: Mapping[str, str]) -> None:
         raise ConfigError(f"`enable` {rule}", key=f"{PREFIX}op_compiler_cache_mode", hint=hint)
 
 
-# --- folders: custom operators and an operator bank, each still what the space named --------------------------------
-
-
-VARIABLE = "ASCEND_CUSTOM_OPP_PATH"
-
-
-def operators_environment(options: Mapping[str, str]) -> dict[str, str]:
-    """The variable that ATC looks for custom operators in; nothing where the candidate names none.
-
-    Raises:
-        CompileError: the folder is gone, or holds something else than when the space was read.
-    """
-    folder = _named(options, CUSTOM_OPERATORS)
-    return {} if folder is None else {VARIABLE: str(folder)}
-
-
 def copied_bank(options: Mapping[str, str], to: Path) -> dict[str, Path]:
     """Flag → a copy of the operator bank below `to`, so that nothing changes it while ATC reads, and that its own path
     is not in the OM; nothing where the candidate names none.
 
     Raises:
-        CompileError: as `operators_environment`.
+        CompileError: the folder is gone, or holds something else than when the space was read.
     """
-    folder = _named(options, BANK)
-    return {} if folder is None else {BANK: _named(options, BANK, shutil.copytree(folder, to / BANK)) or folder}
-
-
-def _named(options: Mapping[str, str], option: str, copy: Path | None = None) -> Path | None:
-    """The folder, or its copy, once it holds what was named."""
-    named = options.get(option)
-    if named is None:
-        return None
-    path, _, wanted = named.rpartition("@")
+    if BANK not in options:
+        return {}
+    path, _, wanted = options[BANK].rpartition("@")
     try:
-        found = folder_digest(copy or Path(path))
+        folder_digest(Path(path))  # within its bounds, before it is copied
+        copy = Path(shutil.copytree(path, to / BANK))
+        found = folder_digest(copy)
     except ConfigError as error:
-        raise CompileError(f"compile.{option}: {error}") from error
+        raise CompileError(f"compile.{BANK}: {error}") from error
     if found != wanted:
         raise CompileError(
-            f"compile.{option}: {path} holds something else (sha256 {found[:12]}) than when the space was "
-            f"read ({wanted[:12]}). Put it back, or begin a new sweep with --fresh."
+            f"compile.{BANK}: {path} holds something else (sha256 {found[:12]}) than when the space was read "
+            f"({wanted[:12]}). Put it back, or begin a new sweep with --fresh."
         )
-    return copy or Path(path)
+    return {BANK: copy}

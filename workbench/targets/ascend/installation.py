@@ -194,7 +194,7 @@ def _kernels(home: Path) -> tuple[str, ...]:
 def compiler_variables(environment: Mapping[str, str]) -> dict[str, str]:
     """What of an environment reaches a compiler or AMCT: nothing that changes a result and that no key holds.
 
-    TUNE_BANK_PATH and ASCEND_CUSTOM_OPP_PATH do: a space names such folders, and keys hold what is in them.
+    TUNE_BANK_PATH and ASCEND_CUSTOM_OPP_PATH do; a space names an operator bank, and keys hold what is in it.
     """
     return {n: value for n, value in environment.items() if n in _VARIABLES or n.startswith(_EMULATOR)}
 

@@ -28,7 +28,7 @@ from workbench.targets.ascend.atc.command import Shape, argument_vector, compile
 from workbench.targets.ascend.atc.compile_story import FUSION_RESULT, CompileStory, read_fusions, sizes_in
 from workbench.targets.ascend.atc.failure import complete_log, failure_of, no_file
 from workbench.targets.ascend.atc.om_json import ask_om, count_kernels, form_in
-from workbench.targets.ascend.flags import copied_bank, operators_environment
+from workbench.targets.ascend.flags import copied_bank
 from workbench.targets.ascend.interface import Interface
 from workbench.targets.ascend.settings import AscendCompile
 from workbench.targets.common import compiled_file
@@ -92,7 +92,7 @@ def compile_set(
     base = dict(os.environ if environment is None else environment)
     options, stop = dict(settings.options), stop or threading.Event()
     side_by_side = parallel or parallel_compiles(len(shapes))
-    operators, atc = operators_environment(options), find_atc(base)
+    atc = find_atc(base)
     check_operator_package(base)
     try:
         with work_directory(to, "atc") as root:
@@ -118,7 +118,7 @@ def compile_set(
                     [str(atc), *argument_vector(flags)],
                     directory=directory,
                     log=to / f"{shape.name}.log",
-                    environment=compile_environment(base, directory, workers=workers) | operators,
+                    environment=compile_environment(base, directory, workers=workers),
                     timeout_s=compile_timeout_s(base),
                     stop=stop,
                 )

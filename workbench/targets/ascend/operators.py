@@ -8,7 +8,6 @@ step when it compiles names every operator that it does not know.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -91,12 +90,8 @@ def _operators(proto: onnx.ModelProto) -> Iterator[OperatorIssue]:
             yield _issue(nodes, "error", problem, remedy, source)
         elif not domain and operator in ON_AN_AICPU:
             problem = "runs on an AI CPU, and the cores wait for it"
-            issue = _issue(nodes, "warning", problem, ON_AN_AICPU[operator], _AICPU)
-            yield _slow(issue, f": at least {len(nodes) * AICPU_START_US:g} us a call")
-
-
-def _slow(issue: OperatorIssue, cost: str) -> OperatorIssue:
-    return replace(issue, problem=f"{issue.problem}{cost} (modelled)", slow=True)
+            cost = f": at least {len(nodes) * AICPU_START_US:g} us a call (modelled)"
+            yield _issue(nodes, "warning", f"{problem}{cost}", ON_AN_AICPU[operator], _AICPU, slow=True)
 
 
 def _inputs(proto: onnx.ModelProto) -> Iterator[OperatorIssue]:
@@ -144,8 +139,8 @@ def _int64(proto: onnx.ModelProto) -> Iterator[OperatorIssue]:
     if work:
         problem = "computes on 64-bit integers, which the cores handle slowly and may leave to an AI CPU"
         remedy = "Cast to int32 (float32 for products beyond 2^31) before it, when exporting; feeds may stay int64."
-        issue = _issue(work, "warning", problem, remedy, f"{_AICPU}; atc.md §8 (int64)")
-        yield _slow(issue, f"; where one does, {len(work) * AICPU_START_US:g} us a call")
+        problem += f"; where one does, {len(work) * AICPU_START_US:g} us a call (modelled)"
+        yield _issue(work, "warning", problem, remedy, f"{_AICPU}; atc.md §8 (int64)", slow=True)
 
 
 def _fed(proto: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
@@ -196,7 +191,13 @@ def _half_precision(proto: onnx.ModelProto) -> Iterator[OperatorIssue]:
 
 
 def _issue(
-    nodes: Sequence[onnx.NodeProto], severity: Literal["error", "warning"], problem: str, remedy: str, source: str
+    nodes: Sequence[onnx.NodeProto],
+    severity: Literal["error", "warning"],
+    problem: str,
+    remedy: str,
+    source: str,
+    *,
+    slow: bool = False,
 ) -> OperatorIssue:
     """One issue for all nodes that share it, named by the first."""
     first = nodes[0]
@@ -207,6 +208,7 @@ def _issue(
         problem=problem,
         remedy=remedy,
         source=source,
+        slow=slow,
     )
 
 

@@ -18,7 +18,6 @@ import numpy as np
 import onnx
 
 from workbench.targets.ascend.amct.process import VARIABLE as AMCT_PYTHON
-from workbench.targets.ascend.flags import VARIABLE
 from workbench.targets.ascend.installation import (
     Installation,
     cann_problem,
@@ -40,7 +39,10 @@ _ABOUT = ("ASCEND", "CANN")
 _SEARCHED = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "HOME", "TUNE_BANK_PATH", AMCT_PYTHON)
 DEFAULT_BANK = "Ascend/latest/data/aoe/custom/op"
 """Below HOME: where AOE keeps an operator bank, and ATC looks for one that nobody named (atc.md §9)."""
-_NAMED = {"TUNE_BANK_PATH": "op_bank_path", VARIABLE: "custom_opp_path"}
+_KEPT_FROM_ATC = {
+    "TUNE_BANK_PATH": "name its folder in the space, compile.op_bank_path",
+    "ASCEND_CUSTOM_OPP_PATH": "no key holds what custom operators compute",
+}
 _EMULATED, _FIRST = "CANN_EMULATOR_SOC", "WORKBENCH_EMULATED_SOC"
 """The chip that is emulated, and the one that the user's environment names, which child processes learn by it."""
 _KNOWN: dict[tuple[tuple[str, str], ...], Toolchain] = {}
@@ -128,8 +130,11 @@ def _look(environment: Mapping[str, str]) -> Toolchain:
     compiler = compiler_of_another(installation, environment)
     said = (installation.emulator, compiler and compiler.emulator, getattr(acl, "EMULATOR", None))
     emulators = [name for name in said if name]
+    release, parts = installation.release, installation.packages
     components = {
-        **_cann_components(installation),
+        "cann": release,
+        **({"cann build": installation.version} if installation.version != release else {}),
+        **{f"cann {part}": parts[part] for part in ("opp", "runtime") if parts.get(part, release) != release},
         **({"atc": f"of another CANN, {compiler.release or 'unknown'}"} if compiler else {}),
         "amct_onnx": _amct(environment),
         "driver": driver or board.get("software version", "") or files_driver or "unknown",
@@ -144,9 +149,9 @@ def _look(environment: Mapping[str, str]) -> Toolchain:
     bank = Path(environment.get("HOME", "/"), DEFAULT_BANK, device)
     if bank.is_dir() and any(bank.iterdir()):
         components["operator bank"] = folder_digest(bank)[:16]
-    for variable, option in _NAMED.items():
+    for variable, why in _KEPT_FROM_ATC.items():
         if environment.get(variable):
-            _log.warning("%s is not passed to ATC: name its folder in the space, compile.%s.", variable, option)
+            _log.warning("%s is not passed to ATC: %s.", variable, why)
     driver = components["driver"]
     problems = (cann_problem(installation.release), "" if driver == "unknown" else driver_problem(driver))
     for problem in filter(None, problems):
@@ -183,15 +188,6 @@ def _soc(acl: ModuleType | None, cards: tuple[Card, ...]) -> str:
     if name:
         return soc_name(str(name))
     return soc_name(cards[0].name) if cards else ""
-
-
-def _cann_components(installation: Installation) -> dict[str, str]:
-    found = {"cann": installation.release}
-    if installation.version != installation.release:
-        found["cann build"] = installation.version
-    differing = {p: v for p, v in installation.packages.items() if p in ("opp", "runtime") and v != found["cann"]}
-    found.update({f"cann {package}": version for package, version in differing.items()})
-    return found
 
 
 def _amct(environment: Mapping[str, str]) -> str:

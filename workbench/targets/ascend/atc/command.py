@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from workbench.targets.ascend.flags import FOLDERS
+from workbench.targets.ascend.flags import BANK
 from workbench.targets.ascend.interface import Interface
 from workbench.targets.ascend.settings import PRECISION_MODES, AscendCompile
 from workbench.values.candidate import Candidate
@@ -105,7 +105,7 @@ def compile_flags(
     for name, usual in _USUAL.items():
         if (value := getattr(settings, name)) != usual:
             flags[name] = _WORDS.get((name, value), str(value).lower() if isinstance(value, bool) else value)
-    flags |= {flag: value for flag, value in settings.options if flag not in FOLDERS}
+    flags |= {flag: value for flag, value in settings.options if flag != BANK}
     flags |= {flag: str(file) for flag, file in files.items()}
     return flags
 

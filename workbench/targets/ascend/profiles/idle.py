@@ -89,7 +89,7 @@ def idle_time(tasks: Tasks) -> Idle:
     found: dict[tuple[str, int, int], list[_Gap]] = {}
     for device, own in _by_device(tasks):
         times, running = _timeline(tasks, own)
-        lengths, busy = np.diff(times), running[_COMPUTING].any(axis=0)
+        lengths, busy = np.diff(times), np.any(running[_COMPUTING], axis=0)
         computed += int(lengths[busy].sum())
         idle += int(lengths[~busy].sum())
         at = np.flatnonzero(busy)
@@ -99,7 +99,7 @@ def idle_time(tasks: Tasks) -> Idle:
         edges += int(lengths[: at[0]].sum() + lengths[at[-1] + 1 :].sum())
         apart = np.diff(at) > 1
         begins, ends = at[:-1][apart] + 1, at[1:][apart]
-        spent = {cause: ns[ends] - ns[begins] for cause, ns in _spent(lengths, running, ~busy).items()}
+        spent = {cause: ns[ends] - ns[begins] for cause, ns in _spent(lengths, running, np.logical_not(busy)).items()}
         cores = [int(task) for task in own[np.isin(tasks.kind[own], _COMPUTING)] if tasks.duration[task]]
         started = {int(tasks.start[task]): task for task in reversed(cores)}
         ended = {int(tasks.start[task] + tasks.duration[task]): task for task in reversed(cores)}
@@ -174,7 +174,7 @@ def _spent(lengths: Ints, running: npt.NDArray[np.bool_], idle: npt.NDArray[np.b
     """Cause → nanoseconds of it up to each start or end."""
     found: dict[Cause, Ints] = {}
     for cause, kind in _CAUSES.items():
-        here = idle & running[KINDS.index(kind)]  # type: ignore[arg-type]  # one of the kinds
+        here = idle & running[KINDS.index(kind)]
         found[cause] = np.concatenate([[0], np.where(here, lengths, 0).cumsum()])
         idle = idle & ~here
     return found
