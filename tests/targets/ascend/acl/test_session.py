@@ -167,19 +167,14 @@ def test_files_that_are_not_what_the_interface_says_are_refused(acl: ModuleType,
 # --- gears ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def geared(acl: ModuleType, tmp_path: Path) -> Iterator[AscendSession]:
+def test_gears_serve_as_separate_files_do_and_may_change_with_every_call(acl: ModuleType, tmp_path: Path) -> None:
+    """pyacl.md §7"""
     model = gear_model([(1, 8), (4, 8), (1, 16), (4, 16)])
     session = open_session(tmp_path, artifact_of({(None, None): model}, tmp_path))
-    yield session
-    session.close()
-
-
-def test_gears_serve_as_separate_files_do_and_may_change_with_every_call(geared: AscendSession) -> None:
-    """pyacl.md §7"""
     for batch, length in ((1, 8), (4, 16), (1, 8), (3, 10), (9, 16), (2, 8), (1, 1)):
         feeds = texts(batch, length, seed=batch)
-        assert_right(geared.run(feeds), feeds)
+        assert_right(session.run(feeds), feeds)
+    session.close()
 
 
 # --- times and memory ----------------------------------------------------------------------------------------------

@@ -3,19 +3,19 @@
 import copy
 import json
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
 from tests.emulated_cann import emulated_environment, switched_on
 from workbench.targets.ascend.atc.om_json import ask_om, count_kernels, form_in, operators_in
 from workbench.targets.ascend.settings import AscendCompile
 from workbench.targets.ascend.target import AscendTarget
+from workbench.testing.encoder import model_of, save
 from workbench.values.artifact import Artifact, CompiledFile, Toolchain
 from workbench.values.candidate import Candidate, Precision, Serving
 from workbench.values.errors import CompileError
@@ -157,40 +157,27 @@ def test_json_of_another_form_is_told() -> None:
             counts_of(data)
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """With `net.om`: a product with bias and Relu, which are fused."""
-    place = tmp_path_factory.mktemp("fused")
+def test_every_node_is_in_a_kernel_and_a_file_that_atc_cannot_read_is_named(tmp_path: Path) -> None:
+    """A product with bias and Relu, which are fused."""
     nodes = [
         helper.make_node("MatMul", ["x", "w"], ["a"], name="product"),
         helper.make_node("Add", ["a", "b"], ["c"], name="bias"),
         helper.make_node("Relu", ["c"], ["y"], name="activation"),
     ]
-    weights = [
-        numpy_helper.from_array(np.eye(64, dtype=np.float32), "w"),
-        numpy_helper.from_array(np.ones(64, np.float32), "b"),
-    ]
-    boundary = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [16, 64]) for name in ("x", "y")]
-    graph = helper.make_graph(nodes, "net", boundary[:1], boundary[1:], weights)
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), place / "net.onnx")
-    environment = emulated_environment(place)
+    weights = {"w": np.eye(64, dtype=np.float32), "b": np.ones(64, np.float32)}
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [16, 64]) for name in ("x", "y")]
+    save(model_of(nodes, weights, ends[:1], ends[1:], 13), tmp_path / "net.onnx")
+    (tmp_path / "broken.om").write_bytes(b"no model")
+    environment = emulated_environment(tmp_path)
     command = ["atc", "--model=net.onnx", "--framework=5", "--output=net", "--soc_version=Ascend910B3"]
-    subprocess.run(command, env=environment, cwd=place, check=True, capture_output=True, timeout=300)
+    subprocess.run(command, env=environment, cwd=tmp_path, check=True, capture_output=True, timeout=300)
+
     with switched_on(environment):
-        yield place
-
-
-def test_every_node_is_in_a_kernel(folder: Path) -> None:
-    kernels = ask_om(folder / "net.om", operators_in).values()
+        kernels = ask_om(tmp_path / "net.om", operators_in).values()
+        with pytest.raises(CompileError, match=r"broken\.om"):
+            ask_om(tmp_path / "broken.om", operators_in)
 
     computing = [kernel for kernel in kernels if not (kernel.is_constant or kernel.is_input)]
     assert sorted(node for kernel in computing for node in kernel.nodes) == ["activation", "bias", "product"]
     (fused,) = [kernel for kernel in computing if "product" in kernel.nodes]
     assert len(fused.nodes) > 1
-
-
-def test_a_file_that_atc_cannot_read_is_an_error_that_names_it(folder: Path) -> None:
-    (folder / "broken.om").write_bytes(b"no model")
-
-    with pytest.raises(CompileError, match=r"broken\.om"):
-        ask_om(folder / "broken.om", operators_in)
