@@ -47,10 +47,11 @@ from workbench.study.inspection import inspect_model
 from workbench.study.model_data import open_data
 from workbench.targets.ascend.atc.compile_story import read_fusions
 from workbench.targets.ascend.atc.om_json import count_kernels, read_operators
-from workbench.targets.ascend.check import read_report
 from workbench.targets.ascend.dump.dump_file import read_dump_file
 from workbench.targets.ascend.npu_smi import parse_info, parse_mapping, parse_pairs
 from workbench.targets.ascend.profiles.read import read_profile
+from workbench.targets.ascend.profiles.tables import Reading
+from workbench.targets.ascend.profiles.tasks import read_tasks
 from workbench.values.errors import WorkbenchError
 from workbench.values.modelled_times.device_data import SHIPPED, load_device_data
 from workbench.values.preprocess import encode, open_preprocessor
@@ -58,9 +59,6 @@ from workbench.values.preprocess import encode, open_preprocessor
 OM_JSON = b'{"graph": [{"op": [{"name": "a", "type": "MatMulV2", "input_desc": [{"dtype": "DT_INT8"}]}]}]}'
 FUSION_RESULT = (
     b'{"session_and_graph_id_0_0": {"graph_fusion": {"A": {"match_times": "1", "effect_times": "1"}}, "ub_fusion": {}}}'
-)
-CHECK_RESULT = (
-    b'{"op": [{"name": "a", "type": "ai.onnx::11::Foo", "result": "failed", "cause": [{"code": 1, "message": "m"}]}]}'
 )
 AIPP = b"aipp_op {\n aipp_mode: static\n input_format: YUV420SP_U8\n src_image_size_w: 224\n}\n"
 ACL_JSON = b'{"dump": {"dump_path": "out", "dump_list": [{"model_name": "m"}]}, "profiler": {"switch": "off"}}'
@@ -188,7 +186,6 @@ def prepare(folder: Path) -> dict[str, Format]:
         "om.json": (lambda path: count_kernels(path.read_bytes()), OM_JSON, vendor),
         "dumped.json": (read_operators, OM_JSON, vendor),
         "fusion_result.json": (read_fusions, FUSION_RESULT, vendor),
-        "check_result.json": (lambda path: list(read_report(path)), CHECK_RESULT, vendor),
         "fusion_switch.cfg": (switches, b'{"Switch": {"GraphFusion": {"A": "on"}, "UBFusion": {}}}', atc),
         "fusion_switch.txt": (switches, b"APass:on\nBPass:off\n", atc),
         "mixlist.json": (by_name(read_mixlist), b'{"black-list": {"to-add": ["A"], "to-remove": ["B"]}}', atc),
@@ -197,7 +194,7 @@ def prepare(folder: Path) -> dict[str, Format]:
         "acl.json": (lambda path: parse_acl(path.read_bytes(), str(path)), ACL_JSON, acl),
         "op_summary.csv": (read_op_summary, OP_SUMMARY, vendor),
         "op_summary_0.csv": (lambda path: read_profile([path.parent]), OP_SUMMARY, vendor),
-        "task_time_0.csv": (lambda path: read_profile([path.parent]), TASK_TIME, vendor),
+        "task_time_0.csv": (lambda path: read_tasks([path.parent], Reading(left=1000)), TASK_TIME, vendor),
     }
     formats |= {
         n: Format(name=n, folder="vendor", seeds=[s], make=hostile_text, read=r, refusals=e)

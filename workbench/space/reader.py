@@ -127,7 +127,7 @@ def _configuration(section: Section, choice: str) -> str:
 
 
 def _files(section: Section, parameter: Parameter, targets: Sequence[str]) -> dict[str, str]:
-    """What the choices of a parameter become that are files or folders; nothing of any other."""
+    """What the choices of a parameter become that are folders; nothing of any other."""
     dimension = dimension_of(parameter.name, targets)
     if dimension is None or not dimension.file:
         return {}
@@ -137,10 +137,7 @@ def _files(section: Section, parameter: Parameter, targets: Sequence[str]) -> di
             continue
         path = Path(os.path.normpath(section.file.parent / str(choice)))
         try:
-            if dimension.file == "folder":
-                found[f"{parameter.name} {choice}"] = f"{path.resolve()}@{folder_digest(path)}"
-            else:
-                found[f"{parameter.name} {choice}"] = read_text(path, limit_bytes=MOST_FILE_BYTES)
+            found[f"{parameter.name} {choice}"] = f"{path.resolve()}@{folder_digest(path)}"
         except ConfigError as error:
             raise section.error("choices", str(error), "Paths are relative to this file.") from error
         except (OSError, RuntimeError) as error:  # too long, or links that lead back to themselves

@@ -22,7 +22,6 @@ from onnx import TensorProto, helper, numpy_helper
 from tests.cann_emulator.handmade import offline_model
 from workbench.cann_emulator.om import Dtype, Gear, OfflineModel, Tensor, write_om
 from workbench.targets.ascend.interface import Interface, Port, write_interface
-from workbench.testing.encoder import model_of, save
 from workbench.values.artifact import Artifact, CompiledFile, Toolchain
 from workbench.values.documents.canonical import file_digest
 
@@ -98,10 +97,9 @@ def static_model(batch: int, length: int, *, ids: Dtype = "int64", floats: Dtype
     )
 
 
-def gear_model(shapes: Sequence[tuple[int, int]], *, kind: str = "dynamic_dims") -> OfflineModel:
-    """One file for several shapes; with 'dynamic_batch_size' all of one length."""
-    length: int | str = shapes[0][1] if kind == "dynamic_batch_size" else "length"
-    model = offline_model(text_model("batch", length), dtype="float32")
+def gear_model(shapes: Sequence[tuple[int, int]]) -> OfflineModel:
+    """One file for several shapes."""
+    model = offline_model(text_model("batch", "length"), dtype="float32")
     gears = []
     for batch, size in shapes:
         sizes = {"batch": batch, "sequence": size}
@@ -113,9 +111,10 @@ def gear_model(shapes: Sequence[tuple[int, int]], *, kind: str = "dynamic_dims")
             )
             for port in TEXT.outputs
         )
-        dims = (batch, batch) if kind == "dynamic_batch_size" else (batch, size, batch, size)
-        gears.append(Gear(dims=dims, outputs=outputs, kernels=model.gears[0].kernels))
-    return replace(model, name="gears", gear_kind=kind, gears=tuple(gears), work_bytes=8192, weight_bytes=1024)
+        gears.append(Gear(dims=(batch, size, batch, size), outputs=outputs, kernels=model.gears[0].kernels))
+    return replace(
+        model, name="gears", gear_kind="dynamic_dims", gears=tuple(gears), work_bytes=8192, weight_bytes=1024
+    )
 
 
 def artifact_of(
@@ -150,15 +149,6 @@ def entry(path: Path, batch: int | None, length: int | None) -> CompiledFile:
 def grid(batches: Sequence[int], lengths: Sequence[int], directory: Path, **types: Dtype) -> Artifact:
     models = {(b, n): static_model(b, n, **types) for b, n in itertools.product(batches, lengths)}
     return artifact_of(models, directory)
-
-
-def gelu_model(folder: Path, *, opset: int = 20) -> Path:
-    value = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", 16]) for name in ("x", "y")]
-    nodes = [
-        helper.make_node("Gelu", ["x"], ["g"], name="encoder/gelu_7"),
-        helper.make_node("Relu", ["g"], ["y"], name="r"),
-    ]
-    return save(model_of(nodes, {}, value[:1], value[1:], opset=opset), folder / "gelu.onnx")
 
 
 BERT = Interface(

@@ -18,10 +18,8 @@ for word in "$@"; do
     --mode=*) mode="${word#*=}" ;;
     --output=*) output="${word#*=}" ;;
     --json=*) json="${word#*=}" ;;
-    --om=*) om="${word#*=}" ;;
     --model=*) model="${word#*=}" ;;
     --input_shape=*) shape="${word#*=}" ;;
-    --check_report=*) report="${word#*=}" ;;
   esac
 done
 echo "ATC start working now, please wait for a moment."

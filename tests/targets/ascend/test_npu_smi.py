@@ -1,21 +1,14 @@
 """Public captures of drivers 23 to 25 (pyacl.md §6.1-6.2), written here after them; a card that is watched."""
 
+import re
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.targets.ascend.played_atc import play
 from workbench.targets.ascend import npu_smi
-from workbench.targets.ascend.npu_smi import (
-    Card,
-    Process,
-    overview,
-    parse_info,
-    run_npu_smi,
-    watched,
-)
+from workbench.targets.ascend.npu_smi import overview, parse_info, run_npu_smi, watched
 from workbench.values.device_use import DeviceReading
 from workbench.values.errors import ToolchainError
 
@@ -26,94 +19,47 @@ def capture(name: str) -> str:
     return (CAPTURES / f"{name}.txt").read_text(encoding="utf-8")
 
 
-def fake(folder: Path, script: str) -> dict[str, str]:
-    """An environment whose npu-smi is this shell script."""
-    return play(folder, "npu-smi", script)
-
-
-def test_two_rows_make_a_card() -> None:
-    seen = parse_info(capture("info_25_5_1"))
-
-    assert seen.driver == "25.5.1"
-    assert seen.cards == (
-        Card(
-            npu_id=0,
-            chip=0,
-            logic_id=None,
-            name="910B3",
-            health="OK",
-            power_w=94.3,
-            temperature_c=53,
-            aicore_percent=0,
-            hbm_used_mb=4487,
-            hbm_total_mb=65536,
-        ),
+def test_two_rows_make_a_card_and_what_is_not_told_is_unknown_and_not_zero() -> None:
+    (card,) = parse_info(capture("info_25_5_1"))
+    assert (card.npu_id, card.chip, card.logic_id, card.name, card.health) == (0, 0, None, "910B3", "OK")
+    assert card.processes == ()
+    assert card.reading == DeviceReading(
+        memory_bytes=4487 << 20,
+        power_w=94.3,
+        utilization_percent=0,
+        temperature_c=53,
+        memory_total_bytes=65536 << 20,
     )
-    assert seen.processes == ()
-
-
-def test_npu_ids_need_not_begin_at_0_and_slashes_need_no_blanks() -> None:
-    first, second = parse_info(capture("info_23_0_6")).cards
-
-    assert (first.npu_id, second.npu_id) == (2, 5)
-    assert (first.hbm_used_mb, first.hbm_total_mb, first.aicore_percent) == (58626, 65536, 97)
-
-
-def test_a_dash_and_na_are_unknown_and_not_zero() -> None:
-    card = parse_info(capture("info_23_0_6")).cards[1]
-
-    assert (card.power_w, card.temperature_c, card.aicore_percent, card.hbm_used_mb) == (None,) * 4
-    assert (card.health, card.hbm_total_mb) == ("Warning", 65536)
-
-
-def test_processes_are_no_cards_even_without_a_name() -> None:
-    assert parse_info(capture("info_23_0_6")).processes == (
-        Process(npu_id=2, chip=0, pid=907864, name=""),
-        Process(npu_id=2, chip=0, pid=48988, name="python"),
-    )
-
-
-def test_two_dies_of_one_card_are_two_chips() -> None:
-    seen = parse_info(capture("info_24_1_0_two_dies"))
-
-    assert [(card.npu_id, card.chip, card.power_w) for card in seen.cards] == [(0, 0, 160.2), (0, 1, None)]
-    assert [(process.chip, process.pid) for process in seen.processes] == [(1, 1444272)]
+    first, second = parse_info(capture("info_23_0_6"))  # ids that do not begin at 0, slashes without blanks
+    assert (first.npu_id, first.reading.memory_bytes, first.reading.utilization_percent) == (2, 58626 << 20, 97)
+    assert first.processes == ("process (907864)", "python (48988)")
+    assert (second.npu_id, second.health) == (5, "Warning")
+    assert second.reading == DeviceReading(memory_total_bytes=65536 << 20)
+    two = parse_info(capture("info_24_1_0_two_dies"))
+    assert [(c.npu_id, c.chip, c.reading.power_w, len(c.processes)) for c in two] == [(0, 0, 160.2, 0), (0, 1, None, 1)]
 
 
 def test_the_cards_of_a_machine_have_their_logic_ids(tmp_path: Path) -> None:
     info, mapping = CAPTURES / "info_23_0_6.txt", CAPTURES / "mapping.txt"
-    environment = fake(tmp_path, f'if [ "$2" = -m ]; then cat {mapping}; else cat {info}; fi')
+    environment = play(tmp_path, "npu-smi", f'if [ "$2" = -m ]; then cat {mapping}; else cat {info}; fi')
 
-    assert [(card.npu_id, card.logic_id) for card in overview(environment).cards] == [(2, 0), (5, 1)]
+    cards, driver = overview(environment)
 
-
-@pytest.mark.parametrize(
-    ("words", "hint"),
-    [
-        ("dcmi model initialized failed, because the device is used. ret is -8020", "Another container holds a card"),
-        ("dcmi module initialize failed. ret is -8005", "The driver is not loaded"),
-        ("", "no output"),
-    ],
-)
-def test_a_failure_is_told_in_its_own_words_with_a_remedy(tmp_path: Path, words: str, hint: str) -> None:
-    environment = fake(tmp_path, f"echo '{words}'; exit 1")
-
-    with pytest.raises(ToolchainError, match=hint) as caught:
-        run_npu_smi(["info"], environment=environment)
-    assert words in str(caught.value)
+    assert ([(card.npu_id, card.logic_id) for card in cards], driver) == ([(2, 0), (5, 1)], "23.0.6")
 
 
-def test_one_that_hangs_is_told(tmp_path: Path) -> None:
-    environment = fake(tmp_path, "sleep 60")
+def test_a_failure_is_told_in_its_own_words_with_a_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for script, words, timeout_s in (
+        ("echo 'dcmi initialized failed, used. ret is -8020'; exit 1", "-8020. Another container holds a card", 20),
+        ("echo 'dcmi module initialize failed. ret is -8005'; exit 1", "-8005. The driver is not loaded", 20),
+        ("exit 1", "no output", 20),
+        ("sleep 60", "did not answer within 0.5 s", 0.5),
+    ):
+        with pytest.raises(ToolchainError, match=re.escape(words)):
+            run_npu_smi(["info"], environment=play(tmp_path, "npu-smi", script), timeout_s=timeout_s)
 
-    with pytest.raises(ToolchainError, match=r"did not answer within 0\.5 s"):
-        run_npu_smi(["info"], environment=environment, timeout_s=0.5)
-
-
-def test_one_that_cannot_be_started_or_found_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    environment = fake(tmp_path, "")
+    environment = play(tmp_path, "npu-smi", "")
     (tmp_path / "bin" / "npu-smi").write_bytes(b"\x7fELF of another machine")
-
     with pytest.raises(ToolchainError, match="cannot be started"):
         run_npu_smi(["info"], environment=environment)
     monkeypatch.setattr(npu_smi, "USUAL_PLACES", ())  # a machine with a driver has one there
@@ -121,23 +67,14 @@ def test_one_that_cannot_be_started_or_found_says_so(tmp_path: Path, monkeypatch
         run_npu_smi(["info"], environment={"PATH": "/nowhere"})
 
 
-def environment_of(folder: Path, script: str) -> dict[str, str]:
-    """In which npu-smi is this script."""
-    return play(folder, "npu-smi", f'[ "$*" = info ] && echo x >> {folder}/tables\n{script}')
-
-
 def seen(environment: dict[str, str], least: int = 1) -> list[DeviceReading]:
     """What a watch has seen once it looked so often."""
+    deadline = time.monotonic() + 120
     with watched(0, interval_s=0.01, environment=environment) as readings:
-        until(lambda: len(readings) >= least)
+        while len(readings) < least:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
     return readings
-
-
-def until(condition: Callable[[], bool], seconds: float = 120) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def test_the_card_is_looked_at_for_as_long_as_the_block_runs(tmp_path: Path) -> None:
@@ -149,7 +86,8 @@ def test_the_card_is_looked_at_for_as_long_as_the_block_runs(tmp_path: Path) -> 
         f'"info -m") cat {CAPTURES}/mapping.txt;; esac'
     )
 
-    readings = seen(environment_of(tmp_path, script), least=6)
+    environment = play(tmp_path, "npu-smi", f'[ "$*" = info ] && echo x >> {tmp_path}/tables\n{script}')
+    readings = seen(environment, least=6)
 
     assert [reading.power_w for reading in readings[:4]] == [100, 300, 200, 100]
     assert {reading.memory_bytes for reading in readings} == {58626 << 20}

@@ -1,4 +1,4 @@
-"""The overflow check (pyacl.md §5.6) and tables of msprof (§5.4)."""
+"""The overflow check (pyacl.md §5.6) and runs under msprof (§5.4)."""
 
 import json
 import sys
@@ -10,30 +10,24 @@ import pytest
 
 from tests.targets.ascend.played_atc import play
 from workbench.cann_emulator.dump_file import Values, dump_bytes
-from workbench.targets.ascend.overflow import (
-    CONVERTER,
-    Overflow,
-    causes_of,
-    decode_overflow,
-    overflow_text,
-    read_overflows,
-)
+from workbench.targets.ascend.overflow import CONVERTER, Overflow, decode_overflow, overflow_text, read_overflows
 from workbench.targets.ascend.profiles.read import read_profile
-from workbench.targets.ascend.profiling import profile
+from workbench.targets.ascend.profiling import AscendProfiler, run_msprof
+from workbench.values.artifact import Artifact, Toolchain
 from workbench.values.errors import MeasureError, ToolchainError
 
 
-def content(dha: int = 0, l2: int = 0, ai_core: int = 0) -> dict[str, Any]:
+def content(ai_core: int) -> dict[str, Any]:
     plain = {"model_id": 514, "stream_id": 563, "task_id": 57, "task_type": 0, "pc_start": "0x0", "para_base": "0x0"}
     return {
-        "DHA Atomic Add": {**plain, "status": dha},
-        "L2 Atomic Add": {**plain, "status": l2},
+        "DHA Atomic Add": {**plain, "status": 0},
+        "L2 Atomic Add": {**plain, "status": 0},
         "AI Core": {**plain, "kernel_code": "0x1008005ae000", "block_id": 1, "status": ai_core},
     }
 
 
-def dumped(dump: Path, stamp: int, model: str = "bert") -> Path:
-    file = dump / f"20261121120000/0/{model}/1/0/Opdebug.Node_OpDebug.57.563.{stamp}"
+def dumped(dump: Path, stamp: int = 20_000_000) -> Path:
+    file = dump / f"20261121120000/0/bert/1/0/Opdebug.Node_OpDebug.57.563.{stamp}"
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(b"\0" * 16)
     return file
@@ -42,68 +36,47 @@ def dumped(dump: Path, stamp: int, model: str = "bert") -> Path:
 def toolkit(root: Path, code: str) -> Path:
     """A toolkit whose converter is this program: `file` and `to` are its arguments."""
     program = root / CONVERTER
-    program.parent.mkdir(parents=True)
+    program.parent.mkdir(parents=True, exist_ok=True)
     program.write_text(f"import json, sys\nfile, to = sys.argv[3], sys.argv[5]\n{code}\n")
     return root
 
 
-@pytest.mark.parametrize(
-    ("status", "causes", "suspect"),
-    [
-        (0x8, ("negation of the smallest integer",), False),
-        (0x10, ("integer addition, subtraction, multiplication or multiply-add",), False),
-        (32, ("floating-point arithmetic",), True),
-        (0x80, ("negative float to unsigned integer",), False),
-        (256, ("float32 or int32 to float16",), True),
-        (0x400, ("accumulation in the cube unit",), False),
-        (0x120, ("floating-point arithmetic", "float32 or int32 to float16"), True),
-        (0x2, ("unknown bits 0x2",), False),
-    ],
-)
-def test_status_bits_are_told_in_words(status: int, causes: tuple[str, ...], suspect: bool) -> None:
-    (found,) = decode_overflow(content(ai_core=status))
-
-    assert (found.unit, found.causes, found.suspect) == ("AI Core", causes, suspect)
-    assert (found.stream_id, found.task_id) == (563, 57)
-    assert causes_of(status) == causes
-
-
-def test_an_unknown_layout_is_not_taken_for_no_overflow() -> None:
-    with pytest.raises(ValueError, match="keys are something"):
-        decode_overflow({"something": 1})
-
-
-def test_every_file_is_converted_and_decoded(tmp_path: Path) -> None:
-    files = [dumped(tmp_path / "dump", 1), dumped(tmp_path / "dump", 2)]
-    (tmp_path / "content.json").write_text(json.dumps(content(ai_core=32)))
+def told(tmp_path: Path, body: dict[str, Any], **options: bool) -> tuple[Overflow, ...]:
+    """What a converter that says this of every file makes of the dump."""
+    (tmp_path / "content.json").write_text(json.dumps(body))
     root = toolkit(
         tmp_path / "cann",
         "assert sys.argv[1:] == ['convert', '-d', file, '-out', to, '-v', '2'], sys.argv\n"
-        f"open(to + '/result.json', 'w').write(open({str(tmp_path / 'content.json')!r}).read())",
+        f"open(to + '/r.json', 'w').write(open({str(tmp_path / 'content.json')!r}).read())",
     )
-
-    found = read_overflows(tmp_path / "dump", root, tmp_path / "results")
-
-    assert [(o.file, o.status) for o in found] == [(files[0], 32), (files[1], 32)]
+    return read_overflows(tmp_path / "dump", root, tmp_path / "results", **options)
 
 
-@pytest.mark.parametrize("code", ["sys.exit('no numpy')", "pass", "open(to + '/r.json', 'w').write('[]')"])
-def test_a_converter_that_fails_is_not_taken_for_no_overflow(tmp_path: Path, code: str) -> None:
-    dumped(tmp_path / "dump", 1)
+def test_status_bits_are_told_in_words() -> None:
+    for status, causes, suspect in (
+        (0x8, ("negation of the smallest integer",), False),
+        (0x10, ("integer addition, subtraction, multiplication or multiply-add",), False),
+        (0x80, ("negative float to unsigned integer",), False),
+        (256, ("float32 or int32 to float16",), True),
+        (0x120, ("floating-point arithmetic", "float32 or int32 to float16"), True),
+        (0x402, ("accumulation in the cube unit", "unknown bits 0x2"), False),
+    ):
+        (found,) = decode_overflow(content(status))
+        assert (found.unit, found.causes, found.suspect) == ("AI Core", causes, suspect)
+        assert (found.stream_id, found.task_id) == (563, 57)
+    with pytest.raises(ValueError, match="keys are something"):
+        list(decode_overflow({"something": 1}))
 
-    with pytest.raises(MeasureError, match=r"msaccucmp|no overflow status") as caught:
-        read_overflows(tmp_path / "dump", toolkit(tmp_path / "cann", code), tmp_path / "results")
-    assert caught.value.log_path == tmp_path / "results/0.log"
 
-
-def test_a_runtime_without_the_converter_says_which_package_has_it(tmp_path: Path) -> None:
-    dumped(tmp_path / "dump", 1)
+def test_a_converter_that_fails_or_is_missing_is_not_taken_for_no_overflow(tmp_path: Path) -> None:
+    dumped(tmp_path / "dump")
 
     with pytest.raises(ToolchainError, match="belongs to the CANN toolkit package"):
         read_overflows(tmp_path / "dump", tmp_path, tmp_path / "results")
-
-
-# --- which operator --------------------------------------------------------------------------------------------------
+    for code in ("sys.exit('no numpy')", "pass", "open(to + '/r.json', 'w').write('[]')"):
+        with pytest.raises(MeasureError, match=r"msaccucmp|no overflow status") as caught:
+            read_overflows(tmp_path / "dump", toolkit(tmp_path / "cann", code), tmp_path / "results")
+        assert caught.value.log_path == tmp_path / "results/0.log"
 
 
 def operator(folder: Path, name: str, result: np.ndarray[Any, Any], *, task: int, given: float = 1.0) -> Path:
@@ -115,70 +88,55 @@ def operator(folder: Path, name: str, result: np.ndarray[Any, Any], *, task: int
     return file
 
 
-def told(tmp_path: Path, body: dict[str, Any]) -> tuple[Overflow, ...]:
-    (tmp_path / "content.json").write_text(json.dumps(body))
-    root = toolkit(
-        tmp_path / "cann", f"open(to + '/r.json', 'w').write(open({str(tmp_path / 'content.json')!r}).read())"
-    )
-    return read_overflows(tmp_path / "dump", root, tmp_path / "results")
-
-
-def test_the_operator_of_the_status_is_named_with_what_overflowed(tmp_path: Path) -> None:
-    status = dumped(tmp_path / "dump", 20_000_000)
+def test_the_operator_of_each_status_is_named_with_what_overflowed(tmp_path: Path) -> None:
+    status = dumped(tmp_path / "dump")
+    dumped(tmp_path / "dump", 20_000_001)
     result = np.array([1, np.inf, np.nan, -np.inf], np.float16)
-    file = operator(status.parent, "encoder_grow", result, task=57)
+    operator(status.parent, "encoder_grow", result, task=57)
     operator(status.parent, "another", np.ones(1, np.float16), task=58)
 
-    (found,) = told(tmp_path, content(ai_core=0x100))
+    found, again = told(tmp_path, content(0x100))
 
-    assert found.operator is not None
-    assert (found.operator.name, found.operator.op_type, found.operator.file) == ("encoder/grow", "Mul", file)
-    assert (found.operator.node, found.operator.beyond_already) == ("encoder.residual", False)
-    assert found.operator.tensors == ("output 0, float16: 2 infinite and 1 NaN of 4",)
-    text = overflow_text([found], 1)
+    assert found == again
+    assert (found.operator, found.op_type) == ("encoder/grow", "Mul")
+    assert (found.node, found.passed_on) == ("encoder.residual", False)
+    assert found.tensors == ("output 0, float16: 2 infinite and 1 NaN of 4",)
+    text = overflow_text([found, again], 1)
     assert "SUSPECT encoder/grow (Mul, from node encoder.residual); AI Core, task 57" in text
-    assert "float32 or int32 to float16" in text
+    assert ", 2 times: float32 or int32 to float16" in text
     assert "compile.keep_dtype: encoder.residual" in text
+    assert len(told(tmp_path, content(0x100), once=True)) == 1
 
 
 def test_an_operator_that_was_given_an_infinity_is_told_from_one_that_made_it(tmp_path: Path) -> None:
-    status = dumped(tmp_path / "dump", 20_000_000)
-    operator(status.parent, "grow", np.full(2, np.inf, np.float16), task=57, given=np.inf)
+    operator(dumped(tmp_path / "dump").parent, "grow", np.full(2, np.inf, np.float16), task=57, given=np.inf)
 
-    (found,) = told(tmp_path, content(ai_core=0x20))
+    (found,) = told(tmp_path, content(0x20))
 
-    assert found.operator is not None
-    assert found.operator.beyond_already
+    assert found.passed_on
     assert "which was given an infinity or NaN already" in overflow_text([found], 1)
 
 
 def test_the_newer_layout_names_the_unit(tmp_path: Path) -> None:
     """msaccucmp writes one object under acc_list."""
-    status = dumped(tmp_path / "dump", 20_000_000)
-    operator(status.parent, "grow", np.full(2, np.inf, np.float16), task=9)
+    operator(dumped(tmp_path / "dump").parent, "grow", np.full(2, np.inf, np.float16), task=9)
     entry = {"valid": 1, "acc_type": "AIV", "data": {"status": 32, "task_id": 9, "stream_id": 563}}
 
     (found,) = told(tmp_path, {"magic": "0x5a5a5a5a", "version": 2, "acc_list": entry})
 
     assert (found.unit, found.status, found.task_id) == ("AI Core (vector)", 32, 9)
-    assert found.operator is not None
+    assert found.operator
 
 
 def test_a_damaged_dump_beside_a_status_is_refused_by_its_name(tmp_path: Path) -> None:
-    status = dumped(tmp_path / "dump", 20_000_000)
-    file = operator(status.parent, "grow", np.full(2, np.inf, np.float16), task=57)
+    file = operator(dumped(tmp_path / "dump").parent, "grow", np.full(2, np.inf, np.float16), task=57)
     file.write_bytes(file.read_bytes()[:-1])
 
     with pytest.raises(MeasureError, match=r"Mul\.grow.*truncated"):
-        told(tmp_path, content(ai_core=32))
+        told(tmp_path, content(32))
 
 
 SUMMARY = (Path(__file__).parent / "msprof" / "op_summary.csv").read_text(encoding="utf-8")
-STATISTIC = """\
-Device_id,Model Name,OP Type,Core Type,Count,Total Time(us),Min Time(us),Avg Time(us),Max Time(us),Ratio(%)
-0,bert,MatMulV2,AI_CORE,4,75.0,1,2,3,75
-0,bert,Cast,AI_VECTOR_CORE,2,25.0,1,2,3,25
-"""
 
 
 def put(folder: Path, name: str, text: str) -> Path:
@@ -196,18 +154,12 @@ def test_time_is_summed_by_operator_the_costliest_first(tmp_path: Path) -> None:
         ("MatMulV2", "AI_CORE", 40, True),
         ("MatMulV2", "MIX_AIC", 20, False),
     ]
-    assert found.conversion_share == pytest.approx(0.2)
-    assert found.quantization_share == pytest.approx(0.1)
-    assert found.product_share == pytest.approx(0.6)
-    assert found.int8_share == pytest.approx(2 / 3)
+    shares = (found.conversion_share, found.quantization_share, found.product_share, found.int8_share)
+    assert shares == pytest.approx((0.2, 0.1, 0.6, 2 / 3))
 
 
-def test_without_data_types_nothing_is_said_of_int8(tmp_path: Path) -> None:
-    found = read_profile([put(tmp_path, "op_statistic_1.csv", STATISTIC)])
-
-    assert found.int8_share is None
-    assert found.streams == ()
-    assert "no starts" in found.notes[-1]
+CHAIN = Toolchain(target="ascend910b3", components={"cann": "8.5.0"}, device="Ascend910B3")
+FILES = Artifact(target="ascend910b3", files=(), toolchain=CHAIN, int8_ops=0, float_matmuls_left=0, kernels={})
 
 
 def msprof(folder: Path, script: str) -> dict[str, str]:
@@ -217,41 +169,37 @@ def msprof(folder: Path, script: str) -> dict[str, str]:
 
 def test_a_program_runs_under_msprof_and_only_its_own_result_is_read(tmp_path: Path) -> None:
     put(tmp_path / "out", "op_summary_old.csv", SUMMARY)
-    (tmp_path / "table.csv").write_text(STATISTIC.replace("75.0", "175.0"))
+    (tmp_path / "table.csv").write_text(SUMMARY)
     environment = msprof(
         tmp_path,
         f'echo "$1" > {tmp_path}/said; mkdir -p "$out/PROF_2/mindstudio_profiler_output"; '
-        f'cp {tmp_path}/table.csv "$out/PROF_2/mindstudio_profiler_output/op_statistic_2.csv"',
+        f'cp {tmp_path}/table.csv "$out/PROF_2/mindstudio_profiler_output/op_summary_2.csv"',
     )
 
-    found = profile([sys.executable, "run it.py"], tmp_path / "out", environment=environment)
+    replay = [sys.executable, "run it.py"]
+    found = AscendProfiler().where_time_goes(replay, FILES, tmp_path, tmp_path / "out", environment=environment)
 
-    assert found.operators_us == 200
+    assert found.operators_us == 100
     assert (tmp_path / "said").read_text().strip() == f"--application={sys.executable} 'run it.py'"
 
 
-@pytest.mark.parametrize(
-    ("script", "words", "transient"),
-    [
-        ("echo '[ERROR] no device'; exit 3", r"failed with exit code 3: \[ERROR\] no device", False),
-        ("sleep 60", r"took longer than \d s", True),
-        ("true", "No op_summary_", False),
-    ],
-)
-def test_a_failure_carries_the_log(tmp_path: Path, script: str, words: str, transient: bool) -> None:
-    with pytest.raises(MeasureError, match=words) as caught:
-        profile(["x"], tmp_path / "out", environment=msprof(tmp_path, script), timeout_s=0.5 if transient else 20)
+def test_a_run_that_fails_carries_the_log_and_what_msprof_cannot_work_with_is_told_before(tmp_path: Path) -> None:
+    for script, words, timeout_s in (
+        ("echo '[ERROR] no device'; exit 3", r"failed with exit code 3: \[ERROR\] no device", 20),
+        ("sleep 60", r"took longer than \d s", 0.5),
+    ):
+        with pytest.raises(MeasureError, match=words) as caught:
+            run_msprof(["x"], tmp_path / "out", environment=msprof(tmp_path, script), timeout_s=timeout_s)
+        assert caught.value.log_path == tmp_path / "out/msprof.log"
+        assert caught.value.log_path.exists()
+        assert caught.value.transient is (timeout_s < 1)
 
-    assert caught.value.log_path == tmp_path / "out/msprof.log"
-    assert caught.value.log_path.exists()
-    assert caught.value.transient is transient
-
-
-def test_what_msprof_cannot_work_with_is_told_before_it_runs(tmp_path: Path) -> None:
-    environment = msprof(tmp_path, f"touch {tmp_path}/ran") | {"ASCEND_RT_VISIBLE_DEVICES": "0"}
-
+    with pytest.raises(MeasureError, match="No op_summary_") as caught:
+        AscendProfiler().where_time_goes(["x"], FILES, tmp_path, tmp_path, environment=msprof(tmp_path, "true"))
+    assert caught.value.log_path == tmp_path / "msprof.log"
+    environment = msprof(tmp_path, f"touch {tmp_path}/ran")
     with pytest.raises(ToolchainError, match="ASCEND_RT_VISIBLE_DEVICES is set"):
-        profile(["x"], tmp_path / "out", environment=environment)
+        run_msprof(["x"], tmp_path / "out", environment=environment | {"ASCEND_RT_VISIBLE_DEVICES": "0"})
     with pytest.raises(ToolchainError, match="msprof is not on PATH"):
-        profile(["x"], tmp_path / "out", environment={"PATH": "/nowhere"})
+        run_msprof(["x"], tmp_path / "out", environment={"PATH": "/nowhere"})
     assert not (tmp_path / "ran").exists()

@@ -5,8 +5,6 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from tests.emulated_cann import emulated_environment
 from tests.targets.ascend.played_atc import play
@@ -17,11 +15,9 @@ from workbench.targets.ascend.installation import (
     driver_problem,
     find_installation,
     read_installation,
-    same_release,
 )
-from workbench.targets.ascend.toolchain import ascend_toolchain, choose_chip, device_count, forget_toolchain
+from workbench.targets.ascend.toolchain import ascend_toolchain, choose_chip, device_ids, forget_toolchain
 from workbench.values.errors import ConfigError, ToolchainError
-from workbench.values.versions import version_key
 
 CAPTURES = Path(__file__).parent / "npu_smi"
 
@@ -30,7 +26,7 @@ class Vendor:
     """A machine with CANN's files, an npu-smi that gives captures, and perhaps the module acl."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.folder, self._monkeypatch = folder, monkeypatch
+        self.folder = folder
         self.home = folder / "cann"
         monkeypatch.setenv("ASCEND_HOME_PATH", str(self.home))
         monkeypatch.setenv("PATH", f"{folder / 'bin'}:/usr/bin:/bin")
@@ -48,11 +44,6 @@ class Vendor:
         captured = f'"info") cat {CAPTURES}/{info}.txt;;\n*common*) cat {CAPTURES}/common.txt;;'
         rest = f"*board*) cat {CAPTURES}/board.txt;;\nesac"
         play(self.folder, "npu-smi", f'case "$*" in\n"info -m") exit 1;;\n{captured}\n{rest}')
-
-    def acl(self, soc: str | None, **attributes: str) -> None:
-        module = ModuleType("acl")
-        vars(module).update(attributes, get_soc_name=lambda: soc)
-        self._monkeypatch.setitem(sys.modules, "acl", module)
 
 
 @pytest.fixture
@@ -73,32 +64,25 @@ def test_it_holds_what_can_change_a_compiled_file_or_a_time(vendor: Vendor) -> N
     assert found.features == ("1800 MHz AI core clock", "20 AI cores", "65536 MB HBM")
 
 
-def test_the_fingerprint_follows_driver_and_cann(vendor: Vendor) -> None:
+def test_the_fingerprint_follows_driver_and_cann_and_versions_it_is_not_written_for_are_told_once(
+    vendor: Vendor, caplog: pytest.LogCaptureFixture
+) -> None:
     prints = [ascend_toolchain().fingerprint]
     forget_toolchain()
     prints.append(ascend_toolchain().fingerprint)
-    vendor.npu_smi("info_23_0_6")
-    forget_toolchain()
-    prints.append(ascend_toolchain().fingerprint)
-    vendor.version("Version=8.5.1\n")
-    forget_toolchain()
-    prints.append(ascend_toolchain().fingerprint)
-
-    assert prints[0] == prints[1]
-    assert len(set(prints)) == 3
-
-
-def test_versions_it_is_not_written_for_are_told_once(vendor: Vendor, caplog: pytest.LogCaptureFixture) -> None:
-    ascend_toolchain()
     assert caplog.messages == []
     vendor.npu_smi("info_23_0_6")
+    forget_toolchain()
+    prints.append(ascend_toolchain().fingerprint)
     vendor.version("Version=7.0.0\n")
     forget_toolchain()
+    prints += [ascend_toolchain().fingerprint for _ in range(2)]
 
-    ascend_toolchain()
-    ascend_toolchain()
-
+    assert prints[0] == prints[1]
+    assert prints[3] == prints[4]
+    assert len(set(prints)) == 3
     assert [message.partition(":")[0] for message in caplog.messages] == [
+        "driver 23.0.6, wanted 25.2.0 or newer",
         "CANN 7.0.0, wanted 8.5.0",
         "driver 23.0.6, wanted 25.2.0 or newer",
     ]
@@ -115,18 +99,17 @@ def test_amct_is_known_by_what_its_wheel_left(vendor: Vendor, monkeypatch: pytes
     assert ascend_toolchain().components["amct_onnx"] == "0.21.3"
 
 
-@pytest.mark.parametrize("linked", [True, False])
 def test_an_emulated_compiler_makes_all_of_it_emulated(
-    vendor: Vendor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, linked: bool
+    vendor: Vendor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = write_tree(tmp_path / "other")
-    if linked:
-        (vendor.folder / "bin/atc").symlink_to(other / "bin/atc")
     monkeypatch.setenv("PATH", f"{vendor.folder}/bin:{other}/bin:/usr/bin:/bin")
-
-    found = ascend_toolchain()
-
-    assert (found.components["atc"], found.emulated) == ("of another CANN, 8.5.0", True)
+    for linked in (False, True):
+        if linked:
+            (vendor.folder / "bin/atc").symlink_to(other / "bin/atc")
+        forget_toolchain()
+        found = ascend_toolchain()
+        assert (found.components["atc"], found.emulated) == ("of another CANN, 8.5.0", True)
 
 
 def test_no_chip_says_what_acl_and_npu_smi_said(vendor: Vendor) -> None:
@@ -140,38 +123,26 @@ def test_no_chip_says_what_acl_and_npu_smi_said(vendor: Vendor) -> None:
     assert "workbench doctor" in str(caught.value)
 
 
-def test_the_emulators_revision_is_part_of_it(tmp_path: Path) -> None:
-    environment = emulated_environment(tmp_path, CANN_EMULATOR_DEVICES="2", CANN_EMULATOR_DRIVER="25.2.0")
+def test_the_emulators_revision_is_part_of_it_and_a_refitted_time_model_is_another(tmp_path: Path) -> None:
+    """Else latencies of the former model would be taken from the cache."""
     code = (
         "from workbench.targets.ascend.toolchain import ascend_toolchain as t\n"
         "print(t().emulated, t().device, t().components['driver'], t().components['emulator'], sep='|')"
     )
-
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=300, check=True
-    )
-
-    emulated, device, driver, revision = done.stdout.strip().split("|")
-    said = (tmp_path / "cann/opp/version.info").read_text().partition("Emulator=")[2].strip()
-    assert (emulated, device, driver) == ("True", "Ascend910B3", "25.2.0")
-    assert said in revision
-
-
-def test_a_refitted_time_model_is_another_toolchain(tmp_path: Path) -> None:
-    """Else latencies of the former model would be taken from the cache."""
-    fitted = tmp_path / "fitted.yaml"
-    code = "from workbench.targets.ascend.toolchain import ascend_toolchain as t; print(t().components['emulator'])"
-    said = []
-    for content in ("a: 1", "a: 2"):
+    fitted, said = tmp_path / "fitted.yaml", []
+    for content in ("", "a: 1", "a: 2"):
         fitted.write_text(content)
-        environment = emulated_environment(tmp_path, CANN_EMULATOR_DEVICE_DATA=str(fitted))
+        variables = {"CANN_EMULATOR_DEVICE_DATA": str(fitted)} if content else {}
+        environment = emulated_environment(tmp_path, CANN_EMULATOR_DRIVER="25.2.0", **variables)
         done = subprocess.run(
             [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=300, check=True
         )
-        said.append(done.stdout)
+        said.append(done.stdout.strip().split("|"))
 
-    assert said[0] != said[1]
-    assert all(" fit " in text for text in said)
+    assert said[0][:3] == ["True", "Ascend910B3", "25.2.0"]
+    assert (tmp_path / "cann/opp/version.info").read_text().partition("Emulator=")[2].strip() in said[0][3]
+    assert len({each[3] for each in said}) == 3
+    assert all(" fit " in each[3] for each in said[1:])
 
 
 def test_a_chosen_chip_is_emulated_until_an_experiment_without_one_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,82 +169,49 @@ def test_a_chosen_chip_is_emulated_until_an_experiment_without_one_is_read(monke
         choose_chip("Ascend910B4")
 
 
-def test_devices_are_those_of_npu_smi_or_those_that_the_variable_leaves(
-    vendor: Vendor, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("ASCEND_RT_VISIBLE_DEVICES", raising=False)
-    everything = device_count()
-    monkeypatch.setenv("ASCEND_RT_VISIBLE_DEVICES", "2,5,6")
-
-    assert everything == sum("910B3" in line for line in (CAPTURES / "info_25_5_1.txt").read_text().splitlines())
-    assert device_count() == 3
-
-
-def test_a_wrong_list_of_devices_is_refused_and_an_unknown_machine_has_one(
+def test_devices_are_those_of_npu_smi_or_those_that_the_variable_leaves_and_an_unknown_machine_has_one(
     vendor: Vendor, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    monkeypatch.delenv("ASCEND_RT_VISIBLE_DEVICES", raising=False)
+    rows = (CAPTURES / "info_25_5_1.txt").read_text().splitlines()
+    assert len(device_ids()) == sum("910B3" in line for line in rows)
+    monkeypatch.setenv("ASCEND_RT_VISIBLE_DEVICES", "2,5,6")
+    assert device_ids() == (2, 5, 6)
     monkeypatch.setenv("ASCEND_RT_VISIBLE_DEVICES", "1,0")
     with pytest.raises(ToolchainError, match=r"0 does not ascend after 1.*Name devices that are there"):
-        device_count()
-
+        device_ids()
     monkeypatch.delenv("ASCEND_RT_VISIBLE_DEVICES")
     (vendor.folder / "bin/npu-smi").unlink()
-
-    assert device_count() == 1
+    assert device_ids() == (0,)
     assert "device 0 alone is used" in caplog.text
 
 
-def write(file: Path, text: str = "", mode: int = 0o644) -> Path:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(text)
-    file.chmod(mode)
-    return file
-
-
-def cann(home: Path, version: str = "8.5.0", place: str = "share/info/ge-compiler", more: str = "") -> Path:
-    write(home / place / "version.info", f"package_name=x\nVersion={version}\n{more}")
-    return home
-
-
 def test_the_version_is_taken_where_atc_looks_first(tmp_path: Path) -> None:
-    cann(tmp_path, "8.2.RC1", "opp")
-    cann(tmp_path, "8.3.RC1", "compiler")
-    assert read_installation(tmp_path, {}).version == "8.3.RC1"
-    cann(tmp_path, "8.4.0", "share/info/runtime")
-    assert read_installation(tmp_path, {}).version == "8.4.0"
-    cann(tmp_path, "8.5.0", "share/info/ge-compiler")
-    assert read_installation(tmp_path, {}).version == "8.5.0"
+    for places, version in (
+        ({"opp": "8.2.RC1", "compiler": "8.3.RC1"}, "8.3.RC1"),
+        ({"share/info/runtime": "8.4.0"}, "8.4.0"),
+        ({"share/info/ge-compiler": "8.5.0"}, "8.5.0"),
+    ):
+        for place, each in places.items():
+            (tmp_path / place).mkdir(parents=True, exist_ok=True)
+            (tmp_path / place / "version.info").write_text(f"package_name=x\nVersion={each}\n")
+        assert read_installation(tmp_path, {}).version == version
 
 
-@pytest.mark.parametrize(
-    ("environment", "words"),
-    [({}, "ASCEND_HOME_PATH is not set"), ({"ASCEND_HOME_PATH": "/gone"}, "/gone, which is no folder")],
-)
-def test_no_cann_says_how_to_get_one_and_how_to_rehearse(environment: dict[str, str], words: str) -> None:
-    with pytest.raises(ToolchainError, match=words) as caught:
-        find_installation(environment)
-    assert "set_env.sh" in str(caught.value)
-    assert "workbench emulator env" in str(caught.value)
+def test_no_cann_says_how_to_get_one_and_how_to_rehearse() -> None:
+    for environment, words in (
+        ({}, "ASCEND_HOME_PATH is not set"),
+        ({"ASCEND_HOME_PATH": "/gone"}, "/gone, which is no folder"),
+    ):
+        with pytest.raises(ToolchainError, match=rf"{words}.*set_env\.sh.*workbench emulator env"):
+            find_installation(environment)
 
 
-@pytest.mark.parametrize("version", ["8.5.1", "8.1.RC1", "9.0.0", "8.5.0.alpha002", "8.5.T8.0.B060", "7.6.0.1.220"])
-def test_another_release_of_cann_is_named_beside_the_wanted_one(version: str) -> None:
-    assert cann_problem(version) == f"CANN {version}, wanted 8.5.0"
+def test_versions_are_held_against_the_wanted_ones_by_release() -> None:
+    for version in ("8.5.1", "8.1.RC1", "9.0.0", "8.5.0.alpha002", "8.5.T8.0.B060", "7.6.0.1.220"):
+        assert cann_problem(version) == f"CANN {version}, wanted 8.5.0"
     assert [cann_problem(build) for build in ("8.5.0", "8.5.0.2.220", "8.5")] == ["", "", ""]
     assert "unknown version" in cann_problem("")
-
-
-def test_drivers_before_25_2_0_are_too_old_and_unknown_ones_a_problem() -> None:
     assert [driver_problem(version) for version in ("25.2.0", "25.2", "25.10.0", "25.3.rc1")] == [""] * 4
     assert all(driver_problem(version) for version in ("25.2.rc1", "24.1.rc3"))
     assert "unknown version (?)" in driver_problem("?")
-
-
-@settings(deadline=None)
-@given(numbers=st.lists(st.integers(0, 99), min_size=3, max_size=3), build=st.integers(1, 999))
-def test_a_build_is_newer_than_its_release_and_of_the_same_release(numbers: list[int], build: int) -> None:
-    release = ".".join(map(str, numbers))
-
-    assert version_key(f"{release}.{build}") > version_key(release) > version_key(f"{release}.rc1")
-    assert same_release(f"{release}.{build}", release)
-    assert not same_release(f"{release}.rc1", release)

@@ -1,7 +1,7 @@
 """Operator tuning by the vendor's AOE (atc.md §9): it times kernels on the device, and keeps the best in a bank.
 
-Whether it tunes for offline inference on Atlas A2 the vendor's pages contradict each other on, so that a model of one
-matrix product is tried first, and what AOE itself answers is told.
+Whether it tunes for offline inference on Atlas A2 the vendor's pages contradict each other on, so that what AOE itself
+answers is told.
 """
 
 from __future__ import annotations
@@ -11,10 +11,6 @@ import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-
-import numpy as np
-import onnx
-from onnx import TensorProto, helper, numpy_helper
 
 from workbench.graph.read import read_model
 from workbench.targets.apart import run_apart
@@ -34,7 +30,6 @@ TIMEOUT_S = 6 * 3600.0
 _DONE = "Aoe process finished"
 _ATC_ONLY = ("soc_version", "log", "display_model_info", BANK)
 """Flags of ATC that AOE is not told: it asks the device which chip it is [inferred]."""
-_TRIED = 64
 
 
 def tuned(lowered: Path, candidate: Candidate, bank: Path, report: Callable[[str], None]) -> Candidate:
@@ -45,8 +40,8 @@ def tuned(lowered: Path, candidate: Candidate, bank: Path, report: Callable[[str
         report: told what is tuned.
 
     Raises:
-        ToolchainError: there is no AOE, or it does not tune on this chip; the message has its own words.
-        CompileError: it tunes the small model and not this one.
+        ToolchainError: there is no AOE.
+        CompileError: it does not tune; the message has its own words.
     """
     aoe = _find_aoe(os.environ)
     bank.mkdir(parents=True, exist_ok=True)
@@ -54,27 +49,20 @@ def tuned(lowered: Path, candidate: Candidate, bank: Path, report: Callable[[str
     settings = candidate.compile
     assert isinstance(settings, AscendCompile)  # Candidate checks it
     with work_directory(bank.parent, "aoe") as root:
-        small = root / "small.onnx"
-        onnx.save(_small_model(), small)
-        report(f"trying {aoe} on a product of {_TRIED} x {_TRIED} matrices")
-        plain = {"framework": "5", "model": str(small), "output": str(root / "small")}
-        if said := _run(aoe, plain, root, root / "tried", root / "small.log"):
-            raise ToolchainError(
-                f"AOE does not tune on this {chip}; it was tried on one matrix product, and {said}. The vendor's pages "
-                "contradict each other on whether it does (docs/ascend.md, Tuning operators). A bank that was filled "
-                "elsewhere is taken: compile.op_bank_path in the search space."
-            )
         interface, model = interface_of(read_model(lowered)), place_model(lowered, root)
         files = write_config_files(settings, root)
         for shape in shapes_of(settings, interface):
-            report(f"tuning {shape.name}")
+            report(f"tuning {shape.name} with {aoe}")
             flags = compile_flags(
                 candidate, shape, interface, soc_version=chip, model=model, output=root / shape.name, files=files
             )
             log = bank.parent / f"aoe-{shape.name}.log"
             if said := _run(aoe, flags, root, bank, log):
                 raise CompileError(
-                    f"AOE tunes on this {chip}, but not {shape.name} of this model: it {said}.", log_path=log
+                    f"AOE did not tune {shape.name} on this {chip}: it {said}. The vendor's pages contradict each "
+                    "other on whether it tunes for this chip (docs/ascend.md, Tuning operators). A bank that was "
+                    "filled elsewhere is taken: compile.op_bank_path in the search space.",
+                    log_path=log,
                 )
     return with_bank(candidate, bank)
 
@@ -124,12 +112,3 @@ def _run(aoe: Path, flags: Mapping[str, str], root: Path, bank: Path, log: Path)
     for chip in filled:
         shutil.copytree(chip, bank, dirs_exist_ok=True)
     return "" if filled else "finished, and left no bank: it found nothing that is quicker"
-
-
-def _small_model() -> onnx.ModelProto:
-    weight = numpy_helper.from_array(np.eye(_TRIED, dtype=np.float32), "w")
-    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [_TRIED, _TRIED]) for name in "xy"]
-    graph = helper.make_graph(
-        [helper.make_node("MatMul", ["x", "w"], ["y"], name="product")], "small", ends[:1], ends[1:], [weight]
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)

@@ -167,7 +167,6 @@ def _tune(lowered: Path | None, candidate: Candidate, bank: Path, report: Callab
 
 def _inspect(proto: ModelProto) -> tuple[OperatorIssue, ...]:
     """Of the form that ATC is given, so that what lowering mends is no issue."""
-    from workbench.targets.ascend.check import known_and_asked
     from workbench.targets.ascend.lowering import atc_form
     from workbench.targets.ascend.operators import axis_issues, check_operators
     from workbench.targets.base import OperatorIssue
@@ -185,7 +184,7 @@ def _inspect(proto: ModelProto) -> tuple[OperatorIssue, ...]:
             source="what ATC 8.5.0 covers (atc.md §8)",
         )
         return (*axis_issues(proto), told, *check_operators(proto))
-    return tuple(sorted((*axis_issues(proto), *known_and_asked(lowered)), key=lambda issue: issue.severity))
+    return tuple(sorted((*axis_issues(proto), *check_operators(lowered)), key=lambda issue: issue.severity))
 
 
 def _recognizes(proto: ModelProto) -> bool:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import grp
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from workbench.targets.apart import run_apart
@@ -15,7 +13,6 @@ from workbench.targets.ascend.amct.process import find_amct
 from workbench.targets.ascend.installation import (
     CANN_WANTED,
     DRIVER_WANTED,
-    INSTALL_RECORD,
     OPERATOR_KERNELS,
     Installation,
     atc_of,
@@ -27,7 +24,7 @@ from workbench.targets.ascend.installation import (
     read_installation,
     same_release,
 )
-from workbench.targets.ascend.npu_smi import VARIABLE, Card, Overview, details, npu_smi_path, overview, visible_devices
+from workbench.targets.ascend.npu_smi import MIB, VARIABLE, Card, details, npu_smi_path, overview, visible_devices
 from workbench.targets.ascend.settings import ASCEND
 from workbench.values.errors import ToolchainError
 from workbench.values.finding import Finding, module_at
@@ -41,22 +38,23 @@ _ASK_ACL = "import acl; print(getattr(acl, '__file__', None) or 'built in'); pri
 def ascend_findings(
     environment: Mapping[str, str],
     *,
-    machine: Machine | None = None,
+    root: Path = Path("/"),
     place_of: Callable[[str], str | None] = module_at,
 ) -> Iterator[Finding]:
     """One finding per part that a sweep on Ascend 910B3 needs, and one for each thing found wrong with it.
 
     Args:
         environment: ASCEND_HOME_PATH, ASCEND_OPP_PATH, ASCEND_RT_VISIBLE_DEVICES and the search paths are read.
-        machine: where device files and the driver's records lie.
+        root: of the file system: device files, the driver's record, the marks of a container.
         place_of: where Python finds a module.
     """
     home = environment.get("ASCEND_HOME_PATH", "")
     installation = read_installation(Path(home), environment) if home and Path(home).is_dir() else None
-    if installation is not None and installation.emulator is not None:
+    emulator = None if installation is None else installation.emulator
+    if emulator is not None:
         yield _warn(
             "emulated",
-            f"CANN and its devices are emulated here: {installation.emulator}",
+            f"CANN and its devices are emulated here: {emulator}",
             "Every result says so, and `workbench export` refuses it without --allow-emulated. To measure, source the "
             "set_env.sh of a real CANN in a new shell.",
         )
@@ -64,8 +62,7 @@ def ascend_findings(
     yield _compiler(installation, environment)
     yield _runtime(environment, place_of)
     yield _amct(environment)
-    emulated = installation is not None and installation.emulator is not None
-    yield from _device_findings(environment, machine or Machine(), emulated=emulated)
+    yield from _device_findings(environment, root, emulated=emulator is not None)
 
 
 def _toolkit(installation: Installation | None, home: str, environment: Mapping[str, str]) -> Iterator[Finding]:
@@ -78,10 +75,11 @@ def _toolkit(installation: Installation | None, home: str, environment: Mapping[
         yield _warn("toolkit", missing, remedy)
         return
     problem = cann_problem(installation.release)
+    build = "" if installation.version == installation.release else f" (build {installation.version})"
     yield (
         _warn("toolkit", f"{problem}; found at {installation.home}", remedy)
         if problem
-        else _ok("toolkit", f"CANN {_with_build(installation)} at {installation.home}")
+        else _ok("toolkit", f"CANN {installation.release}{build} at {installation.home}")
     )
     if not installation.version:
         yield _warn(
@@ -117,11 +115,6 @@ def _toolkit(installation: Installation | None, home: str, environment: Mapping[
             f"ASCEND_OPP_PATH {f'names {opp}, which is no folder' if opp else 'is not set'}: half of set_env.sh",
             f"source {installation.home}/set_env.sh",
         )
-
-
-def _with_build(installation: Installation) -> str:
-    build = "" if installation.version == installation.release else f" (build {installation.version})"
-    return f"{installation.release}{build}"
 
 
 def _compiler(installation: Installation | None, environment: Mapping[str, str]) -> Finding:
@@ -195,53 +188,31 @@ MANAGERS = ("davinci_manager", "devmm_svm", "hisi_hdc")
 CHIP = "910B3"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Machine:
-    """Where the system keeps what is looked at.
-
-    Attributes:
-        root: of the file system, for the marks of a container.
-        record: the driver's install record.
-    """
-
-    root: Path = Path("/")
-    dev: Path = Path("/dev")
-    record: Path = INSTALL_RECORD
-
-
-def _device_findings(environment: Mapping[str, str], machine: Machine, *, emulated: bool) -> Iterator[Finding]:
+def _device_findings(environment: Mapping[str, str], root: Path, *, emulated: bool) -> Iterator[Finding]:
     """Driver, firmware, cards; and device files, container and visibility where there is something to say of them.
 
     Args:
         emulated: device files and driver files are not expected then.
     """
-
-    seen, trouble = _seen(environment)
-    files = driver_files(machine.record)
-    loaded = seen.driver if seen is not None and seen.driver else ""
-    driver = loaded or files.driver
+    cards, loaded, trouble = _seen(environment)
+    folder, installed, firmware_file = driver_files(root)
+    driver = loaded or installed
     install = f"Install the NPU driver {DRIVER_WANTED} or newer with its firmware; only compiling needs none."
-    if not driver:
-        yield _warn("driver", "no version found", install)
-    elif driver_problem(driver):
-        yield _warn("driver", driver_problem(driver), install)
+    if problem := driver_problem(driver) if driver else "no version found":
+        yield _warn("driver", problem, install)
     else:
         yield _ok("driver", driver)
-    if loaded and files.driver and not emulated and version_key(loaded) != version_key(files.driver):
-        yield _warn(
-            "driver", f"{loaded} is loaded, {files.driver} is installed", "Reboot: the new driver is not loaded."
-        )
+    if loaded and installed and not emulated and version_key(loaded) != version_key(installed):
+        yield _warn("driver", f"{loaded} is loaded, {installed} is installed", "Reboot: the new driver is not loaded.")
 
-    cards = seen.cards if seen is not None else ()
     board = details("board", cards[0].npu_id, environment) if cards else {}
-    firmware = board.get("firmware version") or files.firmware
-    fits = board.get("compatibility", "OK")
+    firmware, fits = board.get("firmware version") or firmware_file, board.get("compatibility", "OK")
     if firmware and fits.upper() not in ("OK", "NA"):
         yield _warn("firmware", f"{firmware} does not fit the driver: {fits}", "Install the firmware of that driver.")
     elif firmware:
         yield _ok("firmware", firmware)
 
-    in_container = _in_container(machine.root)
+    in_container = _in_container(root)
     if not cards:
         remedy = "Install the driver and firmware of the Atlas A2" + (
             "; this is a container: give it cards of the host (--device=/dev/davinci0, and see below)."
@@ -252,60 +223,50 @@ def _device_findings(environment: Mapping[str, str], machine: Machine, *, emulat
     else:
         names = [card.name for card in cards]
         count = ", ".join(f"{names.count(name)} × {name}" for name in dict.fromkeys(names))
-        strange = [name for name in dict.fromkeys(names) if name.removeprefix("Ascend") != CHIP]
-        yield (
-            _warn("device", f"{count}, and not {CHIP}", "Compiled for the chip that is there; limits may not fit.")
-            if strange
-            else _ok("device", count)
-        )
-    for card in cards:
-        yield _card(card, seen)
+        if any(name.removeprefix("Ascend") != CHIP for name in names):
+            fit = "Compiled for the chip that is there; limits may not fit."
+            yield _warn("device", f"{count}, and not {CHIP}", fit)
+        else:
+            yield _ok("device", count)
+    yield from map(_card, cards)
     yield from _visibility(environment, cards)
     expected = bool(environment.get("ASCEND_HOME_PATH")) or npu_smi_path(environment) is not None
     if not emulated:
-        yield from _nodes(machine.dev, expected, in_container)
-        if in_container and expected and not (files.root / "driver/lib64").is_dir():
+        yield from _nodes(root / "dev", expected, in_container)
+        if in_container and expected and not (folder / "driver/lib64").is_dir():
             yield _warn(
                 "container",
-                f"the driver is not mounted: no {files.root}/driver/lib64",
+                f"the driver is not mounted: no {folder}/driver/lib64",
                 "Start it with -v /usr/local/Ascend/driver:/usr/local/Ascend/driver -v /usr/local/dcmi:/usr/local/dcmi "
                 "-v /usr/local/bin/npu-smi:/usr/local/bin/npu-smi -v /etc/ascend_install.info:/etc/ascend_install.info",
             )
 
 
-def _seen(environment: Mapping[str, str]) -> tuple[Overview | None, str]:
-    """(what npu-smi shows, why it shows no card)."""
+def _seen(environment: Mapping[str, str]) -> tuple[Sequence[Card], str, str]:
+    """(cards, version of the driver, why there is no card)."""
     if npu_smi_path(environment) is None:
-        return None, "no npu-smi"
+        return (), "", "no npu-smi"
     try:
-        seen = overview(environment)
+        return *overview(environment), "npu-smi lists no card"
     except ToolchainError as error:
-        return None, f"unknown: {error}"
-    if not seen.readable:
-        return seen, "unknown: npu-smi gives a text that cannot be read"
-    return seen, "npu-smi lists no card"
+        return (), "", f"unknown: {error}"
 
 
-def _card(card: Card, seen: Overview | None) -> Finding:
+def _card(card: Card) -> Finding:
     """Health, power, temperature, memory; who else uses it."""
-    parts = [card.health]
-    figures = ((card.power_w, "W"), (card.temperature_c, "°C"), (card.aicore_percent, "% AI core"))
+    seen, parts = card.reading, [card.health]
+    figures = ((seen.power_w, "W"), (seen.temperature_c, "°C"), (seen.utilization_percent, "% AI core"))
     parts += [f"{figure:g} {unit}" for figure, unit in figures if figure is not None]
-    if card.hbm_used_mb is not None and card.hbm_total_mb:
-        parts.append(f"HBM {card.hbm_used_mb:.0f} of {card.hbm_total_mb:.0f} MB used")
+    if seen.memory_bytes is not None and seen.memory_total_bytes:
+        parts.append(f"HBM {seen.memory_bytes / MIB:.0f} of {seen.memory_total_bytes / MIB:.0f} MB used")
     name = f"card {card.npu_id}" + (f" chip {card.chip}" if card.chip else "")
     text = ", ".join(parts)
     if card.health.upper() not in ("OK", "UNKNOWN"):
         remedy = f"`npu-smi info -t health -i {card.npu_id} -c {card.chip}` names the fault; do not measure on it."
         return _warn(name, text, remedy)
-    others = [
-        f"{process.name or 'process'} ({process.pid})"
-        for process in (seen.processes if seen is not None else ())
-        if (process.npu_id, process.chip) == (card.npu_id, card.chip)
-    ]
-    if others:
+    if card.processes:
         remedy = "Times measured beside other work are too long: use an idle card, or wait."
-        return _warn(name, f"{text}; in use by {', '.join(others)}", remedy)
+        return _warn(name, f"{text}; in use by {', '.join(card.processes)}", remedy)
     return _ok(name, text)
 
 
@@ -313,15 +274,17 @@ def _visibility(environment: Mapping[str, str], cards: Sequence[Card]) -> Iterat
     if VARIABLE not in environment:
         return
     present = [card.logic_id for card in cards if card.logic_id is not None]
-    visible = visible_devices(environment, present or None)
-    remedy = f"Write ascending device ids without repeats, such as {VARIABLE}=0,1, or unset it."
-    if visible.problem:
-        yield _warn("visible", visible.problem, remedy)
-    elif not visible.devices:
-        yield _ok("visible", f"every device ({VARIABLE} is empty)")
-    else:
-        seen = ", ".join(f"{device} as {index}" for index, device in enumerate(visible.devices))
-        yield _ok("visible", f"device {seen} ({VARIABLE}); msprof does not work with it")
+    try:
+        visible = visible_devices(environment, present or None)
+    except ToolchainError as error:
+        remedy = f"Write ascending device ids without repeats, such as {VARIABLE}=0,1, or unset it."
+        yield _warn("visible", str(error), remedy)
+        return
+    seen = ", ".join(f"{device} as {index}" for index, device in enumerate(visible or ()))
+    words = (
+        f"device {seen} ({VARIABLE}); msprof does not work with it" if seen else f"every device ({VARIABLE} is empty)"
+    )
+    yield _ok("visible", words)
 
 
 def _nodes(dev: Path, expected: bool, in_container: bool) -> Iterator[Finding]:
@@ -357,11 +320,10 @@ def _nodes(dev: Path, expected: bool, in_container: bool) -> Iterator[Finding]:
 
 def _group_of(node: Path) -> str:
     """Name of the group that a device file belongs to; HwHiAiUser as a rule (pyacl.md §6.4)."""
-    number = node.stat().st_gid
     try:
-        return grp.getgrgid(number).gr_name
+        return node.group()
     except KeyError:
-        return str(number)
+        return str(node.stat().st_gid)
 
 
 def _in_container(root: Path) -> bool:

@@ -1,9 +1,9 @@
 """Flags of ATC 8.5.0 that a space may name and that are passed on as they are: those without a setting of their own.
 
-They stand in `AscendCompile.options` as the vendor spells them, and are part of the candidate's key; of a file that a
-flag names it is the content. docs/ascend.md says of every other flag what sets it, or why nothing does. What flags
-forbid each other ATC says itself, and `atc.failure` explains. Names and values are those of the tag v8.5.0 of the ge
-repository, support of Atlas A2, the family of the 910B3, that of the 8.5.0 option pages.
+They stand in `AscendCompile.options` as the vendor spells them, and are part of the candidate's key. docs/ascend.md
+says of every other flag what sets it, or why nothing does. What flags forbid each other ATC says itself, and
+`atc.failure` explains. Names and values are those of the tag v8.5.0 of the ge repository, support of Atlas A2, the
+family of the 910B3, that of the 8.5.0 option pages.
 """
 
 from __future__ import annotations
@@ -17,14 +17,8 @@ from workbench.values.documents.input_files import folder_digest
 from workbench.values.errors import CompileError, ConfigError, nearest
 
 PREFIX = "compile."
-CUSTOM_OPERATORS = "custom_opp_path"
-"""No flag: the folder of an installed package of custom operators, which ATC looks for in ASCEND_CUSTOM_OPP_PATH
-[inferred from the vendor's guide to operator development; the pages of 8.5.0 at hand do not describe it]."""
 BANK = "op_bank_path"
-FILES = ("insert_op_conf", "op_debug_config")
-"""Flags whose value is a file."""
-FOLDERS = (CUSTOM_OPERATORS, BANK)
-"""What names a folder: its path, @, and the sha256 of what it holds."""
+"""Its value names a folder: its path, @, and the sha256 of what it holds."""
 
 _VALUES = "ge v8.5.0 api/atc/cmd_flag_info.cc:27-53"
 _CHECKS = "ge v8.5.0 api/atc/main_impl.cc:633-860,1618-1660"
@@ -50,13 +44,6 @@ _PASSED: Mapping[str, Dimension] = {
         "cube|vector cores the OM may use, such as 20|40", "ge v8.5.0 base/common/platform_info_util.cc:134-153"
     ),
     "input_fp16_nodes": _text("inputs that become FP16, in1;in2"),
-    "insert_op_conf": Dimension(
-        about="AIPP: a prototxt, relative to the space file. The compiled input takes a picture's bytes",
-        may_be_off=True,
-        file="text",
-        excludes="dynamic_dims",
-        source=_CHECKS,
-    ),
     "disable_reuse_memory": _choice("1: device memory is not reused between operators", "0", "1"),
     "ac_parallel_enable": _choice("1: AI CPU beside AI Core, dynamic shapes only", "0", "1"),
     "quant_dumpable": _choice("1: quantized operators stay unfused, so that dumps compare; costs speed", "0", "1"),
@@ -67,12 +54,6 @@ _PASSED: Mapping[str, Dimension] = {
     ),
     "op_compiler_cache_mode": _choice("compiled kernels are kept between compiles", "enable", "disable", "force"),
     "op_debug_level": _choice("1 to 4: kernels keep their sources; 1 and 2 slow the model", "0", "1", "2", "3", "4"),
-    "op_debug_config": Dimension(
-        about="file of checks that operators are compiled with, relative to the space file",
-        may_be_off=True,
-        file="text",
-        source="option pages of ge v8.5.0 (docs/graph_engine_api)",
-    ),
     "deterministic": _choice("1: bit-stable repeats, slower", "0", "1"),
     "atomic_clean_policy": _choice("1: memory of each operator is cleaned by itself", "0", "1"),
     "is_weight_clip": _choice(
@@ -91,16 +72,7 @@ _PASSED: Mapping[str, Dimension] = {
 }
 """Flag → what a space may say of it, and is passed on."""
 
-PASSED: Mapping[str, Dimension] = {
-    **{PREFIX + name: dimension for name, dimension in _PASSED.items()},
-    PREFIX + CUSTOM_OPERATORS: Dimension(
-        about="folder of custom operators (vendors/NAME), relative to the space file, which ATC finds in "
-        "ASCEND_CUSTOM_OPP_PATH; what AI CPU operators need at run time must be on the machine that runs the OM",
-        may_be_off=True,
-        file="folder",
-        source="ASCEND_CUSTOM_OPP_PATH [inferred]",
-    ),
-}
+PASSED: Mapping[str, Dimension] = {PREFIX + name: dimension for name, dimension in _PASSED.items()}
 """Name in a space → what is passed on."""
 
 
@@ -118,46 +90,25 @@ def check_options(options: Mapping[str, str]) -> None:
         raise ConfigError(f"`enable` {rule}", key=f"{PREFIX}op_compiler_cache_mode", hint=hint)
 
 
-# --- folders: custom operators and an operator bank, each still what the space named --------------------------------
-
-
-VARIABLE = "ASCEND_CUSTOM_OPP_PATH"
-
-
-def operators_environment(options: Mapping[str, str]) -> dict[str, str]:
-    """The variable that ATC looks for custom operators in; nothing where the candidate names none.
-
-    Raises:
-        CompileError: the folder is gone, or holds something else than when the space was read.
-    """
-    folder = _named(options, CUSTOM_OPERATORS)
-    return {} if folder is None else {VARIABLE: str(folder)}
-
-
 def copied_bank(options: Mapping[str, str], to: Path) -> dict[str, Path]:
     """Flag → a copy of the operator bank below `to`, so that nothing changes it while ATC reads, and that its own path
     is not in the OM; nothing where the candidate names none.
 
     Raises:
-        CompileError: as `operators_environment`.
+        CompileError: the folder is gone, or holds something else than when the space was read.
     """
-    folder = _named(options, BANK)
-    return {} if folder is None else {BANK: _named(options, BANK, shutil.copytree(folder, to / BANK)) or folder}
-
-
-def _named(options: Mapping[str, str], option: str, copy: Path | None = None) -> Path | None:
-    """The folder, or its copy, once it holds what was named."""
-    named = options.get(option)
-    if named is None:
-        return None
-    path, _, wanted = named.rpartition("@")
+    if BANK not in options:
+        return {}
+    path, _, wanted = options[BANK].rpartition("@")
     try:
-        found = folder_digest(copy or Path(path))
+        folder_digest(Path(path))  # within its bounds, before it is copied
+        copy = Path(shutil.copytree(path, to / BANK))
+        found = folder_digest(copy)
     except ConfigError as error:
-        raise CompileError(f"compile.{option}: {error}") from error
+        raise CompileError(f"compile.{BANK}: {error}") from error
     if found != wanted:
         raise CompileError(
-            f"compile.{option}: {path} holds something else (sha256 {found[:12]}) than when the space was "
-            f"read ({wanted[:12]}). Put it back, or begin a new sweep with --fresh."
+            f"compile.{BANK}: {path} holds something else (sha256 {found[:12]}) than when the space was read "
+            f"({wanted[:12]}). Put it back, or begin a new sweep with --fresh."
         )
-    return copy or Path(path)
+    return {BANK: copy}

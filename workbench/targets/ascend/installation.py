@@ -21,7 +21,6 @@ CANN_WANTED = "8.5.0"
 DRIVER_WANTED = "25.2.0"
 """Oldest driver that the workbench supports with CANN_WANTED."""
 
-INSTALL_RECORD = Path("/etc/ascend_install.info")
 DRIVER_ROOT = Path("/usr/local/Ascend")
 OPERATOR_KERNELS = "ascend910b"
 """Folder of the operator kernels of 910B1 to 910B4 below `opp/…/kernel`."""
@@ -80,15 +79,6 @@ class Installation:
     atc: Path | None
     kernels: tuple[str, ...]
     emulator: str | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DriverFiles:
-    """Versions that the driver's own files tell; empty where there is no file."""
-
-    root: Path
-    driver: str
-    firmware: str
 
 
 def find_installation(environment: Mapping[str, str] = os.environ) -> Installation:
@@ -152,18 +142,16 @@ def dormant_installations(environment: Mapping[str, str] = os.environ) -> tuple[
     return tuple(root for root in roots if (root / "set_env.sh").is_file() or (root.parent / "set_env.sh").is_file())
 
 
-def driver_files(record: Path = INSTALL_RECORD) -> DriverFiles:
-    """Driver and firmware versions from the folder that the install record names, or from the usual one.
+def driver_files(root: Path = Path("/")) -> tuple[Path, str, str]:
+    """The driver's folder, which its install record names or which is the usual one, and the versions of driver and
+    firmware that its own files tell; '' where there is no file.
 
     Source: pyacl.md §6.5; [inferred] that `firmware/version.info` lies beside the driver's.
     """
-    recorded = read_version_info(record).get("driver_install_path_param", "")
-    root = Path(recorded) if recorded else DRIVER_ROOT
-    return DriverFiles(
-        root=root,
-        driver=read_version_info(root / "driver/version.info").get("version", ""),
-        firmware=read_version_info(root / "firmware/version.info").get("version", ""),
-    )
+    recorded = read_version_info(root / "etc/ascend_install.info").get("driver_install_path_param", "")
+    place = Path(recorded) if recorded else DRIVER_ROOT
+    driver, firmware = (read_version_info(place / part / "version.info") for part in ("driver", "firmware"))
+    return place, driver.get("version", ""), firmware.get("version", "")
 
 
 def read_version_info(file: Path) -> dict[str, str]:
@@ -206,7 +194,7 @@ def _kernels(home: Path) -> tuple[str, ...]:
 def compiler_variables(environment: Mapping[str, str]) -> dict[str, str]:
     """What of an environment reaches a compiler or AMCT: nothing that changes a result and that no key holds.
 
-    TUNE_BANK_PATH and ASCEND_CUSTOM_OPP_PATH do: a space names such folders, and keys hold what is in them.
+    TUNE_BANK_PATH and ASCEND_CUSTOM_OPP_PATH do; a space names an operator bank, and keys hold what is in it.
     """
     return {n: value for n, value in environment.items() if n in _VARIABLES or n.startswith(_EMULATOR)}
 
@@ -220,11 +208,7 @@ def same_release(version: str, wanted: str) -> bool:
 
 def cann_problem(release: str) -> str:
     """Why this CANN is not the one the workbench is written for; empty when it is."""
-    if same_release(release, CANN_WANTED):
-        return ""
-    if not release:
-        return f"CANN of unknown version, wanted {CANN_WANTED}"
-    return f"CANN {release}, wanted {CANN_WANTED}"
+    return "" if same_release(release, CANN_WANTED) else f"CANN {release or 'of unknown version'}, wanted {CANN_WANTED}"
 
 
 def driver_problem(version: str) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from workbench.values.documents.canonical import added_later, canonical_json, decode
+from workbench.values.documents.canonical import canonical_json, decode
 from workbench.values.documents.json_reader import loads
 from workbench.values.errors import ConfigError
 from workbench.values.model import Model, Sizes, TensorSpec, counts_samples
@@ -37,27 +37,11 @@ class Port:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Picture:
-    """An input that the compiled files take as a picture's bytes (`ascend.pictures`).
-
-    Attributes:
-        means, scales: of each channel; the model takes (byte - mean) * scale.
-        swapped: the bytes have the channels the other way round.
-    """
-
-    name: str
-    means: tuple[float, ...]
-    scales: tuple[float, ...]
-    swapped: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Interface:
     """Ports of the model, in its own order."""
 
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
-    pictures: tuple[Picture, ...] = added_later(())
 
     def input_shape(self, batch: int, length: int | None) -> str:
         """The value of --input_shape for one compiled file, such as `ids:1,128;mask:1,128`.
@@ -94,9 +78,6 @@ def read_interface(directory: Path) -> Interface:
     return found
 
 
-Size = int | Axis
-
-
 def interface_of(model: Model) -> Interface:
     """The model's ports with every free axis named.
 
@@ -129,7 +110,7 @@ def has_axis(interface: Interface, axis: Axis) -> bool:
 
 
 def _port(spec: TensorSpec, inputs: Sequence[Sizes]) -> Port:
-    sizes: list[Size] = [size if isinstance(size, int) else "sequence" for size in spec.shape]
+    sizes: list[int | Axis] = [size if isinstance(size, int) else "sequence" for size in spec.shape]
     if sizes and counts_samples(spec.shape, inputs):
         sizes[0] = "batch"
     return Port(name=spec.name, dtype=spec.dtype, shape=tuple(sizes))

@@ -9,7 +9,7 @@ as opset 16 exporters write it, Gelu with Erf (atc.md §8).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -87,31 +87,32 @@ _ONLY_NEW_TYPES = frozenset(
 """Operators whose versions 19 to 25 only add element types (ONNX changelog); their float and integer meaning stays."""
 
 
+_Step = tuple[str, str, tuple[str | int | float, ...]]
+"""(part, operator, inputs): a tensor by its name, the result of an earlier step by its place, or a constant."""
+
+
 class _Rewriter:
     """Nodes in place of those ATC lacks, and the constants they need."""
 
     def __init__(self, model: ModelProto, version: int) -> None:
-        self._graph = model.graph
-        self._version = version
+        self._graph, self._version = model.graph, version
         self._names = Names(model.graph)
-        self._scalars: dict[float, str] = {}
-        self._axes: str | None = None
+        self._constants: dict[float | str, str] = {}
 
-    def nodes(self, node: NodeProto) -> Iterator[NodeProto]:
+    def nodes(self, node: NodeProto) -> list[NodeProto]:
         if node.op_type == "LayerNormalization":
-            yield from self._layer_norm(node)
-        elif node.op_type == "Gelu":
-            yield from self._gelu(node)
-        elif node.op_type == "Cast" and any(a.name == "saturate" for a in node.attribute):
+            return self._written_out(node, self._layer_norm(node))
+        if node.op_type == "Gelu":
+            return self._written_out(node, _gelu(node))
+        if node.op_type == "Cast" and any(a.name == "saturate" for a in node.attribute):
             copy = NodeProto()
             copy.CopyFrom(node)
             del copy.attribute[:]
             copy.attribute.extend(a for a in node.attribute if a.name != "saturate")
-            yield copy
-        else:
-            yield node
+            return [copy]
+        return [node]
 
-    def _layer_norm(self, node: NodeProto) -> Iterator[NodeProto]:
+    def _layer_norm(self, node: NodeProto) -> list[_Step]:
         attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
         if attributes.get("axis", -1) != -1:
             raise LoweringError(
@@ -120,74 +121,61 @@ class _Rewriter:
             )
         if len(node.output) > 1 and any(node.output[1:]):
             raise LoweringError(f"{node.name}: the mean or deviation of LayerNormalization is used, which ATC lacks.")
-        x, y = node.input[0], node.output[0]
-        centred, square = self._name(node, "Sub"), self._name(node, "Pow")
-        variance, guarded, deviation = self._name(node, "Var"), self._name(node, "Eps"), self._name(node, "Sqrt")
-        mean = self._name(node, "Mean")
-        yield self._mean(node, "Mean", x, mean)
-        yield self._node(node, "Sub", [x, mean], centred)
-        yield self._node(node, "Pow", [centred, self._scalar("two", 2.0)], square)
-        yield self._mean(node, "Var", square, variance)
-        epsilon = self._scalar("epsilon", float(attributes.get("epsilon", 1e-5)))
-        yield self._node(node, "Add", [variance, epsilon], guarded, "Eps")
-        yield self._node(node, "Sqrt", [guarded], deviation)
-        shifted = len(node.input) > 2 and bool(node.input[2])
-        unit = self._name(node, "Div")
-        yield self._node(node, "Div", [centred, deviation], unit)
-        scaled = self._name(node, "Mul") if shifted else y
-        yield self._node(node, "Mul", [unit, node.input[1]], scaled)
-        if shifted:
-            yield self._node(node, "Add", [scaled, node.input[2]], y, "Shift")
+        steps: list[_Step] = [
+            ("Mean", "ReduceMean", (node.input[0],)),
+            ("Sub", "Sub", (node.input[0], 0)),
+            ("Pow", "Pow", (1, 2.0)),
+            ("Var", "ReduceMean", (2,)),
+            ("Eps", "Add", (3, float(attributes.get("epsilon", 1e-5)))),
+            ("Sqrt", "Sqrt", (4,)),
+            ("Div", "Div", (1, 5)),
+            ("Mul", "Mul", (6, node.input[1])),
+        ]
+        if len(node.input) > 2 and node.input[2]:
+            steps.append(("Shift", "Add", (7, node.input[2])))
+        return steps
 
-    def _gelu(self, node: NodeProto) -> Iterator[NodeProto]:
-        attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
-        x, y = node.input[0], node.output[0]
-        half, one = self._scalar("half", 0.5), self._scalar("one", 1.0)
-        if attributes.get("approximate", b"none") == b"tanh":
-            cube, third, inner = self._name(node, "Pow"), self._name(node, "Mul"), self._name(node, "Add")
-            scaled, tanh = self._name(node, "Scale"), self._name(node, "Tanh")
-            yield self._node(node, "Pow", [x, self._scalar("three", 3.0)], cube)
-            yield self._node(node, "Mul", [cube, self._scalar("gelu_cubic", 0.044715)], third)
-            yield self._node(node, "Add", [x, third], inner)
-            root = self._scalar("gelu_root", float(np.sqrt(2 / np.pi)))
-            yield self._node(node, "Mul", [inner, root], scaled, "Scale")
-            yield self._node(node, "Tanh", [scaled], tanh)
-            last = tanh
-        else:
-            divided, erf = self._name(node, "Div"), self._name(node, "Erf")
-            yield self._node(node, "Div", [x, self._scalar("root_two", float(np.sqrt(2)))], divided)
-            yield self._node(node, "Erf", [divided], erf)
-            last = erf
-        shifted, product = self._name(node, "One"), self._name(node, "Product")
-        yield self._node(node, "Add", [last, one], shifted, "One")
-        yield self._node(node, "Mul", [x, shifted], product, "Product")
-        yield self._node(node, "Mul", [product, half], y, "Half")
+    def _written_out(self, node: NodeProto, steps: Sequence[_Step]) -> list[NodeProto]:
+        """A node for each step; the last has the node's own result."""
+        made = [self._names.fresh(f"{node.output[0]}/{part}") for part, _, _ in steps[:-1]]
+        made.append(node.output[0])
+        nodes = []
+        for (part, op_type, given), output in zip(steps, made, strict=True):
+            inputs = [made[i] if isinstance(i, int) else i if isinstance(i, str) else self._constant(i) for i in given]
+            attributes: dict[str, Any] = {}
+            if op_type == "ReduceMean":
+                attributes["keepdims"] = 1
+                if self._version >= _REDUCE_AXES_AS_INPUT:
+                    inputs.append(self._constant("last axis"))
+                else:
+                    attributes["axes"] = [-1]
+            name = self._names.fresh(f"{node.name}/{part}")
+            nodes.append(helper.make_node(op_type, inputs, [output], name=name, **attributes))
+        return nodes
 
-    def _mean(self, node: NodeProto, part: str, x: str, y: str) -> NodeProto:
-        if self._version >= _REDUCE_AXES_AS_INPUT:
-            return self._node(node, "ReduceMean", [x, self._last_axis()], y, part, keepdims=1)
-        return self._node(node, "ReduceMean", [x], y, part, axes=[-1], keepdims=1)
+    def _constant(self, value: float | str) -> str:
+        if value not in self._constants:
+            name = self._constants[value] = self._names.fresh("constant")
+            stored = np.array([-1], np.int64) if isinstance(value, str) else np.array(value, np.float32)
+            self._graph.initializer.append(tensor_of(stored, name))
+        return self._constants[value]
 
-    def _node(
-        self, node: NodeProto, op_type: str, inputs: list[str], output: str, part: str = "", **attributes: Any
-    ) -> NodeProto:
-        name = self._names.fresh(f"{node.name}/{part or op_type}")
-        return helper.make_node(op_type, inputs, [output], name=name, **attributes)
 
-    def _name(self, node: NodeProto, part: str) -> str:
-        return self._names.fresh(f"{node.output[0]}/{part}")
-
-    def _scalar(self, wish: str, value: float) -> str:
-        if value not in self._scalars:
-            self._scalars[value] = self._names.fresh(wish)
-            self._graph.initializer.append(tensor_of(np.array(value, np.float32), self._scalars[value]))
-        return self._scalars[value]
-
-    def _last_axis(self) -> str:
-        if self._axes is None:
-            self._axes = self._names.fresh("last_axis")
-            self._graph.initializer.append(tensor_of(np.array([-1], np.int64), self._axes))
-        return self._axes
+def _gelu(node: NodeProto) -> list[_Step]:
+    x, steps = node.input[0], list[_Step]()
+    if any(a.name == "approximate" and a.s == b"tanh" for a in node.attribute):
+        steps += [
+            ("Pow", "Pow", (x, 3.0)),
+            ("Mul", "Mul", (0, 0.044715)),
+            ("Add", "Add", (x, 1)),
+            ("Scale", "Mul", (2, float(np.sqrt(2 / np.pi)))),
+            ("Tanh", "Tanh", (3,)),
+        ]
+    else:
+        steps += [("Div", "Div", (x, float(np.sqrt(2)))), ("Erf", "Erf", (0,))]
+    last = len(steps)
+    one: _Step = ("One", "Add", (last - 1, 1.0))
+    return [*steps, one, ("Product", "Mul", (x, last)), ("Half", "Mul", (last + 1, 0.5))]
 
 
 # --- what of it decides how long its compiled files take ------------------------------------------------------------

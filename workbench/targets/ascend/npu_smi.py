@@ -1,8 +1,8 @@
 """Asking `npu-smi`, reading what it prints, and looking at one card again and again.
 
 CANN does not define these texts and they differ between drivers, so everything here is lenient: rows are told by what
-they hold, values by their key, and what cannot be read is None. A text without any known row is "unknown", which is
-not the same as "no device". Shapes: pyacl.md §6.1-6.2.
+they hold, values by their key, and what cannot be read is None. A text without any known row is refused, which is not
+the same as "no device". Shapes: pyacl.md §6.1-6.2.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 import shutil
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -20,62 +20,42 @@ from workbench.targets.apart import run_apart
 from workbench.values.device_use import DeviceReading, Reader
 from workbench.values.errors import ToolchainError
 
+VARIABLE = "ASCEND_RT_VISIBLE_DEVICES"
+"""Which devices a process sees, and how it counts them (pyacl.md §6.6)."""
 TIMEOUT_S = 20.0
 USUAL_PLACES = (Path("/usr/local/bin/npu-smi"), Path("/usr/local/sbin/npu-smi"))
 """Where the driver puts the program."""
+INTERVAL_S = 1.0
+MIB = 1 << 20
+"""npu-smi's MB: a card of 64 GiB shows 65536 (pyacl.md §6.1)."""
 
 _ONE_AT_A_TIME = threading.Lock()
 """npu-smi is not to be run by several threads at once (its manual)."""
-
+_STOPPING_S = 5.0
 _ID_DIGITS = 9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Card:
-    """One chip as `npu-smi info` shows it; None for what it does not tell.
+    """One chip as `npu-smi info` shows it.
 
     Attributes:
         npu_id: what npu-smi calls the card; need not start at 0.
         chip: of the card, 0 on cards with one chip.
-        logic_id: the device id of ACL, before ASCEND_RT_VISIBLE_DEVICES renumbers it; from `npu-smi info -m`.
         name: without blanks, such as 910B3.
+        reading: what it did at that moment.
+        processes: on it, as 'name (pid)'.
+        logic_id: the device id of ACL, before ASCEND_RT_VISIBLE_DEVICES renumbers it, from `npu-smi info -m`; None
+            where that does not tell.
     """
 
     npu_id: int
     chip: int
-    logic_id: int | None
     name: str
     health: str
-    power_w: float | None
-    temperature_c: float | None
-    aicore_percent: float | None
-    hbm_used_mb: float | None
-    hbm_total_mb: float | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Process:
-    """A process on a chip; `name` may be empty."""
-
-    npu_id: int
-    chip: int
-    pid: int
-    name: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Overview:
-    """What `npu-smi info` says.
-
-    Attributes:
-        readable: False when the text has neither the table's head nor a row of it: nothing is known then.
-        driver: version of the driver package; None where the text has none.
-    """
-
-    readable: bool
-    driver: str | None
-    cards: tuple[Card, ...]
-    processes: tuple[Process, ...]
+    reading: DeviceReading
+    processes: tuple[str, ...] = ()
+    logic_id: int | None = None
 
 
 def npu_smi_path(environment: Mapping[str, str] = os.environ) -> Path | None:
@@ -114,19 +94,23 @@ def run_npu_smi(
     return done.output
 
 
-def overview(environment: Mapping[str, str] = os.environ) -> Overview:
-    """`npu-smi info`, with the logic ids of `npu-smi info -m` where that answers.
+def overview(environment: Mapping[str, str] = os.environ) -> tuple[tuple[Card, ...], str]:
+    """The cards of `npu-smi info`, with the logic ids of `npu-smi info -m` where that answers, and the driver's
+    version, '' where the text has none.
 
     Raises:
-        ToolchainError: see `run_npu_smi`.
+        ToolchainError: see `run_npu_smi`; or the text has neither the table's head nor a row of it.
     """
-    seen = parse_info(run_npu_smi(["info"], environment=environment))
-    try:
+    text = run_npu_smi(["info"], environment=environment)
+    cards = parse_info(text)
+    if not cards and not re.search(r"\|\s*NPU\s+Name", text):
+        raise ToolchainError("npu-smi gives a text that cannot be read")
+    logic: dict[tuple[int, int], int] = {}
+    with suppress(ToolchainError):  # logic ids stay None: older drivers have no -m
         logic = parse_mapping(run_npu_smi(["info", "-m"], environment=environment))
-    except ToolchainError:
-        return seen  # logic ids stay None: older drivers have no -m
-    cards = tuple(replace(card, logic_id=logic.get((card.npu_id, card.chip))) for card in seen.cards)
-    return replace(seen, cards=cards)
+    version = re.search(r"Version:\s*([^\s|]+)", text)
+    known = (replace(card, logic_id=logic.get((card.npu_id, card.chip))) for card in cards)
+    return tuple(known), version.group(1) if version else ""
 
 
 def details(kind: str, npu_id: int, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
@@ -142,15 +126,14 @@ def details(kind: str, npu_id: int, environment: Mapping[str, str] = os.environ)
         return {}
 
 
-def parse_info(text: str) -> Overview:
+def parse_info(text: str) -> tuple[Card, ...]:
     """The table of `npu-smi info`: two rows for each chip, then the processes.
 
     | 0     910B3        | OK            | 94.3   53   0    / 0        |   an id, then a name that is no number
     | 0                  | 0000:C1:00.0  | 0   0 / 0   4487 / 65536    |   the chip, on some cards with a second number
     """
-    version = re.search(r"Version:\s*([^\s|]+)", text)
     cards: list[Card] = []
-    processes: list[Process] = []
+    processes: dict[tuple[int, int], list[str]] = {}
     first: list[str] | None = None
     in_processes = False
     for line in text.splitlines():
@@ -162,18 +145,14 @@ def parse_info(text: str) -> Overview:
             continue
         if in_processes:
             if len(cells) > 3 and ids and len(words) == 2 and _is_id(cells[1]):
-                processes.append(Process(npu_id=int(words[0]), chip=int(words[1]), pid=int(cells[1]), name=cells[2]))
+                place = int(words[0]), int(words[1])
+                processes.setdefault(place, []).append(f"{cells[2] or 'process'} ({int(cells[1])})")
         elif len(words) > 1 and not _is_id(words[1]):
             first = cells
         elif first is not None and ids:
             cards.append(_card(first, cells))
             first = None
-    return Overview(
-        readable=bool(cards or re.search(r"\|\s*NPU\s+Name", text)),
-        driver=version.group(1) if version else None,
-        cards=tuple(cards),
-        processes=tuple(processes),
-    )
+    return tuple(replace(card, processes=tuple(processes.get((card.npu_id, card.chip), ()))) for card in cards)
 
 
 def parse_mapping(text: str) -> dict[tuple[int, int], int]:
@@ -206,70 +185,21 @@ def soc_name(name: str) -> str:
     return plain if plain.lower().startswith("ascend") else f"Ascend{plain}"
 
 
-def _is_id(word: str) -> bool:
-    return word.isascii() and word.isdigit() and len(word) <= _ID_DIGITS
-
-
-def _card(first: Sequence[str], second: Sequence[str]) -> Card:
-    npu_id, *name = first[0].split()
-    power, temperature, *_ = [*first[2].split(), "", ""]
-    load, _, sizes = second[2].partition(" ")
-    pairs = re.findall(r"([0-9]{1,12}|-|NA)\s{0,9}/\s{0,9}([0-9]{1,12}|-|NA)", sizes)
-    # One pair is DDR alone, on cards without HBM
-    used, total = pairs[-1] if len(pairs) >= 2 else ("", "")
-    return Card(
-        npu_id=int(npu_id),
-        chip=int(second[0].split()[0]),
-        logic_id=None,
-        name="".join(name),
-        health=first[1],
-        power_w=number(power),
-        temperature_c=number(temperature),
-        aicore_percent=number(load),
-        hbm_used_mb=number(used),
-        hbm_total_mb=number(total),
-    )
-
-
-def _failure_hint(words: str) -> str:
-    if "-8020" in words:
-        return (
-            ". Another container holds a card that this one was given too: give each container its own cards "
-            "(ASCEND_VISIBLE_DEVICES), or stop the other."
-        )
-    if "-8005" in words or "initialize failed" in words:
-        return ". The driver is not loaded, or /dev/davinci* is not visible here."
-    return ""
-
-
-# --- ASCEND_RT_VISIBLE_DEVICES: which devices a process sees, and how it counts them (pyacl.md §6.6) -----------------
-
-
-VARIABLE = "ASCEND_RT_VISIBLE_DEVICES"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Visible:
-    """What the variable means.
-
-    Attributes:
-        devices: logic ids in the order the process counts them from 0; None where it restricts nothing.
-        problem: what is wrong with it, empty when nothing is. The runtime stops reading at the first wrong entry.
-    """
-
-    devices: tuple[int, ...] | None
-    problem: str = ""
-
-
-def visible_devices(environment: Mapping[str, str] = os.environ, present: Sequence[int] | None = None) -> Visible:
-    """Read the variable as the runtime does: ascending ids without repeats, up to the first entry that breaks this.
+def visible_devices(
+    environment: Mapping[str, str] = os.environ, present: Sequence[int] | None = None
+) -> tuple[int, ...] | None:
+    """Logic ids in the order in which a process counts them from 0; None where ASCEND_RT_VISIBLE_DEVICES restricts
+    nothing, as an empty list does [inferred].
 
     Args:
         present: logic ids of the machine, where they are known.
+
+    Raises:
+        ToolchainError: they do not ascend, or one is none of the machine. The runtime stops reading there.
     """
     text = environment.get(VARIABLE)
-    if not text:  # an empty list restricts nothing [inferred]
-        return Visible(devices=None)
+    if not text:
+        return None
     devices: list[int] = []
     for entry in text.split(","):
         word = entry.strip()
@@ -281,26 +211,11 @@ def visible_devices(environment: Mapping[str, str] = os.environ, present: Sequen
         elif present is not None and int(word) not in present:
             wrong = f"the machine has no device {word}, only {', '.join(map(str, present)) or 'none'}"
         if wrong:
-            return Visible(
-                devices=tuple(devices), problem=f"{VARIABLE}={text}: {wrong}; the rest of the list is not read"
+            raise ToolchainError(
+                f"{VARIABLE}={text}: {wrong}; the rest of the list is not read. Name devices that are there, ascending."
             )
         devices.append(int(word))
-    return Visible(devices=tuple(devices))
-
-
-def logic_id(device: int, environment: Mapping[str, str] = os.environ) -> int:
-    """The machine's logic id of what this process calls device `device`: npu-smi knows nothing of the renumbering."""
-    visible = visible_devices(environment).devices
-    return device if visible is None or device >= len(visible) else visible[device]
-
-
-# --- one card looked at again and again: which one it is is found once ------------------------------------------------
-
-
-INTERVAL_S = 1.0
-_STOPPING_S = 5.0
-_MIB = 1 << 20
-"""npu-smi's MB: a card of 64 GiB shows 65536 (pyacl.md §6.1)."""
+    return tuple(devices)
 
 
 def reader_of(device: int, environment: Mapping[str, str] | None = None) -> Reader:
@@ -310,35 +225,27 @@ def reader_of(device: int, environment: Mapping[str, str] | None = None) -> Read
     raises ToolchainError where npu-smi is missing, does not answer, fails, or does not list the card.
     """
     surroundings = dict(os.environ if environment is None else environment)
-    wanted = logic_id(device, surroundings)
-    found: Card | None = None
+    place: tuple[int, int] | None = None
 
     def read() -> DeviceReading:
-        nonlocal found
-        if found is None:
-            card = found = _card_of(overview(surroundings).cards, wanted)
+        nonlocal place
+        visible = visible_devices(surroundings) or ()  # npu-smi knows nothing of the renumbering
+        wanted = visible[device] if device < len(visible) else device
+        if place is None:
+            cards, _ = overview(surroundings)
+            if all(card.logic_id is None for card in cards):  # then by place in the table
+                found = cards[wanted] if wanted < len(cards) else None
+            else:
+                found = next((card for card in cards if card.logic_id == wanted), None)
         else:
-            place = found.npu_id, found.chip
-            cards = parse_info(run_npu_smi(["info"], environment=surroundings)).cards
-            card = next((one for one in cards if (one.npu_id, one.chip) == place), None)
-        if card is None:
+            cards = parse_info(run_npu_smi(["info"], environment=surroundings))
+            found = next((card for card in cards if (card.npu_id, card.chip) == place), None)
+        if found is None:
             raise ToolchainError(f"npu-smi lists no card with logic id {wanted}")
-        return DeviceReading(
-            memory_bytes=None if card.hbm_used_mb is None else card.hbm_used_mb * _MIB,
-            power_w=card.power_w,
-            utilization_percent=card.aicore_percent,
-            temperature_c=card.temperature_c,
-            memory_total_bytes=None if card.hbm_total_mb is None else card.hbm_total_mb * _MIB,
-        )
+        place = found.npu_id, found.chip
+        return found.reading
 
     return read
-
-
-def _card_of(cards: Sequence[Card], wanted: int) -> Card | None:
-    """By logic id; by place in the table where no logic ids are known."""
-    if all(card.logic_id is None for card in cards):
-        return cards[wanted] if wanted < len(cards) else None
-    return next((card for card in cards if card.logic_id == wanted), None)
 
 
 @contextmanager
@@ -372,3 +279,40 @@ def watched(
     finally:
         over.set()
         thread.join(_STOPPING_S)  # a hanging npu-smi is left to its own time limit
+
+
+def _is_id(word: str) -> bool:
+    return word.isascii() and word.isdigit() and len(word) <= _ID_DIGITS
+
+
+def _card(first: Sequence[str], second: Sequence[str]) -> Card:
+    npu_id, *name = first[0].split()
+    power, temperature, *_ = [*first[2].split(), "", ""]
+    load, _, sizes = second[2].partition(" ")
+    pairs = re.findall(r"([0-9]{1,12}|-|NA)\s{0,9}/\s{0,9}([0-9]{1,12}|-|NA)", sizes)
+    # One pair is DDR alone, on cards without HBM
+    used, total = (number(text) for text in (pairs[-1] if len(pairs) >= 2 else ("", "")))
+    return Card(
+        npu_id=int(npu_id),
+        chip=int(second[0].split()[0]),
+        name="".join(name),
+        health=first[1],
+        reading=DeviceReading(
+            memory_bytes=None if used is None else used * MIB,
+            power_w=number(power),
+            utilization_percent=number(load),
+            temperature_c=number(temperature),
+            memory_total_bytes=None if total is None else total * MIB,
+        ),
+    )
+
+
+def _failure_hint(words: str) -> str:
+    if "-8020" in words:
+        return (
+            ". Another container holds a card that this one was given too: give each container its own cards "
+            "(ASCEND_VISIBLE_DEVICES), or stop the other."
+        )
+    if "-8005" in words or "initialize failed" in words:
+        return ". The driver is not loaded, or /dev/davinci* is not visible here."
+    return ""

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import concurrent.futures
-import contextlib
 import errno
 import os
 import shutil
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -29,13 +28,13 @@ from workbench.targets.ascend.atc.command import Shape, argument_vector, compile
 from workbench.targets.ascend.atc.compile_story import FUSION_RESULT, CompileStory, read_fusions, sizes_in
 from workbench.targets.ascend.atc.failure import complete_log, failure_of, no_file
 from workbench.targets.ascend.atc.om_json import ask_om, count_kernels, form_in
-from workbench.targets.ascend.flags import copied_bank, operators_environment
+from workbench.targets.ascend.flags import copied_bank
 from workbench.targets.ascend.interface import Interface
 from workbench.targets.ascend.settings import AscendCompile
 from workbench.targets.common import compiled_file
 from workbench.values.artifact import CompiledFile
 from workbench.values.candidate import Candidate
-from workbench.values.errors import ToolchainError
+from workbench.values.errors import CompileError, ToolchainError
 from workbench.values.system.files import temporary_beside
 
 T = TypeVar("T")
@@ -60,28 +59,6 @@ class CompiledSet:
     story: CompileStory
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Job:
-    """What all compiles of one set share."""
-
-    atc: Path
-    model: Path
-    candidate: Candidate
-    interface: Interface
-    soc_version: str
-    environment: Mapping[str, str]
-    operators: dict[str, str]
-    files: Mapping[str, Path]
-    root: Path
-    to: Path
-    side_by_side: int
-    stop: threading.Event
-
-
-_Compiled = tuple[Run, Path]
-"""A run of ATC, and the OM it left."""
-
-
 def compile_set(
     lowered: Path,
     candidate: Candidate,
@@ -89,8 +66,10 @@ def compile_set(
     to: Path,
     *,
     soc_version: str,
+    shapes: Sequence[Shape] = (),
     environment: Mapping[str, str] | None = None,
     parallel: int | None = None,
+    stop: threading.Event | None = None,
 ) -> CompiledSet:
     """Compile every shape of the candidate into `to`, with the log of each beside it.
 
@@ -98,16 +77,56 @@ def compile_set(
 
     Args:
         to: exists and is empty.
+        shapes: these alone.
         environment: of ATC; this process's own where it is not given.
         parallel: compiles side by side; as many as processors and memory allow where it is not given.
+        stop: ends the compiles once it is set.
 
     Raises:
         CompileError: ATC refused the candidate, died or took too long; the last two are transient.
         ToolchainError: there is no ATC, its installation is not complete, or the disk is full or forbidden.
     """
-    shapes = shapes_of(_settings(candidate), interface)
-    with _job(lowered, candidate, interface, to, soc_version, len(shapes), environment, parallel) as job:
-        return _collected(job, shapes, _compile_all(job, shapes, lambda shape: _compile(job, shape)))
+    settings = candidate.compile
+    assert isinstance(settings, AscendCompile)  # Candidate checks it
+    shapes = shapes or shapes_of(settings, interface)
+    base = dict(os.environ if environment is None else environment)
+    options, stop = dict(settings.options), stop or threading.Event()
+    side_by_side = parallel or parallel_compiles(len(shapes))
+    atc = find_atc(base)
+    check_operator_package(base)
+    try:
+        with work_directory(to, "atc") as root:
+            model = place_model(lowered, root)
+            files = write_config_files(settings, root) | copied_bank(options, root)
+
+            def compile_one(shape: Shape) -> tuple[Run, Path]:
+                directory = root / shape.name
+                directory.mkdir()
+                # Names relative to the directory that ATC works in: it stores its command line in the OM, and equal
+                # compiles should give equal files, wherever they ran.
+                flags = compile_flags(
+                    candidate,
+                    shape,
+                    interface,
+                    soc_version=soc_version,
+                    model=_seen_from(directory, model),
+                    output=Path(shape.name),
+                    files={flag: _seen_from(directory, file) for flag, file in files.items()},
+                )
+                workers = max(1, _processors() // side_by_side)
+                run = run_atc(
+                    [str(atc), *argument_vector(flags)],
+                    directory=directory,
+                    log=to / f"{shape.name}.log",
+                    environment=compile_environment(base, directory, workers=workers),
+                    timeout_s=compile_timeout_s(base),
+                    stop=stop,
+                )
+                return run, _output(run, shape)
+
+            return _collected(shapes, _compile_all(shapes, compile_one, side_by_side, stop), to, base)
+    except OSError as error:
+        raise _disk_error(error, to) from error
 
 
 def compile_each(
@@ -128,59 +147,20 @@ def compile_each(
     Raises:
         As `compile_set`.
     """
-    shapes = shapes_of(_settings(candidate), interface)
-    with _job(lowered, candidate, interface, to, soc_version, len(shapes), None, None) as job:
-
-        def alone(shape: Shape) -> tuple[CompiledSet, Path]:
-            place = to / shape.name
-            place.mkdir()
-            own = replace(job, to=place)
-            return _collected(own, (shape,), (_compile(own, shape),)), place
-
-        _compile_all(job, shapes, alone, lambda result: made(*result))
-
-
-def _settings(candidate: Candidate) -> AscendCompile:
     assert isinstance(candidate.compile, AscendCompile)  # Candidate checks it
-    return candidate.compile
+    shapes, stop = shapes_of(candidate.compile, interface), threading.Event()
+    parallel = parallel_compiles(len(shapes))
 
+    def alone(shape: Shape) -> tuple[CompiledSet, Path]:
+        place = to / shape.name
+        place.mkdir()
+        own = (shape,)
+        compiled = compile_set(
+            lowered, candidate, interface, place, soc_version=soc_version, shapes=own, parallel=parallel, stop=stop
+        )
+        return compiled, place
 
-@contextlib.contextmanager
-def _job(
-    lowered: Path,
-    candidate: Candidate,
-    interface: Interface,
-    to: Path,
-    soc_version: str,
-    count: int,
-    environment: Mapping[str, str] | None,
-    parallel: int | None,
-) -> Iterator[_Job]:
-    """What the compiles of a set share, for as long as its work directory is there."""
-    settings = _settings(candidate)
-    base = dict(os.environ if environment is None else environment)
-    options = dict(settings.options)
-    operators = operators_environment(options)
-    atc = find_atc(base)
-    check_operator_package(base)
-    try:
-        with work_directory(to, "atc") as root:
-            yield _Job(
-                atc=atc,
-                model=place_model(lowered, root),
-                candidate=candidate,
-                interface=interface,
-                soc_version=soc_version,
-                environment=base,
-                operators=operators,
-                files=write_config_files(settings, root) | copied_bank(options, root),
-                root=root,
-                to=to,
-                side_by_side=parallel or parallel_compiles(count),
-                stop=threading.Event(),
-            )
-    except OSError as error:
-        raise _disk_error(error, to) from error
+    _compile_all(shapes, alone, parallel, stop, lambda result: made(*result))
 
 
 def write_config_files(settings: AscendCompile, to: Path) -> dict[str, Path]:
@@ -199,13 +179,17 @@ def parallel_compiles(files: int) -> int:
 
 
 def _compile_all(
-    job: _Job,
     shapes: Sequence[Shape],
     compile_one: Callable[[Shape], T],
+    side_by_side: int,
+    stop: threading.Event,
     made: Callable[[T], None] = lambda result: None,
 ) -> list[T]:
     """Every shape, in order; on the first failure, or an interrupt, the rest is stopped before this returns."""
-    with concurrent.futures.ThreadPoolExecutor(job.side_by_side, thread_name_prefix="atc") as pool:
+    if len(shapes) == 1:
+        made(alone := compile_one(shapes[0]))
+        return [alone]
+    with concurrent.futures.ThreadPoolExecutor(side_by_side, thread_name_prefix="atc") as pool:
         futures = [pool.submit(compile_one, shape) for shape in shapes]
         told: set[concurrent.futures.Future[T]] = set()
 
@@ -225,69 +209,41 @@ def _compile_all(
             unfinished = not all(future.done() for future in futures)
             failed = [f for f in futures if f.done() and not f.cancelled() and f.exception() is not None]
             if failed or unfinished:
-                job.stop.set()
+                stop.set()
                 pool.shutdown(wait=True, cancel_futures=True)
     tell(futures)  # a compile takes minutes: what was complete when another failed is not thrown away
-    for future in failed or futures:
-        future.result()
-    return [future.result() for future in futures]
-
-
-def _compile(job: _Job, shape: Shape) -> _Compiled:
-    directory = job.root / shape.name
-    directory.mkdir()
-    # Names relative to the directory that ATC works in: it stores its command line in the OM, and equal compiles should
-    # give equal files, wherever they ran.
-    flags = compile_flags(
-        job.candidate,
-        shape,
-        job.interface,
-        soc_version=job.soc_version,
-        model=_seen_from(directory, job.model),
-        output=Path(shape.name),
-        files={flag: _seen_from(directory, file) for flag, file in job.files.items()},
-    )
-    workers = max(1, _processors() // job.side_by_side)
-    run = run_atc(
-        [str(job.atc), *argument_vector(flags)],
-        directory=directory,
-        log=job.to / f"{shape.name}.log",
-        environment=compile_environment(job.environment, directory, workers=workers) | job.operators,
-        timeout_s=compile_timeout_s(job.environment),
-        stop=job.stop,
-    )
-    if run.ended.code != 0:
-        error = failure_of(run, _words(shape))
-        complete_log(run)
-        raise error
-    om = _output(directory, shape.name)
-    if om is None or om.stat().st_size == 0:
-        error = no_file(run, _words(shape), "there is no OM file" if om is None else f"{om.name} is empty")
-        complete_log(run)
-        raise error
-    return run, om
+    return [future.result() for future in (*failed, *futures)]
 
 
 def _seen_from(directory: Path, file: Path) -> Path:
     return Path(os.path.relpath(file, directory))
 
 
-def _output(directory: Path, name: str) -> Path | None:
+def _output(run: Run, shape: Shape) -> Path:
     """The compiled file under either name: a dynamic model's gets `_<os>_<arch>` (model_helper.cc:514-542)."""
-    plain = directory / f"{name}.om"
-    if plain.is_file():
-        return plain
-    return next(iter(sorted(directory.glob(f"{name}_*_*.om"))), None)
+    if shape.dynamic_dims:
+        words = f"the model with gears {shape.dynamic_dims}"
+    else:
+        words = f"the model for batch {shape.batch}"
+        words += "" if shape.sequence_bin is None else f", length {shape.sequence_bin}"
+    found = [*run.directory.glob(f"{shape.name}.om"), *sorted(run.directory.glob(f"{shape.name}_*_*.om"))]
+    if run.ended.code == 0 and found and found[0].stat().st_size:
+        return found[0]
+    if run.ended.code != 0:
+        error: CompileError | ToolchainError = failure_of(run, words)
+    else:
+        error = no_file(run, words, f"{found[0].name} is empty" if found else "there is no OM file")
+    complete_log(run)
+    raise error
 
 
-def _collected(job: _Job, shapes: Sequence[Shape], compiled: Sequence[_Compiled]) -> CompiledSet:
-    """The set in the job's folder; its counts and fusions are those of the last shape."""
+def _collected(
+    shapes: Sequence[Shape], compiled: Sequence[tuple[Run, Path]], to: Path, environment: Mapping[str, str]
+) -> CompiledSet:
+    """The set in its folder; its counts and fusions are those of the last shape."""
     last, om = compiled[-1]
     (kernels, int8_ops, float_matmuls_left), form = ask_om(
-        om,
-        lambda content: (count_kernels(content), form_in(content)),
-        log=job.to / "json.log",
-        environment=job.environment,
+        om, lambda content: (count_kernels(content), form_in(content)), log=to / "json.log", environment=environment
     )
     fusions: dict[str, int] = {}
     warnings: dict[str, None] = {}
@@ -297,9 +253,9 @@ def _collected(job: _Job, shapes: Sequence[Shape], compiled: Sequence[_Compiled]
         warnings[f"{FUSION_RESULT} cannot be read, so that the fusions are not known: {error}"] = None
     files, info, seconds = [], {}, {}
     for shape, (run, source) in zip(shapes, compiled, strict=True):
-        target = job.to / f"{shape.name}.om"
+        target = to / f"{shape.name}.om"
         _move(source, target)
-        files.append(compiled_file(job.to, target.name, batch=shape.batch, sequence_bin=shape.sequence_bin))
+        files.append(compiled_file(to, target.name, batch=shape.batch, sequence_bin=shape.sequence_bin))
         told = sizes_in(run.ended.output)
         if told is not None:
             info[target.name] = told
@@ -323,13 +279,6 @@ def _move(source: Path, target: Path) -> None:
             raise
         with temporary_beside(target, durable=False) as draft:
             shutil.copyfile(source, draft)
-
-
-def _words(shape: Shape) -> str:
-    if shape.dynamic_dims:
-        return f"the model with gears {shape.dynamic_dims}"
-    length = "" if shape.sequence_bin is None else f", length {shape.sequence_bin}"
-    return f"the model for batch {shape.batch}{length}"
 
 
 def _processors() -> int:

@@ -1,14 +1,13 @@
 """What ATC of CANN 8.5.0 does with an ONNX model for Ascend 910B3: a table of known troubles, each with its source.
 
 The open operator library (ops-nn) and graph engine (ge) of tag v8.5.0 were read; a closed operator package exists
-that nobody outside can read, so "not registered" means: not in the open one. The last word has ATC itself
-(`atc --mode=3`), which names every operator it does not know.
+that nobody outside can read, so "not registered" means: not in the open one. The last word has ATC itself, whose first
+step when it compiles names every operator that it does not know.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -41,73 +40,23 @@ _AICPU = f"{AICPU_START_US:g} us to start one is modelled; it and which operator
 _INTEGER_WORK = ("Add", "CumSum", "Div", "Max", "Min", "Mod", "Mul", "Pow", "ReduceMax", "ReduceSum", "Sub")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OperatorRule:
-    """Operators that are known to give trouble.
-
-    Attributes:
-        domain: of the operators; '' is ONNX's own.
-        operators: empty for every operator of the domain.
-        aicpu: they run, on an AI CPU, while the cores wait.
-    """
-
-    domain: str
-    operators: tuple[str, ...]
-    severity: Literal["error", "warning"]
-    problem: str
-    remedy: str
-    source: str
-    aicpu: bool = False
-
-
-def _on_an_aicpu(remedy: str, *operators: str) -> OperatorRule:
-    return OperatorRule(
-        domain="",
-        operators=operators,
-        severity="warning",
-        problem="runs on an AI CPU, and the cores wait for it",
-        remedy=remedy,
-        source=_AICPU,
-        aicpu=True,
-    )
-
-
-OPERATOR_RULES = (
-    OperatorRule(
-        domain="",
-        operators=(
-            "QuantizeLinear",
-            "DequantizeLinear",
-            "DynamicQuantizeLinear",
-            "MatMulInteger",
-            "ConvInteger",
-            "QLinearMatMul",
-            "QLinearConv",
-        ),
-        severity="error",
-        problem="ONNX's own quantization operators are not what ATC quantizes with",
-        remedy="Start from the float model; INT8 reaches ATC as a deploy model with AscendQuant operators.",
-        source=f"{NOT_IN_OPS_NN}; the advice there: do not feed QDQ models to ATC",
-    ),
-    OperatorRule(
-        domain="com.microsoft",
-        operators=(),
-        severity="error",
-        problem="an operator of ONNX Runtime, unknown to ATC",
-        remedy="Use the file as it was before ONNX Runtime's optimizer or quantizer touched it.",
-        source=NOT_IN_OPS_NN,
-    ),
-    _on_an_aicpu("Export the model up to it, and choose the boxes on the host.", "NonMaxSuppression"),
-    _on_an_aicpu("Turn the axis by a Gather with a constant index, where all rows have one length.", "ReverseSequence"),
-    _on_an_aicpu("Make it a constant of the model, or an input.", "EyeLike", "Multinomial"),
-    _on_an_aicpu("Multiply by a mask, or do it on the host behind the model.", "Compress", "NonZero", "Unique"),
-    _on_an_aicpu("Write the determinant out for its fixed size, or do it on the host.", "Det"),
-    _on_an_aicpu(
-        "Export with Split and Concat in place of sequences.",
-        *("SequenceAt", "SequenceConstruct", "SequenceEmpty", "SequenceErase", "SequenceInsert", "SequenceLength"),
-        *("ConcatFromSequence", "SplitToSequence"),
-    ),
+_QDQ = (
+    *("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "MatMulInteger", "ConvInteger"),
+    *("QLinearMatMul", "QLinearConv"),
 )
+_MASK = "Multiply by a mask, or do it on the host behind the model."
+_CONSTANT = "Make it a constant of the model, or an input."
+_SEQUENCE = "Export with Split and Concat in place of sequences."
+ON_AN_AICPU: Mapping[str, str] = {
+    "NonMaxSuppression": "Export the model up to it, and choose the boxes on the host.",
+    "ReverseSequence": "Turn the axis by a Gather with a constant index, where all rows have one length.",
+    "Det": "Write the determinant out for its fixed size, or do it on the host.",
+    **dict.fromkeys(("EyeLike", "Multinomial"), _CONSTANT),
+    **dict.fromkeys(("Compress", "NonZero", "Unique"), _MASK),
+    **dict.fromkeys(("SequenceAt", "SequenceConstruct", "SequenceEmpty", "SequenceErase", "SequenceInsert"), _SEQUENCE),
+    **dict.fromkeys(("SequenceLength", "ConcatFromSequence", "SplitToSequence"), _SEQUENCE),
+}
+"""Operators that run on an AI CPU while the cores wait → what may stand in their place."""
 
 
 def check_operators(proto: onnx.ModelProto) -> tuple[OperatorIssue, ...]:
@@ -127,20 +76,22 @@ def check_operators(proto: onnx.ModelProto) -> tuple[OperatorIssue, ...]:
 
 
 def _operators(proto: onnx.ModelProto) -> Iterator[OperatorIssue]:
-    for rule in OPERATOR_RULES:
-        found: dict[str, list[onnx.NodeProto]] = {}
-        for node in all_nodes(proto.graph):
-            domain = "" if node.domain == "ai.onnx" else node.domain
-            if domain == rule.domain and (not rule.operators or node.op_type in rule.operators):
-                found.setdefault(node.op_type, []).append(node)
-        for nodes in found.values():
-            issue = _issue(nodes, rule.severity, rule.problem, rule.remedy, rule.source)
-            cost = f": at least {len(nodes) * AICPU_START_US:g} us a call"
-            yield _slow(issue, cost) if rule.aicpu else issue
-
-
-def _slow(issue: OperatorIssue, cost: str) -> OperatorIssue:
-    return replace(issue, problem=f"{issue.problem}{cost} (modelled)", slow=True)
+    found: dict[tuple[str, str], list[onnx.NodeProto]] = {}
+    for node in all_nodes(proto.graph):
+        found.setdefault(("" if node.domain == "ai.onnx" else node.domain, node.op_type), []).append(node)
+    for (domain, operator), nodes in found.items():
+        if domain == "com.microsoft":
+            remedy = "Use the file as it was before ONNX Runtime's optimizer or quantizer touched it."
+            yield _issue(nodes, "error", "an operator of ONNX Runtime, unknown to ATC", remedy, NOT_IN_OPS_NN)
+        elif not domain and operator in _QDQ:
+            problem = "ONNX's own quantization operators are not what ATC quantizes with"
+            remedy = "Start from the float model; INT8 reaches ATC as a deploy model with AscendQuant operators."
+            source = f"{NOT_IN_OPS_NN}; the advice there: do not feed QDQ models to ATC"
+            yield _issue(nodes, "error", problem, remedy, source)
+        elif not domain and operator in ON_AN_AICPU:
+            problem = "runs on an AI CPU, and the cores wait for it"
+            cost = f": at least {len(nodes) * AICPU_START_US:g} us a call (modelled)"
+            yield _issue(nodes, "warning", f"{problem}{cost}", ON_AN_AICPU[operator], _AICPU, slow=True)
 
 
 def _inputs(proto: onnx.ModelProto) -> Iterator[OperatorIssue]:
@@ -188,8 +139,8 @@ def _int64(proto: onnx.ModelProto) -> Iterator[OperatorIssue]:
     if work:
         problem = "computes on 64-bit integers, which the cores handle slowly and may leave to an AI CPU"
         remedy = "Cast to int32 (float32 for products beyond 2^31) before it, when exporting; feeds may stay int64."
-        issue = _issue(work, "warning", problem, remedy, f"{_AICPU}; atc.md §8 (int64)")
-        yield _slow(issue, f"; where one does, {len(work) * AICPU_START_US:g} us a call")
+        problem += f"; where one does, {len(work) * AICPU_START_US:g} us a call (modelled)"
+        yield _issue(work, "warning", problem, remedy, f"{_AICPU}; atc.md §8 (int64)", slow=True)
 
 
 def _fed(proto: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
@@ -240,7 +191,13 @@ def _half_precision(proto: onnx.ModelProto) -> Iterator[OperatorIssue]:
 
 
 def _issue(
-    nodes: Sequence[onnx.NodeProto], severity: Literal["error", "warning"], problem: str, remedy: str, source: str
+    nodes: Sequence[onnx.NodeProto],
+    severity: Literal["error", "warning"],
+    problem: str,
+    remedy: str,
+    source: str,
+    *,
+    slow: bool = False,
 ) -> OperatorIssue:
     """One issue for all nodes that share it, named by the first."""
     first = nodes[0]
@@ -251,6 +208,7 @@ def _issue(
         problem=problem,
         remedy=remedy,
         source=source,
+        slow=slow,
     )
 
 

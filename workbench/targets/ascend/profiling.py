@@ -5,18 +5,18 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from workbench.targets.apart import run_apart
-from workbench.targets.ascend.acl.process import ACL_CONFIG
+from workbench.targets.ascend.acl.process import ACL_CONFIG, write_acl_config
 from workbench.targets.ascend.atc.compile_story import read_story, story_text
 from workbench.targets.ascend.atc.om_json import ask_om, operators_in
 from workbench.targets.ascend.installation import find_installation
 from workbench.targets.ascend.interface import INTERFACE
 from workbench.targets.ascend.npu_smi import VARIABLE
-from workbench.targets.ascend.overflow import overflow_text, read_overflows, suspects, way_on, write_overflow_config
+from workbench.targets.ascend.overflow import overflow_text, read_overflows, suspects, way_on
 from workbench.targets.ascend.profiles.read import read_profile
 from workbench.targets.ascend.profiles.tables import MOST_ROWS, Reading
 from workbench.targets.ascend.profiles.tasks import kernel_us, read_tasks
@@ -42,12 +42,15 @@ class AscendProfiler:
         environment: Mapping[str, str],
     ) -> DeviceProfile:
         """By msprof; and what the compiler told of the files, where they were compiled here."""
-        found = profile(replay, to, environment=environment, chip=artifact.toolchain.device)
-        return _completed(found, artifact, directory)
+        folders = run_msprof(replay, to, environment=environment)
+        try:
+            return _read(folders, artifact, directory)
+        except MeasureError as error:
+            raise MeasureError(f"{error} See what msprof said.", log_path=to / LOG) from error
 
     def read(self, folder: Path, artifact: Artifact, directory: Path) -> DeviceProfile:
         inside = sorted(one for one in folder.glob("PROF_*") if one.is_dir()) or [folder]
-        return _completed(read_profile(inside, chip=artifact.toolchain.device), artifact, directory)
+        return _read(inside, artifact, directory)
 
     def kernels(
         self,
@@ -82,9 +85,8 @@ class AscendProfiler:
         self, replay: Sequence[str], calls: int, to: Path, *, environment: Mapping[str, str], once: bool = False
     ) -> Overflows:
         to.mkdir(parents=True, exist_ok=True)
-        config = write_overflow_config(to)
         log = to / "run.log"
-        surroundings = {**environment, ACL_CONFIG: str(config)}
+        surroundings = {**environment, ACL_CONFIG: str(write_acl_config(to, "overflow", {"dump_debug": "on"}))}
         ended = run_apart(replay, environment=surroundings, timeout_s=TIMEOUT_S, log=log)
         if ended.code != 0:
             raise MeasureError(f"the run with the overflow check {ended.words}", log_path=log)
@@ -95,27 +97,12 @@ class AscendProfiler:
         return way_on(nodes)
 
 
-def _completed(found: DeviceProfile, artifact: Artifact, directory: Path) -> DeviceProfile:
-    story = read_story(directory)
+def _read(folders: Iterable[Path], artifact: Artifact, directory: Path) -> DeviceProfile:
+    """A profile, with what the compiler told of the files, where they were compiled here."""
+    found, story = read_profile(folders, chip=artifact.toolchain.device), read_story(directory)
     told = () if story is None else tuple(story_text(story).splitlines())
     modelled = found.modelled or artifact.toolchain.emulated
     return replace(found, modelled=modelled, notes=(*found.notes, *told))
-
-
-def profile(
-    application: Sequence[str],
-    output: Path,
-    *,
-    environment: Mapping[str, str],
-    timeout_s: float = TIMEOUT_S,
-    chip: str = "",
-) -> DeviceProfile:
-    """`run_msprof`, and what its tables say of a chip that calls itself so; a MeasureError carries the log."""
-    folders = run_msprof(application, output, environment=environment, timeout_s=timeout_s)
-    try:
-        return read_profile(folders, chip=chip)
-    except MeasureError as error:
-        raise MeasureError(f"{error} See what msprof said.", log_path=output / LOG) from error
 
 
 def run_msprof(

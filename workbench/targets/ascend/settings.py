@@ -6,15 +6,15 @@ repositories (ge, ops-nn); `[inferred]` marks what no source states.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from workbench.targets.ascend.config_files import FUSION_GROUPS, PRECISION_KINDS, fusion_switch, mixlist, text_lines
-from workbench.targets.ascend.flags import FILES, PASSED, PREFIX, check_options
+from workbench.targets.ascend.flags import PASSED, PREFIX, check_options
 from workbench.values.compile_settings import CompileSettings
 from workbench.values.dimension import MOST_LENGTH
-from workbench.values.documents.canonical import added_later, digest
+from workbench.values.documents.canonical import added_later
 from workbench.values.errors import ConfigError, nearest
 
 if TYPE_CHECKING:
@@ -57,6 +57,14 @@ CALIBRATORS = ("amct", "workbench")
 """Values of `quantization.calibrator`: the vendor's AMCT, or this workbench. Without one AMCT calibrates where it is
 installed and knows the recipe, the workbench otherwise."""
 
+_FILES: tuple[tuple[str, str, Callable[[Iterable[str]], str]], ...] = (
+    ("modify_mixlist", "mixlist.json", mixlist),
+    ("op_precision_mode", "op_precision.ini", text_lines),
+    ("keep_dtype", "keep_dtype.cfg", text_lines),
+    ("customize_dtypes", "customize_dtypes.cfg", text_lines),
+)
+"""Settings whose entries ATC reads from a file: its name, and what writes it."""
+
 Shapes = Literal["static", "gears"]
 ImplementationMode = Literal["high_performance", "high_precision"]
 OptimizationLevel = Literal["O3", "O1"]
@@ -80,8 +88,8 @@ class AscendCompile(CompileSettings):
         keep_dtype: names of nodes, or `OpType::LayerNorm`, that keep the graph's type.
         customize_dtypes: lines of the file of that flag.
         enable_small_channel: only means something for convolutions with at most 4 input channels.
-        options: further flags of ATC as the vendor spells them, (flag, value) sorted by flag (`atc.flags`); of a file
-            its text, of a folder 'PATH@sha256'.
+        options: further flags of ATC as the vendor spells them, (flag, value) sorted by flag (`flags`); of a folder
+            'PATH@sha256'.
     """
 
     compiles_shapes: ClassVar[bool] = True
@@ -175,16 +183,10 @@ class AscendCompile(CompileSettings):
         if self.disabled_fusions or self.enabled_fusions:
             text = fusion_switch(self.disabled_fusions, self.enabled_fusions)
             found["fusion_switch_file"] = "fusion_switch.cfg", text
-        if self.modify_mixlist:
-            found["modify_mixlist"] = "mixlist.json", mixlist(self.modify_mixlist)
-        if self.op_precision_mode:
-            found["op_precision_mode"] = "op_precision.ini", text_lines(self.op_precision_mode)
-        if self.keep_dtype:
-            found["keep_dtype"] = "keep_dtype.cfg", text_lines(self.keep_dtype)
-        if self.customize_dtypes:
-            found["customize_dtypes"] = "customize_dtypes.cfg", text_lines(self.customize_dtypes)
-        passed = dict(self.options)
-        return found | {flag: (f"{flag}.cfg", passed[flag]) for flag in FILES if flag in passed}
+        for flag, file, write in _FILES:
+            if entries := getattr(self, flag):
+                found[flag] = file, write(entries)
+        return found
 
     def shown(self) -> Mapping[str, Any]:
         """What differs from ATC's own defaults; shapes always."""
@@ -192,7 +194,7 @@ class AscendCompile(CompileSettings):
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         del values["options"]
         found = {name: value for name, value in values.items() if name in always or value != getattr(usual, name)}
-        return found | {name: _shown(value) for name, value in self.options}
+        return found | dict(self.options)
 
     def words(self, candidate: Candidate) -> tuple[str, ...]:
         q, words = candidate.quantization, []
@@ -276,8 +278,3 @@ class AscendCompile(CompileSettings):
                 key=f"compile.{'op_precision_mode' if precise else 'op_select_implmode'}",
                 hint="Use high_performance, or leave it out.",
             )
-
-
-def _shown(value: str) -> str:
-    """A flag's value on one line: of a file its digest."""
-    return f"sha256 {digest(value)[:12]}" if "\n" in value else value

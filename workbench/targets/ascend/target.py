@@ -28,12 +28,12 @@ from workbench.targets.ascend.acl.session import open_session
 from workbench.targets.ascend.atc.compile_story import OF_ONE_FILE, known_form, write_story
 from workbench.targets.ascend.atc.om_json import ask_om, form_in
 from workbench.targets.ascend.check import candidate_issues
-from workbench.targets.ascend.fitting import Shape, pictures_of, turns
+from workbench.targets.ascend.fitting import Shape, turns
 from workbench.targets.ascend.interface import INTERFACE, Interface, interface_of, write_interface
 from workbench.targets.ascend.lowering import atc_form, lowered_form
 from workbench.targets.ascend.om_set import CompiledSet, compile_each, compile_set
 from workbench.targets.ascend.settings import ASCEND, AscendCompile
-from workbench.targets.ascend.toolchain import ascend_toolchain, device_count
+from workbench.targets.ascend.toolchain import ascend_toolchain, device_ids
 from workbench.targets.base import Array, Feeds, OperatorIssue, Session
 from workbench.targets.common import compiled_file, graph_to_lower
 from workbench.targets.feeds import FileRows
@@ -70,7 +70,7 @@ class AscendTarget:
         return file
 
     def compile(self, lowered: Path, candidate: Candidate, to: Path) -> Artifact:
-        toolchain, interface = self.toolchain(), _interface(lowered, candidate, to)
+        toolchain, interface = self.toolchain(), _interface(lowered, to)
         compiled = compile_set(lowered, candidate, interface, to, soc_version=toolchain.device)
         write_story(compiled.story, to)
         return self._artifact(compiled, interface, to, toolchain)
@@ -78,7 +78,7 @@ class AscendTarget:
     def compile_each(
         self, lowered: Path, candidate: Candidate, to: Path, made: Callable[[Artifact, Path], None]
     ) -> None:
-        toolchain, interface = self.toolchain(), _interface(lowered, candidate, to)
+        toolchain, interface = self.toolchain(), _interface(lowered, to)
 
         def told(compiled: CompiledSet, place: Path) -> None:
             stem = Path(compiled.files[0].file).stem
@@ -134,7 +134,7 @@ class AscendTarget:
         return digest([flags, [[*shape, form] for shape, form in zip(shapes, forms, strict=True)]])
 
     def devices(self) -> int:
-        return device_count()
+        return len(device_ids())
 
     def probe(self, lowered: Path, tensors: Sequence[str]) -> Session:
         """The lowered model on the host: float by ONNX Runtime, INT8 by the exact integers of the deploy form."""
@@ -151,13 +151,9 @@ class AscendTarget:
         return DeployProbe(proto, wanted, FileRows(model.inputs, model.outputs))
 
 
-def _interface(lowered: Path, candidate: Candidate, to: Path) -> Interface:
-    settings = candidate.compile
-    assert isinstance(settings, AscendCompile)  # Candidate checks it
+def _interface(lowered: Path, to: Path) -> Interface:
     try:
-        found = interface_of(read_model(lowered))
-        aipp = settings.setting("insert_op_conf")
-        return found if aipp is None else replace(found, pictures=pictures_of(str(aipp), found))
+        return interface_of(read_model(lowered))
     except ConfigError as error:
         log = to / "atc.log"
         log.write_text(f"{lowered}: {error}\n", encoding="utf-8")

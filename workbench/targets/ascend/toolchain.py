@@ -18,7 +18,6 @@ import numpy as np
 import onnx
 
 from workbench.targets.ascend.amct.process import VARIABLE as AMCT_PYTHON
-from workbench.targets.ascend.flags import VARIABLE
 from workbench.targets.ascend.installation import (
     Installation,
     cann_problem,
@@ -27,7 +26,7 @@ from workbench.targets.ascend.installation import (
     driver_problem,
     find_installation,
 )
-from workbench.targets.ascend.npu_smi import Card, details, number, overview, soc_name, visible_devices
+from workbench.targets.ascend.npu_smi import MIB, Card, details, number, overview, soc_name, visible_devices
 from workbench.targets.ascend.settings import ASCEND, SOC_VERSION
 from workbench.values.artifact import Toolchain
 from workbench.values.documents.input_files import folder_digest
@@ -40,7 +39,10 @@ _ABOUT = ("ASCEND", "CANN")
 _SEARCHED = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "HOME", "TUNE_BANK_PATH", AMCT_PYTHON)
 DEFAULT_BANK = "Ascend/latest/data/aoe/custom/op"
 """Below HOME: where AOE keeps an operator bank, and ATC looks for one that nobody named (atc.md §9)."""
-_NAMED = {"TUNE_BANK_PATH": "op_bank_path", VARIABLE: "custom_opp_path"}
+_KEPT_FROM_ATC = {
+    "TUNE_BANK_PATH": "name its folder in the space, compile.op_bank_path",
+    "ASCEND_CUSTOM_OPP_PATH": "no key holds what custom operators compute",
+}
 _EMULATED, _FIRST = "CANN_EMULATOR_SOC", "WORKBENCH_EMULATED_SOC"
 """The chip that is emulated, and the one that the user's environment names, which child processes learn by it."""
 _KNOWN: dict[tuple[tuple[str, str], ...], Toolchain] = {}
@@ -94,28 +96,18 @@ def choose_chip(soc_version: str) -> None:
     forget_toolchain()
 
 
-def device_count(environment: Mapping[str, str] = os.environ) -> int:
-    """Devices that this process sees, without a word to pyACL: those of ASCEND_RT_VISIBLE_DEVICES, else npu-smi's.
-
-    Raises:
-        ToolchainError: the variable is wrong, or names nothing.
-    """
-    return len(device_ids(environment))
-
-
 def device_ids(environment: Mapping[str, str] = os.environ) -> tuple[int, ...]:
-    """The machine's logic ids of the devices that `device_count` counts.
+    """The machine's logic ids of the devices that this process sees, without a word to pyACL: those of
+    ASCEND_RT_VISIBLE_DEVICES, else npu-smi's.
 
     Raises:
-        ToolchainError: as `device_count`.
+        ToolchainError: the variable is wrong.
     """
     cards, _, why = _cards(environment)
-    present = [card.logic_id for card in cards if card.logic_id is not None] if cards else []
+    present = [card.logic_id for card in cards if card.logic_id is not None]
     visible = visible_devices(environment, present or None)
-    if visible.devices is not None:
-        if visible.problem or not visible.devices:
-            raise ToolchainError(f"{visible.problem}. Name devices that are there, ascending.")
-        return visible.devices
+    if visible is not None:
+        return visible
     if not cards:
         _log.warning("%s: device 0 alone is used.", why)
     # npu-smi that lists cards without their logic ids: they count from 0 [inferred]
@@ -134,16 +126,19 @@ def _look(environment: Mapping[str, str]) -> Toolchain:
         )
     card = next((card for card in cards if soc_name(card.name) == device), None)
     board, common = ({} if card is None else details(kind, card.npu_id, environment) for kind in ("board", "common"))
-    files = driver_files()
+    _, files_driver, files_firmware = driver_files()
     compiler = compiler_of_another(installation, environment)
     said = (installation.emulator, compiler and compiler.emulator, getattr(acl, "EMULATOR", None))
     emulators = [name for name in said if name]
+    release, parts = installation.release, installation.packages
     components = {
-        **_cann_components(installation),
+        "cann": release,
+        **({"cann build": installation.version} if installation.version != release else {}),
+        **{f"cann {part}": parts[part] for part in ("opp", "runtime") if parts.get(part, release) != release},
         **({"atc": f"of another CANN, {compiler.release or 'unknown'}"} if compiler else {}),
         "amct_onnx": _amct(environment),
-        "driver": driver or board.get("software version", "") or files.driver or "unknown",
-        "firmware": board.get("firmware version", "") or files.firmware or "unknown",
+        "driver": driver or board.get("software version", "") or files_driver or "unknown",
+        "firmware": board.get("firmware version", "") or files_firmware or "unknown",
         "numpy": np.__version__,
         "onnx": onnx.__version__,
         "platform": f"{platform.system()} {platform.machine()}",
@@ -154,9 +149,9 @@ def _look(environment: Mapping[str, str]) -> Toolchain:
     bank = Path(environment.get("HOME", "/"), DEFAULT_BANK, device)
     if bank.is_dir() and any(bank.iterdir()):
         components["operator bank"] = folder_digest(bank)[:16]
-    for variable, option in _NAMED.items():
+    for variable, why in _KEPT_FROM_ATC.items():
         if environment.get(variable):
-            _log.warning("%s is not passed to ATC: name its folder in the space, compile.%s.", variable, option)
+            _log.warning("%s is not passed to ATC: %s.", variable, why)
     driver = components["driver"]
     problems = (cann_problem(installation.release), "" if driver == "unknown" else driver_problem(driver))
     for problem in filter(None, problems):
@@ -181,11 +176,9 @@ def _acl() -> tuple[ModuleType | None, str]:
 def _cards(environment: Mapping[str, str]) -> tuple[tuple[Card, ...], str, str]:
     """(cards, driver version, why there are none)."""
     try:
-        seen = overview(environment)
+        return *overview(environment), "npu-smi lists no card"
     except ToolchainError as error:
         return (), "", str(error).rstrip(".")
-    why = "npu-smi lists no card" if seen.readable else "npu-smi gives a text that cannot be read"
-    return seen.cards, seen.driver or "", why
 
 
 def _soc(acl: ModuleType | None, cards: tuple[Card, ...]) -> str:
@@ -195,15 +188,6 @@ def _soc(acl: ModuleType | None, cards: tuple[Card, ...]) -> str:
     if name:
         return soc_name(str(name))
     return soc_name(cards[0].name) if cards else ""
-
-
-def _cann_components(installation: Installation) -> dict[str, str]:
-    found = {"cann": installation.release}
-    if installation.version != installation.release:
-        found["cann build"] = installation.version
-    differing = {p: v for p, v in installation.packages.items() if p in ("opp", "runtime") and v != found["cann"]}
-    found.update({f"cann {package}": version for package, version in differing.items()})
-    return found
 
 
 def _amct(environment: Mapping[str, str]) -> str:
@@ -226,8 +210,8 @@ def _amct(environment: Mapping[str, str]) -> str:
 def _features(card: Card | None, common: Mapping[str, str], installation: Installation) -> tuple[str, ...]:
     """Facts that select kernels or bound speed, and do not move while the machine runs."""
     facts = [f"kernels {name}" for name in installation.kernels]
-    if card is not None and card.hbm_total_mb is not None:
-        facts.append(f"{card.hbm_total_mb:.0f} MB HBM")
+    if card is not None and card.reading.memory_total_bytes is not None:
+        facts.append(f"{card.reading.memory_total_bytes / MIB:.0f} MB HBM")
     cores, clock = (number(common.get(key, "")) for key in ("aicore count", "aicore freq(mhz)"))
     if cores is not None:
         facts.append(f"{cores:.0f} AI cores")

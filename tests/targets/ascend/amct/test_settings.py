@@ -1,5 +1,6 @@
 """Search points as AMCT configurations, and AMCT's integers taken from its deploy model."""
 
+import itertools
 from dataclasses import replace
 from typing import Any
 
@@ -38,35 +39,33 @@ def point(**changes: Any) -> Quantization:
     return Quantization(**settings | changes)
 
 
-@pytest.mark.parametrize("algorithm", ["ifmr", "hfmg"])
-@pytest.mark.parametrize("symmetric", [True, False])
-@pytest.mark.parametrize("attention", [True, False])
-def test_what_both_know_is_the_same_recipe(algorithm: str, symmetric: bool, attention: bool) -> None:
-    quantization = point(algorithm=algorithm, activation_symmetric=symmetric, attention_matmul=attention, balance=0.5)
+def test_what_both_know_is_the_same_recipe() -> None:
+    for algorithm, symmetric, attention in itertools.product(("ifmr", "hfmg"), (True, False), (True, False)):
+        chosen = {"algorithm": algorithm, "activation_symmetric": symmetric, "attention_matmul": attention}
+        quantization = point(**chosen, balance=0.5)
 
-    text = quantization_to_amct_cfg(quantization, LAYERS, ["fc"], batch_num=3)
+        text = quantization_to_amct_cfg(quantization, LAYERS, ["fc"], batch_num=3)
 
-    given = recipe_of_config(parse_cfg(text), LAYERS)
-    expected = recipe_of(quantization, LAYERS, ["fc"])
-    forced = {name: replace(s, activation=replace(s.activation, symmetric=True)) for name, s in expected.layers.items()}
-    assert given.layers == {n: forced[n] if n == "scores" else s for n, s in expected.layers.items()}
-    assert set(given.float_layers) == {"fc", "pool"} | (set() if attention else {"scores"})
-    assert given.source["batch_num"] == 3
-    assert "dst_type" not in text
+        given = recipe_of_config(parse_cfg(text), LAYERS)
+        expected = recipe_of(quantization, LAYERS, ["fc"]).layers
+        forced = {name: replace(s, activation=replace(s.activation, symmetric=True)) for name, s in expected.items()}
+        assert given.layers == {n: forced[n] if n == "scores" else s for n, s in expected.items()}
+        assert set(given.float_layers) == {"fc", "pool"} | (set() if attention else {"scores"})
+        assert given.source["batch_num"] == 3
+        assert "dst_type" not in text
 
 
-@pytest.mark.parametrize(
-    ("operators", "names"),
-    [("all", {"conv", "query", "scores", "fc"}), ("matmul", {"query", "scores", "fc"}), ("conv", {"conv"})],
-)
-def test_one_kind_of_operators_alone_becomes_int8_by_both(operators: str, names: set[str]) -> None:
+def test_one_kind_of_operators_alone_becomes_int8_by_both() -> None:
     layers = (conv("conv"), *LAYERS)
-    quantization = point(operators=operators, attention_matmul=True)
-
-    given = recipe_of_config(parse_cfg(quantization_to_amct_cfg(quantization, layers)), layers)
-
-    assert set(recipe_of(quantization, layers).layers) == names == set(given.layers)
-    assert ("operators" in quantization.settings()) == (operators != "all")
+    for operators, names in (
+        ("all", {"conv", "query", "scores", "fc"}),
+        ("matmul", {"query", "scores", "fc"}),
+        ("conv", {"conv"}),
+    ):
+        quantization = point(operators=operators, attention_matmul=True)
+        given = recipe_of_config(parse_cfg(quantization_to_amct_cfg(quantization, layers)), layers)
+        assert set(recipe_of(quantization, layers).layers) == names == set(given.layers)
+        assert ("operators" in quantization.settings()) == (operators != "all")
 
 
 def test_a_percentile_is_ifmr_with_a_search_of_one_per_cent() -> None:
@@ -77,31 +76,26 @@ def test_a_percentile_is_ifmr_with_a_search_of_one_per_cent() -> None:
     assert (activation.search_start, activation.search_end) == (1.0, 1.01)
 
 
-@pytest.mark.parametrize(("granularity", "channels"), [("channel", True), ("tensor", False)])
-def test_convolutions_have_a_scale_per_channel_where_it_is_asked_for(granularity: str, channels: bool) -> None:
+def test_convolutions_have_a_scale_per_channel_where_it_is_asked_for() -> None:
     layers = (conv("conv1"),)
+    for granularity, channels in (("channel", True), ("tensor", False)):
+        text = quantization_to_amct_cfg(point(weight_granularity=granularity), layers)
+        weight = recipe_of_config(parse_cfg(text), layers).layers["conv1"].weight
+        assert weight is not None
+        assert weight.per_channel == channels
 
-    text = quantization_to_amct_cfg(point(weight_granularity=granularity), layers)
 
-    weight = recipe_of_config(parse_cfg(text), layers).layers["conv1"].weight
-    assert weight is not None
-    assert weight.per_channel == channels
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
+def test_what_amct_cannot_do_says_what_to_set_instead() -> None:
+    for changes, message in (
         ({"algorithm": "mse"}, "find ranges by 'mse'.*ifmr, hfmg or percentile"),
         ({"weight_granularity": "channel"}, "give MatMul layers such as 'query' a scale per channel"),
         ({"weight_algorithm": "mse"}, "find weight scales by 'mse'"),
         ({"bias_correction": True}, "correct biases"),
         ({"balance": "auto"}, "search a strength"),
         ({"balance": 0.1}, "balance with strength 0.1"),
-    ],
-)
-def test_what_amct_cannot_do_says_what_to_set_instead(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(CalibrationError, match=rf"AMCT cannot {message}.*or let the workbench calibrate\."):
-        quantization_to_amct_cfg(point(**changes), LAYERS)
+    ):
+        with pytest.raises(CalibrationError, match=rf"AMCT cannot {message}.*or let the workbench calibrate\."):
+            quantization_to_amct_cfg(point(**changes), LAYERS)
 
 
 def given(gemm: bool = True) -> tuple[onnx.ModelProto, QuantizationRecord, onnx.ModelProto]:

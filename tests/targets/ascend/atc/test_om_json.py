@@ -3,19 +3,19 @@
 import copy
 import json
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
 from tests.emulated_cann import emulated_environment, switched_on
 from workbench.targets.ascend.atc.om_json import ask_om, count_kernels, form_in, operators_in
 from workbench.targets.ascend.settings import AscendCompile
 from workbench.targets.ascend.target import AscendTarget
+from workbench.testing.encoder import model_of, save
 from workbench.values.artifact import Artifact, CompiledFile, Toolchain
 from workbench.values.candidate import Candidate, Precision, Serving
 from workbench.values.errors import CompileError
@@ -61,19 +61,15 @@ def test_factors_digests_and_names_do_not_count() -> None:
     assert form_of(other) == form_of(model())
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
+def test_all_else_counts() -> None:
+    for other in (
         model(type="AscendAntiQuant"),
         model(input=["ids:1"]),
         model(output_desc=[{"name": "q", "dtype": "DT_INT8", "shape": {"dim": [8, 16]}}]),
         model(attr=attributes(_kernelname={"s": "te_ascendquant_fast_0123456789abcdef0123_1__kernel0"})),
         model(attr=attributes(_datadump_original_op_names={"list": {"s": ["dense", "dense.quant"]}})),
-    ],
-    ids=["operator", "edge", "shape", "kernel", "what was fused"],
-)
-def test_all_else_counts(other: dict[str, Any]) -> None:
-    assert form_of(other) != form_of(model())
+    ):
+        assert form_of(other) != form_of(model())
 
 
 def om_set(batches: tuple[int, ...], lengths: tuple[int, ...], *, changed: int = 0) -> Artifact:
@@ -123,26 +119,19 @@ def test_kernels_are_counted_and_products_sorted_by_their_inputs() -> None:
     def op(kind: str, *types: str) -> dict[str, object]:
         return {"name": kind, "type": kind, "input_desc": [{"dtype": f"DT_{name}"} for name in types]}
 
-    counted = counts_of(
-        {
-            "graph": [
-                {
-                    "op": [
-                        op("Data"),
-                        op("MatMulV2", "INT8", "INT8", "INT32"),
-                        op("MatMulV2", "FLOAT16", "FLOAT16"),
-                        op("BatchMatMulV3", "INT8", "INT8"),
-                        op("WeightQuantBatchMatmulV2", "FLOAT16", "INT8"),
-                        op("Conv2D", "INT8", "INT8"),
-                        op("QuantBatchMatmulV3", "INT8", "INT8"),
-                        op("ConcatV2D", "INT8", "INT8"),
-                        op("AscendQuant", "FLOAT16"),
-                        op("NetOutput"),
-                    ]
-                }
-            ]
-        },
-    )
+    ops = [
+        op("Data"),
+        op("MatMulV2", "INT8", "INT8", "INT32"),
+        op("MatMulV2", "FLOAT16", "FLOAT16"),
+        op("BatchMatMulV3", "INT8", "INT8"),
+        op("WeightQuantBatchMatmulV2", "FLOAT16", "INT8"),
+        op("Conv2D", "INT8", "INT8"),
+        op("QuantBatchMatmulV3", "INT8", "INT8"),
+        op("ConcatV2D", "INT8", "INT8"),
+        op("AscendQuant", "FLOAT16"),
+        op("NetOutput"),
+    ]
+    counted = counts_of({"graph": [{"op": ops}]})
 
     assert (counted[1], counted[2]) == (4, 2)
     assert counted[0]["MatMulV2"] == 2
@@ -162,46 +151,33 @@ def test_gears_repeat_each_other_and_count_once() -> None:
     assert (dict(counted[0]), counted[2]) == ({"MatMulV2": 1}, 1)
 
 
-@pytest.mark.parametrize("data", [[], {}, {"graph": 1}, {"graph": []}, {"graph": [{"op": [{"name": "x"}]}]}])
-def test_json_of_another_form_is_told(data: object) -> None:
-    with pytest.raises(ValueError, match=r"graph|operator"):
-        counts_of(data)
+def test_json_of_another_form_is_told() -> None:
+    for data in ([], {}, {"graph": 1}, {"graph": []}, {"graph": [{"op": [{"name": "x"}]}]}):
+        with pytest.raises(ValueError, match=r"graph|operator"):
+            counts_of(data)
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """With `net.om`: a product with bias and Relu, which are fused."""
-    place = tmp_path_factory.mktemp("fused")
+def test_every_node_is_in_a_kernel_and_a_file_that_atc_cannot_read_is_named(tmp_path: Path) -> None:
+    """A product with bias and Relu, which are fused."""
     nodes = [
         helper.make_node("MatMul", ["x", "w"], ["a"], name="product"),
         helper.make_node("Add", ["a", "b"], ["c"], name="bias"),
         helper.make_node("Relu", ["c"], ["y"], name="activation"),
     ]
-    weights = [
-        numpy_helper.from_array(np.eye(64, dtype=np.float32), "w"),
-        numpy_helper.from_array(np.ones(64, np.float32), "b"),
-    ]
-    boundary = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [16, 64]) for name in ("x", "y")]
-    graph = helper.make_graph(nodes, "net", boundary[:1], boundary[1:], weights)
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), place / "net.onnx")
-    environment = emulated_environment(place)
+    weights = {"w": np.eye(64, dtype=np.float32), "b": np.ones(64, np.float32)}
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [16, 64]) for name in ("x", "y")]
+    save(model_of(nodes, weights, ends[:1], ends[1:], 13), tmp_path / "net.onnx")
+    (tmp_path / "broken.om").write_bytes(b"no model")
+    environment = emulated_environment(tmp_path)
     command = ["atc", "--model=net.onnx", "--framework=5", "--output=net", "--soc_version=Ascend910B3"]
-    subprocess.run(command, env=environment, cwd=place, check=True, capture_output=True, timeout=300)
+    subprocess.run(command, env=environment, cwd=tmp_path, check=True, capture_output=True, timeout=300)
+
     with switched_on(environment):
-        yield place
-
-
-def test_every_node_is_in_a_kernel(folder: Path) -> None:
-    kernels = ask_om(folder / "net.om", operators_in).values()
+        kernels = ask_om(tmp_path / "net.om", operators_in).values()
+        with pytest.raises(CompileError, match=r"broken\.om"):
+            ask_om(tmp_path / "broken.om", operators_in)
 
     computing = [kernel for kernel in kernels if not (kernel.is_constant or kernel.is_input)]
     assert sorted(node for kernel in computing for node in kernel.nodes) == ["activation", "bias", "product"]
     (fused,) = [kernel for kernel in computing if "product" in kernel.nodes]
     assert len(fused.nodes) > 1
-
-
-def test_a_file_that_atc_cannot_read_is_an_error_that_names_it(folder: Path) -> None:
-    (folder / "broken.om").write_bytes(b"no model")
-
-    with pytest.raises(CompileError, match=r"broken\.om"):
-        ask_om(folder / "broken.om", operators_in)

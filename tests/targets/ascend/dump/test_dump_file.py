@@ -82,49 +82,33 @@ def test_what_the_emulator_writes_is_read_bit_for_bit(
         assert found.tobytes() == stored.tobytes()
 
 
-@pytest.mark.parametrize("kept", [0, 3, 8, 20, 60, -1])
-def test_a_truncated_file_is_refused(tmp_path: Path, kept: int) -> None:
-    with pytest.raises(MeasureError, match="no sound dump"):
-        read_dump_file(written(tmp_path, sound()[:kept]))
+def test_truncated_files_and_hostile_lengths_are_refused_before_they_are_used(tmp_path: Path) -> None:
+    beyond = tagged(3, b"\x08\x02" + b"\x1a\x02\x08\x7f" + b"\x30\x02")
+    for content, words in (
+        *((sound()[:kept], "no sound dump") for kept in (0, 3, 8, 20, 60, -1)),
+        (struct.pack("<Q", 2**62) + b"x" * 64, "its header would have"),
+        (with_header(tagged(3, b"\x30" + b"\xff" * 9 + b"\x01")), "do not fit"),
+        (with_header(beyond, b"ab"), "2 bytes are no float16"),
+        (with_header(tagged(3, b"") * (MOST_TENSORS + 1)), "more than 1024 tensors"),
+        (with_header(b"\x1a\x7f\x00"), "cut off"),
+        (sound() + b"x", "add up"),
+    ):
+        with pytest.raises(MeasureError, match=words):
+            read_dump_file(written(tmp_path, content))
 
 
-SIZES = {
-    "a header as long as memory": (struct.pack("<Q", 2**62) + b"x" * 64, "its header would have"),
-    "data beyond the file": (with_header(tagged(3, b"\x30" + b"\xff" * 9 + b"\x01")), "do not fit"),
-    "a shape beyond its bytes": (
-        with_header(tagged(3, b"\x08\x02" + b"\x1a\x02\x08\x7f" + b"\x30\x02"), b"ab"),
-        "2 bytes are no float16",
-    ),
-    "too many tensors": (with_header(tagged(3, b"") * (MOST_TENSORS + 1)), "more than 1024 tensors"),
-    "a field that is cut off": (with_header(b"\x1a\x7f\x00"), "cut off"),
-    "bytes behind the end": (sound() + b"x", "add up"),
-}
-
-
-@pytest.mark.parametrize("name", SIZES)
-def test_hostile_lengths_are_refused_before_they_are_used(tmp_path: Path, name: str) -> None:
-    content, words = SIZES[name]
-    with pytest.raises(MeasureError, match=words):
-        read_dump_file(written(tmp_path, content))
-
-
-def test_groups_of_channels_come_back_in_the_models_order() -> None:
-    plain = np.arange(2 * 5 * 3 * 4, dtype=np.float32).reshape(2, 5, 3, 4)
+def test_what_the_device_keeps_in_groups_or_blocks_comes_back_in_the_models_order() -> None:
+    image = np.arange(2 * 5 * 3 * 4, dtype=np.float32).reshape(2, 5, 3, 4)
     padded = np.zeros((2, 16, 3, 4), np.float32)
-    padded[:, :5] = plain
+    padded[:, :5] = image
     grouped = np.ascontiguousarray(padded.reshape(2, 1, 16, 3, 4).transpose(0, 1, 3, 4, 2))
-
-    assert np.array_equal(in_model_order(grouped, NC1HWC0, plain.shape), plain)
-
-
-def test_blocks_of_a_matrix_come_back_in_the_models_order() -> None:
-    plain = np.arange(3 * 20 * 40, dtype=np.float32).reshape(3, 20, 40)
+    matrix = np.arange(3 * 20 * 40, dtype=np.float32).reshape(3, 20, 40)
     padded = np.zeros((3, 32, 48), np.float32)
-    padded[:, :20, :40] = plain
+    padded[:, :20, :40] = matrix
     blocks = np.ascontiguousarray(padded.reshape(3, 2, 16, 3, 16).transpose(0, 3, 1, 2, 4))
 
-    assert blocks.shape == (3, 3, 2, 16, 16)
-    assert np.array_equal(in_model_order(blocks, FRACTAL_NZ, plain.shape), plain)
+    assert np.array_equal(in_model_order(grouped, NC1HWC0, image.shape), image)
+    assert np.array_equal(in_model_order(blocks, FRACTAL_NZ, matrix.shape), matrix)
 
 
 def file(root: Path, place: str, name: str) -> Path:

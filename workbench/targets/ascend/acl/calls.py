@@ -142,10 +142,12 @@ def do(name: str, *arguments: Any, about: str = "", accept: Collection[int] = ()
     Raises:
         MeasureError, ToolchainError: any other code; by its kind, see `failure`.
     """
-    code = _function(name)(*arguments)
+    code: int = _function(name)(*arguments)
     if code != SUCCESS:
-        _fail_unless_accepted(name, code, about, accept)
-    return _as_code(name, code)
+        if code not in accept:
+            raise failure(name, code, about)
+        forget_reason()
+    return code
 
 
 def checked(name: str) -> Callable[..., None]:
@@ -155,7 +157,7 @@ def checked(name: str) -> Callable[..., None]:
     def call(*arguments: Any) -> None:
         code = function(*arguments)
         if code != SUCCESS:
-            raise failure(name, _as_code(name, code))
+            raise failure(name, code)
 
     return call
 
@@ -171,34 +173,29 @@ def read(name: str, *arguments: Any, about: str = "", null: Collection[object] =
     """
     value = _function(name)(*arguments)
     if value in null:
+        begin = f"{about}: " if about else ""
         raise MeasureError(
-            f"{_begin(about)}acl.{name} gave {value!r}, which means that it failed.{_reason()} "
-            f"{describe(_NO_CODE).remedy}"
+            f"{begin}acl.{name} gave {value!r}, which means that it failed.{_reason()} {describe(_NO_CODE).remedy}"
         )
     return value
 
 
-def take(name: str, *arguments: Any, about: str = "") -> Any:
+def take(name: str, *arguments: Any, about: str = "", absent: int = SUCCESS) -> Any:
     """Call a function that returns a tuple with the code last, and return the rest: one value, or a tuple of several.
+
+    Args:
+        absent: code of a question whose answer is 'there is none': None then.
 
     Raises:
         MeasureError, ToolchainError: the code is not 0; by its kind, see `failure`.
     """
     *values, code = _function(name)(*arguments)
-    if code != SUCCESS:
-        raise failure(name, _as_code(name, code), about)
-    return values[0] if len(values) == 1 else tuple(values)
-
-
-def probe(name: str, *arguments: Any, absent: int) -> Any:
-    """Like `take`, but None when the code is `absent`: a question whose answer may be 'there is none'."""
-    *values, code = _function(name)(*arguments)
-    if code == absent:
+    if code == absent != SUCCESS:
         forget_reason()
         return None
     if code != SUCCESS:
-        raise failure(name, _as_code(name, code), "")
-    return values[0]
+        raise failure(name, code, about)
+    return values[0] if len(values) == 1 else tuple(values)
 
 
 def failure(name: str, code: int, about: str = "") -> WorkbenchError:
@@ -208,14 +205,16 @@ def failure(name: str, code: int, about: str = "") -> WorkbenchError:
     candidate may succeed later. Some failures leave the process's runtime in doubt: see `doubt`.
     """
     global _doubt  # the runtime is one for the whole process, and so is what is known of it
+    if not isinstance(code, int):  # a tuple never equals 0: it would 'fail' for ever (pyacl.md §4, row 3)
+        raise TypeError(f"acl.{name} returned {code!r} where a return code belongs")
     meaning = describe(code)
     if meaning.kind in _IN_DOUBT:
         _doubt = _doubt or f"{code} {meaning.name}"
-    text = f"{_begin(about)}acl.{name} failed with {code} ({meaning.name}): {meaning.meaning}.{_reason()}"
-    message = f"{text} {meaning.remedy}"
+    begin = f"{about}: " if about else ""
+    text = f"{begin}acl.{name} failed with {code} ({meaning.name}): {meaning.meaning}.{_reason()} {meaning.remedy}"
     if meaning.kind in _STOPPING:
-        return ToolchainError(message)
-    return MeasureError(message, transient=meaning.kind in _TRANSIENT)
+        return ToolchainError(text)
+    return MeasureError(text, transient=meaning.kind in _TRANSIENT)
 
 
 def doubt() -> str:
@@ -232,23 +231,6 @@ def clear_doubt() -> None:
 def forget_reason() -> None:
     """Drop the text of a failure that is none, so that it is not quoted for the next one."""
     _function("get_recent_err_msg")()
-
-
-def _fail_unless_accepted(name: str, code: object, about: str, accept: Collection[int]) -> None:
-    if code not in accept:
-        raise failure(name, _as_code(name, code), about)
-    forget_reason()
-
-
-def _as_code(name: str, code: object) -> int:
-    """A tuple is truthy and never equals 0: taken for a code it would 'fail' for ever (pyacl.md §4, row 3)."""
-    if not isinstance(code, int):
-        raise TypeError(f"acl.{name} returned {code!r} where a return code belongs")
-    return code
-
-
-def _begin(about: str) -> str:
-    return f"{about}: " if about else ""
 
 
 def _reason() -> str:

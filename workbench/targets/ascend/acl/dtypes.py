@@ -7,7 +7,6 @@ the narrower type, is an error that names the tensor. Rounding to a narrower flo
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,46 +17,15 @@ from workbench.values.errors import MeasureError
 Array = npt.NDArray[np.generic]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AclType:
-    """A data type of pyACL that can stand at a model's boundary here.
-
-    Attributes:
-        storage: NumPy type of one element in memory; bfloat16 has none of its own and is kept as uint16.
-    """
-
-    name: str
-    code: int
-    storage: np.dtype[Any]
-
-
-TYPES: Mapping[int, AclType] = {
-    code: AclType(name=name, code=code, storage=np.dtype(storage))
-    for code, name, storage in (
-        (0, "float32", np.float32),
-        (1, "float16", np.float16),
-        (2, "int8", np.int8),
-        (3, "int32", np.int32),
-        (4, "uint8", np.uint8),
-        (6, "int16", np.int16),
-        (7, "uint16", np.uint16),
-        (8, "uint32", np.uint32),
-        (9, "int64", np.int64),
-        (10, "uint64", np.uint64),
-        (11, "float64", np.float64),
-        (12, "bool", np.bool_),
-        (16, "complex64", np.complex64),
-        (17, "complex128", np.complex128),
-        (27, "bfloat16", np.uint16),
-    )
+TYPES: Mapping[int, str] = {
+    **{0: "float32", 1: "float16", 2: "int8", 3: "int32", 4: "uint8", 6: "int16", 7: "uint16", 8: "uint32"},
+    **{9: "int64", 10: "uint64", 11: "float64", 12: "bool", 16: "complex64", 17: "complex128", 27: "bfloat16"},
 }
-"""aclDataType → type (pyacl.md §2.3). Left out are strings, packed int4 and uint1, and the float8 to float4 group: no
-model of the workbench has them at its boundary."""
-
-_OF_NAME = {kind.name: kind for kind in TYPES.values()}
+"""aclDataType → NumPy's name, or bfloat16 (pyacl.md §2.3). Left out are strings, packed int4 and uint1, and the float8
+to float4 group: no model of the workbench has them at its boundary."""
 
 
-def acl_type(code: int, tensor: str) -> AclType:
+def acl_type(code: int, tensor: str) -> str:
     """The type of a code of get_input_data_type or get_output_data_type.
 
     Raises:
@@ -67,9 +35,14 @@ def acl_type(code: int, tensor: str) -> AclType:
     if known is None:
         raise MeasureError(
             f"{tensor!r} has pyACL data type {code} in the compiled model; the workbench feeds "
-            f"{', '.join(sorted(_OF_NAME))}. Compile without an option that changes the type of inputs or outputs."
+            f"{', '.join(sorted(TYPES.values()))}. Compile without an option that changes types of inputs or outputs."
         )
     return known
+
+
+def storage(name: str) -> np.dtype[Any]:
+    """NumPy's type of one element in memory: bfloat16 has none of its own and is kept as uint16."""
+    return np.dtype("uint16" if name == "bfloat16" else name)
 
 
 def check_convertible(source: str, to: str, tensor: str) -> None:
@@ -81,31 +54,29 @@ def check_convertible(source: str, to: str, tensor: str) -> None:
         )
 
 
-def to_device(array: Array, to: AclType, tensor: str) -> Array:
+def to_device(array: Array, to: str, tensor: str) -> Array:
     """The values as the compiled model stores them; the array itself where the type is the same.
 
     Raises:
         MeasureError: a value does not fit.
     """
-    if to.name == "bfloat16":
+    if to == "bfloat16":
         return _to_bfloat16(_narrowed(array, np.dtype(np.float32), tensor), tensor)
-    return _narrowed(array, to.storage, tensor)
+    return _narrowed(array, np.dtype(to), tensor)
 
 
-def from_device(stored: Array, source: AclType, to: np.dtype[Any], tensor: str) -> Array:
+def from_device(stored: Array, source: str, to: np.dtype[Any], tensor: str) -> Array:
     """The values a caller gets; the array itself where the type is the same.
 
     Raises:
         MeasureError: a value does not fit.
     """
-    values = _from_bfloat16(stored) if source.name == "bfloat16" else stored
+    values = (stored.astype(np.uint32) << np.uint32(16)).view(np.float32) if source == "bfloat16" else stored
     return _narrowed(values, to, tensor)
 
 
 def _kind(name: str) -> str:
-    if name == "bfloat16":
-        return "f"
-    return {"u": "i"}.get(np.dtype(name).kind, np.dtype(name).kind)
+    return "f" if name == "bfloat16" else np.dtype(name).kind.replace("u", "i")
 
 
 def _narrowed(array: Array, to: np.dtype[Any], tensor: str) -> Array:
@@ -146,7 +117,3 @@ def _to_bfloat16(values: Array, tensor: str) -> Array:
             f"{tensor!r} holds a value that overflows bfloat16. Scale it, or compile it to keep its type."
         )
     return upper
-
-
-def _from_bfloat16(stored: Array) -> Array:
-    return (stored.astype(np.uint32) << np.uint32(16)).view(np.float32)

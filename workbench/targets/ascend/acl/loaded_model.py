@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -12,8 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from workbench.targets.ascend.acl.calls import INVALID_PARAM, UndoStack, do, probe, read, take
-from workbench.targets.ascend.acl.dtypes import AclType, acl_type, check_convertible
+from workbench.targets.ascend.acl.calls import INVALID_PARAM, UndoStack, do, read, take
+from workbench.targets.ascend.acl.dtypes import acl_type, check_convertible, storage
 from workbench.targets.ascend.fitting import Shape
 from workbench.targets.ascend.interface import Interface, Port
 from workbench.targets.base import Array
@@ -22,23 +23,30 @@ from workbench.values.errors import MeasureError
 GEAR_INPUT = "ascend_mbatch_shape_data"
 """The input that ATC appends to a model with gears; the runtime writes it, nobody else."""
 
+Gear = tuple[int, ...]
+"""One shape of a model with gears, as set_input_dynamic_dims takes it: all axes of all inputs, one behind the other."""
 Dims = Mapping[str, Sequence[int]]
-"""Input name → sizes of its axes."""
+"""Input or output → sizes of its axes."""
+
+_HUGE_FIRST = 0
+"""Policy of acl.rt.malloc: 2 MB pages where the block is large enough."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gear:
-    """One shape of a model with gears, as the call that sets it wants it.
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Buffer:
+    """One tensor's memory.
 
     Attributes:
-        batch: the value of set_dynamic_batch_size; None for a model whose gears are dims.
-        dims: the value of set_input_dynamic_dims: all axes of all inputs, one behind the other; empty with `batch`.
-        inputs: the shapes of the inputs.
+        device, host: addresses; `host` is 0 for memory that only the runtime writes.
+        data_buffer: pyACL's handle, in the model's dataset.
+        content: uint8 [size_bytes] view of the host memory; gone when the buffer is released.
     """
 
-    batch: int | None
-    dims: tuple[int, ...]
-    inputs: Dims
+    size_bytes: int
+    device: int
+    host: int
+    data_buffer: int
+    content: npt.NDArray[np.uint8]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -52,7 +60,7 @@ class Bound:
     """
 
     port: Port
-    kind: AclType
+    kind: str
     buffer: Buffer
     view: Array
     size_bytes: int
@@ -89,22 +97,23 @@ class LoadedModel:
 
     def choose(self, gear: Gear | None) -> None:
         """Make the next execution use this gear. What was set stays set, in the dataset and in the model."""
-        if gear is None or gear is self._gear:
+        if gear is None or gear == self._gear:
             return
-        assert self._gear_index is not None  # only a model with the gear's input has gears
         self._gear = None  # a failed set leaves the refused value behind (pyacl.md §7)
-        _set_gear(self.model_id, self.inputs, self._gear_index, gear)
+        dims = {"name": "", "dimCount": len(gear), "dims": list(gear)}
+        do("mdl.set_input_dynamic_dims", self.model_id, self.inputs, self._gear_index, dims)
         self._gear = gear
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Description:
-    """What pyACL says of a model's inputs or outputs, by index."""
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Slot:
+    """What pyACL says of one input or output, and its memory."""
 
-    names: tuple[str, ...]
-    kinds: tuple[int, ...]
-    sizes: tuple[int, ...]
-    dims: tuple[tuple[int, ...], ...]
+    name: str
+    index: int
+    kind: int
+    dims: tuple[int, ...]
+    buffer: Buffer
 
 
 def load(path: Path, interface: Interface, undo: UndoStack) -> LoadedModel:
@@ -113,72 +122,62 @@ def load(path: Path, interface: Interface, undo: UndoStack) -> LoadedModel:
     Raises:
         MeasureError: pyACL cannot load it, or it is not what the interface describes.
     """
-    file = str(path)
-    work, weights = take("mdl.query_size", file, about=f"{file}: pyACL cannot load it")
-    model_id = take("mdl.load_from_file", file, about=f"{file}: pyACL cannot load it")
+    about, file = f"{path}: pyACL cannot load it", path.name
+    work, weights = take("mdl.query_size", str(path), about=about)
+    model_id = take("mdl.load_from_file", str(path), about=about)
     undo.add(partial(do, "mdl.unload", model_id))
     desc = read("mdl.create_desc")
     undo.add(partial(do, "mdl.destroy_desc", desc))
     do("mdl.get_desc", desc, model_id)
-    taken, given = _describe("input", desc), _describe("output", desc)
-    gear_index = _gear_input(desc)
-    input_index = _input_indices(taken.names, interface, gear_index, path.name)
-    output_index = _output_indices(given.names, interface, path.name)
-    buffers = {
-        "input": [
-            allocate(size, undo, about=f"{path.name}: input {name!r}", on_host=index != gear_index)
-            for index, (name, size) in enumerate(zip(taken.names, taken.sizes, strict=True))
-        ],
-        "output": [
-            allocate(size, undo, about=f"{path.name}: output {name!r}")
-            for name, size in zip(given.names, given.sizes, strict=True)
-        ],
-    }
+    gear_index: int | None = take("mdl.get_input_index_by_name", desc, GEAR_INPUT, absent=INVALID_PARAM)
+    taken, given = _slots("input", desc, gear_index, file, undo), _slots("output", desc, None, file, undo)
+    inputs, outputs = _inputs(taken, interface, gear_index, file), _outputs(given, interface, file)
     model = LoadedModel(
         model_id=model_id,
-        inputs=dataset(buffers["input"], undo),
-        outputs=dataset(buffers["output"], undo),
+        inputs=_dataset(taken, undo),
+        outputs=_dataset(given, undo),
         gear_index=gear_index,
-        device_bytes=work + weights + sum(device_bytes(b.size_bytes) for side in buffers.values() for b in side),
+        # what acl.rt.malloc really takes for a block (pyacl.md §3.3)
+        device_bytes=work + weights + sum((s.buffer.size_bytes + 31) // 32 * 32 + 32 for s in (*taken, *given)),
     )
-    dims = {port.name: taken.dims[input_index[port.name]] for port in interface.inputs}
-    gears: Sequence[Gear | None] = [None] if gear_index is None else _read_gears(desc, interface, dims, path.name)
-    for gear in gears:
+    gears: Mapping[Gear | None, Dims] = {None: {name: slot.dims for name, slot in inputs.items()}}
+    if gear_index is not None:
+        gears = _gears(desc, interface, inputs, file)
+    told = "mdl.get_output_dims" if gear_index is None else "mdl.get_cur_output_dims"  # pyacl.md §7
+    for gear, shapes in gears.items():
         model.choose(gear)
-        shapes: Mapping[str, Sequence[int]] = dims if gear is None else gear.inputs
-        results = {
-            port.name: tuple(take(_RESULT_DIMS[gear is not None], desc, output_index[port.name])["dims"])
-            for port in interface.outputs
-        }
-        model.plans[_shape_of(interface, shapes, path.name)] = Plan(
+        results = {name: tuple(take(told, desc, slot.index)["dims"]) for name, slot in outputs.items()}
+        model.plans[_shape_of(interface, shapes, file)] = Plan(
             model=model,
             gear=gear,
-            inputs=_bound(interface.inputs, input_index, shapes, taken, buffers["input"], path.name),
-            outputs=_bound(interface.outputs, output_index, results, given, buffers["output"], path.name),
+            inputs=tuple(_bound(port, inputs[port.name], shapes, file) for port in interface.inputs),
+            outputs=tuple(_bound(port, outputs[port.name], results, file) for port in interface.outputs),
         )
     return model
 
 
-_RESULT_DIMS = {False: "mdl.get_output_dims", True: "mdl.get_cur_output_dims"}
-"""Whether the model has gears → the call that tells the shape of its results (pyacl.md §7)."""
-
-
-def _describe(side: str, desc: int) -> _Description:
+def _slots(side: str, desc: int, gear_index: int | None, file: str, undo: UndoStack) -> tuple[_Slot, ...]:
+    found = []
     # 0 inputs or outputs, and float32, are numbers like others here; only a missing value is a failure
-    count = read(f"mdl.get_num_{side}s", desc, null=(None,))
-    indices = range(count)
-    return _Description(
-        names=tuple(read(f"mdl.get_{side}_name_by_index", desc, i, null=("", None)) for i in indices),
-        kinds=tuple(read(f"mdl.get_{side}_data_type", desc, i, null=(-1, None)) for i in indices),
+    for index in range(read(f"mdl.get_num_{side}s", desc, null=(None,))):
+        name = read(f"mdl.get_{side}_name_by_index", desc, index, null=("", None))
         # a size of 0 is an output without an upper bound, which only the synchronous call can serve
-        sizes=tuple(read(f"mdl.get_{side}_size_by_index", desc, i, about=f"{side} {i}") for i in indices),
-        dims=tuple(tuple(take(f"mdl.get_{side}_dims", desc, i)["dims"]) for i in indices),
-    )
+        size = read(f"mdl.get_{side}_size_by_index", desc, index, about=f"{side} {index}")
+        found.append(
+            _Slot(
+                name=name,
+                index=index,
+                kind=read(f"mdl.get_{side}_data_type", desc, index, null=(-1, None)),
+                dims=tuple(take(f"mdl.get_{side}_dims", desc, index)["dims"]),
+                buffer=_allocate(size, undo, about=f"{file}: {side} {name!r}", on_host=index != gear_index),
+            )
+        )
+    return tuple(found)
 
 
-def _input_indices(names: Sequence[str], interface: Interface, gear_index: int | None, file: str) -> dict[str, int]:
+def _inputs(slots: Sequence[_Slot], interface: Interface, gear_index: int | None, file: str) -> dict[str, _Slot]:
     """By name and never by position: swapped inputs of one shape give wrong numbers and no error (§4, row 13)."""
-    found = {name: index for index, name in enumerate(names) if index != gear_index}
+    found = {slot.name: slot for slot in slots if slot.index != gear_index}
     wanted = {port.name for port in interface.inputs}
     if found.keys() != wanted:
         raise MeasureError(
@@ -187,93 +186,67 @@ def _input_indices(names: Sequence[str], interface: Interface, gear_index: int |
     return found
 
 
-def _output_indices(names: Sequence[str], interface: Interface, file: str) -> dict[str, int]:
+def _outputs(slots: Sequence[_Slot], interface: Interface, file: str) -> dict[str, _Slot]:
     """ATC names outputs `node:index:name`; where that does not tell them apart, the order is the ONNX file's."""
-    if len(names) != len(interface.outputs):
+    if len(slots) != len(interface.outputs):
         raise MeasureError(
-            f"{file} gives {len(names)} outputs ({', '.join(names)}); its interface says {len(interface.outputs)}. "
-            "Compile again."
+            f"{file} gives {len(slots)} outputs ({', '.join(slot.name for slot in slots)}); its interface says "
+            f"{len(interface.outputs)}. Compile again."
         )
-    found: dict[str, int] = {}
-    for port in interface.outputs:
-        matching = [i for i, name in enumerate(names) if name == port.name or name.endswith(f":{port.name}")]
-        if len(matching) == 1:
-            found[port.name] = matching[0]
-    if len(set(found.values())) == len(names):
-        return found
-    return {port.name: index for index, port in enumerate(interface.outputs)}
+    names = [port.name for port in interface.outputs]
+    matching = [[s for s in slots if s.name == name or s.name.endswith(f":{name}")] for name in names]
+    if all(len(each) == 1 for each in matching) and len({each[0].index for each in matching}) == len(names):
+        return {name: slot for name, (slot,) in zip(names, matching, strict=True)}
+    return dict(zip(names, slots, strict=True))
 
 
-def _bound(
-    ports: Sequence[Port],
-    indices: Mapping[str, int],
-    shapes: Mapping[str, Sequence[int]],
-    description: _Description,
-    buffers: Sequence[Buffer],
-    file: str,
-) -> tuple[Bound, ...]:
-    found = []
-    for port in ports:
-        index = indices[port.name]
-        kind = acl_type(description.kinds[index], port.name)
-        check_convertible(port.dtype, kind.name, port.name)
-        shape, buffer = tuple(shapes[port.name]), buffers[index]
-        needed = kind.storage.itemsize
-        for size in shape:
-            needed *= size
-        if len(shape) != len(port.shape) or not 0 < needed <= buffer.size_bytes:
-            other = f"Declare its {len(shape)} axes in the ONNX file, then compile"
-            raise MeasureError(
-                f"{file}: {port.name!r} is {list(shape)} of {kind.name} in {buffer.size_bytes} bytes; the interface "
-                f"says {list(port.shape)}. {'Compile' if len(shape) == len(port.shape) else other} again."
-            )
-        found.append(
-            Bound(port=port, kind=kind, buffer=buffer, view=buffer.view(kind.storage, shape), size_bytes=needed)
+def _bound(port: Port, slot: _Slot, shapes: Dims, file: str) -> Bound:
+    kind = acl_type(slot.kind, port.name)
+    check_convertible(port.dtype, kind, port.name)
+    shape, buffer = tuple(shapes[port.name]), slot.buffer
+    needed = storage(kind).itemsize * math.prod(shape)
+    if len(shape) != len(port.shape) or not 0 < needed <= buffer.size_bytes:
+        other = f"Declare its {len(shape)} axes in the ONNX file, then compile"
+        raise MeasureError(
+            f"{file}: {port.name!r} is {list(shape)} of {kind} in {buffer.size_bytes} bytes; the interface "
+            f"says {list(port.shape)}. {'Compile' if len(shape) == len(port.shape) else other} again."
         )
-    return tuple(found)
+    view = buffer.content[:needed].view(storage(kind)).reshape(shape)
+    return Bound(port=port, kind=kind, buffer=buffer, view=view, size_bytes=needed)
 
 
-# --- gears: one file that holds several shapes, chosen before each execution (pyacl.md §7) ----------------------------
-
-
-def _gear_input(desc: int) -> int | None:
-    """Index of the input that carries the gear; None for a model without gears."""
-    index: int | None = probe("mdl.get_input_index_by_name", desc, GEAR_INPUT, absent=INVALID_PARAM)
-    return index
-
-
-def _read_gears(desc: int, interface: Interface, dims: Dims, file: str) -> tuple[Gear, ...]:
-    """The gears a model was compiled with.
-
-    Args:
-        dims: of the inputs without the gear's, dynamic axes -1.
+def _gears(desc: int, interface: Interface, inputs: Mapping[str, _Slot], file: str) -> dict[Gear | None, Dims]:
+    """Each gear that a model was compiled with, and the shapes of its inputs (pyacl.md §7). Its values name all axes of
+    all inputs in the order of --input_shape, which is the interface's.
 
     Raises:
-        MeasureError: gears of picture sizes, or such as the interface does not describe.
+        MeasureError: gears of another kind, or such as the interface does not describe.
     """
-    batches = take("mdl.get_dynamic_batch", desc)
-    if batches["batchCount"]:
-        return tuple(
-            Gear(batch=batch, dims=(), inputs={name: _filled(sizes, batch) for name, sizes in dims.items()})
-            for batch in batches["batch"][: batches["batchCount"]]
-        )
     count = take("mdl.get_input_dynamic_gear_count", desc, -1)
     if not count:
         raise MeasureError(
-            f"{file} has the input {GEAR_INPUT!r} and neither gears of batches nor of dims; picture sizes "
-            "(--dynamic_image_size) are not served here. Compile it with --dynamic_dims."
+            f"{file} has the input {GEAR_INPUT!r} and no gears of dims; those of batches (--dynamic_batch_size) and of "
+            "picture sizes (--dynamic_image_size) are not served here. Compile it with --dynamic_dims."
         )
-    gears = take("mdl.get_input_dynamic_dims", desc, -1, count)
-    return tuple(_gear_of_dims(tuple(gear["dims"][: gear["dimCount"]]), interface, dims, file) for gear in gears)
-
-
-def _set_gear(model_id: int, dataset: int, index: int, gear: Gear) -> None:
-    """Choose the gear of the next executions with this dataset."""
-    if gear.batch is not None:
-        do("mdl.set_dynamic_batch_size", model_id, dataset, index, gear.batch)
-    else:
-        dims = {"name": "", "dimCount": len(gear.dims), "dims": list(gear.dims)}
-        do("mdl.set_input_dynamic_dims", model_id, dataset, index, dims)
+    found: dict[Gear | None, Dims] = {}
+    for told in take("mdl.get_input_dynamic_dims", desc, -1, count):
+        gear = tuple(told["dims"][: told["dimCount"]])
+        if len(gear) != sum(len(port.shape) for port in interface.inputs):
+            raise MeasureError(
+                f"{file}: a gear has {len(gear)} dims, {list(gear)}, and the inputs have others. Compile again."
+            )
+        shapes, start = {}, 0
+        for port in interface.inputs:
+            shape = shapes[port.name] = gear[start : start + len(port.shape)]
+            start += len(shape)
+            dims = inputs[port.name].dims
+            if any(size not in (-1, given) for size, given in zip(dims, shape, strict=False)):
+                raise MeasureError(
+                    f"{file}: a gear gives {port.name!r} {list(shape)}, the model {list(dims)}. The inputs were "
+                    "compiled in another order; compile again."
+                )
+        found[gear] = shapes
+    return found
 
 
 def _shape_of(interface: Interface, dims: Dims, file: str) -> Shape:
@@ -295,59 +268,7 @@ def _shape_of(interface: Interface, dims: Dims, file: str) -> Shape:
     return Shape(batch=found.get("batch"), length=found.get("sequence"))
 
 
-def _gear_of_dims(values: tuple[int, ...], interface: Interface, dims: Dims, file: str) -> Gear:
-    """A gear's values name all axes of all inputs in the order of --input_shape, which is the interface's."""
-    if len(values) != sum(len(port.shape) for port in interface.inputs):
-        raise MeasureError(
-            f"{file}: a gear has {len(values)} dims, {list(values)}, and the inputs have others. Compile again."
-        )
-    inputs, start = {}, 0
-    for port in interface.inputs:
-        inputs[port.name] = values[start : start + len(port.shape)]
-        start += len(port.shape)
-        fixed = [(size, given) for size, given in zip(dims[port.name], inputs[port.name], strict=False) if size >= 0]
-        if any(size != given for size, given in fixed):
-            raise MeasureError(
-                f"{file}: a gear gives {port.name!r} {list(inputs[port.name])}, the model {list(dims[port.name])}. The "
-                "inputs were compiled in another order; compile again."
-            )
-    return Gear(batch=None, dims=values, inputs=inputs)
-
-
-def _filled(sizes: Sequence[int], batch: int) -> tuple[int, ...]:
-    return tuple(batch if size < 0 else size for size in sizes)
-
-
-# --- memory of one input or output -----------------------------------------------------------------------------------
-
-
-_HUGE_FIRST = 0
-"""Policy of acl.rt.malloc: 2 MB pages where the block is large enough."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Buffer:
-    """One tensor's memory.
-
-    Attributes:
-        device, host: addresses; `host` is 0 for memory that only the runtime writes.
-        data_buffer: pyACL's handle, in the model's dataset.
-        content: uint8 [size_bytes] view of the host memory; gone when the buffer is released.
-    """
-
-    size_bytes: int
-    device: int
-    host: int
-    data_buffer: int
-    content: npt.NDArray[np.uint8]
-
-    def view(self, dtype: np.dtype[Any], shape: Sequence[int]) -> Array:
-        """The first bytes of the host memory as an array; no copy."""
-        count = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-        return self.content[:count].view(dtype).reshape(shape)
-
-
-def allocate(size_bytes: int, undo: UndoStack, *, about: str, on_host: bool = True) -> Buffer:
+def _allocate(size_bytes: int, undo: UndoStack, *, about: str, on_host: bool) -> Buffer:
     """Memory of a tensor, released by `undo`.
 
     Raises:
@@ -359,21 +280,17 @@ def allocate(size_bytes: int, undo: UndoStack, *, about: str, on_host: bool = Tr
     if on_host:
         host = take("rt.malloc_host", size_bytes, about=f"{about}: {size_bytes} page-locked bytes")
         undo.add(partial(do, "rt.free_host", host))
-        content = np.frombuffer(memoryview((ctypes.c_uint8 * size_bytes).from_address(host)).cast("B"), np.uint8)
+        block: Any = (ctypes.c_uint8 * size_bytes).from_address(host)
+        content = np.frombuffer(memoryview(block).cast("B"), np.uint8)
     data_buffer = read("create_data_buffer", device, size_bytes, about=about)
     undo.add(partial(do, "destroy_data_buffer", data_buffer))
     return Buffer(size_bytes=size_bytes, device=device, host=host, data_buffer=data_buffer, content=content)
 
 
-def dataset(buffers: Sequence[Buffer], undo: UndoStack) -> int:
-    """A dataset of these buffers in this order, which is the order of the model's inputs or outputs."""
+def _dataset(slots: Sequence[_Slot], undo: UndoStack) -> int:
+    """A dataset of their buffers in the order of the model's inputs or outputs."""
     handle: int = read("mdl.create_dataset")
     undo.add(partial(do, "mdl.destroy_dataset", handle))
-    for buffer in buffers:
-        take("mdl.add_dataset_buffer", handle, buffer.data_buffer)
+    for slot in slots:
+        take("mdl.add_dataset_buffer", handle, slot.buffer.data_buffer)
     return handle
-
-
-def device_bytes(size_bytes: int) -> int:
-    """What acl.rt.malloc really takes for a block (pyacl.md §3.3)."""
-    return (size_bytes + 31) // 32 * 32 + 32

@@ -126,11 +126,10 @@ def shut_down() -> None:
     if not _process.initialized or forked():
         return
     undo = UndoStack()
-    undo.add(_finish)
     for close in tuple(_process.sessions.values()):
         undo.add(close)
-    error = undo.release()
-    if error is not None:
+    first, last = undo.release(), _release_all()
+    if (error := first or last) is not None:
         raise error
 
 
@@ -156,12 +155,6 @@ def _start(name: str, *arguments: int | str, about: str, accept: Collection[int]
         return do(name, *arguments, about=about, accept=accept)
     except MeasureError as error:
         raise ToolchainError(str(error)) from error
-
-
-def _finish() -> None:
-    error = _release_all()
-    if error is not None:
-        raise error
 
 
 def _take_down() -> None:

@@ -25,7 +25,7 @@ from workbench.targets.ascend.acl.calls import UndoStack, checked, do, doubt, li
 from workbench.targets.ascend.acl.dtypes import from_device, to_device
 from workbench.targets.ascend.acl.loaded_model import LoadedModel, Plan, load
 from workbench.targets.ascend.acl.process import check_process, enter, forked, leave
-from workbench.targets.ascend.fitting import Shape, Turn, as_compiled, cut, extent, place, rows_of, turns, with_bytes
+from workbench.targets.ascend.fitting import Shape, Turn, cut, extent, place, rows_of, turns
 from workbench.targets.ascend.interface import INTERFACE, Interface, Port, read_interface
 from workbench.targets.ascend.npu_smi import soc_name, watched
 from workbench.targets.base import Array, DeviceTimes, Feeds
@@ -75,7 +75,7 @@ def open_session(directory: Path, artifact: Artifact, *, device_id: int = 0) -> 
         events = [_event(undo) for _ in range(4)]
         models = []
         for file in compiled:
-            model = load(directory / file.file, as_compiled(interface), undo)
+            model = load(directory / file.file, interface, undo)
             _check_shapes(model, file)
             models.append(model)
         # what is added last is released first: the context, in whichever thread, and then nothing may still run
@@ -125,7 +125,6 @@ class AscendSession:
         self._rows = FileRows(interface.inputs, self._outputs)
         self._device_id, self._context, self._stream, self._events = device_id, context, stream, events
         self._lock, self._undo = lock, undo
-        self._turns: dict[Shape, tuple[Turn, ...]] = {}
         self._earlier_turns: DeviceTimes | None = None
         self._last: tuple[Turn, ...] = ()
         self._set_context = checked("rt.set_context")
@@ -140,8 +139,7 @@ class AscendSession:
             self._check_open()
             check_feeds(feeds, self._inputs)
             wanted = extent(feeds, self._interface)
-            served = self._served(wanted)
-            feeds = with_bytes(feeds, self._interface.pictures)
+            served = turns(tuple(self._plans), wanted)
             self._set_context(self._context)
             self._earlier_turns = None
             spent = DeviceTimes(host_to_device_ms=0.0, execute_ms=0.0, device_to_host_ms=0.0)
@@ -157,20 +155,13 @@ class AscendSession:
         """Of the last `run`: copies and execution apart, by events on the stream; several turns added up."""
         check_process()
         with self._lock:
-            self._check_open()
-            if self._earlier_turns is None:
-                raise MeasureError("No call has been made, or the last one failed: there are no times.")
-            do("rt.set_context", self._context)
-            return _sum(self._earlier_turns, self._read_events())
+            return _sum(self._after_a_call(), self._read_events())
 
     def costs(self) -> tuple[TimingModel, CallCosts] | None:
         """What the last `run` asked of an emulated device; see `workbench.targets.base.StatesCosts`."""
         check_process()
         with self._lock:
-            self._check_open()
-            if self._earlier_turns is None:
-                raise MeasureError("No call has been made, or the last one failed: there are no costs.")
-            do("rt.set_context", self._context)
+            self._after_a_call()
             return _stated_costs([self._plans[turn.shape] for turn in self._last])
 
     def device_memory_bytes(self) -> int:
@@ -193,6 +184,14 @@ class AscendSession:
     def _check_open(self) -> None:
         if not self._undo:
             raise MeasureError("The session is closed; open the artifact again.")
+
+    def _after_a_call(self) -> DeviceTimes:
+        """What the turns of the last call but its last one took."""
+        self._check_open()
+        if self._earlier_turns is None:
+            raise MeasureError("No call has been made, or the last one failed: there are no times and no costs.")
+        do("rt.set_context", self._context)
+        return self._earlier_turns
 
     def _execute(self, plan: Plan, turn: Turn, feeds: Feeds, length: int | None) -> dict[str, Array]:
         for bound in plan.inputs:
@@ -229,13 +228,6 @@ class AscendSession:
             buffer = bound.buffer
             self._copy(buffer.host, buffer.size_bytes, buffer.device, bound.size_bytes, _DEVICE_TO_HOST, stream)
         self._record(events[3], stream)
-
-    def _served(self, wanted: Shape) -> tuple[Turn, ...]:
-        """Callers feed few different shapes, again and again."""
-        found = self._turns.get(wanted)
-        if found is None:
-            found = self._turns[wanted] = turns(tuple(self._plans), wanted)
-        return found
 
     def _read_events(self) -> DeviceTimes:
         to_device_ms, execute_ms, to_host_ms = (

@@ -5,7 +5,7 @@
                                                                └─► MODEL_fake_quant_model.onnx  its own simulation
 
 The record read back is lowered and interpreted by the workbench like any other, so that what AMCT decided can be
-checked on a CPU; `compare_with_fake_quant` holds AMCT's simulation against our interpreter of its deploy model. AMCT's
+checked on a CPU; `simulation_difference` holds AMCT's simulation against our interpreter of its deploy model. AMCT's
 record has only the scales of weights: where ada_quantize learned their rounding, its integers are taken from the deploy
 model as the record's rounding bits.
 """
@@ -49,8 +49,8 @@ TIMEOUT_S = 3600.0
 RECORD, CONFIG = "record.txt", "config.json"
 DEPLOY, FAKE_QUANT = "model_deploy_model.onnx", "model_fake_quant_model.onnx"
 
-_NEWEST_OPSET = {8: 13, 9: 14, 10: 15, 11: 16, 12: 17, 13: 18, 14: 19, 15: 20, 16: 21, 17: 22, 18: 23}
-"""onnx 1.x → newest opset it knows (onnx/docs/Versioning.md); its checker refuses a newer one."""
+_NEWEST_OPSETS = {row[0]: row[2] for row in helper.VERSION_TABLE}
+"""Release of onnx → newest opset that it knows; its checker refuses a newer one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,21 +68,6 @@ class AmctResult:
     deploy_model: Path
     fake_quant_model: Path
     log: Path
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Agreement:
-    """AMCT's fake-quant model in AMCT's interpreter against our interpreter on AMCT's deploy model, over all outputs.
-
-    Attributes:
-        identical: bit for bit, which holds while every float operator between rounds alike (amct.md §0 fact 7).
-        largest_difference: as a share of the largest |output|.
-    """
-
-    batches: int
-    identical: bool
-    largest_difference: float
-    cosine: float
 
 
 def calibrate_with_amct(
@@ -162,13 +147,9 @@ def run_in_amct(
         raise
 
 
-def compare_with_fake_quant(
-    result: AmctResult,
-    batches: Iterable[Feeds],
-    *,
-    installation: AmctInstallation,
-) -> Agreement:
-    """How far our arithmetic is from AMCT's simulation, on AMCT's own files. The batches are kept in memory.
+def simulation_difference(result: AmctResult, batches: Iterable[Feeds], *, installation: AmctInstallation) -> float:
+    """How far our interpreter on AMCT's deploy model is from AMCT's simulation, at most, as a share of the largest
+    |output|; 0 while every float operator between rounds alike (amct.md §0 fact 7). The batches are kept in memory.
 
     Raises:
         CandidateError: either of the models fails.
@@ -177,22 +158,13 @@ def compare_with_fake_quant(
     feeds = list(batches)
     theirs = run_in_amct(result.fake_quant_model, feeds, installation=installation)
     interpreter = Interpreter(onnx.load(result.deploy_model), force_fp16=result.record.force_fp16)
-    ours = [interpreter.run(each) for each in feeds]
-    a, b = _flat(ours), _flat(theirs)
-    largest = float(np.abs(b).max(initial=0.0)) or 1.0
-    norms = float(np.linalg.norm(a) * np.linalg.norm(b))
-    identical = bool(np.array_equal(a, b))
-    return Agreement(
-        batches=len(feeds),
-        identical=identical,
-        largest_difference=float(np.abs(a - b).max(initial=0.0)) / largest,
-        cosine=1.0 if identical else float(a @ b) / norms if norms else 0.0,
-    )
-
-
-def _flat(runs: Iterable[Mapping[str, Array]]) -> npt.NDArray[np.float64]:
-    values = [np.asarray(run[name], np.float64).ravel() for run in runs for name in sorted(run)]
-    return np.concatenate(values) if values else np.zeros(0)
+    pairs = [
+        (np.asarray(ours[name], np.float64), np.asarray(value, np.float64))
+        for ours, each in zip((interpreter.run(each) for each in feeds), theirs, strict=True)
+        for name, value in each.items()
+    ]
+    largest = max((float(np.abs(b).max(initial=0.0)) for _, b in pairs), default=0.0)
+    return max((float(np.abs(a - b).max(initial=0.0)) for a, b in pairs), default=0.0) / (largest or 1.0)
 
 
 @contextmanager
@@ -217,7 +189,7 @@ def _written_model(model: Model, file: Path, installation: AmctInstallation) -> 
         CalibrationError: AMCT's onnx does not know the model's opset.
     """
     proto = normalized(load_graph(model), scalars=False)
-    opset, newest = opset_of(proto), _newest_opset(installation.versions["onnx"])
+    opset, newest = opset_of(proto), _NEWEST_OPSETS.get(installation.versions["onnx"])
     if newest is not None and opset > newest:
         raise CalibrationError(
             f"the model has opset {opset}; AMCT's onnx {installation.versions['onnx']} knows {newest} at most. "
@@ -226,13 +198,6 @@ def _written_model(model: Model, file: Path, installation: AmctInstallation) -> 
     proto.ir_version = helper.find_min_ir_version_for(list(proto.opset_import), True)
     write_model(proto, file)
     return proto
-
-
-def _newest_opset(version: str) -> int | None:
-    parts = version.split(".")
-    if len(parts) < 2 or parts[0] != "1" or not parts[1].isdigit():
-        return None
-    return _NEWEST_OPSET.get(int(parts[1]))
 
 
 def _read_back(

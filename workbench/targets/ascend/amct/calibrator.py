@@ -29,14 +29,13 @@ from workbench.quantization.lowering.normalize import normalized
 from workbench.quantization.observe import Feeds
 from workbench.quantization.recipe import wants
 from workbench.quantization.record import write_record
-from workbench.targets.ascend.amct.amct import calibrate_with_amct, compare_with_fake_quant
+from workbench.targets.ascend.amct.amct import calibrate_with_amct, simulation_difference
 from workbench.targets.ascend.amct.process import AmctInstallation
 from workbench.values.candidate import Candidate, Quantization
-from workbench.values.documents.canonical import canonical_json, encode
+from workbench.values.documents.canonical import encode
 from workbench.values.errors import CalibrationError
 from workbench.values.model import Model
 
-AGREEMENT = "agreement.json"
 _COMPARED_BATCHES = 2
 _LARGEST_DIFFERENCE = 0.05
 """As a share of the largest output. Equal arithmetic differs by roundings of the float operators between the INT8 ones
@@ -80,20 +79,19 @@ class AmctCalibrator:
         return found
 
     def write_record(self, model: Model, configuration: str, batches: Callable[[], Iterator[Feeds]], to: Path) -> None:
-        """Beside `record.json` AMCT's own files but its models, and how far its simulation is from our arithmetic on
-        its deploy model."""
+        """Beside `record.json` AMCT's own files but its models, once its simulation and our arithmetic on its deploy
+        model agree."""
         assert self.installation is not None  # who gave a configuration had it
         result = calibrate_with_amct(model, configuration, batches(), to / "amct", installation=self.installation)
         compared = islice(batches(), _COMPARED_BATCHES)
-        seen = compare_with_fake_quant(result, compared, installation=self.installation)
-        if seen.largest_difference > _LARGEST_DIFFERENCE:
+        difference = simulation_difference(result, compared, installation=self.installation)
+        if not difference <= _LARGEST_DIFFERENCE:
             raise CalibrationError(
-                f"AMCT's simulation and the integers of its deploy model differ by {seen.largest_difference:.1%} of "
-                f"the largest output over {seen.batches} batches, so the record cannot be trusted. Compare the two "
-                "models with `workbench compare`.",
+                f"AMCT's simulation and the integers of its deploy model differ by {difference:.1%} of the largest "
+                f"output over {_COMPARED_BATCHES} batches, so the record cannot be trusted. Compare the two with "
+                "`workbench compare`.",
                 log_path=result.log,
             )
-        (to / AGREEMENT).write_text(canonical_json(seen), encoding="utf-8")
         for file in (result.deploy_model, result.fake_quant_model):  # the record says all that lowering needs
             file.unlink()
         write_record(result.record, to / "record.json")

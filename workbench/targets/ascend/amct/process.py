@@ -8,6 +8,7 @@ blame, afterwards this model and this configuration.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import os
@@ -112,7 +113,10 @@ def ask(
             "amct_onnx."
         ) from error
     _keep_log(folder, log)
-    answer = _answer(folder)
+    answer = None
+    with contextlib.suppress(OSError, ValueError):
+        answer = json.loads((folder / "answer.json").read_text(encoding="utf-8"))
+    answer = answer if isinstance(answer, dict) else None
     if ended.code == 0 and answer is not None and answer.get("ok") is True:
         return answer
     raise _failure(python, folder, ended.code, answer, ended.output, timeout_s, log)
@@ -142,14 +146,6 @@ def write_feeds(batches: Iterable[Feeds], folder: Path, name: str) -> dict[str, 
 # --- how it ended --------------------------------------------------------------------------------------------------
 
 
-def _answer(folder: Path) -> dict[str, Any] | None:
-    try:
-        answer = json.loads((folder / "answer.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return answer if isinstance(answer, dict) else None
-
-
 def _keep_log(folder: Path, log: Path) -> None:
     """The child's words, then the logs that AMCT wrote into its working folder."""
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -174,13 +170,27 @@ def _failure(
         stage = (folder / "stage").read_text(encoding="utf-8")
     except OSError:
         stage = ""
-    said = str(answer["error"]) if answer is not None and "error" in answer else _last_line(output)
+    lines = [line.strip() for line in output.splitlines() if line.strip() and not line.startswith("----")]
+    last = lines[-1][:300] if lines else "it said nothing"
+    said = str(answer["error"]) if answer is not None and "error" in answer else last
     if code is None:
         if stage in ("", "import"):
             return ToolchainError(f"importing amct_onnx in {python} took longer than {timeout_s:.0f} s. See {log}.")
         return CalibrationError(f"AMCT's {stage} took longer than {timeout_s:.0f} s.", log_path=log, transient=True)
     if code < 0:
-        return _killed(python, stage, -code, log)
+        number = -code
+        name = signal.Signals(number).name if number in signal.valid_signals() else f"signal {number}"
+        crashed = number in (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGILL)
+        if stage in ("", "import"):
+            remedy = _SEGFAULT if crashed else "Try again; see the machine's memory."
+            return ToolchainError(f"{python} died of {name} while it imported amct_onnx. {remedy} See {log}.")
+        if crashed:
+            return CalibrationError(f"AMCT crashed ({name}) in {stage}.", log_path=log)
+        return CalibrationError(
+            f"AMCT was ended by {name} in {stage}; the machine may be out of memory. Use smaller batches, or hfmg.",
+            log_path=log,
+            transient=True,
+        )
     if stage in ("", "import"):
         remedy = remedy_for(said + "\n" + output) or "Try `import amct_onnx` in it."
         return ToolchainError(f"amct_onnx cannot be used in {python}: {said}. {remedy} See {log}.")
@@ -199,29 +209,9 @@ def _failure(
     return CalibrationError(f"AMCT's {stage} failed: {said}", log_path=log)
 
 
-def _killed(python: Path, stage: str, number: int, log: Path) -> ToolchainError | CalibrationError:
-    name = signal.Signals(number).name if number in signal.valid_signals() else f"signal {number}"
-    crashed = number in (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGILL)
-    if stage in ("", "import"):
-        remedy = _SEGFAULT if crashed else "Try again; see the machine's memory."
-        return ToolchainError(f"{python} died of {name} while it imported amct_onnx. {remedy} See {log}.")
-    if crashed:
-        return CalibrationError(f"AMCT crashed ({name}) in {stage}.", log_path=log)
-    return CalibrationError(
-        f"AMCT was ended by {name} in {stage}; the machine may be out of memory. Use smaller batches, or hfmg.",
-        log_path=log,
-        transient=True,
-    )
-
-
 def remedy_for(words: str) -> str | None:
     """What to do about a broken installation, by what it says."""
     return next((remedy for pattern, remedy in REMEDIES if re.search(pattern, words.lower())), None)
-
-
-def _last_line(output: str) -> str:
-    lines = [line.strip() for line in output.splitlines() if line.strip() and not line.startswith("----")]
-    return lines[-1][:300] if lines else "it said nothing"
 
 
 # --- where amct_onnx is installed: it has an interpreter of its own (amct.md §1.6) -----------------------------------

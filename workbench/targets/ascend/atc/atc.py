@@ -158,19 +158,14 @@ def run_atc(
 _REFUSED = re.compile(r"[^A-Za-z0-9./_-]")
 
 
-def refused_characters(path: str) -> list[str]:
-    """The characters of a path that ATC refuses, each once, sorted."""
-    return sorted(set(_REFUSED.findall(path)))
-
-
-def is_safe(path: Path) -> bool:
-    """Whether ATC takes this path for input and output alike.
+def refused_in(path: Path) -> list[str]:
+    """What ATC refuses in this path for input and output alike, each once, sorted; nothing where it takes it.
 
     A `.om` in a directory's name is unsafe too: the suffix of a dynamic model goes before the first one (ge v8.5.0
     base/common/helper/model_helper.cc:514-542).
     """
-    resolved = path.resolve()
-    return not refused_characters(str(resolved)) and ".om" not in str(resolved)
+    resolved = str(path.resolve())
+    return sorted(set(_REFUSED.findall(resolved))) or ([".om"] if ".om" in resolved else [])
 
 
 @contextlib.contextmanager
@@ -181,20 +176,19 @@ def work_directory(beside: Path, name: str) -> Iterator[Path]:
     Raises:
         ToolchainError: neither can be written, or neither has a path that ATC takes.
     """
-    with contextlib.ExitStack() as stack:
-        yield _first_possible(beside, name, stack)
-
-
-def _first_possible(beside: Path, name: str, stack: contextlib.ExitStack) -> Path:
     tried: list[str] = []
-    for parent in (beside, Path(tempfile.gettempdir()), Path("/var/tmp"), Path("/tmp")):
-        if not is_safe(parent):
-            tried.append(f"{parent} (ATC refuses {refused_characters(str(parent.resolve())) or ['.om']} in a path)")
-            continue
-        try:  # its name has letters, digits, `.`, `-` and `_` only
-            return stack.enter_context(scratch_folder(name, inside=parent))
-        except OSError as error:
-            tried.append(f"{parent} ({error.strerror})")
+    with contextlib.ExitStack() as stack:
+        for parent in (beside, Path(tempfile.gettempdir()), Path("/var/tmp"), Path("/tmp")):
+            if refused := refused_in(parent):
+                tried.append(f"{parent} (ATC refuses {refused} in a path)")
+                continue
+            try:  # its name has letters, digits, `.`, `-` and `_` only
+                place = stack.enter_context(scratch_folder(name, inside=parent))
+            except OSError as error:
+                tried.append(f"{parent} ({error.strerror})")
+                continue
+            yield place
+            return
     raise ToolchainError(
         f"ATC needs a folder to work in, and none can be used: {'; '.join(tried)}. Set TMPDIR to a writable folder "
         "whose path has letters, digits and . / _ - only."
@@ -212,25 +206,16 @@ def place_model(lowered: Path, root: Path) -> Path:
     """
     resolved = lowered.resolve()
     folder = root / "model"
-    if is_safe(resolved):
+    if not refused_in(resolved):
         folder.symlink_to(resolved.parent, target_is_directory=True)
         return folder / resolved.name
     folder.mkdir()
-    for file in _external_files(resolved):
+    beside: tuple[Path, ...] = ()
+    with contextlib.suppress(ConfigError):  # a damaged file is ATC's to refuse, in its own words
+        beside = read_model(resolved).external_files
+    for file in beside:
         target = folder / file.resolve().relative_to(resolved.parent)
         target.parent.mkdir(parents=True, exist_ok=True)
-        _copy(file, target)
-    return _copy(resolved, folder / "model.onnx")
-
-
-def _external_files(model: Path) -> tuple[Path, ...]:
-    try:
-        return read_model(model).external_files
-    except ConfigError:  # a damaged file is ATC's to refuse, in its own words
-        return ()
-
-
-def _copy(source: Path, target: Path) -> Path:
-    # no link: ATC resolves symbolic ones, and readers of external data refuse files with several names
-    shutil.copyfile(source, target)
-    return target
+        # no link: ATC resolves symbolic ones, and readers of external data refuse files with several names
+        shutil.copyfile(file, target)
+    return Path(shutil.copyfile(resolved, folder / "model.onnx"))

@@ -135,27 +135,6 @@ class Meaning:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Explanation:
-    """What a failed run comes down to.
-
-    Attributes:
-        code: the vendor's; empty where it gave none.
-        operator, type: the operator that the message names, where it does.
-        others: further operators with the same trouble.
-        quoted: the vendor's own words.
-    """
-
-    code: str
-    problem: str
-    remedy: str
-    who: Who
-    operator: str = ""
-    type: str = ""
-    others: tuple[str, ...] = ()
-    quoted: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _Family(Meaning):
     """A pattern of codes."""
 
@@ -186,16 +165,6 @@ def table() -> Table:
     return decode(Table, loads(Path(__file__).with_name("codes.json").read_bytes()), "atc/codes.json")
 
 
-_NAME = (
-    re.compile(r"\bOp(?:name| name)?\b:?\s*\[?([^\s,\[\]]+?)[\].,]*(?=[\s,]|$)"),
-    re.compile(r"found for \[?([^\s,\[\]]+?)[\].,]*(?=[\s,]|$)"),
-    re.compile(r"\b[Oo]perator \[?([^\s,\[\]]+?)[\].,]*(?=[\s,]|$)"),
-    re.compile(r"\bnode \[?([^\s,\[\]]+?)[\].,]*(?=[\s,]|$)"),
-)
-_TYPE = re.compile(r"(?i)\b(?:op_?\s?type|of type):?\s*\[?\s*([\w.:]*\w)")
-_NO_NAMES = frozenset({"type", "optype", "of", "for", "is", "with", "the", "in", "kernel", "input", "shape"})
-
-
 def meaning_of(message: Message) -> Meaning:
     """What a record means: the special case of its words, else its code, else the family of its code."""
     words = " ".join((message.text, message.title, *message.trace))
@@ -207,50 +176,15 @@ def meaning_of(message: Message) -> Meaning:
     return next(family for family in table().ranges if re.fullmatch(family.code, message.code))
 
 
-def operator_of(message: Message) -> tuple[str, str]:
-    """Name and type of the operator that a record names; empty where it names none."""
-    for text in (message.text, *message.trace):
-        kind = _TYPE.search(text)
-        for pattern in _NAME:
-            name = pattern.search(text)
-            if name is not None and name[1].lower() not in _NO_NAMES:
-                return name[1], kind[1] if kind else ""
-        if kind is not None:
-            return "", kind[1]
-    return "", ""
-
-
-def explain(output: Output) -> Explanation | None:
-    """What a failed run comes down to; None where it left no record and no complaint."""
-    headline = _headline(output)
-    if headline is None:
-        if output.complaints:
-            return Explanation(
-                code="",
-                problem="ATC did not understand its command line",
-                remedy="This CANN is older than 8.5.0 or not CANN's ATC; run `workbench doctor`.",
-                who="installation",
-                quoted=output.complaints[0].removeprefix("ERROR: "),
-            )
-        return None
-    meaning = meaning_of(headline)
-    operator, kind = operator_of(headline)
-    named = [operator_of(Message(code=headline.code, text=line)) for line in headline.trace]
-    named += [operator_of(m) for m in output.errors if m is not headline and m.code == headline.code]
-    others = tuple(dict.fromkeys(name for name, other in named if name and other and name != operator))
-    return Explanation(
-        code=headline.code,
-        problem=meaning.problem,
-        remedy=meaning.remedy,
-        who=meaning.who,
-        operator=operator,
-        type=kind,
-        others=others,
-        quoted=headline.text,
-    )
-
-
-def _headline(output: Output) -> Message | None:
-    """The record that says most: not a generic tail or an inner error where there is another one."""
-    tails = ("E10042", "E19999", "EZ9999")
-    return next((m for m in output.errors if m.code not in tails), output.errors[0] if output.errors else None)
+def explain(output: Output) -> tuple[str, Meaning, str] | None:
+    """What a failed run comes down to: the vendor's code, its meaning, and the vendor's own words; None where it left
+    no record and no complaint."""
+    tails = ("E10042", "E19999", "EZ9999")  # generic ends, and inner errors: what another record says is more
+    headline = next((m for m in output.errors if m.code not in tails), output.errors[0] if output.errors else None)
+    if headline is not None:
+        return headline.code, meaning_of(headline), " ".join((headline.text, *headline.trace))
+    if output.complaints:
+        remedy = "This CANN is older than 8.5.0 or not CANN's ATC; run `workbench doctor`."
+        meaning = Meaning(problem="ATC did not understand its command line", remedy=remedy, who="installation")
+        return "", meaning, output.complaints[0].removeprefix("ERROR: ")
+    return None

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from workbench.targets.ascend.flags import FILES, FOLDERS
+from workbench.targets.ascend.flags import BANK
 from workbench.targets.ascend.interface import Interface
 from workbench.targets.ascend.settings import PRECISION_MODES, AscendCompile
 from workbench.values.candidate import Candidate
@@ -15,6 +15,17 @@ from workbench.values.errors import CompileError
 
 ONNX = "5"
 """Value of --framework."""
+_USUAL: Mapping[str, str | bool | None] = {
+    "op_select_implmode": None,
+    "oo_level": "O3",
+    "oo_constant_folding": True,
+    "buffer_optimize": "l2_optimize",
+    "tiling_schedule_optimize": False,
+    "enable_single_stream": False,
+    "enable_small_channel": False,
+}
+"""Setting and flag of one name → ATC's default."""
+_WORDS = {("tiling_schedule_optimize", True): "1", ("enable_small_channel", True): "1"}
 MOST_GEARS = 100
 """The documented limit on Atlas A2; v8.5.0 defines E10036 for it and does not raise it."""
 
@@ -89,23 +100,12 @@ def compile_flags(
         flags["dynamic_dims"] = shape.dynamic_dims
     mode = candidate.precision.mode  # one of the two flags, never both (E10056); what the older one has goes there
     flags["precision_mode" if mode in PRECISION_MODES else "precision_mode_v2"] = mode
-    if settings.op_select_implmode is not None:
-        flags["op_select_implmode"] = settings.op_select_implmode
     if settings.optypelist_for_implmode:
         flags["optypelist_for_implmode"] = ",".join(settings.optypelist_for_implmode)
-    if settings.oo_level != "O3":
-        flags["oo_level"] = settings.oo_level
-    if not settings.oo_constant_folding:
-        flags["oo_constant_folding"] = "false"
-    if settings.buffer_optimize != "l2_optimize":
-        flags["buffer_optimize"] = settings.buffer_optimize
-    if settings.tiling_schedule_optimize:
-        flags["tiling_schedule_optimize"] = "1"
-    if settings.enable_single_stream:
-        flags["enable_single_stream"] = "true"
-    if settings.enable_small_channel:
-        flags["enable_small_channel"] = "1"
-    flags |= {flag: value for flag, value in settings.options if flag not in (*FILES, *FOLDERS)}
+    for name, usual in _USUAL.items():
+        if (value := getattr(settings, name)) != usual:
+            flags[name] = _WORDS.get((name, value), str(value).lower() if isinstance(value, bool) else value)
+    flags |= {flag: value for flag, value in settings.options if flag != BANK}
     flags |= {flag: str(file) for flag, file in files.items()}
     return flags
 

@@ -9,7 +9,7 @@ import signal
 from pathlib import Path
 
 from workbench.targets.ascend.atc.atc import TIMEOUT_VARIABLE, Run
-from workbench.targets.ascend.atc.codes import Explanation, explain
+from workbench.targets.ascend.atc.codes import explain
 from workbench.values.errors import CompileError, ToolchainError
 
 _LONGEST_QUOTE = 400
@@ -33,16 +33,34 @@ def failure_of(run: Run, what: str) -> CompileError | ToolchainError:
     if run.ended.why:
         return CompileError(f"{_ended(run, what)} {again}", log_path=run.log, transient=run.ended.why != "garbage")
     explanation = explain(run.output)
-    if _NO_DISK.search(run.ended.output) or _disk_is_full(run.directory):
+    if _NO_DISK.search(run.ended.output) or shutil.disk_usage(run.directory).free < _FULL_DISK_BYTES:
         return ToolchainError(
             f"ATC could not compile {what}: the disk of {run.directory} is full. Free some space (`workbench cache` "
             f"shows what the cache holds), then run the same command again; what was measured is kept. {again}"
         )
     killed = _signal(run.ended.code)
+    if killed in (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        return CompileError(
+            f"ATC was killed by {killed.name} while it compiled {what}; most often the machine ran out of memory. "
+            f"Close other programs, or set TE_PARALLEL_COMPILER lower, then run it again. {again}",
+            log_path=run.log,
+            transient=True,
+        )
     if killed is not None:
-        return _killed(run, what, killed, again)
+        return CompileError(
+            f"ATC crashed with {killed.name} while it compiled {what}. Try another precision mode or fewer gears, and "
+            f"send the log to the vendor. {again}",
+            log_path=run.log,
+        )
     if explanation is not None:
-        return _explained(run, what, explanation, again)
+        code, meaning, quoted = explanation
+        message = (
+            f"ATC refused {what}{f' ({code})' if code else ''}: {meaning.problem}. ATC says: {_short(quoted)} "
+            f"{meaning.remedy}{_setting(run, quoted)} {again}"
+        )
+        if meaning.who in ("installation", "disk"):
+            return ToolchainError(message)
+        return CompileError(message, log_path=run.log, transient=meaning.who in ("files", "memory"))
     library = _NOT_FOUND.search(run.ended.output)
     if library is not None:
         return ToolchainError(
@@ -119,45 +137,10 @@ def _ended(run: Run, what: str) -> str:
     return f"ATC was stopped while it compiled {what}, because another file of the set failed."
 
 
-def _signal(status: int | None) -> int | None:
+def _signal(status: int | None) -> signal.Signals | None:
     """The signal that ended ATC; its launcher is a shell script, which tells it as 128 + number."""
-    if status is None:
-        return None
-    number = -status if status < 0 else status - 128
-    return number if number in set(signal.Signals) and status != 255 else None
-
-
-def _killed(run: Run, what: str, number: int, again: str) -> CompileError:
-    name = signal.Signals(number).name
-    if number in (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        return CompileError(
-            f"ATC was killed by {name} while it compiled {what}; most often the machine ran out of memory. Close other "
-            f"programs, or set TE_PARALLEL_COMPILER lower, then run it again. {again}",
-            log_path=run.log,
-            transient=True,
-        )
-    return CompileError(
-        f"ATC crashed with {name} while it compiled {what}. Try another precision mode or fewer gears, and send the "
-        f"log to the vendor. {again}",
-        log_path=run.log,
-    )
-
-
-def _explained(run: Run, what: str, found: Explanation, again: str) -> CompileError | ToolchainError:
-    code = f" ({found.code})" if found.code else ""
-    if found.operator:
-        kind = f" of type {found.type}" if found.type else ""
-        more = f" and {len(found.others)} more" if found.others else ""
-        operator = f": {found.operator}{kind}{more}"
-    else:
-        operator = f": {found.type}" if found.type else ""
-    message = (
-        f"ATC refused {what}{code}: {found.problem}{operator}. ATC says: {_short(found.quoted)} {found.remedy}"
-        f"{_setting(run, found.quoted)} {again}"
-    )
-    if found.who in ("installation", "disk"):
-        return ToolchainError(message)
-    return CompileError(message, log_path=run.log, transient=found.who in ("files", "memory"))
+    number = -status if status is not None and status < 0 else (status or 0) - 128
+    return signal.Signals(number) if number in set(signal.Signals) and status != 255 else None
 
 
 def _setting(run: Run, quoted: str) -> str:
@@ -167,10 +150,6 @@ def _setting(run: Run, quoted: str) -> str:
         if flag in _TEXT_FILES and Path(value).name in quoted:
             return f" The file was written from compile.{'fusions' if flag == 'fusion_switch_file' else flag}."
     return ""
-
-
-def _disk_is_full(directory: Path) -> bool:
-    return shutil.disk_usage(directory).free < _FULL_DISK_BYTES
 
 
 def _short(text: str) -> str:

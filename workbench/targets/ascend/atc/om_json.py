@@ -35,7 +35,7 @@ from workbench.targets.ascend.atc.failure import complete_log, failure_of, no_fi
 from workbench.values.documents.canonical import digest
 from workbench.values.documents.input_files import read_bytes
 from workbench.values.documents.json_reader import loads
-from workbench.values.errors import CompileError, ConfigError, ToolchainError
+from workbench.values.errors import CompileError, ConfigError
 
 T = TypeVar("T")
 
@@ -92,21 +92,19 @@ def ask_om(
             environment=compile_environment(base, directory, workers=1),
             timeout_s=compile_timeout_s(base),
         )
+        why: Exception | None = None
         try:
-            if run.ended.code != 0:
-                raise failure_of(run, what)
-            try:
+            if run.ended.code == 0:
                 return read(file.read_bytes())
-            except FileNotFoundError as error:
-                raise no_file(run, what, "there is no JSON file") from error
-            except (OSError, ValueError) as error:
-                raise no_file(run, what, f"its JSON cannot be read: {error}") from error
-        except (CompileError, ToolchainError) as error:
-            if log is not None:
-                complete_log(run)
-            elif isinstance(error, CompileError):
-                error.log_path = None
-            raise
+            error = failure_of(run, what)
+        except (OSError, ValueError) as unreadable:
+            why, words = unreadable, f"its JSON cannot be read: {unreadable}"
+            error = no_file(run, what, words if file.exists() else "there is no JSON file")
+        if log is not None:
+            complete_log(run)
+        elif isinstance(error, CompileError):
+            error.log_path = None
+        raise error from why
 
 
 def _all_in(content: bytes) -> list[Mapping[str, Any]]:
@@ -146,17 +144,13 @@ def count_kernels(content: bytes) -> tuple[Mapping[str, int], int, int]:
             continue
         kernels[op["type"]] += 1
         if _PRODUCT.fullmatch(op["type"]):
+            # the first two inputs are the factors, the bias behind them is int32
+            types = [desc.get("dtype") for desc in op.get("input_desc", ()) if isinstance(desc, dict)][:2]
             products += 1
-            int8 += _is_int8(op)
+            int8 += len(types) == 2 and _INT8.issuperset(types)
     if not kernels:
         raise ValueError("no operator is in it")
     return dict(sorted(kernels.items())), int8, products - int8
-
-
-def _is_int8(op: Mapping[str, Any]) -> bool:
-    """Whether both factors are INT8; the first two inputs are they, the bias behind them is int32."""
-    types = [desc.get("dtype") for desc in op.get("input_desc", ()) if isinstance(desc, dict)]
-    return len(types) >= 2 and all(kind in _INT8 for kind in types[:2])
 
 
 # --- what decides its time -----------------------------------------------------------------------------------------
@@ -192,11 +186,10 @@ def _placed(source: str, places: Mapping[str, str]) -> str:
 def _without_name(desc: Any) -> Any:
     if not isinstance(desc, dict):
         return desc
-    kept = {key: value for key, value in desc.items() if key not in ("name", "attr")}
-    attributes = desc.get("attr")
-    entries = attributes if isinstance(attributes, list) else []
-    named = [e for e in entries if not (isinstance(e, dict) and str(e.get("key", "")).startswith(_ORIGIN))]
-    return {**kept, "attr": named} if named else kept
+    entries = desc["attr"] if isinstance(desc.get("attr"), list) else []
+    kept = [e for e in entries if not (isinstance(e, dict) and str(e.get("key", "")).startswith(_ORIGIN))]
+    plain = {key: value for key, value in desc.items() if key not in ("name", "attr")}
+    return {**plain, "attr": kept} if kept else plain
 
 
 def _attribute(entry: Any, places: Mapping[str, str]) -> list[Any]:
@@ -273,13 +266,14 @@ def read_operators(file: Path) -> dict[str, OmOperator]:
 
 
 def _operator(op: Mapping[str, Any]) -> OmOperator:
-    attributes = _attributes(op.get("attr"))
-    names = (attributes.get("_datadump_original_op_names") or {}).get("list", {}).get("s") or ()
+    if not isinstance(op.get("name"), str):
+        raise TypeError("an operator has no name")
+    attributes = _attributes(op)
     scale = _number(attributes, "quant_scale", "scale")
     return OmOperator(
-        name=_named(op),
+        name=op["name"],
         op_type=op["type"],
-        nodes=tuple(map(str, names)),
+        nodes=tuple(map(str, attributes.get("_datadump_original_op_names", {}).get("list", {}).get("s") or ())),
         inputs=tuple(_reference(str(source)) for source in op.get("input") or ()),
         origins=tuple(_origin(desc) for desc in op.get("output_desc") or ()),
         scale=scale if scale else None,
@@ -287,27 +281,19 @@ def _operator(op: Mapping[str, Any]) -> OmOperator:
     )
 
 
-def _named(op: Mapping[str, Any]) -> str:
-    if not isinstance(op.get("name"), str):
-        raise TypeError("an operator has no name")
-    return str(op["name"])
-
-
-def _attributes(entries: Any) -> dict[str, Mapping[str, Any]]:
-    pairs = ((entry.get("key"), entry.get("value")) for entry in entries or () if isinstance(entry, dict))
+def _attributes(holder: Any) -> dict[str, Mapping[str, Any]]:
+    entries = holder.get("attr") or () if isinstance(holder, dict) else ()
+    pairs = ((entry.get("key"), entry.get("value")) for entry in entries if isinstance(entry, dict))
     return {str(key): value for key, value in pairs if isinstance(value, dict)}
 
 
 def _number(attributes: Mapping[str, Mapping[str, Any]], *keys: str) -> float | None:
-    for key in keys:
-        value = attributes.get(key, {}).get("f")
-        if isinstance(value, (int, float)):
-            return float(value)
-    return None
+    values = (attributes.get(key, {}).get("f") for key in keys)
+    return next((float(value) for value in values if isinstance(value, (int, float))), None)
 
 
 def _origin(desc: Any) -> tuple[str, int] | None:
-    attributes = _attributes(desc.get("attr") if isinstance(desc, dict) else None)
+    attributes = _attributes(desc)
     name = attributes.get("_datadump_origin_name", {}).get("s")
     index = attributes.get("_datadump_origin_output_index", {}).get("i", 0)
     return (name, int(index)) if isinstance(name, str) and name else None

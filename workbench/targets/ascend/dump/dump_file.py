@@ -22,13 +22,14 @@ import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory  # type: ignore[import-untyped]  # no stubs
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # the same
 
 from workbench.targets.base import Array
+from workbench.values.documents.input_files import read_bytes
 from workbench.values.errors import ConfigError, MeasureError
 
 MOST_HEADER_BYTES = 1 << 20
@@ -121,22 +122,20 @@ def read_dump_file(file: Path) -> DumpFile:
             stream.seek(0)
             head = stream.read(_LENGTH.size)
             if len(head) < _LENGTH.size:
-                raise _Damaged(f"{size} bytes are no dump")
+                raise _damaged(file, f"{size} bytes are no dump")
             if size > MOST_FILE_BYTES:
-                raise _Damaged(f"it has more than {MOST_FILE_BYTES >> 30} GiB")
+                raise _damaged(file, f"it has more than {MOST_FILE_BYTES >> 30} GiB")
             (length,) = _LENGTH.unpack(head)
             if not 0 < length <= min(size - _LENGTH.size, MOST_HEADER_BYTES):
-                raise _Damaged(f"its header would have {length} bytes, in a file of {size}")
+                raise _damaged(file, f"its header would have {length} bytes, in a file of {size}")
             header = stream.read(length)
-        return _parsed(file, header, _LENGTH.size + length, size)
     except OSError as error:
-        raise MeasureError(f"{file}: it cannot be read: {error.strerror}") from error
-    except _Damaged as error:
-        raise MeasureError(f"{file}: no sound dump: {error}. Dump again, or copy it again.") from error
+        _unreadable(error)
+    return _parsed(file, header, _LENGTH.size + length, size)
 
 
-class _Damaged(Exception):
-    """What is wrong with the bytes."""
+def _damaged(file: Path, why: str) -> MeasureError:
+    return MeasureError(f"{file}: no sound dump: {why}. Dump again, or copy it again.")
 
 
 def _parsed(file: Path, header: bytes, start: int, size: int) -> DumpFile:
@@ -144,21 +143,21 @@ def _parsed(file: Path, header: bytes, start: int, size: int) -> DumpFile:
     try:
         told.ParseFromString(header)
     except DecodeError as error:
-        raise _Damaged(f"its header is cut off, or no protobuf message ({error})") from error
+        raise _damaged(file, f"its header is cut off, or no protobuf message ({error})") from error
     at = start
     tensors: dict[str, list[DumpedTensor]] = {"input": [], "output": [], "buffer": [], "space": []}
     for kind, placed in tensors.items():
         entries = getattr(told, kind)
         if len(entries) > MOST_TENSORS:
-            raise _Damaged(f"it has more than {MOST_TENSORS} tensors")
+            raise _damaged(file, f"it has more than {MOST_TENSORS} tensors")
         for entry in entries:
             if entry.size > size - at:
-                raise _Damaged(f"{kind} data of {entry.size} bytes do not fit a file of {size}: it is truncated")
+                raise _damaged(file, f"{kind} data of {entry.size} bytes do not fit a file of {size}: it is truncated")
             if kind in ("input", "output"):
                 placed.append(_placed(file, entry, at))
             at += entry.size
     if at != size:
-        raise _Damaged(f"its sizes add up to {at} bytes, and it has {size}")
+        raise _damaged(file, f"its sizes add up to {at} bytes, and it has {size}")
     return DumpFile(
         op_name=_text(told.op_name),
         emulator=_text(told.emulator),
@@ -170,10 +169,10 @@ def _parsed(file: Path, header: bytes, start: int, size: int) -> DumpFile:
 def _placed(file: Path, entry: Any, at: int) -> DumpedTensor:
     shape, original = tuple(entry.shape.dim), tuple(entry.original_shape.dim)
     if max(len(shape), len(original)) > MOST_RANK:
-        raise _Damaged(f"a tensor has more than {MOST_RANK} dimensions")
+        raise _damaged(file, f"a tensor has more than {MOST_RANK} dimensions")
     dtype = _DTYPES.get(entry.data_type, "")
     if dtype and math.prod(shape) * (2 if dtype == "bfloat16" else np.dtype(dtype).itemsize) != entry.size:
-        raise _Damaged(f"{entry.size} bytes are no {dtype} of shape {list(shape)}")
+        raise _damaged(file, f"{entry.size} bytes are no {dtype} of shape {list(shape)}")
     origin = getattr(entry, "origin", None)
     return DumpedTensor(
         file=file,
@@ -253,7 +252,8 @@ def _cut(plain: Array, shape: tuple[int, ...], values: Array) -> Array:
 MAPPING = "mapping.csv"
 MOST_FILES = 200_000
 _MOST_MAPPING_BYTES = 1 << 24
-_TIME = re.compile(r"\d{14}")
+_LEVELS = tuple(map(re.compile, (r"\d{14}", "[0-9]+", ".+", "[0-9]+", "[0-9]+")))
+"""Folders, one in the other: of the time, the device, the model, its id, the data index."""
 _NAME = re.compile(r"(?P<type>[^.]+)\.(?P<name>.+?)\.(?P<task>\d+)\.(?:(?P<stream>\d+)\.)?(?P<stamp>\d{6,})")
 _STATUS = "Opdebug.Node_OpDebug."
 
@@ -284,29 +284,32 @@ class Execution:
 def is_dump(folder: Path) -> bool:
     """Whether executions lie in here, as a device writes them."""
     try:
-        return any(_TIME.fullmatch(entry.name) and entry.is_dir() for entry in folder.iterdir())
+        return any(_LEVELS[0].fullmatch(entry.name) and entry.is_dir() for entry in folder.iterdir())
     except OSError:
         return False
 
 
 def executions(folder: Path) -> tuple[Execution, ...]:
-    """Every execution of a dump folder, the oldest first.
+    """Every execution of a dump folder, the oldest first; no link is followed.
 
     Raises:
         ConfigError: nothing was dumped there.
         MeasureError: there are too many files, or a folder cannot be read.
     """
-    found = []
-    count = 0
-    for place in _places(folder):
-        files = tuple(operator_files(place))
-        count += len(files)
+    found, count = [], 0
+    for place, inside, _ in os.walk(folder, onerror=_unreadable):
+        parts = Path(place).relative_to(folder).parts
+        count += len(inside)
+        if len(parts) < len(_LEVELS):
+            inside[:] = sorted(name for name in inside if _LEVELS[len(parts)].fullmatch(name))
+        else:
+            inside.clear()
+            files = sorted(operator_files(Path(place)), key=lambda file: (file.stamp, file.task))
+            count += len(files)
+            if files:
+                found.append(Execution(model=parts[2], index=int(parts[4]), files=tuple(files)))
         if count > MOST_FILES:
             raise MeasureError(f"{folder}: more than {MOST_FILES} dump files. Dump fewer calls or fewer operators.")
-        if files:
-            _, _, model, _, index = place.relative_to(folder).parts
-            ran = tuple(sorted(files, key=lambda file: (file.stamp, file.task)))
-            found.append(Execution(model=model, index=int(index), files=ran))
     if not found:
         raise ConfigError(
             "no dump of a model is in this folder.",
@@ -316,25 +319,8 @@ def executions(folder: Path) -> tuple[Execution, ...]:
     return tuple(sorted(found, key=lambda one: (one.files[0].stamp, one.index)))
 
 
-def _places(folder: Path) -> Iterator[Path]:
-    """The folders five levels below; no link is followed."""
-    places = [folder]
-    for level in range(5):
-        places = [inner for place in places for inner in _folders(place, number=level in (1, 3, 4))]
-        if level == 0:
-            places = [place for place in places if _TIME.fullmatch(place.name)]
-        if len(places) > MOST_FILES:
-            raise MeasureError(f"{folder}: more than {MOST_FILES} folders.")
-    yield from places
-
-
-def _folders(place: Path, *, number: bool) -> list[Path]:
-    try:
-        with os.scandir(place) as entries:
-            found = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
-    except OSError as error:
-        raise MeasureError(f"{place}: it cannot be read: {error.strerror}") from error
-    return [place / name for name in sorted(found) if not number or (name.isascii() and name.isdigit())]
+def _unreadable(error: OSError) -> NoReturn:
+    raise MeasureError(f"{error.filename}: it cannot be read: {error.strerror}") from error
 
 
 def operator_files(place: Path) -> Iterator[OperatorFile]:
@@ -347,7 +333,7 @@ def operator_files(place: Path) -> Iterator[OperatorFile]:
         with os.scandir(place) as entries:
             names = [entry.name for entry in entries if entry.is_file(follow_symlinks=False)]
     except OSError as error:
-        raise MeasureError(f"{place}: it cannot be read: {error.strerror}") from error
+        _unreadable(error)
     mapping = _mapping(place / MAPPING) if MAPPING in names else {}
     for name in names:
         told = mapping.get(name, name)
@@ -366,12 +352,8 @@ def operator_files(place: Path) -> Iterator[OperatorFile]:
 
 def _mapping(file: Path) -> Mapping[str, str]:
     try:
-        with file.open("rb") as stream:
-            content = stream.read(_MOST_MAPPING_BYTES + 1)
-    except OSError as error:
-        raise MeasureError(f"{file}: it cannot be read: {error.strerror}") from error
-    if len(content) > _MOST_MAPPING_BYTES:
-        raise MeasureError(f"{file}: it has more than {_MOST_MAPPING_BYTES >> 20} MiB.")
-    lines = content.decode("utf-8", errors="replace").splitlines()
+        lines = read_bytes(file, limit_bytes=_MOST_MAPPING_BYTES).decode("utf-8", errors="replace").splitlines()
+    except ConfigError as error:
+        raise MeasureError(str(error)) from error
     pairs = (line.partition(",") for line in lines)
     return {short: long for short, comma, long in pairs if comma}

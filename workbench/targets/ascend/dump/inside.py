@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -58,9 +58,10 @@ class AscendInside:
             except ConfigError as error:
                 raise MeasureError(f"the device dumped nothing into {to / DUMP}.", log_path=to / "run.log") from error
             compiled = {_plain(Path(file.file).stem): directory / file.file for file in whole.files}
-            for name in dict.fromkeys(execution.model for execution in ran):
-                if name in compiled:
-                    _write_graph(compiled[name], to / f"{name}.json")
+            with suppress(ToolchainError):  # without an ATC the dump alone has to do
+                find_atc(os.environ)
+                for name in compiled.keys() & {execution.model for execution in ran}:
+                    ask_om(compiled[name], (to / f"{name}.json").write_bytes, log=to / f"{name}.log")
         return self.read(to, model)
 
     def is_recording(self, folder: Path) -> bool:
@@ -91,7 +92,10 @@ class AscendInside:
         return tuple(found)
 
     def changes(self, candidate: Candidate, operators: Sequence[DeviceOperator]) -> tuple[Change, ...]:
-        return changes(candidate, operators)
+        """The smallest change first: nodes that keep the model's type, types on the black list of mixed precision,
+        another mode for the whole model in the place of both. Those that go beside the rest of the candidate, as INT8
+        excludes some modes."""
+        return tuple(_changes(candidate, operators))
 
 
 @contextmanager
@@ -116,29 +120,18 @@ def _complete(files: Path, artifact: Artifact | None, model: Model) -> Iterator[
             write_interface(interface_of(model), folder)
         except (OSError, ValueError) as error:
             raise ConfigError(f"{error}.", file=found[0].parent / INTERFACE) from error
-        yield folder, _bare(folder, [file.name for file in found])
-
-
-def _bare(folder: Path, names: Iterable[str]) -> Artifact:
-    """A set of which only the files are known; which shapes they have is asked of the device."""
-    toolchain = ascend_toolchain()
-    return Artifact(
-        target=ASCEND,
-        files=tuple(compiled_file(folder, name) for name in (*names, INTERFACE)),
-        toolchain=toolchain,
-        int8_ops=0,
-        float_matmuls_left=0,
-        kernels={},
-    )
-
-
-def _write_graph(om: Path, to: Path) -> None:
-    """What ATC tells of a compiled file; without an ATC the dump alone has to do."""
-    try:
-        find_atc(os.environ)
-    except ToolchainError:
-        return
-    ask_om(om, to.write_bytes, log=to.with_suffix(".log"))
+        # of such a set only the files are known; which shapes they have is asked of the device
+        yield (
+            folder,
+            Artifact(
+                target=ASCEND,
+                files=tuple(compiled_file(folder, name) for name in (*(file.name for file in found), INTERFACE)),
+                toolchain=ascend_toolchain(),
+                int8_ops=0,
+                float_matmuls_left=0,
+                kernels={},
+            ),
+        )
 
 
 def _plain(name: str) -> str:
@@ -153,34 +146,26 @@ _MODES = ("allow_fp32_to_fp16", _MIXED, "must_keep_origin_dtype")
 """Modes that keep more types than force_fp16: all but matrix products, all but the white list, and everything."""
 
 
-def changes(candidate: Candidate, operators: Sequence[DeviceOperator]) -> tuple[Change, ...]:
-    """Settings that compute operators in more than half precision, the smallest change first: nodes that keep the
-    model's type, types on the black list of mixed precision, another mode for the whole model in the place of both.
-    Those that go beside the rest of the candidate, as INT8 excludes some modes."""
+def _changes(candidate: Candidate, operators: Sequence[DeviceOperator]) -> Iterator[Change]:
     settings, mode = candidate.compile, candidate.precision.mode
     assert isinstance(settings, AscendCompile)  # Candidate checks it
-    found = []
-
-    def add(setting: str, what: str, compile: AscendCompile, precision: str = mode) -> None:
-        with suppress(ConfigError):  # what cannot be said beside the others is no way on
-            made = replace(candidate, compile=compile, precision=Precision(mode=precision))
-            if made.id != candidate.id:
-                wider = setting == "compile.keep_dtype"
-                found.append(Change(candidate=made, setting=setting, what=what, wider=wider))
-
+    tried: list[tuple[str, str, AscendCompile, str]] = []
     names = tuple(dict.fromkeys(node for operator in operators for node in operator.nodes))
     if names:
         what = f"in the model's type: {', '.join(names[:4])}{f' and {len(names) - 4} more' if len(names) > 4 else ''}"
         keep = tuple(dict.fromkeys((*settings.keep_dtype, *names)))
-        add("compile.keep_dtype", what, replace(settings, keep_dtype=keep))
+        tried.append(("compile.keep_dtype", what, replace(settings, keep_dtype=keep), mode))
     types = [o.op_type for o in operators if o.nodes and re.fullmatch(r"[A-Za-z]\w*", o.op_type)]
-    entries = tuple(f"black-list.to-add:{one}" for one in dict.fromkeys(types))
-    if entries:
+    if types:
         mixed = mode if mode in MIXED_MODES else _MIXED
-        listed = tuple(dict.fromkeys((*settings.modify_mixlist, *entries)))
+        entries = (f"black-list.to-add:{one}" for one in types)
+        listed = replace(settings, modify_mixlist=tuple(dict.fromkeys((*settings.modify_mixlist, *entries))))
         what = f"in the model's type: every {', '.join(dict.fromkeys(types))}, in {mixed}"
-        add("compile.modify_mixlist", what, replace(settings, modify_mixlist=listed), mixed)
-    for other in _MODES:
-        plain = replace(settings, keep_dtype=(), modify_mixlist=())
-        add("precision.mode", f"the whole model is compiled in {other}", plain, other)
-    return tuple(found)
+        tried.append(("compile.modify_mixlist", what, listed, mixed))
+    plain = replace(settings, keep_dtype=(), modify_mixlist=())
+    tried += [("precision.mode", f"the whole model is compiled in {other}", plain, other) for other in _MODES]
+    for setting, what, compile, precision in tried:
+        with suppress(ConfigError):  # what cannot be said beside the others is no way on
+            made = replace(candidate, compile=compile, precision=Precision(mode=precision))
+            if made.id != candidate.id:
+                yield Change(candidate=made, setting=setting, what=what, wider=setting == "compile.keep_dtype")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from onnx import ModelProto
@@ -18,7 +19,6 @@ from workbench.targets.ascend.atc.om_json import OmOperator, read_operators
 from workbench.targets.ascend.dump.dump_file import (
     DumpedTensor,
     DumpFile,
-    Execution,
     OperatorFile,
     executions,
     read_dump_file,
@@ -53,7 +53,7 @@ def read_recording(dump: Path, graphs: Path, model: Model) -> Recording:
             known[execution.model] = read_operators(file) if file.is_file() else {}
         parsed = [(file, read_dump_file(file.path)) for file in execution.files]
         emulators.update(dumped.emulator for _, dumped in parsed if dumped.emulator)
-        calls.append(_call(execution, parsed, known[execution.model], names))
+        calls.append(_call(parsed, known[execution.model], names))
     _refuse_another_model(dump, calls, model)
     files = ", ".join(dict.fromkeys(execution.model for execution in ran))
     return Recording(about=f"{files} on the device", folder=dump, emulated=bool(emulators), calls=tuple(calls))
@@ -90,80 +90,55 @@ class _FloatNames:
 
 
 def _call(
-    execution: Execution,
-    parsed: Sequence[tuple[OperatorFile, DumpFile]],
-    graph: Mapping[str, OmOperator],
-    names: _FloatNames,
+    parsed: Sequence[tuple[OperatorFile, DumpFile]], graph: Mapping[str, OmOperator], names: _FloatNames
 ) -> DeviceCall:
     by_plain_name = {re.sub(r"[./\\ ]", "_", name): name for name in graph}
     fed: dict[str, DeviceTensor] = {}
     operators = []
     for file, dumped in parsed:
         name = dumped.op_name or by_plain_name.get(file.op_name, file.op_name)
-        if file.op_type == "Data":
-            if dumped.outputs or dumped.inputs:
-                tensor = (dumped.outputs or dumped.inputs)[0]
-                fed[name] = _plain(tensor, name)
-            continue
-        compiled = graph.get(name)
-        operators.append(_operator(name, file.op_type, dumped, compiled, graph, names))
+        if file.op_type != "Data":
+            operators.append(_operator(name, file.op_type, dumped, graph, names))
+        elif dumped.outputs or dumped.inputs:
+            fed[name] = _tensor((dumped.outputs or dumped.inputs)[0], name)
     return DeviceCall(fed=fed, operators=tuple(operators))
 
 
 def _operator(
-    name: str,
-    op_type: str,
-    dumped: DumpFile,
-    compiled: OmOperator | None,
-    graph: Mapping[str, OmOperator],
-    names: _FloatNames,
+    name: str, op_type: str, dumped: DumpFile, graph: Mapping[str, OmOperator], names: _FloatNames
 ) -> DeviceOperator:
-    if compiled is None:  # without the graph the header of the dump tells at least where an output stems from
-        outputs = []
-        for tensor in dumped.outputs:
-            known = names.tensors.get(tensor.origin[0], ()) if tensor.origin else ()
-            index = tensor.origin[1] if tensor.origin else 0
-            outputs.append(_plain(tensor, known[index] if index < len(known) else "", maker=name))
-        nodes = tuple(dict.fromkeys(tensor.origin[0] for tensor in dumped.outputs if tensor.origin))
-        inputs = tuple(_plain(tensor, "") for tensor in dumped.inputs)
-        return _named(name, op_type, nodes, inputs, tuple(outputs), names)
-    read = []
+    origins = tuple(tensor.origin for tensor in dumped.outputs)
+    stems = tuple(dict.fromkeys(origin[0] for origin in origins if origin))
+    # without the graph the header of the dump tells at least where an output stems from
+    told = OmOperator(name=name, op_type=op_type, nodes=stems, inputs=(), origins=origins)
+    compiled = graph.get(name, told)
+    inputs = []
     for place, tensor in enumerate(dumped.inputs):
         maker, index = compiled.inputs[place] if place < len(compiled.inputs) else ("", 0)
         source = graph.get(maker)
         if source is None or source.is_constant:
-            read.append(_plain(tensor, ""))
-            continue
-        quantizes = _quantizing(source, graph)
-        read.append(_tensor(tensor, _tensor_of(source, index, graph, names), maker, quantizes))
-    made = [
-        _tensor(tensor, _tensor_of(compiled, index, graph, names), name, compiled if compiled.scale else None)
+            inputs.append(_tensor(tensor))
+        else:
+            known = _tensor_of(source, index, graph, names)
+            inputs.append(_tensor(tensor, known, maker, _quantizing(source, graph)))
+    own = compiled if compiled.scale else None
+    outputs = [
+        _tensor(tensor, _tensor_of(compiled, index, graph, names), name, own)
         for index, tensor in enumerate(dumped.outputs)
     ]
-    return _named(name, op_type, compiled.nodes, tuple(read), tuple(made), names)
-
-
-def _named(
-    name: str,
-    op_type: str,
-    nodes: tuple[str, ...],
-    inputs: tuple[DeviceTensor, ...],
-    outputs: tuple[DeviceTensor, ...],
-    names: _FloatNames,
-) -> DeviceOperator:
-    whole = {found for node in nodes if (found := names.float_node(node))}
+    whole = {found for node in compiled.nodes if (found := names.float_node(node))}
     floats = tuple(sorted(whole, key=names.order.__getitem__))
-    marked = [match["layer"] for node in nodes if (match := _QUANTIZES.fullmatch(node))]
+    marked = [match["layer"] for node in compiled.nodes if (match := _QUANTIZES.fullmatch(node))]
     integers = any(tensor.dtype in ("int8", "uint8") for tensor in inputs)
     products = [node for node in floats if integers and names.types[node] in _PRODUCTS]
     return DeviceOperator(
         name=name,
         op_type=op_type,
-        nodes=nodes,
+        nodes=compiled.nodes,
         float_nodes=floats,
         layers=tuple(dict.fromkeys(layer for layer in (*marked, *products) if layer in names.order)),
-        inputs=inputs,
-        outputs=outputs,
+        inputs=tuple(inputs),
+        outputs=tuple(outputs),
     )
 
 
@@ -198,21 +173,11 @@ def _quantizing(op: OmOperator, graph: Mapping[str, OmOperator]) -> OmOperator |
     return op if op.scale is not None else None
 
 
-def _tensor(tensor: DumpedTensor, name: str, maker: str, quantizes: OmOperator | None) -> DeviceTensor:
-    whole = tensor.dtype in ("int8", "uint8") and quantizes is not None
-    return DeviceTensor(
-        dtype=tensor.dtype,
-        shape=tensor.shape,
-        load=tensor.load,
-        tensor=name,
-        maker=maker,
-        scale=quantizes.scale if whole and quantizes is not None else None,
-        offset=quantizes.offset if whole and quantizes is not None else 0.0,
-    )
-
-
-def _plain(tensor: DumpedTensor, name: str, maker: str = "") -> DeviceTensor:
-    return _tensor(tensor, name, maker, None)
+def _tensor(tensor: DumpedTensor, name: str = "", maker: str = "", quantizes: OmOperator | None = None) -> DeviceTensor:
+    found = DeviceTensor(dtype=tensor.dtype, shape=tensor.shape, load=tensor.load, tensor=name, maker=maker)
+    if tensor.dtype not in ("int8", "uint8") or quantizes is None:
+        return found
+    return replace(found, scale=quantizes.scale, offset=quantizes.offset)
 
 
 def _refuse_another_model(dump: Path, calls: Sequence[DeviceCall], model: Model) -> None:

@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from workbench.targets.ascend.profiles.tasks import KINDS, Ints, Tasks
 from workbench.values.device_profile import COMPUTING, Bubble, Cause, StreamUse
 
-_COMPUTING = np.array([KINDS.index(kind) for kind in COMPUTING])
+_COMPUTING = [KINDS.index(kind) for kind in COMPUTING]
 _WAIT = KINDS.index("wait")
 _SHORTEST_NS = 500
 """Shorter gaps are no bubbles: the next task is being started."""
 _MOST_BUBBLES = 20
+_CAUSES: Mapping[Cause, str] = {
+    "host operator": "cpu",
+    "host copy": "copy",
+    "synchronization": "wait",
+    "scheduling": "other",
+}
+"""Why the cores had nothing to do, by what ran: what is both a wait and something else counts as the other, an operator
+before a copy."""
 
 
 def stream_uses(tasks: Tasks) -> tuple[StreamUse, ...]:
@@ -26,109 +35,120 @@ def stream_uses(tasks: Tasks) -> tuple[StreamUse, ...]:
         own = np.flatnonzero((tasks.stream == number) & (tasks.start >= 0))
         if not len(own):
             continue
-        start, end = tasks.start[own], tasks.start[own] + tasks.duration[own]
-        working = tasks.kind[own] != _WAIT
-        computing = np.isin(tasks.kind[own], _COMPUTING)
+        times, running = _timeline(tasks, own)
+        lengths, waiting = np.diff(times), np.arange(len(KINDS)) == _WAIT
         found.append(
             StreamUse(
                 device=device,
                 stream=stream,
                 tasks=len(own),
-                span_us=float(end.max() - start.min()) / 1000,
-                busy_us=_covered_ns(start[working], end[working]) / 1000,
-                computing_us=_covered_ns(start[computing], end[computing]) / 1000,
+                span_us=float(times[-1] - times[0]) / 1000,
+                busy_us=float(lengths[running[~waiting].any(axis=0)].sum()) / 1000,
+                computing_us=float(lengths[running[_COMPUTING].any(axis=0)].sum()) / 1000,
             )
         )
     return tuple(sorted(found, key=lambda use: (_natural(use.device), _natural(use.stream))))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceTime:
-    """Of one device: nanoseconds between its first start and its last end, and those in which its cores computed.
+class Idle:
+    """Of all devices together, nanoseconds.
 
     Attributes:
-        edges_ns: before the first operator and after the last; all of it where none ran on the cores.
+        computing_ns: in which an operator ran on the cores of a device.
+        edges_ns: before the first operator of a device and after its last; all of a device on which none ran.
         short_gaps_ns: between operators, in gaps that are too short to be bubbles.
+        bubbles: gaps of the cores, the same pair of neighbours together, those that cost most first.
+        causes_ns: of all gaps, listed or not. What a gap holds is looked for on every stream of its device: a copy on
+            one stream holds up the model on another.
     """
 
-    device: str
-    span_ns: int
     computing_ns: int
+    idle_ns: int
     edges_ns: int
     short_gaps_ns: int
+    bubbles: tuple[Bubble, ...]
+    causes_ns: Counter[Cause]
 
 
-def device_times(tasks: Tasks) -> tuple[DeviceTime, ...]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Gap:
+    start_ns: int
+    end_ns: int
+    within: Counter[Cause]
+
+    @property
+    def ns(self) -> int:
+        return self.end_ns - self.start_ns
+
+
+def idle_time(tasks: Tasks) -> Idle:
     """Of every device that has a task with a start."""
-    found = []
+    computed = idle = edges = short = 0
+    causes: Counter[Cause] = Counter()
+    found: dict[tuple[str, int, int], list[_Gap]] = {}
     for device, own in _by_device(tasks):
-        start, end = tasks.start[own], tasks.start[own] + tasks.duration[own]
-        computing = np.isin(tasks.kind[own], _COMPUTING)
-        span_ns, first, last = int(end.max() - start.min()), start[computing], end[computing]
-        gaps = _gaps_ns(first, last)
-        found.append(
-            DeviceTime(
-                device=device,
-                span_ns=span_ns,
-                computing_ns=_covered_ns(first, last),
-                edges_ns=span_ns - int(last.max() - first.min()) if len(first) else span_ns,
-                short_gaps_ns=int(gaps[gaps < _SHORTEST_NS].sum()),
-            )
-        )
-    return tuple(found)
-
-
-@dataclass(slots=True)
-class _Gaps:
-    each_ns: list[int] = field(default_factory=list)
-    longest_ns: int = 0
-    longest_start_ns: int = 0
-    within: Counter[Cause] = field(default_factory=Counter)
-    tasks: tuple[str, ...] = ()
-
-
-def bubbles(tasks: Tasks) -> tuple[tuple[Bubble, ...], Mapping[Cause, float]]:
-    """Gaps of the cores, the same pair of neighbours together, those that cost most first; and cause → microseconds of
-    all gaps, listed or not.
-
-    What a gap holds is looked for on every stream of its device: a copy on one stream holds up the model on another.
-    """
-    found: dict[tuple[str, int, int], _Gaps] = {}
-    for device, own in _by_device(tasks):
-        computing = own[np.isin(tasks.kind[own], _COMPUTING)]
-        others = own[~np.isin(tasks.kind[own], _COMPUTING) & (tasks.duration[own] > 0)]
-        for before, after, start_ns, end_ns, inside in _gaps(tasks, computing, others):
-            key = device, int(tasks.name[before]), int(tasks.name[after])
-            gaps = found.setdefault(key, _Gaps())
-            gaps.each_ns.append(end_ns - start_ns)
-            within = _within(tasks, inside, start_ns, end_ns)
+        times, running = _timeline(tasks, own)
+        lengths, busy = np.diff(times), np.any(running[_COMPUTING], axis=0)
+        computed += int(lengths[busy].sum())
+        idle += int(lengths[~busy].sum())
+        at = np.flatnonzero(busy)
+        if not len(at):
+            edges += int(lengths.sum())
+            continue
+        edges += int(lengths[: at[0]].sum() + lengths[at[-1] + 1 :].sum())
+        apart = np.diff(at) > 1
+        begins, ends = at[:-1][apart] + 1, at[1:][apart]
+        spent = {cause: ns[ends] - ns[begins] for cause, ns in _spent(lengths, running, np.logical_not(busy)).items()}
+        cores = [int(task) for task in own[np.isin(tasks.kind[own], _COMPUTING)] if tasks.duration[task]]
+        started = {int(tasks.start[task]): task for task in reversed(cores)}
+        ended = {int(tasks.start[task] + tasks.duration[task]): task for task in reversed(cores)}
+        for number, (start_ns, end_ns) in enumerate(zip(times[begins].tolist(), times[ends].tolist(), strict=True)):
+            if end_ns - start_ns < _SHORTEST_NS:
+                short += end_ns - start_ns
+                continue
+            within = Counter({cause: int(ns[number]) for cause, ns in spent.items()})
+            before, after = ended[start_ns], started[end_ns]
             same = tasks.execution[before] == tasks.execution[after] and tasks.execution[before] >= 0
-            rest = end_ns - start_ns - sum(within.values())
-            within["scheduling" if same else "host launch"] += max(0, rest)
-            gaps.within.update(within)
-            if end_ns - start_ns > gaps.longest_ns:
-                gaps.longest_ns, gaps.longest_start_ns = end_ns - start_ns, start_ns
-                longest = sorted(inside, key=lambda task: -int(tasks.duration[task]))
-                gaps.tasks = tuple(dict.fromkeys(_said(tasks, task) for task in longest[:50]))[:4]
-    costliest = sorted(found.items(), key=lambda item: (-sum(item[1].each_ns), item[0]))[:_MOST_BUBBLES]
-    causes = sum((gaps.within for gaps in found.values()), Counter[Cause]())
-    listed = tuple(
-        Bubble(
-            device=device,
-            before=tasks.names[before],
-            after=tasks.names[after],
-            times=len(gaps.each_ns),
-            total_us=sum(gaps.each_ns) / 1000,
-            median_us=statistics.median(gaps.each_ns) / 1000,
-            longest_us=gaps.longest_ns / 1000,
-            longest_start_us=gaps.longest_start_ns / 1000,
-            cause=max(gaps.within, key=lambda cause: gaps.within[cause]),
-            within={cause: ns / 1000 for cause, ns in gaps.within.most_common() if ns},
-            tasks=gaps.tasks,
-        )
-        for (device, before, after), gaps in costliest
+            within["scheduling" if same else "host launch"] += end_ns - start_ns - sum(within.values())
+            causes.update(within)
+            key = device, int(tasks.name[before]), int(tasks.name[after])
+            found.setdefault(key, []).append(_Gap(start_ns=start_ns, end_ns=end_ns, within=within))
+    costliest = sorted(found.items(), key=lambda item: (-sum(gap.ns for gap in item[1]), item[0]))[:_MOST_BUBBLES]
+    return Idle(
+        computing_ns=computed,
+        idle_ns=idle,
+        edges_ns=edges,
+        short_gaps_ns=short,
+        bubbles=tuple(_bubble(tasks, *key, gaps) for key, gaps in costliest),
+        causes_ns=causes,
     )
-    return listed, {cause: ns / 1000 for cause, ns in causes.most_common() if ns}
+
+
+def us_of(causes: Counter[Cause]) -> dict[Cause, float]:
+    return {cause: ns / 1000 for cause, ns in causes.most_common() if ns}
+
+
+def _bubble(tasks: Tasks, device: str, before: int, after: int, gaps: list[_Gap]) -> Bubble:
+    longest = max(gaps, key=lambda gap: gap.ns)
+    within = sum((gap.within for gap in gaps), Counter[Cause]())
+    numbers = [number for number, (own, _) in enumerate(tasks.streams) if own == device]
+    inside = (tasks.start < longest.end_ns) & (tasks.start + tasks.duration > longest.start_ns) & (tasks.start >= 0)
+    inside &= ~np.isin(tasks.kind, _COMPUTING) & np.isin(tasks.stream, numbers)
+    by_length = sorted(np.flatnonzero(inside).tolist(), key=lambda task: -int(tasks.duration[task]))
+    return Bubble(
+        device=device,
+        before=tasks.names[before],
+        after=tasks.names[after],
+        times=len(gaps),
+        total_us=sum(gap.ns for gap in gaps) / 1000,
+        median_us=statistics.median(gap.ns for gap in gaps) / 1000,
+        longest_us=longest.ns / 1000,
+        longest_start_us=longest.start_ns / 1000,
+        cause=max(within, key=lambda cause: within[cause]),
+        within=us_of(within),
+        tasks=tuple(dict.fromkeys(_said(tasks, task) for task in by_length[:50]))[:4],
+    )
 
 
 def _by_device(tasks: Tasks) -> Iterator[tuple[str, Ints]]:
@@ -140,69 +160,24 @@ def _by_device(tasks: Tasks) -> Iterator[tuple[str, Ints]]:
             yield device, own
 
 
-def _gaps(tasks: Tasks, computing: Ints, others: Ints) -> Iterator[tuple[int, int, int, int, list[int]]]:
-    """(operator before, operator after, start, end, other tasks that overlap) of each gap, in order."""
-    reached, last = -1, -1
-    at, alive = 0, list[int]()
-    for task in map(int, computing):
-        start_ns = int(tasks.start[task])
-        if last >= 0 and start_ns - reached >= _SHORTEST_NS:
-            while at < len(others) and tasks.start[others[at]] < start_ns:
-                alive.append(int(others[at]))
-                at += 1
-            alive = [other for other in alive if tasks.start[other] + tasks.duration[other] > reached]
-            yield last, task, reached, start_ns, list(alive)
-        end_ns = start_ns + int(tasks.duration[task])
-        if end_ns > reached:
-            reached, last = end_ns, task
+def _timeline(tasks: Tasks, own: Ints) -> tuple[Ints, npt.NDArray[np.bool_]]:
+    """Every start and end, ascending, and which kinds of these tasks run in each interval between two of them."""
+    start, kind = tasks.start[own], tasks.kind[own]
+    times, places = np.unique(np.concatenate([start, start + tasks.duration[own]]), return_inverse=True)
+    change = np.zeros((len(KINDS), len(times)), np.int32)
+    np.add.at(change, (kind, places[: len(own)]), 1)
+    np.add.at(change, (kind, places[len(own) :]), -1)
+    return times, change.cumsum(axis=1, dtype=np.int32)[:, :-1] > 0
 
 
-def _within(tasks: Tasks, inside: Sequence[int], start_ns: int, end_ns: int) -> Counter[Cause]:
-    """Cause → nanoseconds: what is both a wait and something else counts as the other, an operator before a copy."""
-    found: Counter[Cause] = Counter()
-    taken: list[tuple[int, int]] = []
-    for cause, kinds in _CAUSES.items():
-        spans = [
-            (max(start_ns, int(tasks.start[t])), min(end_ns, int(tasks.start[t] + tasks.duration[t])))
-            for t in inside
-            if KINDS[tasks.kind[t]] in kinds
-        ]
-        before = _covered_ns(*_ends(taken))
-        taken += spans
-        if (more := _covered_ns(*_ends(taken)) - before) > 0:
-            found[cause] = more
+def _spent(lengths: Ints, running: npt.NDArray[np.bool_], idle: npt.NDArray[np.bool_]) -> dict[Cause, Ints]:
+    """Cause → nanoseconds of it up to each start or end."""
+    found: dict[Cause, Ints] = {}
+    for cause, kind in _CAUSES.items():
+        here = idle & running[KINDS.index(kind)]
+        found[cause] = np.concatenate([[0], np.where(here, lengths, 0).cumsum()])
+        idle = idle & ~here
     return found
-
-
-_CAUSES: Mapping[Cause, tuple[str, ...]] = {
-    "host operator": ("cpu",),
-    "host copy": ("copy",),
-    "synchronization": ("wait",),
-    "scheduling": ("other",),
-}
-"""What ran → why the cores had nothing to do; the first that applies."""
-
-
-def _ends(spans: Sequence[tuple[int, int]]) -> tuple[Ints, Ints]:
-    table = np.array(spans, dtype=np.int64).reshape(-1, 2)
-    return table[:, 0], table[:, 1]
-
-
-def _gaps_ns(start: Ints, end: Ints) -> Ints:
-    """Lengths of what lies between intervals and in none of them."""
-    order = np.argsort(start, kind="stable")
-    gaps: Ints = np.maximum(0, start[order][1:] - np.maximum.accumulate(end[order])[:-1])
-    return gaps
-
-
-def _covered_ns(start: Ints, end: Ints) -> int:
-    """Length of the union of intervals."""
-    if not len(start):
-        return 0
-    order = np.argsort(start, kind="stable")
-    begins, ends = start[order], np.maximum.accumulate(end[order])
-    reached = np.concatenate([begins[:1], ends[:-1]])
-    return int(np.maximum(0, ends - np.maximum(begins, reached)).sum())
 
 
 def _said(tasks: Tasks, task: int) -> str:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from workbench.targets.ascend.profiles.idle import bubbles, device_times, stream_uses
-from workbench.targets.ascend.profiles.tables import MOST_ROWS, Reading, rows, tables
-from workbench.targets.ascend.profiles.tasks import KINDS, PRODUCTS, Tasks, no_tasks, read_tasks
+from workbench.targets.ascend.profiles.idle import idle_time, stream_uses, us_of
+from workbench.targets.ascend.profiles.tables import MOST_ROWS, Reading
+from workbench.targets.ascend.profiles.tasks import KINDS, PRODUCTS, Tasks, read_tasks
 from workbench.values.device_profile import CubeUse, DeviceProfile, OperatorTime, ProfiledTask
 from workbench.values.errors import MeasureError
 from workbench.values.modelled_times.device_data import peak_tops
@@ -26,7 +26,7 @@ _EMULATED = "emulated.txt"
 
 
 def read_profile(folders: Iterable[Path], *, chip: str = "") -> DeviceProfile:
-    """The tables below PROF_* folders: op_summary and task_time, or op_statistic alone, which has no starts.
+    """The tables below PROF_* folders: op_summary and task_time.
 
     Args:
         chip: what the device calls itself, for its peaks.
@@ -39,18 +39,12 @@ def read_profile(folders: Iterable[Path], *, chip: str = "") -> DeviceProfile:
     tasks, files = read_tasks(places, reading)
     operators, told = _of_tasks(tasks)
     if not operators:
-        files = tuple(tables(places, "op_statistic_*.csv"))
-        operators = [operator for file in files for operator in _of_statistic(file, reading)]
-        tasks = no_tasks()
-    if not operators:
         looked = ", ".join(map(str, places)) or "no PROF_* folder"
-        raise MeasureError(f"No op_summary_*.csv or op_statistic_*.csv with operators in {looked}.")
+        raise MeasureError(f"No op_summary_*.csv with operators in {looked}.")
     total = sum(operator.total_us for operator in operators)
     products = [operator for operator in operators if PRODUCTS.search(operator.op_type)]
     product_us = sum(operator.total_us for operator in products)
-    times = device_times(tasks)
-    gaps, causes = bubbles(tasks)
-    computing_us = sum(time.computing_ns for time in times) / 1000
+    idle = idle_time(tasks)
     timed = np.flatnonzero(tasks.start >= 0)
     ends = tasks.start[timed] + tasks.duration[timed]
     notes = list(reading.notes())
@@ -64,21 +58,21 @@ def read_profile(folders: Iterable[Path], *, chip: str = "") -> DeviceProfile:
         executions=len(np.unique(tasks.execution[tasks.execution >= 0])),
         span_us=float(ends.max()) / 1000 if len(timed) else 0.0,
         operators_us=total,
-        computing_us=computing_us,
-        idle_us=sum(time.span_ns for time in times) / 1000 - computing_us,
-        edges_us=sum(time.edges_ns for time in times) / 1000,
-        short_gaps_us=sum(time.short_gaps_ns for time in times) / 1000,
+        computing_us=idle.computing_ns / 1000,
+        idle_us=idle.idle_ns / 1000,
+        edges_us=idle.edges_ns / 1000,
+        short_gaps_us=idle.short_gaps_ns / 1000,
         operators=tuple(
             replace(operator, share=_part(operator.total_us, total))
             for operator in sorted(operators, key=lambda o: (-o.total_us, o.op_type, o.core))
         ),
-        conversion_share=_part(_time_of(operators, _CONVERSIONS), total),
-        quantization_share=_part(_time_of(operators, _QUANTIZATION), total),
+        conversion_share=_share(operators, _CONVERSIONS, total),
+        quantization_share=_share(operators, _QUANTIZATION, total),
         product_share=_part(product_us, total),
         int8_share=_part(sum(told), product_us) if told else None,
         streams=stream_uses(tasks),
-        bubbles=gaps,
-        causes=causes,
+        bubbles=idle.bubbles,
+        causes=us_of(idle.causes_ns),
         cube=_cube_use(tasks, chip),
         tasks=_one_by_one(tasks, timed[:MOST_TASKS].tolist()),
         tasks_left_out=max(0, len(timed) - MOST_TASKS),
@@ -98,24 +92,17 @@ def _of_tasks(tasks: Tasks) -> tuple[list[OperatorTime], list[float]]:
         if (tasks.int8[group] >= 0).any() and PRODUCTS.search(tasks.op_types[op_type]):
             products.append(int8_us)
         total_us = float(tasks.duration[group].sum()) / 1000
-        found.append(_operator(tasks.op_types[op_type], tasks.cores[core], len(group), total_us, int8=int8_us > 0))
+        found.append(
+            OperatorTime(
+                op_type=tasks.op_types[op_type],
+                core=tasks.cores[core],
+                calls=len(group),
+                total_us=total_us,
+                share=0.0,
+                int8=int8_us > 0,
+            )
+        )
     return found, products
-
-
-def _of_statistic(file: Path, reading: Reading) -> list[OperatorTime]:
-    """One row for each type of operator; no data types."""
-    found = []
-    for row in rows(file, reading):
-        total, calls, op_type = row.number("total"), row.number("count"), row.name("op_type")
-        if total is None or total < 0 or not op_type:
-            reading.skipped += 1
-        else:
-            found.append(_operator(op_type, row.name("task_type"), max(1, int(calls or 1)), total, int8=False))
-    return found
-
-
-def _operator(op_type: str, core: str, calls: int, total_us: float, *, int8: bool) -> OperatorTime:
-    return OperatorTime(op_type=op_type, core=core, calls=calls, total_us=total_us, share=0.0, int8=int8)
 
 
 def _cube_use(tasks: Tasks, chip: str) -> tuple[CubeUse, ...]:
@@ -166,8 +153,8 @@ def _one_by_one(tasks: Tasks, chosen: Sequence[int]) -> tuple[ProfiledTask, ...]
     )
 
 
-def _time_of(operators: Iterable[OperatorTime], kinds: frozenset[str]) -> float:
-    return sum(operator.total_us for operator in operators if operator.op_type.lower() in kinds)
+def _share(operators: Iterable[OperatorTime], kinds: frozenset[str], total_us: float) -> float:
+    return _part(sum(o.total_us for o in operators if o.op_type.lower() in kinds), total_us)
 
 
 def _part(part: float, whole: float) -> float:

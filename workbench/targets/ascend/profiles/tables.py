@@ -37,8 +37,6 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     "output_shapes": ("output shapes",),
     "int8_ratio": ("aic_mac_int8_ratio", "mac_int8_ratio"),
     "active_percent": ("cube_utilization(%)",),
-    "total": ("total time(us)",),
-    "count": ("count",),
 }
 """What is read → the names it has had, lower case, by version, and in the tables that torch_npu makes of them."""
 

@@ -70,9 +70,6 @@ class Tasks:
     streams: tuple[tuple[str, str], ...]
     dtypes: tuple[str, ...]
 
-    def __len__(self) -> int:
-        return len(self.start)
-
 
 _COLUMNS = (
     *("start", "duration", "kind", "name", "op_type", "core", "stream", "execution", "model", "int8", "macs", "dtype"),
@@ -110,19 +107,13 @@ def read_tasks(folders: Iterable[Path], reading: Reading) -> tuple[Tasks, tuple[
         files.append(file)
         for row in rows(file, reading):
             _add(columns, row, file, reading, operator=True)
-    summarized = bool(columns.ints)
     for file in tables(places, "task_time_*.csv"):
         files.append(file)
         for row in rows(file, reading):
             kind = row.cell("task_type").upper()
-            if not summarized or (kind and kind not in _OF_TYPE):
-                _add(columns, row, file, reading, operator=not summarized and kind in _OF_TYPE)
+            if kind and kind not in _OF_TYPE:
+                _add(columns, row, file, reading, operator=False)
     return _finished(columns), tuple(files)
-
-
-def no_tasks() -> Tasks:
-    """Of a profile whose tables tell no single task."""
-    return _finished(_Columns())
 
 
 def _add(columns: _Columns, row: Row, file: Path, reading: Reading, *, operator: bool) -> None:
