@@ -13,9 +13,9 @@ from onnx import TensorProto, helper
 
 from workbench.cann_emulator.atc import checks
 from workbench.cann_emulator.atc.boundary import parse_output_type
+from workbench.cann_emulator.atc.conversion import read_requests
 from workbench.cann_emulator.atc.failure import AtcFailure
 from workbench.cann_emulator.atc.flags import FLAGS, HelpAsked, Malformed, parse, value_of
-from workbench.cann_emulator.atc.gears import read_requests
 from workbench.cann_emulator.atc.main import main
 from workbench.testing.encoder import model_of
 
@@ -203,9 +203,9 @@ def outcome(line: str) -> str:
         return OK
     given = {flag: value for flag, value in options.items() if value}
     try:
-        nodes = read_requests(given).out_nodes.nodes
+        _, nodes = read_requests(given)
         if given.get("output_type") and (nodes or ":" not in given["output_type"]):
-            parse_output_type(given["output_type"], nodes)
+            parse_output_type(given["output_type"], nodes)  # type: ignore[arg-type]  # no line names tensors here
     except AtcFailure as error:
         return f"{LATER}{headline(error)}"
     return OK

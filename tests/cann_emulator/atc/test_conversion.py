@@ -22,19 +22,11 @@ from tests.cann_emulator.atc.compiling import (
 )
 from tests.model_zoo import tokens, write_bert
 from workbench.cann_emulator.atc.console import Console
-from workbench.cann_emulator.atc.conversion import run_compile, run_precheck
+from workbench.cann_emulator.atc.conversion import read_requests, run_compile, run_precheck
 from workbench.cann_emulator.atc.failure import AtcFailure
-from workbench.cann_emulator.atc.gears import (
-    ShapePlan,
-    check_names,
-    check_ranks,
-    input_shapes,
-    plan_shapes,
-    read_requests,
-)
 from workbench.cann_emulator.atc.onnx_parser import parse_onnx
 from workbench.cann_emulator.atc.operator_types import is_registered
-from workbench.cann_emulator.atc.shapes import check_shape_flags
+from workbench.cann_emulator.atc.shapes import ShapePlan, check_ranks, check_shape_flags, input_shapes, plan_shapes
 from workbench.cann_emulator.executable import Executable
 from workbench.cann_emulator.om import largest_gear
 from workbench.graph.read import load_graph, read_model
@@ -169,11 +161,9 @@ def two_inputs(folder: Path, first: Sizes, second: Sizes) -> Path:
 def plan(path: Path, **flags: str) -> ShapePlan:
     """What a conversion plans, through every step that looks at shapes."""
     check_shape_flags(flags)
-    requests, parsed = read_requests(flags), parse_onnx(path)
-    check_ranks(parsed, requests)
-    check_names(parsed, requests)
-    shapes = input_shapes(parsed, requests)
-    return plan_shapes(shapes, requests, input_format=flags.get("input_format", "NCHW"), quantized=parsed.quantized)
+    (asked, _), parsed = read_requests(flags), parse_onnx(path)
+    check_ranks(parsed, asked)
+    return plan_shapes(parsed, input_shapes(parsed, asked, flags), tuple(asked), flags)
 
 
 def test_gears_fill_the_open_axes(tmp_path: Path) -> None:

@@ -113,15 +113,6 @@ CASES: dict[str, Case] = {
         feeds={"x": IMAGE},
         weights={"w": floats(4, 3, 2, 2) / 4},
     ),
-    "branch that the data choose": Case(
-        nodes=[
-            node("ReduceSum", "x", "s", keepdims=0),
-            node("Greater", "s z", "c"),
-            node("If", "c", "y", then_branch=branch("Relu", "a"), else_branch=branch("Neg", "b")),
-        ],
-        feeds={"x": ROWS},
-        weights={"z": np.array(0, np.float32)},
-    ),
     "branch that the shapes choose": Case(
         nodes=[
             node("Shape", "x", "s"),

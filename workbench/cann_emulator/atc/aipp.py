@@ -19,10 +19,9 @@ import numpy.typing as npt
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from workbench.cann_emulator.atc.failure import AtcFailure, failure
-from workbench.cann_emulator.atc.folding import Shape
-from workbench.cann_emulator.atc.gears import ShapePlan
 from workbench.cann_emulator.atc.onnx_parser import Parsed
 from workbench.cann_emulator.atc.operator_types import words
+from workbench.cann_emulator.atc.shapes import Shape, ShapePlan
 from workbench.quantization.amct.protobuf_text import Literal, Message, boolean, parse
 from workbench.values.errors import ConfigError
 

@@ -10,8 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
-
 from workbench.cann_emulator.atc.ascend_graph import AscendGraph, Op
 from workbench.cann_emulator.atc.failure import AtcFailure, failure
 from workbench.cann_emulator.atc.operator_types import ELEMENTWISE, words
@@ -270,7 +268,7 @@ def reduces_last_axis(graph: AscendGraph, op: Op | None, kind: str) -> bool:
     if len(op.inputs) > 1:
         if not graph.is_constant(op.inputs[1]):
             return False
-        axes = [int(a) for a in np.asarray(graph.constants[op.inputs[1]]).reshape(-1)]
+        axes = [int(a) for a in graph.constants[op.inputs[1]].reshape(-1)]
     else:
         axes = [int(a) for a in op.attributes.get("axes", ())]
     return axes in ([-1], [len(graph.shapes[op.inputs[0]]) - 1])
@@ -289,7 +287,8 @@ def is_private(graph: AscendGraph, group: Iterable[Op], result: Op) -> bool:
 
 def is_vector_constant(graph: AscendGraph, tensor: str, width: int) -> bool:
     """A constant of one value per column."""
-    return graph.is_constant(tensor) and graph.constants.size(tensor) == width == graph.constants.shape(tensor)[-1]
+    values = graph.constants.get(tensor)
+    return values is not None and values.size == width == values.shape[-1]
 
 
 def same_shape(graph: AscendGraph, first: str, second: str) -> bool:
