@@ -14,7 +14,9 @@ from tests.cann_emulator.atc.compiling import (
     types_of,
 )
 from workbench.cann_emulator.atc.failure import AtcFailure
-from workbench.cann_emulator.atc.fusion import ALWAYS_ON_AT_O1, BUILT_IN, FORBIDDEN_TO_CLOSE, Switches, read_switches
+from workbench.cann_emulator.atc.fusion import Group, Switches, read_switches
+from workbench.cann_emulator.atc.fusion_graph import GRAPH_PASSES
+from workbench.cann_emulator.atc.fusion_ub import UB_PASSES
 from workbench.cann_emulator.atc.precision import CUBE_TYPES
 from workbench.cann_emulator.om import Kernel, OfflineModel
 
@@ -91,20 +93,20 @@ def read(folder: Path, text: str, oo_level: str = "O3") -> Switches:
     return read_switches(str(folder / "switch.cfg"), oo_level)
 
 
-def test_all_does_not_reach_passes_with_a_line_of_their_own_in_the_built_in_file(tmp_path: Path) -> None:
-    """atc.md §4.2: explicit entries, the built-in ones too, come before "ALL"."""
-    off = read(tmp_path, '{"Switch": {"GraphFusion": {"ALL": "off"}, "UBFusion": {"ALL": "off"}}}')
-    on = read(tmp_path, '{"Switch": {"GraphFusion": {"ALL": "on"}}}')
-    assert off.is_on("LayerNormGradV3FusionPass", "GraphFusion")
-    assert off.is_on("TbeMatmulFixPipeFusionPass", "UBFusion")
-    assert not off.is_on("GeluFusionPass", "GraphFusion")
-    assert not on.is_on("SoftmaxSmallOpFusionPass", "GraphFusion")
-
-
-def test_protected_passes_stay_on_whatever_is_said(tmp_path: Path) -> None:
-    for name in FORBIDDEN_TO_CLOSE | ALWAYS_ON_AT_O1:
-        text = json.dumps({"Switch": {"GraphFusion": {name: "off", "ALL": "off"}, "UBFusion": {name: "off"}}})
-        assert all(read(tmp_path, text, level).is_on(name, group) for level in ("O3", "O1") for group in BUILT_IN), name
+def test_what_the_built_in_file_names_or_protects_is_beyond_all(tmp_path: Path) -> None:
+    """atc.md §4.2: entries of its own, the built-in ones too, come before "ALL"; what is protected stays on."""
+    passes = {fusion.name: fusion for fusion in (*GRAPH_PASSES, *UB_PASSES)}
+    rows: list[tuple[str, Group, str, bool]] = [
+        ("off", "GraphFusion", "GeluFusionPass", False),
+        ("on", "GraphFusion", "MatmulReshapeFusionPass", False),
+        ("off", "UBFusion", "TbeConvCommonRules2FusionPass", True),
+    ]
+    for state, group, name, expected in rows:
+        switches = read(tmp_path, json.dumps({"Switch": {group: {"ALL": state}}}))
+        assert switches.is_on(passes[name], group) is expected, name
+    assert read(tmp_path, '{"Switch": {"GraphFusion": {"MatmulReshapeFusionPass": "on"}}}').is_on(
+        passes["MatmulReshapeFusionPass"], "GraphFusion"
+    )
 
 
 def test_files_of_another_form_are_refused_by_code(tmp_path: Path) -> None:

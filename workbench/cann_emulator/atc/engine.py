@@ -11,33 +11,16 @@ from dataclasses import dataclass
 from workbench.cann_emulator.atc.console import Console
 from workbench.cann_emulator.atc.failure import AtcFailure, failure, invalid
 from workbench.cann_emulator.atc.fusion import Switches, read_switches
+from workbench.cann_emulator.atc.operator_types import OPERATORS, words
 from workbench.cann_emulator.atc.outputs import forget_earlier_result
 from workbench.cann_emulator.atc.precision import Precision
 from workbench.cann_emulator.atc.precision_files import check_op_debug_config, read_precision
 
-# Platform files of the runtime repository v8.5.0, src/platform/platform_config. Chips of older releases, such as
-# Ascend310, have none and are unknown [inferred: 8.5.0 ships more packages than are open, which could add some].
-_NAMES = frozenset(
-    {
-        *("Ascend031", "Ascend035", "Ascend035A", "Ascend035B"),
-        *("Ascend310B1", "Ascend310B2", "Ascend310B3", "Ascend310B4"),
-        *("Ascend310P1", "Ascend310P2", "Ascend310P3", "Ascend310P5", "Ascend310P7"),
-        *("Ascend610", "Ascend610Lite", "Ascend615"),
-        *("Ascend910A", "Ascend910B", "Ascend910ProA", "Ascend910ProB", "Ascend910PremiumA"),
-        *("Ascend910B1", "Ascend910B2", "Ascend910B2C", "Ascend910B3", "Ascend910B4", "Ascend910B4-1"),
-        *("Ascend910_9362", "Ascend910_9372", "Ascend910_9381", "Ascend910_9382", "Ascend910_9391", "Ascend910_9392"),
-        *("Ascend910_5591", "BS9SX1AA", "BS9SX1AB", "BS9SX1AC", "BS9SX2AA", "BS9SX2AB", "Kirin9030", "MC62CM12AA"),
-    }
-)
+_NAMES = words(OPERATORS["chips"])
+"""Platform files of the runtime repository v8.5.0, src/platform/platform_config. Chips of older releases, such as
+Ascend310, have none and are unknown [inferred: 8.5.0 ships more packages than are open, which could add some]."""
 _SAME_AS = {"Ascend910": "Ascend910A"}
-_CORES: Mapping[str, tuple[int, int]] = {
-    "Ascend910B1": (24, 48),
-    "Ascend910B2": (24, 48),
-    "Ascend910B2C": (24, 48),
-    "Ascend910B3": (20, 40),
-    "Ascend910B4": (20, 40),
-    "Ascend910B4-1": (20, 40),
-}
+_CORES: Mapping[str, tuple[int, int]] = OPERATORS["cores"]
 """Cube and vector cores, of the platform files; chips that are not here are not checked."""
 _BF16_CHIPS = re.compile(r"Ascend910B[1-4]|Ascend910_9")
 """Those that convert float32 to bfloat16: `f322bf16*` in their platform files [inferred beyond 910B]."""

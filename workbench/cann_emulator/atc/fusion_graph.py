@@ -251,7 +251,7 @@ GRAPH_PASSES: tuple[Pass, ...] = (
     Pass("BatchMatMulTransposeFusionPass", _transposed_operand, again=True),
     Pass("ReshapeTransposeFusionPass", partial(_confusion_transpose, "Reshape", "TransposeD")),
     Pass("TransposeReshapeFusionPass", partial(_confusion_transpose, "TransposeD", "Reshape")),
-    Pass("MatmulReshapeFusionPass", partial(_pair, MATMULS, {"Reshape"})),
+    Pass("MatmulReshapeFusionPass", partial(_pair, MATMULS, {"Reshape"}), built_in="off"),
 )
 """Before the dtypes are settled: what they join is one operator for the precision lists."""
 

@@ -191,7 +191,7 @@ UB_PASSES: tuple[Pass, ...] = (
     Pass("BatchMatmulConfusiontransposeUbFusion", partial(_transposed_writing, BATCH_MATMULS)),
     Pass("MatmulConfusiontransposeUbFusion", partial(_transposed_writing, MATMULS)),
     Pass("ATbeMatmulElemwiseFusionPass", partial(_elementwise_after, _PRODUCTS)),
-    Pass("TbeConvCommonRules2FusionPass", partial(_elementwise_after, CONVOLUTIONS)),
+    Pass("TbeConvCommonRules2FusionPass", partial(_elementwise_after, CONVOLUTIONS), built_in="fixed"),
     Pass("TbeMatmulRequantFusionPass", _requantized, only="quant"),
     Pass("TbeEltwiseFusionPass", _chain),
     Pass("TbeEltwiseQuantFusionPass", partial(_quantized, True), only="quant"),

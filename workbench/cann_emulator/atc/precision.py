@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from workbench.cann_emulator.atc.ascend_graph import FLOATS, AscendGraph, Op
 from workbench.cann_emulator.atc.failure import failure
-from workbench.cann_emulator.atc.operator_types import words
+from workbench.cann_emulator.atc.operator_types import OPERATORS, words
 from workbench.cann_emulator.om import Dtype
 
 TWINS: Mapping[str, str] = {
@@ -24,17 +24,9 @@ TWINS: Mapping[str, str] = {
 }
 """Values that mean another one (atc.md §3.1)."""
 
-CUBE_TYPES = words("""
-    MatMul MatMulV2 MatMulV3 BatchMatMul BatchMatMulV2 BatchMatMulV3 FullyConnection GEMM Conv2D Conv3D DepthwiseConv2D
-    Conv2DTranspose Conv3DTranspose Deconvolution
-    """)
+CUBE_TYPES = words(OPERATORS["fp16_cube_types"])
 """fe.ini, key fp16.op_type, by our types (atc.md §3.1)."""
-
-WHITE = words("""
-    MatMul MatMulV2 BatchMatMul BatchMatMulV2 FullyConnection AddLayerNorm QuantBatchMatmulV3 PromptFlashAttention
-    FlashAttentionScore GEMM Conv2D Conv3D DepthwiseConv2D Conv2DTranspose Conv3DTranspose
-    """)
-BLACK = frozenset({"Pow", "ReduceMeanD", "ReduceSum", "ReduceSumD", "Log", "LogSoftmaxV2"})
+WHITE, BLACK = words(OPERATORS["white"]), words(OPERATORS["black"])
 """Built-in flags of a 9.x tree (atc.md §3.2); that convolutions are white is [inferred]. All else is grey."""
 
 _QUANT_TYPES = frozenset({"AscendQuant", "AscendDequant", "AscendAntiQuant"})
