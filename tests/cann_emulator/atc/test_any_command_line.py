@@ -189,7 +189,6 @@ def outcome(line: str) -> str:
             name = options.get(flag, "")
             if name and not name.startswith("missing"):
                 Path(name).write_text("x")
-        checks.check_withdrawn(options)
         checks.check_framework(options)
         assert value_of(options, "mode") in ("0", "3", "30")
         checks.check_conversion(options, lambda text: None)

@@ -101,8 +101,7 @@ def _compile_and_write(
         work = max(work, work_bytes(graph, kernels, reuse=options.get("disable_reuse_memory") != "1"))
         weights = max(weights, weight_bytes(graph, kernels))
     kernel_count = sum(len(gear.kernels) for gear in gears)
-    for _ in range(0, kernel_count, _KERNELS_PER_DOT):
-        console.dot()
+    print("." * -(-kernel_count // _KERNELS_PER_DOT), end="", flush=True)  # signs of life while operators compile
     path = om_path(options["output"], options, dynamic=plan.kind == "range" or data_dependent)
     name, images = Path(path).stem, bool(options.get("insert_op_conf"))
     model = OfflineModel(
