@@ -58,7 +58,6 @@ STEPS: list[tuple[str, dict[str, str], str]] = [
     ("switches", {"fusion_switch_file": "{missing}"}, "E21001"),
     ("lists of types", {"modify_mixlist": "{missing}", "precision_mode": "allow_mix_precision"}, "E21001"),
     ("dtypes", {"customize_dtypes": "{missing}"}, "E20101"),
-    ("debug file", {"op_debug_config": "{missing}"}, "E21001"),
     ("static shape", {"input_shape": "x:0,3"}, "E10011"),
     ("output layouts", {"is_output_adjust_hw_layout": "maybe"}, "E10005"),
     ("out nodes", {"out_nodes": "first: 0"}, "E10001"),

@@ -38,17 +38,16 @@ from workbench.cann_emulator.atc.boundary import (
 from workbench.cann_emulator.atc.checks import check_optimization_flags
 from workbench.cann_emulator.atc.console import Console
 from workbench.cann_emulator.atc.emission import emit, kernels_of, weight_bytes, work_bytes
-from workbench.cann_emulator.atc.engine import Engine, start_engine
+from workbench.cann_emulator.atc.engine import Engine, start_engine, with_kept_types
 from workbench.cann_emulator.atc.failure import AtcFailure, Record, failure, inner_error
 from workbench.cann_emulator.atc.folding import Folded, element_type, fold
-from workbench.cann_emulator.atc.fusion import Counts, run_passes
+from workbench.cann_emulator.atc.fusion import run_passes
 from workbench.cann_emulator.atc.fusion_graph import GRAPH_PASSES, LATE_GRAPH_PASSES
 from workbench.cann_emulator.atc.fusion_ub import UB_PASSES
 from workbench.cann_emulator.atc.lowering import dtype_of, lower
-from workbench.cann_emulator.atc.onnx_parser import Parsed, parse_onnx, precheck, report_path, write_report
+from workbench.cann_emulator.atc.onnx_parser import Parsed, parse_onnx, precheck, report_path
 from workbench.cann_emulator.atc.outputs import om_path, show_info, write_file, write_result
 from workbench.cann_emulator.atc.precision import OF_TYPE, assign
-from workbench.cann_emulator.atc.precision_files import with_kept_types
 from workbench.cann_emulator.atc.shapes import Shape, ShapePlan, check_ranks, input_shapes, parse_shapes, plan_shapes
 from workbench.cann_emulator.om import Dtype, Gear, OfflineModel, Tensor, write_om
 from workbench.cann_emulator.revision import CANN, emulator
@@ -91,10 +90,10 @@ def _compile_and_write(
         graph = lower(folded, [value.name for value in parsed.inputs])
         graph.dtypes.update(fed)
         _join_aipp(graph)
-        _add(graph_fusions, run_passes(GRAPH_PASSES, "GraphFusion", graph, engine.switches, left_out))
+        run_passes(GRAPH_PASSES, "GraphFusion", graph, engine.switches, left_out, graph_fusions)
         assign(graph, engine.precision, _output_dtypes(outputs, folded))
-        _add(graph_fusions, run_passes(LATE_GRAPH_PASSES, "GraphFusion", graph, engine.switches, left_out))
-        _add(ub_fusions, run_passes(UB_PASSES, "UBFusion", graph, engine.switches, left_out))
+        run_passes(LATE_GRAPH_PASSES, "GraphFusion", graph, engine.switches, left_out, graph_fusions)
+        run_passes(UB_PASSES, "UBFusion", graph, engine.switches, left_out, ub_fusions)
         kernels = kernels_of(graph, positions)
         gives = tuple(Tensor(name=n, dtype=leaves[n], shape=graph.shapes[n]) for n in names)
         gears.append(Gear(dims=dims, outputs=gives, kernels=kernels))
@@ -136,9 +135,6 @@ def _compile_and_write(
         graph=emit(parsed, kept, plan.boundary, gears, name, clip=options.get("is_weight_clip") != "0"),
     )
     write_result(options, graph_fusions, ub_fusions)
-    for kind, counts in (("graph", graph_fusions), ("ub", ub_fusions)):
-        for pass_name, (matched, effective) in counts.items():
-            console.log("info", "FE", f"{kind} fusion pass {pass_name}: {matched} matched, {effective} took effect")
     console.log("info", "TEFUSION", f"{kernel_count} kernels for {len(gears)} shapes")
     content = write_om(model)
     write_file(path, content)
@@ -167,12 +163,6 @@ def _common(shapes: list[Shape], open_shape: Shape | None) -> Shape:
     if len({len(shape) for shape in shapes}) > 1:
         return shapes[-1]
     return tuple(sizes[0] if len(set(sizes)) == 1 else -1 for sizes in zip(*shapes, strict=True))
-
-
-def _add(total: dict[str, tuple[int, int]], counts: Counts) -> None:
-    for name, (matched, effective) in counts.items():
-        before = total.get(name, (0, 0))
-        total[name] = (before[0] + matched, before[1] + effective)
 
 
 # --- the steps ---
@@ -204,10 +194,7 @@ def run_precheck(options: Mapping[str, str], console: Console) -> None:
     """
     start_engine(options, console)
     read_requests(options)
-    parsed = parse_onnx(Path(options["model"]))
-    checked, error = precheck(parsed)
-    write_report(parsed, checked, report_path(options))
-    console.log("info", "GE", f"{len(checked)} operators checked")
+    error = precheck(parse_onnx(Path(options["model"])), report_path(options), always=True)
     if error is not None:
         raise error
 
@@ -252,10 +239,7 @@ def run_compile(options: Mapping[str, str], console: Console) -> None:
 def _parsed(options: Mapping[str, str], asked: Mapping[str, Shape], out_nodes: OutNodes) -> Parsed:
     """The model, which passed its pre-check, and is what the requests ask for as far as the parser looks."""
     parsed = parse_onnx(Path(options["model"]))
-    checked, error = precheck(parsed)
-    if error is not None:
-        if any(op.causes for op in checked):
-            write_report(parsed, checked, report_path(options))
+    if (error := precheck(parsed, report_path(options), always=False)) is not None:
         raise error
     check_ranks(parsed, asked)
     asked_outputs(parsed, out_nodes)

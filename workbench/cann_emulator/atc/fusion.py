@@ -122,18 +122,19 @@ def _wrong(content: Any) -> str:
     return ""
 
 
-Counts = Mapping[str, tuple[int, int]]
-
-
 def run_passes(
-    passes: Sequence[Pass], group: Group, graph: AscendGraph, switches: Switches, left_out: Collection[str]
-) -> Counts:
-    """Pass → (match_times, effect_times), of those that are on and matched.
-
+    passes: Sequence[Pass],
+    group: Group,
+    graph: AscendGraph,
+    switches: Switches,
+    left_out: Collection[str],
+    counts: dict[str, tuple[int, int]],
+) -> None:
+    """
     Args:
         left_out: what passes may be `only` for, and this compile is not.
+        counts: pass → (match_times, effect_times), of those that are on and matched; added to.
     """
-    counts: dict[str, tuple[int, int]] = {}
     for fusion in passes:
         if fusion.only in left_out or not switches.is_on(fusion, group):
             continue
@@ -147,8 +148,8 @@ def run_passes(
                 if not fusion.again:
                     break
         if matched:
-            counts[fusion.name] = matched, effective
-    return counts
+            before = counts.get(fusion.name, (0, 0))
+            counts[fusion.name] = before[0] + matched, before[1] + effective
 
 
 def _joined(graph: AscendGraph, found: Match, name: str) -> Op | None:

@@ -16,7 +16,6 @@ from onnx import ModelProto, NodeProto
 
 from workbench.cann_emulator.atc.console import Console
 from workbench.cann_emulator.atc.failure import failure
-from workbench.cann_emulator.atc.fusion import Counts
 from workbench.cann_emulator.om import Kernel, NotAnOm, OfflineModel, Tensor, largest_gear, load_om
 from workbench.quantization.lowering.ascend_quant import QUANT
 
@@ -55,12 +54,9 @@ def result_path() -> Path:
     return (Path(work) / "FE" / str(os.getpid()) if work else Path()) / "fusion_result.json"
 
 
-def forget_earlier_result() -> None:
-    """The engine deletes a file of an earlier run when it starts; a run that fails before that leaves it."""
-    result_path().unlink(missing_ok=True)
-
-
-def write_result(options: Mapping[str, str], graph: Counts, ub: Counts) -> None:
+def write_result(
+    options: Mapping[str, str], graph: Mapping[str, tuple[int, int]], ub: Mapping[str, tuple[int, int]]
+) -> None:
     """One object for the compiled graph; passes that are off or matched nothing are absent. Its two numbers are 0
     [inferred for a run that compiles one graph]."""
     if options.get("export_compile_stat") == _NEVER:
