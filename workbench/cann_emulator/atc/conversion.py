@@ -136,10 +136,9 @@ def _compile_and_write(
     )
     write_result(options, graph_fusions, ub_fusions)
     console.log("info", "TEFUSION", f"{kernel_count} kernels for {len(gears)} shapes")
-    content = write_om(model)
-    write_file(path, content)
+    write_file(path, write_om(model))
     if options.get("display_model_info") == "1":
-        show_info(model, len(content), console.line)
+        show_info(model, console.line)
 
 
 def _join_aipp(graph: AscendGraph) -> None:
