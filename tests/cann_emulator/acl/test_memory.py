@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.cann_emulator.acl.library import ok, run_source, start_over, strictly, taken, text
 from workbench.cann_emulator import acl
-from workbench.cann_emulator.acl import contexts, memory
+from workbench.cann_emulator.acl import memory, rt_device
 from workbench.cann_emulator.acl.errors import NotEstablished
 from workbench.cann_emulator.acl.util import HostAccessToDevice
 
@@ -38,7 +38,7 @@ def test_exhaustion_is_207001_and_memory_comes_back_after_free(
     ok(acl.init())
     ok(acl.rt.set_device(0))
     free, total, ret = acl.rt.get_mem_info(1)
-    assert (free, total, ret) == (contexts.capacity_bytes(), contexts.capacity_bytes(), 0)
+    assert (free, total, ret) == (rt_device.capacity_bytes(), rt_device.capacity_bytes(), 0)
     held = []
     while True:
         pointer, ret = acl.rt.malloc(8 << 20, 0)

@@ -14,9 +14,8 @@ import numpy as np
 import pytest
 import yaml
 
-from tests.cann_emulator.acl.library import Loaded, X, environment, multilayer, ok, opened, saved, strictly, taken
+from tests.cann_emulator.acl.library import Loaded, X, environment, multilayer, ok, opened, saved, taken
 from workbench.cann_emulator import acl
-from workbench.cann_emulator.acl.errors import NotEstablished
 from workbench.cann_emulator.executable import Executable
 
 
@@ -55,18 +54,6 @@ def test_results_are_stale_until_the_stream_is_synchronised(model: Loaded, strea
     ok(acl.rt.synchronize_stream(stream))
     assert np.isfinite(model.get(0, np.float32, (5, 4))).all()
     assert not np.array_equal(model.get(0, np.float32, (5, 4)), before)
-
-
-def test_strict_mode_refuses_copies_and_frees_while_work_is_queued(model: Loaded, stream: int) -> None:
-    launch(model, stream)
-    with strictly():
-        with pytest.raises(NotEstablished, match="queued execute_async"):
-            model.get(0, np.float32, (5, 4))
-        with pytest.raises(NotEstablished, match="queued execute_async"):
-            acl.rt.free(model.inputs[0][0])
-        with pytest.raises(NotEstablished, match="queued execute_async"):
-            model.put(X)
-    ok(acl.rt.synchronize_stream(stream))
 
 
 def test_equal_work_has_equal_times_whatever_the_emulation_and_the_machine_take(model: Loaded, stream: int) -> None:

@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from workbench.cann_emulator.acl.contexts import SOC_NAME, Context
+from workbench.cann_emulator.acl.rt_device import SOC_NAME, Context
 from workbench.cann_emulator.revision import PACED
 from workbench.cann_emulator.state import state_folder
 

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from workbench.cann_emulator.acl import errors, handles, memory
-from workbench.cann_emulator.acl.contexts import ON_RELEASE, SOC_NAME, Context
 from workbench.cann_emulator.acl.handles import Made, Site
+from workbench.cann_emulator.acl.rt_device import ON_RELEASE, SOC_NAME, Context
 from workbench.cann_emulator.om import Gear, NotAnOm, OfflineModel, Tensor, input_shapes, read_om
 
 if TYPE_CHECKING:

@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import ClassVar
 
-from workbench.cann_emulator.acl import config, contexts, dumping, errors, handles, models, profile
+from workbench.cann_emulator.acl import config, dumping, errors, handles, models, profile
 from workbench.cann_emulator.acl.call import call, site
 from workbench.cann_emulator.acl.errors import Failed
 from workbench.cann_emulator.acl.handles import Made
+from workbench.cann_emulator.acl.rt_device import SOC_NAME
 
 _MOST_DIMS = 128
 
@@ -135,6 +136,32 @@ def _buffer(handle: int) -> DataBuffer:
 
 # --- init and finalize (pyacl.md §1.1, §2.5 "Init and finalize"), versions, names, error texts ---
 
+
+@dataclass(slots=True)
+class _Process:
+    """Attributes:
+    references: `init` calls that `finalize_reference` did not undo yet.
+    content: of the first configuration of the process; None before any `init`.
+    finalized: a second `finalize` in a row gives 100037.
+    """
+
+    references: int = 0
+    content: bytes | None = None
+    finalized: bool = False
+
+
+PROCESS = _Process()
+
+
+def require_init() -> None:
+    """
+    Raises:
+        Failed: 145001, the library is not initialized.
+    """
+    if not PROCESS.references:
+        raise Failed(errors.GE_EXEC_NOT_INIT)
+
+
 _log = logging.getLogger("acl")
 _log.addHandler(logging.NullHandler())  # the CANN log is no console: a warning must not reach stderr by default
 _LEVELS = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR)
@@ -143,13 +170,13 @@ _LEVELS = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR)
 @call("|s", "r", device=False)
 def init(path: str = "") -> None:
     """Once per process; a second call gives 100002, does no harm and counts."""
-    if contexts.PROCESS.references:
-        contexts.PROCESS.references += 1
+    if PROCESS.references:
+        PROCESS.references += 1
         raise Failed(errors.REPEAT_INITIALIZE)
     dump, content = config.read(path) if path else ({}, b"")
-    if contexts.PROCESS.content is not None and contexts.PROCESS.content != content:
+    if PROCESS.content is not None and PROCESS.content != content:
         raise errors.invalid("configPath", path, "another configuration was used before")
-    contexts.PROCESS.content, contexts.PROCESS.references, contexts.PROCESS.finalized = content, 1, False
+    PROCESS.content, PROCESS.references, PROCESS.finalized = content, 1, False
     dumping.configure(dump)
     profile.begin()
 
@@ -157,7 +184,7 @@ def init(path: str = "") -> None:
 @call("", "r", device=False)
 def finalize() -> None:
     """Everything ends at once, whatever the count is; a second call gives 100037."""
-    if contexts.PROCESS.finalized:
+    if PROCESS.finalized:
         raise Failed(errors.REPEAT_FINALIZE)
     _end()
 
@@ -165,11 +192,11 @@ def finalize() -> None:
 @call("", "Kr", device=False)
 def finalize_reference() -> int:
     """One `init` less, and how many are left; the last one ends everything."""
-    if not contexts.PROCESS.references:
+    if not PROCESS.references:
         raise Failed(errors.REPEAT_FINALIZE)
-    if contexts.PROCESS.references > 1:
-        contexts.PROCESS.references -= 1
-        return contexts.PROCESS.references
+    if PROCESS.references > 1:
+        PROCESS.references -= 1
+        return PROCESS.references
     _end()
     return 0
 
@@ -182,7 +209,7 @@ def get_recent_err_msg() -> str | None:
 
 @call("", "s", device=False)
 def get_soc_name() -> str:
-    return contexts.SOC_NAME
+    return SOC_NAME
 
 
 @call("is", "n", device=False)
@@ -194,7 +221,7 @@ def app_log(level: int, message: str) -> None:
 def _end() -> None:
     """The graph engine unloads its models; devices, contexts and memory stay until reset or exit."""
     profile.end()
-    contexts.PROCESS.references, contexts.PROCESS.finalized = 0, True
+    PROCESS.references, PROCESS.finalized = 0, True
     dumping.configure({})
     try:
         handles.at_finalize()
