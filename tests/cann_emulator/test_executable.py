@@ -134,17 +134,6 @@ def test_nan_becomes_zero_and_infinity_the_end_of_the_range_in_int8() -> None:
         np.testing.assert_array_equal(y, [[0, 127, -128]])
 
 
-def test_equal_feeds_give_equal_bits_whatever_the_threads_and_whatever_ran_before() -> None:
-    model, feeds = offline_model(bert(LITTLE, batch=2, length=16)), tokens(LITTLE, 2, 16)
-    executable = Executable(model, threads=2)
-
-    first = executable.run(feeds)["logits"]
-    executable.run(tokens(LITTLE, 2, 16, seed=9))
-
-    np.testing.assert_array_equal(executable.run(feeds)["logits"], first)
-    np.testing.assert_array_equal(run(model, feeds)["logits"], first)
-
-
 class QuantizedMatmul(NamedTuple):
     """A random layer between AscendQuant and AscendDequant."""
 

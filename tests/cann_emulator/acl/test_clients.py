@@ -15,7 +15,6 @@ from tests.cann_emulator.acl.library import (
     CLIENTS,
     X,
     batch_gears,
-    dims_gears,
     environment,
     multilayer,
     ok,
@@ -61,13 +60,6 @@ def test_msit_with_shape_ranges(tree: Path, tmp_path: Path) -> None:
     np.savez(tmp_path / "x.npz", left=left, right=right)
     run("msit_like.py", tree, ranged(tmp_path), str(tmp_path / "x.npz"), str(tmp_path / "y.npy"))
     np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), left + right)
-
-
-def test_dynamic_net(tree: Path, tmp_path: Path) -> None:
-    run("dynamic_net_like.py", tree, dims_gears(tmp_path), str(tmp_path / "y.npz"))
-    results = np.load(tmp_path / "y.npz")
-    np.testing.assert_array_equal(results["gear0"], np.arange(20, dtype=np.float32)[None])
-    np.testing.assert_array_equal(results["gear1"], np.arange(40, dtype=np.float32)[None] + np.ones((2, 40)))
 
 
 def test_bench(tree: Path, tmp_path: Path) -> None:

@@ -158,17 +158,3 @@ def test_any_sequence_of_malloc_copy_set_and_free_keeps_every_byte(data: st.Data
             del blocks[index]
     for pointer, held in blocks:
         assert content(pointer, len(held)) == bytes(held)
-
-
-def test_a_process_with_few_addresses_has_a_device_too(tree: Path) -> None:
-    """As a supervisor sets it with `ulimit -v`; what does not fit is told as exhausted memory."""
-    source = """
-import resource
-resource.setrlimit(resource.RLIMIT_AS, (6 << 30, 6 << 30))
-import acl
-print(acl.init(), acl.rt.set_device(0))
-block, ret = acl.rt.malloc(1 << 20, 0)
-print(ret, acl.rt.memset(block, 1 << 20, 0, 1 << 20), acl.rt.malloc(8 << 30, 0)[1], acl.rt.free(block))
-"""
-    done = run_source(source, tree)
-    assert done.stdout.splitlines() == ["0 0", "0 0 207001 0"], done.stderr

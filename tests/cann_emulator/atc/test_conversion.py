@@ -190,12 +190,12 @@ def test_gears_fill_the_open_axes(tmp_path: Path) -> None:
 def test_a_good_model_passes_without_shapes_or_output(tmp_path: Path) -> None:
     run_precheck(options(encoder(tmp_path)), Console())
     report = json.loads((tmp_path / "check_result.json").read_text())
-    assert (report["name"], report["result"], report["fail"]) == ("encoder", "success", 0)
     proto = tiny_encoder()
-    assert report["total"] == report["pass"] == len(proto.graph.node) + 1 + len(proto.graph.initializer)
-    assert [op["type"] for op in report["op"]][-1] == "Constant"
+    count = len(proto.graph.node) + 1 + len(proto.graph.initializer)
+    told = [report[key] for key in ("name", "result", "fail", "total", "pass")]
+    assert told == ["encoder", "success", 0, count, count]
     assert {"name": "ids", "result": "success", "type": "Input"} in report["op"]
-    assert {op["type"] for op in report["op"]} >= {"ai.onnx::17::MatMul"}
+    assert {op["type"] for op in report["op"]} >= {"ai.onnx::17::MatMul", "Constant"}
     assert all("cause" not in op for op in report["op"])
 
 
@@ -255,13 +255,8 @@ def test_a_range_model_gets_os_and_cpu_before_the_first_om_of_its_path(tmp_path:
 
 
 def test_an_output_that_cannot_be_opened_is_found_at_the_end(tmp_path: Path) -> None:
-    path = encoder(tmp_path)
     (tmp_path / "busy.om").mkdir()
-    with pytest.raises(AtcFailure) as caught:
-        run_compile(options(path, input_shape=STATIC, output=str(tmp_path / "busy")), Console())
-    record, tail = caught.value.records
-    assert (record.code, tail.code) == ("E10001", "E10042")
-    assert record.arguments["parameter"] == "file parameter"
+    assert codes(encoder(tmp_path), input_shape=STATIC, output=str(tmp_path / "busy")) == ["E10001", "E10042"]
     assert (tmp_path / "fusion_result.json").exists()
 
 
