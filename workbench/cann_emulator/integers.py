@@ -256,7 +256,7 @@ def _shapes(program: Program) -> dict[str, tuple[int, ...]]:
         constants=valued,
         inputs=(*program.inputs, *described),
     )
-    inferred = shape_inference.infer_shapes(bare.proto(), data_prop=True)
+    inferred = shape_inference.infer_shapes(bare.proto()[0], data_prop=True)
     found = {}
     for value in (*inferred.graph.value_info, *inferred.graph.input, *inferred.graph.output):
         dims = value.type.tensor_type.shape.dim
