@@ -18,7 +18,7 @@ from onnx import ValueInfoProto, helper
 
 from workbench.cann_emulator.integers import NotExpressible, expanded, has_integers
 from workbench.cann_emulator.kernel_values import Boundaries, KernelValues, quant_offsets
-from workbench.cann_emulator.om import OfflineModel, Tensor
+from workbench.cann_emulator.om import OfflineModel
 from workbench.cann_emulator.rounding import Array, Program, Source, rounded_program, stored, widened
 from workbench.graph.runtime_errors import RUNTIME_ERRORS
 from workbench.quantization.integers.interpreter import Interpreter

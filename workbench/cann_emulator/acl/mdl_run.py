@@ -18,7 +18,7 @@ from workbench.cann_emulator.acl import (
     rt_memory,
     streams,
 )
-from workbench.cann_emulator.acl.call import call, site
+from workbench.cann_emulator.acl.call import call, getters, site
 from workbench.cann_emulator.acl.errors import Failed
 from workbench.cann_emulator.acl.models import ASYNCHRONOUS, SYNCHRONOUS
 from workbench.cann_emulator.acl.top import DataBuffer, Dataset, TensorDesc, require_init
@@ -147,9 +147,7 @@ def add_dataset_buffer(dataset: int, buffer: int) -> None:
     found.buffers.append(handles.need(buffer, DataBuffer, "dataBuffer"))
 
 
-@call("k", "k", device=False)
-def get_dataset_num_buffers(dataset: int) -> int:
-    return len(handles.need(dataset, Dataset).buffers)
+getters(globals(), get_dataset_num_buffers=lambda dataset: len(handles.need(dataset, Dataset).buffers))
 
 
 @call("kk", "k", device=False)
