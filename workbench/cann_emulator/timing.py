@@ -41,15 +41,12 @@ def kernel_times(model: OfflineModel, gear: int, device: DeviceData) -> tuple[Ke
     """The kernels of one gear in execution order; those that cost nothing (views) are left out."""
     works = kernel_works(model, gear, device)
     device = _with_cores(device, model.options.get("aicore_num", ""))
-    dynamic = model.gear_kind == "range"
-    return tuple(
-        timed(kernel, work, device, dynamic=dynamic) for kernel, work in zip(launched(model, gear), works, strict=True)
-    )
+    return tuple(timed(kernel, work, device) for kernel, work in zip(launched(model, gear), works, strict=True))
 
 
 def stream_us(model: OfflineModel, gear: int, device: DeviceData) -> float:
     """What the kernels of one execution take on the stream, back to back."""
-    chosen = device.gear_us if model.gear_kind and model.gear_kind != "range" else 0.0
+    chosen = device.gear_us if model.gear_kind else 0.0
     return sum(time.duration_us for time in kernel_times(model, gear, device)) + chosen
 
 
@@ -81,22 +78,18 @@ def execution_costs(
     """
     works = kernel_works(model, gear, device)
     device = _with_cores(device, model.options.get("aicore_num", ""))
-    dynamic = model.gear_kind == "range"
-    costs = [
-        kernel_cost(work, device, beyond_start_us=host_start_us(work, device) if dynamic else 0.0) for work in works
-    ]
+    costs = [kernel_cost(work, device) for work in works]
     costs.append(Work(count=1, amounts=(("execute_launch", 1.0),)))
-    if model.gear_kind and model.gear_kind != "range":
+    if model.gear_kind:
         costs.append(Work(count=1, amounts=(("gear", 1.0),)))
     for parameter, copies in (("to_device", copied_in), ("to_host", copied_out)):
         costs += [Work(count=1, amounts=amounts(copy_latency=1, **{parameter: size / 1e6})) for size in copies]
     return summed(costs)
 
 
-def timed(kernel: Kernel, work: KernelWork, device: DeviceData, *, dynamic: bool = False) -> KernelTime:
+def timed(kernel: Kernel, work: KernelWork, device: DeviceData) -> KernelTime:
     """A kernel's work at the device's rates."""
     start, compute, memory, rest = times_us(work, device)
-    start += host_start_us(work, device) if dynamic else 0.0
     return KernelTime(
         name=kernel.name,
         op_type=kernel.op_type,
@@ -106,11 +99,6 @@ def timed(kernel: Kernel, work: KernelWork, device: DeviceData, *, dynamic: bool
         memory_us=memory,
         launch_us=start,
     )
-
-
-def host_start_us(work: KernelWork, device: DeviceData) -> float:
-    """What the host's own start of a kernel takes longer than one on the device, as shape ranges have it."""
-    return 0.0 if work.kind == "aicpu" else device.dynamic_launch_us - device.kernel_launch_us
 
 
 def kernel_works(model: OfflineModel, gear: int, device: DeviceData) -> tuple[KernelWork, ...]:

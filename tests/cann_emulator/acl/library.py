@@ -115,10 +115,6 @@ def image_gears(folder: Path) -> str:
     return made(folder, proto, input_shape="x:1,1,-1,-1", dynamic_image_size="4,6;8,12")
 
 
-def ranged(folder: Path) -> str:
-    return sum_of_two(folder, input_shape="left:1,1~8;right:1~4,1~8")
-
-
 def made(folder: Path, proto: ModelProto, **flags: str) -> str:
     """Compiled by the emulated atc, in float32."""
     source = Path(tempfile.mkdtemp(dir=folder)) / "m.onnx"

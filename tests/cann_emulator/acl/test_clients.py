@@ -19,7 +19,6 @@ from tests.cann_emulator.acl.library import (
     multilayer,
     ok,
     opened,
-    ranged,
     run_program,
     saved,
     taken,
@@ -55,13 +54,6 @@ def test_acllite_and_msit(tree: Path, tmp_path: Path, options: str) -> None:
     np.testing.assert_allclose(np.load(result), expected, rtol=1e-5)
 
 
-def test_msit_with_shape_ranges(tree: Path, tmp_path: Path) -> None:
-    left, right = np.ones((1, 3), np.float32), np.arange(6, dtype=np.float32).reshape(2, 3)
-    np.savez(tmp_path / "x.npz", left=left, right=right)
-    run("msit_like.py", tree, ranged(tmp_path), str(tmp_path / "x.npz"), str(tmp_path / "y.npy"))
-    np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), left + right)
-
-
 def test_bench(tree: Path, tmp_path: Path) -> None:
     data, model = load_device_data("Ascend910B3"), multilayer()
     expected = (execute_us(model, 0, data) + 4 * stream_us(model, 0, data)) / 5 / 1000
@@ -75,7 +67,6 @@ CASES = {
     "static": (["--input_shape=a:2,4;b:2,4"], (2, 4)),
     "batch": (["--input_shape=a:-1,4;b:-1,4", "--dynamic_batch_size=4,8,1"], (4, 4)),
     "dims": (["--input_shape=a:-1,-1;b:-1,-1", "--dynamic_dims=2,8,2,8;1,4,1,4", "--input_format=ND"], (2, 8)),
-    "range": (["--input_shape=a:1~4,1~8;b:1~4,1~8"], (3, 5)),
 }
 
 
@@ -110,9 +101,6 @@ def test_a_compiled_model_runs(device: int, tree: Path, tmp_path: Path, kind: st
         assert [gear["dims"] for gear in given] == [[2, 8, 2, 8], [1, 4, 1, 4]]
         dims = {"name": "", "dimCount": 4, "dims": [*shape, *shape]}
         ok(acl.mdl.set_input_dynamic_dims(model.id, model.input_dataset, gear, dims))
-    elif kind == "range":
-        for index in range(2):
-            acl.mdl.set_dataset_tensor_desc(model.input_dataset, acl.create_tensor_desc(0, list(shape), 2), index)
     x = np.random.default_rng(0).standard_normal(shape).astype(np.float16).astype(np.float32)
     model.put(x, x)
     ok(model.run())

@@ -153,7 +153,7 @@ def test_any_words_end_with_a_verdict(capsys: pytest.CaptureFixture[str], words:
         ("open", {"input_shape": "x:-5,3,8,8", "dynamic_batch_size": "1,2"}, "E10031"),
         ("open", {"input_shape": "x:-1,3,8,8", "dynamic_batch_size": "1,,2"}, ""),
         ("open", {"input_shape": "x:-1,3,8,8", "dynamic_dims": ";"}, "E10001"),
-        ("open", {"input_shape": "x:-1,3,8,8", "dynamic_dims": ";;"}, ""),
+        ("open", {"input_shape": "x:-1,3,8,8", "dynamic_dims": ";;"}, "E10055"),
         ("open", {"input_shape": f"x:{2**62},3,8,8"}, "E10042"),
         ("shaping", {"input_shape": f"x:{2**20},3,{2**15},1"}, ""),
         ("shaping", {"input_shape": f"x:1,{2**60},1,1"}, "E10042"),

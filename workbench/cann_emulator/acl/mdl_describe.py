@@ -93,8 +93,6 @@ def get_cur_output_dims(desc: int, index: int) -> Dims:
     """Of the gear set last on the model; of the largest before any was."""
     _tensor(desc, index, "output")
     model, load = described(desc), handles.need(desc, Description).of
-    if model.gear_kind == "range":
-        raise Failed(errors.API_NOT_SUPPORT)
     gear = load.gear if load is not None else None
     return _dims(desc, index, "output", models.output_shape(model, index, gear))
 

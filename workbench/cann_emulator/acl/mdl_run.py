@@ -174,7 +174,7 @@ def set_dataset_tensor_desc(dataset: int, tensor_desc: int, index: int) -> None:
 
 @call("kk", "k", device=False)
 def get_dataset_tensor_desc(dataset: int, index: int) -> int:
-    """The description of an input as given, or of an output of a shape-range model after execution; else 0."""
+    """The description of an input as given, else 0."""
     described = handles.need(dataset, Dataset).described.get(index)
     if described is None:
         return 0

@@ -118,8 +118,7 @@ def end() -> None:
 
 def _rows(tasks: Iterable[_Done]) -> tuple[list[Sequence[str]], list[Sequence[str]]]:
     """Of op_summary and of task_time. Kernels lie back to back up to the end of their execution; in front of them is
-    the choice of a gear, and of the host's launches of a shape-range model what they take longer than a start on the
-    device. A wait is the time since the operator before it on its stream ended [inferred]."""
+    the choice of a gear. A wait is the time since the operator before it on its stream ended [inferred]."""
     operators: list[Sequence[str]] = []
     every: list[Sequence[str]] = []
     numbers = count(1)
@@ -143,15 +142,13 @@ def _rows(tasks: Iterable[_Done]) -> tuple[list[Sequence[str]], list[Sequence[st
             add(task, _GEAR_CHOICE, at_ns, chosen_ns)
             at_ns += chosen_ns
         for times in clock.kernel_times(entry.model, task.run.gear):
-            kernel, host_ns = kernels[times.name], clock.host_launch_ns(entry.model, times)
-            kind, start_ns, duration_ns = _TASK_TYPES[kernel.core], at_ns + host_ns, round(1000 * times.duration_us)
-            at_ns += duration_ns
-            duration_ns -= host_ns
-            number = add(task, kind, start_ns, duration_ns, kernel.name)
-            wait_ns = max(0, start_ns - ends.get(place, start_ns))
-            ends[place] = start_ns + duration_ns
+            kernel = kernels[times.name]
+            kind, duration_ns = _TASK_TYPES[kernel.core], round(1000 * times.duration_us)
+            number = add(task, kind, at_ns, duration_ns, kernel.name)
+            wait_ns = max(0, at_ns - ends.get(place, at_ns))
             ran = str(task.device), entry.name, str(entry.id), number, str(task.stream), execution, kernel.name
-            spent = kernel.op_type, kind, _instant(start_ns), _us(duration_ns), _us(wait_ns)
+            spent = kernel.op_type, kind, _instant(at_ns), _us(duration_ns), _us(wait_ns)
+            at_ns = ends[place] = at_ns + duration_ns
             operators.append((*ran, *spent, *_described(kernel.inputs), *_described(kernel.outputs)))
     return operators, every
 

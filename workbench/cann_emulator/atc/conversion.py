@@ -80,8 +80,7 @@ def _compile_and_write(
         kept = fold(parsed, initializers, plan.boundary, names, fold_floats=fold_floats, guess=False)
     leaves = _output_dtypes(outputs, kept)
     positions = {node.name: index for index, node in enumerate(kept.nodes)}
-    unmet = {"static": plan.kind == "range", "quant": options.get("quant_dumpable") == "1"}
-    left_out = [name for name, is_so in unmet.items() if is_so]
+    dumpable = options.get("quant_dumpable") == "1"
     gears: list[Gear] = []
     graph_fusions: dict[str, tuple[int, int]] = {}
     ub_fusions: dict[str, tuple[int, int]] = {}
@@ -90,10 +89,10 @@ def _compile_and_write(
         graph = lower(folded, [value.name for value in parsed.inputs])
         graph.dtypes.update(fed)
         _join_aipp(graph)
-        run_passes(GRAPH_PASSES, "GraphFusion", graph, engine.switches, left_out, graph_fusions)
+        run_passes(GRAPH_PASSES, "GraphFusion", graph, engine.switches, dumpable, graph_fusions)
         assign(graph, engine.precision, _output_dtypes(outputs, folded))
-        run_passes(LATE_GRAPH_PASSES, "GraphFusion", graph, engine.switches, left_out, graph_fusions)
-        run_passes(UB_PASSES, "UBFusion", graph, engine.switches, left_out, ub_fusions)
+        run_passes(LATE_GRAPH_PASSES, "GraphFusion", graph, engine.switches, dumpable, graph_fusions)
+        run_passes(UB_PASSES, "UBFusion", graph, engine.switches, dumpable, ub_fusions)
         kernels = kernels_of(graph, positions)
         gives = tuple(Tensor(name=n, dtype=leaves[n], shape=graph.shapes[n]) for n in names)
         gears.append(Gear(dims=dims, outputs=gives, kernels=kernels))
@@ -101,7 +100,7 @@ def _compile_and_write(
         weights = max(weights, weight_bytes(graph, kernels))
     kernel_count = sum(len(gear.kernels) for gear in gears)
     print("." * -(-kernel_count // _KERNELS_PER_DOT), end="", flush=True)  # signs of life while operators compile
-    path = om_path(options["output"], options, dynamic=plan.kind == "range" or data_dependent)
+    path = om_path(options["output"], options, dynamic=data_dependent)
     name, images = Path(path).stem, bool(options.get("insert_op_conf"))
     model = OfflineModel(
         emulator=emulator(),
@@ -156,7 +155,7 @@ def _output_dtypes(outputs: Sequence[Output], folded: Folded) -> dict[str, Dtype
 
 
 def _common(shapes: list[Shape], open_shape: Shape | None) -> Shape:
-    """An output's shape at the boundary: -1 where gears differ, or where one gear stands for a range."""
+    """An output's shape at the boundary: -1 where gears differ, or only the data tell."""
     if len(shapes) == 1 and open_shape is not None and len(open_shape) == len(shapes[0]):
         return tuple(-1 if size < 0 else at for size, at in zip(open_shape, shapes[0], strict=True))
     if len({len(shape) for shape in shapes}) > 1:

@@ -41,7 +41,7 @@ class Pass:
 
     Attributes:
         find: the match that begins at an operator; True where the pass has changed the operator itself.
-        only: "static" for static shapes, "quant" for what --quant_dumpable keeps apart.
+        quant: --quant_dumpable keeps apart what it joins.
         again: what was joined may be joined once more.
         built_in: "off" where the built-in file says so, which "ALL" does not change; "fixed" for one that cannot be
             closed (ge v8.5.0 inc/common/fusion_pass_util.h:18-115).
@@ -49,7 +49,7 @@ class Pass:
 
     name: str
     find: Callable[[AscendGraph, Op], Match | bool | None]
-    only: Literal["", "static", "quant"] = ""
+    quant: bool = False
     again: bool = False
     built_in: Literal["", "off", "fixed"] = ""
 
@@ -127,16 +127,16 @@ def run_passes(
     group: Group,
     graph: AscendGraph,
     switches: Switches,
-    left_out: Collection[str],
+    dumpable: bool,
     counts: dict[str, tuple[int, int]],
 ) -> None:
     """
     Args:
-        left_out: what passes may be `only` for, and this compile is not.
+        dumpable: --quant_dumpable.
         counts: pass → (match_times, effect_times), of those that are on and matched; added to.
     """
     for fusion in passes:
-        if fusion.only in left_out or not switches.is_on(fusion, group):
+        if (fusion.quant and dumpable) or not switches.is_on(fusion, group):
             continue
         matched = effective = 0
         for begin in graph.ops():

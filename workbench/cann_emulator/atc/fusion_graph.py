@@ -244,7 +244,7 @@ GRAPH_PASSES: tuple[Pass, ...] = (
     Pass("ConvBatchnormFusionPass", partial(_pair, {"Conv2D", "Conv3D", "DepthwiseConv2D"}, {"BNInference"})),
     Pass("LayerNormONNXFusionPass", partial(_layer_norm, "Pow")),
     Pass("LayerNormFusionPass", partial(_layer_norm, "Mul")),
-    Pass("GeluFusionPass", _gelu, only="static"),
+    Pass("GeluFusionPass", _gelu),
     Pass("SoftmaxFusionPass", _softmax),
     Pass("MatMulBiasAddFusionPass", _bias_add),
     Pass("AddLayerNormFusionPass", _add_layer_norm),
@@ -256,7 +256,7 @@ GRAPH_PASSES: tuple[Pass, ...] = (
 """Before the dtypes are settled: what they join is one operator for the precision lists."""
 
 LATE_GRAPH_PASSES: tuple[Pass, ...] = (
-    Pass("BatchMatMulDequantElemwiseFusionPass", _batch_matmul_dequant, only="quant"),
+    Pass("BatchMatMulDequantElemwiseFusionPass", _batch_matmul_dequant, quant=True),
     _retyping("MatMulToMatmulV3FusionPass", {"MatMulV2": "MatMulV3"}),
     _retyping("BatchMatMulToBatchMatmulV3FusionPass", {"BatchMatMulV2": "BatchMatMulV3"}),
 )

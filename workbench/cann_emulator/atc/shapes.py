@@ -1,9 +1,9 @@
-"""Which shapes a model is compiled for: one, a list of gears, or a range (atc.md §1 step 11, §3.3, §13a).
+"""Which shapes a model is compiled for: one, or a list of gears (atc.md §1 step 11, §3.3, §13a).
 
-A text of --input_shape is static, one with gears (a dynamic flag fills its -1), or a range; each of the three is read
-by rules of its own (ge v8.5.0 compiler/api/aclgrph/option_utils.cc:262-830), and of a name written twice the first
-counts. Every shape has its input's name: the manual also shows shapes by position (`1,128;1,128`), which v8.5.0
-refuses. Texts are judged with the flags; ranks and names once the model is parsed, ranges behind those
+A text of --input_shape is static, one with gears (a dynamic flag fills its -1), or a range, which is judged and not
+compiled. Each of the three is read by rules of its own (ge v8.5.0 compiler/api/aclgrph/option_utils.cc:262-830), and of
+a name written twice the first counts. Every shape has its input's name: the manual also shows shapes by position
+(`1,128;1,128`), which v8.5.0 refuses. Texts are judged with the flags, ranks and names once the model is parsed
 (api/atc/omg.cc), and gears when the compile begins (compiler/graph/preprocess/multi_batch_options.cc).
 """
 
@@ -21,17 +21,13 @@ from workbench.cann_emulator.atc.failure import AtcFailure, failure, inner_error
 from workbench.cann_emulator.atc.onnx_parser import Parsed
 
 Shape = tuple[int, ...]
-Dim = int | tuple[int, int]
-"""A size, -1 for one that is open, or (least, greatest)."""
 Options = Mapping[str, str]
-GearKind = Literal["", "dynamic_batch_size", "dynamic_image_size", "dynamic_dims", "range"]
+GearKind = Literal["", "dynamic_batch_size", "dynamic_image_size", "dynamic_dims"]
 
 _GEAR_FLAGS: tuple[GearKind, ...] = ("dynamic_batch_size", "dynamic_image_size", "dynamic_dims")
 _IMAGE_AXES = {"NCHW": (2, 3), "NHWC": (1, 2)}
 _INT64_MAX = 2**63 - 1
 _LEAST_GEARS = 2
-_UNBOUNDED = (1, 128)
-"""What an axis without an upper bound is modelled at: the first axis, the others [emulated]."""
 _SHAPE_SAMPLE, _RANGE_SAMPLE = '"input_name1:n1,c1,h1,w1"', '"input_name1:n1~n2,c1,h1,w1"'
 _BRACKET_SAMPLE = '"input_name1:[n1~n2,c1,h1,w1]"'
 
@@ -61,8 +57,8 @@ def check_shape_flags(options: Options) -> None:
     if sum(bool(options.get(name)) for name in (*_GEAR_FLAGS, "input_shape_range")) > 1:
         raise failure("E10009")
     if not flag:
-        if ":" in (brackets or text):
-            parse_ranges(options)
+        if asks_for_range(options) and ":" in (brackets or text):
+            _check_ranges(options)
         return
     if not text:
         raise failure("E10004", parameter="input_shape")
@@ -92,30 +88,26 @@ def parse_shapes(options: Options) -> dict[str, Shape]:
     return shapes
 
 
-def parse_ranges(options: Options) -> dict[str, tuple[Dim, ...]]:
-    """What is asked for as a range, in brackets by --input_shape_range; an entry without sizes is left out.
+def _check_ranges(options: Options) -> None:
+    """The form of a range, in brackets by --input_shape_range.
 
     Raises:
         AtcFailure: E10002 (an --input_shape of another form), E10048.
     """
-    if not asks_for_range(options):
-        return {}
     brackets = options.get("input_shape_range", "")
-    text = brackets or options["input_shape"]
-    ranges: dict[str, tuple[Dim, ...]] = {}
-    for entry in text.split(";"):
+    for entry in (brackets or options["input_shape"]).split(";"):
         name, colon, dims = entry.rpartition(":")
-        if brackets and not re.fullmatch(r"\[[^][]*\]", dims):
+        if brackets and (not colon or not re.fullmatch(r"\[[^][]*\]", dims)):
             raise _bad_range(entry, "an entry is a name and its sizes in one pair of square brackets")
-        if not colon and (brackets or ":" not in text):
-            raise _bad_range(text, "an entry has a name and a value, with a colon between them")
         if not brackets and (not name or re.search(r"[^0-9 ,~-]", dims)):
             reason = "an entry is a name and its sizes, and a range holds digits, commas, ~ and -1 only"
             raise _bad_shape(entry, reason, _RANGE_SAMPLE)
-        if dims:
-            inner = dims.strip("[]")
-            ranges.setdefault(name.strip(), tuple(_range_dim(dim, inner) for dim in inner.split(",")))
-    return ranges
+        for dim in dims.strip("[]").split(",") if dims else ():
+            ends = [end.strip() for end in dim.split("~")]
+            if not all(re.fullmatch(r"[+-]?\d{1,19}", end, re.ASCII) for end in ends):
+                raise failure("E10048", shape_range=dim, reason="it cannot be read as a number", sample='"16"')
+            if len(ends) > 2 or (len(ends) == 2 and any(end.startswith("-") for end in ends)):
+                raise _bad_range(dims, "a range is two sizes with one ~ between them")
 
 
 def _size(dim: str, entry: str, *, gears: bool) -> int:
@@ -130,18 +122,6 @@ def _size(dim: str, entry: str, *, gears: bool) -> int:
     if value <= 0 and not gears:
         raise failure("E10011", shape=entry, result=str(value))
     return value
-
-
-def _range_dim(dim: str, dims: str) -> Dim:
-    ends = []
-    for end in dim.split("~"):
-        value = _int64(end.strip()) if re.fullmatch(r"[+-]?\d+", end.strip(), re.ASCII) else None
-        if value is None:
-            raise failure("E10048", shape_range=end, reason="it cannot be read as a number", sample='"16"')
-        ends.append(value)
-    if len(ends) > 2 or (len(ends) == 2 and min(ends) < 0):
-        raise _bad_range(dims, "a range is two sizes with one ~ between them")
-    return ends[0] if len(set(ends)) == 1 else (ends[0], ends[1])
 
 
 def _int64(digits: str) -> int | None:
@@ -264,50 +244,30 @@ def check_ranks(parsed: Parsed, asked: Mapping[str, Shape]) -> None:
             raise AtcFailure(inner_error(text), inner_error("The graph cannot be made of the model."))
 
 
-def input_shapes(parsed: Parsed, asked: Mapping[str, Shape], options: Options) -> dict[str, tuple[Dim, ...]]:
+def input_shapes(parsed: Parsed, asked: Mapping[str, Shape], options: Options) -> dict[str, Shape]:
     """Input → its shape: what was asked for, else what the file says. Every input has its shape if it is to be static,
     and every shape its input (omg.cc:86-135).
 
     Args:
-        asked: of `parse_shapes`; ranges are read here.
+        asked: of `parse_shapes`.
 
     Raises:
         AtcFailure: E10001 (an open axis of a static model), E10016 (no such node), E10017 (a node that is no input),
-            E10048 (ranges by position, or of another form), E10049 (another rank), E10050 (a size of the model lies
-            outside).
+            E10055 (a range).
     """
-    shapes: dict[str, tuple[Dim, ...]] = {**asked}
     declared = {value.name: declared_shape(value.type) for value in parsed.inputs}
-    ranged = asks_for_range(options)
-    if not ranged and not gear_flag(options):
+    if asks_for_range(options):
+        raise failure("E10055", reason="this atc is emulated and compiles no shape ranges; give one shape, or gears")
+    if not gear_flag(options):
         for name, shape in declared.items():
             if any(size < 0 for size in asked.get(name, shape)):
                 reason = "the model has shapes with -1: give --input_shape for each of its inputs"
                 raise invalid("input_shape", "NULL", reason)
-    if ranged:
-        shapes = dict(sorted(parse_ranges(options).items()))  # the order of a C++ map
     nodes = {node.name for node in parsed.proto.graph.node}
-    for name in shapes:
+    for name in asked:
         if name not in declared:
             raise failure("E10017" if name in nodes else "E10016", opname=name, parameter="input_shape")
-    for name, shape in declared.items() if ranged else ():
-        _check_range(shapes.get(name, ()), shape)
-    return {name: shapes.get(name, shape) for name, shape in declared.items()}
-
-
-def _check_range(asked: tuple[Dim, ...], declared: Shape) -> None:
-    """ge v8.5.0 graph_metadef/graph/utils/tensor_utils.cc:391. A fixed size is a range with equal ends."""
-    if not asked or not declared:
-        return
-    if len(asked) != len(declared):
-        raise failure("E10049", shape_range_size=str(len(asked)), cur_dim_size=str(len(declared)))
-    for dim, size in zip(asked, declared, strict=True):
-        least, greatest = dim if isinstance(dim, tuple) else (dim if dim >= 0 else 1, dim)
-        if size >= 0 and (size < least or 0 <= greatest < size):
-            raise failure("E10050", cur_dim=str(size), shape_range_left=str(least), shape_range_right=str(greatest))
-        if size >= 0 and greatest < -1:
-            reason = "it is neither a size nor -1"
-            raise failure("E10048", shape_range=f"{least}~{greatest}", reason=reason, sample='"1~20"')
+    return {name: asked.get(name, shape) for name, shape in declared.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -316,8 +276,8 @@ class ShapePlan:
 
     Attributes:
         boundary: input → shape, -1 where it is open.
-        gears: (values of the open axes, input → shape at them); one for a static model and for a range, which is
-            modelled at its upper bounds; otherwise in the order of the command line (atc.md §13a).
+        gears: (values of the open axes, input → shape at them); one for a static model, otherwise in the order of the
+            command line (atc.md §13a).
     """
 
     kind: GearKind
@@ -325,9 +285,7 @@ class ShapePlan:
     gears: tuple[tuple[Shape, Mapping[str, Shape]], ...]
 
 
-def plan_shapes(
-    parsed: Parsed, shapes: Mapping[str, tuple[Dim, ...]], asked: Sequence[str], options: Options
-) -> ShapePlan:
+def plan_shapes(parsed: Parsed, shapes: Mapping[str, Shape], asked: Sequence[str], options: Options) -> ShapePlan:
     """The shapes to compile for.
 
     Args:
@@ -339,7 +297,7 @@ def plan_shapes(
             has no shape); E10045, E10046, E19999 (gears that do not fit the shapes, or a tensor that no memory holds);
             E10055 (a quantized model with open shapes).
     """
-    boundary = {name: tuple(d if isinstance(d, int) and d >= 0 else -1 for d in dims) for name, dims in shapes.items()}
+    boundary = {name: tuple(max(size, -1) for size in shape) for name, shape in shapes.items()}
     opened = {name: shape for name, shape in boundary.items() if -1 in shape}
     flag = gear_flag(options)
     if parsed.quantized and (flag or opened):
@@ -358,8 +316,7 @@ def plan_shapes(
         keys = [_open_values(boundary, at) for at in filled] if flag == "dynamic_dims" else gears
         plan = ShapePlan(kind=flag, boundary=boundary, gears=tuple(zip(keys, filled, strict=True)))
     elif opened:  # a dynamic flag whose parts are all empty makes no gears [inferred: then the axes stay open]
-        upper = {name: tuple(_upper(d, axis) for axis, d in enumerate(dims)) for name, dims in shapes.items()}
-        plan = ShapePlan(kind="range", boundary=boundary, gears=((_open_values(boundary, upper), upper),))
+        raise failure("E10055", reason="this atc is emulated and compiles no open shapes; give gears")
     else:
         plan = ShapePlan(kind="", boundary=boundary, gears=(((), boundary),))
     for _, at in plan.gears:
@@ -378,12 +335,6 @@ def _check_gears(gears: Sequence[Shape]) -> None:
             raise failure("E10037", shapesize1=str(len(gears[0])), shapesize2=str(len(gear)))
     if len(set(gears)) != len(gears):
         raise failure("E10039")
-
-
-def _upper(dim: Dim, axis: int) -> int:
-    if isinstance(dim, tuple):
-        return dim[1]
-    return dim if dim >= 0 else _UNBOUNDED[min(axis, 1)]
 
 
 def _filled(gear: Shape, order: Sequence[str], boundary: Mapping[str, Shape]) -> dict[str, Shape]:
