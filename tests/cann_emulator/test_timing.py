@@ -96,13 +96,6 @@ def test_vector_kernels_grow_with_what_they_move(rows: int, columns: int, more: 
     assert time_us(elementwise(rows, columns)) <= time_us(elementwise(rows, columns, dtype="float32"))
 
 
-def test_sides_that_are_padded_to_16_cost_as_much_as_the_padded_ones_and_rows_in_pieces_more() -> None:
-    whole = time_us(matmul(1, 1000, 512, 512))
-
-    assert time_us(matmul(1, 993, 512, 512)) == pytest.approx(whole, rel=0.02)
-    assert time_us(matmul(1, 1000, 512, 497)) > 1.5 * whole
-
-
 def test_a_fused_kernel_saves_the_launch_and_the_traffic() -> None:
     """MatMul and its bias, in one kernel and in two."""
     two = (matmul(1, 512, 512, 512), elementwise(512, 512))
@@ -131,13 +124,6 @@ def test_gears_cost_a_little() -> None:
     assert static < gears < static + 2 * B3.gear_us
 
 
-def test_options_that_take_something_away_cost_time() -> None:
-    kernels = (matmul(1, 8192, 512, 2048), elementwise(8192, 2048))
-
-    for option, value in (("aicore_num", "10|20"), ("buffer_optimize", "off_optimize")):
-        assert time_us(*kernels, options={option: value}) > time_us(*kernels)
-
-
 def one_node(node: NodeProto, shape: list[int], weights: dict[str, Any], kind: int = TensorProto.FLOAT) -> bytes:
     """A model of one node; the last name that it reads is the model's input."""
     value = helper.make_tensor_value_info
@@ -161,15 +147,6 @@ def test_a_lookup_reads_rows_not_the_table() -> None:
     read = tensor("table", 30522, 512), tensor("ids", 64, dtype="int64")
 
     assert time_us(replace(elementwise(64, 512), nodes=("gather",), inputs=read), graph=graph) < 3 * B3.kernel_launch_us
-
-
-def test_weights_beyond_l2_come_from_hbm() -> None:
-    layers = [replace(matmul(1, 16, 4096, 4096), name=f"m{i}") for i in range(8)]
-    distinct = [replace(layer, inputs=(layer.inputs[0], tensor(f"w{i}", 4096, 4096))) for i, layer in enumerate(layers)]
-    weights = {f"w{i}": np.zeros(1, np.float32) for i in range(8)}
-    graph = model_of([helper.make_node("Relu", ["x"], ["y"], name="r")], weights, [], []).SerializeToString()
-
-    assert time_us(*distinct, graph=graph) > 1.3 * time_us(*layers, graph=graph)
 
 
 # --- what the model states of itself: at its own prices a costed execution takes what the model says ---

@@ -39,19 +39,14 @@ def run(client: str, tree: Path, *arguments: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("options", ["", "memory", "gear", "msit"])
-def test_acllite_and_msit(tree: Path, tmp_path: Path, options: str) -> None:
+@pytest.mark.parametrize("options", ["", "memory", "gear"])
+def test_acllite(tree: Path, tmp_path: Path, options: str) -> None:
     x = X[:4] if options == "gear" else X
     path = batch_gears(tmp_path) if options == "gear" else saved(multilayer(), tmp_path)
-    given, result = tmp_path / ("x.npz" if options == "msit" else "x.npy"), tmp_path / "y.npy"
-    if options == "msit":
-        np.savez(given, x=x)
-        run("msit_like.py", tree, path, str(given), str(result))
-    else:
-        np.save(given, x)
-        run("acllite_like.py", tree, path, str(given), str(result), *options.split())
+    np.save(tmp_path / "x.npy", x)
+    run("acllite_like.py", tree, path, str(tmp_path / "x.npy"), str(tmp_path / "y.npy"), *options.split())
     expected = Executable(multilayer(batch=len(x)), threads=1).run({"x": x})["y"]
-    np.testing.assert_allclose(np.load(result), expected, rtol=1e-5)
+    np.testing.assert_allclose(np.load(tmp_path / "y.npy"), expected, rtol=1e-5)
 
 
 def test_bench(tree: Path, tmp_path: Path) -> None:

@@ -91,17 +91,6 @@ def test_queued_copies_move_the_bytes_later_and_take_time(device: int, stream: i
     assert set(view) == {9}
 
 
-def test_a_copy_with_ordinary_host_memory_synchronises_the_stream_and_is_done_at_once(
-    model: Loaded, stream: int
-) -> None:
-    """pyacl.md §1.4, memcpy_async."""
-    launch(model, stream)
-    target = np.zeros((5, 4), np.float32)
-    pointer, size = model.outputs[0]
-    ok(acl.rt.memcpy_async(acl.util.numpy_to_ptr(target), 80, pointer, size, 2, stream))
-    assert target.any()
-
-
 def test_status_questions_let_the_stream_get_on(model: Loaded, stream: int) -> None:
     """A client that polls must not wait for ever (pyacl.md §1.3)."""
     mark = event()
