@@ -165,34 +165,16 @@ MATMULS = frozenset({"MatMulV2", "MatMulV3", "GEMM"})
 BATCH_MATMULS = frozenset({"BatchMatMulV2", "BatchMatMulV3"})
 CONVOLUTIONS = frozenset({"Conv2D", "Conv3D", "DepthwiseConv2D", "Conv2DTranspose", "Conv3DTranspose"})
 
-_CLOSE = 1e-3
-
 
 def is_elementwise(op: Op | None) -> bool:
     """A single element-wise operator of the vector unit, or a chain of them."""
     return op is not None and op.core == "vector" and op.parts[-1] in ELEMENTWISE and op.parts[0] in ELEMENTWISE
 
 
-def with_scalar(graph: AscendGraph, op: Op | None, kind: str, value: float | None = None) -> str | None:
-    """The other input of a binary operator of type `kind` with a constant of one element; None where it is none.
-
-    Args:
-        value: what the constant must be, to three digits; None for any.
-    """
-    if op is None or op.type != kind or len(op.inputs) != 2:
-        return None
-    for constant, other in ((1, 0), (0, 1)):
-        found = graph.scalar(op.inputs[constant])
-        if found is None or (constant == 0 and kind in ("RealDiv", "Pow", "Sub")):
-            continue
-        if value is None or abs(found - value) <= _CLOSE * abs(value):
-            return op.inputs[other]
-    return None
-
-
-def scalar_name(graph: AscendGraph, op: Op) -> str:
-    """The input of `with_scalar`'s operator that is the constant."""
-    return next(name for name in reversed(op.inputs) if graph.scalar(name) is not None)
+def scales(graph: AscendGraph, op: Op | None) -> bool:
+    """Whether it multiplies with, or divides by, a constant of one element."""
+    constants = {"Mul": (0, 1), "RealDiv": (1,)}.get(op.type, ()) if op is not None and len(op.inputs) == 2 else ()
+    return op is not None and any(graph.scalar(op.inputs[place]) is not None for place in constants)
 
 
 def other_input(op: Op, tensor: str) -> str | None:

@@ -18,7 +18,7 @@ from workbench.cann_emulator.atc.fusion import (
     Pass,
     is_elementwise,
     same_shape,
-    with_scalar,
+    scales,
 )
 
 _LONGEST_CHAIN = 8
@@ -59,7 +59,7 @@ def _scaled_and_masked(dequantized: bool, graph: AscendGraph, product: Op) -> Ma
         return None
     group = [product] if dequant is None else [product, dequant]
     scaled = _elementwise_behind(graph, group[-1])
-    if scaled is None or scaled.type not in ("Mul", "RealDiv") or not with_scalar(graph, scaled, scaled.type):
+    if scaled is None or not scales(graph, scaled):
         return None
     added = _elementwise_behind(graph, scaled)
     if added is None or added.type != "Add":
