@@ -125,10 +125,7 @@ def test_arguments_that_amct_refuses_are_refused(folder: Path) -> None:
     rows: list[tuple[dict[str, Any], type[Exception], str]] = [
         ({"skip_layers": ["nope"]}, ValueError, "'nope' is no layer"),
         ({"skip_layers": ["fc1", "fc2"]}, ValueError, "no layer is left to quantize"),
-        ({"skip_layers": "fc1"}, TypeError, "list of strings"),
         ({"batch_num": 0}, ValueError, "greater than zero"),
-        ({"batch_num": 1.5}, TypeError, "should be an int"),
-        ({"activation_offset": 1}, TypeError, "should be a bool"),
         ({"config_defination": "absent.cfg"}, ValueError, "no such file"),
     ]
     for arguments, error, message in rows:

@@ -6,7 +6,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -218,15 +217,8 @@ been scheduled later. Published programs end their thread at 107012."""
 _LOOK_AGAIN_S = 0.001
 
 
-@dataclass(slots=True, kw_only=True)
-class _Due:
-    function: Callable[[Any], object]
-    data: Any
-    done: threading.Event = field(default_factory=threading.Event)
-
-
-_INBOXES: dict[int, deque[_Due]] = {}
-"""Thread → its callbacks, for threads that were named in `subscribe_report`."""
+_INBOXES: dict[int, deque[Callable[[], None]]] = {}
+"""Thread → its callbacks that are due, for threads that were named in `subscribe_report`."""
 
 
 @call("Kk", "r")
@@ -259,12 +251,18 @@ def launch_callback(function: Callable[[Any], object], data: Any, block: int, st
     inbox = _INBOXES.get(found.subscriber)
     if inbox is None:
         raise Failed(errors.RT_STREAM_NO_CB_REG)
-    due = _Due(function=function, data=data)
+    done = threading.Event()
+
+    def due() -> None:
+        try:
+            function(data)
+        finally:
+            done.set()
 
     def deliver() -> None:
         inbox.append(due)
         if block and found.subscriber != threading.get_ident():
-            due.done.wait()
+            done.wait()
         elif block:
             _run_due(inbox)
 
@@ -300,13 +298,9 @@ def _coming(thread_id: int) -> bool:
     return any(task.callback for stream in mine for task in list(stream.tasks))
 
 
-def _run_due(inbox: deque[_Due]) -> None:
+def _run_due(inbox: deque[Callable[[], None]]) -> None:
     while inbox:
-        due = inbox.popleft()
-        try:
-            due.function(due.data)
-        finally:
-            due.done.set()
+        inbox.popleft()()
 
 
 def _get_on(thread_id: int) -> None:
@@ -325,7 +319,4 @@ def _stream(handle: int) -> Stream:
     context = rt_device.current()
     if handle == 0 and context is not None:
         return streams.default_stream(context)
-    found = handles.look(handle, Stream)
-    if found is None:
-        raise errors.undefined(f"{handle:#x} is no live stream", errors.RT_INVALID_HANDLE)
-    return found
+    return handles.need(handle, Stream, what="stream", code=errors.RT_INVALID_HANDLE)
