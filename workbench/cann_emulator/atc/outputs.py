@@ -101,9 +101,9 @@ def _json_of(model: OfflineModel) -> str:
     nodes = {node.name: node for node in proto.graph.node}
     leaving = [_last_version(tensor, gear.kernels) for tensor in gear.outputs]
     facts = (("atc_version", model.atc_version), ("soc_version", model.soc_version), ("emulator", model.emulator))
-    index = [[_attribute("index", i=place)] for place in range(len(model.inputs))]
+    places = [[_attribute("index", i=place)] for place in range(len(model.inputs))]
     ops = [
-        *(_entry(t.name, "Data", (), [t], producers, attr) for t, attr in zip(model.inputs, index, strict=True)),
+        *(_entry(t.name, "Data", (), [t], producers, attr) for t, attr in zip(model.inputs, places, strict=True)),
         *(_entry(name, "Const", (), [tensor], producers, []) for name, tensor in constants.items()),
         *(_operator(kernel, producers, nodes) for kernel in gear.kernels),
         _entry("Node_Output", "NetOutput", leaving, leaving, producers, []),

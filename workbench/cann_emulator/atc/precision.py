@@ -66,7 +66,7 @@ def assign(graph: AscendGraph, precision: Precision, boundary: Mapping[str, Dtyp
     Raises:
         AtcFailure: EZ3003 where --customize_dtypes asks for what no kernel computes.
     """
-    casts = _Casts(graph)
+    casts: dict[tuple[str, Dtype], str] = {}
     for op in graph.ops():
         said = [*_keys(op.types, op.name, *op.nodes), ""]
         op.implementation = next(
@@ -89,12 +89,16 @@ def assign(graph: AscendGraph, precision: Precision, boundary: Mapping[str, Dtyp
             continue
         for name in dict.fromkeys(floats):
             if not graph.is_constant(name) and graph.dtypes[name] != op.reads:
-                casts.insert(name, op.reads, op)
+                key = name, op.reads
+                casts[key] = casts.get(key) or _cast(graph, name, op.reads, op.order)
+                graph.replace_input(op, name, casts[key])
         for name in made:
             graph.dtypes[name] = op.writes
     for name in graph.outputs:
         if graph.dtypes[name] in FLOATS and graph.dtypes[name] != boundary[name]:
-            casts.at_output(name, boundary[name])
+            producer = graph.producer(name)  # its result is what leaves the device
+            if producer is not None:  # a model input that is an output too stays as it is fed
+                _cast(graph, name, boundary[name], producer.order)
     graph.settled = True
 
 
@@ -171,42 +175,25 @@ def _keys(types: Iterable[str], *names: str) -> list[str]:
     return [*names, *(f"{OF_TYPE}{kind}" for kind in types)]
 
 
-class _Casts:
-    """Casts put into a graph, one for each tensor and dtype. They stand for no ONNX node."""
-
-    def __init__(self, graph: AscendGraph) -> None:
-        self._graph = graph
-        self._made: dict[tuple[str, Dtype], str] = {}
-
-    def insert(self, tensor: str, dtype: Dtype, reader: Op) -> None:
-        if (tensor, dtype) not in self._made:
-            self._made[tensor, dtype] = self._add(tensor, dtype, reader.order)
-        self._graph.replace_input(reader, tensor, self._made[tensor, dtype])
-
-    def at_output(self, tensor: str, dtype: Dtype) -> None:
-        """The last operator of a model: its result is what leaves the device."""
-        producer = self._graph.producer(tensor)
-        if producer is not None:  # a model input that is an output too stays as it is fed
-            self._add(tensor, dtype, producer.order)
-
-    def _add(self, source: str, dtype: Dtype, order: int) -> str:
-        graph, name = self._graph, f"trans_Cast_{len(self._graph.casts)}"
-        target = f"{source}/{name}"
-        graph.casts.append(name)
-        graph.shapes[target], graph.dtypes[target] = graph.shapes[source], dtype
-        graph.add(
-            Op(
-                name=name,
-                type="Cast",
-                onnx="",
-                core="vector",
-                nodes=[],
-                inputs=[source],
-                outputs=[target],
-                order=order,
-                dtype=dtype,
-                reads=graph.dtypes[source],
-                writes=dtype,
-            )
+def _cast(graph: AscendGraph, source: str, dtype: Dtype, order: int) -> str:
+    """A Cast put into the graph, which stands for no ONNX node; its result."""
+    name = f"trans_Cast_{len(graph.casts)}"
+    target = f"{source}/{name}"
+    graph.casts.append(name)
+    graph.shapes[target], graph.dtypes[target] = graph.shapes[source], dtype
+    graph.add(
+        Op(
+            name=name,
+            type="Cast",
+            onnx="",
+            core="vector",
+            nodes=[],
+            inputs=[source],
+            outputs=[target],
+            order=order,
+            dtype=dtype,
+            reads=graph.dtypes[source],
+            writes=dtype,
         )
-        return target
+    )
+    return target
