@@ -36,7 +36,8 @@ def free(ptr: int) -> None:
     arena = memory.arena_of(ptr)
     block = arena.blocks.get(ptr) if arena is not None else None
     if arena is None or block is None:
-        raise errors.undefined(_why_not_free(ptr), errors.RT_MEMORY_FREE)
+        why = "free_host frees it" if ptr in memory.PINNED else "malloc did not give it, or it is freed already"
+        raise errors.undefined(f"free of {ptr:#x}: {why}", errors.RT_MEMORY_FREE)
     if block.what != "malloc":
         raise errors.undefined(f"free of memory that belongs to {block.what}", errors.RT_MEMORY_FREE)
     memory.release(arena, block)
@@ -188,13 +189,3 @@ def _wrong_count(function: str, count: int, most: int) -> Failed:
     expected = f"(0, {most}]"
     what = {"value": count, "param": "count", "function": function, "expected": expected}
     return errors.refused(errors.RT_PARAM_INVALID, "EE1003", **what)
-
-
-def _why_not_free(ptr: int) -> str:
-    if ptr in memory.PINNED:
-        return f"free of {ptr:#x}, which is page-locked host memory: free_host frees it"
-    arena = memory.arena_of(ptr)
-    if arena is None:
-        return f"free of {ptr:#x}, which is no device address"
-    inside = memory.block_at(arena, ptr)
-    return f"free of {ptr:#x}, which is " + ("inside of a block" if inside else "freed already, or never was given out")
