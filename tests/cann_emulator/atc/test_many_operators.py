@@ -82,17 +82,6 @@ CASES: dict[str, Case] = {
         feeds={"x": IMAGE},
         weights={"w": floats(4, 4, 3, 3) / 6, **{name: np.abs(floats(4)) + np.float32(0.5) for name in "sbmv"}},
     ),
-    "choice": Case(
-        nodes=[node("Greater", "x z", "c"), node("Where", "c x z", "y")],
-        feeds={"x": ROWS},
-        weights={"z": np.array(0, np.float32)},
-        outputs=("y", "c"),
-    ),
-    "convolution in three axes": Case(
-        nodes=[node("Conv", "x w b", "y")],
-        feeds={"x": IMAGE[None]},
-        weights={"w": floats(3, 2, 2, 2, 2) / 4, "b": np.ones(3, np.float32)},
-    ),
     "transposed convolution": Case(
         nodes=[node("ConvTranspose", "x w", "a", strides=[2, 2]), node("Relu", "a", "y")],
         feeds={"x": IMAGE},

@@ -87,12 +87,13 @@ def getters(
     takes: str = "k",
     gives: str = "k",
     missing: object = None,
+    device: bool = False,
     **functions: Callable[..., Any],
 ) -> None:
     """Put functions that only ask for something into a module's globals, under these names."""
     for name, function in functions.items():
         function.__name__ = name
-        space[name] = call(takes, gives, device=False, missing=missing)(function)
+        space[name] = call(takes, gives, device=device, missing=missing)(function)
 
 
 def module_of(name: str, *modules: ModuleType) -> ModuleType:

@@ -27,24 +27,18 @@ Source = str | tuple[int, int]
 """Of a model: a file, or pointer and size of host memory, whose bytes are not needed after the call."""
 
 
-@call("s", "Ir")
-def load_from_file(path: str) -> int:
-    return _load(path)
-
-
-@call("kk", "Ir")
-def load_from_mem(model: int, size: int) -> int:
-    return _load((model, size))
-
-
-@call("skkkk", "Ir")
-def load_from_file_with_mem(path: str, work: int, work_size: int, weight: int, weight_size: int) -> int:
-    return _load(path, work, work_size, weight, weight_size)
-
-
-@call("kkkkkk", "Ir")
-def load_from_mem_with_mem(model: int, size: int, work: int, work_size: int, weight: int, weight_size: int) -> int:
-    return _load((model, size), work, work_size, weight, weight_size)
+getters(globals(), "s", "Ir", device=True, load_from_file=lambda path: _load(path))
+getters(globals(), "kk", "Ir", device=True, load_from_mem=lambda model, size: _load((model, size)))
+getters(globals(), "skkkk", "Ir", device=True, load_from_file_with_mem=lambda path, *memory: _load(path, *memory))
+getters(
+    globals(),
+    *("kkkkkk", "Ir"),
+    device=True,
+    load_from_mem_with_mem=lambda model, size, *memory: _load((model, size), *memory),
+)
+# bytes of work memory and of weight memory
+getters(globals(), "s", "kkr", query_size=lambda path: _sizes(path))
+getters(globals(), "kk", "kkr", query_size_from_mem=lambda model, size: _sizes((model, size)))
 
 
 @call("I", "r")
@@ -55,17 +49,9 @@ def unload(model_id: int) -> None:
     models.unload(entry)
 
 
-@call("s", "kkr", device=False)
-def query_size(path: str) -> tuple[int, int]:
-    """Bytes of work memory and of weight memory."""
-    model = models.parse(_content(path)).model
+def _sizes(source: Source) -> tuple[int, int]:
+    model = models.parse(_content(source)).model
     return model.work_bytes, model.weight_bytes
-
-
-@call("kk", "kkr", device=False)
-def query_size_from_mem(model: int, size: int) -> tuple[int, int]:
-    parsed = models.parse(_content((model, size))).model
-    return parsed.work_bytes, parsed.weight_bytes
 
 
 def found(model_id: int) -> models.LoadedModel:
