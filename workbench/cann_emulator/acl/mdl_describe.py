@@ -78,7 +78,7 @@ def _asking(which: str, ask: Callable[[int, str, Any], Any]) -> Callable[[int, A
 
 for _name, _takes, _gives, _ask, _missing in _PAIRS:
     for _which in ("input", "output"):
-        getters(globals(), _takes, _gives, _missing, **{_name.format(_which): _asking(_which, _ask)})
+        getters(globals(), _takes, _gives, _missing, False, **{_name.format(_which): _asking(_which, _ask)})
 getters(
     globals(),
     get_num_inputs=lambda desc: len(_tensors(desc, "input")),
