@@ -44,6 +44,12 @@ def atc_flags() -> tuple[set[str], set[str]]:
     return listed - {"h", "deterministic_level"}, set(re.findall(r"--(\w+)", whole))
 
 
+def fixed_passes() -> set[str]:
+    """Fusion passes that stay on whatever a switch file says (atc.md §4.3)."""
+    closed = _section("atc.md", "**Not closable.**", "The 8.5 manual")
+    return set(re.findall(r"\w+", closed + _section("atc.md", "- ExceptionalPassOfO1Level", "Closable candidates")))
+
+
 def acl_calls() -> dict[str, int]:
     """Call, as `rt.malloc`, → values that it gives, its return code among them; those rows of pyacl.md §1 that say."""
     rows = re.findall(r"^\| (`[^|]*)\|", _section("pyacl.md", "## 1. Calls", "## 2."), re.MULTILINE)

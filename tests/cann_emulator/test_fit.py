@@ -60,18 +60,6 @@ def test_the_command_finds_the_parameters_of_a_device_again_and_the_emulator_tak
     assert stream_us(om, 0, fitted) > stream_us(om, 0, B3)
 
 
-def test_what_no_kernel_depends_on_is_left_alone() -> None:
-    om = model(*[matmul(1, size, 512, 2048) for size in (512, 1024, 2048)])
-    rows = {
-        str(i): Row(op_type="MatMulV2", duration_us=t.duration_us * 0.6) for i, t in enumerate(kernel_times(om, 0, B3))
-    }
-
-    parameters, _ = fit(rows, om)
-
-    assert "cube_efficiency_float16" in parameters
-    assert not {"cube_efficiency_int8", "aicpu_launch_us", "vector_efficiency"} & set(parameters)
-
-
 def test_a_summary_or_model_without_what_is_needed_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -94,13 +94,6 @@ def test_vector_kernels_grow_with_what_they_move(rows: int, columns: int, more: 
     assert time_us(elementwise(rows, columns)) <= time_us(elementwise(rows, columns, dtype="float32"))
 
 
-def test_sides_that_are_padded_to_16_cost_as_much_as_the_padded_ones_and_rows_in_pieces_more() -> None:
-    whole = time_us(matmul(1, 1000, 512, 512))
-
-    assert time_us(matmul(1, 993, 512, 512)) == pytest.approx(whole, rel=0.02)
-    assert time_us(matmul(1, 1000, 512, 497)) > 1.5 * whole
-
-
 def test_a_fused_kernel_saves_the_launch_and_the_traffic() -> None:
     """MatMul and its bias, in one kernel and in two."""
     two = (matmul(1, 512, 512, 512), elementwise(512, 512))
@@ -123,19 +116,10 @@ def test_integers_of_a_convolution_are_multiplied_as_such_with_the_error_of_what
     assert [work.error_class for work in works.values()] == ["conv", "conv_others"]
 
 
-def test_shape_ranges_cost_a_launch_by_the_host_for_each_kernel_and_gears_a_little() -> None:
-    kernels = [elementwise(16, 16)] * 10
-    static, gears, dynamic = (time_us(*kernels, gear_kind=kind) for kind in ("", "dynamic_dims", "range"))
+def test_gears_cost_a_little() -> None:
+    static, gears = (time_us(*[elementwise(16, 16)] * 10, gear_kind=kind) for kind in ("", "dynamic_dims"))
 
     assert static < gears < static + 2 * B3.gear_us
-    assert dynamic == pytest.approx(static + 10 * (B3.dynamic_launch_us - B3.kernel_launch_us))
-
-
-def test_options_that_take_something_away_cost_time() -> None:
-    kernels = (matmul(1, 8192, 512, 2048), elementwise(8192, 2048))
-
-    for option, value in (("aicore_num", "10|20"), ("buffer_optimize", "off_optimize")):
-        assert time_us(*kernels, options={option: value}) > time_us(*kernels)
 
 
 def one_node(node: NodeProto, shape: list[int], weights: dict[str, Any], kind: int = TensorProto.FLOAT) -> bytes:
@@ -163,15 +147,6 @@ def test_a_lookup_reads_rows_not_the_table() -> None:
     assert time_us(replace(elementwise(64, 512), nodes=("gather",), inputs=read), graph=graph) < 3 * B3.kernel_launch_us
 
 
-def test_weights_beyond_l2_come_from_hbm() -> None:
-    layers = [replace(matmul(1, 16, 4096, 4096), name=f"m{i}") for i in range(8)]
-    distinct = [replace(layer, inputs=(layer.inputs[0], tensor(f"w{i}", 4096, 4096))) for i, layer in enumerate(layers)]
-    weights = {f"w{i}": np.zeros(1, np.float32) for i in range(8)}
-    graph = model_of([helper.make_node("Relu", ["x"], ["y"], name="r")], weights, [], []).SerializeToString()
-
-    assert time_us(*distinct, graph=graph) > 1.3 * time_us(*layers, graph=graph)
-
-
 # --- what the model states of itself: at its own prices a costed execution takes what the model says ---
 
 CLOCK = timing_model(B3, "a test")
@@ -184,7 +159,7 @@ CLOCK = timing_model(B3, "a test")
     k=SIZES,
     n=SIZES,
     dtype=st.sampled_from(["float16", "bfloat16", "int8", "float32"]),
-    kind=st.sampled_from(["", "range", "dynamic_batch_size"]),
+    kind=st.sampled_from(["", "dynamic_batch_size"]),
     cores=st.sampled_from(["", "10|20"]),
 )
 def test_the_stated_costs_come_to_the_models_own_time(

@@ -5,7 +5,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -33,15 +32,6 @@ def test_a_folder_that_is_not_ours_is_neither_overwritten_nor_deleted(tmp_path: 
     with pytest.raises(FileExistsError, match="nothing was deleted"):
         remove_tree(tmp_path / "mine")
     assert (tmp_path / "mine/thesis.tex").exists()
-
-
-def test_many_writers_at_once_leave_one_whole_tree(tmp_path: Path) -> None:
-    with ThreadPoolExecutor(3) as pool:
-        list(pool.map(lambda _: write_tree(tmp_path / "cann"), range(6)))
-
-    names = [p.name for p in tmp_path.iterdir()]
-    assert names == ["cann"]
-    assert (tmp_path / "cann/compiler/version.info").read_text().startswith("Version=8.5.0\n")
 
 
 @pytest.mark.parametrize("shell", SHELLS)
@@ -121,19 +111,6 @@ def test_a_fresh_process_imports_the_vendors_modules_through_the_tree(tmp_path: 
     done = run([sys.executable, "-c", code], emulated_environment(tmp_path), tmp_path)
 
     assert (done.returncode, done.stderr) == (0, "")
-
-
-def test_another_interpreter_is_told_which_one_has_the_emulator(tmp_path: Path) -> None:
-    environment = emulated_environment(tmp_path)
-    site = tmp_path / "cann/python/site-packages"
-    code = (
-        f"import sys\nown = [p for p in sys.path if p.startswith(sys.base_prefix) and 'site-packages' not in p]\n"
-        f"sys.path = [{str(site)!r}, *own]\nimport acl"
-    )
-
-    done = run([sys.executable, "-I", "-S", "-c", code], environment, tmp_path)
-
-    assert f"runs in the interpreter of the workbench: {sys.executable}" in done.stderr
 
 
 # A capture of one idle card (pyacl.md §6.1); only figures differ

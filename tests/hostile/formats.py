@@ -21,9 +21,9 @@ from workbench.api.opening import named_candidate
 from workbench.cann_emulator.acl.config import ConfigurationRefused
 from workbench.cann_emulator.acl.config import parse as parse_acl
 from workbench.cann_emulator.atc.aipp import read_aipp
+from workbench.cann_emulator.atc.engine import read_keep_dtype, read_mixlist
 from workbench.cann_emulator.atc.failure import AtcFailure
 from workbench.cann_emulator.atc.fusion import read_switches
-from workbench.cann_emulator.atc.precision_files import read_keep_dtype, read_mixlist
 from workbench.cann_emulator.dump_file import Values, dump_bytes
 from workbench.cann_emulator.fit import read_op_summary
 from workbench.cann_emulator.om import MAGIC, NotAnOm, read_om

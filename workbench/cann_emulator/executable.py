@@ -6,6 +6,7 @@ fuse across a rounding, or into whole numbers, are off; fusing inside a kernel i
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -17,8 +18,8 @@ from onnx import ValueInfoProto, helper
 
 from workbench.cann_emulator.integers import NotExpressible, expanded, has_integers
 from workbench.cann_emulator.kernel_values import Boundaries, KernelValues, quant_offsets
-from workbench.cann_emulator.om import OfflineModel, Tensor
-from workbench.cann_emulator.rounding import Array, Program, Source, round_to, rounded_program
+from workbench.cann_emulator.om import OfflineModel
+from workbench.cann_emulator.rounding import Array, Program, Source, rounded_program, stored, widened
 from workbench.graph.runtime_errors import RUNTIME_ERRORS
 from workbench.quantization.integers.interpreter import Interpreter
 from workbench.values.errors import LoweringError, MeasureError
@@ -41,6 +42,8 @@ class ExecutionFailed(Exception):
 
 
 _FAILURES: tuple[type[Exception], ...] = (*RUNTIME_ERRORS, MeasureError)
+_INLINE_BYTES = 1024
+"""Smaller constants stay in the graph: shape computations and optimizers look at them."""
 _Run = Callable[[Mapping[str, Array]], dict[str, Array]]
 
 
@@ -99,14 +102,15 @@ class Executable:
 
     def _finished(self, run: _Run, feeds: Mapping[str, Array]) -> tuple[dict[str, Array], dict[str, Array]]:
         with np.errstate(all="ignore"):
-            results = run({tensor.name: _fed(feeds[tensor.name], tensor) for tensor in self._model.inputs})
-            outputs = {tensor.name: _returned(results[tensor.name], tensor) for tensor in self._model.outputs}
+            results = run({tensor.name: widened(feeds[tensor.name], tensor.dtype) for tensor in self._model.inputs})
+            outputs = {tensor.name: stored(results[tensor.name], tensor.dtype) for tensor in self._model.outputs}
             return outputs, results
 
     def _opened(self, gear: int) -> _Run:
         if gear not in self._by_gear:
             program = self._program(gear)
-            key = program.digest()
+            # a constant's name tells its values: programs of one model that are equal so compute the same
+            key = hashlib.sha256(program.proto(_INLINE_BYTES)[0].SerializeToString(deterministic=True)).digest()
             if key not in self._by_graph:
                 self._by_graph[key] = _open(program, self._model.truncate_deq_scale, self._threads)
             self._by_gear[gear] = self._by_graph[key]
@@ -127,7 +131,7 @@ def _open(program: Program, truncate: bool, threads: int, more: Sequence[str] = 
         try:
             run = _session(expanded(program, truncate_deq_scale=truncate), threads, more)
         except NotExpressible:  # layers that only the interpreter covers, such as AveragePool
-            interpreter = Interpreter(program.proto(), truncate_deq_scale=truncate, threads=threads)
+            interpreter = Interpreter(program.proto()[0], truncate_deq_scale=truncate, threads=threads)
             return lambda feeds: _told(lambda: interpreter.run(_taken(feeds, program), list(more)))
         offsets = quant_offsets(program)
         return lambda feeds: {name: v + offsets[name] if name in offsets else v for name, v in run(feeds).items()}
@@ -142,7 +146,7 @@ def _session(program: Program, threads: int, more: Sequence[str]) -> _Run:
     options.intra_op_num_threads = threads
     options.log_severity_level = 4  # a failing kernel is told by ExecutionFailed, not on the console
     outputs = (*program.outputs, *(ValueInfoProto(name=name) for name in more))
-    skeleton, constants = replace(program, outputs=outputs).skeleton()
+    skeleton, constants = replace(program, outputs=outputs).proto(_INLINE_BYTES)
     # they share memory with the arrays, which live as long as the session for that
     weights = {name: ort.OrtValue.ortvalue_from_numpy(values) for name, values in constants.items()}
     options.add_external_initializers(list(weights), list(weights.values()))
@@ -185,15 +189,3 @@ def _taken(feeds: Mapping[str, Array], program: Program) -> dict[str, Array]:
     """In the graph's own types: the boundary may have int32 where the file says int64."""
     kinds = {v.name: helper.tensor_dtype_to_np_dtype(v.type.tensor_type.elem_type) for v in program.inputs}
     return {name: feeds[name].astype(kind, copy=False) for name, kind in kinds.items()}
-
-
-def _fed(values: Array, tensor: Tensor) -> Array:
-    if tensor.dtype == "bfloat16":
-        return (values.view(np.uint16).astype(np.uint32) << np.uint32(16)).view(np.float32)
-    return values.astype(np.float32) if tensor.dtype == "float16" else values
-
-
-def _returned(values: Array, tensor: Tensor) -> Array:
-    if tensor.dtype == "bfloat16":
-        return (round_to(values.astype(np.float32), "bfloat16").view(np.uint32) >> np.uint32(16)).astype(np.uint16)
-    return np.require(values.astype(tensor.dtype, copy=False), requirements="C")  # a scalar stays one

@@ -77,12 +77,8 @@ class _Expansion:
             self._quantize(node, attributes)
         elif node.op_type == DEQUANT and node.input[0] in self._whole:
             self._dequantize(node, attributes)
-        elif node.op_type == "MatMul" and node.input[0] in self._whole:
-            self._multiply(node)
-        elif node.op_type == "Gemm" and node.input[0] in self._whole:
-            self._gemm(node, attributes)
-        elif node.op_type == "Conv" and node.input[0] in self._whole:
-            self._convolve(node)
+        elif node.op_type in ("MatMul", "Gemm", "Conv") and node.input[0] in self._whole:
+            self._multiply(node, attributes)
         elif node.op_type == "Add" and node.input[0] in self._whole:
             self._add(node.input[0], self._values(node, 1, np.int32), node.output[0])
         elif node.op_type in (DEQUANT, ANTI_QUANT) or any(name in self._whole for name in node.input):
@@ -122,62 +118,51 @@ class _Expansion:
             x = self._node("Cast", [x], f"{y}_single", to=TensorProto.FLOAT)
         self._node("Mul", [x, self._constant(f"{y}_factors", factors)], y)
 
-    def _multiply(self, node: NodeProto) -> None:
-        left, (a, b) = self._whole[node.input[0]], node.input
+    def _multiply(self, node: NodeProto, attributes: Mapping[str, Any]) -> None:
+        (a, b, *more), y, kind = node.input, node.output[0], node.op_type
+        first, places = self._whole[a], 0
         if b in self._whole:
             right = self._whole[b]
-            corners = [x * y for x in (left.low, left.high) for y in (right.low, right.high)]
+            corners = [x * z for x in (first.low, first.high) for z in (right.low, right.high)]
             terms = self._shape(a)[-1]
-            reach = (min(0.0, *corners) * terms, max(0.0, *corners) * terms)
-            self._sum(node, "MatMul", a, b, reach)
+            self._sum(node, [a, b], (min(0.0, *corners) * terms, max(0.0, *corners) * terms), y)
             return
-        weight = self._values(node, 1, np.int8)
-        reach = _reach(weight, left, axis=-2 if weight.ndim > 1 else 0)
-        self._sum(node, "MatMul", a, self._weight(node, weight, reach), reach)
-
-    def _gemm(self, node: NodeProto, attributes: Mapping[str, Any]) -> None:
-        plain = attributes.get("alpha", 1.0) == 1.0 == attributes.get("beta", 1.0) and not attributes.get("transA", 0)
-        if not plain:
-            raise NotExpressible(f"{node.name}: alpha, beta or transA")
-        weight = self._values(node, 1, np.int8)
-        if attributes.get("transB", 0):
-            weight = np.ascontiguousarray(weight.T)
-        reach = _reach(weight, self._whole[node.input[0]], axis=0)
-        has_bias = len(node.input) > 2 and bool(node.input[2])
-        target = f"{node.output[0]}_product" if has_bias else node.output[0]
-        self._sum(node, "MatMul", node.input[0], self._weight(node, weight, reach), reach, target=target)
-        if has_bias:
-            self._add(target, self._values(node, 2, np.int32), node.output[0])
-
-    def _convolve(self, node: NodeProto) -> None:
-        weight = self._values(node, 1, np.int8)
-        reach = _reach(weight, self._whole[node.input[0]], axis=tuple(range(1, weight.ndim)))
-        has_bias = len(node.input) > 2 and bool(node.input[2])
-        if not _single(reach):
+        weight, axis = self._values(node, 1, np.int8), tuple[int, ...]((-2,))
+        if kind == "Gemm":
+            if not attributes.get("alpha", 1.0) == 1.0 == attributes.get("beta", 1.0) or attributes.get("transA", 0):
+                raise NotExpressible(f"{node.name}: alpha, beta or transA")
+            weight = np.ascontiguousarray(weight.T) if attributes.get("transB", 0) else weight
+        elif kind == "Conv":
+            axis, places = tuple(range(1, weight.ndim)), weight.ndim - 2
+        elif weight.ndim == 1:
+            axis = (0,)
+        reach = _reach(weight, first, axis)
+        if kind == "Conv" and not _single(reach):
             raise NotExpressible(f"{node.name}: sums beyond 2**24, and no Conv in float64")
-        target = f"{node.output[0]}_product" if has_bias else node.output[0]
-        kernel = NodeProto()
-        kernel.CopyFrom(node)
-        del kernel.input[:], kernel.output[:]
-        kernel.input.extend((node.input[0], self._weight(node, weight, reach)))
-        kernel.output.append(target)
-        self.nodes.append(kernel)
-        self._whole[target] = _Whole(low=reach[0], high=reach[1], places=weight.ndim - 2)
-        if has_bias:
-            bias = self._values(node, 2, np.int32).reshape(-1, *[1] * (weight.ndim - 2))
-            self._add(target, bias, node.output[0])
+        biased = kind != "MatMul" and any(more)
+        target = f"{y}_product" if biased else y
+        held = self._constant(f"{y}_weight", weight.astype(np.float32 if _single(reach) else np.float64))
+        self._sum(node, [a, held], reach, target, places)
+        if biased:
+            bias = self._values(node, 2, np.int32)
+            self._add(target, bias.reshape(-1, *[1] * places) if kind == "Conv" else bias, y)
 
     def _sum(
-        self, node: NodeProto, op_type: str, a: str, b: str, reach: tuple[float, float], *, target: str = ""
+        self, node: NodeProto, inputs: list[str], reach: tuple[float, float], target: str, places: int = 0
     ) -> None:
         if max(-reach[0], reach[1]) > _INT32_MAX:
             raise NotExpressible(f"{node.name}: sums may leave int32")
-        y = target or node.output[0]
         if not _single(reach):
-            a = self._node("Cast", [a], f"{y}_a", to=TensorProto.DOUBLE)
-            b = self._node("Cast", [b], f"{y}_b", to=TensorProto.DOUBLE) if b in self._whole else b
-        self._node(op_type, [a, b], y)
-        self._whole[y] = _Whole(low=reach[0], high=reach[1], double=not _single(reach))
+            wide = [name for name in inputs if name in self._whole]
+            inputs = [
+                self._node("Cast", [name], f"{target}_{place}", to=TensorProto.DOUBLE) if name in wide else name
+                for place, name in zip("ab", inputs, strict=True)
+            ]
+        kernel = NodeProto(op_type="Conv" if node.op_type == "Conv" else "MatMul", input=inputs, output=[target])
+        if node.op_type == "Conv":
+            kernel.attribute.extend(node.attribute)
+        self.nodes.append(kernel)
+        self._whole[target] = _Whole(low=reach[0], high=reach[1], places=places, double=not _single(reach))
 
     def _add(self, x: str, bias: npt.NDArray[Any], y: str) -> None:
         first, values = self._whole[x], bias.astype(np.float64)
@@ -189,9 +174,6 @@ class _Expansion:
             x = self._node("Cast", [x], f"{y}_a", to=TensorProto.DOUBLE)
         self._node("Add", [x, self._constant(f"{y}_bias", values.astype(np.float64 if double else np.float32))], y)
         self._whole[y] = _Whole(low=reach[0], high=reach[1], places=first.places, double=double)
-
-    def _weight(self, node: NodeProto, values: Array, reach: tuple[float, float]) -> str:
-        return self._constant(f"{node.output[0]}_weight", values.astype(np.float32 if _single(reach) else np.float64))
 
     def _values(self, node: NodeProto, position: int, kind: type[np.generic]) -> npt.NDArray[Any]:
         if len(node.input) <= position or node.input[position] not in self._known:
@@ -215,7 +197,7 @@ class _Expansion:
         return output
 
 
-def _reach(weight: Array, first: _Whole, axis: int | tuple[int, ...]) -> tuple[float, float]:
+def _reach(weight: Array, first: _Whole, axis: tuple[int, ...]) -> tuple[float, float]:
     """Between these lies every partial sum, in any order: of the least and of the greatest terms.
 
     The range of the activations includes 0.
@@ -256,7 +238,7 @@ def _shapes(program: Program) -> dict[str, tuple[int, ...]]:
         constants=valued,
         inputs=(*program.inputs, *described),
     )
-    inferred = shape_inference.infer_shapes(bare.proto(), data_prop=True)
+    inferred = shape_inference.infer_shapes(bare.proto()[0], data_prop=True)
     found = {}
     for value in (*inferred.graph.value_info, *inferred.graph.input, *inferred.graph.output):
         dims = value.type.tensor_type.shape.dim

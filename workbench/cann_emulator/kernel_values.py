@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import numpy as np
 from onnx import ModelProto
 
 from workbench.cann_emulator.dump_file import Values
-from workbench.cann_emulator.om import Dtype, Kernel, OfflineModel, Tensor
-from workbench.cann_emulator.rounding import BACK, Array, Program, graph_tensors, round_to
+from workbench.cann_emulator.om import Kernel, OfflineModel, Tensor
+from workbench.cann_emulator.rounding import BACK, Array, Program, graph_tensors, stored
 from workbench.quantization.lowering.ascend_quant import QUANT
 
 
@@ -70,7 +69,7 @@ class Boundaries:
             if place not in known:
                 return None  # folded away in this program
             origin = self._origins.get(self._sources.get(tensor.name, tensor.name))
-            array = in_dtype(known[place], tensor.dtype)
+            array = stored(known[place], tensor.dtype)
             return Values(array=array, dtype=tensor.dtype, format=tensor.format, origin=origin)
 
         return tuple(
@@ -96,17 +95,6 @@ def origins_of(model: OfflineModel) -> dict[str, tuple[str, int]]:
     proto = ModelProto()
     proto.ParseFromString(model.graph)
     return {name: (node.name, index) for node in proto.graph.node for index, name in enumerate(node.output) if name}
-
-
-def in_dtype(values: Array, dtype: Dtype) -> Array:
-    """As it lies in memory; bfloat16 as words."""
-    with np.errstate(over="ignore", invalid="ignore"):  # beyond a half's range it is infinite, as on the device
-        if dtype == "bfloat16":
-            if values.dtype == np.uint16:
-                return values
-            rounded = round_to(np.asarray(values, np.float32), "bfloat16")
-            return (np.ascontiguousarray(rounded).view(np.uint32) >> np.uint32(16)).astype(np.uint16)
-        return np.asarray(values).astype(dtype)
 
 
 def quant_offsets(program: Program) -> dict[str, float]:

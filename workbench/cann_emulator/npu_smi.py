@@ -4,7 +4,7 @@ mapping (-m), and a card's `-t board -i N` and `-t common -i N` (pyacl.md §6.1-
 Widths and keys are those of public captures and of the open source of npu-smi: table rows with fixed columns, and
 `\t<key, 30 wide> : <value>` elsewhere. Load and HBM come from what processes on the emulated devices report
 (`state`); power, temperature and clock follow from the load by a straight line, [inferred] between what is known of
-idle and busy cards (`ascend910b.yaml`, power).
+idle and busy cards (`ascend910b.yaml`, power). An NPU id equals its logic id here, and a card has one chip.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from workbench.cann_emulator.revision import emulator
 from workbench.cann_emulator.state import (
     RESERVED_HBM_MB,
-    ProcessUse,
     aicore_percent,
     device_count,
     hbm_mb,
@@ -47,60 +46,60 @@ Options:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Card:
-    """One card with its single chip; its NPU id equals its logic id here."""
+    """Attributes: held: (process id, its name, MB of HBM) of each process on the card."""
 
     npu: int
     chip: DeviceData
-    load_percent: int
-    hbm_used_mb: int
-    hbm_total_mb: int
-    processes: tuple[ProcessUse, ...]
+    load: int
+    total_mb: int
+    held: tuple[tuple[int, str, int], ...]
+
+    @property
+    def used_mb(self) -> int:
+        return min(self.total_mb, RESERVED_HBM_MB + sum(megabytes for _, _, megabytes in self.held))
 
     @property
     def power_w(self) -> float:
-        return self.chip.idle_w + (self.chip.busy_w - self.chip.idle_w) * self.load_percent / 100
+        return self.chip.idle_w + (self.chip.busy_w - self.chip.idle_w) * self.load / 100
 
     @property
     def temperature_c(self) -> int:
-        return 36 + round(0.3 * self.load_percent)
-
-    @property
-    def bus_id(self) -> str:
-        return f"0000:{0xC1 + self.npu:02X}:00.0"
+        return 36 + round(0.3 * self.load)
 
 
 def main(argv: Sequence[str]) -> int:
     """Exit status 0, or 1 where a parameter is wrong or no device is there [inferred]."""
+    helps = any(word in ("-h", "--help") for word in argv)
     if list(argv) in (["-v"], ["--version"]):
-        print(f"npu-smi version: {driver()}")
+        print(f"npu-smi version: {_driver()}")
         return 0
-    if list(argv[:1]) != ["info"] or any(word in ("-h", "--help") for word in argv):
+    if list(argv[:1]) != ["info"] or helps:
         print(_USAGE)
-        return 0 if any(word in ("-h", "--help") for word in argv) else 1
+        return 0 if helps else 1
     try:
-        soc_version()
+        name = soc_version().removeprefix("Ascend")
     except ConfigError as error:
         print(f"CANN_EMULATOR_SOC: {error}")
         return 1
     if device_count() == 0:
         print("dcmi module initialize failed. ret is -8005")
         return 1
-    lines, wrong = _answer(argv[1:], _cards())
+    lines, wrong = _answer(argv[1:], _cards(), name)
     print(f"Error parameter of {wrong}\n{_USAGE}" if wrong else "\n".join(lines))
     return 1 if wrong else 0
 
 
-def driver() -> str:
+def _driver() -> str:
     """CANN_EMULATOR_DRIVER, or the driver that belongs to the emulated CANN."""
     return os.environ.get("CANN_EMULATOR_DRIVER") or DRIVER_VERSION
 
 
-def _answer(words: Sequence[str], cards: Sequence[_Card]) -> tuple[list[str], str]:
+def _answer(words: Sequence[str], cards: Sequence[_Card], name: str) -> tuple[list[str], str]:
     """(what is printed, '') or ([], the option that is wrong)."""
     if not words:
-        return _table(cards), ""
+        return _table(cards, name), ""
     if list(words) == ["-m"]:
-        return _mapping(cards), ""
+        return _mapping(cards, name), ""
     given = dict(zip(words[::2], words[1::2], strict=False))
     unknown = [option for option in words[::2] if option not in ("-t", "-i")]
     if unknown or len(words) % 2:
@@ -110,47 +109,42 @@ def _answer(words: Sequence[str], cards: Sequence[_Card]) -> tuple[list[str], st
     card = {str(card.npu): card for card in cards}.get(given.get("-i", ""))
     if card is None:
         return [], "-i"
-    return (_board if given["-t"] == "board" else _common)(card), ""
+    return _board(card, name) if given["-t"] == "board" else _common(card), ""
 
 
 def _cards() -> list[_Card]:
-    uses, total, chip = processes(), hbm_mb(), load_device_data(soc_version())
-    cards = []
-    for npu in range(device_count()):
-        here = tuple(use for use in uses if npu in use.devices)
-        used = RESERVED_HBM_MB + sum(use.devices[npu].hbm_bytes for use in here) // 2**20
-        cards.append(
-            _Card(
-                npu=npu,
-                chip=chip,
-                load_percent=round(aicore_percent(npu, uses)),
-                hbm_used_mb=min(used, total),
-                hbm_total_mb=total,
-                processes=here,
-            )
+    uses, chip = processes(), load_device_data(soc_version())
+    return [
+        _Card(
+            npu=npu,
+            chip=chip,
+            load=round(aicore_percent(npu, uses)),
+            total_mb=hbm_mb(),
+            held=tuple((u.pid, u.name, u.devices[npu].hbm_bytes // 2**20) for u in uses if npu in u.devices),
         )
-    return cards
+        for npu in range(device_count())
+    ]
 
 
-def _name() -> str:
-    return soc_version().removeprefix("Ascend")
+def _bus(card: _Card) -> str:
+    return f"0000:{0xC1 + card.npu:02X}:00.0"
 
 
-def _table(cards: Sequence[_Card]) -> list[str]:
+def _table(cards: Sequence[_Card], name: str) -> list[str]:
     lines = [
         _FULL,
-        f"| npu-smi {driver():<24} Version: {driver():<52} |",
+        f"| npu-smi {_driver():<24} Version: {_driver():<52} |",
         _LINE,
         "| NPU   Name                | Health        | Power(W)    Temp(C)           Hugepages-Usage(page)|",
         "| Chip                      | Bus-Id        | AICore(%)   Memory-Usage(MB)  HBM-Usage(MB)        |",
         _DOUBLE,
     ]
     for card in cards:
-        hbm = f"{card.hbm_used_mb:<5}/ {card.hbm_total_mb:<13}"
+        hbm = f"{card.used_mb:<5}/ {card.total_mb:<13}"
         lines += [
-            f"| {card.npu:<5} {_name():<20}| {'OK':<13} | {card.power_w:<11.1f} {card.temperature_c:<17} "
+            f"| {card.npu:<5} {name:<20}| {'OK':<13} | {card.power_w:<11.1f} {card.temperature_c:<17} "
             f"{0:<5}/ {0:<13} |",
-            f"| {0:<26}| {card.bus_id:<13} | {card.load_percent:<11} {0:<5}/ {0:<10} {hbm} |",
+            f"| {0:<26}| {_bus(card):<13} | {card.load:<11} {0:<5}/ {0:<10} {hbm} |",
             _DOUBLE,
         ]
     lines += [
@@ -159,19 +153,18 @@ def _table(cards: Sequence[_Card]) -> list[str]:
         _DOUBLE,
     ]
     for card in cards:
-        for use in card.processes:
-            megabytes = use.devices[card.npu].hbm_bytes // 2**20
-            lines.append(f"| {card.npu:<7} {0:<18}| {use.pid:<13} | {use.name:<24} | {megabytes:<23} |")
-        if not card.processes:
+        for pid, process, megabytes in card.held:
+            lines.append(f"| {card.npu:<7} {0:<18}| {pid:<13} | {process:<24} | {megabytes:<23} |")
+        if not card.held:
             lines.append(f"| {f'No running processes found in NPU {card.npu:<7}':<94} |")
         lines.append(_DOUBLE)
     return lines
 
 
-def _mapping(cards: Sequence[_Card]) -> list[str]:
+def _mapping(cards: Sequence[_Card], name: str) -> list[str]:
     lines = [f"\t{'NPU ID':<30} {'Chip ID':<30} {'Chip Logic ID':<30} {'Chip Name':<30}"]
     for card in cards:
-        lines.append(f"\t{card.npu:<30} {0:<30} {card.npu:<30} Ascend {_name()}")
+        lines.append(f"\t{card.npu:<30} {0:<30} {card.npu:<30} Ascend {name}")
         lines.append(f"\t{card.npu:<30} {1:<30} {'-':<30} {'Mcu':<30}")
     return lines
 
@@ -186,10 +179,10 @@ def _common(card: _Card) -> list[str]:
         "Chip Count": 1,
         "Chip ID": 0,
         "Memory Usage Rate(%)": 0,
-        "HBM Usage Rate(%)": min(100, round(100 * card.hbm_used_mb / card.hbm_total_mb)),
-        "Aicore Usage Rate(%)": card.load_percent,
+        "HBM Usage Rate(%)": min(100, round(100 * card.used_mb / card.total_mb)),
+        "Aicore Usage Rate(%)": card.load,
         "Aicore Freq(MHZ)": round(card.chip.clock_mhz),
-        "Aicore curFreq(MHZ)": round(card.chip.clock_mhz) if card.load_percent else 800,
+        "Aicore curFreq(MHZ)": round(card.chip.clock_mhz) if card.load else 800,
         "Aicore Count": card.chip.cube_cores,
         "Temperature(C)": card.temperature_c,
         "NPU Real-time Power(W)": f"{card.power_w:.1f}",
@@ -197,22 +190,14 @@ def _common(card: _Card) -> list[str]:
     return [*_pairs(own), "", *_pairs({"Chip Name": "mcu", "Temperature(C)": 34})]
 
 
-def _board(card: _Card) -> list[str]:
+def _board(card: _Card, name: str) -> list[str]:
     return _pairs(
         {
             "NPU ID": card.npu,
-            "Product Name": f"emulated {_name()} ({emulator()})",
-            "Model": "NA",
-            "Manufacturer": "int8-workbench",
-            "Serial Number": "NA",
-            "Software Version": driver(),
+            "Product Name": f"emulated {name} ({emulator()})",
+            "Software Version": _driver(),
             "Firmware Version": FIRMWARE_VERSION,
-            "Compatibility": "OK",
-            "Board ID": "0x65",
-            "PCB ID": "A",
-            "BOM ID": 1,
-            "PCIe Bus Info": card.bus_id,
-            "Slot ID": 0,
+            "PCIe Bus Info": _bus(card),
             "Chip Count": 1,
         }
     )

@@ -104,8 +104,8 @@ class OfflineModel:
         command_line: argv joined with blanks.
         options: every flag that was given, as given.
         inputs, outputs: at the boundary, in order, gear input excluded; dynamic axes are -1.
-        gear_kind: how the gears are chosen at run time (dynamic_batch_size, dynamic_image_size, dynamic_dims), 'range'
-            for a shape-range model, empty for a static one.
+        gear_kind: how the gears are chosen at run time (dynamic_batch_size, dynamic_image_size, dynamic_dims);
+            empty for a static one.
         gears: one for a static model; with gears all of them, in the order given to ATC.
         fusions: pass → (match_times, effect_times), of graph and UB.
         work_bytes, weight_bytes: device memory.
@@ -123,7 +123,7 @@ class OfflineModel:
     name: str
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
-    gear_kind: Literal["", "dynamic_batch_size", "dynamic_image_size", "dynamic_dims", "range"]
+    gear_kind: Literal["", "dynamic_batch_size", "dynamic_image_size", "dynamic_dims"]
     gears: tuple[Gear, ...]
     graph_fusions: Mapping[str, tuple[int, int]]
     ub_fusions: Mapping[str, tuple[int, int]]

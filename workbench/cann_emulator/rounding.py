@@ -12,11 +12,12 @@ be set to saturate: `aclrtSetDeviceSatMode`].
 
 from __future__ import annotations
 
-import hashlib
+import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 from onnx import (
@@ -31,14 +32,12 @@ from onnx import (
     numpy_helper,
 )
 
-from workbench.cann_emulator.om import Kernel, OfflineModel
+from workbench.cann_emulator.om import Dtype, Kernel, OfflineModel
 from workbench.graph.nodes import names_read
 from workbench.graph.read import constants
 from workbench.quantization.lowering.ascend_quant import DEQUANT, QUANT
 
 Array = npt.NDArray[Any]
-_INLINE_BYTES = 1024
-"""Smaller constants stay in the graph: shape computations and optimizers look at them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,19 +51,14 @@ class Program:
     opsets: tuple[OperatorSetIdProto, ...]
     ir_version: int
 
-    def proto(self) -> ModelProto:
-        """As one model."""
-        read = self._read()
-        return self._model([numpy_helper.from_array(v, k) for k, v in self.constants.items() if k in read])
-
-    def skeleton(self) -> tuple[ModelProto, dict[str, Array]]:
-        """The model with large constants named as external, and those constants."""
-        read = self._read()
+    def proto(self, inline_bytes: float = math.inf) -> tuple[ModelProto, dict[str, Array]]:
+        """As one model in which larger constants are named as external, and those constants."""
+        read = {name for node in self.nodes for name in names_read(node)} | {value.name for value in self.outputs}
         inside, outside = [], {}
         for name, values in self.constants.items():
             if name not in read:
                 continue
-            if values.nbytes <= _INLINE_BYTES:
+            if values.nbytes <= inline_bytes:
                 inside.append(numpy_helper.from_array(values, name))
                 continue
             outside[name] = values
@@ -72,21 +66,11 @@ class Program:
             tensor.data_location = TensorProto.EXTERNAL
             tensor.external_data.add(key="location", value="memory")
             inside.append(tensor)
-        return self._model(inside), outside
-
-    def digest(self) -> bytes:
-        """Equal for programs of one offline model that compute the same: a constant's name tells its values there."""
-        return hashlib.sha256(self.skeleton()[0].SerializeToString(deterministic=True)).digest()
-
-    def _read(self) -> set[str]:
-        return {name for node in self.nodes for name in names_read(node)} | {value.name for value in self.outputs}
-
-    def _model(self, initializers: list[TensorProto]) -> ModelProto:
-        graph = helper.make_graph(list(self.nodes), "program", list(self.inputs), list(self.outputs), initializers)
-        return helper.make_model(graph, opset_imports=list(self.opsets), ir_version=self.ir_version)
+        graph = helper.make_graph(list(self.nodes), "program", list(self.inputs), list(self.outputs), inside)
+        return helper.make_model(graph, opset_imports=list(self.opsets), ir_version=self.ir_version), outside
 
 
-Narrow = frozenset({"float16", "bfloat16"})
+_NARROW: Mapping[str, npt.DTypeLike] = {"float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
 _CAST: Mapping[str, int] = {"float16": TensorProto.FLOAT16, "bfloat16": TensorProto.BFLOAT16}
 BACK = "/Back"
 """Ends the name of what makes a float32 of a rounded value."""
@@ -105,18 +89,26 @@ _KEEPS_HALVES: Mapping[str, slice] = {
 """Operators that give no value that is not among their inputs (or its negative), and the inputs this is about."""
 
 
-def round_to(values: npt.NDArray[np.float32], dtype: str) -> npt.NDArray[np.float32]:
+def round_to(values: Array, dtype: str) -> npt.NDArray[np.float32]:
     """Values of float32 rounded to `dtype` (nearest, ties to even), in float32; beyond its range infinite."""
-    if dtype == "float16":
-        with np.errstate(over="ignore"):
-            return values.astype(np.float16).astype(np.float32)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.asarray(values, np.float32).astype(_NARROW.get(dtype, np.float32)).astype(np.float32)
+
+
+def stored(values: Array, dtype: Dtype) -> Array:
+    """As it lies in memory, beyond a half's range infinite as on the device; bfloat16 as words."""
+    if dtype == "bfloat16" and values.dtype == np.uint16:
+        return values
+    with np.errstate(over="ignore", invalid="ignore"):
+        held = np.require(np.asarray(values).astype(_NARROW.get(dtype, dtype), copy=False), requirements="C")
+        return held.view(np.uint16) if dtype == "bfloat16" else held
+
+
+def widened(values: Array, dtype: Dtype) -> Array:
+    """What lies in memory, narrow floats as float32."""
     if dtype == "bfloat16":
-        bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
-        even = (bits + (np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1)))) & np.uint32(0xFFFF0000)
-        # a NaN must not be carried into infinity or a number
-        kept = np.where(np.isnan(values), bits | np.uint32(0x00400000), even) & np.uint32(0xFFFF0000)
-        return kept.view(np.float32).reshape(np.shape(values))
-    return values
+        values = values.view(np.uint16).view(ml_dtypes.bfloat16)
+    return values.astype(np.float32) if dtype in _NARROW else values
 
 
 class Source:
@@ -227,9 +219,9 @@ class _Writer:
             target = edges.writes.get(name, "")
             if node.op_type == DEQUANT and not target and edges.halves_inside:
                 target = "float16"  # whatever is fused behind it (amct.md §6.6)
-            if fits and (not target or target == fits or target not in Narrow):
+            if fits and (not target or target == fits or target not in _NARROW):
                 self.stored[name] = fits
-            elif target in Narrow:
+            elif target in _NARROW:
                 copy.output[position] = f"{name}__wide"
                 pending.append((name, target))
         self.nodes.append(copy)
@@ -242,7 +234,7 @@ class _Writer:
         """The model's own output type, where no kernel has seen to it. An input that is an output is left as it is fed;
         whoever returns it converts it."""
         inputs = {value.name for value in self.source.plain.graph.input}
-        if dtype not in Narrow or self.stored.get(name) == dtype or name in self.source.known or name in inputs:
+        if dtype not in _NARROW or self.stored.get(name) == dtype or name in self.source.known or name in inputs:
             return
         for node in self.nodes:
             for position, output in enumerate(node.output):
@@ -257,7 +249,7 @@ class _Writer:
         if (edges.name, name) in self.wide:
             return self.wide[edges.name, name]
         dtype = edges.reads.get(name, "")
-        if dtype not in Narrow or self.stored.get(name) == dtype:
+        if dtype not in _NARROW or self.stored.get(name) == dtype:
             return name
         if name in self.source.known and self.source.known[name].dtype != np.float32:
             return name

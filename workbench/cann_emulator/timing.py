@@ -48,15 +48,12 @@ def kernel_times(model: OfflineModel, gear: int, device: DeviceData) -> tuple[Ke
     """The kernels of one gear in execution order; those that cost nothing (views) are left out."""
     works = kernel_works(model, gear, device)
     device = _with_cores(device, model.options.get("aicore_num", ""))
-    dynamic = model.gear_kind == "range"
-    return tuple(
-        timed(kernel, work, device, dynamic=dynamic) for kernel, work in zip(launched(model, gear), works, strict=True)
-    )
+    return tuple(timed(kernel, work, device) for kernel, work in zip(launched(model, gear), works, strict=True))
 
 
 def stream_us(model: OfflineModel, gear: int, device: DeviceData) -> float:
     """What the kernels of one execution take on the stream, back to back."""
-    chosen = device.gear_us if model.gear_kind and model.gear_kind != "range" else 0.0
+    chosen = device.gear_us if model.gear_kind else 0.0
     return sum(time.duration_us for time in kernel_times(model, gear, device)) + chosen
 
 
@@ -88,22 +85,18 @@ def execution_costs(
     """
     works = kernel_works(model, gear, device)
     device = _with_cores(device, model.options.get("aicore_num", ""))
-    dynamic = model.gear_kind == "range"
-    costs = [
-        kernel_cost(work, device, beyond_start_us=host_start_us(work, device) if dynamic else 0.0) for work in works
-    ]
+    costs = [kernel_cost(work, device) for work in works]
     costs.append(Work(count=1, amounts=(("execute_launch", 1.0),)))
-    if model.gear_kind and model.gear_kind != "range":
+    if model.gear_kind:
         costs.append(Work(count=1, amounts=(("gear", 1.0),)))
     for parameter, copies in (("to_device", copied_in), ("to_host", copied_out)):
         costs += [Work(count=1, amounts=amounts(copy_latency=1, **{parameter: size / 1e6})) for size in copies]
     return summed(costs)
 
 
-def timed(kernel: Kernel, work: KernelWork, device: DeviceData, *, dynamic: bool = False) -> KernelTime:
+def timed(kernel: Kernel, work: KernelWork, device: DeviceData) -> KernelTime:
     """A kernel's work at the device's rates."""
     start, compute, memory, rest = times_us(work, device)
-    start += host_start_us(work, device) if dynamic else 0.0
     return KernelTime(
         name=kernel.name,
         op_type=kernel.op_type,
@@ -115,32 +108,25 @@ def timed(kernel: Kernel, work: KernelWork, device: DeviceData, *, dynamic: bool
     )
 
 
-def host_start_us(work: KernelWork, device: DeviceData) -> float:
-    """What the host's own start of a kernel takes longer than one on the device, as shape ranges have it."""
-    return 0.0 if work.kind == "aicpu" else device.dynamic_launch_us - device.kernel_launch_us
-
-
 def kernel_works(model: OfflineModel, gear: int, device: DeviceData) -> tuple[KernelWork, ...]:
     """What each kernel of `kernel_times` asks for."""
     graph = _graph_facts(model.graph)
     kernels = launched(model, gear)
-    weights = {(t.name, t.dtype): size_bytes(t) for k in kernels for t in _reads(k, graph) if t.name in graph.constants}
+    weights = {(t.name, t.dtype): size_bytes(t) for k in kernels for t in _reads(k, graph) if t.name in graph[0]}
     cached = model.options.get("buffer_optimize", "l2_optimize") == "l2_optimize"
     near = cached and sum(weights.values()) <= device.l2_mib * 2**20 * device.l2_share
     return tuple(_work(kernel, graph, device, cached=cached, weights_near=near) for kernel in kernels)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _GraphFacts:
-    constants: frozenset[str]
-    nodes: Mapping[str, onnx.NodeProto]
+_GraphFacts = tuple[frozenset[str], Mapping[str, onnx.NodeProto]]
+"""Constants of a graph, and its nodes by name."""
 
 
 @lru_cache(maxsize=1)  # it keeps the graph it was asked about last: a hundred megabytes or so
 def _graph_facts(content: bytes) -> _GraphFacts:
     model = onnx.ModelProto()
     model.ParseFromString(content)
-    return _GraphFacts(constants=frozenset(constants(model)), nodes={node.name: node for node in model.graph.node})
+    return frozenset(constants(model)), {node.name: node for node in model.graph.node}
 
 
 def launched(model: OfflineModel, gear: int) -> tuple[Kernel, ...]:
@@ -162,8 +148,8 @@ def _with_cores(device: DeviceData, flag: str) -> DeviceData:
 
 def _work(kernel: Kernel, graph: _GraphFacts, device: DeviceData, *, cached: bool, weights_near: bool) -> KernelWork:
     reads = _reads(kernel, graph)
-    weights = sum(size_bytes(tensor) for tensor in reads if tensor.name in graph.constants)
-    activations = [tensor for tensor in reads if tensor.name not in graph.constants]
+    weights = sum(size_bytes(tensor) for tensor in reads if tensor.name in graph[0])
+    activations = [tensor for tensor in reads if tensor.name not in graph[0]]
     far = (0 if weights_near else weights) + (0 if cached else sum(map(size_bytes, activations)))
     near = (weights if weights_near else 0) + (sum(map(size_bytes, activations)) if cached else 0)
     if kernel.core == "aicpu":
@@ -172,7 +158,7 @@ def _work(kernel: Kernel, graph: _GraphFacts, device: DeviceData, *, cached: boo
         return KernelWork(
             kind="aicpu", error_class="aicpu", aicpu_elements=elements, read_far=far, read_near=near, written=written
         )
-    nodes = [graph.nodes[name] for name in kernel.nodes if name in graph.nodes]
+    nodes = [graph[1][name] for name in kernel.nodes if name in graph[1]]
     work = operator_work(
         [kernel.op_type, *(node.op_type for node in nodes)],
         activations or reads,
@@ -192,7 +178,7 @@ def _work(kernel: Kernel, graph: _GraphFacts, device: DeviceData, *, cached: boo
 def _reads(kernel: Kernel, graph: _GraphFacts) -> list[Tensor]:
     """What it reads in full: of a table that is looked up, only as much as comes out."""
     lookups = ("Gather", "GatherND", "GatherElements")
-    if any(graph.nodes[node].op_type in lookups for node in kernel.nodes if node in graph.nodes):
+    if any(graph[1][node].op_type in lookups for node in kernel.nodes if node in graph[1]):
         tables = {tensor.name: tensor for tensor in kernel.inputs if len(tensor.shape) > 1}
         largest = max(tables.values(), key=size_bytes, default=None)
         return [t for t in kernel.inputs if t is not largest] + list(kernel.outputs[:1])

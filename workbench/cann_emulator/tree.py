@@ -149,7 +149,8 @@ def _fill(draft: Path, root: Path) -> None:
     """Write every file into `draft`; paths inside them name `root`, where it is to lie."""
     for place in ("lib64", "devlib", "toolkit", f"{_AI_CORE}/kernel/ascend910b/ops_nn"):
         (draft / place).mkdir(parents=True)
-    version = f"Version={CANN}\nversion_dir={CANN}\n{_origin()}"
+    said = f"Emulator={_emulator()}\n"
+    version = f"Version={CANN}\nversion_dir={CANN}\n{said}"
     for package in _PACKAGES:  # the second is a compatibility path (atc.md §7.1)
         _write(draft / "share/info" / package / "version.info", version)
         _write(draft / package / "version.info", version)
@@ -157,8 +158,8 @@ def _fill(draft: Path, root: Path) -> None:
     _write(draft / "opp/scene.info", f"os=linux\narch={arch}\n")
     install = f"package_name=Ascend-cann-toolkit\nversion={CANN}\narch={arch}\nos=linux\npath={root}\n"
     _write(draft / f"{arch}-linux/ascend_toolkit_install.info", install)
-    _write(draft / "driver/version.info", f"Version={DRIVER_VERSION}\npackage_version={DRIVER_VERSION}\n{_origin()}")
-    firmware = f"Version={FIRMWARE_VERSION}\npackage_version={DRIVER_VERSION}\n{_origin()}"
+    _write(draft / "driver/version.info", f"Version={DRIVER_VERSION}\npackage_version={DRIVER_VERSION}\n{said}")
+    firmware = f"Version={FIRMWARE_VERSION}\npackage_version={DRIVER_VERSION}\n{said}"
     _write(draft / "firmware/version.info", firmware)
     _write(draft / "etc/ascend_install.info", f"Driver_Install_Path_Param={root}\nFirmware_Install_Path_Param={root}\n")
     _write(draft / "set_env.sh", _set_env(root), mode=0o755)
@@ -177,10 +178,6 @@ def _write(file: Path, text: str, mode: int = 0o644) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text, encoding="utf-8")
     file.chmod(mode)
-
-
-def _origin() -> str:
-    return f"Emulator={_emulator()}\n"
 
 
 def _program(module: str) -> str:

@@ -8,7 +8,7 @@ import pytest
 
 from tests.cann_emulator.acl.library import start_over
 from workbench.cann_emulator import acl
-from workbench.cann_emulator.acl import contexts
+from workbench.cann_emulator.acl import rt_device
 from workbench.cann_emulator.tree import write_tree
 
 
@@ -18,7 +18,7 @@ def fresh_library(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name in os.environ:
         if name.startswith("CANN_EMULATOR_") or name == "ASCEND_RT_VISIBLE_DEVICES":
             monkeypatch.delenv(name)
-    monkeypatch.setitem(contexts._REPORTING, "on", False)
+    monkeypatch.setitem(rt_device.REPORTING, "on", False)
     start_over()
     yield
     start_over()

@@ -21,7 +21,7 @@ from onnx import ModelProto, TensorProto, helper
 from tests.cann_emulator.atc.compiling import compiled
 from tests.cann_emulator.handmade import mlp, offline_model
 from workbench.cann_emulator import acl
-from workbench.cann_emulator.acl import clock, contexts, dumping, errors, handles, memory, models, profile
+from workbench.cann_emulator.acl import clock, dumping, errors, handles, memory, models, profile, rt_device, top
 from workbench.cann_emulator.om import OfflineModel, write_om
 from workbench.testing.encoder import model_of
 
@@ -34,14 +34,14 @@ X = np.random.default_rng(5).standard_normal((5, 16)).astype(np.float32)
 def start_over() -> None:
     """What a new process would find."""
     errors.arm("")
-    for device in contexts.devices():
+    for device in rt_device.devices():
         if device.arena is not None or device.contexts:
             while acl.rt.reset_device(device.index) == 0:
                 pass
         device.busy_us = 0.0
     memory.ARENAS.clear()
-    contexts._DEVICES.clear()
-    contexts._THREAD.__dict__.clear()
+    rt_device.DEVICES.clear()
+    rt_device.THREAD.__dict__.clear()
     errors.arm("")
     models.unload_all()
     models._IDS = itertools.count(1)
@@ -52,7 +52,7 @@ def start_over() -> None:
     handles.reclaimed.clear()
     dumping.configure({})
     profile.PROFILE = profile._Profile()
-    contexts.PROCESS.references, contexts.PROCESS.content, contexts.PROCESS.finalized = 0, None, False
+    top.PROCESS.references, top.PROCESS.content, top.PROCESS.finalized = 0, None, False
     errors.take()
     errors.STRICT["on"] = False
 
@@ -113,10 +113,6 @@ def image_gears(folder: Path) -> str:
     values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 1, "h", "w"]) for name in "xy"]
     proto = model_of([helper.make_node("Relu", ["x"], ["y"], name="relu")], {}, values[:1], values[1:])
     return made(folder, proto, input_shape="x:1,1,-1,-1", dynamic_image_size="4,6;8,12")
-
-
-def ranged(folder: Path) -> str:
-    return sum_of_two(folder, input_shape="left:1,1~8;right:1~4,1~8")
 
 
 def made(folder: Path, proto: ModelProto, **flags: str) -> str:

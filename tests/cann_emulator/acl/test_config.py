@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import struct
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -178,22 +177,6 @@ def test_every_kernel_has_a_file_in_the_vendors_place_with_the_values_that_cross
     assert np.array_equal(data, X)
     # what a kernel reads is what the one before it wrote
     assert np.array_equal(tensors(files[2])[1][0], made)
-
-
-def test_odd_names_are_written_as_the_vendor_writes_them_and_long_ones_through_a_mapping(tmp_path: Path) -> None:
-    plain = multilayer()
-    names = {"matmul0": "a b/c.d\\e:ü", "add0": "x" * 300}
-    gear = plain.gears[0]
-    kernels = tuple(replace(k, name=names.get(k.name, k.name)) for k in gear.kernels)
-
-    files = dump(tmp_path, replace(plain, gears=(replace(gear, kernels=kernels),)), name="my model.v1")
-
-    assert files[0].parent.parent.parent.name == "my_model_v1"
-    assert any(file.name.startswith("MatMul.a_b_c_d_e:ü.0.") for file in files)
-    (mapping,) = [file for file in files if file.name == "mapping.csv"]
-    short, _, long = mapping.read_text().strip().partition(",")
-    assert long.startswith(f"Add.{'x' * 300}.1.")
-    assert tensors(mapping.parent / short)[0].op_name == "x" * 300
 
 
 def test_a_folder_that_is_gone_fails_no_execution_and_is_told(

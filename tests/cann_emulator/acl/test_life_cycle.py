@@ -66,9 +66,8 @@ def test_error_texts_are_per_thread_and_cleared_on_reading(device: int) -> None:
     thread = threading.Thread(target=lambda: others.append(acl.get_recent_err_msg()))
     thread.start()
     thread.join()
-    assert others == [None]
     assert "Invalid_Argument(EH0001): Value [0] for [size] is invalid." in acl.get_recent_err_msg()
-    assert acl.get_recent_err_msg() is None
+    assert [*others, acl.get_recent_err_msg()] == [None, None]
 
 
 def test_contexts_are_created_current_and_destroyed_once(device: int) -> None:
@@ -87,12 +86,9 @@ def test_contexts_are_created_current_and_destroyed_once(device: int) -> None:
 UNDO_ORDERS = {
     "reverse": "buffers datasets memory desc unload stream context reset finalize",
     "unload first": "unload desc buffers datasets memory stream context reset finalize",
-    "desc before unload": "desc unload memory buffers datasets stream context reset finalize",
-    "stream after unload": "buffers datasets memory unload desc context reset finalize",
     "reset with everything there": "reset finalize",
     "context after finalize": "unload desc memory buffers datasets reset finalize context",
     "memory behind its context": "unload desc buffers datasets stream context memory reset finalize",
-    "nothing but finalize": "finalize",
 }
 
 

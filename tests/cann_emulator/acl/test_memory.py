@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.cann_emulator.acl.library import ok, run_source, start_over, strictly, taken, text
 from workbench.cann_emulator import acl
-from workbench.cann_emulator.acl import contexts, memory
+from workbench.cann_emulator.acl import memory, rt_device
 from workbench.cann_emulator.acl.errors import NotEstablished
 from workbench.cann_emulator.acl.util import HostAccessToDevice
 
@@ -38,7 +38,7 @@ def test_exhaustion_is_207001_and_memory_comes_back_after_free(
     ok(acl.init())
     ok(acl.rt.set_device(0))
     free, total, ret = acl.rt.get_mem_info(1)
-    assert (free, total, ret) == (contexts.capacity_bytes(), contexts.capacity_bytes(), 0)
+    assert (free, total, ret) == (rt_device.capacity_bytes(), rt_device.capacity_bytes(), 0)
     held = []
     while True:
         pointer, ret = acl.rt.malloc(8 << 20, 0)
@@ -158,17 +158,3 @@ def test_any_sequence_of_malloc_copy_set_and_free_keeps_every_byte(data: st.Data
             del blocks[index]
     for pointer, held in blocks:
         assert content(pointer, len(held)) == bytes(held)
-
-
-def test_a_process_with_few_addresses_has_a_device_too(tree: Path) -> None:
-    """As a supervisor sets it with `ulimit -v`; what does not fit is told as exhausted memory."""
-    source = """
-import resource
-resource.setrlimit(resource.RLIMIT_AS, (6 << 30, 6 << 30))
-import acl
-print(acl.init(), acl.rt.set_device(0))
-block, ret = acl.rt.malloc(1 << 20, 0)
-print(ret, acl.rt.memset(block, 1 << 20, 0, 1 << 20), acl.rt.malloc(8 << 30, 0)[1], acl.rt.free(block))
-"""
-    done = run_source(source, tree)
-    assert done.stdout.splitlines() == ["0 0", "0 0 207001 0"], done.stderr

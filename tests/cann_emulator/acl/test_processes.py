@@ -12,12 +12,9 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
-from onnx import helper, numpy_helper
 
 from tests.cann_emulator.acl.library import environment, multilayer, ok, run_source, saved, taken
-from tests.cann_emulator.handmade import offline_model
 from workbench.cann_emulator import acl
 from workbench.cann_emulator.acl import memory
 from workbench.cann_emulator.state import processes
@@ -45,24 +42,6 @@ def test_leaks_can_be_an_error_at_exit_and_at_finalize(tree: Path) -> None:
     cleaned = run_source(OPEN + LEFT + "acl.rt.reset_device(0); acl.finalize()", tree, env=wanted)
     assert "left to acl.rt.reset_device: " in cleaned.stderr
     assert run_source(OPEN + LEFT, tree).stderr == ""
-
-
-def test_destructors_that_finalize_at_exit_do_no_harm(tree: Path) -> None:
-    """pyacl.md §4 rows 19 and 20, as acllite's resource class does it."""
-    source = """
-import acl
-class Resource:
-    def __init__(self):
-        acl.init(); acl.rt.set_device(0)
-        self.context, _ = acl.rt.create_context(0)
-        self.stream, _ = acl.rt.create_stream()
-    def __del__(self):
-        print(acl.rt.destroy_stream(self.stream), acl.rt.destroy_context(self.context))
-        print(acl.rt.reset_device(0), acl.finalize())
-resource = Resource()
-"""
-    done = run_source(source, tree)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "0 0\n0 0\n", "")
 
 
 def test_faults_devices_memory_and_strictness_come_from_the_environment(tree: Path) -> None:
@@ -108,26 +87,6 @@ while model.run() == 0: pass
     assert processes() == ()
     again = run_source(source.replace("while model.run() == 0: pass", "print(model.run())"), tree)
     assert again.stdout == "running\n0\n"
-
-
-def test_the_log_of_a_program_and_a_failing_kernel_stay_off_the_console(tree: Path, tmp_path: Path) -> None:
-    """pyacl.md §1.1: app_log writes to the CANN log."""
-    ids, rows = (helper.make_tensor_value_info(n, t, s) for n, t, s in (("ids", 7, [4]), ("rows", 1, [4, 2])))
-    table = numpy_helper.from_array(np.ones((8, 2), np.float32), "table")
-    lookup = helper.make_node("Gather", ["table", "ids"], ["rows"])
-    graph = helper.make_graph([lookup], "lookup", [ids], [rows], [table])
-    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
-    path = saved(offline_model(proto, dtype="float32"), tmp_path)
-    source = f"""
-from tests.cann_emulator.acl.library import opened
-import numpy as np
-acl.app_log(3, "an error of the program")
-model = opened({path!r})
-model.put(np.full(4, 99))
-print(model.run())
-"""
-    done = run_source(OPEN + source, tree)
-    assert (done.stdout, done.stderr) == ("507015\n", "")
 
 
 def test_modules_of_the_vendor_that_are_not_emulated_are_refused_by_name(tree: Path) -> None:

@@ -1,7 +1,6 @@
 """From an ONNX file to an OM: the order of the steps, gears, the pre-check (atc.md §1, §3, §6, §13a)."""
 
 import json
-import platform
 from pathlib import Path
 
 import numpy as np
@@ -22,19 +21,11 @@ from tests.cann_emulator.atc.compiling import (
 )
 from tests.model_zoo import tokens, write_bert
 from workbench.cann_emulator.atc.console import Console
-from workbench.cann_emulator.atc.conversion import run_compile, run_precheck
+from workbench.cann_emulator.atc.conversion import read_requests, run_compile, run_precheck
 from workbench.cann_emulator.atc.failure import AtcFailure
-from workbench.cann_emulator.atc.gears import (
-    ShapePlan,
-    check_names,
-    check_ranks,
-    input_shapes,
-    plan_shapes,
-    read_requests,
-)
 from workbench.cann_emulator.atc.onnx_parser import parse_onnx
 from workbench.cann_emulator.atc.operator_types import is_registered
-from workbench.cann_emulator.atc.shapes import check_shape_flags
+from workbench.cann_emulator.atc.shapes import ShapePlan, check_ranks, check_shape_flags, input_shapes, plan_shapes
 from workbench.cann_emulator.executable import Executable
 from workbench.cann_emulator.om import largest_gear
 from workbench.graph.read import load_graph, read_model
@@ -66,7 +57,6 @@ STEPS: list[tuple[str, dict[str, str], str]] = [
     ("switches", {"fusion_switch_file": "{missing}"}, "E21001"),
     ("lists of types", {"modify_mixlist": "{missing}", "precision_mode": "allow_mix_precision"}, "E21001"),
     ("dtypes", {"customize_dtypes": "{missing}"}, "E20101"),
-    ("debug file", {"op_debug_config": "{missing}"}, "E21001"),
     ("static shape", {"input_shape": "x:0,3"}, "E10011"),
     ("output layouts", {"is_output_adjust_hw_layout": "maybe"}, "E10005"),
     ("out nodes", {"out_nodes": "first: 0"}, "E10001"),
@@ -78,7 +68,7 @@ STEPS: list[tuple[str, dict[str, str], str]] = [
     ("half inputs", {"input_fp16_nodes": "x;"}, "E10016"),
     ("open axes", {"model": "{open}"}, "E10001"),
     ("names", {"input_shape": "x:2,3;nobody:1"}, "E10016"),
-    ("range", {"input_shape": "x:-1,4"}, "E10050"),
+    ("range", {"input_shape": "x:-1,3"}, "E10055"),
     ("output type", {"output_type": "INT32"}, "E10001"),
     ("output node", {"out_nodes": "nobody:0"}, "E10016"),
     ("kept types", {"keep_dtype": "{keep}"}, "E10003"),
@@ -169,11 +159,9 @@ def two_inputs(folder: Path, first: Sizes, second: Sizes) -> Path:
 def plan(path: Path, **flags: str) -> ShapePlan:
     """What a conversion plans, through every step that looks at shapes."""
     check_shape_flags(flags)
-    requests, parsed = read_requests(flags), parse_onnx(path)
-    check_ranks(parsed, requests)
-    check_names(parsed, requests)
-    shapes = input_shapes(parsed, requests)
-    return plan_shapes(shapes, requests, input_format=flags.get("input_format", "NCHW"), quantized=parsed.quantized)
+    (asked, _), parsed = read_requests(flags), parse_onnx(path)
+    check_ranks(parsed, asked)
+    return plan_shapes(parsed, input_shapes(parsed, asked, flags), tuple(asked), flags)
 
 
 def test_gears_fill_the_open_axes(tmp_path: Path) -> None:
@@ -201,12 +189,12 @@ def test_gears_fill_the_open_axes(tmp_path: Path) -> None:
 def test_a_good_model_passes_without_shapes_or_output(tmp_path: Path) -> None:
     run_precheck(options(encoder(tmp_path)), Console())
     report = json.loads((tmp_path / "check_result.json").read_text())
-    assert (report["name"], report["result"], report["fail"]) == ("encoder", "success", 0)
     proto = tiny_encoder()
-    assert report["total"] == report["pass"] == len(proto.graph.node) + 1 + len(proto.graph.initializer)
-    assert [op["type"] for op in report["op"]][-1] == "Constant"
+    count = len(proto.graph.node) + 1 + len(proto.graph.initializer)
+    told = [report[key] for key in ("name", "result", "fail", "total", "pass")]
+    assert told == ["encoder", "success", 0, count, count]
     assert {"name": "ids", "result": "success", "type": "Input"} in report["op"]
-    assert {op["type"] for op in report["op"]} >= {"ai.onnx::17::MatMul"}
+    assert {op["type"] for op in report["op"]} >= {"ai.onnx::17::MatMul", "Constant"}
     assert all("cause" not in op for op in report["op"])
 
 
@@ -231,7 +219,6 @@ def test_a_quantized_model_takes_no_dynamic_shapes(tmp_path: Path) -> None:
     for flags in (
         {"input_shape": "ids:-1,16", "dynamic_batch_size": "1,2"},
         {"input_shape": "ids:-1,-1", "dynamic_dims": "1,16;2,16"},
-        {"input_shape": "ids:1~4,16"},
     ):
         assert codes_of(quantized_encoder(tmp_path), **flags) == ["E10055"]
 
@@ -250,29 +237,9 @@ def test_gears_hold_kernels_for_every_shape_in_the_order_given(tmp_path: Path) -
     assert (tmp_path / "encoder.om").exists()
 
 
-def test_a_range_model_gets_os_and_cpu_before_the_first_om_of_its_path(tmp_path: Path) -> None:
-    """atc.md §6."""
-    path = encoder(tmp_path)
-    model = compiled(path, input_shape="ids:1~4,-1")
-    suffix = f"_{platform.system().lower()}_{platform.machine()}"
-    assert model.gear_kind == "range"
-    assert model.outputs[0].shape == (-1, 5)
-    assert (tmp_path / f"encoder{suffix}.om").exists()
-    assert difference(model, path, ids(3, 9)) < 0.02
-    (tmp_path / "runs.om").mkdir()
-    (tmp_path / f"runs{suffix}.om").mkdir()
-    run_compile(options(path, input_shape="ids:1~4,16", output=str(tmp_path / "runs.om" / "a")), Console())
-    assert (tmp_path / f"runs{suffix}.om" / "a.om").exists()
-
-
 def test_an_output_that_cannot_be_opened_is_found_at_the_end(tmp_path: Path) -> None:
-    path = encoder(tmp_path)
     (tmp_path / "busy.om").mkdir()
-    with pytest.raises(AtcFailure) as caught:
-        run_compile(options(path, input_shape=STATIC, output=str(tmp_path / "busy")), Console())
-    record, tail = caught.value.records
-    assert (record.code, tail.code) == ("E10001", "E10042")
-    assert record.arguments["parameter"] == "file parameter"
+    assert codes(encoder(tmp_path), input_shape=STATIC, output=str(tmp_path / "busy")) == ["E10001", "E10042"]
     assert (tmp_path / "fusion_result.json").exists()
 
 

@@ -14,7 +14,9 @@ from tests.cann_emulator.atc.compiling import (
     types_of,
 )
 from workbench.cann_emulator.atc.failure import AtcFailure
-from workbench.cann_emulator.atc.fusion import ALWAYS_ON_AT_O1, BUILT_IN, FORBIDDEN_TO_CLOSE, Switches, read_switches
+from workbench.cann_emulator.atc.fusion import Group, Switches, read_switches
+from workbench.cann_emulator.atc.fusion_graph import GRAPH_PASSES
+from workbench.cann_emulator.atc.fusion_ub import UB_PASSES
 from workbench.cann_emulator.atc.precision import CUBE_TYPES
 from workbench.cann_emulator.om import Kernel, OfflineModel
 
@@ -24,7 +26,8 @@ def switched(folder: Path, model: Path, states: dict[str, dict[str, str]], **fla
     return compiled(model, input_shape=STATIC, fusion_switch_file=str(folder / "switch.json"), **flags)
 
 
-def test_an_encoder_becomes_library_operators(tmp_path: Path) -> None:
+def test_an_encoder_becomes_library_operators_and_fusion_result_names_what_matched(tmp_path: Path) -> None:
+    """atc.md §4.4: strings, repository_hit_times for UB passes only, 4 blanks of indent."""
     model = compiled(encoder(tmp_path), input_shape=STATIC)
     assert model.graph_fusions == {
         "AddLayerNormFusionPass": (1, 1),
@@ -40,6 +43,12 @@ def test_an_encoder_becomes_library_operators(tmp_path: Path) -> None:
     up = next(kernel for kernel in model.gears[0].kernels if "up" in kernel.nodes)
     assert up.core == "mix"
     assert {"up", "up_bias", "erf", "gelu"} <= set(up.nodes)
+    text = (tmp_path / "fusion_result.json").read_text()
+    (graph,) = json.loads(text).values()
+    assert text.startswith('{\n    "session_and_graph_id_')
+    assert graph["graph_fusion"]["GeluFusionPass"] == {"effect_times": "1", "match_times": "1"}
+    assert set(graph["graph_fusion"]) == set(model.graph_fusions)
+    assert {key for told in graph["ub_fusion"].values() for key in told} >= {"repository_hit_times"}
 
 
 @pytest.mark.parametrize("quantized", [False, True])
@@ -74,37 +83,25 @@ def test_dumpable_quantization_stays_in_kernels_of_its_own(tmp_path: Path) -> No
     assert ("AscendDequant", "int8") not in types_of(compiled(path, input_shape=STATIC))
 
 
-def test_fusion_result_names_what_matched(tmp_path: Path) -> None:
-    """atc.md §4.4: strings, repository_hit_times for UB passes only, 4 blanks of indent."""
-    model = compiled(encoder(tmp_path), input_shape=STATIC)
-    text = (tmp_path / "fusion_result.json").read_text()
-    (graph,) = json.loads(text).values()
-    assert graph["graph_fusion"]["GeluFusionPass"] == {"effect_times": "1", "match_times": "1"}
-    assert set(graph["graph_fusion"]) == set(model.graph_fusions)
-    first = next(iter(graph["ub_fusion"].values()))
-    assert set(first) == {"effect_times", "match_times", "repository_hit_times"}
-    assert text.startswith('{\n    "session_and_graph_id_')
-
-
 def read(folder: Path, text: str, oo_level: str = "O3") -> Switches:
     (folder / "switch.cfg").write_text(text)
     return read_switches(str(folder / "switch.cfg"), oo_level)
 
 
-def test_all_does_not_reach_passes_with_a_line_of_their_own_in_the_built_in_file(tmp_path: Path) -> None:
-    """atc.md §4.2: explicit entries, the built-in ones too, come before "ALL"."""
-    off = read(tmp_path, '{"Switch": {"GraphFusion": {"ALL": "off"}, "UBFusion": {"ALL": "off"}}}')
-    on = read(tmp_path, '{"Switch": {"GraphFusion": {"ALL": "on"}}}')
-    assert off.is_on("LayerNormGradV3FusionPass", "GraphFusion")
-    assert off.is_on("TbeMatmulFixPipeFusionPass", "UBFusion")
-    assert not off.is_on("GeluFusionPass", "GraphFusion")
-    assert not on.is_on("SoftmaxSmallOpFusionPass", "GraphFusion")
-
-
-def test_protected_passes_stay_on_whatever_is_said(tmp_path: Path) -> None:
-    for name in FORBIDDEN_TO_CLOSE | ALWAYS_ON_AT_O1:
-        text = json.dumps({"Switch": {"GraphFusion": {name: "off", "ALL": "off"}, "UBFusion": {name: "off"}}})
-        assert all(read(tmp_path, text, level).is_on(name, group) for level in ("O3", "O1") for group in BUILT_IN), name
+def test_what_the_built_in_file_names_or_protects_is_beyond_all(tmp_path: Path) -> None:
+    """atc.md §4.2: entries of its own, the built-in ones too, come before "ALL"; what is protected stays on."""
+    passes = {fusion.name: fusion for fusion in (*GRAPH_PASSES, *UB_PASSES)}
+    rows: list[tuple[str, Group, str, bool]] = [
+        ("off", "GraphFusion", "GeluFusionPass", False),
+        ("on", "GraphFusion", "MatmulReshapeFusionPass", False),
+        ("off", "UBFusion", "TbeConvCommonRules2FusionPass", True),
+    ]
+    for state, group, name, expected in rows:
+        switches = read(tmp_path, json.dumps({"Switch": {group: {"ALL": state}}}))
+        assert switches.is_on(passes[name], group) is expected, name
+    assert read(tmp_path, '{"Switch": {"GraphFusion": {"MatmulReshapeFusionPass": "on"}}}').is_on(
+        passes["MatmulReshapeFusionPass"], "GraphFusion"
+    )
 
 
 def test_files_of_another_form_are_refused_by_code(tmp_path: Path) -> None:
@@ -157,8 +154,6 @@ def test_modes_decide_by_kind_of_operator(tmp_path: Path) -> None:
         for mode, expected in modes.items():
             model = compiled(path, input_shape=STATIC, **{flag: mode})
             assert (dtypes(model, is_cube), dtypes(model, is_vector)) == expected, mode
-    plain = compiled(path, input_shape=STATIC)
-    assert dtypes(plain, is_cube) == dtypes(plain, is_vector) == half
 
 
 def test_black_types_stay_in_float_and_grey_ones_follow(tmp_path: Path) -> None:

@@ -16,12 +16,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnx import NodeProto, TensorProto, helper, numpy_helper, shape_inference
 
-from tests.cann_emulator.atc.compiling import Array, codes_of, compiled, difference
+from tests.cann_emulator.atc.compiling import Array, compiled, difference
 from workbench.cann_emulator.executable import Executable
 from workbench.cann_emulator.om import OfflineModel, load_om
 from workbench.testing.encoder import model_of
 
-FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
+FLOAT = TensorProto.FLOAT
 
 
 def floats(*shape: int, seed: int = 0) -> Array:
@@ -48,15 +48,11 @@ def branch(kind: str, name: str) -> onnx.GraphProto:
     return helper.make_graph([helper.make_node(kind, ["x"], [name], name="inner")], kind, [], [value])
 
 
-IMAGE, ROWS, INDICES = floats(2, 4, 8, 8), floats(4, 8), np.arange(8).reshape(2, 4)
+IMAGE, ROWS = floats(2, 4, 8, 8), floats(4, 8)
 CASES: dict[str, Case] = {
     "input is output": Case(nodes=[node("Relu", "x", "y")], feeds={"x": ROWS}, outputs=("y", "x")),
     "constant output": Case(
         nodes=[node("Relu", "x", "y"), node("Shape", "x", "s")], feeds={"x": ROWS}, outputs=("y", "s")
-    ),
-    "unused input": Case(nodes=[node("Relu", "x", "y")], feeds={"x": ROWS, "z": INDICES}),
-    "whole numbers": Case(
-        nodes=[node("Add", "x o", "a"), node("Mul", "a a", "y")], feeds={"x": INDICES}, weights={"o": np.array(3)}
     ),
     "split": Case(
         nodes=[node("Split", "x s", "a b", axis=1), node("Add", "a b", "y")],
@@ -64,19 +60,11 @@ CASES: dict[str, Case] = {
         weights={"s": np.array([4, 4])},
         outputs=("y", "a"),
     ),
-    "top k": Case(
-        nodes=[node("TopK", "x k", "y i")], feeds={"x": ROWS}, weights={"k": np.array([3])}, outputs=("y", "i")
-    ),
     "lstm": Case(
         nodes=[node("LSTM", "x w r b", "y h c", hidden_size=5)],
         feeds={"x": floats(7, 2, 8)},
         weights={"w": floats(1, 20, 8) / 4, "r": floats(1, 20, 5) / 4, "b": floats(1, 40) / 4},
         outputs=("y", "h", "c"),
-    ),
-    "gru, last state only": Case(
-        nodes=[node("GRU", "x w r", "- y", hidden_size=5)],
-        feeds={"x": floats(7, 2, 8)},
-        weights={"w": floats(1, 15, 8) / 4, "r": floats(1, 15, 5) / 4},
     ),
     "resize without a roi, as exporters write it": Case(
         nodes=[node("Resize", "x - s", "y", mode="nearest")],
@@ -94,33 +82,10 @@ CASES: dict[str, Case] = {
         feeds={"x": IMAGE},
         weights={"w": floats(4, 4, 3, 3) / 6, **{name: np.abs(floats(4)) + np.float32(0.5) for name in "sbmv"}},
     ),
-    "choice": Case(
-        nodes=[node("Greater", "x z", "c"), node("Where", "c x z", "y")],
-        feeds={"x": ROWS},
-        weights={"z": np.array(0, np.float32)},
-        outputs=("y", "c"),
-    ),
-    "convolution in one axis": Case(
-        nodes=[node("Conv", "x w", "y")], feeds={"x": IMAGE[0]}, weights={"w": floats(3, 8, 3) / 4}
-    ),
-    "convolution in three axes": Case(
-        nodes=[node("Conv", "x w b", "y")],
-        feeds={"x": IMAGE[None]},
-        weights={"w": floats(3, 2, 2, 2, 2) / 4, "b": np.ones(3, np.float32)},
-    ),
     "transposed convolution": Case(
         nodes=[node("ConvTranspose", "x w", "a", strides=[2, 2]), node("Relu", "a", "y")],
         feeds={"x": IMAGE},
         weights={"w": floats(4, 3, 2, 2) / 4},
-    ),
-    "branch that the data choose": Case(
-        nodes=[
-            node("ReduceSum", "x", "s", keepdims=0),
-            node("Greater", "s z", "c"),
-            node("If", "c", "y", then_branch=branch("Relu", "a"), else_branch=branch("Neg", "b")),
-        ],
-        feeds={"x": ROWS},
-        weights={"z": np.array(0, np.float32)},
     ),
     "branch that the shapes choose": Case(
         nodes=[
@@ -152,23 +117,22 @@ def write(case: Case, path: Path, opset: int | None = None) -> None:
     onnx.save(shape_inference.infer_shapes(helper.make_model(graph, opset_imports=imports, ir_version=8)), path)
 
 
-@pytest.mark.parametrize("mode", ["must_keep_origin_dtype", "force_fp16"])
 @pytest.mark.parametrize("name", CASES)
-def test_an_operator_compiles_and_computes(name: str, mode: str, tmp_path: Path) -> None:
+def test_an_operator_compiles_and_computes(name: str, tmp_path: Path) -> None:
     case = CASES[name]
-    write(case, tmp_path / "m.onnx")
-    model = compiled(tmp_path / "m.onnx", precision_mode=mode)
-    results = Executable(model, threads=1).run(case.feeds)
+    models = {}
+    for mode in ("must_keep_origin_dtype", "force_fp16"):
+        write(case, tmp_path / "m.onnx")
+        models[mode] = compiled(tmp_path / "m.onnx", precision_mode=mode)
     write(case, tmp_path / "m.onnx", 14)  # the runtime takes no missing roi at 11
     wanted = _reference(tmp_path / "m.onnx", case.feeds)
-    exact = mode == "must_keep_origin_dtype" and name != "half precision file"
-    for tensor, expected in zip(model.outputs, wanted, strict=True):
-        assert tensor.shape == expected.shape
-        assert tensor.dtype == expected.dtype.name
-        tolerance = 1e-5 if exact else 0.03
-        np.testing.assert_allclose(
-            results[tensor.name].reshape(expected.shape).astype(np.float64), expected, rtol=tolerance, atol=tolerance
-        )
+    for mode, model in models.items():
+        results = Executable(model, threads=1).run(case.feeds)
+        exact = mode == "must_keep_origin_dtype" and name != "half precision file"
+        for tensor, expected in zip(model.outputs, wanted, strict=True):
+            assert (tensor.shape, tensor.dtype) == (expected.shape, expected.dtype.name)
+            given = results[tensor.name].reshape(expected.shape).astype(np.float64)
+            np.testing.assert_allclose(given, expected, rtol=1e-5 if exact else 0.03, atol=1e-5 if exact else 0.03)
 
 
 WIDTH = 8
@@ -275,20 +239,6 @@ def test_a_shape_that_only_the_data_tell_is_open_and_makes_a_dynamic_model(tmp_p
         assert load_om(tmp_path / f"m_{platform.system().lower()}_{platform.machine()}.om") == model
     places = Executable(model, threads=1).run({**feeds, "x": np.maximum(ROWS, 0)})["y"]
     np.testing.assert_array_equal(places, np.stack(np.nonzero(ROWS > 0)))
-
-
-def test_a_loop_has_no_parser(tmp_path: Path) -> None:
-    """In no package of operators: ge v8.5.0's parser knows the subgraphs of If alone."""
-    value = helper.make_tensor_value_info
-    body = helper.make_graph(
-        [helper.make_node("Identity", ["go"], ["on"]), helper.make_node("Add", ["a", "a"], ["b"])],
-        "body",
-        [value("i", INT64, []), value("go", TensorProto.BOOL, []), value("a", FLOAT, [2])],
-        [value("on", TensorProto.BOOL, []), value("b", FLOAT, [2])],
-    )
-    case = Case(nodes=[node("Loop", "n - x", "y", body=body)], feeds={"x": floats(2)}, weights={"n": np.array(3)})
-    write(case, tmp_path / "m.onnx", 11)
-    assert codes_of(tmp_path / "m.onnx") == ["E13010"]
 
 
 def test_an_unforeseen_error_is_an_inner_error_and_never_a_traceback(tmp_path: Path) -> None:

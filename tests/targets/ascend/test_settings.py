@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from onnx import helper
 
+from tests.reference_pages import fixed_passes
 from tests.small_graphs import graph_of, saved
-from workbench.cann_emulator.atc.fusion import ALWAYS_ON_AT_O1, FORBIDDEN_TO_CLOSE
 from workbench.graph.read import read_model
 from workbench.targets.ascend.check import candidate_issues
 from workbench.targets.ascend.config_files import FUSION_GROUPS
@@ -105,7 +105,7 @@ def test_no_pass_is_in_two_groups_and_none_stays_on_whatever_is_said() -> None:
     passes = [name for group in FUSION_GROUPS.values() for name in (*group.graph, *group.ub)]
 
     assert len(passes) == len(set(passes))
-    assert not set(passes) & (FORBIDDEN_TO_CLOSE | ALWAYS_ON_AT_O1)
+    assert not set(passes) & fixed_passes()
 
 
 MIXED = Candidate(

@@ -5,7 +5,7 @@ beside them that programs for whole models call. Not there: single operators, th
 parameters at run time, profiling from inside (msprof does it from outside). The rest is the library behind:
 
     call         argument forms and result shapes    errors      codes, error texts, strict mode, faults on request
-    contexts     devices, contexts, threads          streams     queues, events
+    rt_device    devices, contexts, threads          streams     queues, events
     memory       of the device, and page-locked      clock       the modelled time, durations
     models       loads, descriptions, gears          execution   checks and runs
     handles      objects behind ints, and leaks      dumping     of tensors, and the overflow check

@@ -82,6 +82,20 @@ def call(takes: str, gives: str, *, device: bool = True, missing: object = None,
     return wrap
 
 
+def getters(
+    space: dict[str, Any],
+    takes: str = "k",
+    gives: str = "k",
+    missing: object = None,
+    device: bool = False,
+    **functions: Callable[..., Any],
+) -> None:
+    """Put functions that only ask for something into a module's globals, under these names."""
+    for name, function in functions.items():
+        function.__name__ = name
+        space[name] = call(takes, gives, device=device, missing=missing)(function)
+
+
 def module_of(name: str, *modules: ModuleType) -> ModuleType:
     """A module of the functions that `call` declared in these."""
     made = ModuleType(f"{_PACKAGE}.{name}", f"The module `acl.{name}`.")

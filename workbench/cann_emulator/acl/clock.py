@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from workbench.cann_emulator.acl.contexts import SOC_NAME, Context
+from workbench.cann_emulator.acl.rt_device import SOC_NAME, Context
 from workbench.cann_emulator.revision import PACED
 from workbench.cann_emulator.state import state_folder
 
@@ -135,15 +135,8 @@ def execution_ns(model: OfflineModel, gear: int, times: dict[int, tuple[int, int
 
 def gear_ns(model: OfflineModel) -> int:
     """What an execution takes to choose its gear on the device; 0 for a model without gears."""
-    chosen: float = _timing()[1].gear_us if model.gear_kind not in ("", "range") else 0.0
+    chosen: float = _timing()[1].gear_us if model.gear_kind else 0.0
     return round(1000 * chosen)
-
-
-def host_launch_ns(model: OfflineModel, kernel: KernelTime) -> int:
-    """By how much the host's own launch of a kernel is longer than a start on the device; 0 but for a shape range."""
-    device = _timing()[1]
-    own: float = device.dynamic_launch_us - device.kernel_launch_us
-    return round(1000 * max(0.0, own)) if model.gear_kind == "range" and kernel.core != "aicpu" else 0
 
 
 def kernel_times(model: OfflineModel, gear: int) -> tuple[KernelTime, ...]:

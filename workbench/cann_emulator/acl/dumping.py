@@ -32,9 +32,10 @@ import numpy.typing as npt
 
 from workbench.cann_emulator.acl.models import LoadedModel
 from workbench.cann_emulator.dump_file import Values, dump_bytes
-from workbench.cann_emulator.kernel_values import KernelValues, in_dtype
+from workbench.cann_emulator.kernel_values import KernelValues
 from workbench.cann_emulator.om import Kernel
 from workbench.cann_emulator.revision import emulator
+from workbench.cann_emulator.rounding import stored
 
 Array = npt.NDArray[Any]
 _File = tuple[str, str, Sequence[Values], Sequence[Values]]
@@ -145,7 +146,7 @@ def _data(entry: LoadedModel, name: str, array: Array, task: int) -> KernelValue
         inputs=(),
         outputs=(replace(tensor, shape=array.shape),),
     )
-    values = Values(array=in_dtype(array, tensor.dtype), dtype=tensor.dtype, format=tensor.format, origin=(name, 0))
+    values = Values(array=stored(array, tensor.dtype), dtype=tensor.dtype, format=tensor.format, origin=(name, 0))
     return KernelValues(kernel=kernel, task=task, inputs=(values,), outputs=(values,))
 
 

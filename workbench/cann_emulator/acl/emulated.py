@@ -9,7 +9,7 @@ import functools
 from collections.abc import Sequence
 
 from workbench.cann_emulator.acl import models
-from workbench.cann_emulator.acl.contexts import SOC_NAME
+from workbench.cann_emulator.acl.rt_device import SOC_NAME
 from workbench.cann_emulator.revision import emulator
 from workbench.values.documents.canonical import canonical_json
 

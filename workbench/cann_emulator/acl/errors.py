@@ -42,7 +42,6 @@ INVALID_FILE = 100003
 PARSE_FILE = 100006
 INVALID_DUMP_CONFIG = 100009
 REPEAT_FINALIZE = 100037
-API_NOT_SUPPORT = 200001
 GE_FAILURE = 500002
 
 # Runtime
@@ -150,8 +149,8 @@ def undefined(fact: str, code: int = 0) -> Failed:
 _FAULT = re.compile(r"(acl(?:\.\w+)+):(\d+)(\+?)=(\d+|lost)")
 
 armed: dict[str, list[tuple[int, bool, int]]] = {}
-"""Name → (call, from there on, code); the key LOST is there once the device is lost, FORKED in a forked child."""
-LOST, FORKED = "lost", "forked"
+"""Name → (call, from there on, code); the key LOST is there once the device is lost."""
+LOST = "lost"
 _LOST_CODE = -1
 _COUNTED: dict[str, int] = {}
 
@@ -183,9 +182,6 @@ def strike(name: str, needs_device: bool) -> int:
                 break
             report("E19999", message=f"{name} fails on request (CANN_EMULATOR_FAULTS)")
             return code
-    if needs_device and FORKED in armed:
-        report("EL0001", reason="the process was forked after its device was opened; open it in the child only")
-        return RT_DRV_INTERNAL_ERROR
     if needs_device and LOST in armed:
         report("EL0001", reason="the device is lost (CANN_EMULATOR_FAULTS)")
         return RT_DRV_INTERNAL_ERROR

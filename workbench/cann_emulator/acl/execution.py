@@ -11,7 +11,7 @@ import numpy.typing as npt
 from workbench.cann_emulator.acl import clock, dumping, errors, handles, memory, models, rt_memory
 from workbench.cann_emulator.acl.errors import Failed
 from workbench.cann_emulator.acl.models import LoadedModel
-from workbench.cann_emulator.acl.top import DataBuffer, Dataset, TensorDesc
+from workbench.cann_emulator.acl.top import DataBuffer, Dataset
 from workbench.cann_emulator.kernel_values import KernelValues
 from workbench.cann_emulator.om import Tensor, input_shapes
 
@@ -36,9 +36,7 @@ class Run:
     gear: int
     inputs: tuple[tuple[int, int], ...]
     outputs: tuple[DataBuffer, ...]
-    output_spans: tuple[tuple[int, int], ...]
     shapes: tuple[tuple[int, ...], ...]
-    into: Dataset
     duration_ns: int
     latency_ns: int
 
@@ -53,10 +51,7 @@ def check(entry: LoadedModel, inputs: Dataset, outputs: Dataset, call: str) -> R
     if entry.called and entry.called != call:
         text = f"not support mix execute: the model was run with {entry.called} before"
         raise errors.refused(errors.GE_FAILURE, "E19999", message=text)
-    with_gears = model.gear_kind not in ("", "range")
-    wanted = len(model.inputs) + int(with_gears)
-    if model.gear_kind == "range" and len(inputs.buffers) < wanted:
-        raise Failed(errors.INVALID_PARAM)
+    wanted = len(model.inputs) + bool(model.gear_kind)
     for given, needed in ((len(inputs.buffers), wanted), (len(outputs.buffers), len(model.outputs))):
         if given != needed:
             text = "The number of inputs or outputs provided by the user is inconsistent with that of the model"
@@ -66,26 +61,18 @@ def check(entry: LoadedModel, inputs: Dataset, outputs: Dataset, call: str) -> R
         if handles.look(buffer.handle, DataBuffer) is None:
             raise errors.undefined("execute with a data buffer that was destroyed", errors.INVALID_PARAM)
         errors.present(dataBuffer=buffer.address or not buffer.size)
-    chosen = _gear(entry, inputs) if with_gears else 0
-    if model.gear_kind == "range":
-        shapes = _given_shapes(entry, inputs)
-        gives = [models.output_bytes(model, index) for index in range(len(model.outputs))]
-    else:
-        shapes = input_shapes(model, model.gears[chosen])
-        gives = [
-            prod(models.output_shape(model, index, chosen)) * models.item_bytes(tensor.dtype)
-            for index, tensor in enumerate(model.outputs)
-        ]
+    chosen = _gear(entry, inputs) if model.gear_kind else 0
+    shapes = input_shapes(model, model.gears[chosen])
     needs = [prod(shape) * models.item_bytes(t.dtype) for shape, t in zip(shapes, model.inputs, strict=True)]
-    if not with_gears:
+    if not model.gear_kind:
         for buffer, needed in zip(inputs.buffers, needs, strict=True):
             if buffer.size + TOLERANCE < needed:
                 raise _too_small("input", buffer.size, needed)
-    for buffer, size in zip(outputs.buffers, gives, strict=True):
+    for index, buffer in enumerate(outputs.buffers):
         if not buffer.address:
             if call != models.SYNCHRONOUS:
                 errors.present(dataBuffer=buffer.address)
-        elif not model.gear_kind and buffer.size + TOLERANCE < size:
+        elif not model.gear_kind and buffer.size + TOLERANCE < (size := models.output_bytes(model, index)):
             raise _too_small("output", buffer.size, size)
     duration_ns, latency_ns = clock.execution_ns(model, chosen, entry.times_ns)
     return Run(
@@ -93,10 +80,7 @@ def check(entry: LoadedModel, inputs: Dataset, outputs: Dataset, call: str) -> R
         gear=chosen,
         inputs=tuple((b.address, n) for b, n in zip(inputs.buffers, needs, strict=False)),
         outputs=tuple(outputs.buffers),
-        # 0 is no bound: then the whole buffer may be written
-        output_spans=tuple((b.address, min(b.size, n or b.size)) for b, n in zip(outputs.buffers, gives, strict=True)),
         shapes=shapes,
-        into=outputs,
         duration_ns=duration_ns,
         latency_ns=latency_ns,
     )
@@ -139,8 +123,11 @@ def perform(run: Run, stream_number: int) -> None:
 
 def _zeros(run: Run) -> dict[str, Array]:
     """What stands for outputs that are not computed, in their compiled shapes."""
-    spans = zip(run.entry.model.outputs, run.output_spans, strict=True)
-    return {t.name: np.zeros(size // models.item_bytes(t.dtype), models.numpy_dtype(t.dtype)) for t, (_, size) in spans}
+    model, zeros = run.entry.model, {}
+    for index, tensor in enumerate(model.outputs):
+        shape = [max(size, 1) for size in models.output_shape(model, index, run.gear)]
+        zeros[tensor.name] = np.zeros(shape, models.numpy_dtype(tensor.dtype))
+    return zeros
 
 
 def _gear(entry: LoadedModel, inputs: Dataset) -> int:
@@ -158,22 +145,6 @@ def _gear(entry: LoadedModel, inputs: Dataset) -> int:
     chosen = "no gear was set on this dataset" if inputs.gear is None else f"{inputs.gear} is no gear of the model"
     why = f"{chosen}: call the acl.mdl.set_dynamic_* function of the model's kind first"
     raise errors.refused(errors.GE_FAILURE, "E13025", reason=why)
-
-
-def _given_shapes(entry: LoadedModel, inputs: Dataset) -> tuple[tuple[int, ...], ...]:
-    found = []
-    for index, tensor in enumerate(entry.model.inputs):
-        described = inputs.described.get(index)
-        dims = tuple(described.dims) if described is not None else tensor.shape
-        bounds = models.range_of(entry.model, index)
-        if len(dims) != len(bounds) or any(
-            d < low or (high != -1 and d > high) for d, (low, high) in zip(dims, bounds, strict=True)
-        ):
-            raise errors.invalid(
-                "tensorDesc", list(dims), f"shape {list(dims)} of input {tensor.name} is outside of the model's range"
-            )
-        found.append(dims)
-    return tuple(found)
 
 
 def _too_small(kind: str, given: int, needed: int) -> Failed:
@@ -209,18 +180,12 @@ def _write(run: Run, index: int, buffer: DataBuffer, values: Array) -> None:
         if made is None:
             raise Failed(errors.GE_MEMORY_ALLOCATION)
         buffer.address, buffer.size = made.address, values.nbytes
-    tensor, what = run.entry.model.outputs[index], f"output {run.entry.model.outputs[index].name}"
+    what = f"output {run.entry.model.outputs[index].name}"
     arena = memory.arena_of(buffer.address)
     block = memory.block_at(arena, buffer.address) if arena is not None else None
     if arena is None or block is None or arena is not run.entry.context.device.arena:
         raise _fault(what, buffer.address)
     room = min(values.nbytes, block.address + block.extent - buffer.address)
-    if run.entry.model.gear_kind == "range":
-        if buffer.size + TOLERANCE < values.nbytes:
-            raise _too_small("output", buffer.size, values.nbytes)
-        run.into.described[index] = TensorDesc(
-            dtype=models.DTYPE_CODES[tensor.dtype], dims=list(values.shape), format=tensor.format, own=True
-        )
     private = memory.reach(arena, buffer.address, room, True)
     if private is None or room < values.nbytes - TOLERANCE:
         raise _fault(what, buffer.address)

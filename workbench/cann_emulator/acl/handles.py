@@ -12,7 +12,7 @@ import atexit
 import itertools
 import os
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
@@ -93,9 +93,7 @@ Left = tuple[str, Site]
 """What it is, and where it was made."""
 
 REGISTRIES: list[Callable[[], Iterable[Mapping[int, Any]]]] = [
-    lambda: list(LIVE.values()),
-    lambda: [memory.PINNED],
-    lambda: [arena.blocks for arena in memory.ARENAS],
+    lambda: [*LIVE.values(), memory.PINNED, *(arena.blocks for arena in memory.ARENAS)]
 ]
 """Where objects are kept by a key; each says its KIND, its site, and whether it is the library's own."""
 reclaimed: list[Left] = []
@@ -129,11 +127,8 @@ def at_finalize() -> None:
 
 
 def _line(when: str, left: list[Left]) -> str:
-    kinds: dict[str, int] = {}
-    for what, _ in left:
-        kinds[what] = kinds.get(what, 0) + 1
     file, line = left[0][1]
-    told = ", ".join(f"{count} {what}" for what, count in kinds.items())
+    told = ", ".join(f"{count} {what}" for what, count in Counter(what for what, _ in left).items())
     return f"[emulated acl] left {when}: {told}; the first made at {file.rpartition('/')[2]}:{line}"
 
 
@@ -147,11 +142,10 @@ def _at_exit() -> None:
 
 def _forget() -> None:
     """What the parent holds is no leak of a forked child."""
-    if left_behind():
-        REGISTRIES.clear()
+    REGISTRIES.clear()
     reclaimed.clear()
 
 
 if _FAILS:
     atexit.register(_at_exit)
-os.register_at_fork(after_in_child=_forget)
+    os.register_at_fork(after_in_child=_forget)

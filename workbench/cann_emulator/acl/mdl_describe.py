@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from workbench.cann_emulator.acl import errors, handles, mdl_run, memory, models
-from workbench.cann_emulator.acl.call import call, site
+from workbench.cann_emulator.acl.call import call, getters, site
 from workbench.cann_emulator.acl.errors import Failed
 from workbench.cann_emulator.acl.models import Description
 from workbench.cann_emulator.acl.top import Dataset
@@ -37,17 +37,6 @@ def get_desc(desc: int, model_id: int) -> None:
     models.describe(mdl_run.found(model_id), handles.need(desc, Description, "modelDesc"))
 
 
-def _pair(name: str, takes: str, gives: str, ask: Callable[[int, str, Any], Any], missing: object = None) -> None:
-    """A function for inputs and one for outputs, which ask (description, 'input' or 'output', index or name)."""
-    for which in ("input", "output"):
-
-        def answer(desc: int, argument: Any, which: str = which) -> Any:
-            return ask(desc, which, argument)
-
-        answer.__name__ = name.format(which)
-        globals()[answer.__name__] = call(takes, gives, device=False, missing=missing)(answer)
-
-
 def _bytes(desc: int, which: str, index: int) -> int:
     _tensor(desc, index, which)
     sizes = models.input_bytes if which == "input" else models.output_bytes
@@ -67,32 +56,36 @@ def _index(desc: int, which: str, name: str) -> int:
     return names.index(name)
 
 
-_pair("get_{}_size_by_index", "kk", "k", _bytes)
-_pair("get_{}_dims", "kk", "dr", _most_dims)
-_pair("get_{}_name_by_index", "kk", "s", lambda desc, which, index: _tensor(desc, index, which).name, "")
-_pair("get_{}_index_by_name", "ks", "kr", _index)
-_pair(
-    *("get_{}_data_type", "kk", "i"),
-    lambda desc, which, index: models.DTYPE_CODES[_tensor(desc, index, which).dtype],
-    _UNDEFINED,
+_PAIRS: tuple[tuple[str, str, str, Callable[[int, str, Any], Any], object], ...] = (
+    ("get_{}_size_by_index", "kk", "k", _bytes, None),
+    ("get_{}_dims", "kk", "dr", _most_dims, None),
+    ("get_{}_name_by_index", "kk", "s", lambda desc, which, index: _tensor(desc, index, which).name, ""),
+    ("get_{}_index_by_name", "ks", "kr", _index, None),
+    (
+        *("get_{}_data_type", "kk", "i"),
+        lambda desc, which, index: models.DTYPE_CODES[_tensor(desc, index, which).dtype],
+        _UNDEFINED,
+    ),
+    ("get_{}_format", "kk", "i", lambda desc, which, index: _tensor(desc, index, which).format, _UNDEFINED),
 )
-_pair("get_{}_format", "kk", "i", lambda desc, which, index: _tensor(desc, index, which).format, _UNDEFINED)
+"""Functions for inputs and for outputs, which ask (description, 'input' or 'output', index or name): name, forms, what
+answers, and what a function without a code gives where it fails."""
 
 
-@call("k", "k", device=False)
-def get_num_inputs(desc: int) -> int:
-    return len(_tensors(desc, "input"))
+def _asking(which: str, ask: Callable[[int, str, Any], Any]) -> Callable[[int, Any], Any]:
+    return lambda desc, argument: ask(desc, which, argument)
 
 
-@call("k", "k", device=False)
-def get_num_outputs(desc: int) -> int:
-    return len(_tensors(desc, "output"))
-
-
-@call("kk", "dr", device=False)
-def get_input_dims_v2(desc: int, index: int) -> Dims:
-    """As `get_input_dims`: the two differ only with static AIPP, which is for images."""
-    return _most_dims(desc, "input", index)
+for _name, _takes, _gives, _ask, _missing in _PAIRS:
+    for _which in ("input", "output"):
+        getters(globals(), _takes, _gives, _missing, False, **{_name.format(_which): _asking(_which, _ask)})
+getters(
+    globals(),
+    get_num_inputs=lambda desc: len(_tensors(desc, "input")),
+    get_num_outputs=lambda desc: len(_tensors(desc, "output")),
+)
+# the two differ only with static AIPP, which is for images
+getters(globals(), "kk", "dr", get_input_dims_v2=lambda desc, index: _most_dims(desc, "input", index))
 
 
 @call("kk", "dr", device=False)
@@ -100,8 +93,6 @@ def get_cur_output_dims(desc: int, index: int) -> Dims:
     """Of the gear set last on the model; of the largest before any was."""
     _tensor(desc, index, "output")
     model, load = described(desc), handles.need(desc, Description).of
-    if model.gear_kind == "range":
-        raise Failed(errors.API_NOT_SUPPORT)
     gear = load.gear if load is not None else None
     return _dims(desc, index, "output", models.output_shape(model, index, gear))
 

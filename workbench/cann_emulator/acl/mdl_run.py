@@ -8,64 +8,50 @@ from pathlib import Path
 
 from workbench.cann_emulator.acl import (
     clock,
-    contexts,
     errors,
     execution,
     handles,
     memory,
     models,
     profile,
+    rt_device,
     rt_memory,
     streams,
 )
-from workbench.cann_emulator.acl.call import call, site
+from workbench.cann_emulator.acl.call import call, getters, site
 from workbench.cann_emulator.acl.errors import Failed
 from workbench.cann_emulator.acl.models import ASYNCHRONOUS, SYNCHRONOUS
-from workbench.cann_emulator.acl.top import DataBuffer, Dataset, TensorDesc
+from workbench.cann_emulator.acl.top import DataBuffer, Dataset, TensorDesc, require_init
 
 Source = str | tuple[int, int]
 """Of a model: a file, or pointer and size of host memory, whose bytes are not needed after the call."""
 
 
-@call("s", "Ir")
-def load_from_file(path: str) -> int:
-    return _load(path)
-
-
-@call("kk", "Ir")
-def load_from_mem(model: int, size: int) -> int:
-    return _load((model, size))
-
-
-@call("skkkk", "Ir")
-def load_from_file_with_mem(path: str, work: int, work_size: int, weight: int, weight_size: int) -> int:
-    return _load(path, work, work_size, weight, weight_size)
-
-
-@call("kkkkkk", "Ir")
-def load_from_mem_with_mem(model: int, size: int, work: int, work_size: int, weight: int, weight_size: int) -> int:
-    return _load((model, size), work, work_size, weight, weight_size)
+getters(globals(), "s", "Ir", device=True, load_from_file=lambda path: _load(path))
+getters(globals(), "kk", "Ir", device=True, load_from_mem=lambda model, size: _load((model, size)))
+getters(globals(), "skkkk", "Ir", device=True, load_from_file_with_mem=lambda path, *memory: _load(path, *memory))
+getters(
+    globals(),
+    *("kkkkkk", "Ir"),
+    device=True,
+    load_from_mem_with_mem=lambda model, size, *memory: _load((model, size), *memory),
+)
+# bytes of work memory and of weight memory
+getters(globals(), "s", "kkr", query_size=lambda path: _sizes(path))
+getters(globals(), "kk", "kkr", query_size_from_mem=lambda model, size: _sizes((model, size)))
 
 
 @call("I", "r")
 def unload(model_id: int) -> None:
     entry = found(model_id)
-    if contexts.current() is not entry.context:
+    if rt_device.current() is not entry.context:
         errors.undefined(f"unload of model {model_id} in another context than the one that loaded it")
     models.unload(entry)
 
 
-@call("s", "kkr", device=False)
-def query_size(path: str) -> tuple[int, int]:
-    """Bytes of work memory and of weight memory."""
-    model = models.parse(_content(path)).model
+def _sizes(source: Source) -> tuple[int, int]:
+    model = models.parse(_content(source)).model
     return model.work_bytes, model.weight_bytes
-
-
-@call("kk", "kkr", device=False)
-def query_size_from_mem(model: int, size: int) -> tuple[int, int]:
-    parsed = models.parse(_content((model, size))).model
-    return parsed.work_bytes, parsed.weight_bytes
 
 
 def found(model_id: int) -> models.LoadedModel:
@@ -74,7 +60,7 @@ def found(model_id: int) -> models.LoadedModel:
     Raises:
         Failed: an id that is unknown, unloaded, or of a library that is finalized.
     """
-    contexts.require(errors.GE_EXEC_NOT_INIT)
+    require_init()
     entry = models.LOADED.get(model_id)
     if entry is None:
         text = f"Model id {model_id} is invalid: no model of this id is loaded."
@@ -84,8 +70,8 @@ def found(model_id: int) -> models.LoadedModel:
 
 def _load(source: Source, work: int = 0, work_size: int = 0, weight: int = 0, weight_size: int = 0) -> int:
     """The id of a new load. Device memory of the caller has pointer and size; what has a null pointer is allocated."""
-    contexts.require(errors.GE_EXEC_NOT_INIT)
-    content, context, where = _content(source), contexts.required(), site()
+    require_init()
+    content, context, where = _content(source), rt_device.required(), site()
     runnable = models.parse(content)
     model = runnable.model
     parts = (("work", work, work_size, model.work_bytes), ("weight", weight, weight_size, model.weight_bytes))
@@ -147,9 +133,7 @@ def add_dataset_buffer(dataset: int, buffer: int) -> None:
     found.buffers.append(handles.need(buffer, DataBuffer, "dataBuffer"))
 
 
-@call("k", "k", device=False)
-def get_dataset_num_buffers(dataset: int) -> int:
-    return len(handles.need(dataset, Dataset).buffers)
+getters(globals(), get_dataset_num_buffers=lambda dataset: len(handles.need(dataset, Dataset).buffers))
 
 
 @call("kk", "k", device=False)
@@ -176,7 +160,7 @@ def set_dataset_tensor_desc(dataset: int, tensor_desc: int, index: int) -> None:
 
 @call("kk", "k", device=False)
 def get_dataset_tensor_desc(dataset: int, index: int) -> int:
-    """The description of an input as given, or of an output of a shape-range model after execution; else 0."""
+    """The description of an input as given, else 0."""
     described = handles.need(dataset, Dataset).described.get(index)
     if described is None:
         return 0
@@ -189,7 +173,7 @@ def execute(model_id: int, inputs: int, outputs: int) -> int:
     this one gives up.)"""
     entry = found(model_id)
     given, wanted = _dataset(inputs), _dataset(outputs)
-    contexts.required()
+    rt_device.required()
     device = entry.context.device
     stream_number = streams.STREAMS_PER_DEVICE + entry.id  # its own, behind those that a program can make
     run = execution.check(entry, given, wanted, SYNCHRONOUS)
@@ -200,7 +184,7 @@ def execute(model_id: int, inputs: int, outputs: int) -> int:
         end_ns = clock.now_ns()
         profile.done(device.index, stream_number, execution.KIND, end_ns - run.latency_ns, end_ns, run)
     device.busy_us += run.duration_ns / 1000
-    contexts.update_use()
+    rt_device.update_use()
     return code
 
 
@@ -212,18 +196,16 @@ def execute_async(model_id: int, inputs: int, outputs: int, stream: int) -> None
     queue = streams.resolve(stream)
     run = execution.check(entry, given, wanted, ASYNCHRONOUS)
     entry.called = ASYNCHRONOUS
-    busy = any(task.what == ASYNCHRONOUS for task in queue.tasks)
+    busy = any(task.kind == execution.KIND for task in queue.tasks)
     task = streams.Task(
         work=lambda: execution.perform(run, queue.number),
         # behind another execution the host's launch costs no time
         duration_ns=run.duration_ns if busy else run.latency_ns,
-        spans=(*run.inputs, *run.output_spans),
-        what=ASYNCHRONOUS,
         kind=execution.KIND,
         run=run,
     )
     streams.queue(queue, task)
-    contexts.update_use()
+    rt_device.update_use()
 
 
 def _dataset(handle: int) -> Dataset:

@@ -27,6 +27,7 @@ _RANGES = tuple(1 << bits for bits in range(38, 29, -1))
 """Addresses per device: four times the HBM, so that ranges are reused late; less where the process may not have that
 much address space (ulimit -v)."""
 _PROT_NONE, _MAP_NORESERVE = 0, 0x4000
+_POISON, _ALIGNMENT = 0xDD, 64
 
 move = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)(
     ("memmove", ctypes.CDLL(None))
@@ -58,6 +59,11 @@ class Block:
     @property
     def own(self) -> bool:
         return self.what != "malloc"
+
+    @property
+    def next(self) -> int:
+        """Where the next block may begin, a page of nobody's between."""
+        return self.address + (self.extent + PAGE - 1) // PAGE * PAGE + PAGE
 
 
 @dataclass(slots=True, kw_only=True)
@@ -92,30 +98,39 @@ def open_arena(capacity: int) -> Arena:
     raise OSError("cannot map the emulated device memory: this process has too few addresses left")
 
 
-def taken(size: int) -> int:
-    """Bytes that an allocation of `size` takes."""
-    return (size + 31) // 32 * 32 + 32
-
-
 def allocate(arena: Arena, size: int, what: str, site: tuple[str, int]) -> Block | None:
     """A new block; None when the device has no room for it."""
-    extent = taken(size)
+    extent = (size + 31) // 32 * 32 + 32
     with arena.lock:
         if arena.used + extent > arena.capacity:
-            return None
-        address = _place(arena, _span(extent))
-        if address is None:
             return None
         try:
             content = np.frombuffer(mmap.mmap(-1, extent, flags=mmap.MAP_PRIVATE | _MAP_NORESERVE), np.uint8)
         except OSError:
             return None
-        block = Block(address=address, extent=extent, what=what, site=site, content=content, private=_start(content))
-        bisect.insort(arena.starts, address)
-        arena.blocks[address] = block
-        arena.cursor = address + _span(extent)
+        block = Block(address=0, extent=extent, what=what, site=site, content=content, private=_start(content))
+        if not _place(arena, block):
+            return None
+        bisect.insort(arena.starts, block.address)
+        arena.blocks[block.address] = block
+        arena.cursor = block.next
         arena.used += extent
         return block
+
+
+def _place(arena: Arena, block: Block) -> bool:
+    """Give a block its address: behind the last one, or in the first gap once the range is used up."""
+    end = arena.public + arena.length
+    behind = arena.starts[bisect.bisect_left(arena.starts, arena.cursor) :]
+    block.address = arena.cursor
+    if block.next <= (behind[0] if behind else end):
+        return True
+    block.address = arena.public + PAGE
+    for start in arena.starts:
+        if block.next <= start:
+            return True
+        block.address = arena.blocks[start].next
+    return block.next <= end
 
 
 def release(arena: Arena, block: Block) -> None:
@@ -138,10 +153,8 @@ def block_at(arena: Arena, address: int) -> Block | None:
         return block
     with arena.lock:
         index = bisect.bisect_right(arena.starts, address) - 1
-        if index < 0:
-            return None
-        block = arena.blocks[arena.starts[index]]
-    return block if address < block.address + block.extent else None
+        block = arena.blocks[arena.starts[index]] if index >= 0 else None
+    return block if block is not None and address < block.address + block.extent else None
 
 
 def reach(arena: Arena, address: int, count: int, writes: bool) -> int | None:
@@ -165,31 +178,7 @@ def _start(storage: npt.NDArray[np.uint8]) -> int:
     return address
 
 
-def _span(extent: int) -> int:
-    return (extent + PAGE - 1) // PAGE * PAGE + PAGE
-
-
-def _place(arena: Arena, span: int) -> int | None:
-    """Where `span` free bytes begin: behind the last block, or from the start again once the range is used up.
-
-    None where no gap is wide enough.
-    """
-    end, address = arena.public + arena.length, arena.cursor
-    index = bisect.bisect_left(arena.starts, address)
-    if address + span <= min(end, arena.starts[index] if index < len(arena.starts) else end):
-        return address
-    address = arena.public + PAGE
-    for start in arena.starts:
-        if start - address >= span:
-            return address
-        address = start + _span(arena.blocks[start].extent)
-    return address if address + span <= end else None
-
-
 # --- page-locked host memory of `acl.rt.malloc_host`: memory of the process whose range is known ---
-
-_POISON = 0xDD
-_ALIGNMENT = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,10 +200,9 @@ def pin(size: int, site: tuple[str, int]) -> Pinned | None:
         storage = np.empty(size + _ALIGNMENT, np.uint8)
     except MemoryError:
         return None
-    start = _start(storage)
-    skip = -start % _ALIGNMENT
+    skip = -_start(storage) % _ALIGNMENT
     storage[skip : skip + size] = FRESH
-    block = Pinned(address=start + skip, size=size, site=site, storage=storage)
+    block = Pinned(address=_start(storage) + skip, size=size, site=site, storage=storage)
     PINNED[block.address] = block
     return block
 

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from workbench.cann_emulator.acl import errors, handles, memory
-from workbench.cann_emulator.acl.contexts import ON_RELEASE, SOC_NAME, Context
 from workbench.cann_emulator.acl.handles import Made, Site
+from workbench.cann_emulator.acl.rt_device import ON_RELEASE, SOC_NAME, Context
 from workbench.cann_emulator.om import Gear, NotAnOm, OfflineModel, Tensor, input_shapes, read_om
 
 if TYPE_CHECKING:
@@ -160,17 +160,12 @@ def describe(of: LoadedModel, description: Description) -> None:
     """Fill a description; what it held is gone."""
     model = of.model
     extra = Tensor(name=GEAR_INPUT, dtype="int32", shape=(gear_values(model),))
-    described = _has_gears(model)
-    description.inputs = (*model.inputs, extra) if described else model.inputs
+    description.inputs = (*model.inputs, extra) if model.gear_kind else model.inputs
     # a file that was made without the compiler has no names in the form of acl
     names = model.output_names or tuple(tensor.name for tensor in model.outputs)
     named = zip(names, model.outputs, strict=True)
     description.outputs = tuple(replace(tensor, name=name) for name, tensor in named)
     description.model, description.of = model, of
-
-
-def _has_gears(model: OfflineModel) -> bool:
-    return model.gear_kind in ("dynamic_batch_size", "dynamic_image_size", "dynamic_dims")
 
 
 def gear_values(model: OfflineModel) -> int:
@@ -188,22 +183,16 @@ def gear_key(model: OfflineModel, gear: Gear) -> tuple[int, ...]:
 
 
 def input_bytes(model: OfflineModel, index: int) -> int:
-    """Size of an input: of the largest gear, the upper bound of a range, 0 where there is no bound."""
+    """Size of an input, of the largest gear."""
     if index == len(model.inputs):
         return 4 * gear_values(model)
-    tensor = model.inputs[index]
-    item = item_bytes(tensor.dtype)
-    if model.gear_kind == "range":
-        bounds = [high for _, high in range_of(model, index)]
-        return 0 if -1 in bounds else prod(bounds) * item
-    if not _has_gears(model):
-        return prod(tensor.shape) * item
+    item = item_bytes(model.inputs[index].dtype)
     return max(prod(input_shapes(model, gear)[index]) for gear in model.gears) * item
 
 
 def output_shape(model: OfflineModel, index: int, gear: int | None = None) -> tuple[int, ...]:
     """At a gear; the largest where none is given."""
-    if not _has_gears(model):
+    if not model.gear_kind:
         return model.outputs[index].shape
     if gear is not None:
         return model.gears[gear].outputs[index].shape
@@ -211,39 +200,11 @@ def output_shape(model: OfflineModel, index: int, gear: int | None = None) -> tu
 
 
 def output_bytes(model: OfflineModel, index: int) -> int:
-    """Size of an output: of the largest gear, at the upper bounds of a range, 0 where there is no bound.
-
-    An output with an open axis counts as unbounded where any input is: which of its axes follows which input is not
-    kept in the file [inferred for several open axes, of which some have a bound].
-    """
+    """Size of an output, of the largest gear; as large as can be where only the data tell."""
     shape = output_shape(model, index)
     if -1 in shape:
-        if model.gear_kind == "range" and not all(input_bytes(model, i) for i in range(len(model.inputs))):
-            return 0
-        shapes = [g.outputs[index].shape for g in model.gears]
-        shape = max((s for s in shapes if -1 not in s), key=prod, default=(0,))
+        shape = max((g.outputs[index].shape for g in model.gears), key=prod)
     return prod(shape) * item_bytes(model.outputs[index].dtype)
-
-
-def range_of(model: OfflineModel, index: int) -> list[tuple[int, int]]:
-    """Lowest and highest size of every axis of an input of a shape-range model; -1 is no bound."""
-    tensor = model.inputs[index]
-    given = _range_options(model).get(tensor.name, "")
-    sizes = [part.strip() for part in given.split(",")] if given else []
-    if len(sizes) != len(tensor.shape):
-        return [(1, -1) if size == -1 else (size, size) for size in tensor.shape]
-    found = []
-    for text in sizes:
-        low, _, high = text.partition("~")
-        found.append((1, -1) if text == "-1" else (int(low), int(high or low)))
-    return found
-
-
-def _range_options(model: OfflineModel) -> dict[str, str]:
-    """Input → sizes, of the flag that atc was given."""
-    text = model.options.get("input_shape_range") or model.options.get("input_shape", "")
-    entries = [entry.rpartition(":") for entry in text.split(";") if entry]
-    return {name.strip(): sizes.strip().strip("[]") for name, _, sizes in entries}
 
 
 def give_back(entry: LoadedModel) -> None:

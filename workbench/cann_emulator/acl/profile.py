@@ -2,8 +2,8 @@
 
 `PROF_<n>_<time>_<id>/mindstudio_profiler_output/` holds every operator in op_summary, and in task_time every task of
 every stream, copies and marks of events among them. The real kit writes raw data that `msprof --export=on` turns into
-these tables; here the tables are there at once, and device_<n>/emulated.txt says where the numbers come from. Columns
-are the vendor's by name; what the model does not know is N/A.
+these tables; here the tables are there at once, with the columns that the model knows, by the vendor's names, and
+device_<n>/emulated.txt says where the numbers come from.
 
 Starts are those of the streams' own clock, so idle time is there as it would be on a device: the host's launch in front
 of an execution, copies, a stream that waits for another. What a kernel of a compiled shape costs to start is part of
@@ -17,7 +17,7 @@ import os
 import secrets
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -33,11 +33,10 @@ if TYPE_CHECKING:
 VARIABLE = "CANN_EMULATOR_PROFILE"
 """Set by the emulated msprof: profile from `acl.init` on, into this folder."""
 
-_COLUMNS = (
-    *("Device_id", "Model Name", "Model ID", "Task ID", "Stream ID", "Infer ID", "Op Name", "OP Type", "OP State"),
-    *("Task Type", "Task Start Time(us)", "Task Duration(us)", "Task Wait Time(us)", "Block Dim", "Mix Block Dim"),
-    *("HF32 Eligible", "Input Shapes", "Input Data Types", "Input Formats", "Output Shapes", "Output Data Types"),
-    *("Output Formats", "Context ID", "aicore_time(us)", "aic_total_cycles", "aiv_time(us)", "aiv_total_cycles"),
+_OP_SUMMARY = (
+    *("Device_id", "Model Name", "Model ID", "Task ID", "Stream ID", "Infer ID", "Op Name", "OP Type", "Task Type"),
+    *("Task Start Time(us)", "Task Duration(us)", "Task Wait Time(us)", "Input Shapes", "Input Data Types"),
+    *("Input Formats", "Output Shapes", "Output Data Types", "Output Formats"),
 )
 _TASK_TIME = (
     *("Device_id", "kernel_name", "kernel_type", "stream_id", "task_id", "task_time(us)", "task_start(us)"),
@@ -102,7 +101,6 @@ def end() -> None:
     tasks, PROFILE.done = sorted(PROFILE.done, key=lambda task: task.start_ns), []
     PROFILE.written += 1
     stamp = time.strftime("%Y%m%d%H%M%S") + f"{time.time_ns() // 1_000_000 % 1000:03d}"
-    folder.mkdir(parents=True, exist_ok=True)
     target = folder / f"PROF_{PROFILE.written:06d}_{stamp}_{secrets.token_hex(8).upper()}"
     draft = target.with_name(f".{target.name}")
     tables = draft / "mindstudio_profiler_output"
@@ -112,18 +110,17 @@ def end() -> None:
         (draft / f"device_{device}").mkdir()
         (draft / f"device_{device}" / "emulated.txt").write_text(note, encoding="utf-8")
     operators, every = _rows(tasks)
-    for name, header, rows in (("op_summary", _COLUMNS, operators), ("task_time", _TASK_TIME, every)):
+    for name, header, rows in (("op_summary", _OP_SUMMARY, operators), ("task_time", _TASK_TIME, every)):
         with (tables / f"{name}_{stamp[:14]}.csv").open("w", encoding="utf-8", newline="") as lines:
             csv.writer(lines, lineterminator="\n").writerows([header, *rows])
     draft.replace(target)
 
 
-def _rows(tasks: Iterable[_Done]) -> tuple[list[list[str]], list[list[str]]]:
+def _rows(tasks: Iterable[_Done]) -> tuple[list[Sequence[str]], list[Sequence[str]]]:
     """Of op_summary and of task_time. Kernels lie back to back up to the end of their execution; in front of them is
-    the choice of a gear, and of the host's launches of a shape-range model what they take longer than a start on the
-    device. A wait is the time since the operator before it on its stream ended [inferred]."""
-    operators: list[list[str]] = []
-    every: list[list[str]] = []
+    the choice of a gear. A wait is the time since the operator before it on its stream ended [inferred]."""
+    operators: list[Sequence[str]] = []
+    every: list[Sequence[str]] = []
     numbers = count(1)
     ids: dict[tuple[int, int], Iterator[int]] = defaultdict(count)
     ends: dict[tuple[int, int], int] = {}
@@ -131,7 +128,7 @@ def _rows(tasks: Iterable[_Done]) -> tuple[list[list[str]], list[list[str]]]:
     def add(task: _Done, kind: str, start_ns: int, duration_ns: int, name: str = "N/A") -> str:
         number = str(next(ids[task.device, task.stream]))
         times = _us(duration_ns), _instant(start_ns), _instant(start_ns + duration_ns)
-        every.append([str(task.device), name, kind, str(task.stream), number, *times])
+        every.append((str(task.device), name, kind, str(task.stream), number, *times))
         return number
 
     for task in tasks:
@@ -145,22 +142,14 @@ def _rows(tasks: Iterable[_Done]) -> tuple[list[list[str]], list[list[str]]]:
             add(task, _GEAR_CHOICE, at_ns, chosen_ns)
             at_ns += chosen_ns
         for times in clock.kernel_times(entry.model, task.run.gear):
-            kernel, host_ns = kernels[times.name], clock.host_launch_ns(entry.model, times)
-            kind, start_ns, duration_ns = _TASK_TYPES[kernel.core], at_ns + host_ns, round(1000 * times.duration_us)
-            at_ns += duration_ns
-            duration_ns -= host_ns
-            number = add(task, kind, start_ns, duration_ns, kernel.name)
-            wait_ns = max(0, start_ns - ends.get(place, start_ns))
-            ends[place] = start_ns + duration_ns
-            active = _us(round(1000 * (times.duration_us - times.launch_us)))
-            cores = [active, "N/A", "0", "0"] if kernel.core != "vector" else ["0", "0", active, "N/A"]
-            operators.append(
-                [
-                    *(str(task.device), entry.name, str(entry.id), number, str(task.stream), execution, kernel.name),
-                    *(kernel.op_type, "static", kind, _instant(start_ns), _us(duration_ns), _us(wait_ns), "N/A", "0"),
-                    *("NO", *_described(kernel.inputs), *_described(kernel.outputs), "N/A", *cores),
-                ]
-            )
+            kernel = kernels[times.name]
+            kind, duration_ns = _TASK_TYPES[kernel.core], round(1000 * times.duration_us)
+            number = add(task, kind, at_ns, duration_ns, kernel.name)
+            wait_ns = max(0, at_ns - ends.get(place, at_ns))
+            ran = str(task.device), entry.name, str(entry.id), number, str(task.stream), execution, kernel.name
+            spent = kernel.op_type, kind, _instant(at_ns), _us(duration_ns), _us(wait_ns)
+            at_ns = ends[place] = at_ns + duration_ns
+            operators.append((*ran, *spent, *_described(kernel.inputs), *_described(kernel.outputs)))
     return operators, every
 
 

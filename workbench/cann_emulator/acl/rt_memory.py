@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from workbench.cann_emulator.acl import clock, contexts, errors, memory, streams
+from workbench.cann_emulator.acl import clock, errors, memory, rt_device, streams
 from workbench.cann_emulator.acl.call import call, site
-from workbench.cann_emulator.acl.contexts import Context
 from workbench.cann_emulator.acl.errors import Failed
 from workbench.cann_emulator.acl.handles import Site
+from workbench.cann_emulator.acl.rt_device import Context
 
 _KINDS = range(6)
 _ATTRIBUTES = range(12)
@@ -19,7 +19,7 @@ def malloc(size: int, policy: int) -> int:
     """Device memory; a policy that does not exist means the default one (pyacl.md §2.1)."""
     if not size:
         raise errors.invalid("size", 0, "it must be greater than zero")
-    block = grab(contexts.required(), size, "malloc", site())
+    block = grab(rt_device.required(), size, "malloc", site())
     if block is None:
         raise Failed(errors.RT_MEMORY_ALLOCATION)
     return block.address
@@ -36,19 +36,19 @@ def free(ptr: int) -> None:
     arena = memory.arena_of(ptr)
     block = arena.blocks.get(ptr) if arena is not None else None
     if arena is None or block is None:
-        raise errors.undefined(_why_not_free(ptr), errors.RT_MEMORY_FREE)
+        why = "free_host frees it" if ptr in memory.PINNED else "malloc did not give it, or it is freed already"
+        raise errors.undefined(f"free of {ptr:#x}: {why}", errors.RT_MEMORY_FREE)
     if block.what != "malloc":
         raise errors.undefined(f"free of memory that belongs to {block.what}", errors.RT_MEMORY_FREE)
-    _refuse_pending("free", (ptr, block.extent))
     memory.release(arena, block)
-    contexts.update_use()
+    rt_device.update_use()
 
 
 @call("k", "kr")
 def malloc_host(size: int) -> int:
     if not size:
         raise Failed(errors.INVALID_PARAM)
-    contexts.required()
+    rt_device.required()
     block = memory.pin(size, site())
     if block is None:
         raise Failed(errors.RT_MEMORY_ALLOCATION)
@@ -61,7 +61,6 @@ def free_host(ptr: int) -> None:
     block = memory.PINNED.get(ptr)
     if block is None:
         raise errors.undefined(f"free_host of {ptr:#x}, which malloc_host did not give", errors.RT_MEMORY_FREE)
-    _refuse_pending("free_host", (ptr, block.size))
     memory.unpin(block)
 
 
@@ -71,7 +70,6 @@ def memcpy(dst: int, dst_max: int, src: int, count: int, kind: int) -> None:
     context = _check_copy("aclrtMemcpy", dst, dst_max, src, count, kind)
     if dst == src:
         return
-    _refuse_pending("memcpy", (src, count), (dst, count))
     to, source = memory.arena_of(dst), memory.arena_of(src)
     _copy(dst, src, count)
     if to is not None or source is not None:
@@ -99,8 +97,6 @@ def memcpy_async(dst: int, dst_max: int, src: int, count: int, kind: int, stream
     task = streams.Task(
         work=lambda: _copy(dst, src, count),
         duration_ns=duration,
-        spans=((dst, count), (src, count)),
-        what="memcpy_async",
         kind=streams.COPY,
     )
     streams.queue(queue, task)
@@ -110,27 +106,24 @@ def memcpy_async(dst: int, dst_max: int, src: int, count: int, kind: int, stream
 @call("kkik", "r")
 def memset(ptr: int, max_count: int, value: int, count: int) -> None:
     errors.present(devPtr=ptr)
-    contexts.required()
+    rt_device.required()
     if not count:
         raise _wrong_count("aclrtMemset", count, max_count)
     if count > max_count:
         fact = f"memset of {count} bytes with a maximum of {max_count}"
         raise errors.undefined(fact, errors.RT_PARAM_INVALID)
-    _refuse_pending("memset", (ptr, count))
     _set(ptr, value, count)
 
 
 @call("kkikk", "r")
 def memset_async(ptr: int, max_count: int, value: int, count: int, stream: int) -> None:
     errors.present(devPtr=ptr)
-    contexts.required()
+    rt_device.required()
     if not 0 < count <= max_count:
         raise _wrong_count("aclrtMemsetAsync", count, max_count)
     work = streams.Task(
         work=lambda: _set(ptr, value, count),
         duration_ns=clock.copy_ns(count, True, True),
-        spans=((ptr, count),),
-        what="memset_async",
         kind="MEMSET_ASYNC",
     )
     streams.queue(streams.resolve(stream), work)
@@ -142,7 +135,7 @@ def get_mem_info(attr: int) -> tuple[int, int]:
     if attr not in _ATTRIBUTES:
         what = {"value": attr, "param": "attr", "function": "aclrtGetMemInfo", "expected": "[0, 11]"}
         raise errors.refused(errors.RT_INVALID_MEMORY_TYPE, "EE1003", **what)
-    context = contexts.required()
+    context = rt_device.required()
     if attr not in _HBM:
         return 0, 0
     arena = context.device.arena
@@ -154,7 +147,7 @@ def grab(context: Context, size: int, what: str, where: Site) -> memory.Block | 
     """Device memory for the library itself, or for `malloc`; None, and a reason text, when there is none left."""
     assert context.device.arena is not None, "it came with the context"
     block = memory.allocate(context.device.arena, size, what, where)
-    contexts.update_use()
+    rt_device.update_use()
     if block is None:
         module = "APP" if what == "malloc" else "GE"
         errors.report("EL0004", reason=f"{size} bytes of device memory were asked for by module {module}.")
@@ -165,7 +158,7 @@ def _check_copy(function: str, dst: int, dst_max: int, src: int, count: int, kin
     errors.present(dst=dst, src=src)
     if kind not in _KINDS:
         raise errors.invalid("kind", kind, "it must be in [0, 5]")
-    context = contexts.required()
+    context = rt_device.required()
     if not 0 < count <= dst_max:
         raise _wrong_count(function, count, dst_max)
     return context
@@ -196,22 +189,3 @@ def _wrong_count(function: str, count: int, most: int) -> Failed:
     expected = f"(0, {most}]"
     what = {"value": count, "param": "count", "function": function, "expected": expected}
     return errors.refused(errors.RT_PARAM_INVALID, "EE1003", **what)
-
-
-def _why_not_free(ptr: int) -> str:
-    if ptr in memory.PINNED:
-        return f"free of {ptr:#x}, which is page-locked host memory: free_host frees it"
-    arena = memory.arena_of(ptr)
-    if arena is None:
-        return f"free of {ptr:#x}, which is no device address"
-    inside = memory.block_at(arena, ptr)
-    return f"free of {ptr:#x}, which is " + ("inside of a block" if inside else "freed already, or never was given out")
-
-
-def _refuse_pending(what: str, *spans: tuple[int, int]) -> None:
-    """In strict mode, memory that queued work still uses."""
-    for address, count in spans if errors.STRICT["on"] else ():
-        task = streams.touched(address, count)
-        if task is not None:
-            uses = f"while a queued {task.what} uses it: synchronize the stream first"
-            errors.undefined(f"{what} at {address:#x} {uses}")

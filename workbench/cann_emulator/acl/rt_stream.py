@@ -6,12 +6,11 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from workbench.cann_emulator.acl import clock, contexts, errors, handles, streams
+from workbench.cann_emulator.acl import clock, errors, handles, memory, rt_device, streams
 from workbench.cann_emulator.acl.call import call, site
 from workbench.cann_emulator.acl.errors import Failed
 from workbench.cann_emulator.acl.streams import Event, Stream
@@ -20,15 +19,44 @@ _NOT_READY, _COMPLETE = 0, 1
 _BY_DEFAULT = streams.SYNC | streams.TIME_LINE
 
 
+@call("i", "r")
+def reset_device(device_id: int) -> int:
+    """One `set_device` less; the last one ends contexts with their streams, events and models, and frees the memory of
+    this process on the device that is left."""
+    device = rt_device.device_of(device_id)
+    if device.sets == 0:
+        raise Failed(errors.RT_CONTEXT_RELEASE_ERROR)
+    code = streams.synchronize_device(device)
+    with rt_device.SETTING:
+        device.sets -= 1
+        if device.sets:
+            return code
+        for context in list(device.contexts.values()):
+            handles.reclaim(context)
+            rt_device.end(context)
+        device.default = None
+        if device.arena is not None:
+            for block in list(device.arena.blocks.values()):
+                handles.reclaimed.append((block.KIND, block.site))
+                memory.release(device.arena, block)
+        rt_device.update_use()
+    return code
+
+
+@call("", "r")
+def synchronize_device() -> int:
+    return streams.synchronize_device(rt_device.required().device)
+
+
 @call("", "kr")
 def create_stream() -> int:
-    return streams.create(contexts.required(), site()).handle
+    return streams.create(rt_device.required(), site()).handle
 
 
 @call("ii", "kr")
 def create_stream_with_config(priority: int, flag: int) -> int:
     """Flags change only how quick launch and wait are; an A2 has one priority."""
-    return streams.create(contexts.required(), site()).handle
+    return streams.create(rt_device.required(), site()).handle
 
 
 @call("k", "r")
@@ -85,7 +113,7 @@ def record_event(event: int, stream: int) -> None:
         if mark.pending is task:
             mark.time_ns, mark.pending = queue.done_ns, None
 
-    task = streams.Task(work=reached, what="event", kind="EVENT_RECORD")
+    task = streams.Task(work=reached, kind="EVENT_RECORD")
     mark.time_ns, mark.pending, mark.stream, mark.polled = None, task, queue, False
     streams.queue(queue, task)
     mark.due_ns = queue.due_ns
@@ -147,7 +175,7 @@ def stream_wait_event(stream: int, event: int) -> None:
         queue.done_ns = max(queue.done_ns, recorded.done_ns if recorded is not None else reached_ns or 0)
         return code
 
-    streams.queue(queue, streams.Task(work=caught_up, what="wait for an event", kind="EVENT_WAIT"))
+    streams.queue(queue, streams.Task(work=caught_up, kind="EVENT_WAIT"))
     queue.due_ns = max(queue.due_ns, found.due_ns)
 
 
@@ -156,7 +184,7 @@ def _event(handle: int) -> Event:
 
 
 def _create_event(flag: int, *, by_default: bool = False) -> int:
-    context = contexts.required()
+    context = rt_device.required()
     event = Event(context=context, flag=flag, by_default=by_default, site=site())
     context.owned[handles.give(event)] = event
     return event.handle
@@ -189,15 +217,8 @@ been scheduled later. Published programs end their thread at 107012."""
 _LOOK_AGAIN_S = 0.001
 
 
-@dataclass(slots=True, kw_only=True)
-class _Due:
-    function: Callable[[Any], object]
-    data: Any
-    done: threading.Event = field(default_factory=threading.Event)
-
-
-_INBOXES: dict[int, deque[_Due]] = {}
-"""Thread → its callbacks, for threads that were named in `subscribe_report`."""
+_INBOXES: dict[int, deque[Callable[[], None]]] = {}
+"""Thread → its callbacks that are due, for threads that were named in `subscribe_report`."""
 
 
 @call("Kk", "r")
@@ -230,16 +251,22 @@ def launch_callback(function: Callable[[Any], object], data: Any, block: int, st
     inbox = _INBOXES.get(found.subscriber)
     if inbox is None:
         raise Failed(errors.RT_STREAM_NO_CB_REG)
-    due = _Due(function=function, data=data)
+    done = threading.Event()
+
+    def due() -> None:
+        try:
+            function(data)
+        finally:
+            done.set()
 
     def deliver() -> None:
         inbox.append(due)
         if block and found.subscriber != threading.get_ident():
-            due.done.wait()
+            done.wait()
         elif block:
             _run_due(inbox)
 
-    streams.queue(found, streams.Task(work=deliver, callback=True, what="callback"))
+    streams.queue(found, streams.Task(work=deliver, callback=True))
 
 
 @call("i", "r")
@@ -271,13 +298,9 @@ def _coming(thread_id: int) -> bool:
     return any(task.callback for stream in mine for task in list(stream.tasks))
 
 
-def _run_due(inbox: deque[_Due]) -> None:
+def _run_due(inbox: deque[Callable[[], None]]) -> None:
     while inbox:
-        due = inbox.popleft()
-        try:
-            due.function(due.data)
-        finally:
-            due.done.set()
+        inbox.popleft()()
 
 
 def _get_on(thread_id: int) -> None:
@@ -293,10 +316,7 @@ def _get_on(thread_id: int) -> None:
 
 def _stream(handle: int) -> Stream:
     """By handle alone: the subscription may be made in another context than the stream's."""
-    context = contexts.current()
+    context = rt_device.current()
     if handle == 0 and context is not None:
         return streams.default_stream(context)
-    found = handles.look(handle, Stream)
-    if found is None:
-        raise errors.undefined(f"{handle:#x} is no live stream", errors.RT_INVALID_HANDLE)
-    return found
+    return handles.need(handle, Stream, what="stream", code=errors.RT_INVALID_HANDLE)

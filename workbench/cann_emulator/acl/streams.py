@@ -16,10 +16,10 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
-from workbench.cann_emulator.acl import clock, contexts, errors, handles, profile
-from workbench.cann_emulator.acl.contexts import ON_RELEASE, SETTING, Context, Device
+from workbench.cann_emulator.acl import clock, errors, handles, profile, rt_device
 from workbench.cann_emulator.acl.errors import Failed
 from workbench.cann_emulator.acl.handles import Made, Site
+from workbench.cann_emulator.acl.rt_device import ON_RELEASE, SETTING, Context, Device
 
 if TYPE_CHECKING:
     from workbench.cann_emulator.acl.execution import Run
@@ -38,7 +38,6 @@ class Task:
     """One queued piece of work.
 
     Attributes:
-        spans: device and host memory it touches, (address, bytes), for strict mode.
         callback: work for another thread.
         arrival_ns: when it came to the device.
         done_ns: when it was done, once it is.
@@ -47,9 +46,7 @@ class Task:
 
     work: Work
     duration_ns: int = 0
-    spans: tuple[tuple[int, int], ...] = ()
     callback: bool = False
-    what: str = "task"
     arrival_ns: int = 0
     done_ns: int = 0
     kind: str = ""
@@ -129,7 +126,7 @@ def resolve(handle: int) -> Stream:
     Raises:
         Failed: 107002 (no context), 107017 (no live stream), 107003 (of another context).
     """
-    context = contexts.required()
+    context = rt_device.required()
     if handle == 0:
         return default_stream(context)
     stream = handles.need(handle, Stream, what="stream", code=errors.RT_INVALID_HANDLE)
@@ -206,15 +203,6 @@ def synchronize_device(device: Device) -> int:
             if isinstance(stream, Stream):
                 found = synchronize(stream) or found
     return found
-
-
-def touched(address: int, count: int) -> Task | None:
-    """A queued task that uses this memory, if there is one."""
-    for stream in handles.alive(Stream):
-        for task in list(stream.tasks):
-            if any(start < address + count and address < start + size for start, size in task.spans):
-                return task
-    return None
 
 
 def forget(stream: Stream) -> None:

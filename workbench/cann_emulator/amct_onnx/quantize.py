@@ -54,7 +54,6 @@ DOMAIN = "amct.customop"
 AMCT_SO = onnxruntime.SessionOptions()
 """The session options to open modified and fake-quant models with (amct.md §1.1)."""
 
-_FILE_MODE, _FOLDER_MODE = 0o640, 0o750
 _FOUND = "amct_record"
 """Key in a modified model's metadata: the record as it was found, with the learned rounding that no record file has."""
 
@@ -75,17 +74,10 @@ def create_quant_config(
         updated_model: where the model goes with a name for every node; it must be used from then on.
 
     Raises:
-        RuntimeError, ValueError, TypeError: a file cannot be read, or asks for what AMCT refuses.
+        RuntimeError, ValueError: a file cannot be read, or asks for what AMCT refuses.
     """
-    names = isinstance(skip_layers, list | tuple) and all(isinstance(name, str) for name in skip_layers)
-    if skip_layers is not None and not names:
-        raise TypeError(f"skip_layers should be a list of strings, not {skip_layers!r}")
-    if isinstance(batch_num, bool) or not isinstance(batch_num, int):
-        raise TypeError(f"batch_num should be an int, not {batch_num!r}")
     if batch_num < 1:
         raise ValueError(f"batch_num should be greater than zero, not {batch_num}")
-    if not isinstance(activation_offset, bool):
-        raise TypeError(f"activation_offset should be a bool, not {activation_offset!r}")
     model, layers = _read_float(model_file, rename=updated_model is not None)
     try:
         config = expand(
@@ -345,18 +337,11 @@ onnxruntime.InferenceSession.__init__ = _init
 
 
 def _write(path: PathLike, content: str | bytes) -> None:
-    """A file by one rename, 640 in folders of 750; an older one is overwritten without asking (amct.md §1.2, §12)."""
+    """A file by one rename; an older one is overwritten without asking (amct.md §1.2, §12)."""
     target = Path(os.path.realpath(path))
-    _make_folder(target.parent)
+    target.parent.mkdir(parents=True, exist_ok=True)
     with temporary_beside(target, durable=False) as draft:
         draft.write_bytes(content if isinstance(content, bytes) else content.encode())
-        draft.chmod(_FILE_MODE)
-
-
-def _make_folder(folder: Path) -> None:
-    for place in reversed([place for place in (folder, *folder.parents) if not place.exists()]):
-        place.mkdir(exist_ok=True)
-        place.chmod(_FOLDER_MODE)
 
 
 def _say(message: str) -> None:
@@ -366,8 +351,7 @@ def _say(message: str) -> None:
     if os.environ.get("AMCT_LOG_LEVEL", "").upper() not in quiet:
         print(text, flush=True)
     if os.environ.get("AMCT_LOG_FILE_LEVEL", "").upper() not in quiet:
-        file = Path("amct_log").resolve() / "amct_onnx.log"
-        _make_folder(file.parent)
+        file = Path("amct_log/amct_onnx.log")
+        file.parent.mkdir(exist_ok=True)
         with file.open("a", encoding="utf-8") as stream:
             stream.write(text + "\n")
-        file.chmod(_FILE_MODE)

@@ -9,7 +9,7 @@ opset has in one form.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,30 +19,16 @@ import numpy.typing as npt
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from workbench.cann_emulator.atc.failure import AtcFailure, failure
-from workbench.cann_emulator.atc.folding import Shape
-from workbench.cann_emulator.atc.gears import ShapePlan
 from workbench.cann_emulator.atc.onnx_parser import Parsed
-from workbench.cann_emulator.atc.operator_types import words
+from workbench.cann_emulator.atc.shapes import Shape, ShapePlan
 from workbench.quantization.amct.protobuf_text import Literal, Message, boolean, parse
 from workbench.values.errors import ConfigError
 
-CHANNELS: Mapping[str, int] = {"RGB888_U8": 3, "YUV400_U8": 1}
+_CHANNELS: Mapping[str, int] = {"RGB888_U8": 3, "YUV400_U8": 1}
 """Of each input format that is emulated."""
-
-_TEXT = words("aipp_mode input_format related_input_name")
-_SWITCHES = words("csc_switch rbuv_swap_switch ax_swap_switch crop padding resize single_line_mode")
+_TEXTS = ("aipp_mode", "input_format", "related_input_name")
 _NOT_EMULATED = ("resize", "crop", "padding", "csc_switch", "ax_swap_switch")
-_NUMBERS = frozenset(
-    {
-        *("related_input_rank", "src_image_size_w", "src_image_size_h", "load_start_pos_w", "load_start_pos_h"),
-        *("crop_size_w", "crop_size_h", "resize_output_w", "resize_output_h", "padding_value"),
-        *(f"{side}_padding_size" for side in ("left", "right", "top", "bottom")),
-        *(f"{kind}_chn_{i}" for kind in ("mean", "min", "var_reci") for i in range(4)),
-        *(f"matrix_r{row}c{column}" for row in range(3) for column in range(3)),
-        *(f"{kind}_bias_{i}" for kind in ("input", "output") for i in range(3)),
-        *("input_edge_idx", "max_src_image_size", "support_rotation", "cpadding_value"),
-    }
-)
+_SWITCHES = (*_NOT_EMULATED, "rbuv_swap_switch", "single_line_mode")
 _INNER = "/aipp"
 PREFIX = "aipp_"
 """Names of AIPP's nodes begin with it and the input's name."""
@@ -52,65 +38,48 @@ Fields = Mapping[str, Any]
 
 
 def read_aipp(path: str) -> tuple[Fields, ...]:
-    """Every static AIPP of a file.
+    """Every static AIPP of a file; of fields that are numbers the first of a name counts.
 
     Raises:
         AtcFailure: E10052 (another form, a wrong value), E13001 (it cannot be read), E10055 (what the emulator does not
             do: dynamic AIPP, cutting, padding, resizing, colours, other formats).
     """
     try:
-        return tuple(_fields(parse(Path(path).read_text(encoding="utf-8", errors="replace"), file=path)))
+        return tuple(map(_fields, parse(Path(path).read_text(encoding="utf-8", errors="replace"), file=path).fields))
     except OSError as error:
         raise failure("E13001", file=path, errmsg=str(error.strerror)) from error
-    except ConfigError as error:
+    except (ConfigError, ValueError) as error:
         raise _bad(str(error)) from error
 
 
-def _fields(file: Message) -> Iterator[Fields]:
-    for op in file.fields:
-        if op.name != "aipp_op" or not isinstance(op.value, Message):
-            raise _bad(f"{op.name} is no aipp_op")
-        fields: dict[str, Any] = {}
-        for entry in op.value.fields:
-            if not isinstance(entry.value, Literal):
-                raise _bad(f"{entry.name} is no value")
-            if entry.name in _TEXT:
-                fields[entry.name] = entry.value.text
-            elif entry.name in _SWITCHES:
-                fields[entry.name] = boolean(entry)
-            elif entry.name in _NUMBERS:
-                fields.setdefault(entry.name, _number(entry.name, entry.value.text))
-            else:
-                raise _bad(f"the field {entry.name} is unknown")
-        if fields.get("aipp_mode") == "dynamic":
-            raise _not_emulated("dynamic AIPP")
-        if fields.get("aipp_mode") != "static":
-            raise _bad("aipp_mode is neither static nor dynamic")
-        if not fields.get("input_format"):
-            raise _bad("input_format is missing, which static AIPP needs")
-        if fields["input_format"] not in CHANNELS:
-            raise _not_emulated(f"AIPP of {fields['input_format']}")
-        if asked := [switch for switch in _NOT_EMULATED if fields.get(switch)]:
-            raise _not_emulated(f"AIPP with {asked[0]}")
-        yield fields
-
-
-def _number(name: str, text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
-        raise _bad(f"{text} of {name} is no number")
-    return value
+def _fields(op: Any) -> Fields:
+    if op.name != "aipp_op" or not isinstance(op.value, Message):
+        raise _bad(f"{op.name} is no aipp_op")
+    fields: dict[str, Any] = {}
+    for entry in op.value.fields:
+        if not isinstance(entry.value, Literal):
+            raise _bad(f"{entry.name} is no value")
+        if entry.name in _TEXTS:
+            fields[entry.name] = entry.value.text
+        elif entry.name in _SWITCHES:
+            fields[entry.name] = boolean(entry)
+        elif not math.isfinite(number := float(entry.value.text)):
+            raise _bad(f"{entry.value.text} of {entry.name} is no number")
+        else:
+            fields.setdefault(entry.name, number)
+    asked = [switch for switch in _NOT_EMULATED if fields.get(switch)]
+    if fields.get("aipp_mode") not in ("static", "dynamic"):
+        raise _bad("aipp_mode is neither static nor dynamic")
+    if fields["aipp_mode"] == "static" and not fields.get("input_format"):
+        raise _bad("input_format is missing, which static AIPP needs")
+    if fields["aipp_mode"] == "dynamic" or fields["input_format"] not in _CHANNELS or asked:
+        what = asked[0] if asked else f"{fields['aipp_mode']} AIPP of {fields.get('input_format', 'any format')}"
+        raise failure("E10055", reason=f"this atc is emulated and does not do AIPP with {what}")
+    return fields
 
 
 def _bad(reason: str) -> AtcFailure:
     return failure("E10052", reason=reason)
-
-
-def _not_emulated(what: str) -> AtcFailure:
-    return failure("E10055", reason=f"this atc is emulated and does not do {what}")
 
 
 def insert_aipp(parsed: Parsed, plan: ShapePlan, options: Mapping[str, str]) -> tuple[Parsed, ShapePlan]:
@@ -145,7 +114,7 @@ def insert_aipp(parsed: Parsed, plan: ShapePlan, options: Mapping[str, str]) -> 
         # of an open size the file says nothing (manual, AIPP with --dynamic_image_size); the code is [inferred]
         if any(size) and (is_open or size != shape[2:]):
             raise _bad(f"an image of {size[0]}x{size[1]} does not fill the input {name}")
-        images[name] = CHANNELS[fields["input_format"]]
+        images[name] = _CHANNELS[fields["input_format"]]
         if images[name] != shape[1]:
             raise _bad(f"the model takes {shape[1]} channels, {fields['input_format']} gives {images[name]}")
         nodes += _nodes(proto, name, fields)
@@ -169,7 +138,7 @@ def insert_aipp(parsed: Parsed, plan: ShapePlan, options: Mapping[str, str]) -> 
 def _nodes(proto: ModelProto, name: str, fields: Fields) -> list[NodeProto]:
     """From bytes [batch, height, width, channels] to what the model takes; constants go into the graph."""
     nodes: list[NodeProto] = []
-    channels = CHANNELS[fields["input_format"]]
+    channels = _CHANNELS[fields["input_format"]]
 
     def add(op_type: str, *constants: npt.NDArray[Any], **attributes: Any) -> None:
         inputs = [nodes[-1].output[0] if nodes else name]

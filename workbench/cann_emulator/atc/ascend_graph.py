@@ -6,10 +6,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
-from workbench.cann_emulator.atc.folding import Constants, Shape
+from workbench.cann_emulator.atc.folding import Constants
 from workbench.cann_emulator.atc.onnx_parser import dependency_order
+from workbench.cann_emulator.atc.shapes import Shape
 from workbench.cann_emulator.om import Core, Dtype
 
 FLOATS: frozenset[Dtype] = frozenset({"float32", "float16", "bfloat16"})
@@ -136,9 +135,8 @@ class AscendGraph:
 
     def scalar(self, tensor: str) -> float | None:
         """Value of a constant of one element."""
-        if tensor not in self.constants or self.constants.size(tensor) != 1:
-            return None
-        return float(np.asarray(self.constants[tensor]).reshape(-1)[0])
+        values = self.constants.get(tensor)
+        return float(values.reshape(-1)[0]) if values is not None and values.size == 1 else None
 
     def stored_dtype(self, op: Op, name: str) -> Dtype:
         """How an operator's input lies in memory: constants are converted when the model is compiled."""

@@ -6,7 +6,7 @@ The flags about outputs are read as ge v8.5.0 api/atc/omg.cc:300-375,600-680 doe
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from workbench.cann_emulator.atc.failure import AtcFailure, failure, inner_error, invalid
@@ -14,17 +14,17 @@ from workbench.cann_emulator.atc.lowering import dtype_of
 from workbench.cann_emulator.atc.onnx_parser import Parsed
 from workbench.cann_emulator.om import Dtype
 
-OUTPUT_TYPES = ("FP32", "FP16", "UINT8", "INT8", "HIF8", "FP8E5M2", "FP8E4M3FN")
-_TYPE_REASON = f"an output is one of {', '.join(OUTPUT_TYPES)}"
+_OUTPUT_DTYPES: Mapping[str, Dtype] = {"FP32": "float32", "FP16": "float16", "UINT8": "uint8", "INT8": "int8"}
+_OUTPUT_TYPES = (*_OUTPUT_DTYPES, "HIF8", "FP8E5M2", "FP8E4M3FN")
+_TYPE_REASON = f"an output is one of {', '.join(_OUTPUT_TYPES)}"
 _INT32_MAX = 2**31 - 1
+_FORMATS: Mapping[tuple[str, int], int] = {("NCHW", 4): 0, ("NHWC", 4): 1, ("NCDHW", 5): 30}
+_ND = 2
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OutNodes:
-    """What --out_nodes names, in the order written: nodes with the index of an output, or tensors; or nothing."""
-
-    nodes: tuple[tuple[str, int], ...] = ()
-    tensors: tuple[str, ...] = ()
+Place = tuple[str, int]
+"""A node and the index of one of its outputs; an input of the model is a node with one output."""
+OutNodes = tuple[Place, ...] | tuple[str, ...]
+"""What --out_nodes names, in the order written: nodes with the index of an output, or tensors; or nothing."""
 
 
 def parse_out_nodes(text: str) -> OutNodes:
@@ -34,50 +34,42 @@ def parse_out_nodes(text: str) -> OutNodes:
         AtcFailure: E10001 (the two styles mixed, another form, or an index that is no number), E10013, E10014 (the
             index).
     """
-    nodes: list[tuple[str, int]] = []
-    tensors: list[str] = []
-    for entry in text.split(";") if text else ():
-        parts = entry.split(":")
+    entries = [entry.split(":") for entry in text.split(";")] if text else []
+    for parts in entries:
         if len(parts) > 2:
-            raise invalid("out_nodes", entry, 'an entry is "node:index" or the name of an output tensor')
-        if (nodes and len(parts) == 1) or (tensors and len(parts) == 2):
+            raise invalid("out_nodes", ":".join(parts), 'an entry is "node:index" or the name of an output tensor')
+        if len(parts) != len(entries[0]):
             raise invalid("out_nodes", text, "node:index and names of output tensors cannot be mixed")
-        if len(parts) == 1:
-            tensors.append(entry)
-        else:
-            nodes.append((parts[0], _index("out_nodes", parts[1], text)))
-    return OutNodes(nodes=tuple(nodes), tensors=tuple(tensors))
+    if entries and len(entries[0]) == 1:
+        return tuple(parts[0] for parts in entries)
+    return tuple((name, _index("out_nodes", digits, text)) for name, digits in entries)
 
 
-def parse_output_type(text: str, outputs: Collection[tuple[str, int]]) -> str | Mapping[tuple[str, int], str]:
+def parse_output_type(text: str, outputs: Collection[Place]) -> str | Mapping[Place, str]:
     """The type of all outputs, or (node, index) → type of each that is named.
 
     Args:
-        outputs: (node, index) of those that --out_nodes names, by either style.
+        outputs: those that --out_nodes names, by either style.
 
     Raises:
         AtcFailure: E10001 (form, type, or a node that is not among the outputs), E10013, E10014 (the index).
     """
     if ":" not in text:
-        if text not in OUTPUT_TYPES:
+        if text not in _OUTPUT_TYPES:
             raise invalid("output_type", text, _TYPE_REASON)
         return text
-    written: list[str] = []
-    typed: dict[tuple[str, int], str] = {}
+    typed: dict[Place, str] = {}
     for entry in text.split(";"):
         parts = [part.strip() for part in entry.split(":")]
         if len(parts) != 3:
             raise invalid("output_type", entry, 'an entry is "node:index:type"')
-        node, digits, name = parts
-        index = _index("output_type", digits, digits)
-        if name not in OUTPUT_TYPES:
-            raise invalid("output_type", name, _TYPE_REASON)
-        written.append(f"{node}:{digits}")
-        typed.setdefault((node, index), name)
-    named = {f"{node}:{index}" for node, index in outputs}
-    for name in written:
-        if name not in named:
-            raise invalid("output_type", name, "a node with its own type is among --out_nodes")
+        place = parts[0], _index("output_type", parts[1], parts[1])
+        if parts[2] not in _OUTPUT_TYPES:
+            raise invalid("output_type", parts[2], _TYPE_REASON)
+        typed.setdefault(place, parts[2])
+    for node, index in typed:
+        if (node, index) not in outputs:
+            raise invalid("output_type", f"{node}:{index}", "a node with its own type is among --out_nodes")
     return typed
 
 
@@ -97,20 +89,9 @@ def _index(flag: str, digits: str, value: str) -> int:
         raise invalid(flag, value, "the index is no positive integer")
     if not digits:
         raise failure("E10014", parameter=flag, value=value)
-    significant = digits.lstrip("0") or "0"
-    if len(significant) > len(str(_INT32_MAX)) or int(significant) > _INT32_MAX:
+    if len(digits) > 10 or int(digits) > _INT32_MAX:
         raise failure("E10013", parameter=flag, value=value)
-    return int(significant)
-
-
-# --- inputs and outputs as the device sees them ---
-
-_OUTPUT_DTYPES: Mapping[str, Dtype] = {"FP32": "float32", "FP16": "float16", "UINT8": "uint8", "INT8": "int8"}
-_FORMATS: Mapping[tuple[str, int], int] = {("NCHW", 4): 0, ("NHWC", 4): 1, ("NCDHW", 5): 30}
-_ND = 2
-
-Place = tuple[str, int]
-"""A node and the index of one of its outputs; an input of the model is a node with one output."""
+    return int(digits)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,6 +107,10 @@ class Output:
     name: str
     type: str = ""
 
+    def dtype(self, own: Dtype) -> Dtype:
+        """What it leaves in: the file's own [inferred for every precision mode], or --output_type's."""
+        return _OUTPUT_DTYPES.get(self.type, own)
+
 
 def asked_outputs(parsed: Parsed, out_nodes: OutNodes) -> tuple[Place, ...]:
     """Where the outputs that --out_nodes names are made; () for the model's own. A tensor that is named is one of the
@@ -134,17 +119,14 @@ def asked_outputs(parsed: Parsed, out_nodes: OutNodes) -> tuple[Place, ...]:
     Raises:
         AtcFailure: E19999, a tensor that is no output (ge v8.5.0 parser/parser/onnx/onnx_parser.cc:1240).
     """
-    if not out_nodes.tensors:
-        return out_nodes.nodes
-    outputs = {value.name for value in parsed.proto.graph.output}
-    makers = _makers(parsed)
-    for name in out_nodes.tensors:
-        if name not in outputs or name not in makers:
-            raise AtcFailure(
-                inner_error(f"The tensor {name} is no output of the graph."),
-                inner_error("The graph cannot be made of the model."),
-            )
-    return tuple(makers[name] for name in out_nodes.tensors)
+    makers, outputs = _makers(parsed), {value.name for value in parsed.proto.graph.output}
+    places = []
+    for asked in out_nodes:
+        if isinstance(asked, str) and (asked not in outputs or asked not in makers):
+            text = f"The tensor {asked} is no output of the graph."
+            raise AtcFailure(inner_error(text), inner_error("The graph cannot be made of the model."))
+        places.append(makers[asked] if isinstance(asked, str) else asked)
+    return tuple(places)
 
 
 def output_tensors(parsed: Parsed, out_nodes: OutNodes, output_type: str) -> tuple[Output, ...]:
@@ -156,15 +138,14 @@ def output_tensors(parsed: Parsed, out_nodes: OutNodes, output_type: str) -> tup
     asked = asked_outputs(parsed, out_nodes)
     typed = parse_output_type(output_type, asked) if output_type else {}
     makers = _makers(parsed)
-    if not asked:
-        named = [(value.name, makers.get(value.name)) for value in parsed.proto.graph.output]
-    else:
-        named = [(_tensor(parsed, place), place) for place in asked]
+    places: dict[str, Place | None] = {value.name: makers.get(value.name) for value in parsed.proto.graph.output}
+    if asked:
+        places = {_tensor(parsed, place): place for place in asked}
+    by_node = bool(out_nodes) and not isinstance(out_nodes[0], str)
     outputs = []
-    for tensor, place in dict(named).items():
-        name = tensor if place is None else f"{place[0]}:{place[1]}"
-        if place is not None and not out_nodes.nodes:
-            name = f"{name}:{tensor}"
+    for tensor, place in places.items():
+        node = "" if place is None else f"{place[0]}:{place[1]}"
+        name = node if node and by_node else f"{node}:{tensor}" if node else tensor
         kind = typed if isinstance(typed, str) else typed.get(place, "") if place is not None else ""
         outputs.append(Output(tensor=tensor, name=name, type=kind))
     return tuple(outputs)
@@ -185,15 +166,6 @@ def input_dtypes(parsed: Parsed, options: Mapping[str, str]) -> dict[str, Dtype]
         if dtypes[name] in ("float32", "float16", "bfloat16"):
             dtypes[name] = "float16"
     return dtypes
-
-
-def output_dtypes(outputs: Sequence[Output], own: Mapping[str, Dtype]) -> dict[str, Dtype]:
-    """Tensor → dtype it leaves in: the file's own [inferred for every precision mode], or --output_type's.
-
-    Args:
-        own: dtypes of the file.
-    """
-    return {output.tensor: _OUTPUT_DTYPES.get(output.type, own[output.tensor]) for output in outputs}
 
 
 def format_of(options: Mapping[str, str], rank: int, *, image: bool) -> int:

@@ -19,9 +19,36 @@ from workbench.cann_emulator.atc.failure import AtcFailure, Record, failure, inn
 from workbench.cann_emulator.atc.flags import FRAMEWORKS, value_of
 from workbench.cann_emulator.atc.shapes import check_shape_flags
 
-PATH_MAX = 4096
+Options = Mapping[str, str]
+
+_PATH_MAX = 4096
 _ALPHABET = re.compile(r"[一-龥A-Za-z0-9./_-]+")
-_ALPHABET_REASON = "a path holds letters, digits, '.', '/', '_', '-' and Chinese characters only"
+_CAFFE = "0"
+_NO_CAFFE = re.compile(r"Ascend910B([1-4]|2C|4-1)|Ascend910_9.*")
+"""Six chips by their whole name and a family by its beginning (main_impl.cc:46-55); Ascend910B itself is not among
+them."""
+_FORMATS = {
+    "0": ("NCHW", "ND"),
+    "3": ("NCHW", "NHWC", "ND", "NCDHW", "NDHWC"),
+    "5": ("NCHW", "ND", "NCDHW"),
+}
+_MIXED_MODES = ("allow_mix_precision", "allow_mix_precision_fp16", "allow_mix_precision_bf16")
+_MIXED_MODES_V2 = ("mixed_float16", "mixed_bfloat16", "mixed_hif8")
+_NANO = ("Ascend035", "Ascend035A", "Ascend035B")
+_PROCESSORS = ("x86_64", "aarch64")
+_OTHER_NAMES = {"arm64": "aarch64", "amd64": "x86_64"}
+_OPTIMIZER: Mapping[str, tuple[str, ...]] = {
+    "oo_level": ("O1", "O3"),
+    "oo_constant_folding": ("", "true", "false"),
+    "oo_dead_code_elimination": ("", "true", "false"),
+    "topo_sorting_mode": ("", "0", "1", "2", "3"),
+    "export_compile_stat": ("0", "1", "2"),
+}
+"""The flags of the graph's optimizer, whose values are looked at when a compile begins (ge v8.5.0
+base/common/option_register.cc, graph_metadef/graph/option/optimization_option.cc). Where an empty value stands for the
+default, it is among them."""
+EMPTY_IS_A_VALUE = frozenset(flag for flag, values in _OPTIMIZER.items() if "" not in values)
+"""Flags that an empty value is wrong for."""
 
 
 def check_input(path: str, flag: str) -> None:
@@ -37,14 +64,13 @@ def check_input(path: str, flag: str) -> None:
     except (OSError, RuntimeError) as error:  # RuntimeError: a loop of links
         text = error.strerror if isinstance(error, OSError) else "Too many levels of symbolic links"
         raise invalid(flag, path, f"it cannot be resolved: {text}") from error
-    if not _ALPHABET.fullmatch(resolved):
-        raise _outside_alphabet(path, flag)
+    _check_alphabet(resolved, path, flag)
     if not os.access(resolved, os.R_OK):
         raise invalid(flag, path, "it cannot be read: [Errno 13] Permission denied")
 
 
 def check_output(path: str, flag: str) -> None:
-    """A file that is written at the end; its folder is made when it is missing.
+    """A file that is written at the end; its folder is made when it is missing, for its owner alone.
 
     Raises:
         AtcFailure: E10004 (empty); E10001 (too long, a character outside the alphabet, an existing file that cannot be
@@ -52,109 +78,50 @@ def check_output(path: str, flag: str) -> None:
     """
     if not path:
         raise failure("E10004", parameter=flag)
-    if len(os.fsencode(path)) >= PATH_MAX:
-        raise invalid(flag, path, f"it is as long as {PATH_MAX} bytes or longer")
-    if not _ALPHABET.fullmatch(path):
-        raise _outside_alphabet(path, flag)
+    if len(os.fsencode(path)) >= _PATH_MAX:
+        raise invalid(flag, path, f"it is as long as {_PATH_MAX} bytes or longer")
+    _check_alphabet(path, path, flag)
     if os.access(path, os.F_OK):
         if not os.access(path, os.W_OK):
             raise invalid(flag, path, "it cannot be written: [Errno 13] Permission denied")
-        return
-    folder = path.rpartition("/")[0]
-    if folder:
+    elif folder := path.rpartition("/")[0]:
         try:
-            _make(Path(folder))
+            for part in (*reversed(Path(folder).parents), Path(folder)):
+                part.mkdir(mode=0o700, exist_ok=True)
         except OSError as error:
             raise invalid(flag, path, f"cannot create directory: {error.strerror}") from error
 
 
-def _make(folder: Path) -> None:
-    """The folder and those above it that are missing, each for its owner alone."""
-    for part in (*reversed(folder.parents), folder):
-        part.mkdir(mode=0o700, exist_ok=True)
-
-
-def check_file_name(path: str, flag: str) -> None:
-    """The path of the OM, before its suffix is added.
-
-    Raises:
-        AtcFailure: E10021 (too long), E10022 (it ends in a separator).
-    """
-    if len(os.fsencode(path)) > PATH_MAX:
-        raise failure("E10021", parameter=flag, size=str(PATH_MAX))
-    if path.endswith(("/", "\\")):
-        raise failure("E10022", parameter=flag, filename=path)
-
-
-def _outside_alphabet(path: str, flag: str) -> AtcFailure:
-    # the vendor's matcher reports for itself before its caller does: an inner error, never the headline
-    return AtcFailure(
-        inner_error("the expression for paths does not match"), *invalid(flag, path, _ALPHABET_REASON).records
-    )
-
-
-# --- flags ---
-
-Options = Mapping[str, str]
-
-_CAFFE = "0"
-_NO_CAFFE = re.compile(r"Ascend910B([1-4]|2C|4-1)|Ascend910_9.*")
-"""Six chips by their whole name and a family by its beginning (main_impl.cc:46-55); Ascend910B itself is not among
-them."""
-_FORMATS = {
-    "0": ("NCHW", "ND"),
-    "3": ("NCHW", "NHWC", "ND", "NCDHW", "NDHWC"),
-    "5": ("NCHW", "ND", "NCDHW"),
-}
-_MIXED_MODES = ("allow_mix_precision", "allow_mix_precision_fp16", "allow_mix_precision_bf16")
-_MIXED_MODES_V2 = ("mixed_float16", "mixed_bfloat16", "mixed_hif8")
-_NANO = ("Ascend035", "Ascend035A", "Ascend035B")
-_HOSTS = {"linux": ("x86_64", "aarch64")}
-_OTHER_NAMES = {"arm64": "aarch64", "amd64": "x86_64"}
-
-
-def check_withdrawn(options: Options) -> None:
-    """Step 1."""
-    if options.get("auto_tune_mode"):
-        raise invalid(
-            "auto_tune_mode", options["auto_tune_mode"], "Auto Tune was withdrawn, use the AOE tool for tuning instead"
-        )
+def _check_alphabet(judged: str, path: str, flag: str) -> None:
+    if not _ALPHABET.fullmatch(judged):
+        why = "a path holds letters, digits, '.', '/', '_', '-' and Chinese characters only"
+        # the vendor's matcher reports for itself before its caller does: an inner error, never the headline
+        raise AtcFailure(inner_error("the expression for paths does not match"), *invalid(flag, path, why).records)
 
 
 def check_framework(options: Options) -> None:
-    """Steps 3 and 4: the weights, the framework, and what goes with a nano chip."""
-    mode = value_of(options, "mode")
-    if mode == "1" and options.get("framework") == "1":
+    """Steps 1, 3 and 4: what was withdrawn, the weights, the framework, and what goes with a nano chip."""
+    if options.get("auto_tune_mode"):
+        why = "Auto Tune was withdrawn, use the AOE tool for tuning instead"
+        raise invalid("auto_tune_mode", options["auto_tune_mode"], why)
+    if options.get("singleop"):
+        raise failure("E10055", reason="this atc is emulated and makes no models of single operators (--singleop)")
+    mode, framework, chip = value_of(options, "mode"), options.get("framework"), options.get("soc_version", "")
+    if mode == "1" and framework == "1":
         raise invalid("framework", "1", "with --mode=1 it is 0(Caffe), 3(TensorFlow) or 5(ONNX)")
     if options.get("weight"):
         check_input(options["weight"], "weight")
     if mode in ("0", "3", "30"):
-        framework = options.get("framework")
         if framework is None:
             raise failure("E10007", parameter="framework", support=FRAMEWORKS)
-        if framework == _CAFFE and _NO_CAFFE.fullmatch(options.get("soc_version", "")):
-            raise invalid("framework", framework, f"{options['soc_version']} does not support Caffe")
+        if framework == _CAFFE and _NO_CAFFE.fullmatch(chip):
+            raise invalid("framework", framework, f"{chip} does not support Caffe")
         if framework == _CAFFE and not options.get("weight"):
             raise failure("E10008")
-    nano = options.get("soc_version") in _NANO
-    if mode == "30" and not nano:
+    if mode == "30" and chip not in _NANO:
         raise failure("E10055", reason=f"--mode=30 goes with --soc_version {', '.join(_NANO)} only")
-    if nano and mode != "30":
-        raise failure("E10055", reason=f"--soc_version={options['soc_version']} goes with --mode=30 only")
-
-
-def check_conversion(options: Options, notice: Callable[[str], None]) -> None:
-    """Modes 0, 3 and 30: steps 5 to 14.
-
-    Args:
-        notice: takes what appears on the screen when the checks reach the shapes.
-    """
-    for rule in FLAG_CHECKS:
-        if rule is _check_shapes and options.get("input_shape_range"):
-            notice("WARNING: input_shape_range is deprecated and will be removed, use input_shape instead")
-            if options.get("input_shape"):
-                notice("WARNING: input_shape is ignored beside input_shape_range")
-        rule(options)
+    if chip in _NANO and mode != "30":
+        raise failure("E10055", reason=f"--soc_version={chip} goes with --mode=30 only")
 
 
 def check_json(options: Options) -> None:
@@ -173,132 +140,80 @@ def check_json(options: Options) -> None:
         raise AtcFailure(*records)
 
 
-def _check_input_format(options: Options) -> None:  # 5
-    allowed = _FORMATS.get(options["framework"], ())
-    if options.get("input_format") and allowed and options["input_format"] not in allowed:
-        raise invalid("input_format", options["input_format"], f"this framework has {', '.join(allowed)}")
+def check_conversion(options: Options, notice: Callable[[str], None]) -> None:
+    """Modes 0, 3 and 30: steps 5 to 14.
 
-
-def _check_paths(options: Options) -> None:  # 6 to 8
-    writes = value_of(options, "mode") != "3"
-    _require(options, "soc_version")
-    if writes:
-        _require(options, "output")
-    _require(options, "model")
+    Args:
+        notice: takes what appears on the screen when the checks reach the shapes.
+    """
+    mode, writes = value_of(options, "mode"), value_of(options, "mode") != "3"
+    layout, layouts = options.get("input_format"), _FORMATS.get(options["framework"])
+    if layout and layouts and layout not in layouts:
+        raise invalid("input_format", layout, f"this framework has {', '.join(layouts)}")
+    for flag in ("soc_version", *(["output"] if writes else []), "model"):
+        if not options.get(flag):
+            raise failure("E10054", parameter=f"--{flag}")
     check_input(options["model"], "model")
     if writes:
-        suffix = ".exeom" if value_of(options, "mode") == "30" else ".om"
-        check_output(options["output"] + suffix, "output")
-        check_file_name(options["output"], "output")
-
-
-def _check_implementation_mode(options: Options) -> None:  # 9
+        output = options["output"]
+        check_output(output + (".exeom" if mode == "30" else ".om"), "output")
+        if len(os.fsencode(output)) > _PATH_MAX:
+            raise failure("E10021", parameter="output", size=str(_PATH_MAX))
+        if output.endswith(("/", "\\")):
+            raise failure("E10022", parameter="output", filename=output)
     if options.get("optypelist_for_implmode") and not options.get("op_select_implmode"):
-        raise invalid("op_select_implmode", "", "--op_select_implmode and --optypelist_for_implmode are given together")
-
-
-def _check_precision_flags(options: Options) -> None:  # 9, 10
+        why = "--op_select_implmode and --optypelist_for_implmode are given together"
+        raise invalid("op_select_implmode", "", why)
     if options.get("op_precision_mode"):
         check_input(options["op_precision_mode"], "op_precision_mode")
-    _check_zero_or_one(options, "is_weight_clip", empty=False)
-    mode, mode_v2 = options.get("precision_mode"), options.get("precision_mode_v2")
-    if mode and mode_v2:
+    _check_switch(options, "is_weight_clip", ("0", "1"))
+    precision, precision_v2 = options.get("precision_mode"), options.get("precision_mode_v2")
+    if precision and precision_v2:
         raise failure("E10056", parameter1="--precision_mode", parameter2="--precision_mode_v2")
-    if options.get("modify_mixlist") and mode not in _MIXED_MODES and mode_v2 not in _MIXED_MODES_V2:
-        raise invalid(
-            "modify_mixlist",
-            options["modify_mixlist"],
-            f"it needs --precision_mode {', '.join(_MIXED_MODES)} or --precision_mode_v2 {', '.join(_MIXED_MODES_V2)}",
-        )
-
-
-def _check_shapes(options: Options) -> None:  # 11, 12
+    if options.get("modify_mixlist") and precision not in _MIXED_MODES and precision_v2 not in _MIXED_MODES_V2:
+        why = f"--precision_mode {', '.join(_MIXED_MODES)} or --precision_mode_v2 {', '.join(_MIXED_MODES_V2)}"
+        raise invalid("modify_mixlist", options["modify_mixlist"], f"it needs {why}")
+    if options.get("input_shape_range"):  # 11
+        notice("WARNING: input_shape_range is deprecated and will be removed, use input_shape instead")
+        if options.get("input_shape"):
+            notice("WARNING: input_shape is ignored beside input_shape_range")
     check_shape_flags(options)
     if options.get("insert_op_conf") and options.get("dynamic_dims"):
         raise invalid("insert_op_conf", options["insert_op_conf"], "AIPP and --dynamic_dims do not go together")
-
-
-def _check_files(options: Options) -> None:  # 13
-    for flag in ("cal_conf", "op_name_map", "insert_op_conf", "compress_weight_conf"):
+    for flag in ("cal_conf", "op_name_map", "insert_op_conf", "compress_weight_conf"):  # 13
         if options.get(flag):
             check_input(options[flag], flag)
-    _check_true_or_false(options, "enable_compress_weight")
+    _check_switch(options, "enable_compress_weight", ("true", "false", ""))
     if options.get("enable_compress_weight") == "true" and options.get("compress_weight_conf"):
         raise failure("E10047", parameter0="enable_compress_weight", parameter1="compress_weight_conf")
     if options.get("keep_dtype"):
         check_input(options["keep_dtype"], "keep_dtype")
-
-
-def _check_switches(options: Options) -> None:  # 14
-    check_output(value_of(options, "check_report"), "check_report")
-    _check_true_or_false(options, "save_original_model")
-    _check_true_or_false(options, "enable_single_stream")
+    check_output(value_of(options, "check_report"), "check_report")  # 14
+    for flag in ("save_original_model", "enable_single_stream"):
+        _check_switch(options, flag, ("true", "false", ""))
     for flag in ("ac_parallel_enable", "tiling_schedule_optimize"):
-        _check_zero_or_one(options, flag)
-    if value_of(options, "mode") == "30" and options.get("display_model_info") == "1":
+        _check_switch(options, flag, ("0", "1", ""))
+    if mode == "30" and options.get("display_model_info") == "1":
         raise invalid("display_model_info", "1", "a model for a nano device cannot be shown")
+    machine = os.uname().machine
+    processor = options.get("host_env_cpu") or _OTHER_NAMES.get(machine, machine)
+    for flag, value, known in (
+        ("host_env_os", options.get("host_env_os") or "linux", ("linux",)),
+        ("host_env_cpu", processor, _PROCESSORS),
+    ):
+        if value not in known:
+            raise invalid(flag, value, f"the operator packages are for {', '.join(known)}")
+    _check_switch(options, "allow_hf32", ("true", "false", ""))
+    _check_switch(options, "quant_dumpable", ("0", "1", ""))
 
 
-def _check_host(options: Options) -> None:
-    system = options.get("host_env_os") or "linux"
-    processor = options.get("host_env_cpu") or _OTHER_NAMES.get(os.uname().machine, os.uname().machine)
-    if system not in _HOSTS:
-        raise invalid("host_env_os", system, f"the operator packages are for {', '.join(_HOSTS)}")
-    if processor not in _HOSTS[system]:
-        raise invalid("host_env_cpu", processor, f"the operator packages are for {', '.join(_HOSTS[system])}")
-
-
-def _check_last(options: Options) -> None:  # 14, its end
-    _check_true_or_false(options, "allow_hf32")
-    _check_zero_or_one(options, "quant_dumpable")
-
-
-FLAG_CHECKS: tuple[Callable[[Options], None], ...] = (
-    _check_input_format,
-    _check_paths,
-    _check_implementation_mode,
-    _check_precision_flags,
-    _check_shapes,
-    _check_files,
-    _check_switches,
-    _check_host,
-    _check_last,
-)
-"""The order of the checks of a conversion, which `conversion` continues."""
-
-
-def _require(options: Options, flag: str) -> None:
-    if not options.get(flag):
-        raise failure("E10054", parameter=f"--{flag}")
-
-
-def _check_true_or_false(options: Options, flag: str) -> None:
-    if options.get(flag, "") not in ("", "true", "false"):
-        raise failure("E10005", parameter=flag, value=options[flag])
-
-
-def _check_zero_or_one(options: Options, flag: str, *, empty: bool = True) -> None:
+def _check_switch(options: Options, flag: str, values: tuple[str, ...]) -> None:
     value = value_of(options, flag)
-    if value not in ("0", "1") and not (empty and not value):
-        raise failure("E10006", parameter=flag, value=value)
+    if value not in values:
+        raise failure("E10005" if "true" in values else "E10006", parameter=flag, value=value)
 
 
-_OPTIMIZER: Mapping[str, tuple[str, ...]] = {
-    "oo_level": ("O1", "O3"),
-    "oo_constant_folding": ("", "true", "false"),
-    "oo_dead_code_elimination": ("", "true", "false"),
-    "topo_sorting_mode": ("", "0", "1", "2", "3"),
-    "export_compile_stat": ("0", "1", "2"),
-}
-"""The flags of the graph's optimizer, whose values are looked at when a compile begins (ge v8.5.0
-base/common/option_register.cc, graph_metadef/graph/option/optimization_option.cc). Where an empty value stands for the
-default, it is among them."""
-
-EMPTY_IS_A_VALUE = frozenset(flag for flag, values in _OPTIMIZER.items() if "" not in values)
-"""Flags that an empty value is wrong for."""
-
-
-def check_optimization_flags(options: Mapping[str, str]) -> None:
+def check_optimization_flags(options: Options) -> None:
     """
     Raises:
         AtcFailure: E10001; of --topo_sorting_mode behind an inner error.

@@ -21,40 +21,34 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from onnx import numpy_helper
+
 from workbench.cann_emulator.atc.aipp import PREFIX, insert_aipp
 from workbench.cann_emulator.atc.ascend_graph import AscendGraph
 from workbench.cann_emulator.atc.boundary import (
+    OutNodes,
     Output,
     asked_outputs,
+    check_layouts,
     format_of,
     input_dtypes,
-    output_dtypes,
     output_tensors,
+    parse_out_nodes,
 )
 from workbench.cann_emulator.atc.checks import check_optimization_flags
 from workbench.cann_emulator.atc.console import Console
 from workbench.cann_emulator.atc.emission import emit, kernels_of, weight_bytes, work_bytes
-from workbench.cann_emulator.atc.engine import Engine, start_engine
-from workbench.cann_emulator.atc.failure import AtcFailure, Record, failure
-from workbench.cann_emulator.atc.flags import value_of
-from workbench.cann_emulator.atc.folding import Folded, Shape, fold
-from workbench.cann_emulator.atc.fusion import Counts, run_passes
+from workbench.cann_emulator.atc.engine import Engine, start_engine, with_kept_types
+from workbench.cann_emulator.atc.failure import AtcFailure, Record, failure, inner_error
+from workbench.cann_emulator.atc.folding import Folded, element_type, fold
+from workbench.cann_emulator.atc.fusion import run_passes
 from workbench.cann_emulator.atc.fusion_graph import GRAPH_PASSES, LATE_GRAPH_PASSES
 from workbench.cann_emulator.atc.fusion_ub import UB_PASSES
-from workbench.cann_emulator.atc.gears import (
-    Requests,
-    ShapePlan,
-    check_names,
-    check_ranks,
-    input_shapes,
-    plan_shapes,
-    read_requests,
-)
 from workbench.cann_emulator.atc.lowering import dtype_of, lower
-from workbench.cann_emulator.atc.onnx_parser import Parsed, parse_onnx, precheck, report_path, write_report
+from workbench.cann_emulator.atc.onnx_parser import Parsed, parse_onnx, precheck, report_path
 from workbench.cann_emulator.atc.outputs import om_path, show_info, write_file, write_result
 from workbench.cann_emulator.atc.precision import OF_TYPE, assign
-from workbench.cann_emulator.atc.precision_files import with_kept_types
+from workbench.cann_emulator.atc.shapes import Shape, ShapePlan, check_ranks, input_shapes, parse_shapes, plan_shapes
 from workbench.cann_emulator.om import Dtype, Gear, OfflineModel, Tensor, write_om
 from workbench.cann_emulator.revision import CANN, emulator
 
@@ -78,15 +72,15 @@ def _compile_and_write(
     """
     names = tuple(output.tensor for output in outputs)
     fold_floats = options.get("oo_constant_folding") != "false"
-    at_gears = [fold(parsed, shapes, names, fold_floats=fold_floats) for _, shapes in plan.gears]
+    initializers = {tensor.name: numpy_helper.to_array(tensor) for tensor in parsed.proto.graph.initializer}
+    at_gears = [fold(parsed, initializers, shapes, names, fold_floats=fold_floats) for _, shapes in plan.gears]
     data_dependent = any(folded.data_dependent for folded in at_gears)
     kept = at_gears[0]
     if plan.kind or data_dependent:
-        kept = fold(parsed, plan.boundary, names, fold_floats=fold_floats, guess=False)
-    leaves = output_dtypes(outputs, {name: _own_dtype(kept, name) for name in names})
+        kept = fold(parsed, initializers, plan.boundary, names, fold_floats=fold_floats, guess=False)
+    leaves = _output_dtypes(outputs, kept)
     positions = {node.name: index for index, node in enumerate(kept.nodes)}
-    unmet = {"static": plan.kind == "range", "quant": options.get("quant_dumpable") == "1"}
-    left_out = [name for name, is_so in unmet.items() if is_so]
+    dumpable = options.get("quant_dumpable") == "1"
     gears: list[Gear] = []
     graph_fusions: dict[str, tuple[int, int]] = {}
     ub_fusions: dict[str, tuple[int, int]] = {}
@@ -95,20 +89,18 @@ def _compile_and_write(
         graph = lower(folded, [value.name for value in parsed.inputs])
         graph.dtypes.update(fed)
         _join_aipp(graph)
-        _add(graph_fusions, run_passes(GRAPH_PASSES, "GraphFusion", graph, engine.switches, left_out))
-        assign(graph, engine.precision, output_dtypes(outputs, {name: _own_dtype(folded, name) for name in names}))
-        _add(graph_fusions, run_passes(LATE_GRAPH_PASSES, "GraphFusion", graph, engine.switches, left_out))
-        _add(ub_fusions, run_passes(UB_PASSES, "UBFusion", graph, engine.switches, left_out))
+        run_passes(GRAPH_PASSES, "GraphFusion", graph, engine.switches, dumpable, graph_fusions)
+        assign(graph, engine.precision, _output_dtypes(outputs, folded))
+        run_passes(LATE_GRAPH_PASSES, "GraphFusion", graph, engine.switches, dumpable, graph_fusions)
+        run_passes(UB_PASSES, "UBFusion", graph, engine.switches, dumpable, ub_fusions)
         kernels = kernels_of(graph, positions)
-        shapes = {n: graph.shapes[n] if n in graph.shapes else graph.constants.shape(n) for n in names}
-        gives = tuple(Tensor(name=n, dtype=leaves[n], shape=shapes[n]) for n in names)
+        gives = tuple(Tensor(name=n, dtype=leaves[n], shape=graph.shapes[n]) for n in names)
         gears.append(Gear(dims=dims, outputs=gives, kernels=kernels))
         work = max(work, work_bytes(graph, kernels, reuse=options.get("disable_reuse_memory") != "1"))
         weights = max(weights, weight_bytes(graph, kernels))
     kernel_count = sum(len(gear.kernels) for gear in gears)
-    for _ in range(0, kernel_count, _KERNELS_PER_DOT):
-        console.dot()
-    path = om_path(options["output"], options, dynamic=plan.kind == "range" or data_dependent)
+    print("." * -(-kernel_count // _KERNELS_PER_DOT), end="", flush=True)  # signs of life while operators compile
+    path = om_path(options["output"], options, dynamic=data_dependent)
     name, images = Path(path).stem, bool(options.get("insert_op_conf"))
     model = OfflineModel(
         emulator=emulator(),
@@ -142,14 +134,10 @@ def _compile_and_write(
         graph=emit(parsed, kept, plan.boundary, gears, name, clip=options.get("is_weight_clip") != "0"),
     )
     write_result(options, graph_fusions, ub_fusions)
-    for kind, counts in (("graph", graph_fusions), ("ub", ub_fusions)):
-        for pass_name, (matched, effective) in counts.items():
-            console.log("info", "FE", f"{kind} fusion pass {pass_name}: {matched} matched, {effective} took effect")
     console.log("info", "TEFUSION", f"{kernel_count} kernels for {len(gears)} shapes")
-    content = write_om(model)
-    write_file(path, content)
+    write_file(path, write_om(model))
     if options.get("display_model_info") == "1":
-        show_info(model, len(content), console.line)
+        show_info(model, console.line)
 
 
 def _join_aipp(graph: AscendGraph) -> None:
@@ -161,12 +149,13 @@ def _join_aipp(graph: AscendGraph) -> None:
             graph.join(group, "", type="Aipp", core="vector", whole=True, absorbed=parameters)
 
 
-def _own_dtype(folded: Folded, name: str) -> Dtype:
-    return dtype_of(folded.constants.element_type(name) if name in folded.constants else folded.types[name])
+def _output_dtypes(outputs: Sequence[Output], folded: Folded) -> dict[str, Dtype]:
+    known = {o.tensor: element_type(folded.constants[o.tensor]) for o in outputs if o.tensor in folded.constants}
+    return {o.tensor: o.dtype(dtype_of({**folded.types, **known}[o.tensor])) for o in outputs}
 
 
 def _common(shapes: list[Shape], open_shape: Shape | None) -> Shape:
-    """An output's shape at the boundary: -1 where gears differ, or where one gear stands for a range."""
+    """An output's shape at the boundary: -1 where gears differ, or only the data tell."""
     if len(shapes) == 1 and open_shape is not None and len(open_shape) == len(shapes[0]):
         return tuple(-1 if size < 0 else at for size, at in zip(open_shape, shapes[0], strict=True))
     if len({len(shape) for shape in shapes}) > 1:
@@ -174,13 +163,25 @@ def _common(shapes: list[Shape], open_shape: Shape | None) -> Shape:
     return tuple(sizes[0] if len(set(sizes)) == 1 else -1 for sizes in zip(*shapes, strict=True))
 
 
-def _add(total: dict[str, tuple[int, int]], counts: Counts) -> None:
-    for name, (matched, effective) in counts.items():
-        before = total.get(name, (0, 0))
-        total[name] = (before[0] + matched, before[1] + effective)
-
-
 # --- the steps ---
+
+
+def read_requests(options: Mapping[str, str]) -> tuple[dict[str, Shape], OutNodes]:
+    """What the command line asks of inputs and outputs, as it is read between the start of the engines and the model's
+    parse (ge v8.5.0 api/atc/omg.cc, InitDomiOmgContext and ParseOutNodes; in --mode=3 too).
+
+    Raises:
+        AtcFailure: those of `parse_shapes` with E19999; E10005 (layouts of the outputs); E10001, E10013, E10014
+            (--out_nodes).
+    """
+    try:
+        asked = parse_shapes(options)
+    except AtcFailure as error:
+        raise AtcFailure(
+            *error.records, inner_error(f"The input shape {options['input_shape']} cannot be read.")
+        ) from error
+    check_layouts("is_output_adjust_hw_layout", options.get("is_output_adjust_hw_layout", ""))
+    return asked, parse_out_nodes(options.get("out_nodes", ""))
 
 
 def run_precheck(options: Mapping[str, str], console: Console) -> None:
@@ -191,10 +192,7 @@ def run_precheck(options: Mapping[str, str], console: Console) -> None:
     """
     start_engine(options, console)
     read_requests(options)
-    parsed = parse_onnx(Path(options["model"]))
-    checked, error = precheck(parsed)
-    write_report(parsed, checked, report_path(options))
-    console.log("info", "GE", f"{len(checked)} operators checked")
+    error = precheck(parse_onnx(Path(options["model"])), report_path(options), always=True)
     if error is not None:
         raise error
 
@@ -209,12 +207,11 @@ def run_compile(options: Mapping[str, str], console: Console) -> None:
         AtcFailure: of the first step that fails; what the compile itself and the writing raise ends with E10042.
     """
     engine = start_engine(options, console)
-    requests = read_requests(options)
-    parsed = _parsed(options, requests)
+    asked, out_nodes = read_requests(options)
+    parsed = _parsed(options, asked, out_nodes)
     input_dtypes(parsed, options)
-    check_names(parsed, requests)
-    shapes = input_shapes(parsed, requests)
-    outputs = output_tensors(parsed, requests.out_nodes, options.get("output_type", ""))
+    shapes = input_shapes(parsed, asked, options)
+    outputs = output_tensors(parsed, out_nodes, options.get("output_type", ""))
     precision = with_kept_types(engine.precision, options)
     named = {name for name in precision.kept if not name.startswith(OF_TYPE)}
     for name in sorted(named - {node.name for node in parsed.proto.graph.node}):
@@ -229,8 +226,7 @@ def run_compile(options: Mapping[str, str], console: Console) -> None:
         raise failure("E10055", reason=f"{why}deploy model")
     try:
         check_optimization_flags(options)
-        input_format = value_of(options, "input_format")
-        plan = plan_shapes(shapes, requests, input_format=input_format, quantized=parsed.quantized)
+        plan = plan_shapes(parsed, shapes, tuple(asked), options)
         parsed, plan = insert_aipp(parsed, plan, options)
         fed = input_dtypes(parsed, options)  # again, since an image for AIPP is fed as bytes
         _compile_and_write(parsed, plan, engine, options, fed, outputs, console)
@@ -238,15 +234,11 @@ def run_compile(options: Mapping[str, str], console: Console) -> None:
         raise AtcFailure(*error.records, Record(code="E10042")) from error
 
 
-def _parsed(options: Mapping[str, str], requests: Requests) -> Parsed:
+def _parsed(options: Mapping[str, str], asked: Mapping[str, Shape], out_nodes: OutNodes) -> Parsed:
     """The model, which passed its pre-check, and is what the requests ask for as far as the parser looks."""
     parsed = parse_onnx(Path(options["model"]))
-    checked, error = precheck(parsed)
-    if error is not None:
-        if any(op.causes for op in checked):
-            write_report(parsed, checked, report_path(options))
+    if (error := precheck(parsed, report_path(options), always=False)) is not None:
         raise error
-    check_ranks(parsed, requests)
-    if requests.out_nodes.tensors:
-        asked_outputs(parsed, requests.out_nodes)
+    check_ranks(parsed, asked)
+    asked_outputs(parsed, out_nodes)
     return parsed

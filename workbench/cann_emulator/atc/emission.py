@@ -14,8 +14,9 @@ import numpy as np
 from onnx import GraphProto, ModelProto, TensorProto, helper, numpy_helper
 
 from workbench.cann_emulator.atc.ascend_graph import AscendGraph, Op
-from workbench.cann_emulator.atc.folding import Folded, Shape
+from workbench.cann_emulator.atc.folding import Folded, element_type
 from workbench.cann_emulator.atc.onnx_parser import Parsed
+from workbench.cann_emulator.atc.shapes import Shape
 from workbench.cann_emulator.om import Gear, Kernel, Tensor
 from workbench.graph.nodes import names_read
 from workbench.values.modelled_times.kernels import size_bytes
@@ -110,9 +111,9 @@ def emit(
         dims = [d if d >= 0 else f"{value.name}_{axis}" for axis, d in enumerate(boundary[value.name])]
         graph.input.append(helper.make_tensor_value_info(value.name, value.type.tensor_type.elem_type, dims))
     for output in folded.outputs:
-        element_type, shape = _described(folded, output)
+        number, shape = _described(folded, output)
         dims = [d if d >= 0 else f"{output}_{axis}" for axis, d in enumerate(shape)]
-        graph.output.append(helper.make_tensor_value_info(output, element_type, dims))
+        graph.output.append(helper.make_tensor_value_info(output, number, dims))
     halves = _halves(folded, gears)
     graph.initializer.extend(
         _initializer(folded, constant, half=constant in halves, clip=clip) for constant in _constants_read(folded)
@@ -170,7 +171,7 @@ def _halves(folded: Folded, gears: Sequence[Gear]) -> set[str]:
     return {
         name
         for name, found in dtypes.items()
-        if found == {"float16"} and folded.constants.element_type(name) == TensorProto.FLOAT
+        if found == {"float16"} and element_type(folded.constants[name]) == TensorProto.FLOAT
     }
 
 
@@ -186,5 +187,5 @@ def _initializer(folded: Folded, name: str, *, half: bool, clip: bool) -> Tensor
 
 def _described(folded: Folded, name: str) -> tuple[int, Shape]:
     if name in folded.constants:
-        return folded.constants.element_type(name), folded.constants.shape(name)
+        return element_type(folded.constants[name]), folded.constants[name].shape
     return folded.types[name], folded.shapes[name]

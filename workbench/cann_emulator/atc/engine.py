@@ -1,47 +1,43 @@
-"""The engine's start: the chip (its name, its cores, whether it has bfloat16; atc.md §3.1, §7.2), and the files whose
-content is first looked at here. It comes after every check of the flags and before anything of the model (ge v8.5.0
-api/atc/main_impl.cc:1457)."""
+"""What is read when the engines start: the chip (its name, its cores, whether it has bfloat16; atc.md §3.1, §7.2), and
+the files that set the precision of single operators (§3.2). It comes after every check of the flags and before anything
+of the model (ge v8.5.0 api/atc/main_impl.cc:1457)."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
 from workbench.cann_emulator.atc.console import Console
 from workbench.cann_emulator.atc.failure import AtcFailure, failure, invalid
 from workbench.cann_emulator.atc.fusion import Switches, read_switches
-from workbench.cann_emulator.atc.outputs import forget_earlier_result
-from workbench.cann_emulator.atc.precision import Precision
-from workbench.cann_emulator.atc.precision_files import check_op_debug_config, read_precision
+from workbench.cann_emulator.atc.operator_types import OPERATORS, words
+from workbench.cann_emulator.atc.outputs import result_path
+from workbench.cann_emulator.atc.precision import BLACK, OF_TYPE, TWINS, WHITE, CustomDtypes, Precision
+from workbench.cann_emulator.om import ITEM_BYTES, Dtype
+from workbench.values.documents.json_reader import loads
 
-# Platform files of the runtime repository v8.5.0, src/platform/platform_config. Chips of older releases, such as
-# Ascend310, have none and are unknown [inferred: 8.5.0 ships more packages than are open, which could add some].
-_NAMES = frozenset(
-    {
-        *("Ascend031", "Ascend035", "Ascend035A", "Ascend035B"),
-        *("Ascend310B1", "Ascend310B2", "Ascend310B3", "Ascend310B4"),
-        *("Ascend310P1", "Ascend310P2", "Ascend310P3", "Ascend310P5", "Ascend310P7"),
-        *("Ascend610", "Ascend610Lite", "Ascend615"),
-        *("Ascend910A", "Ascend910B", "Ascend910ProA", "Ascend910ProB", "Ascend910PremiumA"),
-        *("Ascend910B1", "Ascend910B2", "Ascend910B2C", "Ascend910B3", "Ascend910B4", "Ascend910B4-1"),
-        *("Ascend910_9362", "Ascend910_9372", "Ascend910_9381", "Ascend910_9382", "Ascend910_9391", "Ascend910_9392"),
-        *("Ascend910_5591", "BS9SX1AA", "BS9SX1AB", "BS9SX1AC", "BS9SX2AA", "BS9SX2AB", "Kirin9030", "MC62CM12AA"),
-    }
-)
+_NAMES = words(OPERATORS["chips"])
+"""Platform files of the runtime repository v8.5.0, src/platform/platform_config. Chips of older releases, such as
+Ascend310, have none and are unknown [inferred: 8.5.0 ships more packages than are open, which could add some]."""
 _SAME_AS = {"Ascend910": "Ascend910A"}
-_CORES: Mapping[str, tuple[int, int]] = {
-    "Ascend910B1": (24, 48),
-    "Ascend910B2": (24, 48),
-    "Ascend910B2C": (24, 48),
-    "Ascend910B3": (20, 40),
-    "Ascend910B4": (20, 40),
-    "Ascend910B4-1": (20, 40),
-}
-"""Cube and vector cores, of the platform files; chips that are not here are not checked."""
 _BF16_CHIPS = re.compile(r"Ascend910B[1-4]|Ascend910_9")
 """Those that convert float32 to bfloat16: `f322bf16*` in their platform files [inferred beyond 910B]."""
-_BF16_MODES = frozenset({"allow_mix_precision_bf16", "allow_fp32_to_bf16", "mixed_bfloat16"})
+_BF16_MODES = ("allow_mix_precision_bf16", "allow_fp32_to_bf16", "mixed_bfloat16")
+_IMPLEMENTATIONS = words("""
+    high_precision high_performance support_out_of_bound_index keep_fp16 super_performance enable_float_32_execution
+    enable_hi_float_32_execution norm_class
+    """)
+_LISTS = ("black-list", "white-list", "gray-list")
+_ACTIONS = ("to-add", "to-remove")
+_GE_DTYPES: Mapping[str, Dtype | None] = {
+    "float": "float32",
+    **{dtype: dtype for dtype in ITEM_BYTES},
+    # known to GE, held by no tensor here
+    **dict.fromkeys(("double", "int16", "uint16", "uint32", "int4", "string", "complex64", "complex128"), None),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +50,7 @@ class Engine:
 
 
 def start_engine(options: Mapping[str, str], console: Console) -> Engine:
-    """Read what the flags name: the chip, the switches, the lists of types, the debug file, in this order.
+    """Read what the flags name: the chip, the switches, the lists of types, in this order; all but --keep_dtype.
 
     Raises:
         AtcFailure: of the chip (EE1001, E20101, E20103, E10001), the switch file (E21001, E21002, E20003), or a
@@ -69,29 +65,179 @@ def start_engine(options: Mapping[str, str], console: Console) -> Engine:
     for flag in ("precision_mode", "precision_mode_v2"):
         mode = options.get(flag, "")
         if mode in _BF16_MODES and not _BF16_CHIPS.match(soc_version):
-            raise _bad_option(f"ge.exec.{flag}", mode, "bfloat16 is not supported by this chip")
+            why = "bfloat16 is not supported by this chip"
+            raise failure("E20101", parameter=f"ge.exec.{flag}", value=mode, reason=why)
     _check_aicore_num(soc_version, options.get("aicore_num", ""))
     if options.get("virtual_type") == "1" and options.get("buffer_optimize") == "l1_optimize":
         # refused per the option page BUFFER_OPTIMIZE; with which code is not established [inferred]
-        raise _bad_option("ge.bufferOptimize", "l1_optimize", "it cannot be used with virtual_type 1")
-    forget_earlier_result()
+        why = "it cannot be used with virtual_type 1"
+        raise failure("E20101", parameter="ge.bufferOptimize", value="l1_optimize", reason=why)
+    result_path().unlink(missing_ok=True)  # of an earlier run; a run that fails before this leaves it
     switches = read_switches(options.get("fusion_switch_file", ""), options.get("oo_level") or "O3")
-    precision, warnings = read_precision(options)
-    check_op_debug_config(options.get("op_debug_config", ""))
-    for warning in warnings:
-        console.log("warning", "FE", warning)
+    given = options.get("precision_mode") or options.get("precision_mode_v2") or "force_fp16"
+    white, black = read_mixlist(options.get("modify_mixlist", ""))
+    precision = Precision(
+        mode=TWINS.get(given, given),
+        white=white,
+        black=black,
+        custom=_read_customize_dtypes(options.get("customize_dtypes", "")),
+        implementations=_read_implementations(options, console),
+    )
     return Engine(soc_version=soc_version, switches=switches, precision=precision)
 
 
+def with_kept_types(precision: Precision, options: Mapping[str, str]) -> Precision:
+    """The precision with what --keep_dtype says, which is read once the model is parsed (ge v8.5.0
+    api/atc/main_impl.cc, SetAttrOptions).
+
+    Raises:
+        AtcFailure: those of `read_keep_dtype`.
+    """
+    kept = read_keep_dtype(options.get("keep_dtype", ""))
+    # of must_keep_origin_dtype every type is kept anyway
+    return precision if precision.mode == "must_keep_origin_dtype" else replace(precision, kept=kept)
+
+
 def _check_aicore_num(soc_version: str, value: str) -> None:
-    """`cube|vector`, or one number for both; at least one core, and no more than the chip has."""
+    """`cube|vector`, or one number for both; at least one core, and no more than the chip has by its platform file."""
     parts = value.split("|") if value else []
     if len(parts) > 2 or not all(re.fullmatch(r"0*[1-9][0-9]{0,8}", part) for part in parts):
         raise invalid("aicore_num", value, 'it is one or two positive numbers, "cube|vector"')
-    for number, cores in zip(parts, _CORES.get(soc_version, ()), strict=False):
+    for number, cores in zip(parts, OPERATORS["cores"].get(soc_version, ()), strict=False):
         if int(number) > cores:
             raise failure("E20103", parameter="ge.aicoreNum", value=number, range=str(cores))
 
 
-def _bad_option(parameter: str, value: str, reason: str) -> AtcFailure:
-    return failure("E20101", parameter=parameter, value=value, reason=reason)
+def read_mixlist(path: str) -> tuple[frozenset[str], frozenset[str]]:
+    """White and black types: the built-in ones as --modify_mixlist changes them.
+
+    Raises:
+        AtcFailure: E21001 (missing), E19999 (empty), E21002 (another form), E20003 (changes that exclude each other).
+    """
+    if not path:
+        return WHITE, BLACK
+    text = _read(path)
+    if not text:
+        raise failure("E19999")
+    try:
+        content = loads(text, once=False)
+    except ValueError as error:
+        raise failure("E21002", file_name=path, reason=f"it is no JSON: {error}") from error
+    lists = {"white": set(WHITE), "black": set(BLACK)}
+    for kind, changes in _mixlist_changes(content, path).items():
+        added, removed = ({name for action, name in changes if action == wanted} for wanted in _ACTIONS)
+        # one list more, or one less, or from one to another; grey is where a type is that no list has
+        if max(len(added), len(removed)) > 1 or added & removed or (not added and removed == {"gray"}):
+            why = f"these changes exclude each other: {sorted(' '.join(change) for change in changes)}"
+            raise failure("E20003", parameter=kind, filepath=path, reason=why)
+        for name, kinds in lists.items():
+            if added or name in removed:
+                kinds.discard(kind)
+            if name in added:
+                kinds.add(kind)
+    return frozenset(lists["white"]), frozenset(lists["black"])
+
+
+def _mixlist_changes(content: Any, path: str) -> dict[str, set[tuple[str, str]]]:
+    """Type → (action, list) of every entry about it."""
+    if not isinstance(content, dict):
+        raise failure("E21002", file_name=path, reason="it is no JSON object")
+    changes: dict[str, set[tuple[str, str]]] = {}
+    for key, actions in content.items():
+        if key not in _LISTS or not isinstance(actions, dict):
+            raise failure("E21002", file_name=path, reason=f"{key} is none of {', '.join(_LISTS)}, or no object")
+        for action, kinds in actions.items():
+            if action not in _ACTIONS or not isinstance(kinds, list) or not all(isinstance(k, str) for k in kinds):
+                why = f"{action} is none of {', '.join(_ACTIONS)}, or no list of types"
+                raise failure("E21002", file_name=path, reason=why)
+            for kind in kinds:
+                changes.setdefault(kind.strip(), set()).add((action, key.removesuffix("-list")))
+    return changes
+
+
+def read_keep_dtype(path: str) -> frozenset[str]:
+    """What keeps the graph's dtype: names, and types behind `OpType::`.
+
+    Raises:
+        AtcFailure: E10410 (missing), E10003 (a type that is not in PascalCase).
+    """
+    kept = set()
+    for line in _lines(path, missing="E10410"):
+        head, separator, kind = (part.strip() for part in line.partition("::"))
+        if separator and head == "OpType":
+            if not re.fullmatch(r"[A-Z][A-Za-z0-9]*", kind):
+                raise failure("E10003", parameter="keep_dtype", value=kind, reason="a type is in PascalCase")
+            line = f"{OF_TYPE}{kind}"
+        kept.add(line)
+    return frozenset(kept)
+
+
+def _read_customize_dtypes(path: str) -> dict[str, CustomDtypes]:
+    """Entries by name, or type behind `OpType::`; the first of a name counts.
+
+    Raises:
+        AtcFailure: E20101 (a file that cannot be opened, a line of another form), E20003 (no such dtype).
+    """
+    found: dict[str, CustomDtypes] = {}
+    for line in _lines(path, missing="E20101"):
+        match = re.fullmatch(r"(?:OpType::(?P<type>[^:]+):|(?P<name>.+?)::)(?P<dtypes>(?:In|Out)putDtype:.*)", line)
+        parts = match and re.fullmatch(r"(?:InputDtype:(.*?))?(?:,?OutputDtype:(.*))?", match["dtypes"])
+        if not match or not parts:
+            forms = "name::InputDtype:…,OutputDtype:… or OpType::Type:InputDtype:…,OutputDtype:…"
+            raise failure("E20101", parameter="ge.customizeDtypes", value=line, reason=f"a line is {forms}")
+        key = f"{OF_TYPE}{match['type'].strip()}" if match["type"] else match["name"].strip()
+        found.setdefault(key, (_dtypes(parts[1], path), _dtypes(parts[2], path)))
+    return found
+
+
+def _dtypes(text: str | None, path: str) -> tuple[Dtype | None, ...]:
+    named = [word.strip() for word in text.rstrip(",").split(",")] if text else []
+    for word in named:
+        if word and word not in _GE_DTYPES:
+            raise failure("E20003", parameter=word, filepath=path, reason="there is no such dtype")
+    return tuple(_GE_DTYPES[word] if word else None for word in named)
+
+
+def _read_implementations(options: Mapping[str, str], console: Console) -> dict[str, str]:
+    """Implementation modes by node name, by type behind `OpType::`, and for everything, "".
+
+    With --op_precision_mode the two older flags are void. Without a list of types they mean the library's own list,
+    which is not public: every type, for high_precision [inferred], and nothing, for high_performance, the default.
+    What is wrong with a line of the file only the log tells.
+    """
+    path, mode = options.get("op_precision_mode", ""), options.get("op_select_implmode", "")
+    if not path:
+        types = [kind.strip() for kind in options.get("optypelist_for_implmode", "").split(",") if kind.strip()]
+        if types and not mode.endswith("_for_all"):
+            return {f"{OF_TYPE}{kind}": mode for kind in types}
+        return {"": mode.removesuffix("_for_all")} if mode not in ("", "high_performance") else {}
+    found: dict[str, str] = {}
+    prefixes = {"[ByOpType]": OF_TYPE, "[ByNodeName]": ""}
+    section = "[ByOpType]"
+    for line in _lines(path, missing="E21001"):
+        key, _, mode = (part.strip() for part in line.partition("="))
+        if line.startswith("["):
+            section = line
+        elif section in prefixes and mode in _IMPLEMENTATIONS:
+            found[f"{prefixes[section]}{key}"] = mode
+        else:
+            console.log("warning", "FE", f"{path}: the section {section} or the mode {mode!r} of {key} is unknown")
+    return found
+
+
+def _lines(path: str, *, missing: str) -> list[str]:
+    if not path:
+        return []
+    return [line.strip() for line in _read(path, missing).splitlines() if line.strip() and not line.startswith("#")]
+
+
+def _read(path: str, missing: str = "E21001") -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        refused: Mapping[str, AtcFailure] = {
+            "E21001": failure("E21001", file_name=path),
+            "E10410": failure("E10410", cfgpath=path),
+            "E20101": failure("E20101", parameter="ge.customizeDtypes", value=path, reason="the file cannot be opened"),
+        }
+        raise refused[missing] from error

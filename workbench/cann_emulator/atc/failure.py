@@ -30,10 +30,7 @@ class Record:
 
 
 class AtcFailure(Exception):
-    """The run fails; the first record that is no inner error becomes the headline (atc.md §5.3).
-
-    `records` may be empty: then the reason stood on stderr (atc.md §5.1).
-    """
+    """The run fails; the first record that is no inner error becomes the headline (atc.md §5.3)."""
 
     def __init__(self, *records: Record) -> None:
         super().__init__(", ".join(record.code for record in records))
@@ -55,37 +52,25 @@ def inner_error(text: str) -> Record:
     return Record(code="E19999", arguments={"message": text})
 
 
-# --- texts of the error manager ---
+def catalogue() -> Mapping[str, Mapping[str, str]]:
+    """Code → title, message, whose arguments stand in braces, and cause and solution where they are printed."""
+    return _read("catalogue.json")
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One code; `message` names its arguments in braces, an empty cause or solution is not printed."""
-
-    title: str
-    message: str
-    cause: str = ""
-    solution: str = ""
-
-
-def catalogue() -> Mapping[str, Entry]:
-    """By code, as `catalogue.json` has it."""
-    return _read(Path(__file__).with_name("catalogue.json"))
+def entry_of(code: str) -> Mapping[str, str] | None:
+    """The texts of a code, of atc's or else of the library's; None where it is not registered."""
+    return catalogue().get(code) or _read("acl_reasons.json").get(code)
 
 
 @functools.cache
-def _read(file: Path) -> Mapping[str, Entry]:
-    return {code: Entry(**row) for code, row in json.loads(file.read_text(encoding="utf-8")).items()}
+def _read(name: str) -> Mapping[str, Mapping[str, str]]:
+    entries: Mapping[str, Mapping[str, str]] = json.loads(Path(__file__).with_name(name).read_text(encoding="utf-8"))
+    return entries
 
 
 def is_inner(code: str) -> bool:
     """Whether a code reports a fault of the tool itself, which never becomes the headline beside others."""
     return code.endswith(("9999", "8888"))
-
-
-def entry_of(code: str) -> Entry | None:
-    """The texts of a code, of atc's or else of the library's; None where it is not registered."""
-    return catalogue().get(code) or _read(Path(__file__).with_name("acl_reasons.json")).get(code)
 
 
 def message_of(record: Record) -> str | None:
@@ -96,7 +81,7 @@ def message_of(record: Record) -> str | None:
     if is_inner(record.code) and "message" in record.arguments:
         return record.arguments["message"]
     entry = entry_of(record.code)
-    return None if entry is None else entry.message.format_map(_Named(record.arguments))
+    return None if entry is None else entry["message"].format_map(_Named(record.arguments))
 
 
 class _Named(dict[str, str]):

@@ -14,45 +14,21 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from workbench.cann_emulator.atc.failure import AtcFailure, failure
+from workbench.cann_emulator.atc.failure import AtcFailure, failure, invalid
 
 FRAMEWORKS = "0(Caffe), 1(MindSpore), 3(TensorFlow) or 5(ONNX)"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Flag:
-    """One flag.
-
-    Attributes:
-        about: for the usage text and for the message about a missing argument.
-        values: what is accepted while the command line is parsed; empty where anything is.
-        code: of a rejected value.
-    """
-
-    name: str
-    about: str
-    default: str = ""
-    values: tuple[str, ...] = ()
-    code: str = "E10001"
-
-
-def _read() -> dict[str, dict[str, Flag]]:
-    """Section of the usage text → name → flag, as `flags.json` has them."""
-    sections = json.loads(Path(__file__).with_name("flags.json").read_text(encoding="utf-8"))
-    return {name: {flag: _flag(flag, entry) for flag, entry in flags.items()} for name, flags in sections.items()}
-
-
-def _flag(name: str, entry: Mapping[str, Any]) -> Flag:
-    given: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in entry.items()}
-    return Flag(name=name, **given)
-
-
-SECTIONS: Mapping[str, Mapping[str, Flag]] = _read()
-FLAGS: Mapping[str, Flag] = {name: flag for section in SECTIONS.values() for name, flag in section.items()}
+SECTIONS: Mapping[str, Mapping[str, Mapping[str, Any]]] = json.loads(
+    Path(__file__).with_name("flags.json").read_text(encoding="utf-8")
+)
+"""Section of the usage text → name → what is said of the flag. `about` is for the usage text and the message about a
+missing argument; `values`, where there are any, is all that is accepted while the command line is parsed, and `code`
+what rejects another one, E10001 where it is not said."""
+FLAGS: Mapping[str, Mapping[str, Any]] = {n: flag for section in SECTIONS.values() for n, flag in section.items()}
 """Name → flag; --help and --h are the grammar's own."""
 
 
@@ -66,23 +42,22 @@ def value_of(options: Mapping[str, str], name: str) -> str:
         return given
     if name == "input_format":
         return "NCHW"
-    default = FLAGS[name].default
+    default = str(FLAGS[name].get("default", ""))
     folder = os.environ.get("ASCEND_WORK_PATH", "")
     return f"{folder}/{default}" if name == "check_report" and folder else default
 
 
-def reject(flag: Flag, value: str) -> AtcFailure:
+def _rejected(name: str, value: str) -> AtcFailure:
     """The failure of a value that the table does not have."""
-    if flag.code == "E10007":
-        return failure("E10007", parameter=flag.name, support=FRAMEWORKS)
-    if flag.code == "E10010":
-        return failure("E10010", loglevel=value)
-    if flag.code == "E10006":
-        return failure("E10006", parameter=flag.name, value=value)
-    allowed = " ".join(f"[{accepted}]" for accepted in sorted(flag.values))
-    return failure(
-        flag.code, parameter=f"--{flag.name}", value=value, reason=f"it is none of the allowed values {allowed}"
-    )
+    code = FLAGS[name].get("code", "E10001")
+    if code == "E10007":
+        return failure(code, parameter=name, support=FRAMEWORKS)
+    if code == "E10010":
+        return failure(code, loglevel=value)
+    if code == "E10006":
+        return failure(code, parameter=name, value=value)
+    allowed = " ".join(f"[{accepted}]" for accepted in sorted(FLAGS[name]["values"]))
+    return invalid(name, value, f"it is none of the allowed values {allowed}")
 
 
 # --- from words to options ---
@@ -133,9 +108,8 @@ def parse(words: Sequence[str]) -> dict[str, str]:
             if not pending:
                 raise Malformed(_missing(word))
             value = pending.pop(0)
-        flag = FLAGS[resolved]
-        if flag.values and value not in flag.values:
-            raise reject(flag, value)
+        if value not in FLAGS[resolved].get("values", (value,)):
+            raise _rejected(resolved, value)
         options[resolved] = value
     if strays:
         raise Malformed(*(f"Non-option parameter: {stray}" for stray in strays))
@@ -175,5 +149,5 @@ def _unknown(word: str) -> Malformed:
 
 def _missing(word: str) -> str:
     flag = FLAGS.get(word.lstrip("-"))
-    about = f"; flag description: {flag.about}" if flag else ""
+    about = f"; flag description: {flag['about']}" if flag else ""
     return f"flag '{word}' is missing its argument{about}"

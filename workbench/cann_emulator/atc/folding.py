@@ -1,90 +1,47 @@
 """The ONNX graph at given input shapes: shapes of every tensor, and everything folded that is known beforehand.
 
-One walk in execution order. What reads only constants is computed, a Shape of a known shape is a constant, an If of a
-known condition is its branch; all other nodes stay as they are, under their own names. With open input shapes the same
-walk folds what does not depend on them.
+One walk in execution order. What reads only constants is computed by ONNX's reference implementation, a Shape of a
+known shape is a constant, an If of a known condition is its branch; all other nodes stay as they are, under their own
+names. With open input shapes the same walk folds what does not depend on them.
+
+Shapes follow ONNX's own rules, read as leniently as the vendor's parser reads files: it does not check a node against
+the version of its operator, so a file may use what only a later version allows, as exporters do: an empty `roi` of
+Resize at opset 11, whole numbers in Min at opset 11.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
-from copy import copy
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
+from typing import Any
 
 import numpy as np
-from onnx import NodeProto, TensorProto, TypeProto, helper, numpy_helper
+import numpy.typing as npt
+from onnx import NodeProto, TensorProto, TypeProto, checker, defs, helper, numpy_helper, shape_inference
 
-from workbench.cann_emulator.atc.failure import failure
-from workbench.cann_emulator.atc.inference import (
-    LARGEST,
-    Array,
-    Shape,
-    agreed,
-    attributes_of,
-    constant_value,
-    evaluate,
-    inferred,
-    largest,
-    shape_of,
-    shaped,
-)
+from workbench.cann_emulator.atc.failure import AtcFailure, failure
 from workbench.cann_emulator.atc.onnx_parser import Parsed, in_order
 from workbench.cann_emulator.atc.operator_types import words
-from workbench.graph.nodes import names_read
+from workbench.cann_emulator.atc.shapes import Shape
+from workbench.graph.nodes import attributes_of, names_read
 
-__all__ = ["Constants", "Folded", "Shape", "fold"]
+Array = npt.NDArray[Any]
+Constants = dict[str, Array]
 
-_SMALL = 1024
-_KNOWN_TO_SHAPES = 64
-_DATA_DEPENDENT = words("Compress ConcatFromSequence If NonMaxSuppression NonZero SequenceAt Unique")
-"""Operators whose shapes only the data tell: the vendor compiles such a graph as one of dynamic shape."""
-_SHAPED_BY_VALUES = words("""
-    Col2Im ConstantOfShape Expand OneHot Pad Range Reshape Resize Slice Split Squeeze Tile TopK Unsqueeze Upsample
-    """)
-"""Operators whose shapes the values of an input tell, mostly a constant."""
+_LARGEST = 1 << 26
+"""Elements of a result; what would be larger is left to the device."""
+_SMALL, _KNOWN_TO_SHAPES = 1024, 64
+"""Elements of a constant, of whole numbers and of others, whose values shape inference may want to see."""
 _INTEGERS = (TensorProto.INT64, TensorProto.INT32, TensorProto.BOOL)
-
-
-class Constants:
-    """Tensor name → array; initializers are read when asked for."""
-
-    def __init__(self, tensors: Mapping[str, TensorProto]) -> None:
-        self._tensors = dict(tensors)
-        self._arrays: dict[str, Array] = {}
-
-    def copy(self) -> Constants:
-        """The same constants, to which others can be added apart."""
-        same = Constants(self._tensors)
-        same._arrays = dict(self._arrays)
-        return same
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._arrays or name in self._tensors
-
-    def __getitem__(self, name: str) -> Array:
-        if name not in self._arrays:
-            self._arrays[name] = numpy_helper.to_array(self._tensors[name])
-        return self._arrays[name]
-
-    def __setitem__(self, name: str, array: Array) -> None:
-        self._arrays[name] = array
-
-    def size(self, name: str) -> int:
-        if name in self._arrays:
-            return int(self._arrays[name].size)
-        return int(np.prod(self._tensors[name].dims, dtype=np.int64))
-
-    def shape(self, name: str) -> Shape:
-        return tuple(self._arrays[name].shape if name in self._arrays else self._tensors[name].dims)
-
-    def element_type(self, name: str) -> int:
-        if name in self._arrays:
-            return helper.np_dtype_to_tensor_dtype(self._arrays[name].dtype)
-        return self._tensors[name].data_type
-
-    def add(self, tensor: TensorProto) -> None:
-        self._tensors[tensor.name] = tensor
+_LATER = (12, 13, 14, 15, 16, 18)
+"""Opsets in which operators came to take more than before."""
+_NEVER = words("""
+    AscendQuant AscendDequant AscendAntiQuant RandomNormal RandomNormalLike RandomUniform RandomUniformLike Multinomial
+    Bernoulli Loop Scan If
+    """)
+_OF_INTEGERS = frozenset({"MatMul", "Gemm", "Conv", "ConvTranspose", "AveragePool"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +52,8 @@ class Folded:
         nodes: in execution order.
         shapes: of every tensor, -1 where open.
         types: element types of ONNX.
-        data_dependent: some shape is known at run time only, though all inputs' shapes are fixed.
+        data_dependent: some shape is known at run time only, though all inputs' shapes are fixed: the vendor compiles
+            such a graph as one of dynamic shape.
     """
 
     nodes: list[NodeProto]
@@ -108,6 +66,7 @@ class Folded:
 
 def fold(
     parsed: Parsed,
+    weights: Mapping[str, Array],
     input_shapes: Mapping[str, Shape],
     outputs: tuple[str, ...],
     *,
@@ -117,115 +76,123 @@ def fold(
     """Walk the model at these input shapes (-1 for an open axis).
 
     Args:
+        weights: the graph's initializers.
         outputs: tensors that must be there at the end.
-        guess: an axis that only the data tell is taken as 1, so that kernels have a shape; otherwise it stays open.
+        guess: an axis that only the data tell is taken as large as it can be, so that kernels have a shape; otherwise
+            it stays open.
         fold_floats: also compute what no shape needs, such as a transposed weight (--oo_constant_folding).
 
     Raises:
-        AtcFailure: E19999, the vendor's inner error: shapes that do not fit, or a graph that is no graph.
+        AtcFailure: E19999, the vendor's inner error: shapes that do not fit, or a graph that is no graph; E10055, an
+            If whose condition only the data tell.
     """
-    walk = _Walk(parsed, input_shapes, fold_floats, guess)
-    walk.run()
-    return walk.finish(outputs)
+    walk = _Walk(parsed, weights, input_shapes, fold_floats, guess)
+    for name in outputs:
+        if name not in walk.types and name not in walk.constants:
+            raise failure("E19999", message=f"Nothing makes the output {name}.")
+    needed = set(outputs)
+    nodes = []
+    for node in reversed(walk.kept):
+        if needed.intersection(node.output):
+            nodes.append(node)
+            needed.update(names_read(node))
+    return Folded(
+        nodes=nodes[::-1],
+        constants=walk.constants,
+        shapes={name: shape_of(kind) for name, kind in walk.types.items()},
+        types={name: kind.tensor_type.elem_type for name, kind in walk.types.items()},
+        outputs=outputs,
+        data_dependent=walk.data_dependent,
+    )
+
+
+def element_type(array: Array) -> int:
+    return helper.np_dtype_to_tensor_dtype(array.dtype)
+
+
+def shape_of(kind: TypeProto) -> Shape:
+    """A tensor's shape, -1 where it is open."""
+    return tuple(dim.dim_value if dim.HasField("dim_value") else -1 for dim in kind.tensor_type.shape.dim)
+
+
+def _shaped(number: int, shape: Sequence[int]) -> TypeProto:
+    return helper.make_tensor_type_proto(number, [None if dim < 0 else dim for dim in shape])
 
 
 class _Walk:
-    def __init__(self, parsed: Parsed, input_shapes: Mapping[str, Shape], fold_floats: bool, guess: bool) -> None:
-        graph = parsed.proto.graph
+    def __init__(
+        self,
+        parsed: Parsed,
+        weights: Mapping[str, Array],
+        input_shapes: Mapping[str, Shape],
+        fold_floats: bool,
+        guess: bool,
+    ) -> None:
         self._parsed, self._fold_floats = parsed, fold_floats
-        self._constants = Constants({tensor.name: tensor for tensor in graph.initializer})
-        self._types: dict[str, TypeProto] = {}
+        self.constants = dict(weights)
+        self.types = {v.name: _shaped(v.type.tensor_type.elem_type, input_shapes[v.name]) for v in parsed.inputs}
+        graph = parsed.proto.graph
+        self._declared = {value.name: value.type for value in (*graph.value_info, *graph.output)}
         self._imports = [helper.make_opsetid("" if d == "ai.onnx" else d, v) for d, v in parsed.opsets.items()]
         self._open = not guess or any(-1 in shape for shape in input_shapes.values())
-        for value in parsed.inputs:
-            shape = input_shapes[value.name]
-            element_type = value.type.tensor_type.elem_type
-            self._types[value.name] = shaped(element_type, shape)
-        self._kept: list[NodeProto] = []
+        self.kept: list[NodeProto] = []
+        self.data_dependent = self._guessed = False
         self._queue = deque(in_order(graph))
-        self._data_dependent = False
-        self._guessed = False
-
-    def run(self) -> None:
         while self._queue:
             node = self._queue.popleft()
             if not self._folded(node):
                 self._infer(node)
-                self._kept.append(node)
+                self.kept.append(node)
 
-    def finish(self, outputs: tuple[str, ...]) -> Folded:
-        for name in outputs:
-            if not self._has_type(name):
-                raise failure("E19999", message=f"Nothing makes the output {name}.")
-        needed = set(outputs)
-        nodes = []
-        for node in reversed(self._kept):
-            if needed.intersection(node.output):
-                nodes.append(node)
-                needed.update(names_read(node))
-        nodes.reverse()
-        return Folded(
-            nodes=nodes,
-            constants=self._constants,
-            shapes={name: shape_of(kind) for name, kind in self._types.items()},
-            types={name: kind.tensor_type.elem_type for name, kind in self._types.items()},
-            outputs=outputs,
-            data_dependent=self._data_dependent,
-        )
+    # --- what is known beforehand ---
 
     def _folded(self, node: NodeProto) -> bool:
         """Whether the node is gone: a constant, or replaced by its branch."""
+        values: list[Array] | None = None
         if node.op_type == "Constant":
-            value = constant_value(node)
-            if value is None:
-                return False
-            self._constants[node.output[0]] = value
-            return True
-        if node.op_type in ("Shape", "Size") and self._has_type(node.input[0]):
-            return self._shape_of(node)
-        if node.op_type == "If" and node.input[0] in self._constants:
+            values = _constant(node)
+        elif node.op_type in ("Shape", "Size") and (kind := self._type_of(node.input[0])) is not None:
+            values = _size(node, kind)
+        elif node.op_type == "If":
             self._take_branch(node)
             return True
-        if not node.input or any(name and name not in self._constants for name in node.input):
+        elif node.input and all(not name or name in self.constants for name in node.input):
+            read = [self.constants[name] for name in node.input if name]
+            small = max((array.size for array in read), default=0) <= _SMALL
+            if self._fold_floats or small or all(element_type(array) in _INTEGERS for array in read):
+                values = self._evaluated(node)
+        if values is None or any(value.dtype == object or value.size > _LARGEST for value in values):
             return False
-        if not self._worth_folding(node):
-            return False
-        values = evaluate(node, [self._constants[name] if name else None for name in node.input], self._parsed.opsets)
-        if values is None or any(value.dtype == object or value.size > LARGEST for value in values):
-            return False
-        for name, value in zip((name for name in node.output if name), values, strict=False):
-            self._constants[name] = value
+        self.constants.update(zip((name for name in node.output if name), values, strict=False))
         return True
 
-    def _worth_folding(self, node: NodeProto) -> bool:
-        if self._fold_floats:
-            return True
-        sizes = [self._constants.size(name) for name in node.input if name]
-        kinds = [self._constants.element_type(name) for name in node.input if name]
-        return max(sizes, default=0) <= _SMALL or all(kind in _INTEGERS for kind in kinds)
+    def _evaluated(self, node: NodeProto) -> list[Array] | None:
+        """A node's outputs; None where it cannot or should not be computed beforehand."""
+        if node.op_type in _NEVER:
+            return None
+        feeds = {name: self.constants[name] for name in node.input if name}
+        if node.op_type in ("ConstantOfShape", "Expand") and np.prod(feeds[node.input[-1]]) > _LARGEST:
+            return None
+        # imported late: most models need none of it
+        from onnx.reference import ReferenceEvaluator
 
-    def _shape_of(self, node: NodeProto) -> bool:
-        kind = self._type_of(node.input[0])
-        if not kind.tensor_type.HasField("shape"):
-            return False
-        shape = shape_of(kind)
-        if node.op_type == "Size":
-            if -1 in shape:
-                return False
-            self._constants[node.output[0]] = np.asarray(np.prod(shape, dtype=np.int64), np.int64)
-            return True
-        attributes = attributes_of(node)
-        part = shape[slice(attributes.get("start", 0), attributes.get("end", len(shape)))]
-        if -1 in part:
-            return False
-        self._constants[node.output[0]] = np.asarray(part, np.int64)
-        return True
+        given = [helper.make_tensor_value_info(n, element_type(a), a.shape) for n, a in feeds.items()]
+        made = [helper.make_empty_tensor_value_info(name) for name in node.output if name]
+        try:
+            graph = helper.make_graph([node], "constant", given, made)
+            model = helper.make_model(graph, opset_imports=self._imports)
+            results = ReferenceEvaluator(model).run(None, feeds)
+        except (ValueError, TypeError, IndexError, KeyError, NotImplementedError, RuntimeError, MemoryError):
+            return None  # a node that has no value, such as a reshape that does not fit: shape inference reports it
+        return [np.asarray(result) for result in results] if isinstance(results, list) else None
 
     def _take_branch(self, node: NodeProto) -> None:
-        attributes = attributes_of(node)
-        branch = attributes["then_branch" if bool(self._constants[node.input[0]].reshape(-1)[0]) else "else_branch"]
-        for tensor in branch.initializer:
-            self._constants.add(tensor)
+        if node.input[0] not in self.constants:
+            reason = f"this atc is emulated and compiles no If whose condition only the data tell ({node.name})"
+            raise failure("E10055", reason=reason)
+        chosen = "then_branch" if bool(self.constants[node.input[0]].reshape(-1)[0]) else "else_branch"
+        branch = helper.get_node_attr_value(node, chosen)
+        self.constants.update((tensor.name, numpy_helper.to_array(tensor)) for tensor in branch.initializer)
         inner = []
         for index, original in enumerate(branch.node):
             copy = NodeProto()
@@ -236,126 +203,124 @@ class _Walk:
             inner.append(helper.make_node("Identity", [value.name], [name], name=f"{node.name}/output_{index}"))
         self._queue.extendleft(reversed(inner))
 
+    # --- shapes ---
+
+    def _type_of(self, name: str) -> TypeProto | None:
+        if name not in self.types and name in self.constants:
+            self.types[name] = _shaped(element_type(self.constants[name]), self.constants[name].shape)
+        return self.types.get(name)
+
     def _infer(self, node: NodeProto) -> None:
-        special = self._ascend_types(node)
-        if special is not None:
-            self._types[node.output[0]] = special
+        types = {name: kind for name in node.input if name and (kind := self._type_of(name)) is not None}
+        first = types.get(node.input[0]) if node.input else None
+        if first is not None and node.op_type in ("AscendQuant", "AscendDequant", "AscendAntiQuant"):
+            number = TensorProto.INT8 if node.op_type == "AscendQuant" else TensorProto.FLOAT
+            self.types[node.output[0]] = _shaped(number, shape_of(first))
             return
-        if node.op_type == "If":
-            self._types.update(zip(node.output, self._branches(node), strict=True))
+        if first is not None and node.op_type in _OF_INTEGERS and first.tensor_type.elem_type == TensorProto.INT8:
+            # ONNX knows no such products
+            floats = {name: _shaped(TensorProto.FLOAT, shape_of(kind)) for name, kind in types.items()}
+            product = (self._by_rule(node, floats) or {})[node.output[0]]
+            self.types[node.output[0]] = _shaped(TensorProto.INT32, shape_of(product))
             return
-        domain = "" if node.domain == "ai.onnx" else node.domain
-        found = inferred(
-            node,
-            domain=domain,
-            opset=self._parsed.opsets.get(domain or "ai.onnx", self._parsed.opset),
-            types={name: self._type_of(name) for name in node.input if name and self._has_type(name)},
-            data={
-                name: numpy_helper.from_array(self._constants[name], name)
-                for name in node.input
-                if name in self._constants and self._constants.size(name) <= self._interesting(name)
-            },
-            imports=self._imports,
-            ir_version=self._parsed.proto.ir_version,
-            certain=not self._guessed,
-        )
-        for name in node.output:
-            if not name:
-                continue
-            kind = found.get(name)
+        found = self._by_rule(node, types)
+        for name in filter(None, node.output):
+            kind = (found or {}).get(name)
             if kind is not None and kind.HasField("sequence_type"):
-                self._types[name] = kind
+                self.types[name] = kind
                 continue
-            if kind is None or not kind.tensor_type.HasField("shape"):
-                self._unknown(node)
-                return
-            if not self._open and any(not dim.HasField("dim_value") for dim in kind.tensor_type.shape.dim):
-                self._data_dependent = self._data_dependent or self._by_data(node)
-                self._guessed = True
-                most = largest(node, self._sizes(node), self._constants)
-                for dim in kind.tensor_type.shape.dim:
-                    if not dim.HasField("dim_value"):
-                        dim.dim_value = most
-            self._types[name] = kind
-
-    def _branches(self, node: NodeProto) -> list[TypeProto]:
-        """What an If gives whose condition only the data tell: the sizes that both branches agree on."""
-        self._data_dependent = self._data_dependent or not self._open
-        ends = []
-        for attribute in node.attribute:
-            inner = copy(self)
-            inner._types, inner._constants = dict(self._types), self._constants.copy()
-            inner._kept, inner._queue = [], deque(in_order(attribute.g, nested=True))
-            for tensor in attribute.g.initializer:
-                inner._constants.add(tensor)
-            inner.run()
-            self._guessed = self._guessed or inner._guessed
-            ends.append([inner._type_of(output.name) for output in attribute.g.output])
-        return [agreed(a, b, stays_open=self._open) for a, b in zip(*ends, strict=True)]
-
-    def _by_data(self, node: NodeProto) -> bool:
-        """Whether only the data tell the shape of what a node makes."""
-        if node.op_type in _DATA_DEPENDENT:
-            return True
-        first = 0 if node.op_type in ("ConstantOfShape", "Range") else 1
-        return node.op_type in _SHAPED_BY_VALUES and any(n and n not in self._constants for n in node.input[first:])
-
-    def _interesting(self, name: str) -> int:
-        """How many elements of a constant shape inference may want to see."""
-        return _SMALL if self._constants.element_type(name) in _INTEGERS else _KNOWN_TO_SHAPES
-
-    def _sizes(self, node: NodeProto) -> list[Shape]:
-        return [shape_of(self._type_of(name)) for name in node.input if name and self._has_type(name)]
-
-    def _ascend_types(self, node: NodeProto) -> TypeProto | None:
-        """Operators of Ascend, and products of integers, whose types ONNX does not know."""
-        if not node.input or not self._has_type(node.input[0]):
-            return None
-        first = self._type_of(node.input[0])
-        if node.op_type in ("AscendQuant", "AscendDequant", "AscendAntiQuant"):
-            return shaped(TensorProto.INT8 if node.op_type == "AscendQuant" else TensorProto.FLOAT, shape_of(first))
-        if first.tensor_type.elem_type != TensorProto.INT8 or node.op_type not in (
-            *("MatMul", "Gemm", "Conv", "ConvTranspose", "AveragePool"),
-        ):
-            return None
-        types = {name: shaped(TensorProto.FLOAT, shape_of(self._type_of(name))) for name in node.input if name}
-        found = inferred(
-            node,
-            domain="",
-            opset=self._parsed.opset,
-            types=types,
-            data={},
-            imports=self._imports,
-            ir_version=self._parsed.proto.ir_version,
-        )
-        return shaped(TensorProto.INT32, shape_of(found[node.output[0]]))
-
-    def _unknown(self, node: NodeProto) -> None:
-        """No rule tells the shape: the file's own annotation, or one element."""
-        self._guessed = True
-        declared = {value.name: value.type for value in self._parsed.proto.graph.value_info}
-        declared.update({value.name: value.type for value in self._parsed.proto.graph.output})
-        self._data_dependent = self._data_dependent or (not self._open and self._by_data(node))
-        for name in node.output:
-            if not name:
+            told = kind is not None and kind.tensor_type.HasField("shape")
+            if kind is not None and told and (self._open or -1 not in shape_of(kind)):
+                self.types[name] = kind
                 continue
-            kind = declared.get(name)
-            if kind is not None and kind.tensor_type.HasField("shape"):
-                open_dim = -1 if self._open else 1
-                shape = tuple(d.dim_value if d.HasField("dim_value") else open_dim for d in kind.tensor_type.shape.dim)
-                self._types[name] = shaped(kind.tensor_type.elem_type, shape)
+            # where no rule knows the operator at all it is none whose shapes the data tell
+            self.data_dependent = self.data_dependent or (not self._open and found is not None)
+            self._guessed = True
+            if kind is not None and told:
+                most = self._most(node, [shape_of(read) for read in types.values()])
+                self.types[name] = _shaped(kind.tensor_type.elem_type, [most if d < 0 else d for d in shape_of(kind)])
             else:
-                first = next((self._type_of(n) for n in node.input if n and self._has_type(n)), None)
-                element_type = first.tensor_type.elem_type if first is not None else TensorProto.FLOAT
-                shape = shape_of(first) if first is not None else ()
-                if node.op_type in ("Reshape", "Expand"):
-                    shape = (-1 if self._open else 1,) * max((1, *shape_of(self._type_of(node.input[1]))))
-                self._types[name] = shaped(element_type, shape)
+                self.types[name] = self._guess(node, name, list(types.values()))
 
-    def _has_type(self, name: str) -> bool:
-        return name in self._types or name in self._constants
+    def _by_rule(self, node: NodeProto, types: Mapping[str, TypeProto]) -> dict[str, TypeProto] | None:
+        """Output name → type, of those outputs that ONNX's rule tells; None where there is no rule.
 
-    def _type_of(self, name: str) -> TypeProto:
-        if name not in self._types:
-            self._types[name] = shaped(self._constants.element_type(name), self._constants.shape(name))
-        return self._types[name]
+        Raises:
+            AtcFailure: E19999, shapes that do not fit, and are no guesses.
+        """
+        known = {name: self.constants[name] for name in node.input if name in self.constants}
+        limits = {name: _SMALL if element_type(a) in _INTEGERS else _KNOWN_TO_SHAPES for name, a in known.items()}
+        data = {name: numpy_helper.from_array(a, name) for name, a in known.items() if a.size <= limits[name]}
+        domain = "" if node.domain == "ai.onnx" else node.domain
+        opset = self._parsed.opsets.get(domain or "ai.onnx", self._parsed.opset)
+        ir_version, has_rule = self._parsed.proto.ir_version, False
+        for version in (opset, *(later for later in _LATER if later > opset and not domain)):
+            try:
+                schema = defs.get_schema(node.op_type, version, domain)
+                has_rule = True
+                found: dict[str, TypeProto] = shape_inference.infer_node_outputs(
+                    schema, node, dict(types), data, opset_imports=self._imports, ir_version=ir_version
+                )
+            except shape_inference.InferenceError as error:
+                if self._guessed:
+                    return {}
+                raise _does_not_fit(node) from error
+            except (defs.SchemaError, ValueError, RuntimeError, checker.ValidationError):
+                continue
+            if node.op_type == "Reshape" and not self._guessed:
+                ends = [kind for kind in (types.get(node.input[0]), found.get(node.output[0])) if kind is not None]
+                sizes = {prod(shape_of(k)) for k in ends if k.tensor_type.HasField("shape") and -1 not in shape_of(k)}
+                if len(sizes) > 1:  # ONNX's own rule does not look
+                    raise _does_not_fit(node)
+            return found
+        return {} if has_rule else None
+
+    def _guess(self, node: NodeProto, name: str, reads: Sequence[TypeProto]) -> TypeProto:
+        """Where no rule tells the shape: the file's own annotation, the first input's, or one element."""
+        open_dim = -1 if self._open else 1
+        declared = self._declared.get(name)
+        if declared is not None and declared.tensor_type.HasField("shape"):
+            return _shaped(declared.tensor_type.elem_type, [open_dim if d < 0 else d for d in shape_of(declared)])
+        if not reads:
+            return _shaped(TensorProto.FLOAT, ())
+        shape = shape_of(reads[0])
+        if node.op_type in ("Reshape", "Expand"):
+            shape = (open_dim,) * max((1, *shape_of(reads[1])))
+        return _shaped(reads[0].tensor_type.elem_type, shape)
+
+    def _most(self, node: NodeProto, sizes: Sequence[Shape]) -> int:
+        """[emulated] What kernels are modelled at where only the data tell how many there are: as many as can be."""
+        if node.op_type == "NonMaxSuppression" and len(sizes[1]) == 3:
+            batch, classes, boxes = sizes[1]
+            limit = self.constants.get(node.input[2]) if len(node.input) > 2 else None
+            most = boxes if limit is None else int(limit.reshape(-1)[0])
+            return max(batch * classes * min(boxes, most), 1)
+        return max(prod(sizes[0]), 1) if node.op_type in ("NonZero", "Compress", "Unique") else 1
+
+
+def _constant(node: NodeProto) -> list[Array] | None:
+    """Of a Constant node; None for forms that are no plain tensor."""
+    for attribute in node.attribute:
+        value = helper.get_attribute_value(attribute)
+        if attribute.name == "value":
+            return [numpy_helper.to_array(value)]
+        if attribute.name.startswith(("value_int", "value_float")):
+            return [np.asarray(value, np.int64 if attribute.name.startswith("value_int") else np.float32)]
+    return None
+
+
+def _size(node: NodeProto, kind: TypeProto) -> list[Array] | None:
+    """Of a Shape or Size; None where it is not known."""
+    if not kind.tensor_type.HasField("shape"):
+        return None
+    shape = shape_of(kind)
+    if node.op_type == "Shape":
+        attributes = attributes_of(node)
+        shape = shape[slice(attributes.get("start", 0), attributes.get("end", len(shape)))]
+    if -1 in shape:
+        return None
+    return [np.asarray(shape if node.op_type == "Shape" else prod(shape), np.int64)]
+
+
+def _does_not_fit(node: NodeProto) -> AtcFailure:
+    return failure("E19999", message=f"The shapes that {node.name} of type {node.op_type} reads do not fit.")

@@ -10,149 +10,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
-
 from workbench.cann_emulator.atc.ascend_graph import AscendGraph, Op
-from workbench.cann_emulator.atc.failure import AtcFailure, failure
-from workbench.cann_emulator.atc.operator_types import ELEMENTWISE, words
+from workbench.cann_emulator.atc.failure import failure
+from workbench.cann_emulator.atc.operator_types import ELEMENTWISE
 from workbench.cann_emulator.om import Core
 from workbench.values.documents.json_reader import loads
 
 Group = Literal["GraphFusion", "UBFusion"]
 
-_GROUPS: tuple[Group, ...] = ("GraphFusion", "UBFusion")
-_TOP_KEYS = frozenset({"Switch", "Priority", "ExceptionalPassOfO1Level"})
-_WORDS = {"on": True, "off": False}
-
-ALWAYS_ON_AT_O1 = words("""
-    LayerNormV4FusionPass WeightQuantBatchMatmulV2TransposeFusionPass SxpyFusionPass ARefreshCubeC0FusionPass
-    DeleteNoConstFolding ZConcatExt2FusionPass MapIndexFusionPass
-    """)
-"""ExceptionalPassOfO1Level of the built-in file: a 9.x snapshot (atc.md §4.3), as the two tables below."""
-
-BUILT_IN: Mapping[Group, Mapping[str, bool]] = {
-    "GraphFusion": {
-        **dict.fromkeys(
-            words("""
-            SoftmaxSmallOpFusionPass MatmulWeightPrefetchFusionPass WeightQuantBmmV2WeightPrefetchFusionPass
-            MatmulReshapeFusionPass MatmulNzInNdOutTransdataFusionPass ReduceMeanDTransnodeFusionPass
-            MulFusionOptimizeFusionPass ZConcatExt3FusionPass GatherV2ConcatV2FusionPass SubMulConcatFusionPass
-            StridedSliceConcatFusionPass
-            """),
-            False,
-        ),
-        **dict.fromkeys(
-            words("""
-            LayerNormGradV3FusionPass GridSampler3DFusionPass FusedInferAttentionScoreQuantFusionPass
-            IncreFlashAttentionQuantFusionPass PromptFlashAttentionQuantFusionPass
-            """),
-            True,
-        ),
-    },
-    "UBFusion": {
-        **dict.fromkeys(
-            words("""
-            AutoSingleNormFusionPass AutoSingleReduceFusionPass MatmulToMatMulV3UBFusionPass
-            TbeConvDequantSigmoidMulAddFusionPass
-            """),
-            False,
-        ),
-        "TbeMatmulFixPipeFusionPass": True,
-    },
-}
-
-FORBIDDEN_TO_CLOSE = words("""
-    MatmulV2QuantProcessFusionPass BatchMatmulV2QuantProcessFusionPass FCQuantProcessFusionPass
-    V100NotRequantFusionPass V200NotRequantFusionPass EinsumPass ConstToAttrPass ConstToAttrGatherV2Fusion
-    ConstToAttrReduceSumFusion AReduceMeanFusionPass AReduceSumFusionPass PackFusionPass UnpackFusionPass
-    ZSplitVFusionPass AddNFusionPass TransdataCastFusionPass TransposedUpdateFusionPass PermuteFusionPass COPYPass
-    ArgMaxWithFusionPass NormalizeFusionPass HostBNFusionPass ApplyAddOutputPass TfTagNoConstFoldingFusionPass
-    TfMergeSubFusionPass TbeConvDequantS16FusionPass TbeConvRequantFusionPass TbeConvCommonRules0FusionPass
-    TbeConvCommonRules2FusionPass TbeAntiquantMaxpoolingFusionPass
-    """)
-"""Those that can occur in an encoder, of ge v8.5.0 inc/common/fusion_pass_util.h:18-115 (atc.md §4.3)."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Switches:
-    """The state of every pass.
-
-    Attributes:
-        chosen: group → pass or "ALL" → on; the user's file.
-        exceptional: passes that stay on at O1, the user's among them.
-    """
-
-    chosen: Mapping[Group, Mapping[str, bool]] = field(default_factory=dict)
-    exceptional: frozenset[str] = ALWAYS_ON_AT_O1
-    oo_level: str = "O3"
-
-    def is_on(self, name: str, group: Group) -> bool:
-        """First hit wins, in the order of atc.md §4.2; the chip's white list is not public and left out."""
-        if name in self.exceptional or name in FORBIDDEN_TO_CLOSE:
-            return True
-        if self.oo_level == "O1":
-            return False
-        chosen = self.chosen.get(group, {})
-        if name in chosen:
-            return chosen[name]
-        if name in BUILT_IN[group]:
-            return BUILT_IN[group][name]
-        return chosen.get("ALL", True)
-
-
-def read_switches(path: str, oo_level: str) -> Switches:
-    """The switches of a file, "" for none. Names that no pass has are taken without a word.
-
-    Raises:
-        AtcFailure: E21001 (missing or empty), E21002 (JSON of another form), E20003 (no JSON).
-    """
-    if not path:
-        return Switches(oo_level=oo_level)
-    try:
-        text = Path(path).read_text(encoding="utf-8", errors="replace")
-    except OSError as error:
-        raise failure("E21001", file_name=path) from error
-    if not text:
-        raise failure("E21001", file_name=path)
-    try:
-        content = loads(text, once=False)
-    except ValueError as error:
-        why = "it is no JSON, and this atc is emulated and reads no lines of PassName:on"
-        raise failure("E20003", parameter="fusion_switch_file", filepath=path, reason=why) from error
-    if not isinstance(content, dict):
-        raise _malformed(path, "it is no JSON object")
-    for key in content:
-        if key not in _TOP_KEYS:
-            raise _malformed(path, f"the key {key} is none of {', '.join(sorted(_TOP_KEYS))}")
-    chosen: dict[Group, dict[str, bool]] = {}
-    switch = content.get("Switch", {})
-    if not isinstance(switch, dict):
-        raise _malformed(path, "Switch is no object")
-    for group, entries in switch.items():
-        if group not in _GROUPS:
-            raise _malformed(path, f"the key {group} of Switch is none of {', '.join(_GROUPS)}")
-        if not isinstance(entries, dict):
-            raise _malformed(path, f"{group} is no object")
-        chosen[group] = {name: _word(value, name, path) for name, value in entries.items()}
-    if not isinstance(content.get("Priority", {}), dict):  # else not looked at: the order of passes is our own
-        raise _malformed(path, "Priority is no object")
-    exceptional = content.get("ExceptionalPassOfO1Level", [])
-    if not isinstance(exceptional, list) or not all(isinstance(name, str) for name in exceptional):
-        raise _malformed(path, "ExceptionalPassOfO1Level is no list of names")
-    return Switches(chosen=chosen, exceptional=ALWAYS_ON_AT_O1.union(exceptional), oo_level=oo_level)
-
-
-def _word(value: Any, name: str, path: str) -> bool:
-    if not isinstance(value, str) or value not in _WORDS:
-        raise _malformed(path, f"the value {value} of {name} is neither on nor off")
-    return _WORDS[value]
-
-
-def _malformed(path: str, reason: str) -> AtcFailure:
-    return failure("E21002", file_name=path, reason=reason)
-
-
-# --- the runner: it walks, joins and counts; behind it the questions that passes ask of the graph ---
+_TOP_KEYS = ("ExceptionalPassOfO1Level", "Priority", "Switch")
+_GROUPS = ("GraphFusion", "UBFusion")
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,30 +41,102 @@ class Pass:
 
     Attributes:
         find: the match that begins at an operator; True where the pass has changed the operator itself.
-        only: "static" for static shapes, "quant" for what --quant_dumpable keeps apart.
+        quant: --quant_dumpable keeps apart what it joins.
         again: what was joined may be joined once more.
+        built_in: "off" where the built-in file says so, which "ALL" does not change; "fixed" for one that cannot be
+            closed (ge v8.5.0 inc/common/fusion_pass_util.h:18-115).
     """
 
     name: str
     find: Callable[[AscendGraph, Op], Match | bool | None]
-    only: Literal["", "static", "quant"] = ""
+    quant: bool = False
     again: bool = False
+    built_in: Literal["", "off", "fixed"] = ""
 
 
-Counts = Mapping[str, tuple[int, int]]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Switches:
+    """What the user's file and --oo_level say.
+
+    Attributes:
+        chosen: group → pass or "ALL" → on or off.
+        exceptional: passes that stay on at O1.
+    """
+
+    chosen: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    exceptional: Collection[str] = ()
+    oo_level: str = "O3"
+
+    def is_on(self, fusion: Pass, group: Group) -> bool:
+        """First hit wins, in the order of atc.md §4.2; the chip's white list is not public and left out."""
+        if fusion.name in self.exceptional or fusion.built_in == "fixed":
+            return True
+        chosen = self.chosen.get(group, {})
+        by_all = "off" if fusion.built_in else chosen.get("ALL", "on")
+        return self.oo_level != "O1" and chosen.get(fusion.name, by_all) == "on"
+
+
+def read_switches(path: str, oo_level: str) -> Switches:
+    """The switches of a file, "" for none. Names that no pass has are taken without a word.
+
+    Raises:
+        AtcFailure: E21001 (missing or empty), E21002 (JSON of another form), E20003 (no JSON).
+    """
+    if not path:
+        return Switches(oo_level=oo_level)
+    try:
+        text = Path(path).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        text = ""
+    if not text:
+        raise failure("E21001", file_name=path)
+    try:
+        content = loads(text, once=False)
+    except ValueError as error:
+        why = "it is no JSON, and this atc is emulated and reads no lines of PassName:on"
+        raise failure("E20003", parameter="fusion_switch_file", filepath=path, reason=why) from error
+    if wrong := _wrong(content):
+        raise failure("E21002", file_name=path, reason=wrong)
+    exceptional = content.get("ExceptionalPassOfO1Level", ())
+    return Switches(chosen=content.get("Switch", {}), exceptional=exceptional, oo_level=oo_level)
+
+
+def _wrong(content: Any) -> str:
+    """What is wrong with the form of a switch file. Priority is not looked at further: the order is our own."""
+    if not isinstance(content, dict):
+        return "it is no JSON object"
+    for key in content:
+        if key not in _TOP_KEYS:
+            return f"the key {key} is none of {', '.join(_TOP_KEYS)}"
+    exceptional, groups = content.get("ExceptionalPassOfO1Level", []), content.get("Switch", {})
+    if not isinstance(exceptional, list) or not all(isinstance(name, str) for name in exceptional):
+        return "ExceptionalPassOfO1Level is no list of names"
+    if not isinstance(groups, dict) or not isinstance(content.get("Priority", {}), dict):
+        return "Switch or Priority is no object"
+    for group, entries in groups.items():
+        if group not in _GROUPS or not isinstance(entries, dict):
+            return f"the key {group} of Switch is none of {', '.join(_GROUPS)}, or no object"
+        for name, value in entries.items():
+            if value not in ("on", "off"):
+                return f"the value {value} of {name} is neither on nor off"
+    return ""
 
 
 def run_passes(
-    passes: Sequence[Pass], group: Group, graph: AscendGraph, switches: Switches, left_out: Collection[str]
-) -> Counts:
-    """Pass → (match_times, effect_times), of those that are on and matched.
-
-    Args:
-        left_out: what passes may be `only` for, and this compile is not.
+    passes: Sequence[Pass],
+    group: Group,
+    graph: AscendGraph,
+    switches: Switches,
+    dumpable: bool,
+    counts: dict[str, tuple[int, int]],
+) -> None:
     """
-    counts: dict[str, tuple[int, int]] = {}
+    Args:
+        dumpable: --quant_dumpable.
+        counts: pass → (match_times, effect_times), of those that are on and matched; added to.
+    """
     for fusion in passes:
-        if fusion.only in left_out or not switches.is_on(fusion.name, group):
+        if (fusion.quant and dumpable) or not switches.is_on(fusion, group):
             continue
         matched = effective = 0
         for begin in graph.ops():
@@ -209,8 +148,8 @@ def run_passes(
                 if not fusion.again:
                     break
         if matched:
-            counts[fusion.name] = matched, effective
-    return counts
+            before = counts.get(fusion.name, (0, 0))
+            counts[fusion.name] = before[0] + matched, before[1] + effective
 
 
 def _joined(graph: AscendGraph, found: Match, name: str) -> Op | None:
@@ -226,34 +165,16 @@ MATMULS = frozenset({"MatMulV2", "MatMulV3", "GEMM"})
 BATCH_MATMULS = frozenset({"BatchMatMulV2", "BatchMatMulV3"})
 CONVOLUTIONS = frozenset({"Conv2D", "Conv3D", "DepthwiseConv2D", "Conv2DTranspose", "Conv3DTranspose"})
 
-_CLOSE = 1e-3
-
 
 def is_elementwise(op: Op | None) -> bool:
     """A single element-wise operator of the vector unit, or a chain of them."""
     return op is not None and op.core == "vector" and op.parts[-1] in ELEMENTWISE and op.parts[0] in ELEMENTWISE
 
 
-def with_scalar(graph: AscendGraph, op: Op | None, kind: str, value: float | None = None) -> str | None:
-    """The other input of a binary operator of type `kind` with a constant of one element; None where it is none.
-
-    Args:
-        value: what the constant must be, to three digits; None for any.
-    """
-    if op is None or op.type != kind or len(op.inputs) != 2:
-        return None
-    for constant, other in ((1, 0), (0, 1)):
-        found = graph.scalar(op.inputs[constant])
-        if found is None or (constant == 0 and kind in ("RealDiv", "Pow", "Sub")):
-            continue
-        if value is None or abs(found - value) <= _CLOSE * abs(value):
-            return op.inputs[other]
-    return None
-
-
-def scalar_name(graph: AscendGraph, op: Op) -> str:
-    """The input of `with_scalar`'s operator that is the constant."""
-    return next(name for name in reversed(op.inputs) if graph.scalar(name) is not None)
+def scales(graph: AscendGraph, op: Op | None) -> bool:
+    """Whether it multiplies with, or divides by, a constant of one element."""
+    constants = {"Mul": (0, 1), "RealDiv": (1,)}.get(op.type, ()) if op is not None and len(op.inputs) == 2 else ()
+    return op is not None and any(graph.scalar(op.inputs[place]) is not None for place in constants)
 
 
 def other_input(op: Op, tensor: str) -> str | None:
@@ -270,7 +191,7 @@ def reduces_last_axis(graph: AscendGraph, op: Op | None, kind: str) -> bool:
     if len(op.inputs) > 1:
         if not graph.is_constant(op.inputs[1]):
             return False
-        axes = [int(a) for a in np.asarray(graph.constants[op.inputs[1]]).reshape(-1)]
+        axes = [int(a) for a in graph.constants[op.inputs[1]].reshape(-1)]
     else:
         axes = [int(a) for a in op.attributes.get("axes", ())]
     return axes in ([-1], [len(graph.shapes[op.inputs[0]]) - 1])
@@ -289,7 +210,8 @@ def is_private(graph: AscendGraph, group: Iterable[Op], result: Op) -> bool:
 
 def is_vector_constant(graph: AscendGraph, tensor: str, width: int) -> bool:
     """A constant of one value per column."""
-    return graph.is_constant(tensor) and graph.constants.size(tensor) == width == graph.constants.shape(tensor)[-1]
+    values = graph.constants.get(tensor)
+    return values is not None and values.size == width == values.shape[-1]
 
 
 def same_shape(graph: AscendGraph, first: str, second: str) -> bool:

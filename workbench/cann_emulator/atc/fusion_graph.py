@@ -6,8 +6,11 @@ That 8.5.0 has each of these names, and matches just these patterns, is [inferre
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 from workbench.cann_emulator.atc.ascend_graph import AscendGraph, Op
 from workbench.cann_emulator.atc.fusion import (
@@ -20,61 +23,96 @@ from workbench.cann_emulator.atc.fusion import (
     other_input,
     reduces_last_axis,
     same_shape,
-    scalar_name,
-    with_scalar,
+    scales,
 )
 
-_ERF_SCALE = 0.70710678
-_TANH_SCALE, _TANH_CUBE = 0.79788456, 0.044715
+Pattern = tuple[Any, ...] | str | float
+"""How a tensor is made: an operator's type and what it reads; a name, for one tensor wherever it stands; the value of a
+constant of one element, NaN for any."""
+
+_ANY, _CLOSE = math.nan, 1e-3
+_COMMUTES = ("Add", "Mul")
+_CENTRED: Pattern = ("Sub", "x", ("ReduceMeanD", "x"))
+_POWER: Pattern = ("Exp", ("Sub", "x", ("ReduceMaxD", "x")))
+_CUBES: tuple[Pattern, ...] = (("Pow", "x", 3.0), ("Mul", ("Mul", "x", "x"), "x"))
+_CURVES: tuple[Pattern, ...] = (
+    ("Erf", ("RealDiv", "x", 1 / 0.70710678)),
+    ("Erf", ("Mul", "x", 0.70710678)),
+    *(("Tanh", ("Mul", ("Add", "x", ("Mul", cube, 0.044715)), 0.79788456)) for cube in _CUBES),
+)
+_SOFTMAX: tuple[Pattern, ...] = (("RealDiv", _POWER, ("ReduceSumD", _POWER)),)
+_GELU: tuple[Pattern, ...] = tuple(
+    pattern
+    for plus in (("Add", curve, 1.0) for curve in _CURVES)
+    for pattern in (
+        ("Mul", ("Mul", "x", plus), 0.5),
+        ("Mul", ("Mul", plus, 0.5), "x"),
+        ("Mul", ("Mul", "x", 0.5), plus),
+    )
+)
+"""x · (1 + erf(x / √2)) / 2 or with tanh, in any order (atlasrr_30_0011; the form with erf [inferred])."""
 
 
-# --- LayerNorm -----------------------------------------------------------------------------------------------------
+def _deviation(square: Pattern) -> Pattern:
+    """(x - mean) / sqrt(mean((x - mean)²) + epsilon)"""
+    return ("RealDiv", _CENTRED, ("Sqrt", ("Add", ("ReduceMeanD", square), _ANY)))
 
 
-def _layer_norm(square: str, graph: AscendGraph, mean: Op) -> Match | None:
-    """(x - mean) / sqrt(mean((x - mean)²) + epsilon) · gamma + beta, with the square written as Pow or as Mul."""
-    if not reduces_last_axis(graph, mean, "ReduceMeanD"):
+@dataclass(slots=True)
+class _Found:
+    """Attributes: absorbed: constants that become attributes; tensors: by the pattern's names."""
+
+    ops: list[Op] = field(default_factory=list)
+    absorbed: set[str] = field(default_factory=set)
+    tensors: dict[str, str] = field(default_factory=dict)
+
+
+def _matched(graph: AscendGraph, tensor: str, pattern: Pattern, before: _Found) -> _Found | None:
+    if isinstance(pattern, str):
+        known = before.tensors.get(pattern, tensor)
+        return _Found(before.ops, before.absorbed, {**before.tensors, pattern: tensor}) if known == tensor else None
+    if isinstance(pattern, float):
+        value = graph.scalar(tensor)
+        if value is None or abs(value - pattern) > _CLOSE * abs(pattern):  # nothing is greater than NaN
+            return None
+        return _Found(before.ops, {*before.absorbed, tensor}, before.tensors)
+    kind, *reads = pattern
+    op = graph.producer(tensor)
+    if op is None or op.type != kind:
         return None
-    x, average = mean.inputs[0], mean.outputs[0]
-    centres = [op for op in graph.readers(average) if op.type == "Sub" and op.inputs == [x, average]]
-    if not centres or len(centres) != len(graph.readers(average)):
-        return None
-    squares = [op for centre in centres for op in graph.readers(centre.outputs[0]) if _is_square(graph, op, square)]
-    if len(squares) != 1:
-        return None
-    variance = graph.only_reader(squares[0].outputs[0])
-    if variance is None or not reduces_last_axis(graph, variance, "ReduceMeanD"):
-        return None
-    stable = graph.only_reader(variance.outputs[0])
-    root = graph.only_reader(stable.outputs[0]) if stable and with_scalar(graph, stable, "Add") else None
-    divided = graph.only_reader(root.outputs[0]) if root and root.type == "Sqrt" else None
-    if stable is None or root is None or divided is None or divided.type != "RealDiv":
-        return None
-    if divided.inputs[0] not in {centre.outputs[0] for centre in centres}:
-        return None
-    group = [mean, *centres, squares[0], variance, stable, root, divided]
-    absorbed = {scalar_name(graph, stable), *mean.inputs[1:], *variance.inputs[1:]}
-    if square == "Pow":
-        absorbed.add(squares[0].inputs[1])
-    width = graph.shapes[x][-1]
-    for kind in ("Mul", "Add"):
-        following = graph.only_reader(group[-1].outputs[0])
-        parameter = other_input(following, group[-1].outputs[0]) if following and following.type == kind else None
-        if following is None or parameter is None or not is_vector_constant(graph, parameter, width):
-            break
-        group.append(following)
-    return _whole(graph, group, "LayerNorm", absorbed)
+    inputs, absorbed = op.inputs, set[str]()
+    if kind.startswith("Reduce"):
+        if not reduces_last_axis(graph, op, kind):
+            return None
+        inputs, absorbed = op.inputs[:1], set(op.inputs[1:])
+    for order in (inputs, inputs[::-1]) if kind in _COMMUTES else (inputs,):
+        found: _Found | None = before
+        for name, read in zip(order, reads, strict=False):
+            found = _matched(graph, name, read, found) if found is not None else None
+        if found is not None and len(order) == len(reads):
+            ops = found.ops if any(one is op for one in found.ops) else [*found.ops, op]
+            return _Found(ops, found.absorbed | absorbed, found.tensors)
+    return None
 
 
-def _is_square(graph: AscendGraph, op: Op, kind: str) -> bool:
-    if kind == "Pow":
-        return with_scalar(graph, op, "Pow", 2.0) is not None
-    return op.type == "Mul" and len(op.inputs) == 2 and op.inputs[0] == op.inputs[1]
-
-
-def _whole(graph: AscendGraph, group: list[Op], kind: str, absorbed: Collection[str]) -> Match | None:
+def _library(patterns: Sequence[Pattern], kind: str, graph: AscendGraph, last: Op) -> Match | None:
     """One operator of the library, where nobody else needs what is inside."""
-    return Match(group, kind, "vector", absorbed, whole=True) if is_private(graph, group, group[-1]) else None
+    for pattern in patterns:
+        found = _matched(graph, last.outputs[0], pattern, _Found())
+        if found is None:
+            continue
+        group = found.ops
+        for scale in ("Mul", "Add") if kind == "LayerNorm" else ():  # gamma and beta
+            result = group[-1].outputs[0]
+            following = graph.only_reader(result)
+            parameter = other_input(following, result) if following and following.type == scale else None
+            width = graph.shapes[found.tensors["x"]][-1]
+            if following is None or parameter is None or not is_vector_constant(graph, parameter, width):
+                break
+            group.append(following)
+        if is_private(graph, group, group[-1]):
+            return Match(group, kind, "vector", found.absorbed, whole=True)
+    return None
 
 
 def _add_layer_norm(graph: AscendGraph, norm: Op) -> Match | None:
@@ -83,86 +121,6 @@ def _add_layer_norm(graph: AscendGraph, norm: Op) -> Match | None:
     if add is None or add.type != "Add" or any(graph.is_constant(t) for t in add.inputs):
         return None
     return Match([add, norm], "AddLayerNorm", "vector", whole=True) if same_shape(graph, *add.inputs) else None
-
-
-# --- Gelu and Softmax ----------------------------------------------------------------------------------------------
-
-
-def _gelu(graph: AscendGraph, curve: Op) -> Match | None:
-    """x · (1 + erf(x / √2)) / 2, or with tanh; static shapes only (atlasrr_30_0011; the form with erf [inferred])."""
-    if curve.type not in ("Erf", "Tanh"):
-        return None
-    before = _before_erf(graph, curve) if curve.type == "Erf" else _before_tanh(graph, curve)
-    group = _behind_curve(graph, curve, *before) if before is not None else None
-    if group is None:
-        return None
-    return _whole(graph, group, "Gelu", {t for op in group for t in op.inputs if graph.scalar(t) is not None})
-
-
-def _before_erf(graph: AscendGraph, erf: Op) -> tuple[str, list[Op]] | None:
-    scaled = graph.producer(erf.inputs[0])
-    x = with_scalar(graph, scaled, "RealDiv", 1 / _ERF_SCALE) or with_scalar(graph, scaled, "Mul", _ERF_SCALE)
-    return (x, [scaled]) if x is not None and scaled is not None else None
-
-
-def _before_tanh(graph: AscendGraph, tanh: Op) -> tuple[str, list[Op]] | None:
-    scaled = graph.producer(tanh.inputs[0])
-    total = with_scalar(graph, scaled, "Mul", _TANH_SCALE)
-    add = graph.producer(total) if total is not None else None
-    if scaled is None or add is None or add.type != "Add" or len(add.inputs) != 2:
-        return None
-    for x, cubic in ((add.inputs[0], add.inputs[1]), (add.inputs[1], add.inputs[0])):
-        weighted = graph.producer(cubic)
-        power = with_scalar(graph, weighted, "Mul", _TANH_CUBE)
-        cube = graph.producer(power) if power is not None else None
-        if weighted is None or cube is None:
-            continue
-        if with_scalar(graph, cube, "Pow", 3.0) == x:
-            return x, [cube, weighted, add, scaled]
-        square = graph.producer(other_input(cube, x) or "") if cube.type == "Mul" else None
-        if square is not None and square.type == "Mul" and square.inputs == [x, x]:
-            return x, [square, cube, weighted, add, scaled]
-    return None
-
-
-def _behind_curve(graph: AscendGraph, curve: Op, x: str, before: list[Op]) -> list[Op] | None:
-    """1 + curve, times x and a half in any order."""
-    plus = graph.only_reader(curve.outputs[0])
-    if plus is None or with_scalar(graph, plus, "Add", 1.0) is None:
-        return None
-    first = graph.only_reader(plus.outputs[0])
-    if first is None or first.type != "Mul":
-        return None
-    group = [*before, curve, plus]
-    if with_scalar(graph, first, "Mul", 0.5) is not None:
-        second = graph.only_reader(first.outputs[0])
-        if second is None or second.type != "Mul" or other_input(second, first.outputs[0]) != x:
-            return None
-        return [*group, first, second]
-    factor = other_input(first, plus.outputs[0])
-    if factor == x:
-        second = graph.only_reader(first.outputs[0])
-        return [*group, first, second] if second and with_scalar(graph, second, "Mul", 0.5) is not None else None
-    half = graph.producer(factor or "")
-    if half is not None and with_scalar(graph, half, "Mul", 0.5) == x:
-        return [*group, half, first]
-    return None
-
-
-def _softmax(graph: AscendGraph, power: Op) -> Match | None:
-    """exp(x - max(x)) / sum(exp(x - max(x))) over the last axis."""
-    shifted = graph.producer(power.inputs[0]) if power.type == "Exp" else None
-    top = graph.producer(shifted.inputs[1]) if shifted and shifted.type == "Sub" else None
-    if shifted is None or top is None:
-        return None
-    total = next((r for r in graph.readers(power.outputs[0]) if reduces_last_axis(graph, r, "ReduceSumD")), None)
-    divided = graph.only_reader(total.outputs[0]) if total is not None else None
-    if total is None or divided is None or divided.type != "RealDiv" or divided.inputs[0] != power.outputs[0]:
-        return None
-    if not reduces_last_axis(graph, top, "ReduceMaxD") or top.inputs[0] != shifted.inputs[0]:
-        return None
-    group = [top, shifted, power, total, divided]
-    return _whole(graph, group, "SoftmaxV2", {*top.inputs[1:], *total.inputs[1:]})
 
 
 # --- MatMul, Conv and layout ---------------------------------------------------------------------------------------
@@ -228,9 +186,7 @@ def _batch_matmul_dequant(graph: AscendGraph, product: Op) -> Match | None:
         return None
     dequant = graph.only_reader(product.outputs[0])
     scaled = graph.only_reader(dequant.outputs[0]) if dequant and dequant.type == "AscendDequant" else None
-    if dequant is None or scaled is None or scaled.type not in ("Mul", "RealDiv"):
-        return None
-    if with_scalar(graph, scaled, scaled.type) is None:
+    if dequant is None or scaled is None or not scales(graph, scaled):
         return None
     group = [product, dequant, scaled]
     mask = graph.only_reader(scaled.outputs[0])
@@ -242,21 +198,21 @@ def _batch_matmul_dequant(graph: AscendGraph, product: Op) -> Match | None:
 GRAPH_PASSES: tuple[Pass, ...] = (
     _retyping("GemmToMatmulFusionPass", {"GEMM": "MatMulV2"}, integers=True),
     Pass("ConvBatchnormFusionPass", partial(_pair, {"Conv2D", "Conv3D", "DepthwiseConv2D"}, {"BNInference"})),
-    Pass("LayerNormONNXFusionPass", partial(_layer_norm, "Pow")),
-    Pass("LayerNormFusionPass", partial(_layer_norm, "Mul")),
-    Pass("GeluFusionPass", _gelu, only="static"),
-    Pass("SoftmaxFusionPass", _softmax),
+    Pass("LayerNormONNXFusionPass", partial(_library, [_deviation(("Pow", _CENTRED, 2.0))], "LayerNorm")),
+    Pass("LayerNormFusionPass", partial(_library, [_deviation(("Mul", _CENTRED, _CENTRED))], "LayerNorm")),
+    Pass("GeluFusionPass", partial(_library, _GELU, "Gelu")),
+    Pass("SoftmaxFusionPass", partial(_library, _SOFTMAX, "SoftmaxV2")),
     Pass("MatMulBiasAddFusionPass", _bias_add),
     Pass("AddLayerNormFusionPass", _add_layer_norm),
     Pass("BatchMatMulTransposeFusionPass", _transposed_operand, again=True),
     Pass("ReshapeTransposeFusionPass", partial(_confusion_transpose, "Reshape", "TransposeD")),
     Pass("TransposeReshapeFusionPass", partial(_confusion_transpose, "TransposeD", "Reshape")),
-    Pass("MatmulReshapeFusionPass", partial(_pair, MATMULS, {"Reshape"})),
+    Pass("MatmulReshapeFusionPass", partial(_pair, MATMULS, {"Reshape"}), built_in="off"),
 )
 """Before the dtypes are settled: what they join is one operator for the precision lists."""
 
 LATE_GRAPH_PASSES: tuple[Pass, ...] = (
-    Pass("BatchMatMulDequantElemwiseFusionPass", _batch_matmul_dequant, only="quant"),
+    Pass("BatchMatMulDequantElemwiseFusionPass", _batch_matmul_dequant, quant=True),
     _retyping("MatMulToMatmulV3FusionPass", {"MatMulV2": "MatMulV3"}),
     _retyping("BatchMatMulToBatchMatmulV3FusionPass", {"BatchMatMulV2": "BatchMatMulV3"}),
 )

@@ -18,7 +18,7 @@ from workbench.cann_emulator.atc.fusion import (
     Pass,
     is_elementwise,
     same_shape,
-    with_scalar,
+    scales,
 )
 
 _LONGEST_CHAIN = 8
@@ -59,7 +59,7 @@ def _scaled_and_masked(dequantized: bool, graph: AscendGraph, product: Op) -> Ma
         return None
     group = [product] if dequant is None else [product, dequant]
     scaled = _elementwise_behind(graph, group[-1])
-    if scaled is None or scaled.type not in ("Mul", "RealDiv") or not with_scalar(graph, scaled, scaled.type):
+    if scaled is None or not scales(graph, scaled):
         return None
     added = _elementwise_behind(graph, scaled)
     if added is None or added.type != "Add":
@@ -182,20 +182,20 @@ def _cast(graph: AscendGraph, cast: Op) -> bool:
 
 
 UB_PASSES: tuple[Pass, ...] = (
-    Pass("BatchmatmulV2DequantMulAddFusionPass", partial(_scaled_and_masked, True), only="quant"),
-    Pass("TbeFullyconnectionElemwiseDequantFusionPass", partial(_dequantized, _PRODUCTS, 2), only="quant"),
-    Pass("TbeMatmulDequantFusionPass", partial(_dequantized, _PRODUCTS, 0), only="quant"),
-    Pass("TbeConvDequantVaddReluFusionPass", partial(_dequantized, CONVOLUTIONS, 2), only="quant"),
-    Pass("TbeConvDequantQuantFusionPass", partial(_dequantized, CONVOLUTIONS, 0), only="quant"),
+    Pass("BatchmatmulV2DequantMulAddFusionPass", partial(_scaled_and_masked, True), quant=True),
+    Pass("TbeFullyconnectionElemwiseDequantFusionPass", partial(_dequantized, _PRODUCTS, 2), quant=True),
+    Pass("TbeMatmulDequantFusionPass", partial(_dequantized, _PRODUCTS, 0), quant=True),
+    Pass("TbeConvDequantVaddReluFusionPass", partial(_dequantized, CONVOLUTIONS, 2), quant=True),
+    Pass("TbeConvDequantQuantFusionPass", partial(_dequantized, CONVOLUTIONS, 0), quant=True),
     Pass("TbeBatchMatmulFusedMulAddFusionPass", partial(_scaled_and_masked, False)),
     Pass("BatchMatmulConfusiontransposeUbFusion", partial(_transposed_writing, BATCH_MATMULS)),
     Pass("MatmulConfusiontransposeUbFusion", partial(_transposed_writing, MATMULS)),
     Pass("ATbeMatmulElemwiseFusionPass", partial(_elementwise_after, _PRODUCTS)),
-    Pass("TbeConvCommonRules2FusionPass", partial(_elementwise_after, CONVOLUTIONS)),
-    Pass("TbeMatmulRequantFusionPass", _requantized, only="quant"),
+    Pass("TbeConvCommonRules2FusionPass", partial(_elementwise_after, CONVOLUTIONS), built_in="fixed"),
+    Pass("TbeMatmulRequantFusionPass", _requantized, quant=True),
     Pass("TbeEltwiseFusionPass", _chain),
-    Pass("TbeEltwiseQuantFusionPass", partial(_quantized, True), only="quant"),
-    Pass("TbeElemwiseQuantFusionPass", partial(_quantized, False), only="quant"),
+    Pass("TbeEltwiseQuantFusionPass", partial(_quantized, True), quant=True),
+    Pass("TbeElemwiseQuantFusionPass", partial(_quantized, False), quant=True),
     Pass(_CASTS, _cast),
     Pass("TbeMultiOutputFusionPass", _several_results),
 )

@@ -8,10 +8,11 @@ from math import prod
 from onnx import NodeProto, TensorProto
 
 from workbench.cann_emulator.atc.ascend_graph import AscendGraph, Op
-from workbench.cann_emulator.atc.folding import Folded, Shape
-from workbench.cann_emulator.atc.inference import attributes_of
+from workbench.cann_emulator.atc.folding import Folded, element_type
 from workbench.cann_emulator.atc.operator_types import ascend_type, core_of
+from workbench.cann_emulator.atc.shapes import Shape
 from workbench.cann_emulator.om import Dtype
+from workbench.graph.nodes import attributes_of
 
 _DTYPES: Mapping[int, Dtype] = {
     TensorProto.FLOAT: "float32",
@@ -28,9 +29,9 @@ _DTYPES: Mapping[int, Dtype] = {
 }
 
 
-def dtype_of(element_type: int) -> Dtype:
+def dtype_of(number: int) -> Dtype:
     """The dtype on the device of an ONNX element type."""
-    return _DTYPES.get(element_type, "int32")
+    return _DTYPES.get(number, "int32")
 
 
 def lower(folded: Folded, inputs: Sequence[str]) -> AscendGraph:
@@ -39,13 +40,13 @@ def lower(folded: Folded, inputs: Sequence[str]) -> AscendGraph:
     Args:
         inputs: the model's, in order.
     """
-    dtypes = {name: dtype_of(element_type) for name, element_type in folded.types.items()}
+    dtypes = {name: dtype_of(number) for name, number in folded.types.items()}
     shapes = dict(folded.shapes)
     ops = [_op(node, index, folded, dtypes) for index, node in enumerate(folded.nodes)]
     for name in (*(name for op in ops for name in op.inputs), *folded.outputs):
         if name not in shapes:
-            shapes[name] = folded.constants.shape(name)
-            dtypes[name] = dtype_of(folded.constants.element_type(name))
+            shapes[name] = folded.constants[name].shape
+            dtypes[name] = dtype_of(element_type(folded.constants[name]))
     return AscendGraph(
         ops, constants=folded.constants, shapes=shapes, dtypes=dtypes, inputs=inputs, outputs=folded.outputs
     )
@@ -59,7 +60,7 @@ def _op(node: NodeProto, order: int, folded: Folded, dtypes: Mapping[str, Dtype]
     attributes = attributes_of(node)
 
     def shape(name: str) -> Shape:
-        return folded.constants.shape(name) if name in folded.constants else folded.shapes[name]
+        return folded.constants[name].shape if name in folded.constants else folded.shapes[name]
 
     if node.op_type == "MatMul":
         kind = "MatMulV2" if len(shape(read[1])) <= 2 else "BatchMatMulV2"
@@ -79,7 +80,7 @@ def _op(node: NodeProto, order: int, folded: Folded, dtypes: Mapping[str, Dtype]
         length, batch, width = (*shape(read[0]), 1, 1, 1)[:3]
         gates, hidden = shape(read[1])[1], shape(read[2])[2]
         cube = ((1, length * batch, width, gates), (length, batch, hidden, gates))
-    elif node.op_type == "Resize" and attributes.get("mode", "nearest") == "nearest":
+    elif node.op_type == "Resize" and attributes.get("mode", b"nearest") == b"nearest":
         kind = "ResizeNearestNeighborV2"
     elif node.op_type == "Cast" and len(read) == 1:
         kind = "Cast"

@@ -31,7 +31,7 @@ def main(argv: Sequence[str]) -> int:
         Exception: with CANN_EMULATOR_STRICT=1, what would be an inner error (E19999).
     """
     console = Console()
-    console.banner()
+    console.line("ATC start working now, please wait for a moment.")
     try:
         options = flags.parse(argv)
     except flags.HelpAsked:
@@ -45,7 +45,7 @@ def main(argv: Sequence[str]) -> int:
     except AtcFailure as refused:
         console.failure(refused.records)
         return _FAILED
-    console.start_log(value_of(options, "log"))
+    console.level = value_of(options, "log")
     console.log("info", "GE", f"command line: {_PROGRAM} {' '.join(argv)}")
     try:
         _run({**options, "_command_line": " ".join((_PROGRAM, *argv))}, console)
@@ -59,10 +59,10 @@ def main(argv: Sequence[str]) -> int:
         text = f"{type(error).__name__} inside the emulator; --log=error keeps where, CANN_EMULATOR_STRICT=1 raises it"
         records = (inner_error(text),)
     else:
-        console.end_of_dots()
-        console.success()
+        console.line("...")
+        console.line("ATC run success, welcome to the next use.\n")
         return 0
-    console.end_of_dots()
+    console.line("...")
     console.failure(records)
     return _FAILED
 
@@ -80,17 +80,18 @@ def usage() -> str:
         if section == "General":
             lines.append(f"  {'--h/help':{width}}this text")
         for name, flag in entries.items():
-            default = f" (default {flag.default})" if flag.default not in ("", "-1") else ""
-            lines.append(f"  {'--' + name:{width}}{flag.about}{default}")
+            default = f" (default {flag['default']})" if flag.get("default", "") not in ("", "-1") else ""
+            lines.append(f"  {'--' + name:{width}}{flag['about']}{default}")
     return "\n".join(lines)
 
 
 def _run(options: Mapping[str, str], console: Console) -> None:
-    checks.check_withdrawn(options)
-    if options.get("singleop"):
-        raise _not_emulated("models of single operators (--singleop)")
     checks.check_framework(options)
     mode, framework = value_of(options, "mode"), options.get("framework", "")
+    # mostly an empty value is the same as none, and shape ranges replace shapes
+    replaced = "input_shape" if options.get("input_shape_range") else ""
+    meant = {name: value for name, value in options.items() if value or name in checks.EMPTY_IS_A_VALUE}
+    meant.pop(replaced, None)
     if mode in ("5", "6"):
         raise _not_emulated(f"what --mode={mode} asks for; --display_model_info=1 shows a model when it is built")
     if mode == "1":
@@ -99,7 +100,7 @@ def _run(options: Mapping[str, str], console: Console) -> None:
             raise _not_emulated(f"JSON of models of --framework={framework}; leave it out for an OM")
         from workbench.cann_emulator.atc.outputs import run_to_json
 
-        return run_to_json(_given(options), console)
+        return run_to_json(meant, console)
     checks.check_conversion(options, console.line)
     for name, value in options.items():
         console.log("debug", "GE", f"option {name} is {value}")
@@ -107,17 +108,10 @@ def _run(options: Mapping[str, str], console: Console) -> None:
     from workbench.cann_emulator.atc.engine import start_engine
 
     if mode == "30" or framework != _ONNX:
-        start_engine(_given(options), console)  # an unknown chip is told whatever the model is
+        start_engine(meant, console)  # an unknown chip is told whatever the model is
         what = f"models of --framework={framework}; convert ONNX models (--framework=5)"
         raise _not_emulated("models for nano devices (--mode=30)" if mode == "30" else what)
-    return (run_precheck if mode == "3" else run_compile)(_given(options), console)
-
-
-def _given(options: Mapping[str, str]) -> dict[str, str]:
-    """Flags that mean something: mostly an empty value is the same as none, and shape ranges replace shapes."""
-    replaced = "input_shape" if options.get("input_shape_range") else ""
-    meant = {name: value for name, value in options.items() if value or name in checks.EMPTY_IS_A_VALUE}
-    return {name: value for name, value in meant.items() if name != replaced}
+    return (run_precheck if mode == "3" else run_compile)(meant, console)
 
 
 def _not_emulated(what: str) -> AtcFailure:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from workbench.values.errors import ConfigError
 _LARGEST_FILE = 2**31 - 1
 """Bytes of a model's file (ge v8.5.0 parser/parser/common/acl_graph_parser_util.cc:814)."""
 
-QUANTIZED_OPERATORS = frozenset({"AscendQuant", "AscendDequant", "AscendAntiQuant"})
+_QUANTIZED = frozenset({"AscendQuant", "AscendDequant", "AscendAntiQuant"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +50,7 @@ class Parsed:
     @property
     def quantized(self) -> bool:
         """Whether it is a deploy model of AMCT."""
-        return any(node.op_type in QUANTIZED_OPERATORS for node in self.proto.graph.node)
+        return any(node.op_type in _QUANTIZED for node in self.proto.graph.node)
 
 
 def parse_onnx(path: Path) -> Parsed:
@@ -91,7 +91,7 @@ def parse_onnx(path: Path) -> Parsed:
     )
 
 
-def type_of(parsed: Parsed, node: NodeProto) -> tuple[str, int]:
+def _type_of(parsed: Parsed, node: NodeProto) -> tuple[str, int]:
     """The domain and version that a node's type is looked up with (onnx_parser.cc, ConstructOriType).
 
     Raises:
@@ -162,103 +162,74 @@ def _name_nodes(proto: ModelProto) -> None:
 # --- the pre-check: every operator that has no plugin, and the report file (atc.md §5.6) ---
 
 _UNSUPPORTED, _NAME_REPEATED = 1, 9
-_PLAIN = frozenset({"Constant", "Input"})
+_PLAIN = ("Constant", "Input")
 """Types of the parser's own, which no plugin is looked up for (onnx_parser.cc, kOnnxOpMap)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Checked:
-    """One operator's verdict; `causes` are (code, message), empty for success."""
-
-    name: str
-    type: str
-    causes: tuple[tuple[int, str], ...] = ()
-
-
-def precheck(parsed: Parsed) -> tuple[tuple[Checked, ...], AtcFailure | None]:
+def precheck(parsed: Parsed, report: Path, *, always: bool) -> AtcFailure | None:
     """Every node of the top-level graph in its order, then what the parser makes nodes of: inputs and initializers.
 
     Constants of either kind pass whatever the opset is, and need no domain. Of two with one name the later fails. A
-    node whose domain says no version (E16005, E19999) ends the check: what was seen until then is returned.
+    node whose domain says no version (E16005, E19999) ends the check.
+
+    Args:
+        report: the file, mode 0600, for what was seen until then. Its `name` is the file's stem [inferred].
+        always: write it although all passed.
 
     Returns:
-        What was checked, and the failure: one record for each operator that did not pass; None where all did.
+        The failure: one record for each operator that did not pass; None where all did.
+
+    Raises:
+        AtcFailure: E13001 where the report cannot be opened.
     """
-    found: list[Checked] = []
+    seen: list[dict[str, object]] = []
+    records: list[Record] = []
     names: set[str] = set()
-    for name, node in _parsers_nodes(parsed):
-        causes: list[tuple[int, str]] = []
-        kind = node if isinstance(node, str) else node.op_type
-        if not isinstance(node, str) and kind not in _PLAIN:
+    ended: AtcFailure | None = None
+    weights = sorted({tensor.name for tensor in parsed.proto.graph.initializer if tensor.name})
+    made = [("Input", value.name) for value in parsed.inputs]
+    made += [("Constant", f"{name}_{index}") for index, name in enumerate(weights)]
+    for node in (*parsed.proto.graph.node, *(NodeProto(op_type=kind, name=name) for kind, name in made)):
+        kind, causes = node.op_type, list[dict[str, object]]()
+        if kind not in _PLAIN:
             try:
-                domain, opset = type_of(parsed, node)
+                domain, opset = _type_of(parsed, node)
             except AtcFailure as error:
-                return tuple(found), AtcFailure(*_records(found), *error.records)
-            if not is_registered(domain, opset, kind):
-                causes.append((_UNSUPPORTED, "The type is not supported."))
-            kind = qualified(domain, opset, kind)
-        if name in names:
-            causes.append((_NAME_REPEATED, "The name is repeated."))
-        names.add(name)
-        found.append(Checked(name=name, type=kind, causes=tuple(causes)))
-    records = _records(found)
-    return tuple(found), AtcFailure(*records) if records else None
-
-
-def _parsers_nodes(parsed: Parsed) -> Iterator[tuple[str, NodeProto | str]]:
-    for node in parsed.proto.graph.node:
-        yield node.name, node
-    for value in parsed.inputs:
-        yield value.name, "Input"
-    for index, name in enumerate(sorted({tensor.name for tensor in parsed.proto.graph.initializer if tensor.name})):
-        yield f"{name}_{index}", "Constant"
-
-
-def _records(checked: list[Checked]) -> list[Record]:
-    return [
-        Record(code="E13010", arguments={"opname": op.name, "optype": op.type})
-        if op.causes[0][0] == _UNSUPPORTED
-        else Record(code="E13009", arguments={"opname": op.name})
-        for op in checked
-        if op.causes
-    ]
+                ended = error
+                break
+            kind = qualified(domain, opset, node.op_type)
+            if not is_registered(domain, opset, node.op_type):
+                causes.append({"code": _UNSUPPORTED, "message": "The type is not supported."})
+                records.append(Record(code="E13010", arguments={"opname": node.name, "optype": kind}))
+        if node.name in names:
+            if not causes:
+                records.append(Record(code="E13009", arguments={"opname": node.name}))
+            causes.append({"code": _NAME_REPEATED, "message": "The name is repeated."})
+        names.add(node.name)
+        told: dict[str, object] = {"cause": causes} if causes else {}
+        seen.append({**told, "name": node.name, "result": "failed" if causes else "success", "type": kind})
+    if always or records:
+        _write_report(parsed, seen, len(records), report)
+    records += ended.records if ended else ()
+    return AtcFailure(*records) if records else None
 
 
 def report_path(options: Mapping[str, str]) -> Path:
     """`--check_report`, or check_result.json in $ASCEND_WORK_PATH or the current directory."""
-    if options.get("check_report"):
-        return Path(options["check_report"])
-    return Path(os.environ.get("ASCEND_WORK_PATH") or ".") / "check_result.json"
+    return Path(options.get("check_report") or Path(os.environ.get("ASCEND_WORK_PATH") or ".") / "check_result.json")
 
 
-def write_report(parsed: Parsed, checked: tuple[Checked, ...], path: Path) -> None:
-    """The report, mode 0600. Its `name` is the file's stem [inferred].
-
-    Raises:
-        AtcFailure: E13001 where it cannot be opened.
-    """
-    bad = sum(bool(op.causes) for op in checked)
+def _write_report(parsed: Parsed, seen: list[dict[str, object]], bad: int, path: Path) -> None:
     content = {
         "fail": bad,
         "name": parsed.path.stem,
-        "op": [_entry(op) for op in checked],
-        "pass": len(checked) - bad,
+        "op": seen,
+        "pass": len(seen) - bad,
         "result": "failed" if bad else "success",
-        "total": len(checked),
+        "total": len(seen),
     }
     try:
-        with open(path, "w", encoding="utf-8", opener=_owner_only) as stream:
+        with open(path, "w", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, 0o600)) as stream:
             json.dump(content, stream, indent=2, ensure_ascii=False)
     except OSError as error:
         raise failure("E13001", file=str(path), errmsg=str(error.strerror)) from error
-
-
-def _entry(op: Checked) -> dict[str, object]:
-    entry: dict[str, object] = {"name": op.name, "result": "failed" if op.causes else "success", "type": op.type}
-    if op.causes:
-        entry["cause"] = [{"code": code, "message": message} for code, message in op.causes]
-    return dict(sorted(entry.items()))
-
-
-def _owner_only(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)

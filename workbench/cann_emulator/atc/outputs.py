@@ -16,12 +16,12 @@ from onnx import ModelProto, NodeProto
 
 from workbench.cann_emulator.atc.console import Console
 from workbench.cann_emulator.atc.failure import failure
-from workbench.cann_emulator.atc.fusion import Counts
 from workbench.cann_emulator.om import Kernel, NotAnOm, OfflineModel, Tensor, largest_gear, load_om
 from workbench.quantization.lowering.ascend_quant import QUANT
 
-_MODE = 0o600
-_NEVER = "0"
+Counts = Mapping[str, tuple[int, int]]
+_SPELLED: Mapping[str, str] = {"float32": "DT_FLOAT", "bfloat16": "DT_BF16"}
+_LAYOUTS: Mapping[int, str] = {0: "NCHW", 1: "NHWC", 2: "ND", 30: "NCDHW"}
 
 
 def om_path(output: str, options: Mapping[str, str], *, dynamic: bool) -> str:
@@ -42,7 +42,7 @@ def write_file(path: str, content: bytes) -> None:
         AtcFailure: E10001, the file cannot be opened: found here, after all the work.
     """
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, _MODE)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     except OSError as error:
         raise failure("E10001", parameter="file parameter", value=path, reason=str(error.strerror)) from error
     with os.fdopen(descriptor, "wb") as stream:
@@ -55,38 +55,39 @@ def result_path() -> Path:
     return (Path(work) / "FE" / str(os.getpid()) if work else Path()) / "fusion_result.json"
 
 
-def forget_earlier_result() -> None:
-    """The engine deletes a file of an earlier run when it starts; a run that fails before that leaves it."""
-    result_path().unlink(missing_ok=True)
-
-
 def write_result(options: Mapping[str, str], graph: Counts, ub: Counts) -> None:
     """One object for the compiled graph; passes that are off or matched nothing are absent. Its two numbers are 0
     [inferred for a run that compiles one graph]."""
-    if options.get("export_compile_stat") == _NEVER:
+    if options.get("export_compile_stat") == "0":
         return
-    content = {
-        "session_and_graph_id_0_0": {
-            "graph_fusion": {name: _times(counts) for name, counts in sorted(graph.items())},
-            "ub_fusion": {name: {**_times(counts), "repository_hit_times": "0"} for name, counts in sorted(ub.items())},
-        }
-    }
+
+    def told(counts: Counts, **more: str) -> dict[str, dict[str, str]]:
+        return {n: {"effect_times": str(e), "match_times": str(m), **more} for n, (m, e) in sorted(counts.items())}
+
+    content = {"graph_fusion": told(graph), "ub_fusion": told(ub, repository_hit_times="0")}
     path = result_path()
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(content, indent=4) + "\n", encoding="utf-8")
-
-
-def _times(counts: tuple[int, int]) -> dict[str, str]:
-    return {"effect_times": str(counts[1]), "match_times": str(counts[0])}
+    path.write_text(json.dumps({"session_and_graph_id_0_0": content}, indent=4) + "\n", encoding="utf-8")
 
 
 # --- mode 1, and what is shown of an OM ---
 
-_SPELLED: Mapping[str, str] = {"float32": "DT_FLOAT", "bfloat16": "DT_BF16"}
-_LAYOUTS: Mapping[int, str] = {0: "NCHW", 1: "NHWC", 2: "ND", 30: "NCDHW"}
+
+def run_to_json(options: Mapping[str, str], console: Console) -> None:
+    """Mode 1: an OM as JSON.
+
+    Raises:
+        AtcFailure: E10041 (no OM), E10001 (the JSON file cannot be written).
+    """
+    try:
+        model = load_om(Path(options["om"]))
+    except (OSError, NotAnOm) as error:
+        raise failure("E10041", parameter=options["om"]) from error
+    write_file(options["json"], _json_of(model).encode())
+    console.log("info", "GE", f"{options['json']} is written")
 
 
-def json_of_om(model: OfflineModel) -> str:
+def _json_of(model: OfflineModel) -> str:
     """The compiled graph, of the largest gear: one entry for each kernel, Data and NetOutput among them."""
     gear = largest_gear(model)
     producers = {tensor.name: f"{tensor.name}:0" for tensor in model.inputs}
@@ -95,84 +96,70 @@ def json_of_om(model: OfflineModel) -> str:
         for index, tensor in enumerate(kernel.outputs):
             producers[tensor.name] = f"{kernel.name}:{index}"
             constants.pop(tensor.name, None)
-    nodes = _nodes(model)
+    proto = ModelProto()
+    proto.ParseFromString(model.graph)
+    nodes = {node.name: node for node in proto.graph.node}
     leaving = [_last_version(tensor, gear.kernels) for tensor in gear.outputs]
-    ops = [
-        *(_entry(t.name, "Data", gives=[t], index=index) for index, t in enumerate(model.inputs)),
-        *(_entry(name, "Const", gives=[tensor]) for name, tensor in constants.items()),
-        *(_operator(kernel, producers, nodes) for kernel in gear.kernels),
-        _entry("Node_Output", "NetOutput", takes=leaving, gives=leaving, producers=producers),
-    ]
     facts = (("atc_version", model.atc_version), ("soc_version", model.soc_version), ("emulator", model.emulator))
+    places = [[_attribute("index", i=place)] for place in range(len(model.inputs))]
+    ops = [
+        *(_entry(t.name, "Data", (), [t], producers, attr) for t, attr in zip(model.inputs, places, strict=True)),
+        *(_entry(name, "Const", (), [tensor], producers, []) for name, tensor in constants.items()),
+        *(_operator(kernel, producers, nodes) for kernel in gear.kernels),
+        _entry("Node_Output", "NetOutput", leaving, leaving, producers, []),
+    ]
     content = {
         "name": model.name,
         "version": 1,
         "graph": [{"name": model.name, "op": ops}],
-        "attr": [{"key": key, "value": {"s": value}} for key, value in facts],
+        "attr": [_attribute(key, s=value) for key, value in facts],
     }
     return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+
+
+def _attribute(key: str, **value: object) -> dict[str, Any]:
+    return {"key": key, "value": value}
 
 
 def _entry(
     name: str,
     kind: str,
-    *,
-    takes: Sequence[Tensor] = (),
+    takes: Sequence[Tensor],
     gives: Sequence[Tensor],
-    producers: Mapping[str, str] | None = None,
-    index: int | None = None,
+    producers: Mapping[str, str],
+    attributes: list[dict[str, Any]],
 ) -> dict[str, Any]:
-    known = producers or {}
     return {
         "name": name,
         "type": kind,
-        "input": [known.get(tensor.name, f"{tensor.name}:0") for tensor in takes],
+        "input": [producers.get(tensor.name, f"{tensor.name}:0") for tensor in takes],
         "input_desc": [_described(tensor) for tensor in takes],
         "output_desc": [_described(tensor) for tensor in gives],
-        "attr": [] if index is None else [{"key": "index", "value": {"i": index}}],
+        "attr": attributes,
     }
-
-
-def _nodes(model: OfflineModel) -> dict[str, NodeProto]:
-    """Of the model's graph, by name."""
-    proto = ModelProto()
-    proto.ParseFromString(model.graph)
-    return {node.name: node for node in proto.graph.node}
 
 
 def _operator(kernel: Kernel, producers: Mapping[str, str], nodes: Mapping[str, NodeProto]) -> dict[str, Any]:
-    attributes: list[dict[str, Any]] = []
-    if kernel.nodes:
-        attributes.append({"key": "_datadump_original_op_names", "value": {"list": {"s": list(kernel.nodes)}}})
-    if kernel.passes:
-        attributes.append({"key": "pass_name", "value": {"list": {"s": list(kernel.passes)}}})
+    lists = {"_datadump_original_op_names": kernel.nodes, "pass_name": kernel.passes}
+    attributes = [_attribute(key, list={"s": list(names)}) for key, names in lists.items() if names]
     if kernel.implementation:
-        attributes.append({"key": "op_impl_mode", "value": {"s": kernel.implementation}})
+        attributes.append(_attribute("op_impl_mode", s=kernel.implementation))
     covered = [nodes[name] for name in kernel.nodes if name in nodes]
+    written = {tensor.name for tensor in kernel.outputs}
     for node in covered:
-        if node.op_type == QUANT and node.output[0] in {tensor.name for tensor in kernel.outputs}:
-            given = {a.name: a.f for a in node.attribute if a.name in ("scale", "offset")}
+        if node.op_type == QUANT and node.output[0] in written:
+            given = {a.name: a.f for a in node.attribute}
             # under what names a fused kernel keeps them is [inferred]
-            attributes += [
-                {"key": f"quant_{name}", "value": {"f": given.get(name, 0.0)}} for name in ("scale", "offset")
-            ]
+            attributes += [_attribute(f"quant_{name}", f=given.get(name, 0.0)) for name in ("scale", "offset")]
+    entry = _entry(kernel.name, kernel.op_type, kernel.inputs, kernel.outputs, producers, attributes)
+    # which output of which node of the model it is, as msaccucmp.py looks it up
     origins = {name: (node.name, index) for node in covered for index, name in enumerate(node.output)}
-    entry = _entry(kernel.name, kernel.op_type, takes=kernel.inputs, gives=kernel.outputs, producers=producers)
-    described = [{**_described(tensor), **_origin(origins.get(tensor.name))} for tensor in kernel.outputs]
-    return {**entry, "output_desc": described, "attr": attributes}
-
-
-def _origin(origin: tuple[str, int] | None) -> dict[str, Any]:
-    """Which output of which node of the model it is, as msaccucmp.py looks it up."""
-    if origin is None:
-        return {}
-    name, index = origin
-    return {
-        "attr": [
-            {"key": "_datadump_origin_name", "value": {"s": name}},
-            {"key": "_datadump_origin_output_index", "value": {"i": index}},
-        ]
-    }
+    for tensor, described in zip(kernel.outputs, entry["output_desc"], strict=True):
+        if tensor.name in origins:
+            name, index = origins[tensor.name]
+            place = _attribute("_datadump_origin_output_index", i=index)
+            described["attr"] = [_attribute("_datadump_origin_name", s=name), place]
+    return entry
 
 
 def _last_version(tensor: Tensor, kernels: tuple[Kernel, ...]) -> Tensor:
@@ -192,46 +179,11 @@ def _described(tensor: Tensor) -> dict[str, Any]:
     }
 
 
-_FRAMEWORK_ONNX = 5
-_KERNEL_BYTES = 4096
-_TASK_BYTES = 256
-_EVENTS_PER_STREAM = 0
-
-
-def run_to_json(options: Mapping[str, str], console: Console) -> None:
-    """Mode 1: an OM as JSON.
-
-    Raises:
-        AtcFailure: E10041 (no OM), E10001 (the JSON file cannot be written).
-    """
-    try:
-        model = load_om(Path(options["om"]))
-    except (OSError, NotAnOm) as error:
-        raise failure("E10041", parameter=options["om"]) from error
-    write_file(options["json"], json_of_om(model).encode())
-    console.log("info", "GE", f"{options['json']} is written")
-
-
-def show_info(model: OfflineModel, file_bytes: int, line: Callable[[str], None]) -> None:
-    """Print the block. Sizes of the model's definition, kernels and tasks are estimates of the emulator; memory and
-    weights are those the model is loaded with."""
-    kernels = [kernel for kernel in largest_gear(model).kernels if kernel.core != "none"]
-    aicpu = sum(kernel.core == "aicpu" for kernel in kernels)
-    tbe = len({(k.op_type, k.dtype, tuple(t.shape for t in k.inputs)) for k in kernels}) * _KERNEL_BYTES
-    definition = max(0, file_bytes - len(model.graph))
+def show_info(model: OfflineModel, line: Callable[[str], None]) -> None:
+    """Print what of the block the emulator knows: the memory and weights that the model is loaded with."""
+    versions = f"atc_version[{model.atc_version}], soc_version[{model.soc_version}], framework_type[5]"
     line("============ Display Model Info start ============")
     line(f"Original Atc command line: {model.command_line}")
-    line(
-        f"system info: atc_version[{model.atc_version}], soc_version[{model.soc_version}], "
-        f"framework_type[{_FRAMEWORK_ONNX}]."
-    )
-    line(
-        f"resource info: memory_size[{model.work_bytes} B], weight_size[{model.weight_bytes} B], stream_num[1], "
-        f"event_num[{_EVENTS_PER_STREAM}]."
-    )
-    line(
-        f"om info: modeldef_size[{definition} B], weight_data_size[{model.weight_bytes} B], "
-        f"tbe_kernels_size[{tbe} B], cust_aicpu_kernel_store_size[{aicpu * _KERNEL_BYTES} B], "
-        f"task_info_size[{len(kernels) * _TASK_BYTES} B], so_store_size[0 B]."
-    )
+    line(f"system info: {versions}.")
+    line(f"resource info: memory_size[{model.work_bytes} B], weight_size[{model.weight_bytes} B], stream_num[1].")
     line("============ Display Model Info end   ============")

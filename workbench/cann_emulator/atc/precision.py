@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from workbench.cann_emulator.atc.ascend_graph import FLOATS, AscendGraph, Op
 from workbench.cann_emulator.atc.failure import failure
-from workbench.cann_emulator.atc.operator_types import words
+from workbench.cann_emulator.atc.operator_types import OPERATORS, words
 from workbench.cann_emulator.om import Dtype
 
 TWINS: Mapping[str, str] = {
@@ -24,17 +24,9 @@ TWINS: Mapping[str, str] = {
 }
 """Values that mean another one (atc.md §3.1)."""
 
-CUBE_TYPES = words("""
-    MatMul MatMulV2 MatMulV3 BatchMatMul BatchMatMulV2 BatchMatMulV3 FullyConnection GEMM Conv2D Conv3D DepthwiseConv2D
-    Conv2DTranspose Conv3DTranspose Deconvolution
-    """)
+CUBE_TYPES = words(OPERATORS["fp16_cube_types"])
 """fe.ini, key fp16.op_type, by our types (atc.md §3.1)."""
-
-WHITE = words("""
-    MatMul MatMulV2 BatchMatMul BatchMatMulV2 FullyConnection AddLayerNorm QuantBatchMatmulV3 PromptFlashAttention
-    FlashAttentionScore GEMM Conv2D Conv3D DepthwiseConv2D Conv2DTranspose Conv3DTranspose
-    """)
-BLACK = frozenset({"Pow", "ReduceMeanD", "ReduceSum", "ReduceSumD", "Log", "LogSoftmaxV2"})
+WHITE, BLACK = words(OPERATORS["white"]), words(OPERATORS["black"])
 """Built-in flags of a 9.x tree (atc.md §3.2); that convolutions are white is [inferred]. All else is grey."""
 
 _QUANT_TYPES = frozenset({"AscendQuant", "AscendDequant", "AscendAntiQuant"})
@@ -74,7 +66,7 @@ def assign(graph: AscendGraph, precision: Precision, boundary: Mapping[str, Dtyp
     Raises:
         AtcFailure: EZ3003 where --customize_dtypes asks for what no kernel computes.
     """
-    casts = _Casts(graph)
+    casts: dict[tuple[str, Dtype], str] = {}
     for op in graph.ops():
         said = [*_keys(op.types, op.name, *op.nodes), ""]
         op.implementation = next(
@@ -97,12 +89,16 @@ def assign(graph: AscendGraph, precision: Precision, boundary: Mapping[str, Dtyp
             continue
         for name in dict.fromkeys(floats):
             if not graph.is_constant(name) and graph.dtypes[name] != op.reads:
-                casts.insert(name, op.reads, op)
+                key = name, op.reads
+                casts[key] = casts.get(key) or _cast(graph, name, op.reads, op.order)
+                graph.replace_input(op, name, casts[key])
         for name in made:
             graph.dtypes[name] = op.writes
     for name in graph.outputs:
         if graph.dtypes[name] in FLOATS and graph.dtypes[name] != boundary[name]:
-            casts.at_output(name, boundary[name])
+            producer = graph.producer(name)  # its result is what leaves the device
+            if producer is not None:  # a model input that is an output too stays as it is fed
+                _cast(graph, name, boundary[name], producer.order)
     graph.settled = True
 
 
@@ -179,42 +175,25 @@ def _keys(types: Iterable[str], *names: str) -> list[str]:
     return [*names, *(f"{OF_TYPE}{kind}" for kind in types)]
 
 
-class _Casts:
-    """Casts put into a graph, one for each tensor and dtype. They stand for no ONNX node."""
-
-    def __init__(self, graph: AscendGraph) -> None:
-        self._graph = graph
-        self._made: dict[tuple[str, Dtype], str] = {}
-
-    def insert(self, tensor: str, dtype: Dtype, reader: Op) -> None:
-        if (tensor, dtype) not in self._made:
-            self._made[tensor, dtype] = self._add(tensor, dtype, reader.order)
-        self._graph.replace_input(reader, tensor, self._made[tensor, dtype])
-
-    def at_output(self, tensor: str, dtype: Dtype) -> None:
-        """The last operator of a model: its result is what leaves the device."""
-        producer = self._graph.producer(tensor)
-        if producer is not None:  # a model input that is an output too stays as it is fed
-            self._add(tensor, dtype, producer.order)
-
-    def _add(self, source: str, dtype: Dtype, order: int) -> str:
-        graph, name = self._graph, f"trans_Cast_{len(self._graph.casts)}"
-        target = f"{source}/{name}"
-        graph.casts.append(name)
-        graph.shapes[target], graph.dtypes[target] = graph.shapes[source], dtype
-        graph.add(
-            Op(
-                name=name,
-                type="Cast",
-                onnx="",
-                core="vector",
-                nodes=[],
-                inputs=[source],
-                outputs=[target],
-                order=order,
-                dtype=dtype,
-                reads=graph.dtypes[source],
-                writes=dtype,
-            )
+def _cast(graph: AscendGraph, source: str, dtype: Dtype, order: int) -> str:
+    """A Cast put into the graph, which stands for no ONNX node; its result."""
+    name = f"trans_Cast_{len(graph.casts)}"
+    target = f"{source}/{name}"
+    graph.casts.append(name)
+    graph.shapes[target], graph.dtypes[target] = graph.shapes[source], dtype
+    graph.add(
+        Op(
+            name=name,
+            type="Cast",
+            onnx="",
+            core="vector",
+            nodes=[],
+            inputs=[source],
+            outputs=[target],
+            order=order,
+            dtype=dtype,
+            reads=graph.dtypes[source],
+            writes=dtype,
         )
-        return target
+    )
+    return target

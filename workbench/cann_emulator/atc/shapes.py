@@ -1,108 +1,116 @@
-"""Shapes on atc's command line as text: --input_shape and --input_shape_range.
+"""Which shapes a model is compiled for: one, or a list of gears (atc.md §1 step 11, §3.3, §13a).
 
-Names are not looked up here: what a name means needs the model (atc.md §3.3, §13a; rules of ge v8.5.0
-compiler/api/aclgrph/option_utils.cc:262-830). A text is static, one with gears (a dynamic flag fills its -1), or a
-range; each of the three is read by rules of its own. Every shape has its input's name: the manual also shows shapes by
-position (`1,128;1,128`), which v8.5.0 refuses (option_utils.cc:757,476).
+A text of --input_shape is static, one with gears (a dynamic flag fills its -1), or a range, which is judged and not
+compiled. Each of the three is read by rules of its own (ge v8.5.0 compiler/api/aclgrph/option_utils.cc:262-830), and of
+a name written twice the first counts. Every shape has its input's name: the manual also shows shapes by position
+(`1,128;1,128`), which v8.5.0 refuses. Texts are judged with the flags, ranks and names once the model is parsed
+(api/atc/omg.cc), and gears when the compile begins (compiler/graph/preprocess/multi_batch_options.cc).
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Literal
 
-from workbench.cann_emulator.atc.failure import AtcFailure, Record, failure, invalid
+from onnx import TypeProto
 
-Dim = int | tuple[int, int]
-"""A size, -1 for one that is open, or (least, greatest)."""
-Ranges = Mapping[str, tuple[Dim, ...]]
-Entries = tuple[tuple[str, tuple[int, ...]], ...]
-"""(input, sizes) in the order written; a name stands there as often as it was written."""
+from workbench.cann_emulator.atc.failure import AtcFailure, failure, inner_error, invalid
+from workbench.cann_emulator.atc.onnx_parser import Parsed
 
-INT64_MAX = 2**63 - 1
+Shape = tuple[int, ...]
+Options = Mapping[str, str]
+GearKind = Literal["", "dynamic_batch_size", "dynamic_image_size", "dynamic_dims"]
 
-_BLANKS = " \t\n\v\f\r"
-_SHAPE_SAMPLE = '"input_name1:n1,c1,h1,w1"'
-_VALUE_SAMPLE = '"input_name1:1,3,224,224"'
-_RANGE_SAMPLE = '"input_name1:n1~n2,c1,h1,w1"'
+_GEAR_FLAGS: tuple[GearKind, ...] = ("dynamic_batch_size", "dynamic_image_size", "dynamic_dims")
+_IMAGE_AXES = {"NCHW": (2, 3), "NHWC": (1, 2)}
+_INT64_MAX = 2**63 - 1
+_LEAST_GEARS = 2
+_SHAPE_SAMPLE, _RANGE_SAMPLE = '"input_name1:n1,c1,h1,w1"', '"input_name1:n1~n2,c1,h1,w1"'
 _BRACKET_SAMPLE = '"input_name1:[n1~n2,c1,h1,w1]"'
-_TWO_PARTS = "an entry has a name and a value, with a colon between them"
 
 
-def parse_shapes(text: str, *, gears: bool) -> Entries:
-    """The shapes of a static --input_shape, or of one with gears; `name:` alone is a scalar, ().
+def gear_flag(options: Options) -> GearKind:
+    """The dynamic flag that is given, "" for none; at most one passes the flag check."""
+    return next((flag for flag in _GEAR_FLAGS if options.get(flag)), "")
 
-    Args:
-        gears: one of the dynamic flags is given, so that any number stands, -1 for what the gears fill in.
+
+def asks_for_range(options: Options) -> bool:
+    """By --input_shape_range, or by the letters of --input_shape alone, so that an input's name may decide it."""
+    text = options.get("input_shape", "")
+    return bool(options.get("input_shape_range")) or (not gear_flag(options) and ("~" in text or "-1" in text))
+
+
+def check_shape_flags(options: Options) -> None:
+    """What is judged of the shape flags before the engines start, in ATC's order. A static --input_shape is read later,
+    and so is a range by position. --input_hint_shape is not looked at.
+
+    Raises:
+        AtcFailure: E10040, E10009, E10002, E10048, E10004, E10013, E10014, those of gears.
+    """
+    flag, text = gear_flag(options), options.get("input_shape", "")
+    brackets = options.get("input_shape_range", "")
+    if flag and "~" in text and not brackets:
+        raise failure("E10040")
+    if sum(bool(options.get(name)) for name in (*_GEAR_FLAGS, "input_shape_range")) > 1:
+        raise failure("E10009")
+    if not flag:
+        if asks_for_range(options) and ":" in (brackets or text):
+            _check_ranges(options)
+        return
+    if not text:
+        raise failure("E10004", parameter="input_shape")
+    shapes = parse_shapes(options)
+    _check_open_axes(shapes, options)
+    _check_gear_text(flag, options[flag], sum(shape.count(-1) for shape in shapes.values()))
+
+
+def parse_shapes(options: Options) -> dict[str, Shape]:
+    """The shapes of a static --input_shape, or of one with gears, where any number stands; `name:` alone is a scalar.
+    Empty for a range, and where nothing is said.
 
     Raises:
         AtcFailure: E10002 (no name, or no whole number), E10011 (not positive, without gears), E10013, E10014.
     """
-    entries: list[tuple[str, tuple[int, ...]]] = []
-    for entry in text.split(";"):
-        name, dims = _split_name(entry)
-        sizes = tuple(_size(dim.strip(_BLANKS), entry, gears=gears) for dim in dims.split(",")) if dims else ()
-        entries.append((name.strip(_BLANKS), sizes))
-    return tuple(entries)
-
-
-def is_range(text: str) -> bool:
-    """Whether an --input_shape without a dynamic flag asks for a dynamic-shape model: by its letters alone, so that
-    the name of an input may decide it."""
-    return "~" in text or "-1" in text
-
-
-def as_range(text: str) -> str:
-    """An --input_shape that is a range, in the form of --input_shape_range. An entry without sizes is left out.
-
-    Raises:
-        AtcFailure: E10002 (an entry without a name, or with another character than a range has).
-    """
-    if ":" not in text:
-        for dims in text.split(";"):
-            _check_characters(dims)
-        return ",".join(f"[{dims}]" for dims in text.split(";"))
-    entries = []
-    for entry in text.split(";"):
-        name, dims = _split_name(entry, _RANGE_SAMPLE)
-        if not name:
-            raise failure("E10002", shape=entry, reason="the input's name is empty", sample=_RANGE_SAMPLE)
-        if dims:
-            _check_characters(dims)
-            entries.append(f"{name}:[{dims}]")
-    return ";".join(entries)
-
-
-def parse_ranges(text: str) -> Ranges:
-    """The value of --input_shape_range: `name:[1~8,128];…`; of a name written twice the first counts.
-
-    Raises:
-        AtcFailure: E10048.
-    """
-    ranges: dict[str, tuple[Dim, ...]] = {}
+    text = options.get("input_shape", "")
+    if not text or asks_for_range(options):
+        return {}
+    gears = bool(gear_flag(options))
+    shapes: dict[str, Shape] = {}
     for entry in text.split(";"):
         name, colon, dims = entry.rpartition(":")
         if not colon:
-            raise _bad_range(text, _TWO_PARTS)
-        if not dims:
-            raise _bad_range(text, "an entry has a name but no value")
-        if [c for c in dims if c in "[]"] != ["[", "]"]:
-            raise _bad_range(dims, "the value stands in one pair of square brackets")
-        inner = dims.removeprefix("[").removesuffix("]")
-        ranges.setdefault(name.strip(_BLANKS), tuple(_range_dim(dim, inner) for dim in inner.split(",")))
-    return ranges
+            raise _bad_shape(entry, "an entry has a name and a value, with a colon between them")
+        sizes = tuple(_size(dim.strip(), entry, gears=gears) for dim in dims.split(",")) if dims else ()
+        shapes.setdefault(name.strip(), sizes)
+    return shapes
 
 
-def _split_name(entry: str, sample: str = _SHAPE_SAMPLE) -> tuple[str, str]:
-    name, colon, dims = entry.rpartition(":")
-    if not colon:
-        raise failure("E10002", shape=entry, reason=_TWO_PARTS, sample=sample)
-    return name, dims
+def _check_ranges(options: Options) -> None:
+    """The form of a range, in brackets by --input_shape_range.
+
+    Raises:
+        AtcFailure: E10002 (an --input_shape of another form), E10048.
+    """
+    brackets = options.get("input_shape_range", "")
+    for entry in (brackets or options["input_shape"]).split(";"):
+        name, colon, dims = entry.rpartition(":")
+        if brackets and (not colon or not re.fullmatch(r"\[[^][]*\]", dims)):
+            raise _bad_range(entry, "an entry is a name and its sizes in one pair of square brackets")
+        if not brackets and (not name or re.search(r"[^0-9 ,~-]", dims)):
+            reason = "an entry is a name and its sizes, and a range holds digits, commas, ~ and -1 only"
+            raise _bad_shape(entry, reason, _RANGE_SAMPLE)
+        for dim in dims.strip("[]").split(",") if dims else ():
+            ends = [end.strip() for end in dim.split("~")]
+            if not all(re.fullmatch(r"[+-]?\d{1,19}", end, re.ASCII) for end in ends):
+                raise failure("E10048", shape_range=dim, reason="it cannot be read as a number", sample='"16"')
+            if len(ends) > 2 or (len(ends) == 2 and any(end.startswith("-") for end in ends)):
+                raise _bad_range(dims, "a range is two sizes with one ~ between them")
 
 
 def _size(dim: str, entry: str, *, gears: bool) -> int:
-    if "." in dim:
-        raise failure("E10002", shape=entry, reason="a dimension is no floating-point number", sample=_VALUE_SAMPLE)
     start = re.match(r"[+-]?\d+", dim, re.ASCII)
     if start is None:
         raise failure("E10014", parameter="input_shape", value=dim)
@@ -110,236 +118,245 @@ def _size(dim: str, entry: str, *, gears: bool) -> int:
     if value is None:
         raise failure("E10013", parameter="input_shape", value=dim)
     if not re.fullmatch(r"-?\d+", dim, re.ASCII):
-        raise failure("E10002", shape=entry, reason="a dimension is made of digits", sample=_VALUE_SAMPLE)
+        raise _bad_shape(entry, "a dimension is made of digits")
     if value <= 0 and not gears:
         raise failure("E10011", shape=entry, result=str(value))
     return value
 
 
-def _check_characters(dims: str) -> None:
-    if re.search(r"[^0-9 ,~-]", dims):
-        reason = "a range holds digits, commas, ~ and -1 only"
-        raise failure("E10002", shape=dims, reason=reason, sample=_RANGE_SAMPLE)
-
-
-def _range_dim(dim: str, dims: str) -> Dim:
-    ends = [_range_end(end) for end in dim.split("~")]
-    if len(ends) == 1:
-        return ends[0]
-    if len(ends) > 2 or min(ends) < 0:
-        raise _bad_range(dims, "a range is two sizes with one ~ between them")
-    least, greatest = ends
-    return least if least == greatest else (least, greatest)
-
-
-def _range_end(end: str) -> int:
-    value = _int64(end.strip(_BLANKS)) if re.fullmatch(r"[+-]?\d+", end.strip(_BLANKS), re.ASCII) else None
-    if value is None:
-        raise failure("E10048", shape_range=end, reason="it cannot be read as a number", sample='"16"')
-    return value
-
-
 def _int64(digits: str) -> int | None:
     """The number, None where it does not fit; Python refuses to read thousands of digits at all."""
-    significant = digits.lstrip("+-").lstrip("0")
-    if len(significant) > len(str(INT64_MAX)):
-        return None
-    value = int(digits)
-    return value if -INT64_MAX - 1 <= value <= INT64_MAX else None
+    value = int(digits) if len(digits) <= 20 else _INT64_MAX + 1
+    return value if -_INT64_MAX <= value <= _INT64_MAX else None
+
+
+def _bad_shape(entry: str, reason: str, sample: str = _SHAPE_SAMPLE) -> AtcFailure:
+    return failure("E10002", shape=entry, reason=reason, sample=sample)
 
 
 def _bad_range(text: str, reason: str) -> AtcFailure:
     return failure("E10048", shape_range=text, reason=reason, sample=_BRACKET_SAMPLE)
 
 
-# --- the shape flags against each other, and the lists of gears as text (atc.md §1 step 11, §3.3, §13a) ---
-
-GEAR_FLAGS = ("dynamic_batch_size", "dynamic_image_size", "dynamic_dims")
-
-Gears = tuple[tuple[int, ...], ...]
-
-_MINIMUM = 2
-_Shapes = Mapping[str, tuple[int, ...]]
+# --- lists of gears ---
 
 
-def check_shape_flags(options: Mapping[str, str]) -> None:
-    """What is judged of the shape flags before the engines start, in ATC's order.
-
-    A static --input_shape is read later, and so is a range by position. --input_hint_shape is not looked at.
+def _check_open_axes(shapes: Mapping[str, Shape], options: Options) -> None:
+    """That the open axes of these inputs are those that the dynamic flag fills.
 
     Raises:
-        AtcFailure: E10040, E10002, E10009, E10048, E10004, E10013, E10014, E10012, E10018 to E10020, E10031, E10001,
-            E10003.
+        AtcFailure: E10012, E10018, E10031 (batch), E10003, E10019 (image), E10001 (dims).
     """
-    given = [flag for flag in GEAR_FLAGS if options.get(flag)]
-    text = options.get("input_shape", "")
-    if not options.get("input_shape_range") and given and "~" in text:
-        raise failure("E10040")
-    ranges = ranges_of(options)
-    if len(given) + bool(ranges) > 1:
-        raise failure("E10009")
-    if not given:
-        if ":" in ranges:
-            parse_ranges(ranges)
-        return
-    if not text:
-        raise failure("E10004", parameter="input_shape")
-    shapes = dict(reversed(parse_shapes(text, gears=True)))  # of a name written twice the first counts
-    if given[0] == "dynamic_batch_size":
-        _check_batch(shapes)
-        check_dynamic_batch(options["dynamic_batch_size"])
-    elif given[0] == "dynamic_image_size":
-        _check_image(shapes, options.get("input_format", "") or "NCHW")
-        check_dynamic_image_size(options["dynamic_image_size"])
-    else:
-        open_axes = sum(shape.count(-1) for shape in shapes.values())
-        if not open_axes:
-            raise invalid("input_shape's dynamic dim num", "0", "with --dynamic_dims at least one dimension is -1")
-        check_dynamic_dims(options["dynamic_dims"], open_axes=open_axes)
-
-
-def ranges_of(options: Mapping[str, str]) -> str:
-    """The ranges that a command line asks for, in the form of --input_shape_range; "" for none.
-
-    --input_shape_range replaces --input_shape; without a dynamic flag --input_shape may itself be one.
-
-    Raises:
-        AtcFailure: E10002.
-    """
-    if options.get("input_shape_range"):
-        return options["input_shape_range"]
-    text = options.get("input_shape", "")
-    if any(options.get(flag) for flag in GEAR_FLAGS) or not is_range(text):
-        return ""
-    return as_range(text)
-
-
-def _check_batch(shapes: _Shapes) -> None:
-    """Inputs with another -1 than the first are not counted, so that two records may come of one mistake."""
-    open_inputs, records = 0, list[Record]()
-    for name in sorted(shapes):  # the order of a C++ map
-        shape = shapes[name]
-        if not shape:
-            raise AtcFailure(*records, *failure("E10012").records)
-        if shape[0] != -1:
-            continue
-        other = next((axis for axis, dim in enumerate(shape) if axis and dim < 0), None)
-        if other is None:
-            open_inputs += 1
+    flag, layout = gear_flag(options), options.get("input_format") or "NCHW"
+    is_open = False
+    for _, shape in sorted(shapes.items()):  # the order of a C++ map
+        axes = tuple(axis for axis, size in enumerate(shape) if size < 0)
+        if flag == "dynamic_batch_size":
+            if not shape:
+                raise failure("E10012")
+            if shape[0] == -1 and len(axes) > 1:
+                raise failure("E10018", index=str(axes[1]), shape=str(shape[axes[1]]))
+            is_open = is_open or shape[0] == -1
+        elif flag == "dynamic_image_size" and -1 in shape:
+            if len(shape) == 4 and layout not in _IMAGE_AXES:
+                reason = "with --dynamic_image_size it is NCHW or NHWC"
+                raise failure("E10003", parameter="input_format", value=layout, reason=reason)
+            if len(shape) != 4 or tuple(a for a in axes if shape[a] == -1) != _IMAGE_AXES[layout]:
+                raise failure("E10019")
+            is_open = True
         else:
-            records += failure("E10018", index=str(other), shape=str(shape[other])).records
-    if not open_inputs:
-        records += failure("E10031").records
-    if records:
-        raise AtcFailure(*records)
+            is_open = is_open or -1 in shape
+    if not is_open or (flag == "dynamic_image_size" and not any(-1 in shape for shape in shapes.values())):
+        if flag == "dynamic_dims":
+            raise invalid("input_shape's dynamic dim num", "0", "with --dynamic_dims at least one dimension is -1")
+        raise failure("E10031" if flag == "dynamic_batch_size" else "E10019")
 
 
-def _check_image(shapes: _Shapes, input_format: str) -> None:
-    axes = {"NCHW": (2, 3), "NHWC": (1, 2)}.get(input_format)
-    open_inputs = 0
-    for name in sorted(shapes):
-        shape = shapes[name]
-        if -1 not in shape:
-            continue
-        if len(shape) == 4 and axes is None:
-            of_format = failure(
-                "E10003",
-                parameter="input_format",
-                value=input_format,
-                reason="with --dynamic_image_size it is NCHW or NHWC",
-            )
-            raise AtcFailure(*of_format.records, *failure("E10019").records)
-        if len(shape) != 4 or tuple(axis for axis, dim in enumerate(shape) if dim == -1) != axes:
-            raise failure("E10019")
-        open_inputs += 1
-    if not open_inputs:
-        raise failure("E10019")
-
-
-# --- lists of gears -------------------------------------------------------------------------------------------------
-
-
-def gear_flag(options: Mapping[str, str]) -> str:
-    """The dynamic flag that is given, "" for none; at most one passes the flag check."""
-    return next((flag for flag in GEAR_FLAGS if options.get(flag)), "")
-
-
-def check_dynamic_batch(text: str) -> None:
-    """
-    Raises:
-        AtcFailure: E10003, a character that is neither digit nor comma.
-    """
-    if re.search(r"[^0-9,]", text):
-        raise failure("E10003", parameter="dynamic_batch_size", value=text, reason="it may hold digits and commas only")
-
-
-def check_dynamic_image_size(text: str) -> None:
-    """
-    Raises:
-        AtcFailure: E10003 (another character), E10020 (a group that is no pair).
-    """
-    text = text.removesuffix(";")
-    if re.search(r"[^0-9,; ]", text):
-        reason = "it may hold digits, commas, blanks and semicolons only"
-        raise failure("E10003", parameter="dynamic_image_size", value=text, reason=reason)
-    if any(len(group.split(",")) != 2 for group in text.split(";")):
-        raise failure("E10020", dynamic_image_size=text)
-
-
-def check_dynamic_dims(text: str, *, open_axes: int) -> None:
+def _check_gear_text(flag: GearKind, text: str, open_axes: int) -> None:
     """
     Args:
-        open_axes: number of -1 over all inputs, which every gear must fill. A part counts although it is empty.
+        open_axes: number of -1 over all inputs, which every gear of dims must fill. A part counts although it is empty.
 
     Raises:
-        AtcFailure: E10001 (nothing, or another character than a digit), E10003 (another number of parts).
+        AtcFailure: E10003 (another character, another number of parts), E10020 (no pair), E10001 (dims: nothing, or
+            another character than a digit).
     """
-    text = text.removesuffix(";")
-    if not text:
-        raise invalid("dynamic_dims", text, "it is empty")
-    for group in text.split(";"):
-        parts = group.split(",")
+    if flag == "dynamic_batch_size":
+        if re.search(r"[^0-9,]", text):
+            raise failure("E10003", parameter=flag, value=text, reason="it may hold digits and commas only")
+        return
+    groups = [group.split(",") for group in text.removesuffix(";").split(";")]
+    if flag == "dynamic_image_size":
+        if re.search(r"[^0-9,; ]", text):
+            reason = "it may hold digits, commas, blanks and semicolons only"
+            raise failure("E10003", parameter=flag, value=text, reason=reason)
+        if any(len(parts) != 2 for parts in groups):
+            raise failure("E10020", dynamic_image_size=text)
+        return
+    if text == ";":
+        raise invalid(flag, "", "it is empty")
+    for parts in groups:
         if len(parts) != open_axes:
             reason = f"every gear gives one value for each -1 in the input shape: {open_axes}, not {len(parts)}"
-            raise failure("E10003", parameter="dynamic_dims", value=text, reason=reason)
+            raise failure("E10003", parameter=flag, value=text, reason=reason)
         for part in parts:
             if re.search(r"[^0-9]", part):
-                raise invalid("dynamic_dims", part, "a value of a gear is a positive integer")
+                raise invalid(flag, part, "a value of a gear is a positive integer")
 
 
-def parse_gears(flag: str, text: str) -> Gears:
+def _gears(options: Options) -> list[Shape]:
     """The values of every gear, in the order written. Empty parts are no values, and empty groups no gears.
 
     Raises:
         AtcFailure: E19999, a blank: only that of an image size comes so far.
     """
-    groups = text.split(",") if flag == "dynamic_batch_size" else text.split(";")
-    gears = [tuple(_value(part) for part in group.split(",") if part) for group in groups]
-    return tuple(gear for gear in gears if gear)
+    flag = gear_flag(options)
+    gears = []
+    for group in options.get(flag, "").split("," if flag == "dynamic_batch_size" else ";"):
+        parts = [part for part in group.split(",") if part]
+        if bad := next((part for part in parts if not part.isdigit()), None):
+            raise failure("E19999", message=f"A gear's value {bad!r} is not made of digits.")
+        if parts:
+            # a number that does not fit becomes the greatest, as strtol gives it
+            gears.append(tuple(_int64(part) or (0 if part.strip("0") == "" else _INT64_MAX) for part in parts))
+    return gears
 
 
-def check_gears(gears: Sequence[Sequence[int]]) -> None:
-    """
+# --- held against what the model has, and the shapes to compile for ---
+
+
+def declared_shape(kind: TypeProto) -> Shape:
+    """The file's shape of an input, -1 where an axis is open; () where it says nothing, as for a scalar."""
+    return tuple(max(int(d.dim_value), -1) if d.HasField("dim_value") else -1 for d in kind.tensor_type.shape.dim)
+
+
+def check_ranks(parsed: Parsed, asked: Mapping[str, Shape]) -> None:
+    """A static shape, or one with gears, has as many sizes as the model's input; the sizes themselves may differ. An
+    input that the model gives no sizes takes any shape (ge v8.5.0 parser/parser/onnx/onnx_data_parser.cc:130).
+
     Raises:
-        AtcFailure: E10035 (less than two), E10037 (of different length), E10039 (two the same). E10038, a negative
-            value, is defined and out of reach: a gear holds digits only.
+        AtcFailure: E19999.
     """
-    if len(gears) < _MINIMUM:
-        raise failure("E10035", shapesize=str(len(gears)), minshapesize=str(_MINIMUM))
+    for value in parsed.inputs:
+        declared = declared_shape(value.type)
+        if value.name in asked and declared and len(asked[value.name]) != len(declared):
+            text = f"The input {value.name} has {len(declared)} dimensions, not {len(asked[value.name])}."
+            raise AtcFailure(inner_error(text), inner_error("The graph cannot be made of the model."))
+
+
+def input_shapes(parsed: Parsed, asked: Mapping[str, Shape], options: Options) -> dict[str, Shape]:
+    """Input → its shape: what was asked for, else what the file says. Every input has its shape if it is to be static,
+    and every shape its input (omg.cc:86-135).
+
+    Args:
+        asked: of `parse_shapes`.
+
+    Raises:
+        AtcFailure: E10001 (an open axis of a static model), E10016 (no such node), E10017 (a node that is no input),
+            E10055 (a range).
+    """
+    declared = {value.name: declared_shape(value.type) for value in parsed.inputs}
+    if asks_for_range(options):
+        raise failure("E10055", reason="this atc is emulated and compiles no shape ranges; give one shape, or gears")
+    if not gear_flag(options):
+        for name, shape in declared.items():
+            if any(size < 0 for size in asked.get(name, shape)):
+                reason = "the model has shapes with -1: give --input_shape for each of its inputs"
+                raise invalid("input_shape", "NULL", reason)
+    nodes = {node.name for node in parsed.proto.graph.node}
+    for name in asked:
+        if name not in declared:
+            raise failure("E10017" if name in nodes else "E10016", opname=name, parameter="input_shape")
+    return {name: asked.get(name, shape) for name, shape in declared.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShapePlan:
+    """The shapes of a compile.
+
+    Attributes:
+        boundary: input → shape, -1 where it is open.
+        gears: (values of the open axes, input → shape at them); one for a static model, otherwise in the order of the
+            command line (atc.md §13a).
+    """
+
+    kind: GearKind
+    boundary: Mapping[str, Shape]
+    gears: tuple[tuple[Shape, Mapping[str, Shape]], ...]
+
+
+def plan_shapes(parsed: Parsed, shapes: Mapping[str, Shape], asked: Sequence[str], options: Options) -> ShapePlan:
+    """The shapes to compile for.
+
+    Args:
+        shapes: of `input_shapes`.
+        asked: inputs that --input_shape names, in its order.
+
+    Raises:
+        AtcFailure: E10035, E10037, E10039 (the list of gears); those of `_check_open_axes` (an input that is open and
+            has no shape); E10045, E10046, E19999 (gears that do not fit the shapes, or a tensor that no memory holds);
+            E10055 (a quantized model with open shapes).
+    """
+    boundary = {name: tuple(max(size, -1) for size in shape) for name, shape in shapes.items()}
+    opened = {name: shape for name, shape in boundary.items() if -1 in shape}
+    flag = gear_flag(options)
+    if parsed.quantized and (flag or opened):
+        # atctool_0040, General Restrictions: conversion fails; with which code is not established [inferred]
+        raise failure("E10055", reason="a quantized model cannot be converted with dynamic shapes")
+    if gears := _gears(options):
+        _check_gears(gears)
+        if unasked := {name: shape for name, shape in opened.items() if name not in asked}:
+            if flag == "dynamic_dims":
+                reason = "every input with an open axis has its shape in --input_shape"
+                raise invalid(flag, next(iter(unasked)), reason)
+            _check_open_axes(unasked, options)
+        order = [*asked, *unasked]
+        filled = [_filled(gear, order, boundary) for gear in gears]
+        # a gear of dims is told in the order of the model's inputs
+        keys = [_open_values(boundary, at) for at in filled] if flag == "dynamic_dims" else gears
+        plan = ShapePlan(kind=flag, boundary=boundary, gears=tuple(zip(keys, filled, strict=True)))
+    elif opened:  # a dynamic flag whose parts are all empty makes no gears [inferred: then the axes stay open]
+        raise failure("E10055", reason="this atc is emulated and compiles no open shapes; give gears")
+    else:
+        plan = ShapePlan(kind="", boundary=boundary, gears=(((), boundary),))
+    for _, at in plan.gears:
+        for name, shape in at.items():
+            if prod(shape) > _INT64_MAX:  # the compile fails; its code is not established [inferred]
+                raise failure("E19999", message=f"The input {name} of shape {list(shape)} is too large.")
+    return plan
+
+
+def _check_gears(gears: Sequence[Shape]) -> None:
+    """E10038, a negative value, is defined and out of reach: a gear holds digits only."""
+    if len(gears) < _LEAST_GEARS:
+        raise failure("E10035", shapesize=str(len(gears)), minshapesize=str(_LEAST_GEARS))
     for gear in gears:
         if len(gear) != len(gears[0]):
             raise failure("E10037", shapesize1=str(len(gears[0])), shapesize2=str(len(gear)))
-    if len({tuple(gear) for gear in gears}) != len(gears):
+    if len(set(gears)) != len(gears):
         raise failure("E10039")
 
 
-def _value(part: str) -> int:
-    if re.search(r"[^0-9]", part):
-        raise _no_number(part)
-    significant = part.lstrip("0")
-    # a number that does not fit becomes the greatest, as strtol gives it
-    return INT64_MAX if len(significant) > len(str(INT64_MAX)) else min(int(part), INT64_MAX)
+def _filled(gear: Shape, order: Sequence[str], boundary: Mapping[str, Shape]) -> dict[str, Shape]:
+    """Input → its shape at a gear. Values are dealt out in the order of --input_shape, except that an input with as
+    many open axes as there are values takes them all."""
+    filled = dict(boundary)
+    start = 0
+    for name in order:
+        shape = boundary[name]
+        count, text = shape.count(-1), ",".join(map(str, shape))
+        if count > len(gear):
+            raise failure("E10046", name=name, shape=text)
+        if 0 < count < len(gear) < start + count:
+            raise failure("E10045", name=name, shape=text)
+        values = list(gear if count == len(gear) else gear[start : start + count])
+        if len(values) != count:
+            raise failure("E19999", message=f"{len(values)} values of a gear do not fit the input {name}, {shape}.")
+        filled[name] = tuple(values.pop(0) if size < 0 else size for size in shape)
+        start += count
+    return filled
 
 
-def _no_number(part: str) -> AtcFailure:
-    return failure("E19999", message=f"A gear's value {part!r} is not made of digits.")
+def _open_values(boundary: Mapping[str, Shape], shapes: Mapping[str, Shape]) -> Shape:
+    """The sizes of the open axes, in the order of the model's inputs."""
+    return tuple(at for name, shape in boundary.items() for at, d in zip(shapes[name], shape, strict=True) if d < 0)

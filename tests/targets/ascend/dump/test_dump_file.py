@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from workbench.cann_emulator.dump_file import Values, dump_bytes
-from workbench.cann_emulator.kernel_values import in_dtype
+from workbench.cann_emulator.rounding import stored as in_memory
 from workbench.targets.ascend.dump import dump_file
 from workbench.targets.ascend.dump.dump_file import (
     FRACTAL_NZ,
@@ -70,7 +70,7 @@ def test_what_the_emulator_writes_is_read_bit_for_bit(
     tmp_path_factory: pytest.TempPathFactory, values: npt.NDArray[Any], dtype: Any
 ) -> None:
     plain = values if dtype in ("float32", "float16", "bfloat16") else np.nan_to_num(values).clip(-100, 100)
-    stored = in_dtype(plain, dtype)
+    stored = in_memory(plain, dtype)
     tensor = Values(array=stored, dtype=dtype)
 
     file = written(tmp_path_factory.mktemp("d"), dump_bytes("x", (), (tensor,), time_us=1, emulator=""))
