@@ -128,7 +128,7 @@ def test_the_summary_run_holds_the_page_the_report_the_plan_and_the_verdict(work
 
     (run,) = runs(workspace, "tags.kind = 'sweep'")
 
-    assert artifacts(run) == {"pareto.html", "report.txt", "report.json", "importance.json", "plan.txt"}
+    assert artifacts(run) == {"pareto.html", "report.txt", "report.json", "plan.txt"}
     assert run.data.tags["mlflow.note.content"].startswith("**Recommended: ")
     assert run.data.metrics["recommended_speedup"] == pytest.approx(2.0)
     assert run.data.metrics["front_members"] == 3

@@ -2,7 +2,7 @@
 
 `summary` has the values, `verdict` makes them from evaluations with `alike` (who cannot be told apart) and
 `recommendation` (which one to ship). `text` writes them for a terminal and for programs, `page` as an interactive HTML
-file; `importance` ranks the settings.
+file.
 """
 
 from workbench.report.summary import Member, Recommendation, Summary

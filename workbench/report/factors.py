@@ -20,7 +20,6 @@ from workbench.report.words import interval
 from workbench.values.candidate import Candidate
 from workbench.values.measurement import Estimate, Latency
 from workbench.values.modelled_times.figures import ratio
-from workbench.values.results import Evaluation
 from workbench.values.setting_groups import GROUPS, Group, corners, differing_groups
 
 _EXACTLY_ONE = Estimate(value=1.0, low=1.0, high=1.0)
@@ -52,15 +51,12 @@ class Factors:
 
     Attributes:
         metric: 'speedup', or 'throughput_per_s' where the batch sizes differ.
-        float_alike: the float model with the lengths of the recommended candidate, where it was measured and differs
-            from both: what its padding alone gives.
     """
 
     candidate_id: str
     metric: str
     total: Estimate
     factors: tuple[Factor, ...]
-    float_alike: str | None = None
 
     def words(self) -> str:
         """'6.80x [6.61, 7.02] = 2.90x [2.80, 3.01] by lengths × 2.34x [2.21, 2.48] by INT8'."""
@@ -105,9 +101,7 @@ def taken_apart(summary: Summary) -> Factors | None:
         )
         for before, after in itertools.pairwise(path)
     )
-    lengths = frozenset[Group]({"lengths"})
-    alike = every[lengths].id if lengths in gains and {"lengths", "precision"} <= target else None
-    return Factors(candidate_id=chosen.id, metric=metric, total=gains[target], factors=factors, float_alike=alike)
+    return Factors(candidate_id=chosen.id, metric=metric, total=gains[target], factors=factors)
 
 
 def missing_between(summary: Summary) -> tuple[Candidate, ...]:
@@ -127,16 +121,6 @@ def missing_between(summary: Summary) -> tuple[Candidate, ...]:
         if best is None or len(missing) < len(best):
             best = missing
     return best or ()
-
-
-def float_alike(summary: Summary) -> Evaluation | None:
-    """The evaluation of the float model with the recommended candidate's lengths, where it is not on the front; beside
-    it one sees what INT8 alone gives."""
-    factors = taken_apart(summary)
-    if factors is None or factors.float_alike is None or summary.member(factors.float_alike) is not None:
-        return None
-    found = summary.find(factors.float_alike)
-    return found if found is not None and found.status == "complete" else None
 
 
 def _ends(summary: Summary) -> tuple[Candidate, Candidate] | None:

@@ -12,8 +12,6 @@ from typing import Any
 import plotly.graph_objects as go
 
 from workbench.report.brief import figures
-from workbench.report.factors import float_alike
-from workbench.report.importance import Importance
 from workbench.report.recommendation import headline
 from workbench.report.summary import (
     Standing,
@@ -73,11 +71,11 @@ _TRACES: dict[Standing, _Trace] = {
 }
 
 
-def pareto_html(summary: Summary, importance: Importance | None = None) -> str:
+def pareto_html(summary: Summary) -> str:
     """A self-contained page (about 5 MB, nearly all of it plotly.js); makes no request of any kind."""
     chosen = summary.recommended and summary.find(summary.recommended.candidate_id)
     missing = sum(not _has(summary, e, *_axes(summary)[0]) for e in summary.evaluations)
-    alike, shown = float_alike(summary), _shown(summary)
+    shown = _shown(summary)
     differing = differing_parameters([e.candidate for e in shown]) if shown else []
     rows = [_front_row(summary, e, differing) for e in shown]
     known = {level for row in rows for words, level in row["figures"] if words}
@@ -95,11 +93,9 @@ def pareto_html(summary: Summary, importance: Importance | None = None) -> str:
         missing=count_of(missing, "candidate") if missing else "",
         heads=[(_SHORT.split(name), kind) for name, kind in _heads(summary, shown)],
         rows=rows,
-        alike="" if alike is None else alike.candidate.short_id,
         levels=[level for level in LEVELS if level in known],
         glyphs=GLYPHS,
         meanings=MEANINGS,
-        importance=importance,
         text=lines(summary),
     )
 
@@ -285,11 +281,9 @@ def _axis_title(metric: str, summary: Summary) -> str:
 
 
 def _shown(summary: Summary) -> list[Evaluation]:
-    """The front, what fell off it, and beside them the baseline and what float is at the lengths of the chosen one."""
+    """The front, what fell off it, and the baseline beside them."""
     found = [m.evaluation for m in (*summary.front, *summary.fallen)]
-    baseline, alike = summary.baseline, float_alike(summary)
-    if alike is not None:
-        found.insert(0, alike)
+    baseline = summary.baseline
     if baseline is not None and baseline not in found and baseline.status == "complete":
         found.insert(0, baseline)
     return found

@@ -1,4 +1,4 @@
-"""Which candidate to ship, why, what speaks against relying on it, and what the others would cost and buy."""
+"""Which candidate to ship, why, and what speaks against relying on it."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ from workbench.report.rests_on import modelled_errors
 from workbench.report.summary import (
     BASES,
     Basis,
-    Member,
     Recommendation,
-    Step,
     Summary,
     best_known_drop,
     best_known_service,
@@ -26,7 +24,6 @@ from workbench.report.words import (
     SPEED,
     cost_of,
     count_of,
-    differing_parameters,
     drop_of,
     interval,
     scored,
@@ -35,7 +32,7 @@ from workbench.report.words import (
 from workbench.values.candidate import Candidate
 from workbench.values.evidence import is_shared, level_for
 from workbench.values.measurement import Accuracy, AccuracyComparison, Estimate
-from workbench.values.metrics import METRICS, apart_words
+from workbench.values.metrics import METRICS
 from workbench.values.results import Evaluation
 from workbench.values.significance import drop_variance, times_the_data
 
@@ -98,8 +95,6 @@ def recommend(summary: Summary, alike: Alike) -> Recommendation | str:
         candidate_id=choice.chosen.candidate.id,
         reason=_reason(summary, choice),
         warnings=_warnings(summary, choice.searched),
-        alternatives=_alternatives(summary, choice.searched, alike),
-        steps=_steps(summary, choice.searched, alike),
         evidence=level_for(choice.chosen, [o.metric for o in summary.objectives]),
         among=tuple(e.candidate.id for e in choice.among),
         compared=tuple(choice.criteria) if choice.among else (),
@@ -375,68 +370,6 @@ def _more_samples(evaluation: Evaluation, drop: Estimate, limit: float) -> str:
         return "more samples"
     times = times_the_data(drop, limit, None if accuracy.unit else drop_variance(drop, accuracy.samples))
     return f"about {times:.1f} times as many samples" if times < 1000 else "very many more samples"
-
-
-def _alternatives(summary: Summary, chosen: Evaluation, alike: Alike) -> dict[str, str]:
-    return {m.id: _trade(summary, chosen, m, alike) for m in summary.front if m.id != chosen.candidate.id}
-
-
-def _trade(summary: Summary, chosen: Evaluation, member: Member, alike: Alike) -> str:
-    """'1.08x as fast, -0.40 pp accuracy' with what is no more than noise marked as such."""
-    other = member.evaluation
-    known = level_for(summary.strongest(chosen), [o.metric for o in summary.objectives])
-    chosen, other = common(summary.views(chosen), summary.views(other))
-    level = level_for(other, [o.metric for o in summary.objectives])
-    by = f" ({level})" if level != known else ""
-    if alike.altogether(chosen, other):
-        return f"cannot be told apart from it{by}"
-    step = _difference(summary, chosen, other)
-    same_speed = alike.in_metric(chosen, other, "speedup")
-    same_accuracy = alike.in_metric(chosen, other, "accuracy")
-    words = [
-        "as fast within the noise" if same_speed else f"{step[0]:.2f}x as fast",
-        "as accurate within the noise" if same_accuracy else scored(summary.evaluations).change_words(step[1]),
-    ]
-    mine, its = summary.numbers(chosen), summary.numbers(other)
-    for o in summary.objectives:
-        if o.metric not in (*SPEED, *ACCURACY) and mine[o.metric] != its[o.metric]:
-            words.append(f"{o.metric} {' instead of '.join(apart_words(its[o.metric], mine[o.metric]))}")
-    return ", ".join(words) + by
-
-
-def _steps(summary: Summary, chosen: Evaluation, alike: Alike) -> tuple[Step, ...]:
-    found = []
-    mine = chosen.candidate.parameters()
-    for other in summary.evaluations:
-        differing = differing_parameters([chosen.candidate, other.candidate])
-        if other.status != "complete" or len(differing) != 1:
-            continue
-        ratio, accuracy_pp = _difference(summary, chosen, other)
-        found.append(
-            Step(
-                candidate_id=other.candidate.id,
-                parameter=differing[0],
-                before=mine.get(differing[0]),
-                after=other.candidate.parameters().get(differing[0]),
-                speed_ratio=ratio,
-                accuracy_pp=accuracy_pp,
-                told_apart=not alike.altogether(chosen, other),
-                feasible=summary.is_feasible(other),
-            )
-        )
-    return tuple(sorted(found, key=lambda s: (s.parameter, str(s.after), s.candidate_id)))
-
-
-def _difference(summary: Summary, chosen: Evaluation, other: Evaluation) -> tuple[float, float]:
-    """(speed of the other over the chosen one, by how much the other is more accurate in pp or the metric's unit), both
-    complete.
-
-    Speed is calls per second at equal batch sizes, else samples per second.
-    """
-    mine, its = summary.numbers(chosen), summary.numbers(other)
-    same_batch = chosen.candidate.serving.batch == other.candidate.serving.batch
-    name = "speedup" if same_batch else "throughput_per_s"
-    return its[name] / mine[name], scored([other]).gain(mine["accuracy"], its["accuracy"])
 
 
 def _self_comparison(summary: Summary) -> list[str]:

@@ -10,7 +10,6 @@ import re
 import textwrap
 from collections.abc import Iterable, Sequence
 
-from workbench.report.factors import float_alike, taken_apart
 from workbench.report.summary import Summary
 from workbench.report.words import SERVICE, drop_cell, interval, p50_words, scored
 from workbench.values.candidate import Candidate
@@ -131,7 +130,6 @@ def table_lines(summary: Summary, width: int) -> list[Line]:
     heads, baseline = _heads(summary), summary.baseline
     if baseline is not None and summary.member(summary.baseline_id) is None and baseline.status == "complete":
         rows.append(_row(summary, baseline, heads, "", marked=summary.baseline_id == chosen))
-    rows += _float_alike(summary, heads)
     for member in summary.front:
         rows.append(_row(summary, member.evaluation, heads, member.letters, marked=member.id == chosen))
     for member in summary.fallen:
@@ -168,23 +166,6 @@ def _row(
     return name, numbers
 
 
-def _float_alike(summary: Summary, heads: Iterable[str]) -> list[tuple[list[Line], list[_Cells]]]:
-    """`float_alike`, or what was timed of it beside the search."""
-    factors = taken_apart(summary)
-    alike = factors.float_alike if factors is not None else None
-    if alike is None or summary.member(alike) is not None:
-        return []
-    note = "for comparison: float at the same lengths"
-    evaluation = float_alike(summary)
-    if evaluation is not None:
-        return [_row(summary, evaluation, heads, "", marked=False, note=note)]
-    timed = next((n for n in summary.neighbours if n.candidate.id == alike), None)
-    if timed is None:
-        return []
-    name = _name(timed.candidate, [summary.title(timed.candidate), note], "bold", marked=False)
-    return [(name, [(_time_cells(timed.latency, heads), "")])]
-
-
 def _name(candidate: Candidate, facts: Sequence[str], style: str, *, marked: bool) -> list[Line]:
     words = f"{'>' if marked else ' '} {candidate.short_id}  " + "  ".join(fact for fact in facts if fact)
     return wrapped(words, style, indent=" " * 16)
@@ -212,13 +193,6 @@ def _cells(evaluation: Evaluation, heads: Iterable[str]) -> list[str]:
     if m.accuracy is not None:
         values["accuracy"] = m.accuracy.values[m.accuracy.primary]
     return [known, *(_written(name, values.get(name), m.latency) for name in heads)]
-
-
-def _time_cells(latency: Latency, heads: Iterable[str]) -> list[str]:
-    """Of what was timed alone."""
-    of_times = {name for name, metric in METRICS.items() if metric.source == "latency"}
-    values = {name: METRICS[name].read(latency) if name in of_times else None for name in heads}
-    return ["times only", *(_written(name, value, latency) for name, value in values.items())]
 
 
 def _written(name: str, value: float | Estimate | None, latency: Latency | None) -> str:

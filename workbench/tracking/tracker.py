@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 from workbench.evaluation.journal import Journal
 from workbench.report import Summary, lines, to_json
 from workbench.report.factors import taken_apart
-from workbench.report.importance import Importance, importance
 from workbench.report.page import pareto_html
 from workbench.tracking.links import compared_runs, link_lines, save_view
 from workbench.tracking.place import Place, place_of
@@ -42,7 +41,6 @@ from workbench.tracking.run import (
 from workbench.tracking.server import Outage, check_reachable, if_permitted, patient, todo_of
 from workbench.tracking.store import client_of, find_runs, mlflow_errors, open_experiment, prepare
 from workbench.values.candidate import Candidate
-from workbench.values.documents.canonical import encode
 from workbench.values.errors import ToolchainError
 from workbench.values.metrics import metrics, shown_in
 from workbench.values.results import Evaluation
@@ -343,9 +341,8 @@ class Tracker:
         if self._sweep is None:
             run = self._client.create_run(self.experiment_id, tags=tags | self._who, run_name=sweep_name(summary))
             self._sweep = _Known(run_id=run.info.run_id, finished=False)
-        ranked = importance(summary.evaluations, summary.objectives, seed=0)
         with scratch_folder("mlflow") as folder:
-            _summary_files(summary, ranked, plan, folder)
+            _summary_files(summary, plan, folder)
             self._client.log_artifacts(self._sweep.run_id, str(folder))
         self._tell(self._sweep, tags, sweep_metrics(summary))
         self._client.set_terminated(self._sweep.run_id, status="FINISHED")
@@ -392,11 +389,10 @@ def _candidate_files(evaluation: Evaluation, journal: Journal, folder: Path) -> 
             shutil.copyfile(source, folder / name)
 
 
-def _summary_files(summary: Summary, ranked: Importance, plan: str, folder: Path) -> None:
+def _summary_files(summary: Summary, plan: str, folder: Path) -> None:
     """Args: plan: as it was shown before the sweep; '' for none."""
-    (folder / "pareto.html").write_text(pareto_html(summary, ranked), encoding="utf-8")
+    (folder / "pareto.html").write_text(pareto_html(summary), encoding="utf-8")
     (folder / "report.txt").write_text(lines(summary) + "\n", encoding="utf-8")
     (folder / "report.json").write_text(pretty(to_json(summary)), encoding="utf-8")
-    (folder / "importance.json").write_text(pretty(encode(ranked)), encoding="utf-8")
     if plan:
         (folder / "plan.txt").write_text(plan + "\n", encoding="utf-8")
