@@ -1,7 +1,6 @@
 """`workbench profile` as a user runs it on the emulated device."""
 
 import json
-import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -25,7 +24,7 @@ def experiment(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def profiled(environment: Mapping[str, str], experiment: Path) -> Done:
     folder = experiment.parent.parent
-    files = ("--timeline", folder / "t.html", "--trace", folder / "t.json", "--to", folder / "prof")
+    files = ("--trace", folder / "t.json", "--to", folder / "prof")
     done = workbench(environment, "profile", experiment, "--calls", 5, "--json", *files)
     assert done.returncode == 0, done.stderr
     return done
@@ -47,13 +46,10 @@ def test_the_profile_is_told_to_programs_with_its_level(profiled: Done) -> None:
     assert 0 < found["cube"][0]["of_peak"] < 1
 
 
-def test_page_and_trace_are_written_and_whole(profiled: Done, experiment: Path) -> None:
+def test_the_trace_is_written_and_whole(profiled: Done, experiment: Path) -> None:
     folder = experiment.parent.parent
 
-    page, trace = (folder / "t.html").read_text(encoding="utf-8"), json.loads((folder / "t.json").read_text())
-
-    assert "nothing was measured" in page
-    assert "http" not in re.sub(r'"(?:names|lanes)":\[.*?\]', "", page)
+    trace = json.loads((folder / "t.json").read_text())
     rules(trace)
     tasks = [e for e in trace["traceEvents"] if e["ph"] == "X" and e["cat"] in ("cube", "vector", "mix")]
     assert len(tasks) == sum(operator["calls"] for operator in json.loads(profiled.stdout)["operators"])

@@ -256,8 +256,9 @@ def profile(
         Path | None,
         typer.Option(help="read the profile that the vendor's profiler left in this folder instead of running"),
     ] = None,
-    timeline: Annotated[Path | None, typer.Option(help="also draw the timeline into this page")] = None,
-    trace: Annotated[Path | None, typer.Option(help="also write it for chrome://tracing and Perfetto")] = None,
+    trace: Annotated[
+        Path | None, typer.Option(help="also write the timeline, for chrome://tracing and Perfetto")
+    ] = None,
     to: Annotated[Path | None, typer.Option(help="folder for the vendor's own files; default: the sweep's")] = None,
     workspace: Workspace = None,
     as_json: AsJson = False,
@@ -268,7 +269,7 @@ def profile(
     from workbench.evaluation.carried import timed_feeds
     from workbench.evaluation.profiling import overflows, profile_of, where_time_goes
 
-    if overflow and (read or timeline or trace or as_json):
+    if overflow and (read or trace or as_json):
         raise ConfigError("the overflow check draws and reads no profile.", key="--overflow", hint="Run it alone.")
     with opened(experiment, workspace) as (question, bench):
         chosen = named_candidate(candidate, question)
@@ -291,10 +292,6 @@ def profile(
     title = f"{question.name}, {chosen.short_id}"
     if found.modelled:
         tell(_MODELLED, style="bold red")
-    if timeline is not None:
-        from workbench.report.profile import profile_html
-
-        write_text_atomically(timeline, profile_html(found, title))
     if trace is not None:
         from workbench.report.profile import chrome_trace
 
@@ -305,7 +302,7 @@ def profile(
     from workbench.report.profile import profile_lines
 
     say("\n".join(profile_lines(found)))
-    for file in (folder if read is None else read, timeline, trace):
+    for file in (folder if read is None else read, trace):
         if file is not None:
             say(f"files in {file}" if file == folder else f"wrote {file}")
 
