@@ -1,4 +1,4 @@
-"""A written report of a sweep or a bundle, with the documents that other commands wrote, as Word, HTML or Markdown."""
+"""A written report of a sweep or a bundle, with the documents that other commands wrote, as Word or HTML."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def report(
 
     Args:
         subject: an experiment file that was swept, or a folder of a bundle.
-        to: .docx, .html or .md.
+        to: .docx or .html.
         form: 'briefing' is what those who decide are told in eight minutes.
         candidate: id or its first digits, of a sweep; None for the recommended one, or for the one that came closest.
         now: when it was written; None for now.
@@ -90,7 +90,8 @@ def report(
     document = composed(
         subject, language=language, form=form, candidate=candidate, given=given, workspace=workspace, now=made
     )
-    return write_report(document, Path(to), created=made)
+    write_report(document, Path(to), created=made)
+    return [Path(to)]
 
 
 def composed(

@@ -193,7 +193,7 @@ def report(
             show_default=False,
         ),
     ],
-    to: Annotated[Path, typer.Option(help="report.docx, .html or .md", show_default=False)],
+    to: Annotated[Path, typer.Option(help="report.docx or .html", show_default=False)],
     lang: Annotated[Literal["zh", "en"], typer.Option(help="language of the report")] = "zh",
     form: Annotated[
         Literal["full", "briefing"], typer.Option(help="the whole report, or what is told in eight minutes")

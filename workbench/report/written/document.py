@@ -2,7 +2,7 @@
 
     document = numbered(Document(language="en", title=…, sections=(…)))
 
-Sections say what is in it, writers (`markdown`, `html_writer`, `docx_writer`) how it looks; neither knows the other.
+Sections say what is in it, writers (`files`, `docx_writer`) how it looks; neither knows the other.
 Every text is plain: writers escape it.
 """
 
