@@ -6,7 +6,7 @@ file.
 """
 
 from workbench.report.summary import Member, Recommendation, Summary
-from workbench.report.text import detail, lines, table, to_json
+from workbench.report.text import detail, lines, report_lines, to_json
 from workbench.report.verdict import summarize
 
-__all__ = ["Member", "Recommendation", "Summary", "detail", "lines", "summarize", "table", "to_json"]
+__all__ = ["Member", "Recommendation", "Summary", "detail", "lines", "report_lines", "summarize", "to_json"]

@@ -11,23 +11,20 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from workbench.report.brief import figures
+from workbench.report.brief import figures as tiles
 from workbench.report.recommendation import headline
 from workbench.report.summary import (
     Standing,
     Summary,
-    best_known_drop,
     best_known_service,
-    best_known_speedup,
 )
+from workbench.report.table import _heads, figure, shown
 from workbench.report.text import damage_words, lines, reproduce, verdict_sentences
 from workbench.report.words import (
     ACCURACY,
-    SERVICE,
     count_of,
     differing_parameters,
     interval,
-    p50_words,
     scored,
     scored_by,
 )
@@ -43,7 +40,7 @@ from workbench.values.evidence import (
     service_level,
     sources_of,
 )
-from workbench.values.metrics import METRICS, asked_beside, intervals, metrics, shown_in
+from workbench.values.metrics import METRICS, intervals, metrics
 from workbench.values.modelled_times.figures import interval_of
 from workbench.values.results import Evaluation
 
@@ -75,9 +72,9 @@ def pareto_html(summary: Summary) -> str:
     """A self-contained page (about 5 MB, nearly all of it plotly.js); makes no request of any kind."""
     chosen = summary.recommended and summary.find(summary.recommended.candidate_id)
     missing = sum(not _has(summary, e, *_axes(summary)[0]) for e in summary.evaluations)
-    shown = _shown(summary)
-    differing = differing_parameters([e.candidate for e in shown]) if shown else []
-    rows = [_front_row(summary, e, differing) for e in shown]
+    evaluations = shown(summary)
+    differing = differing_parameters([e.candidate for e in evaluations])
+    rows = [_front_row(summary, e, differing) for e in evaluations]
     known = {level for row in rows for words, level in row["figures"] if words}
     return rendered(
         _PAGE,
@@ -86,12 +83,12 @@ def pareto_html(summary: Summary) -> str:
         question=_question(summary),
         damage=damage_words(summary),
         headline=headline(summary),
-        tiles=figures(summary, chosen) if chosen else (),
+        tiles=tiles(summary, chosen) if chosen else (),
         said=verdict_sentences(summary) if chosen else (),
         again=reproduce(summary, chosen) if chosen else "",
         plots=_plots(summary),
         missing=count_of(missing, "candidate") if missing else "",
-        heads=[(_SHORT.split(name), kind) for name, kind in _heads(summary, shown)],
+        heads=[(_SHORT.split(name), kind) for name, kind in _columns(summary, evaluations)],
         rows=rows,
         levels=[level for level in LEVELS if level in known],
         glyphs=GLYPHS,
@@ -280,80 +277,38 @@ def _axis_title(metric: str, summary: Summary) -> str:
 # --- the tables ----------------------------------------------------------------------------------------------------
 
 
-def _shown(summary: Summary) -> list[Evaluation]:
-    """The front, what fell off it, and the baseline beside them."""
-    found = [m.evaluation for m in (*summary.front, *summary.fallen)]
-    baseline = summary.baseline
-    if baseline is not None and baseline not in found and baseline.status == "complete":
-        found.insert(0, baseline)
-    return found
-
-
-def _heads(summary: Summary, shown: Sequence[Evaluation]) -> list[tuple[str, str]]:
+def _columns(summary: Summary, rows: Sequence[Evaluation]) -> list[tuple[str, str]]:
     """(name, class) of each column."""
-    by = scored(summary.evaluations)
-    heads = [("id", ""), ("evidence", "")]
-    heads += [(name, "n") for name in ("speed-up", f"drop {by.drop_unit}", by.column, "P50 ms", "MB")]
-    heads += [(METRICS[name].head or name, "n") for name in _asked(summary)]
+    heads = [("id", ""), ("evidence", ""), *((head, "n") for head in _heads(summary).values())]
     simulated = "modelled" if summary.emulated else "predicted"
-    if any(best_known_service(summary, e) is not None for e in shown):
+    if any(best_known_service(summary, e) is not None for e in rows):
         heads += [(f"{what} {how}", "n") for what in ("served /s,", "P99 ms,") for how in (simulated, "measured")]
     return heads
-
-
-def _asked(summary: Summary) -> list[str]:
-    """What the experiment asks for beside the figures that every row has."""
-    asked = [o.metric for o in summary.objectives] + [c.metric for c in summary.constraints]
-    return asked_beside(asked, (*shown_in("view"), *SERVICE, "accuracy_drop", "latency_p50_ms", "size_mb"))
-
-
-def _scored_value(evaluation: Evaluation) -> str:
-    accuracy = evaluation.measurement.accuracy
-    return f"{accuracy.values[accuracy.primary]:.4f}" if accuracy is not None else ""
 
 
 def _front_row(summary: Summary, evaluation: Evaluation, differing: Sequence[str]) -> dict[str, Any]:
     member = summary.member(evaluation.candidate.id)
     known = summary.strongest(evaluation)
-    numbers = summary.numbers(known)
-    speedup, drop = best_known_speedup(summary, evaluation), best_known_drop(summary, evaluation)
-    is_baseline = evaluation.candidate.id == summary.baseline_id
-    timed, scored_by_now = level_of(known, "latency_p50_ms"), level_of(known, "accuracy")
-    figures = [
-        (interval(speedup, "x", 2) if speedup is not None else "", timed),
-        (
-            interval(drop, "", 2, signed=True)
-            if drop is not None and (not is_baseline or drop.high > drop.low)
-            else "",
-            scored_by_now,
-        ),
-        (_scored_value(known), scored_by_now),
-        (p50_words(known.measurement.latency) if known.measurement.latency is not None else "", timed),
-        (f"{numbers['size_mb']:.1f}" if "size_mb" in numbers else "", None),
-        *(
-            (f"{numbers[name]:{METRICS[name].form}}" if name in numbers else "", level_of(known, name))
-            for name in _asked(summary)
-        ),
-    ]
+    figures = [(figure(known, name), level_of(known, name)) for name in _heads(summary)]
     settings: list[str] = []
     service = best_known_service(summary, evaluation)
     if service is not None:
-        shown, confirmed = service.best or service.closest, service.confirmed
+        best, confirmed = service.best or service.closest, service.confirmed
         simulated = service_level(known, replace(service, confirmed=None))
         loaded = service_level(known, service)
         figures += [
-            (interval(shown.throughput_per_s, "", 0) if service.best is not None else "keeps no limit", simulated),
+            (interval(best.throughput_per_s, "", 0) if service.best is not None else "keeps no limit", simulated),
             (f"{confirmed.throughput_per_s.value:.0f}" if confirmed is not None else "", loaded),
-            (interval(shown.p99_ms, "", 1), simulated),
+            (interval(best.p99_ms, "", 1), simulated),
             (f"{confirmed.p99_ms.value:.1f}" if confirmed is not None else "", loaded),
         ]
-        settings.append(f"served with {shown.settings}")
+        settings.append(f"served with {best.settings}")
     values = evaluation.candidate.parameters()
-    name = evaluation.candidate.short_id + (" (float)" if is_baseline else "")
+    name = evaluation.candidate.short_id + (" (float)" if evaluation.candidate.id == summary.baseline_id else "")
     name += " (off the front)" if any(m.id == evaluation.candidate.id for m in summary.fallen) else ""
     reused = sources_of(known).items()  # a front of predictions has its own level, and its curve may be another's
     return {
-        "chosen": summary.recommended is not None and summary.recommended.candidate_id == evaluation.candidate.id,
+        "chosen": summary.chose(evaluation),
         "name": name,
         "letters": member.letters if member is not None else "",
         "level": summary.evidence(evaluation),

@@ -25,15 +25,8 @@ MOST_ROWS = 40
 _FEW_WINDOWS = 10
 """With fewer, intervals over windows are rough."""
 _COLUMNS = (
-    ("", 13),
-    ("loss", 9),
-    ("against float", 21),
-    ("against the best preset", 24),
-    ("float products", 9),
-    ("MB", 8),
-    ("KV kB", 7),
-    ("prefill ms", 11),
-    ("decode ms", 10),
+    *("", "loss", "against float", "against the best preset", "float products"),
+    *("MB", "KV kB", "prefill ms", "decode ms"),
 )
 
 
@@ -78,7 +71,7 @@ def recipe_lines(summary: Summary, width: int) -> list[Line]:
     shown = summary.recipes[:MOST_ROWS]
     if not shown:
         return []
-    rows = [[name for name, _ in _COLUMNS]]
+    rows = [[*_COLUMNS]]
     titles = []
     for recipe in shown:
         evaluation = summary.find(recipe.candidate_id)
@@ -87,7 +80,7 @@ def recipe_lines(summary: Summary, width: int) -> list[Line]:
         words += f"  [preset {recipe.preset!r}]" if recipe.preset else ""
         titles.append(words + ("  over a limit" if evaluation.status == "stopped" else ""))
         rows.append(_cells(evaluation, recipe))
-    broken = iter(laid_out(rows, [least for _, least in _COLUMNS], width))
+    broken = iter(laid_out(rows, width))
     found: list[Line] = [("Every recipe that was judged in full", "bold"), *((line, "bold") for line in next(broken))]
     for title in titles:
         found += wrapped(title, indent=" " * 16)

@@ -3,25 +3,14 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator
 
 from workbench.report.summary import Summary, best_known_service
-from workbench.report.table import WIDTH, laid_out
-from workbench.values.measurement import Estimate, ServiceFigures, ServiceResult
-from workbench.values.results import Evaluation
+from workbench.report.table import WIDTH, laid_out, named, shown
+from workbench.report.words import interval
+from workbench.values.measurement import ServiceFigures, ServiceResult
 from workbench.values.service import bins_words
 
-_COLUMNS = (
-    ("", 11),
-    ("batch <=", 9),
-    ("wait ms", 8),
-    ("workers", 8),
-    ("per s", 22),
-    ("P50 ms", 22),
-    ("P99 ms", 26),
-    ("rows", 7),
-    ("padding", 9),
-)
+_COLUMNS = ("", "batch <=", "wait ms", "workers", "per s", "P50 ms", "P99 ms", "rows", "padding")
 
 _LEGEND = (
     "Intervals are 95 %, of where another measurement under this load would lie. rows: mean batch. padding: share of "
@@ -36,22 +25,19 @@ _UNTUNED = {
 def service_lines(summary: Summary, width: int = WIDTH) -> list[tuple[str, str]]:
     """(text, style) lines; none where no service was searched for."""
     found: list[tuple[str, str]] = []
-    shown = [e for e in _shown(summary) if best_known_service(summary, e) is not None]
-    results = {e.candidate.id: result for e in shown if (result := best_known_service(summary, e)) is not None}
-    heads = [name for name, _ in _COLUMNS]
-    every = [heads, *(cells for result in results.values() for cells, _, _ in _rows(result, ""))]
-    broken = iter(laid_out(every, [least for _, least in _COLUMNS], width))
-    for evaluation in shown:
-        result = results[evaluation.candidate.id]
+    results = {e.candidate.id: result for e in shown(summary) if (result := best_known_service(summary, e)) is not None}
+    every = [[*_COLUMNS], *(cells for result in results.values() for cells, _, _ in _rows(result, ""))]
+    broken = iter(laid_out(every, width))
+    for evaluation in shown(summary):
+        result = results.get(evaluation.candidate.id)
+        if result is None:
+            continue
         if not found:
             load = (result.best or result.closest).load
             found.append((f"Service under {load}:", "bold"))
             found += [(line, "bold") for line in next(broken)]
-        chosen = summary.recommended is not None and summary.recommended.candidate_id == evaluation.candidate.id
-        style = "bold green" if chosen else ""
-        name = f"{'>' if chosen else ' '} {evaluation.candidate.short_id}  {summary.title(evaluation.candidate)}"
-        parts = textwrap.wrap(name, WIDTH, subsequent_indent=" " * 16, break_on_hyphens=False, drop_whitespace=True)
-        found += [(line, style or "bold") for line in parts]
+        found += named(summary, evaluation, [summary.title(evaluation.candidate)])
+        style = "bold green" if summary.chose(evaluation) else ""
         for _, row_style, note in _rows(result, style):
             found += [(line, row_style) for line in next(broken)]
             found += [(f"    {line}", row_style) for line in textwrap.wrap(note, WIDTH - 4)]
@@ -62,7 +48,7 @@ def service_lines(summary: Summary, width: int = WIDTH) -> list[tuple[str, str]]
 
 def _basis_lines(summary: Summary) -> list[tuple[str, str]]:
     """What the predictions rest on: the host's costs, and how quiet the machine was."""
-    results = [r for e in _shown(summary) if (r := best_known_service(summary, e)) is not None]
+    results = [r for e in shown(summary) if (r := best_known_service(summary, e)) is not None]
     origins = {f.host.origin for r in results if (f := r.best or r.closest).host is not None}
     words = [
         _LEGEND + _UNTUNED[any(r.untuned_is_today for r in results)],
@@ -76,14 +62,6 @@ def _basis_lines(summary: Summary) -> list[tuple[str, str]]:
     if any(r.curve.clock == "modelled" for r in results):
         words.append("The device's times are modelled, not measured.")
     return [(f"  {line}", "dim") for text in words for line in textwrap.wrap(text, WIDTH - 2)]
-
-
-def _shown(summary: Summary) -> Iterator[Evaluation]:
-    baseline = summary.baseline
-    if baseline is not None and summary.member(summary.baseline_id) is None and baseline.status == "complete":
-        yield baseline
-    for member in (*summary.front, *summary.fallen):
-        yield member.evaluation
 
 
 def _rows(result: ServiceResult, style: str) -> list[tuple[list[str], str, str]]:
@@ -110,13 +88,9 @@ def _cells(kind: str, figures: ServiceFigures) -> list[str]:
         f"{settings.max_batch_size}",
         f"{settings.batch_timeout_ms:g}",
         f"{settings.workers}",
-        _interval(figures.throughput_per_s, 0),
-        _interval(figures.p50_ms, 1),
-        _interval(figures.p99_ms, 1),
+        interval(figures.throughput_per_s, "", 0),
+        interval(figures.p50_ms, "", 1),
+        interval(figures.p99_ms, "", 1),
         f"{figures.mean_batch:.1f}",
         f"{100 * figures.padding_share:.0f} %",
     ]
-
-
-def _interval(estimate: Estimate, digits: int) -> str:
-    return f"{estimate.value:.{digits}f} [{estimate.low:.{digits}f}, {estimate.high:.{digits}f}]"

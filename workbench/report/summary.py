@@ -312,6 +312,9 @@ class Summary:
         several = len({e.candidate.target for e in self.evaluations}) > 1
         return title(candidate, self.baseline_id, engine=several)
 
+    def chose(self, evaluation: Evaluation) -> bool:
+        return self.recommended is not None and self.recommended.candidate_id == evaluation.candidate.id
+
     def find(self, candidate_id: str) -> Evaluation | None:
         return next((e for e in self.evaluations if e.candidate.id == candidate_id), None)
 

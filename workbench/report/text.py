@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import shlex
 import textwrap
-from dataclasses import dataclass
 from typing import Any
-
-from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
-from rich.text import Text
 
 from workbench.report.factors import taken_apart
 from workbench.report.recipes import recipe_lines
@@ -35,25 +31,7 @@ from workbench.values.results import STAGES, Evaluation, StageTiming
 
 def lines(summary: Summary) -> str:
     """The whole report as plain text."""
-    return "\n".join(text for text, _ in _all(summary, WIDTH))
-
-
-def table(summary: Summary) -> RenderableType:
-    """The same report for a terminal, with the recommended candidate and the warnings standing out.
-
-    On one narrower than `WIDTH` the rows of tables take several lines, in which numbers stand below their heads, and
-    sentences break between words.
-    """
-    return _OnTerminal(summary)
-
-
-@dataclass(frozen=True, slots=True)
-class _OnTerminal:
-    summary: Summary
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        for text, style in _all(self.summary, min(WIDTH, options.max_width)):
-            yield Text(text, style=style, overflow="fold")
+    return "\n".join(text for text, _ in report_lines(summary, WIDTH))
 
 
 def detail(summary: Summary, candidate_id: str) -> str:
@@ -164,7 +142,9 @@ def to_json(summary: Summary) -> dict[str, Any]:
 # --- the report, part by part --------------------------------------------------------------------------------------
 
 
-def _all(summary: Summary, width: int) -> list[Line]:
+def report_lines(summary: Summary, width: int) -> list[Line]:
+    """The same with a style for each line; on a terminal narrower than `WIDTH` rows of tables take several lines."""
+    width = min(WIDTH, width)
     parts = [
         _heading(summary),
         table_lines(summary, width),
