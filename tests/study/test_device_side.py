@@ -19,8 +19,7 @@ from tests.emulated_cann import emulated_environment, switched_on
 from tests.study.planted import BATCH, IMAGE_FEEDS, TEXT_FEEDS, Array, compile_om, image_model, int8_form, text_model
 from workbench.api.study import compare
 from workbench.graph.read import read_model
-from workbench.report.layers import device_words
-from workbench.report.layers_page import comparison_html
+from workbench.report.layers import comparison_html, device_words
 from workbench.study.compared import Comparison
 from workbench.targets.ascend.interface import interface_of, write_interface
 from workbench.targets.ascend.settings import AscendCompile

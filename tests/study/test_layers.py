@@ -13,7 +13,7 @@ from tests.tiny import SPACE, bench_of, write_workspace
 from workbench.evaluation.bench import Bench
 from workbench.inputs.experiment import Experiment, read_experiment
 from workbench.quantization.amct.cfg import parse_cfg
-from workbench.report.layers_page import sensitivity_html
+from workbench.report.layers import sensitivity_html
 from workbench.search.pipeline import evaluate
 from workbench.study.layers import LayerStudy, plain_recipe, study_layers, write_recipe
 from workbench.testing.encoder import CLASSES, VOCABULARY, run, save, tiny_encoder

@@ -13,7 +13,7 @@ from typing import Annotated, Literal, get_args
 
 import typer
 
-from workbench.commands.console import note, print_json, say, tell
+from workbench.commands.console import note, out, print_json, say, tell
 from workbench.commands.options import AsJson, ExperimentFile, Workspace, command_line, tell_damage_of_last
 from workbench.commands.signing import SigningKey, TrustedKeysFile, opened_key
 from workbench.values.documents.canonical import digest, file_digest
@@ -150,7 +150,8 @@ def fidelity(
     """Compare what ships with float32, PyTorch, today's float model and the old platform, over the same samples."""
     from workbench.api.fidelity import fidelity_of, measure_fidelity
     from workbench.api.opening import journal_of, question_of, recommended_of, summary_of
-    from workbench.report.fidelity_text import fidelity_text
+    from workbench.report.written.files import on_terminal
+    from workbench.report.written.precision import agreement
 
     if split not in get_args(Split):
         raise ConfigError(f"{split!r} is no split.", key="--split", hint="Use validation or holdout.")
@@ -181,7 +182,7 @@ def fidelity(
     if as_json:
         print_json(found.to_json())
         return
-    say(fidelity_text(found))
+    out.print(on_terminal(agreement(found)), highlight=False)
 
 
 def report(

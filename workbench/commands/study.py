@@ -133,7 +133,7 @@ def compare(
         to=to,
     )
     if html is not None:
-        from workbench.report.layers_page import comparison_html
+        from workbench.report.layers import comparison_html
 
         write_text_atomically(html, comparison_html(found))
     if as_json:
@@ -164,7 +164,7 @@ def sensitivity(
 ) -> None:
     """Which layers to keep in float, and what it costs: rank them, time them, measure the answer."""
     from workbench.api.opening import named_candidate, opened
-    from workbench.report.layers_page import sensitivity_html
+    from workbench.report.layers import sensitivity_html
     from workbench.study.language import ranked_groups, ranking_lines
     from workbench.study.layers import COUNTS, plain_recipe, study_layers, write_recipe
     from workbench.values.candidate import FloatUnit, SensitivityMetric

@@ -1,17 +1,22 @@
-"""A document as a file: HTML with everything inside, or Word (`docx_writer`)."""
+"""A document as a file, HTML with everything inside or Word (`docx_writer`); and on a terminal."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from workbench.report.written.cells import marked, speaking
-from workbench.report.written.document import Document
+from workbench.report.written.document import Block, Bullets, Commands, Document, Paragraph, State, Table
 from workbench.report.written.drawing import svg
 from workbench.values.documents.templates import rendered
 from workbench.values.errors import ConfigError, ToolchainError
 from workbench.values.system.files import write_bytes_atomically, write_text_atomically
 from workbench.values.versions import install_command
+
+if TYPE_CHECKING:  # who writes a file needs no terminal
+    from rich.console import Group
 
 _PAGE = Path(__file__).parent.with_name("templates") / "written.html.j2"
 _FORMS = (".docx", ".html")
@@ -22,6 +27,34 @@ def html_text(document: Document) -> str:
     language = {"zh": "zh-CN", "en": "en"}[document.language]
     with speaking(document.language):
         return rendered(_PAGE, document=document, language=language, marked=marked, svg=svg)
+
+
+_STYLES: dict[State, str] = {"plain": "", "met": "green", "missed": "red", "open": "yellow"}
+
+
+def on_terminal(blocks: Iterable[Block]) -> Group:
+    """Blocks for a terminal, without pictures; names in the first column of a table are never cut."""
+    from rich.console import Group, RenderableType
+    from rich.table import Table as Columns
+    from rich.text import Text
+
+    found: list[RenderableType] = []
+    for block in blocks:
+        if isinstance(block, Table):
+            table = Columns(title=block.caption, caption=block.note, title_justify="left", caption_justify="left")
+            for at, head in enumerate(block.heads):
+                right = block.all_figures(at)
+                fold = {"ratio": 1, "overflow": "fold"} if not at else {"no_wrap": right}
+                table.add_column(head, justify="right" if right else "left", **fold)  # type: ignore[arg-type]
+            for at, row in enumerate(block.rows):
+                style = "bold" if at in block.strong else ""
+                table.add_row(*(Text(marked(cell), style=f"{style} {_STYLES[cell.state]}".strip()) for cell in row))
+            found.append(table)
+        elif isinstance(block, Paragraph):
+            found.append(Text(block.text, style="bold red" if block.kind == "warning" else _STYLES[block.state]))
+        elif isinstance(block, Bullets | Commands):
+            found += map(Text, block.lines if isinstance(block, Commands) else block.items)
+    return Group(*found)
 
 
 def check_form(to: Path) -> None:
