@@ -128,6 +128,7 @@ def _errors(axes: Any, chart: ErrorChart) -> None:
         if places:
             look = {"facecolors": _LIMIT} if marker == "x" else {"facecolors": "none", "edgecolors": _STRONG}
             axes.scatter(places, [values[at] for at in places], marker=marker, label=name, zorder=3, **look)
+    axes.yaxis.set_major_formatter("{x:g}")
     axes.set_xlabel(chart.x_axis)
     axes.set_ylabel(chart.y_axis)
     if any(chart.marks.values()):
