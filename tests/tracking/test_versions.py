@@ -9,6 +9,8 @@ import pytest
 
 from workbench.tracking import links_of, store
 from workbench.tracking.champion import Moved, open_versions, promote, recover, restorable, rollback
+from workbench.tracking.release_logs import released
+from workbench.tracking.releases import NOTHING, Mark, Release, text_of
 from workbench.tracking.versions import CHAMPION, PREVIOUS, Version, Versions
 from workbench.values.errors import ConfigError, ToolchainError
 
@@ -138,8 +140,8 @@ def test_a_champion_that_changed_during_the_comparison_stops_the_move(versions: 
 
 
 WRITES = (
-    *("set_registered_model_tag", "set_registered_model_alias"),
-    *("delete_registered_model_tag", "delete_registered_model_alias"),
+    *("create_model_version", "set_model_version_tag", "set_registered_model_tag"),
+    *("set_registered_model_alias", "delete_registered_model_alias"),
 )
 
 
@@ -148,7 +150,7 @@ class Killed(BaseException):
 
 
 def kill_after(writes: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the registered model; every method of MLflow's client that writes to it is counted."""
+    """Every method of MLflow's client that writes to the log or the registered model is counted."""
     from mlflow import MlflowClient
 
     done: list[str] = []
@@ -156,11 +158,11 @@ def kill_after(writes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     def counted(name: str) -> None:
         write = getattr(MlflowClient, name)
 
-        def run(client: MlflowClient, *arguments: object) -> object:
+        def run(client: MlflowClient, *arguments: object, **named: object) -> object:
             if len(done) == writes:
                 raise Killed
             done.append(name)
-            return write(client, *arguments)
+            return write(client, *arguments, **named)
 
         monkeypatch.setattr(MlflowClient, name, run)
 
@@ -170,7 +172,7 @@ def kill_after(writes: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     ("command", "writes"),
-    [(command, writes) for command in ("promote", "rollback") for writes in range(5)],
+    [(command, writes) for command, most in (("promote", 7), ("rollback", 6)) for writes in range(most)],
 )
 def test_a_kill_between_any_two_writes_leaves_the_old_or_the_new_state(
     versions: Versions, workspace: Path, command: str, writes: int
@@ -243,7 +245,7 @@ def test_a_registry_whose_versions_were_deleted_after_a_kill_opens_again(
     a, b = (registered(versions, workspace, letter) for letter in "ab")
     promote(versions, a, over=None)
     with pytest.MonkeyPatch.context() as patched:
-        kill_after(3, patched)
+        kill_after(5, patched)
         with pytest.raises(Killed):
             promote(versions, b, over=a)
     versions.client.delete_model_version(NAME, deleted)
@@ -279,15 +281,34 @@ def test_every_export_promotion_and_rollback_has_its_line(versions: Versions, wo
     assert {s["manifest_sha256"] for s in said} == {"a" * 64, "b" * 64}
 
 
-def test_nothing_moves_that_cannot_be_logged(versions: Versions, workspace: Path) -> None:
-    a, b = (registered(versions, workspace, letter) for letter in "ab")
-    promote(versions, a, over=None)
-    versions.log_file.unlink()
-    versions.log_file.mkdir()
+def test_the_file_of_an_earlier_workbench_is_the_beginning_of_the_log(versions: Versions, workspace: Path) -> None:
+    a = registered(versions, workspace, "a")
+    versions.client.delete_registered_model(f"{NAME}.releases")
+    release = Release(
+        act="promotion",
+        version=1,
+        manifest_sha256="a" * 64,
+        champion_before=None,
+        champion_after=1,
+        previous_after=None,
+    )
+    text = text_of(NAME, release, Mark(number=0, sha256=NOTHING))
+    file = workspace / "mlruns" / "releases" / f"{NAME}.jsonl"
+    file.parent.mkdir()
+    file.write_text(f"{text}\n", encoding="utf-8")
+    mark = Mark(number=1, sha256=hashlib.sha256(text.encode()).hexdigest())
+    versions.client.set_registered_model_tag(NAME, "workbench.releases", str(mark))
 
-    with pytest.raises(ToolchainError, match=r"loans\.jsonl cannot be read"):
-        promote(versions, b, over=a)
-    assert aliases(versions) == {CHAMPION: 1}
+    with open_versions(workspace, NAME) as opened:
+        promote(opened, a, over=None)
+        log = opened.releases()
+
+    assert log.problems == ()
+    assert [line.number for line in log.lines] == [1, 2]
+    assert [line.number for line in released(workspace / "mlruns", NAME)] == [1, 2]
+    file.write_text(f"{text}x\n", encoding="utf-8")
+    with open_versions(workspace, NAME) as opened:
+        assert opened.releases().problems
 
 
 def test_files_of_a_version_that_are_gone_are_put_back_by_registering_again(

@@ -25,7 +25,8 @@ from workbench.report.written.material import ChangeLine, Material, ModelFacts, 
 from workbench.shipping.acceptance.verdict import read_verdict
 from workbench.shipping.handover import service_settings
 from workbench.study.compared import Comparison
-from workbench.tracking.releases import Act, log_file, read_log, shown
+from workbench.tracking.release_logs import released
+from workbench.tracking.releases import Act, shown
 from workbench.values.documents.canonical import DecodeError, decode
 from workbench.values.documents.json_reader import loads, read_json
 from workbench.values.errors import ConfigError
@@ -207,7 +208,7 @@ def _changes_of_sweep(question: Experiment, summary: Summary, at: str) -> Iterat
 def _releases(workspace: Path, name: str) -> Iterator[ChangeLine]:
     """Of the log of this workspace, where there is one; a team's server is not asked."""
     acts = get_args(Act)
-    for line in shown(read_log(log_file(workspace / "mlruns", name), None).lines[-_RELEASES:]):
+    for line in shown(released(workspace / "mlruns", name)[-_RELEASES:]):
         said = line.get("release", {})
         version, act = said.get("version"), said.get("act")
         if act in acts and isinstance(version, int):
