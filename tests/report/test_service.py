@@ -46,24 +46,18 @@ def held_out(found: Evaluation, served: ServiceResult) -> Evaluation:
     return replace(found, split="holdout", measurement=replace(found.measurement, service=served))
 
 
-def test_the_table_shows_predicted_measured_and_untuned_side_by_side() -> None:
-    best = quantized(service(800))
+def test_the_table_shows_predicted_measured_and_untuned_or_todays_side_by_side() -> None:
+    best, declared = quantized(service(800)), quantized(replace(service(800), untuned_is_today=True))
     text = lines(summary_of([plain(service(500)), best], held_out(best, service(800, measured_per_s=777))))
+    today = lines(summary_of([plain(replace(service(500), untuned_is_today=True)), declared]))
 
     assert "Service under 100 clients, closed loop:" in text
-    rows = [line.split() for line in text.splitlines()]
-    assert ["predicted", "8", "2", "2", "800"] in [row[:5] for row in rows]
-    assert ["measured", "8", "2", "2", "777"] in [row[:5] for row in rows]
-    assert ["untuned", "1", "0", "2", "300"] in [row[:5] for row in rows]
-
-
-def test_the_table_says_whether_untuned_is_what_runs_today() -> None:
-    declared = replace(service(800), untuned_is_today=True)
-    plain_text = lines(summary_of([plain(service(500)), quantized(service(800))]))
-    text = lines(summary_of([plain(replace(service(500), untuned_is_today=True)), quantized(declared)]))
-
-    assert "which has no `today:`" in " ".join(plain_text.split())
-    assert ["today", "1", "0", "2", "300"] in [line.split()[:5] for line in text.splitlines()]
+    assert "which has no `today:`" in " ".join(text.split())
+    rows, others = ([line.split()[:5] for line in each.splitlines()] for each in (text, today))
+    assert ["predicted", "8", "2", "2", "800"] in rows
+    assert ["measured", "8", "2", "2", "777"] in rows
+    assert ["untuned", "1", "0", "2", "300"] in rows
+    assert ["today", "1", "0", "2", "300"] in others
 
 
 def test_there_is_no_factor_over_what_missed_its_limit() -> None:
