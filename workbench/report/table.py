@@ -76,7 +76,9 @@ def shown(summary: Summary) -> list[Evaluation]:
 def table_lines(summary: Summary, width: int) -> list[Line]:
     """Heads, rows and legend."""
     heads, baseline = _heads(summary), summary.baseline
-    rows = [(name, list(_numbers(summary, e, heads))) for e in shown(summary) for name in [_name(summary, e)]]
+    recipes = [e for one in summary.recipes if (e := summary.find(one.candidate_id)) is not None]
+    every = {e.candidate.id: e for e in (*shown(summary), *recipes)}.values()
+    rows = [(_name(summary, e), list(_numbers(summary, e, heads))) for e in every]
     cells = laid_out([["", *heads.values()], *(row for _, numbers in rows for row, _ in numbers)], width)
     broken = iter(cells)
     found: list[Line] = [(line, "bold") for line in next(broken)]
@@ -99,11 +101,17 @@ def named(summary: Summary, evaluation: Evaluation, facts: Iterable[str] = ()) -
 def _name(summary: Summary, evaluation: Evaluation) -> list[Line]:
     m, member = evaluation.measurement, summary.member(evaluation.candidate.id)
     fallen = next((one for one in summary.fallen if one.id == evaluation.candidate.id), None)
+    recipe = next((one for one in summary.recipes if one.candidate_id == evaluation.candidate.id), None)
+    against = None if recipe is None else recipe.against_preset
+    unit = "" if m.accuracy is None else f" {m.accuracy.unit}"
     mark = summary.recommended.mark if summary.recommended is not None and summary.chose(evaluation) else ""
     facts = [
         mark,
         summary.title(evaluation.candidate),
         f"int8/float{_HARD_SPACE}{m.int8_ops}/{m.float_matmuls_left}" if m.int8_ops is not None else "",
+        f"[preset {recipe.preset!r}]" if recipe is not None and recipe.preset else "",
+        f"{interval(against, unit, 2, signed=True)} against the best preset" if against is not None else "",
+        "over a limit" if recipe is not None and evaluation.status == "stopped" else "",
         f"off the front: {fallen.against}" if fallen is not None else "",
         f"same: {member.letters}" if member is not None and member.letters else "",
     ]

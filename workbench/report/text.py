@@ -7,7 +7,7 @@ import textwrap
 from typing import Any
 
 from workbench.report.factors import taken_apart
-from workbench.report.recipes import recipe_lines
+from workbench.report.recipes import recipe_sentences
 from workbench.report.recommendation import headline, settling_sentence
 from workbench.report.rests_on import (
     confirmation_sentences,
@@ -151,7 +151,7 @@ def report_lines(summary: Summary, width: int) -> list[Line]:
         [line for sentence in confirmation_sentences(summary) for line in wrapped(sentence, "yellow")],
         [line for sentence in reuse_sentences(summary.evaluations) for line in wrapped(sentence, "yellow")],
         service_lines(summary, width),
-        recipe_lines(summary, width),
+        [line for sentence in recipe_sentences(summary) for line in wrapped(sentence)],
         verdict_lines(summary),
         error_lines(summary),
         _rejected(summary),

@@ -45,7 +45,7 @@ def on_terminal(blocks: Iterable[Block]) -> Group:
             for at, head in enumerate(block.heads):
                 right = block.all_figures(at)
                 fold = {"ratio": 1, "overflow": "fold"} if not at else {"no_wrap": right}
-                table.add_column(head, justify="right" if right else "left", **fold)  # type: ignore[arg-type]
+                table.add_column(head, justify="right" if right else "left", **fold)
             for at, row in enumerate(block.rows):
                 style = "bold" if at in block.strong else ""
                 table.add_row(*(Text(marked(cell), style=f"{style} {_STYLES[cell.state]}".strip()) for cell in row))
