@@ -22,75 +22,9 @@ from workbench.report.written.document import (
     Table,
 )
 from workbench.report.written.files import html_text, on_terminal
+from workbench.report.written.precision import bad_operator
 from workbench.study.compared import Comparison, TensorComparison
-from workbench.study.device_findings import DeviceFindings, FirstBad
 from workbench.study.layers import LayerStudy, Step, Unit
-
-_SHOWN_NODES = 4
-_LARGEST_HALF = 65504
-
-
-def device_words(found: DeviceFindings) -> tuple[str, ...]:
-    """Lines behind a comparison's verdict."""
-    lines = []
-    if found.emulated:
-        lines.append("EMULATED: the values are computed by an emulator of the device, not measured on one.")
-    lines.append(f"{found.operators} operators ran; the device's own files are in {found.folder}.")
-    if found.first_bad is None:
-        lines.append("No operator's result is beyond the limits.")
-    else:
-        lines += _first_bad(found.first_bad)
-    return tuple(lines)
-
-
-def _first_bad(bad: FirstBad) -> list[str]:
-    wrong = f"{bad.not_finite} elements are NaN or infinite" if bad.not_finite else f"error {bad.relative_error:.2%}"
-    lines = [
-        "",
-        f"First bad operator: {bad.operator} ({bad.op_type}, {bad.types})",
-        f"  covers {_listed(bad.nodes)}",
-        f"  its result {bad.tensor}: {wrong}; largest value of the float model {bad.magnitude:.4g}",
-        f"  cause: {_cause(bad)}",
-    ]
-    if bad.mends:
-        lines.append("  what mends it (then compile again, and compare again):")
-    for mend in bad.mends:
-        lines.append(f"    {mend.setting}: {mend.what}")
-        lines += [f"      {line}" for line in mend.lines]
-    lines.append("  inputs and outputs as NPY:")
-    lines += [f"    {file}" for file in bad.files]
-    return lines
-
-
-def _cause(bad: FirstBad) -> str:
-    if bad.cause == "integers":
-        return _integers(bad)
-    if bad.cause == "rounding":
-        return f"rounding of its types ({bad.types}), its own or of what it was given"
-    if bad.magnitude > _LARGEST_HALF:
-        return f"float16 ends at {_LARGEST_HALF}, and the float model has larger numbers here"
-    return f"float16 ends at {_LARGEST_HALF}: something inside the operator, or in what it reads, is beyond"
-
-
-def _integers(bad: FirstBad) -> str:
-    if not bad.scales:
-        return (
-            "its INT8 layers: no scale of an activation loses these values, so their weights or what they are given do"
-        )
-    scale = bad.scales[0]
-    layers = _listed(tuple(dict.fromkeys(each.layer for each in bad.scales)))
-    return (
-        f"the INT8 scale of {scale.tensor}, which {layers} computes with: it holds {scale.low:.4g} to {scale.high:.4g} "
-        f"and the float model reaches {scale.magnitude:.4g} ({scale.relative_error:.1%} of the signal is lost)"
-    )
-
-
-def _listed(names: tuple[str, ...]) -> str:
-    if not names:
-        return "no node of the float model"
-    more = f" and {len(names) - _SHOWN_NODES} more" if len(names) > _SHOWN_NODES else ""
-    return ", ".join(names[:_SHOWN_NODES]) + more
-
 
 METRIC_WORDS = {
     "sqnr": "SQNR of the outputs",
@@ -265,8 +199,8 @@ def comparison_text(found: Comparison, *, every: bool = False) -> Group:
     if found.only_in_a:
         notes.append(f"{found.only_in_a} tensors of the first are not in the second")
     table = _compared(rows, f"{found.a}  against  {found.b}", "; ".join(notes))
-    device = [] if found.device is None else [Commands(lines=device_words(found.device))]
-    return on_terminal([table, *(Paragraph(text=sentence) for sentence in comparison_verdict(found)), *device])
+    verdict = (Paragraph(text=sentence) for sentence in comparison_verdict(found))
+    return on_terminal([table, *verdict, *bad_operator(found.device)])
 
 
 def comparison_html(found: Comparison) -> str:
@@ -284,12 +218,11 @@ def comparison_html(found: Comparison) -> str:
         marks={name: tuple(at for at, there in enumerate(each) if there) for name, each in kinds.items()},
     )
     jump = "" if found.first_jump is None else f"; first jump: {found.first_jump.tensor}"
-    device = [] if found.device is None else [Commands(lines=device_words(found.device))]
     return _page(
         f"{found.a} against {found.b}",
         f"{count_of(found.batches, 'batch', 'batches')} of {found.data}; the first model is the reference.",
         {
-            "Verdict": [_verdict(comparison_verdict(found), good=found.passed), *device],
+            "Verdict": [_verdict(comparison_verdict(found), good=found.passed), *bad_operator(found.device)],
             "Error along the graph": [Figure(caption=f"Error of every tensor{jump}", chart=chart, note=_ALONG)],
             "Tensors": [_compared(found.rows, "All compared tensors, in graph order", "")],
         },

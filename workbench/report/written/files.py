@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from workbench.report.written.cells import marked, speaking
-from workbench.report.written.document import Block, Bullets, Commands, Document, Paragraph, State, Table
+from workbench.report.written.document import Block, Bullets, Commands, Document, Heading, Paragraph, State, Table
 from workbench.report.written.drawing import svg
 from workbench.values.documents.templates import rendered
 from workbench.values.errors import ConfigError, ToolchainError
@@ -50,6 +50,8 @@ def on_terminal(blocks: Iterable[Block]) -> Group:
                 style = "bold" if at in block.strong else ""
                 table.add_row(*(Text(marked(cell), style=f"{style} {_STYLES[cell.state]}".strip()) for cell in row))
             found.append(table)
+        elif isinstance(block, Heading):
+            found.append(Text(f"\n{block.text}", style="bold"))
         elif isinstance(block, Paragraph):
             found.append(Text(block.text, style="bold red" if block.kind == "warning" else _STYLES[block.state]))
         elif isinstance(block, Bullets | Commands):

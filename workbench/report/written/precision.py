@@ -392,16 +392,18 @@ def bad_operator(found: DeviceFindings | None) -> Iterator[Block]:
     if found.emulated:
         yield paragraph("The values are an emulator's, not a device's.", kind="warning")
     if found.first_bad is None:
-        yield paragraph("No operator's result is beyond the limits.")
+        yield paragraph(
+            "No operator's result is beyond the limits; the device's own files are in {folder}.", folder=found.folder
+        )
     else:
-        yield _table(found.first_bad)
+        yield _table(found.first_bad, found.folder)
         lines = tuple(line for mend in found.first_bad.mends for line in (f"# {mend.setting}", *mend.lines))
         if lines:
             yield paragraph("what mends it")
             yield Commands(lines=lines)
 
 
-def _table(bad: FirstBad) -> Table:
+def _table(bad: FirstBad, folder: str) -> Table:
     nodes = "\n".join(bad.nodes[:_MOST_NODES]) + ("\n…" if len(bad.nodes) > _MOST_NODES else "")
     wrong = say("{n} elements are NaN or infinite", n=bad.not_finite) if bad.not_finite else f"{bad.relative_error:.2%}"
     cause = say(_CAUSES[bad.cause])
@@ -420,6 +422,9 @@ def _table(bad: FirstBad) -> Table:
         ("its result", bad.tensor),
         (_ERROR, wrong),
         ("cause", cause),
+        ("largest value of the float model", number(bad.magnitude)),
+        ("files of the device", folder),
+        ("inputs and outputs as NPY", "\n".join(bad.files) or "–"),
     )
     return table(
         _TITLE,
