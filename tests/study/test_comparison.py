@@ -1,7 +1,6 @@
 """Two models compared layer by layer, on real models in real engines."""
 
 import math
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -207,22 +206,6 @@ def test_different_shapes_are_an_error_that_names_the_tensor(tmp_path: Path) -> 
 
     with pytest.raises(ConfigError, match=r"'y' has shape \[\w+, 5\] in A and \[\w+, 4\] in B"):
         compare(side_of(str(wide)), side_of(str(narrow)), [normal((4, 6))], data="x")
-
-
-@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="resident memory is read from Linux's /proc")
-def test_memory_does_not_grow_with_the_number_of_batches(encoder: Path) -> None:
-    resident: list[int] = []
-
-    def batches() -> Iterator[dict[str, Array]]:
-        for number in range(40):
-            resident.append(int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * 4096)
-            yield ids(64, 64, seed=number)
-
-    found = compare(side_of(str(encoder)), side_of(str(encoder)), batches(), data="ids", every=True)
-
-    one_batch_bytes = 4 * sum(row.elements for row in found.rows) // found.batches
-    assert one_batch_bytes > 5e6
-    assert resident[-1] - resident[4] < 4 * one_batch_bytes  # 35 batches of two models would be 70 times that
 
 
 def save_unchecked(proto: onnx.ModelProto, path: Path) -> Path:
