@@ -129,10 +129,6 @@ def _axes(summary: Summary) -> list[tuple[str, str]]:
     return [(names[0], other) for other in names[1:]]
 
 
-_PLACES = {"x": ("top right", "top left"), "y": ("top right", "bottom right")}
-"""Of the words at the higher and at the lower limit of an axis, which may lie close together."""
-
-
 def _figure(summary: Summary, x: str, y: str) -> go.Figure:
     figure = go.Figure()
     chosen = summary.recommended.candidate_id if summary.recommended is not None else None
@@ -153,11 +149,10 @@ def _figure(summary: Summary, x: str, y: str) -> go.Figure:
         star = _Trace(name=named, color="#0a7d43", symbol="star-open", size=26)
         figure.add_trace(_scatter(summary, winner, x, y, star, bars=False))
     for axis, metric in (("x", x), ("y", y)):
-        limits = sorted(_limits(summary, metric).items(), key=lambda limit: -limit[1])
-        for (words, limit), place in zip(limits, _PLACES[axis], strict=False):
-            line = {"line_dash": "dash", "line_width": 1, "line_color": "#c0392b"}
-            text = {"annotation_text": words, "annotation_position": place}
-            (figure.add_vline if axis == "x" else figure.add_hline)(limit, **line, **text)
+        limit = _limit(summary, metric)
+        if limit is not None:
+            line = {"line_dash": "dash", "line_width": 1, "line_color": "#c0392b", "annotation_text": "limit"}
+            (figure.add_vline if axis == "x" else figure.add_hline)(limit, **line, annotation_position="top right")
     figure.update_layout(
         template="plotly_white",
         height=560,
@@ -248,21 +243,20 @@ def _has(summary: Summary, evaluation: Evaluation, x: str, y: str) -> bool:
     return x in numbers and y in numbers
 
 
-def _limits(summary: Summary, metric: str) -> dict[str, float]:
-    """Where constraints cut this axis. A limit on the drop cuts the axis of accuracy below the baseline, which has
-    another accuracy on held-out data than in the search; points of each are judged by their own line."""
-    limits, by = {c.metric: c.limit for c in summary.constraints}, scored(summary.evaluations)
-    baseline = summary.baseline
-    if metric != "accuracy" or metric in limits or by.drop_metric not in limits or baseline is None:
-        return {"limit": limits[metric]} if metric in limits else {}
-    known = {summary.strongest(baseline).split: summary.strongest(baseline), baseline.split: baseline}
-    words = {"holdout": "limit on held-out data", "validation": "limit in the search" if len(known) > 1 else "limit"}
-    return {
-        words[split]: numbers[metric]
-        + by.own(numbers[metric], numbers.get(by.drop_metric, 0.0) - limits[by.drop_metric])
-        for split, evaluation in known.items()
-        if metric in (numbers := summary.numbers(evaluation))
-    }
+def _limit(summary: Summary, metric: str) -> float | None:
+    """Where a constraint cuts this axis; a limit on the drop cuts the axis of accuracy below the baseline, by the
+    strongest evidence on that."""
+    limits, by, baseline = (
+        {c.metric: c.limit for c in summary.constraints},
+        scored(summary.evaluations),
+        summary.baseline,
+    )
+    if metric in limits or metric != "accuracy" or by.drop_metric not in limits or baseline is None:
+        return limits.get(metric)
+    numbers = summary.numbers(summary.strongest(baseline))
+    if metric not in numbers:
+        return None
+    return numbers[metric] + by.own(numbers[metric], numbers.get(by.drop_metric, 0.0) - limits[by.drop_metric])
 
 
 def _axis_title(metric: str, summary: Summary) -> str:
