@@ -38,7 +38,7 @@ def open_study(experiment: Experiment, path: Path) -> optuna.Study:
             study_name=experiment.name,
             storage=storage,
             directions=[METRICS[o.metric].direction for o in experiment.objectives],
-            load_if_exists=True,
+            load_if_exists=True,  # with other directions it would keep the stored ones (optuna.md §2)
             sampler=RandomSampler(seed=experiment.seed),  # `asking.next_trial` gives each trial its own
         )
     except OSError:
