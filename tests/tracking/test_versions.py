@@ -9,7 +9,6 @@ import pytest
 
 from workbench.tracking import links_of, store
 from workbench.tracking.champion import Moved, open_versions, promote, recover, restorable, rollback
-from workbench.tracking.release_logs import released
 from workbench.tracking.releases import NOTHING, Mark, Release, text_of
 from workbench.tracking.versions import CHAMPION, PREVIOUS, Version, Versions
 from workbench.values.errors import ConfigError, ToolchainError
@@ -298,7 +297,6 @@ def test_the_file_of_an_earlier_workbench_is_the_beginning_of_the_log(versions: 
 
     assert log.problems == ()
     assert [line.number for line in log.lines] == [1, 2]
-    assert [line.number for line in released(workspace / "mlruns", NAME)] == [1, 2]
     file.write_text(f"{text}x\n", encoding="utf-8")
     with open_versions(workspace, NAME) as opened:
         assert opened.releases().problems

@@ -25,8 +25,6 @@ from workbench.report.written.material import ChangeLine, Material, ModelFacts, 
 from workbench.shipping.acceptance.verdict import read_verdict
 from workbench.shipping.handover import service_settings
 from workbench.study.compared import Comparison
-from workbench.tracking.release_logs import released
-from workbench.tracking.releases import Act, shown
 from workbench.values.documents.canonical import DecodeError, decode
 from workbench.values.documents.json_reader import loads, read_json
 from workbench.values.errors import ConfigError
@@ -36,8 +34,6 @@ from workbench.values.model import Model
 from workbench.values.results import Evaluation
 
 _MOST_JSON = 1 << 26
-_RELEASES = 20
-"""Of the log, the last ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,18 +197,7 @@ def _changes_of_sweep(question: Experiment, summary: Summary, at: str) -> Iterat
     for identity, confirmed in sorted(summary.confirmations.items(), key=lambda pair: pair[1].started_at):
         if identity != summary.baseline_id:
             yield ChangeLine(at=confirmed.started_at, act="confirmed", what=identity[:12])
-    yield from _releases(question.workspace, question.name)
     yield ChangeLine(at=at, act="reported", what=__version__)
-
-
-def _releases(workspace: Path, name: str) -> Iterator[ChangeLine]:
-    """Of the log of this workspace, where there is one; a team's server is not asked."""
-    acts = get_args(Act)
-    for line in shown(released(workspace / "mlruns", name)[-_RELEASES:]):
-        said = line.get("release", {})
-        version, act = said.get("version"), said.get("act")
-        if act in acts and isinstance(version, int):
-            yield ChangeLine(at=str(line.get("at", "")), act=act, count=version, what=str(line.get("by", "")))
 
 
 def _of_bundle(bundle: Bundle, source: str, at: str) -> Material:

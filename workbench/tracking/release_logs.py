@@ -12,13 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.tracking import releases
-from workbench.tracking.releases import Line, Log, Mark, Release, checked, end_of, kept_lines, line_of, mark_of
+from workbench.tracking.releases import Line, Log, Mark, Release, checked, end_of, line_of, mark_of
 from workbench.tracking.server import insisted
-from workbench.tracking.store import mlflow_errors, open_client
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -144,19 +142,6 @@ class ReleaseLog:
             followed |= {before} if line.content is not None else set()
             kept.append((version, line))
         return kept
-
-
-def released(store: Path, name: str) -> tuple[Line, ...]:
-    """Every line of a workspace's own log; nothing where nothing was registered.
-
-    Raises:
-        ToolchainError: the store cannot be read.
-    """
-    kept, database = kept_lines(store, name), store / "mlflow.db"
-    if not database.exists():
-        return kept
-    with mlflow_errors():
-        return ReleaseLog(open_client(database), name, kept).read().lines
 
 
 def versions_named(client: MlflowClient, name: str) -> Iterator[ModelVersion]:

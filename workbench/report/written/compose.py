@@ -172,11 +172,6 @@ _ACTS: dict[Act, tuple[str, str]] = {
     "searched": ("search", "{n} candidates evaluated"),
     "confirmed": ("confirmation", "candidate {what}"),
     "bundled": ("bundle written", "candidate {what}"),
-    "export": ("export", "version {n} ({what})"),
-    "registration": ("registration", "version {n} ({what})"),
-    "promotion": ("promotion", "version {n} ({what})"),
-    "rollback": ("rollback", "version {n} ({what})"),
-    "recovery": ("recovery", "version {n} ({what})"),
     "reported": ("this report", "{what}"),
 }
 
