@@ -18,7 +18,7 @@ from workbench.evaluation.journal import Journal
 from workbench.report import Summary, lines, to_json
 from workbench.report.factors import taken_apart
 from workbench.report.page import pareto_html
-from workbench.tracking.links import compared_runs, link_lines, save_view
+from workbench.tracking.links import links_in, save_view
 from workbench.tracking.place import Place, place_of
 from workbench.tracking.run import (
     NOTE,
@@ -209,7 +209,8 @@ class Tracker:
         with self._errors():
             self._complete(summary, plan, models)
         self._outage.ended()
-        return self.links(summary)
+        with self._errors():
+            return links_in(self._client, self._place, self._name, self.sweep_id)
 
     def _complete(self, summary: Summary, plan: str, models: ModelFiles | None) -> None:
         for evaluation in summary.evaluations:
@@ -226,17 +227,6 @@ class Tracker:
                 self._keep_model(member.evaluation.candidate, models)
         self._write_summary(summary, plan)
         self._save_view(summary.objectives[0].metric)
-
-    def links(self, summary: Summary) -> list[str]:
-        """Sentences with addresses: all candidates, the best of the front beside the baseline, the Pareto page."""
-        order = [m.id for m in summary.front]
-        if summary.recommended is not None:
-            order.sort(key=lambda candidate_id: candidate_id != summary.recommended.candidate_id)  # type: ignore[union-attr]  # checked above
-        front = [self._candidates[i].run_id for i in order if i in self._candidates]
-        sweep = self._sweep.run_id if self._sweep is not None else None
-        baseline = self._candidates.get(summary.baseline_id)
-        compared = compared_runs(front, None if baseline is None else baseline.run_id)
-        return link_lines(self._place, self.experiment_id, compared, sweep)
 
     def _tell(
         self,
