@@ -25,7 +25,6 @@ from workbench.commands.options import next_lines
 from workbench.inputs.experiment import read_experiment
 from workbench.report import Summary
 from workbench.report.brief import brief_lines
-from workbench.report.importance import importance
 from workbench.report.page import pareto_html
 from workbench.report.written.document import Language
 
@@ -44,8 +43,7 @@ def main() -> None:
     summary = replace(summary_of(question, journal_of(question)), experiment_file=str(given.experiment))
     given.to.mkdir(parents=True, exist_ok=True)
     (given.to / "table.svg").write_text(table_svg(summary, given.experiment), encoding="utf-8")
-    ranked = importance(summary.evaluations, summary.objectives, seed=question.seed)
-    screenshot(pareto_html(summary, ranked), given.to / "pareto.png")
+    screenshot(pareto_html(summary), given.to / "pareto.png")
     for language in get_args(Language):
         report(given.experiment, given.to / f"report.{language}.html", language=language, workspace=given.workspace)
 

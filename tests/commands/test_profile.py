@@ -24,7 +24,7 @@ def experiment(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def profiled(environment: Mapping[str, str], experiment: Path) -> Done:
     folder = experiment.parent.parent
-    files = ("--timeline", folder / "t.html", "--trace", folder / "t.json", "--to", folder / "prof")
+    files = ("--trace", folder / "t.json", "--to", folder / "prof")
     done = workbench(environment, "profile", experiment, "--calls", 5, "--json", *files)
     assert done.returncode == 0, done.stderr
     return done
@@ -38,7 +38,6 @@ def test_the_profile_is_told_to_programs_with_its_level_and_drawn(profiled: Done
     told = found["edges_us"] + found["short_gaps_us"] + sum(found["causes"].values())
     assert found["idle_us"] == pytest.approx(told, abs=0.001)
     assert [use["dtype"] for use in found["cube"]] == ["float16"]
-    assert "nothing was measured" in (folder / "t.html").read_text(encoding="utf-8")
     trace = json.loads((folder / "t.json").read_text())
     rules(trace)
     tasks = [e for e in trace["traceEvents"] if e["ph"] == "X" and e["cat"] in ("cube", "vector", "mix")]

@@ -73,10 +73,10 @@ def test_every_document_of_other_commands_is_taken_up(served_experiment: Path, t
 
 def test_the_baseline_may_be_named(served_experiment: Path, tmp_path: Path) -> None:
     baseline = read_experiment(served_experiment).baseline.short_id
-    _, error = run("report", served_experiment, "--lang", "en", "--candidate", baseline, "--to", tmp_path / "r.md")
+    _, error = run("report", served_experiment, "--lang", "en", "--candidate", baseline, "--to", tmp_path / "r.html")
 
     assert error is None
-    said = (tmp_path / "r.md").read_text(encoding="utf-8")
+    said = (tmp_path / "r.html").read_text(encoding="utf-8")
     assert "What ships was named by the user; the search recommends another" in said
     assert "What ships is not quantized" in said
 
@@ -88,16 +88,16 @@ def test_what_is_no_such_document_is_refused_before_anything_is_written(
     (tmp_path / "junk.json").write_text('{"a": 1}', encoding="utf-8")
     (tmp_path / "empty").mkdir()
     for asked, message in (
-        ("--to report.pdf", "none of .docx, .html, .md"),
-        ("--to r.md --candidate ffff", "no candidate"),
-        ("--to r.md --verdict junk.json", "holds no verdict"),
-        ("--to r.md --fidelity junk.json", "no fidelity"),
-        ("--to r.md --load junk.json", "no result of a load"),
-        ("--to r.md --load empty", "holds no load-"),
-        ("--to r.md --layers junk.json", "no comparison"),
-        ("--to r.md --capacity junk.json", "no plan of capacity"),
+        ("--to report.pdf", "none of .docx, .html"),
+        ("--to r.html --candidate ffff", "no candidate"),
+        ("--to r.html --verdict junk.json", "holds no verdict"),
+        ("--to r.html --fidelity junk.json", "no fidelity"),
+        ("--to r.html --load junk.json", "no result of a load"),
+        ("--to r.html --load empty", "holds no load-"),
+        ("--to r.html --layers junk.json", "no comparison"),
+        ("--to r.html --capacity junk.json", "no plan of capacity"),
     ):
         _, error = run("report", served_experiment, *asked.split())
         assert isinstance(error, ConfigError)
         assert message in str(error)
-        assert not (tmp_path / "r.md").exists()
+        assert not (tmp_path / "r.html").exists()

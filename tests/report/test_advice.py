@@ -1,4 +1,4 @@
-"""What a sweep advises on its space, from measured differences alone, and on what a service may be told."""
+"""What a sweep advises on its space, from measured differences alone."""
 
 from __future__ import annotations
 
@@ -6,17 +6,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-import pytest
 
 from tests.evaluations import evaluation, service
 from tests.report.summaries import BASELINE, judge
-from workbench.report.advice import FEWEST, LEAST_CANDIDATES, Advice, advise, advise_service
+from workbench.report.advice import LEAST_CANDIDATES, Advice, Finding, advise
 from workbench.values.candidate import Candidate
 from workbench.values.dimension import Scalar
 from workbench.values.objectives import Objective
 from workbench.values.results import Evaluation
 from workbench.values.reuse import Reuse
-from workbench.values.service import ServiceChoices, ServiceSettings
 
 OFFERED: dict[str, tuple[Scalar, ...]] = {
     "quantization.scheme": ("none", "dynamic", "static"),
@@ -53,23 +51,29 @@ def advised(found: Sequence[Evaluation]) -> Advice:
     return advise(judge(*found[1:]), lambda *_: None, chosen, OFFERED)
 
 
+def unseen(advice: Advice) -> list[Finding]:
+    return [one for one in advice.findings if one.kind == "no difference"]
+
+
 def test_what_made_no_difference_always_lost_or_won_at_the_edge_is_named_with_its_bound() -> None:
-    advice = advised(swept())
-    (same,), (lost,), (edge,) = advice.no_difference, advice.always_lost, advice.edges
-    assert (same.name, same.kept, same.pairs) == ("quantization.keep_float", 0, 12)
-    assert same.percent == pytest.approx(3.3, abs=0.2), "0.4 % and what two intervals of 2 % leave open"
-    assert same.drop == pytest.approx(0.42, abs=0.01)
-    assert (lost.name, lost.choice, lost.of) == ("quantization.scheme", "dynamic", 7), "six to static, one to float"
-    assert (edge.name, edge.choice, edge.largest) == ("serving.intra_op_threads", 8, True)
-    assert "8 won and is the largest on offer" in edge.words()
-    assert advised([*swept(), static(4, 2, 1.5)]).no_difference == (), "one pair that differs keeps a dimension"
+    same, lost, edge = advised(swept()).findings
+    assert (same.name, same.dropped) == ("quantization.keep_float", (1, 2, 4))
+    assert "in 12 pairs" in same.words
+    assert same.words.endswith("at most 3.3 % of speed and 0.42 pp"), "0.4 % and what two intervals of 2 % leave open"
+    assert (lost.name, lost.dropped) == ("quantization.scheme", ("dynamic",))
+    assert "all 7 pairs" in lost.words, "six to static, one to float"
+    assert (edge.name, edge.words) == (
+        "serving.intra_op_threads",
+        "8 won and is the largest on offer: a larger one may be better",
+    )
+    assert not unseen(advised([*swept(), static(4, 2, 1.5)])), "one pair that differs keeps a dimension"
 
 
 def test_that_all_candidates_with_a_choice_were_beaten_says_nothing_without_pairs() -> None:
     found = [e for e in swept() if e.candidate.quantization.scheme != "dynamic"]
     found += [evaluation(scheme="dynamic", threads=t, drop_pp=0.2, p50_ms=4.0, speedup=1.0) for t in (16, 32, 64)]
 
-    assert advised(found).always_lost == ()
+    assert "lost" not in {one.kind for one in advised(found).findings}
 
 
 def test_candidates_of_one_class_with_equal_outcomes_are_pairs_wherever_they_differ() -> None:
@@ -85,12 +89,12 @@ def test_candidates_of_one_class_with_equal_outcomes_are_pairs_wherever_they_dif
     offered = {name: OFFERED[name] for name in ("quantization.keep_float", "serving.intra_op_threads")}
     outcomes = np.ones(50, dtype=np.bool_)
 
-    told = advise(judge(*found[1:]), lambda *_: outcomes, chosen, offered).no_difference
-    unknown = advise(judge(*found[1:]), lambda *_: None, chosen, offered).no_difference
+    told = unseen(advise(judge(*found[1:]), lambda *_: outcomes, chosen, offered))
+    unknown = unseen(advise(judge(*found[1:]), lambda *_: None, chosen, offered))
 
     assert {one.name for one in told} == set(offered)
-    assert "or are equal by content" in told[0].words("pp")
-    assert unknown == ()
+    assert "or are equal by content" in told[0].words
+    assert unknown == []
 
 
 def test_few_candidates_and_modelled_times_advise_nothing() -> None:
@@ -100,9 +104,6 @@ def test_few_candidates_and_modelled_times_advise_nothing() -> None:
     emulated = [replace(e, toolchain=replace(e.toolchain, emulated=True)) for e in swept()]
     assert "modelled" in advised(emulated).note
     assert advised(emulated).dropped() == []
-    best = ServiceSettings(max_batch_size=8, batch_timeout_ms=2.0, workers=2)
-    served = [replace(serving(place, best), toolchain=emulated[0].toolchain) for place in range(FEWEST)]
-    assert advise_service(judge(*served, baseline=emulated[0]), SERVICE) == ()
 
 
 def test_a_prediction_may_keep_a_dimension_and_drops_none() -> None:
@@ -116,37 +117,4 @@ def test_a_prediction_may_keep_a_dimension_and_drops_none() -> None:
     chosen = {e.candidate.id: assignment(e.candidate) for e in found}
     summary = replace(judge(*found[1:]), objectives=(Objective(metric="service_throughput_per_s"),))
 
-    assert advise(summary, lambda *_: None, chosen, OFFERED).no_difference == ()
-
-
-SERVICE = ServiceChoices(max_batch_size=(1, 4, 8), batch_timeout_ms=(0.0, 2.0, 5.0), workers=(1, 2))
-
-
-def serving(place: int, settings: ServiceSettings) -> Evaluation:
-    found = evaluation(scheme="static", threads=place + 2, drop_pp=0.1, p50_ms=4 / (2 + place), speedup=2.0 + place)
-    result = service(500 + 10 * place)
-    assert result.best is not None
-    result = replace(result, best=replace(result.best, settings=settings))
-    return replace(found, measurement=replace(found.measurement, service=result))
-
-
-def test_the_largest_number_of_workers_won_and_two_timeouts_never_did() -> None:
-    best = ServiceSettings(max_batch_size=4, batch_timeout_ms=2.0, workers=2)
-    found = [BASELINE, *(serving(place, best) for place in range(FEWEST))]
-
-    said = [note.words() for note in advise_service(judge(*found[1:]), SERVICE)]
-
-    assert said == [
-        "service.max_batch_size 1, 8: best for none of 8 candidates (predicted)",
-        "service.batch_timeout_ms 0, 5: best for none of 8 candidates (predicted)",
-        "service.workers: 2 is the largest on offer and was best for the one member of the front (predicted): a larger "
-        "one may be better",
-        "service.workers 1: best for none of 8 candidates (predicted)",
-    ]
-
-
-def test_without_batching_a_timeout_says_nothing_and_least_is_no_edge() -> None:
-    alone = ServiceSettings(max_batch_size=1, batch_timeout_ms=0.0, workers=1)
-    found = [BASELINE, *(serving(place, alone) for place in range(3))]
-
-    assert advise_service(judge(*found[1:]), SERVICE) == ()
+    assert not unseen(advise(summary, lambda *_: None, chosen, OFFERED))

@@ -30,7 +30,6 @@ def test_factors_of_measured_neighbours_multiply_to_the_total_and_carry_interval
     assert [(f.names, pytest.approx(f.gain.value)) for f in found.factors] == [(("lengths",), 3.0), (("INT8",), 2.0)]
     assert all(f.gain.low < f.gain.value < f.gain.high for f in found.factors)
     assert found.total.value == pytest.approx(6.0)
-    assert found.float_alike == at(3.0, bins=BINS).candidate.id
     assert found.words().startswith(
         "6.00x [5.88, 6.12] = 3.00x [2.94, 3.06] by lengths \N{MULTIPLICATION SIGN} 2.00x ["
     )

@@ -5,8 +5,7 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from workbench.report.layers import comparison_text, comparison_verdict, shown_rows, signed_percent
-from workbench.report.layers_page import comparison_html
+from workbench.report.layers import comparison_html, comparison_text, comparison_verdict, shown_rows, signed_percent
 from workbench.study.compared import Comparison, TensorComparison
 from workbench.study.differences import WORST
 from workbench.study.limits import Limits

@@ -14,7 +14,6 @@ from workbench.report.written.cells import speaking
 from workbench.report.written.document import Commands, Table
 from workbench.report.written.performance import on_the_model
 from workbench.values.measurement import Latency
-from workbench.values.metrics import metrics
 from workbench.values.modelled_times.figures import with_intervals
 from workbench.values.modelled_times.statement import CallCosts
 from workbench.values.results import Evaluation
@@ -57,19 +56,6 @@ def test_a_modelled_order_that_errors_leave_open_is_said_to_be_so_with_what_narr
     measured = judge(evaluation(scheme="static", drop_pp=0.0), baseline=evaluation())
     assert "Modelled" not in lines(measured)
     assert to_json(measured)["modelled_errors"] == []
-
-
-def test_modelled_times_are_shown_with_the_interval_of_their_errors() -> None:
-    measured = INT8.measurement.latency
-    assert measured is not None
-    shown = f"{measured.speedup.value:.2f}x [{measured.speedup.low:.2f}, {measured.speedup.high:.2f}]"
-
-    text = lines(judge(INT8))
-
-    assert measured.speedup.low < measured.speedup.value < measured.speedup.high
-    assert shown in text
-    assert f"{measured.p50_ms.value:.2f} [{measured.p50_ms.low:.2f}, {measured.p50_ms.high:.2f}]" in text
-    assert metrics(INT8)["latency_p50_ms_low"] == measured.p50_ms.low
 
 
 def test_only_candidates_whose_order_errors_leave_open_share_a_letter() -> None:

@@ -1,15 +1,14 @@
-"""What is printed of a device's profile, its page, which is one offline file, and its trace in Trace Event Format."""
+"""What is printed of a device's profile, and its trace in Trace Event Format."""
 
 from __future__ import annotations
 
 import json
-import re
 import tomllib
 from dataclasses import replace
 from pathlib import Path
 
 from tests.profiled import profile, rules
-from workbench.report.profile import chrome_trace, profile_html, profile_lines
+from workbench.report.profile import chrome_trace, profile_lines
 
 
 def test_the_text_says_where_the_time_goes_and_when_it_idles() -> None:
@@ -37,35 +36,6 @@ def test_idle_time_that_is_in_no_line_of_its_own_is_told_too() -> None:
     assert "   28.1%  in further gaps" in lines
     assert "    3.1%  in gaps below half a microsecond" in lines
     assert not any("before the first operator" in line for line in profile_lines(profile()))
-
-
-def test_the_page_loads_nothing_and_holds_every_task() -> None:
-    page = profile_html(profile(), "bert")
-
-    assert "http" not in page
-    assert "src=" not in page
-    (data,) = re.findall(r'<script type="application/json" id="profile">(.*?)</script>', page, re.DOTALL)
-    body = json.loads(data)
-    tasks = [(body["names"][t[4]], t[2], t[3]) for t in body["tasks"]]
-    assert tasks == [(task.name, task.start_us, task.duration_us) for task in profile().tasks]
-    assert body["bubbles"][0][:2] == [30.0, 40.0]
-    assert "7 are left out" in page
-
-
-def test_names_from_a_table_are_text_and_never_markup() -> None:
-    page = profile_html(profile(), "<bert>")
-
-    assert "mm</script><b>" not in page
-    assert "<bert>" not in page
-
-
-def test_the_bar_of_idle_time_holds_all_of_it() -> None:
-    found = replace(profile(), idle_us=60.0, edges_us=15.0, short_gaps_us=5.0)
-
-    page = profile_html(found, "bert")
-
-    assert "before the first operator and after the last 12.5%" in page
-    assert "gaps below half a microsecond 4.2%" in page
 
 
 def test_every_file_of_data_is_installed_with_the_package() -> None:
@@ -96,6 +66,6 @@ def test_modelled_times_are_marked_and_measured_ones_are_not() -> None:
         found = profile(modelled=modelled)
         trace = chrome_trace(found, "bert")
         (name,) = [e["args"]["name"] for e in trace["traceEvents"] if e["name"] == "process_name"]
-        said = profile_lines(found)[0], profile_html(found, "bert"), name, trace["otherData"]["times"]
-        marks = "(modelled)", "nothing was measured", "modelled", "modelled"
-        assert [mark in text for mark, text in zip(marks, said, strict=True)] == [modelled] * 4
+        said = profile_lines(found)[0], name, trace["otherData"]["times"]
+        marks = "(modelled)", "modelled", "modelled"
+        assert [mark in text for mark, text in zip(marks, said, strict=True)] == [modelled] * 3

@@ -1,4 +1,4 @@
-"""The service in the report, and what searching jointly was worth."""
+"""The service in the report."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -8,9 +8,8 @@ from tests.report.summaries import judge
 from workbench.report import lines
 from workbench.report.alike import Alike
 from workbench.report.page import pareto_html
-from workbench.report.service import joint_gain, service_lines
+from workbench.report.service import service_lines
 from workbench.report.summary import Summary
-from workbench.report.table import WIDTH
 from workbench.values.measurement import Estimate, OwnIntervals, ServiceResult, Together
 from workbench.values.metrics import metrics
 from workbench.values.objectives import Objective
@@ -47,39 +46,18 @@ def held_out(found: Evaluation, served: ServiceResult) -> Evaluation:
     return replace(found, split="holdout", measurement=replace(found.measurement, service=served))
 
 
-def test_the_table_shows_predicted_measured_and_untuned_side_by_side() -> None:
-    best = quantized(service(800))
+def test_the_table_shows_predicted_measured_and_untuned_or_todays_side_by_side() -> None:
+    best, declared = quantized(service(800)), quantized(replace(service(800), untuned_is_today=True))
     text = lines(summary_of([plain(service(500)), best], held_out(best, service(800, measured_per_s=777))))
+    today = lines(summary_of([plain(replace(service(500), untuned_is_today=True)), declared]))
 
     assert "Service under 100 clients, closed loop:" in text
-    rows = [line.split() for line in text.splitlines()]
-    assert ["predicted", "8", "2", "2", "800"] in [row[:5] for row in rows]
-    assert ["measured", "8", "2", "2", "777"] in [row[:5] for row in rows]
-    assert ["untuned", "1", "0", "2", "300"] in [row[:5] for row in rows]
-
-
-def test_the_table_says_whether_untuned_is_what_runs_today() -> None:
-    declared = replace(service(800), untuned_is_today=True)
-    plain_text = lines(summary_of([plain(service(500)), quantized(service(800))]))
-    text = lines(summary_of([plain(replace(service(500), untuned_is_today=True)), quantized(declared)]))
-
-    assert "which has no `today:`" in " ".join(plain_text.split())
-    assert ["today", "1", "0", "2", "300"] in [line.split()[:5] for line in text.splitlines()]
-    assert "Quantizing alone (today: batch <= 1, 0 ms, 2 workers) gives 300/s" in " ".join(text.split())
-
-
-def test_what_the_joint_search_was_worth_is_said_against_each_search_alone() -> None:
-    found = summary_of([plain(service(500, untuned_per_s=200)), quantized(service(800, untuned_per_s=400))])
-    gain = joint_gain(found)
-
-    assert gain is not None
-    assert (gain.recommended, gain.tuned_float, gain.untuned_int8) == (800, 500, 400)
-    said = [line for line, _ in service_lines(found)]
-    text = " ".join(" ".join(said).split())
-    assert "By the search's own predictions (validation), tuning the service of a float model alone gives 500/s" in text
-    assert "the recommended one 800/s, 1.60x of it" in text
-    assert "the recommended one 800/s, 2.00x of it" in text
-    assert max(map(len, said)) <= WIDTH
+    assert "which has no `today:`" in " ".join(text.split())
+    rows, others = ([line.split()[:5] for line in each.splitlines()] for each in (text, today))
+    assert ["predicted", "8", "2", "2", "800"] in rows
+    assert ["measured", "8", "2", "2", "777"] in rows
+    assert ["untuned", "1", "0", "2", "300"] in rows
+    assert ["today", "1", "0", "2", "300"] in others
 
 
 def test_there_is_no_factor_over_what_missed_its_limit() -> None:
@@ -90,7 +68,6 @@ def test_there_is_no_factor_over_what_missed_its_limit() -> None:
 
     said = " ".join(" ".join(line for line, _ in service_lines(found)).split())
     assert said.count(f"{missed}; no factor over it is given") == 2
-    assert "Quantizing alone" not in said
     assert "160.00x" not in said
     assert "service_gain" not in metrics(best)
 

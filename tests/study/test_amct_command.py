@@ -38,13 +38,8 @@ def test_the_defaults_give_the_published_numbers_of_the_formula_model(mlp: tuple
     numbers = scales_of((tmp_path / "out" / "record.txt").read_text())
     expected = [0.024950497, -18, 0.0024114174, 0, 0.003287937, -128, 0.002537183, 0]
     assert [value for _, value in numbers] == pytest.approx(expected, rel=2e-6)
-    assert {file.name for file in done.files} == {
-        "record.txt",
-        "config.json",
-        "mlp_deploy_model.onnx",
-        "mlp_qdq_model.onnx",
-        "record.json",
-    }
+    names = {"record.txt", "config.json", "mlp_deploy_model.onnx", "mlp_qdq_model.onnx", "record.json"}
+    assert {file.name for file in done.files} == names
     assert json.loads((tmp_path / "out" / "config.json").read_text())["batch_num"] == 3
     assert done.agreement.cosine > 0.9995
     assert done.agreement.qdq_cosine > 0.999999
@@ -72,12 +67,9 @@ def test_fewer_batches_than_asked_for_is_an_error_and_leaves_nothing(mlp: tuple[
     with pytest.raises(ConfigError, match=r"many\.cfg: batch_num: batch_num is 4, data\.npz has 3 batches"):
         calibrate_model(mlp[0], tmp_path / "out", data=mlp[1], cfg=tmp_path / "many.cfg")
 
-    assert not (tmp_path / "out").exists()
-
-
-def test_without_data_and_without_a_record_nothing_can_be_done(mlp: tuple[Path, Path], tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="calibration needs data"):
         calibrate_model(mlp[0], tmp_path / "out", data=None)
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_failure_while_writing_leaves_the_old_files_whole(

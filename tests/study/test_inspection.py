@@ -46,8 +46,9 @@ def printed(path: Path, target: str | None = None, width: int = 100) -> str:
     return console.file.getvalue()
 
 
-def test_layers_operators_and_parameters_are_counted(tmp_path: Path) -> None:
-    found = inspect_model(attention(tmp_path / "m.onnx"))
+def test_layers_operators_and_parameters_are_counted_and_shown_with_the_troubles(tmp_path: Path) -> None:
+    path = attention(tmp_path / "m.onnx")
+    found, text = inspect_model(path), printed(path)
 
     assert [(layer.name, layer.parameters, layer.second) for layer in found.layers] == [
         ("project", 64, None),
@@ -57,6 +58,11 @@ def test_layers_operators_and_parameters_are_counted(tmp_path: Path) -> None:
     assert (found.layers[0].macs, found.layers[0].macs_per) == (64, "token")
     assert found.operators == {"MatMul": 3, "Transpose": 1}
     assert (found.parameters, found.opsets) == (64, {"ai.onnx": 17})
+    for said in (
+        *("[batch, length, 8]", "operators: MatMul 3, Transpose 1", "grows with length", "64 / token"),
+        *("onnxruntime: ", "→ Decide on batch sizes and sequence bins"),
+    ):
+        assert said in text
 
 
 def test_every_target_is_asked_unless_one_is_named(tmp_path: Path) -> None:
@@ -86,30 +92,15 @@ def test_a_target_that_is_not_installed_is_told_unless_it_was_named(
     library.cache_clear()
 
 
-def test_weights_that_are_not_numbers_are_an_error(tmp_path: Path) -> None:
-    issue = inspect_model(attention(tmp_path / "m.onnx", nan=True)).issues["every target"][0]
+def test_weights_that_are_not_numbers_and_unnamed_or_fixed_axes_are_named(tmp_path: Path) -> None:
+    nan, first, second = inspect_model(attention(tmp_path / "m.onnx", shape=(4, None, 8), nan=True)).issues[
+        "every target"
+    ]
 
-    assert (issue.severity, issue.node) == ("error", "W")
-    assert "1 of 64 values are not finite" in issue.problem
-
-
-def test_unnamed_and_fixed_axes_are_named(tmp_path: Path) -> None:
-    issues = inspect_model(attention(tmp_path / "m.onnx", shape=(4, None, 8))).issues["every target"]
-
-    assert [i.node for i in issues] == ["x", "x"]
-    assert "axes 1 are dynamic and have no name" in issues[0].problem
-    assert "batch is fixed at 4" in issues[1].problem
-
-
-def test_the_table_shows_model_layers_and_troubles(tmp_path: Path) -> None:
-    text = printed(attention(tmp_path / "m.onnx"))
-
-    assert "[batch, length, 8]" in text  # brackets are not taken for markup
-    assert "operators: MatMul 3, Transpose 1" in text
-    assert "grows with length" in text
-    assert "64 / token" in text
-    assert "onnxruntime: " in text
-    assert "→ Decide on batch sizes and sequence bins" in text
+    assert (nan.severity, nan.node, first.node, second.node) == ("error", "W", "x", "x")
+    assert "1 of 64 values are not finite" in nan.problem
+    assert "axes 1 are dynamic and have no name" in first.problem
+    assert "batch is fixed at 4" in second.problem
 
 
 def test_a_name_too_long_for_the_terminal_is_folded_and_not_cut(tmp_path: Path) -> None:

@@ -79,21 +79,6 @@ def test_a_server_that_hangs_is_asked_once_and_told_everything_when_it_answers(
     assert len(runs(tmp_path, "tags.kind = 'sweep'", name)) == 1
 
 
-def test_what_a_server_missed_is_written_by_the_next_run_from_the_journal(
-    server: Team, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with monkeypatch.context() as patched:
-        patched.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
-        assert swept(tmp_path, name=name)[0].startswith("not logged:")
-    with tracker(tmp_path, name) as writer:
-        for one in evaluations():
-            writer.evaluated(one, reused=True)
-        writer.complete(judged(evaluations()))
-
-    assert len(runs(tmp_path, "tags.kind = 'candidate'", name)) == 6
-    assert len(runs(tmp_path, "tags.pareto = 'true'", name)) == 3
-
-
 def test_a_run_that_was_made_twice_because_its_answer_was_lost_is_there_once(
     server: Team, tmp_path: Path, name: str
 ) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.tracking.team import Team
 from tests.tracking.test_team import client
-from tests.tracking.test_versions import Killed, aliases, roll_back
+from tests.tracking.test_versions import aliases, roll_back
 from tests.tracking.test_versions import registered as registered_in
 from workbench.tracking import champion, links_of
 from workbench.tracking.champion import open_versions, promote
@@ -116,31 +116,6 @@ def test_of_two_who_register_one_bundle_at_once_there_is_one_version_and_one_lin
         assert [line["act"] for line in said(versions)] == ["registration"]
 
 
-@pytest.mark.parametrize("after", ["line", "champion"])
-def test_a_kill_between_the_line_and_the_aliases_is_made_good_by_whoever_comes_next(
-    after: str,
-    tmp_path: Path,
-    name: str,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    a, b = (registered(tmp_path, name, letter) for letter in "ab")
-
-    def kill(*_: object) -> None:
-        raise Killed
-
-    with open_versions(tmp_path, name) as versions:
-        promote(versions, a, over=None)
-        with monkeypatch.context() as patched:
-            patched.setattr(champion, "_follow" if after == "line" else "_set_previous", kill)
-            with pytest.raises(Killed):
-                promote(versions, b, over=a)
-
-    with open_versions(tmp_path / "elsewhere", name) as versions:
-        assert aliases(versions) == {CHAMPION: 2, PREVIOUS: 1}
-        assert moved_to(versions) == 2
-        assert roll_back(versions).champion.number == 1
-
-
 def test_who_may_edit_and_not_delete_rolls_back_to_a_champion_without_a_previous(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -189,17 +164,6 @@ def test_who_sets_the_aliases_late_sets_what_is_newest(
         assert moved_to(versions) == 3
 
 
-def test_a_line_that_is_taken_out_of_the_servers_log_shows(tmp_path: Path, name: str) -> None:
-    for letter in "ab":
-        registered(tmp_path, name, letter)
-    with open_versions(tmp_path, name) as versions:
-        promote(versions, versions.version(1), over=None)
-        promote(versions, versions.version(2), over=versions.version(1))
-        for entry, problem in (("4", "line 4, the last that the registry knows, is missing"), ("2", "line 2 has")):
-            versions.client.delete_model_version(f"{name}.releases", entry)
-            assert any(problem in one for one in versions.releases().problems)
-
-
 def test_files_that_somebody_deleted_are_named_and_put_back_by_registering_again(
     tmp_path: Path,
     name: str,
@@ -237,18 +201,12 @@ def test_a_registry_of_its_own_holds_the_versions_and_the_log(
         assert versions.log_name == f"http://localhost:{services.address.split(':')[-1]}, model {name}.releases"
 
 
-def test_a_server_that_is_away_is_said_before_any_work(
-    tmp_path: Path,
-    name: str,
-    monkeypatch: pytest.MonkeyPatch,
+def test_a_server_that_is_away_and_a_name_that_it_does_not_know_are_said(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
-
-    with pytest.raises(ToolchainError, match=r"the connection was refused\. Check MLFLOW_TRACKING_URI"):
-        registered(tmp_path, name, "a")
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_name_that_the_server_does_not_know_is_said(tmp_path: Path, name: str) -> None:
     with pytest.raises(ConfigError, match="nothing was registered there"), open_versions(tmp_path, name, create=False):
         pass
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+    with pytest.raises(ToolchainError, match=r"the connection was refused\. Check MLFLOW_TRACKING_URI"):
+        registered(tmp_path / "new", name, "a")
+    assert not (tmp_path / "new").exists()

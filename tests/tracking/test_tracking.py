@@ -84,20 +84,18 @@ def artifacts(run: Any) -> set[str]:
 # --- what is written -----------------------------------------------------------------------------------------------
 
 
-def test_a_sweep_is_one_flat_run_per_candidate_and_one_summary_run(workspace: Path) -> None:
+def test_a_sweep_is_one_flat_run_per_candidate_with_all_that_is_known_and_one_summary_run(workspace: Path) -> None:
+    found, failed = evaluations()[1], evaluations()[5]
+    journal = open_journal(workspace, NAME, "x")
+    journal.log(failed.candidate.id, "validation").write_text("what the compiler said", encoding="utf-8")
+    journal.record(failed.candidate.id, "validation").write_text("{}", encoding="utf-8")
     swept(workspace)
-
-    assert len(runs(workspace, "tags.kind = 'candidate'")) == 6
-    assert len(runs(workspace, "tags.kind = 'sweep'")) == 1
-    assert all("mlflow.parentRunId" not in run.data.tags for run in runs(workspace, ""))
-
-
-def test_a_candidate_run_carries_its_settings_numbers_tags_and_files(workspace: Path) -> None:
-    swept(workspace)
-    found = evaluations()[1]
 
     (run,) = runs(workspace, f"tags.candidate = '{found.candidate.id}'")
-
+    (broken,) = runs(workspace, f"tags.candidate = '{failed.candidate.id}'")
+    (summary,) = runs(workspace, "tags.kind = 'sweep'")
+    assert len(runs(workspace, "tags.kind = 'candidate'")) == 6
+    assert all("mlflow.parentRunId" not in run.data.tags for run in runs(workspace, ""))
     assert run.data.params["quantization.algorithm"] == "minmax"
     assert run.data.params["compile.disabled_fusions"] == "none"
     assert run.data.metrics["latency_p50_ms"] == 2.0
@@ -107,31 +105,13 @@ def test_a_candidate_run_carries_its_settings_numbers_tags_and_files(workspace: 
     assert wanted.items() <= run.data.tags.items()
     assert run.info.run_name.startswith(f"★ {found.candidate.short_id[:6]} INT8 static")
     assert artifacts(run) == {"candidate.json", "evaluation.json", "confirmation.json"}
-
-
-def test_record_and_log_are_kept_with_the_run(workspace: Path) -> None:
-    failed = evaluations()[5]
-    journal = open_journal(workspace, NAME, "x")
-    journal.log(failed.candidate.id, "validation").write_text("what the compiler said", encoding="utf-8")
-    journal.record(failed.candidate.id, "validation").write_text("{}", encoding="utf-8")
-    swept(workspace)
-
-    (run,) = runs(workspace, f"tags.candidate = '{failed.candidate.id}'")
-
-    assert artifacts(run) == {"candidate.json", "evaluation.json", "log.txt", "record.json"}
-    assert run.info.status == "FAILED"
-    assert "CompileError at compile: no kernel" in run.data.tags["mlflow.note.content"]
-
-
-def test_the_summary_run_holds_the_page_the_report_the_plan_and_the_verdict(workspace: Path) -> None:
-    swept(workspace)
-
-    (run,) = runs(workspace, "tags.kind = 'sweep'")
-
-    assert artifacts(run) == {"pareto.html", "report.txt", "report.json", "importance.json", "plan.txt"}
-    assert run.data.tags["mlflow.note.content"].startswith("**Recommended: ")
-    assert run.data.metrics["recommended_speedup"] == pytest.approx(2.0)
-    assert run.data.metrics["front_members"] == 3
+    assert artifacts(broken) == {"candidate.json", "evaluation.json", "log.txt", "record.json"}
+    assert broken.info.status == "FAILED"
+    assert "CompileError at compile: no kernel" in broken.data.tags["mlflow.note.content"]
+    assert artifacts(summary) == {"pareto.html", "report.txt", "report.json", "plan.txt"}
+    assert summary.data.tags["mlflow.note.content"].startswith("**Recommended: ")
+    assert summary.data.metrics["recommended_speedup"] == pytest.approx(2.0)
+    assert summary.data.metrics["front_members"] == 3
 
 
 def test_models_are_kept_for_front_members_only(workspace: Path, tmp_path: Path) -> None:
@@ -187,30 +167,19 @@ def test_a_run_that_a_killed_process_left_open_is_finished_in_place(workspace: P
     assert run.data.metrics["speedup"] == 2.0
 
 
-def test_a_candidate_evaluated_anew_replaces_its_numbers(workspace: Path) -> None:
-    swept(workspace)
-    again = replace(evaluations()[1], measurement=evaluation(p50_ms=1.9, speedup=2.1, drop_pp=0.3).measurement)
-    with tracker(workspace) as writer:
-        writer.evaluated(again, reused=False)
-
-    (run,) = runs(workspace, f"tags.candidate = '{again.candidate.id}'")
-
-    assert run.data.metrics["latency_p50_ms"] == 1.9
-
-
-def test_a_second_attempt_that_succeeds_takes_the_note_of_the_failure_away(workspace: Path) -> None:
+def test_a_candidate_evaluated_anew_replaces_its_numbers_and_the_note_of_its_failure(workspace: Path) -> None:
     out_of_time = Failure(stage="compile", kind="CompileError", message="900 s", reproduce="again", transient=True)
     with tracker(workspace) as writer:
         writer.evaluated(evaluation(failure=out_of_time), reused=False)
         (failed,) = runs(workspace, "tags.kind = 'candidate'")
-        writer.evaluated(replace(evaluation(), attempt=2), reused=False)
+        writer.evaluated(replace(evaluation(p50_ms=1.9), attempt=2), reused=False)
 
     (run,) = runs(workspace, "tags.kind = 'candidate'")
 
     assert (failed.info.status, run.info.status) == ("FAILED", "FINISHED")
     assert "900 s" in failed.data.tags["mlflow.note.content"]
-    assert run.data.tags["mlflow.note.content"] == ""
-    assert run.data.tags["status"] == "complete"
+    assert (run.data.tags["mlflow.note.content"], run.data.tags["status"]) == ("", "complete")
+    assert run.data.metrics["latency_p50_ms"] == 1.9
 
 
 def test_two_sweeps_of_one_experiment_stay_apart(workspace: Path) -> None:
@@ -260,11 +229,17 @@ def refusal(workspace: Path) -> str:
     return str(caught.value)
 
 
-def test_mlruns_that_is_not_a_folder_is_refused_before_any_work(tmp_path: Path) -> None:
-    (tmp_path / "mlruns").write_text("", encoding="utf-8")
-
-    assert "mlruns cannot be written" in refusal(tmp_path)
-    assert "--workspace" in refusal(tmp_path)
+def test_a_store_that_is_no_folder_or_a_damaged_database_is_refused_with_what_to_do(
+    workspace: Path, tmp_path: Path
+) -> None:
+    path = workspace / "mlruns" / "mlflow.db"
+    for content in (b"x" * 4096, path.read_bytes()[:2048], b""):
+        path.write_bytes(content)
+        assert "Move it away; the next sweep makes a new one" in refusal(workspace)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "mlruns").write_text("", encoding="utf-8")
+    assert "mlruns cannot be written" in refusal(tmp_path / "other")
+    assert "--workspace" in refusal(tmp_path / "other")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write to read-only folders")
@@ -274,15 +249,6 @@ def test_a_read_only_mlruns_is_refused(workspace: Path) -> None:
         assert "cannot be written" in refusal(workspace)
     finally:
         (workspace / "mlruns").chmod(0o755)
-
-
-@pytest.mark.parametrize("damage", ["not a database", "cut in half", "empty"])
-def test_a_damaged_database_is_refused_with_what_to_do(workspace: Path, damage: str) -> None:
-    path = workspace / "mlruns" / "mlflow.db"
-    content = {"not a database": b"x" * 4096, "cut in half": path.read_bytes()[:2048], "empty": b""}
-    path.write_bytes(content[damage])
-
-    assert "Move it away; the next sweep makes a new one" in refusal(workspace)
 
 
 def test_a_locked_database_is_refused_and_says_by_what(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -298,6 +264,9 @@ def test_a_workspace_that_was_copied_is_written_and_read_in_its_new_place_and_th
     workspace: Path, tmp_path: Path
 ) -> None:
     swept(workspace)
+    with store.mlflow_errors():  # what somebody keeps elsewhere is left there
+        client = store.client_of(place_of(workspace))
+        theirs = client.create_run(client.create_experiment("theirs", artifact_location="s3://bucket/mlruns/artifacts"))
     before = {path: path.stat().st_mtime_ns for path in (workspace / "mlruns" / "artifacts").rglob("*")}
     copied = tmp_path / "a copy"
     shutil.copytree(workspace / "mlruns", copied / "mlruns")
@@ -306,24 +275,11 @@ def test_a_workspace_that_was_copied_is_written_and_read_in_its_new_place_and_th
 
     places = {run.info.run_id: run.info.artifact_uri for run in runs(copied, "")}
     assert all(place.startswith((copied / "mlruns" / "artifacts").as_uri() + "/") for place in places.values())
+    with store.mlflow_errors():
+        found = store.client_of(place_of(copied)).get_run(theirs.info.run_id)
+    assert found.info.artifact_uri == theirs.info.artifact_uri
     assert all(artifacts(run) for run in runs(workspace, ""))
     assert {path: path.stat().st_mtime_ns for path in (workspace / "mlruns" / "artifacts").rglob("*")} == before
-
-
-def test_artifacts_that_somebody_keeps_elsewhere_are_left_there(workspace: Path, tmp_path: Path) -> None:
-    swept(workspace)
-    with store.mlflow_errors():
-        client = store.open_client(workspace / "mlruns" / "mlflow.db")
-        theirs = client.create_experiment("theirs", artifact_location="s3://bucket/mlruns/artifacts")
-        run = client.create_run(theirs)
-    copied = tmp_path / "copy"
-    shutil.copytree(workspace / "mlruns", copied / "mlruns")
-
-    store.follow_move(copied / "mlruns" / "mlflow.db")
-
-    with store.mlflow_errors():
-        found = store.open_client(copied / "mlruns" / "mlflow.db").get_run(run.info.run_id)
-    assert found.info.artifact_uri == run.info.artifact_uri
 
 
 def test_a_new_database_appears_whole_and_leaves_nothing_beside_it(empty_store: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from workbench.tracking import links_of, store
 from workbench.tracking.champion import Moved, open_versions, promote, recover, restorable, rollback
+from workbench.tracking.releases import NOTHING, Mark, Release, text_of
 from workbench.tracking.versions import CHAMPION, PREVIOUS, Version, Versions
 from workbench.values.errors import ConfigError, ToolchainError
 
@@ -78,23 +79,23 @@ def test_bundles_and_aliases_move_with_the_workspace(versions: Versions, workspa
     assert (folder / "model" / "model.onnx").read_bytes() == b"a" * 100
 
 
-def test_registering_again_gives_the_same_version(versions: Versions, workspace: Path) -> None:
-    first = registered(versions, workspace, "a")
-    second = registered(versions, workspace, "a")
-    other = registered(versions, workspace, "b")
-
-    assert first == second
-    assert [v.number for v in versions.all()] == [first.number, other.number] == [1, 2]
-
-
-def test_the_files_lie_with_the_run_of_the_candidate(versions: Versions, workspace: Path) -> None:
+def test_registering_again_gives_the_same_version_with_the_run_of_the_candidate(
+    versions: Versions, workspace: Path
+) -> None:
     with store.mlflow_errors():
         client = store.open_client(workspace / "mlruns" / "mlflow.db")
         experiment = store.open_experiment(client, NAME, workspace / "mlruns" / "artifacts", "")
         run = client.create_run(experiment, tags={"kind": "candidate", "candidate": "a" * 64})
+    first, second, other = (registered(versions, workspace, letter) for letter in "aab")
 
-    assert registered(versions, workspace, "a").run_id == run.info.run_id
-    assert registered(versions, workspace, "b").run_id != run.info.run_id
+    assert first == second
+    assert (first.run_id, first.run_id == other.run_id) == (run.info.run_id, False)
+    assert [v.number for v in versions.all()] == [first.number, other.number] == [1, 2]
+    shutil.rmtree(versions.bundle(first))
+    with pytest.raises(ToolchainError, match="version 1 of 'loans' has no bundle at"):
+        versions.bundle(first)
+    assert registered(versions, workspace, "a") == first
+    assert (versions.bundle(first) / "model" / "model.onnx").read_bytes() == b"a" * 100
 
 
 def test_the_ui_is_led_to_the_versions_once_there_are_some(versions: Versions, workspace: Path) -> None:
@@ -108,6 +109,8 @@ def test_the_ui_is_led_to_the_versions_once_there_are_some(versions: Versions, w
 
 
 def test_a_rollback_walks_back_as_far_as_there_were_champions(versions: Versions, workspace: Path) -> None:
+    with pytest.raises(ConfigError, match="'loans' has no champion"):
+        roll_back(versions)
     _, b, c = promoted(versions, workspace, "abc")
     promote(versions, c, over=b)
 
@@ -122,11 +125,6 @@ def test_a_rollback_walks_back_as_far_as_there_were_champions(versions: Versions
     assert "rolled_back_at" in versions.version(3).tags
 
 
-def test_nothing_is_rolled_back_without_a_champion(versions: Versions) -> None:
-    with pytest.raises(ConfigError, match="'loans' has no champion"):
-        roll_back(versions)
-
-
 def test_a_champion_that_changed_during_the_comparison_stops_the_move(versions: Versions, workspace: Path) -> None:
     a, b, c = promoted(versions, workspace, "abc")
 
@@ -138,8 +136,8 @@ def test_a_champion_that_changed_during_the_comparison_stops_the_move(versions: 
 
 
 WRITES = (
-    *("set_registered_model_tag", "set_registered_model_alias"),
-    *("delete_registered_model_tag", "delete_registered_model_alias"),
+    *("create_model_version", "set_model_version_tag", "set_registered_model_tag"),
+    *("set_registered_model_alias", "delete_registered_model_alias"),
 )
 
 
@@ -148,7 +146,7 @@ class Killed(BaseException):
 
 
 def kill_after(writes: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the registered model; every method of MLflow's client that writes to it is counted."""
+    """Every method of MLflow's client that writes to the log or the registered model is counted."""
     from mlflow import MlflowClient
 
     done: list[str] = []
@@ -156,11 +154,11 @@ def kill_after(writes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     def counted(name: str) -> None:
         write = getattr(MlflowClient, name)
 
-        def run(client: MlflowClient, *arguments: object) -> object:
+        def run(client: MlflowClient, *arguments: object, **named: object) -> object:
             if len(done) == writes:
                 raise Killed
             done.append(name)
-            return write(client, *arguments)
+            return write(client, *arguments, **named)
 
         monkeypatch.setattr(MlflowClient, name, run)
 
@@ -170,7 +168,7 @@ def kill_after(writes: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     ("command", "writes"),
-    [(command, writes) for command in ("promote", "rollback") for writes in range(5)],
+    [(command, writes) for command, most in (("promote", 7), ("rollback", 6)) for writes in range(most)],
 )
 def test_a_kill_between_any_two_writes_leaves_the_old_or_the_new_state(
     versions: Versions, workspace: Path, command: str, writes: int
@@ -207,22 +205,18 @@ def test_a_champion_that_was_lost_leaves_its_previous_to_roll_back_to(versions: 
     assert aliases(versions) == {CHAMPION: 1}
 
 
-def test_a_promotion_after_a_lost_champion_does_not_lose_previous_too(versions: Versions, workspace: Path) -> None:
+def test_a_previous_that_was_deleted_is_named_and_a_promotion_after_a_lost_champion_keeps_it(
+    versions: Versions, workspace: Path
+) -> None:
     *_, c = promoted(versions, workspace, "abc")
     versions.client.delete_registered_model_alias(NAME, CHAMPION)
-
     promote(versions, c, over=None)
-
     assert aliases(versions) == {CHAMPION: 3, PREVIOUS: 1}
-
-
-def test_a_previous_that_was_deleted_is_named_and_nothing_moves(versions: Versions, workspace: Path) -> None:
-    promoted(versions, workspace, "ab")
     versions.client.delete_model_version(NAME, "1")
 
-    with pytest.raises(ConfigError, match=r"no previous version: version 1, which version 2 replaced, was deleted\."):
+    with pytest.raises(ConfigError, match="no previous version: version 3 is the only one that was champion"):
         restorable(versions)
-    assert aliases(versions) == {CHAMPION: 2}
+    assert aliases(versions) == {CHAMPION: 3}
 
 
 def test_what_changed_between_the_look_and_the_rollback_stops_it(versions: Versions, workspace: Path) -> None:
@@ -243,7 +237,7 @@ def test_a_registry_whose_versions_were_deleted_after_a_kill_opens_again(
     a, b = (registered(versions, workspace, letter) for letter in "ab")
     promote(versions, a, over=None)
     with pytest.MonkeyPatch.context() as patched:
-        kill_after(3, patched)
+        kill_after(5, patched)
         with pytest.raises(Killed):
             promote(versions, b, over=a)
     versions.client.delete_model_version(NAME, deleted)
@@ -279,25 +273,33 @@ def test_every_export_promotion_and_rollback_has_its_line(versions: Versions, wo
     assert {s["manifest_sha256"] for s in said} == {"a" * 64, "b" * 64}
 
 
-def test_nothing_moves_that_cannot_be_logged(versions: Versions, workspace: Path) -> None:
-    a, b = (registered(versions, workspace, letter) for letter in "ab")
-    promote(versions, a, over=None)
-    versions.log_file.unlink()
-    versions.log_file.mkdir()
+def test_the_file_of_an_earlier_workbench_is_the_beginning_of_the_log(versions: Versions, workspace: Path) -> None:
+    a = registered(versions, workspace, "a")
+    versions.client.delete_registered_model(f"{NAME}.releases")
+    release = Release(
+        act="promotion",
+        version=1,
+        manifest_sha256="a" * 64,
+        champion_before=None,
+        champion_after=1,
+        previous_after=None,
+    )
+    text = text_of(NAME, release, Mark(number=0, sha256=NOTHING))
+    file = workspace / "mlruns" / "releases" / f"{NAME}.jsonl"
+    file.parent.mkdir()
+    file.write_text(f"{text}\n", encoding="utf-8")
+    mark = Mark(number=1, sha256=hashlib.sha256(text.encode()).hexdigest())
+    versions.client.set_registered_model_tag(NAME, "workbench.releases", str(mark))
 
-    with pytest.raises(ToolchainError, match=r"loans\.jsonl cannot be read"):
-        promote(versions, b, over=a)
-    assert aliases(versions) == {CHAMPION: 1}
+    with open_versions(workspace, NAME) as opened:
+        promote(opened, a, over=None)
+        log = opened.releases()
 
-
-def test_files_of_a_version_that_are_gone_are_put_back_by_registering_again(
-    versions: Versions, workspace: Path
-) -> None:
-    version = registered(versions, workspace, "a")
-    shutil.rmtree(versions.bundle(version))
-
-    assert registered(versions, workspace, "a") == version
-    assert (versions.bundle(version) / "model" / "model.onnx").read_bytes() == b"a" * 100
+    assert log.problems == ()
+    assert [line.number for line in log.lines] == [1, 2]
+    file.write_text(f"{text}x\n", encoding="utf-8")
+    with open_versions(workspace, NAME) as opened:
+        assert opened.releases().problems
 
 
 def test_a_kill_while_registering_leaves_no_version_and_the_next_try_makes_one(
@@ -332,14 +334,6 @@ def test_a_registry_that_is_being_changed_is_waited_for(
 def test_a_store_that_is_not_there_is_said(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="nothing was registered here"), open_versions(tmp_path, NAME, create=False):
         pass
-
-
-def test_files_that_are_gone_are_the_machines_fault(versions: Versions, workspace: Path) -> None:
-    version = registered(versions, workspace, "a")
-    shutil.rmtree(versions.bundle(version))
-
-    with pytest.raises(ToolchainError, match="version 1 of 'loans' has no bundle at"):
-        versions.bundle(version)
 
 
 def test_a_verdict_is_kept_whole_beside_the_bundle(versions: Versions, workspace: Path) -> None:

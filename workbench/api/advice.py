@@ -43,7 +43,6 @@ def advice_of(question: Experiment, journal: Journal) -> Advice:
         outcomes_of(journal),
         chosen,
         {p.name: p.choices for p in question.space.parameters if len(p.choices) > 1},
-        service=question.space.service,
     )
 
 

@@ -1,4 +1,4 @@
-"""A written report of a sweep or a bundle, with the documents that other commands wrote, as Word, HTML or Markdown."""
+"""A written report of a sweep or a bundle, with the documents that other commands wrote, as Word or HTML."""
 
 from __future__ import annotations
 
@@ -27,7 +27,6 @@ from workbench.report.written.material import ChangeLine, Material, ModelFacts, 
 from workbench.shipping.acceptance.verdict import read_verdict
 from workbench.shipping.handover import service_settings
 from workbench.study.compared import Comparison
-from workbench.tracking.releases import Act, log_file, read_log, shown
 from workbench.values.documents.canonical import DecodeError, decode
 from workbench.values.documents.json_reader import loads, read_json
 from workbench.values.errors import ConfigError
@@ -36,8 +35,6 @@ from workbench.values.model import Model
 from workbench.values.results import Evaluation
 
 _MOST_JSON = 1 << 26
-_RELEASES = 20
-"""Of the log, the last ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +73,7 @@ def report(
 
     Args:
         subject: an experiment file that was swept, or a folder of a bundle.
-        to: .docx, .html or .md.
+        to: .docx or .html.
         form: 'briefing' is what those who decide are told in eight minutes.
         candidate: id or its first digits, of a sweep; None for the recommended one, or for the one that came closest.
         now: when it was written; None for now.
@@ -96,7 +93,8 @@ def report(
     else:
         found = _of_sweep(question_of(path, workspace), str(subject), candidate, at)
     document = written_report(_with_documents(found, documents), language, form)
-    return write_report(document, Path(to), created=made)
+    write_report(document, Path(to), created=made)
+    return [Path(to)]
 
 
 def _of_sweep(question: Experiment, source: str, candidate: str | None, at: str) -> Material:
@@ -176,18 +174,7 @@ def _changes_of_sweep(question: Experiment, summary: Summary, at: str) -> Iterat
     for identity, confirmed in sorted(summary.confirmations.items(), key=lambda pair: pair[1].started_at):
         if identity != summary.baseline_id:
             yield ChangeLine(at=confirmed.started_at, act="confirmed", what=identity[:12])
-    yield from _releases(question.workspace, question.name)
     yield ChangeLine(at=at, act="reported", what=__version__)
-
-
-def _releases(workspace: Path, name: str) -> Iterator[ChangeLine]:
-    """Of the log of this workspace, where there is one; a team's server is not asked."""
-    acts = get_args(Act)
-    for line in shown(read_log(log_file(workspace / "mlruns", name), None).lines[-_RELEASES:]):
-        said = line.get("release", {})
-        version, act = said.get("version"), said.get("act")
-        if act in acts and isinstance(version, int):
-            yield ChangeLine(at=str(line.get("at", "")), act=act, count=version, what=str(line.get("by", "")))
 
 
 def _of_bundle(bundle: Bundle, source: str, at: str) -> Material:

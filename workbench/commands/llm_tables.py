@@ -161,8 +161,7 @@ def _table(rows: Sequence[Sequence[str]]) -> None:
     """Names to the left, figures to the right; as wide as the terminal, at most 120 columns."""
     width = max(len(row[0]) for row in rows)
     padded = [[row[0].ljust(width), *row[1:]] for row in rows]
-    least = [max(len(row[place]) for row in padded) + 2 for place in range(len(padded[0]))]
-    for lines in laid_out(padded, least, min(out.width, _WIDEST)):
+    for lines in laid_out(padded, min(out.width, _WIDEST)):
         for line in lines:
             say(line)
 

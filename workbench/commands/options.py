@@ -76,7 +76,7 @@ _PANELS: dict[str, str] = {
     "Limits": "max_requests timeout connections connections_of_address queue no_worker_s max_drop_pp "
     "max_drop require_proof max_p99_increase min_throughput max_size_increase cosine max_abs mae compare.error",
     "Load of the comparison": "promote.load promote.concurrency promote.load_seconds promote.rounds",
-    "Output": "as_json verbose to html timeline workspace seed",
+    "Output": "as_json verbose to html workspace seed",
 }
 """Below which heading options stand in the help of a command that has more than `_FEW` of them, by parameter."""
 _FEW = 12

@@ -109,13 +109,13 @@ def sweep(
 
 def _print_report(summary: Summary, experiment: Path, workspace: Path | None, *, verbose: bool) -> None:
     """The verdict, the front and what to type next; with -v everything that is known."""
-    from workbench.report import lines, table
+    from workbench.report import report_lines
     from workbench.report.brief import brief_lines
+    from workbench.report.table import WIDTH
 
-    if verbose:
-        out.print(table(summary) if out.is_terminal else lines(summary), soft_wrap=not out.is_terminal, markup=False)
-        return
-    for text, style in brief_lines(summary, next_lines(experiment, workspace, summary)):
+    width = out.width if out.is_terminal else WIDTH
+    brief = brief_lines(summary, next_lines(experiment, workspace, summary))
+    for text, style in report_lines(summary, width) if verbose else brief:
         out.print(text, style=style or None, soft_wrap=not out.is_terminal, markup=False, highlight=False)
 
 

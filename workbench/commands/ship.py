@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from workbench.commands.console import note, print_json, say, tell
+from workbench.commands.console import note, out, print_json, say, tell
 from workbench.commands.options import (
     AsJson,
     ExperimentFile,
@@ -155,7 +155,8 @@ def fidelity(
     """Compare what ships with float32, PyTorch, today's float model and the old platform, over the same samples."""
     from workbench.api.fidelity import fidelity_of, measure_fidelity
     from workbench.api.opening import journal_of, question_of, recommended_of, summary_of
-    from workbench.report.fidelity_text import fidelity_text
+    from workbench.report.written.files import on_terminal
+    from workbench.report.written.precision import agreement
 
     chosen_split: Split = one_of(split, Split, "--split")
     is_bundle = what.is_dir()
@@ -185,7 +186,7 @@ def fidelity(
     if as_json:
         print_json(found.to_json())
         return
-    say(fidelity_text(found))
+    out.print(on_terminal(agreement(found)), highlight=False)
 
 
 def report(
@@ -193,7 +194,7 @@ def report(
         str,
         typer.Argument(metavar="EXPERIMENT|BUNDLE", help="experiment file that was swept, or folder of a bundle"),
     ],
-    to: Annotated[Path, typer.Option(help="report.docx, .html or .md")],
+    to: Annotated[Path, typer.Option(help="report.docx or .html")],
     lang: Annotated[Literal["zh", "en"], typer.Option(help="language of the report")] = "zh",
     form: Annotated[
         Literal["full", "briefing"], typer.Option(help="the whole report, or what is told in eight minutes")

@@ -104,8 +104,7 @@ def compare(
 ) -> None:
     """Compare two models layer by layer: where do their numbers part? Exit code 1 when an output is over a limit."""
     from workbench.api.study import compare as run
-    from workbench.report.layers import comparison_text
-    from workbench.report.layers_page import comparison_html
+    from workbench.report.layers import comparison_html, comparison_text
     from workbench.study.limits import Limits
 
     given = _only(cosine=cosine, max_abs=max_abs, mae=mae, error=error)
@@ -123,6 +122,8 @@ def compare(
         to=to,
     )
     if html is not None:
+        from workbench.report.layers import comparison_html
+
         write_text_atomically(html, comparison_html(found))
     if as_json:
         print_json(found.to_json())
@@ -148,8 +149,7 @@ def sensitivity(
 ) -> None:
     """Which layers to keep in float, and what it costs: rank them, time them, measure the answer."""
     from workbench.api.opening import named_candidate, opened
-    from workbench.report.layers import study_text
-    from workbench.report.layers_page import sensitivity_html
+    from workbench.report.layers import sensitivity_html, study_text
     from workbench.study.language import ranked_groups, ranking_lines
     from workbench.study.layers import COUNTS, plain_recipe, study_layers, write_recipe
     from workbench.values.candidate import FloatUnit, SensitivityMetric
@@ -226,8 +226,9 @@ def profile(
         Path | None,
         typer.Option(help="read the profile that the vendor's profiler left in this folder instead of running"),
     ] = None,
-    timeline: Annotated[Path | None, typer.Option(help="also draw the timeline into this page")] = None,
-    trace: Annotated[Path | None, typer.Option(help="also write it for chrome://tracing and Perfetto")] = None,
+    trace: Annotated[
+        Path | None, typer.Option(help="also write the timeline, for chrome://tracing and Perfetto")
+    ] = None,
     to: Annotated[Path | None, typer.Option(help="folder for the vendor's own files; default: the sweep's")] = None,
     workspace: Workspace = None,
     as_json: AsJson = False,
@@ -237,9 +238,9 @@ def profile(
     from workbench.evaluation.build import artifact_of
     from workbench.evaluation.carried import timed_feeds
     from workbench.evaluation.profiling import overflows, profile_of, where_time_goes
-    from workbench.report.profile import chrome_trace, profile_html, profile_lines
+    from workbench.report.profile import chrome_trace, profile_lines
 
-    if overflow and (read or timeline or trace or as_json):
+    if overflow and (read or trace or as_json):
         raise ConfigError("the overflow check draws and reads no profile.", key="--overflow", hint="Run it alone.")
     with opened(experiment, workspace) as (question, bench):
         chosen = named_candidate(candidate, question)
@@ -262,15 +263,13 @@ def profile(
     title = f"{question.name}, {chosen.short_id}"
     if found.modelled:
         tell(_MODELLED, style="bold red")
-    if timeline is not None:
-        write_text_atomically(timeline, profile_html(found, title))
     if trace is not None:
         write_text_atomically(trace, json.dumps(chrome_trace(found, title), ensure_ascii=False, allow_nan=False))
     if as_json:
         print_json({**found.to_json(), "candidate": chosen.id})
         return
     say("\n".join(profile_lines(found)))
-    for file in (folder if read is None else read, timeline, trace):
+    for file in (folder if read is None else read, trace):
         if file is not None:
             say(f"files in {file}" if file == folder else f"wrote {file}")
 

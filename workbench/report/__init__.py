@@ -2,11 +2,11 @@
 
 `summary` has the values, `verdict` makes them from evaluations with `alike` (who cannot be told apart) and
 `recommendation` (which one to ship). `text` writes them for a terminal and for programs, `page` as an interactive HTML
-file; `importance` ranks the settings.
+file.
 """
 
 from workbench.report.summary import Member, Recommendation, Summary
-from workbench.report.text import detail, lines, table, to_json
+from workbench.report.text import detail, lines, report_lines, to_json
 from workbench.report.verdict import summarize
 
-__all__ = ["Member", "Recommendation", "Summary", "detail", "lines", "summarize", "table", "to_json"]
+__all__ = ["Member", "Recommendation", "Summary", "detail", "lines", "report_lines", "summarize", "to_json"]

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 from workbench.report.recommendation import headline
 from workbench.report.summary import Summary
+from workbench.report.table import Line, laid_out, written
 from workbench.report.text import damage_words, verdict_lines
-from workbench.report.words import count_of, drop_cell, interval, scored
+from workbench.report.words import count_of, scored
 from workbench.values.evidence import Evidence, level_of
 from workbench.values.measurement import Estimate
 from workbench.values.metrics import METRICS, asked_beside, intervals, shown_in
@@ -18,9 +19,6 @@ WIDTH = 100
 _ROWS = 6
 """Of the front: with what else is said they make 25 lines."""
 _FIGURES = 6
-
-Line = tuple[str, str]
-"""(text, rich style)."""
 
 
 def brief_lines(summary: Summary, next_commands: Sequence[str] = ()) -> list[Line]:
@@ -79,7 +77,9 @@ def figures(summary: Summary, chosen: Evaluation) -> list[tuple[str, str, str]]:
             of_own = name == by.drop_metric and by.noun != "accuracy"
             words = f"loss of {by.noun}" if of_own else _LABELS.get(name)
             limit = f"; limit {limits[name].limit:g}" if name in limits else ""
-            rows.append((words or METRICS[name].label, _cell(name, value, by.drop_unit), f"{level or ''}{limit}"))
+            rows.append(
+                (words or METRICS[name].label, written(name, value, _unit(name, by.drop_unit)), f"{level or ''}{limit}")
+            )
     return rows
 
 
@@ -113,16 +113,9 @@ def _reading(summary: Summary, evaluation: Evaluation, name: str) -> tuple[float
     return None, None
 
 
-def _cell(name: str, value: float | Estimate, drop_unit: str = "") -> str:
-    metric = METRICS[name]
-    unit = drop_unit if name.startswith("accuracy_drop") else metric.unit
-    unit = f" {unit}" if unit and unit not in ("x", "/s") else unit
-    if isinstance(value, Estimate) and value.high > value.low:
-        digits = metric.form[1:-1] if metric.form.endswith("f") else "2"
-        return interval(value, unit, int(digits), signed=name.startswith("accuracy_drop"))
-    if isinstance(value, Estimate):
-        return drop_cell(value) if name.startswith("accuracy_drop") else f"{value.value:{metric.form}}{unit}"
-    return f"{value:{metric.form}}{unit}"
+def _unit(name: str, drop_unit: str) -> str:
+    unit = drop_unit if name.startswith("accuracy_drop") else METRICS[name].unit
+    return f" {unit}" if unit and unit not in ("x", "/s") else unit
 
 
 def _front(summary: Summary) -> list[Line]:
@@ -136,16 +129,12 @@ def _front(summary: Summary) -> list[Line]:
     names = ("speedup", by.drop_metric, *_served(summary, shown[0]))
     heads = ["", "evidence", "speed-up", f"loss {by.drop_unit}", *(_HEADS[n] for n in names[2:])]
     rows = [heads, *(_row(summary, e, names) for e in shown[:_ROWS])]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(heads))]
-    chosen = summary.recommended.candidate_id if summary.recommended is not None else ""
     found: list[Line] = []
-    for row, evaluation in zip(rows, [None, *shown], strict=False):
-        marked = evaluation is not None and evaluation.candidate.id == chosen
+    for (line,), evaluation in zip(laid_out(rows, 10 * WIDTH), [None, *shown], strict=False):
+        chosen = evaluation is not None and summary.chose(evaluation)
         what = "what" if evaluation is None else summary.title(evaluation.candidate)
-        cells = "  ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True))
-        line = f"{'>' if marked else ' '} {cells}"
-        style = "bold" if evaluation is None else "bold green" if marked else ""
-        found.append((_cut(f"{line}  {what}"), style))
+        style = "bold" if evaluation is None else "bold green" if chosen else ""
+        found.append((_cut(f"{'>' if chosen else ' '} {line[4:]}  {what}"), style))
     more = len(shown) - _ROWS
     return [*found, *([(f"  and {more} more: -v", "dim")] if more > 0 else [])]
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from workbench.report.summary import Summary
@@ -20,7 +20,6 @@ from workbench.report.words import interval
 from workbench.values.candidate import Candidate
 from workbench.values.measurement import Estimate, Latency
 from workbench.values.modelled_times.figures import ratio
-from workbench.values.results import Evaluation
 from workbench.values.setting_groups import GROUPS, Group, corners, differing_groups
 
 _EXACTLY_ONE = Estimate(value=1.0, low=1.0, high=1.0)
@@ -52,15 +51,12 @@ class Factors:
 
     Attributes:
         metric: 'speedup', or 'throughput_per_s' where the batch sizes differ.
-        float_alike: the float model with the lengths of the recommended candidate, where it was measured and differs
-            from both: what its padding alone gives.
     """
 
     candidate_id: str
     metric: str
     total: Estimate
     factors: tuple[Factor, ...]
-    float_alike: str | None = None
 
     def words(self) -> str:
         """'6.80x [6.61, 7.02] = 2.90x [2.80, 3.01] by lengths × 2.34x [2.21, 2.48] by INT8'."""
@@ -94,7 +90,10 @@ def taken_apart(summary: Summary) -> Factors | None:
     gains[origin] = _EXACTLY_ONE
     if target not in gains:
         return None
-    path = _longest(gains, target)
+    measured = (
+        [corner for corner in chain if corner in gains] for chain in _chains(differing_groups(baseline, chosen))
+    )
+    path = [origin, *max(measured, key=len)]  # by as many measured steps as there are
     factors = tuple(
         Factor(
             groups=_ordered(after - before),
@@ -105,9 +104,7 @@ def taken_apart(summary: Summary) -> Factors | None:
         )
         for before, after in itertools.pairwise(path)
     )
-    lengths = frozenset[Group]({"lengths"})
-    alike = every[lengths].id if lengths in gains and {"lengths", "precision"} <= target else None
-    return Factors(candidate_id=chosen.id, metric=metric, total=gains[target], factors=factors, float_alike=alike)
+    return Factors(candidate_id=chosen.id, metric=metric, total=gains[target], factors=factors)
 
 
 def missing_between(summary: Summary) -> tuple[Candidate, ...]:
@@ -118,25 +115,13 @@ def missing_between(summary: Summary) -> tuple[Candidate, ...]:
         return ()
     baseline, chosen = ends
     every, times = corners(baseline, chosen), _times(summary)
-    best: tuple[Candidate, ...] | None = None
-    for order in itertools.permutations(differing_groups(baseline, chosen)):
-        steps = [frozenset(order[:count]) for count in range(1, len(order))]
-        if any(step not in every for step in steps):
-            continue
-        missing = tuple(every[step] for step in steps if every[step].id not in times)
-        if best is None or len(missing) < len(best):
-            best = missing
-    return best or ()
-
-
-def float_alike(summary: Summary) -> Evaluation | None:
-    """The evaluation of the float model with the recommended candidate's lengths, where it is not on the front; beside
-    it one sees what INT8 alone gives."""
-    factors = taken_apart(summary)
-    if factors is None or factors.float_alike is None or summary.member(factors.float_alike) is not None:
-        return None
-    found = summary.find(factors.float_alike)
-    return found if found is not None and found.status == "complete" else None
+    chains = [chain[:-1] for chain in _chains(differing_groups(baseline, chosen))]
+    missing = [
+        tuple(every[corner] for corner in chain if every[corner].id not in times)
+        for chain in chains
+        if all(corner in every for corner in chain)
+    ]
+    return min(missing, key=len, default=())
 
 
 def _ends(summary: Summary) -> tuple[Candidate, Candidate] | None:
@@ -182,20 +167,10 @@ def _over(after: Estimate, before: Estimate) -> Estimate:
     return Estimate(value=value, low=value * math.exp(-low), high=value * math.exp(high))
 
 
-def _longest(measured: Mapping[Corner, Estimate], target: Corner) -> list[Corner]:
-    """From nothing to the target by as many measured steps as there are; among equals, the order of `GROUPS`."""
-
-    def rank(path: list[Corner]) -> tuple[int, list[list[int]]]:
-        steps = [[GROUPS.index(g) for g in _ordered(after - before)] for before, after in itertools.pairwise(path)]
-        return -len(path), steps
-
-    def best_from(corner: Corner) -> list[Corner]:
-        if corner == target:
-            return [corner]
-        further = [other for other in measured if corner < other]
-        return min(([corner, *best_from(other)] for other in further), key=rank)
-
-    return best_from(frozenset())
+def _chains(groups: Sequence[Group]) -> Iterator[list[Corner]]:
+    """Every way from nothing to all of the groups, one after the other, those in the order of `GROUPS` first."""
+    for order in itertools.permutations(groups):
+        yield [frozenset(order[:count]) for count in range(1, len(order) + 1)]
 
 
 def _ordered(groups: Corner) -> tuple[Group, ...]:

@@ -1,81 +1,30 @@
-"""What a comparison, a study of layers and a compiled model's own operators showed: sentences, rows, terminal text."""
+"""What a comparison and a study of layers showed, with a compiled model's own operators: text and pages."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich.console import Group
-from rich.table import Table
-from rich.text import Text
 
+from workbench.report.profile import short
 from workbench.report.words import count_of, interval
+from workbench.report.written.document import (
+    Bar,
+    BarChart,
+    Block,
+    Cell,
+    Commands,
+    Document,
+    ErrorChart,
+    Figure,
+    Paragraph,
+    Section,
+    Table,
+)
+from workbench.report.written.files import html_text, on_terminal
+from workbench.report.written.precision import bad_operator
 from workbench.study.compared import Comparison, TensorComparison
-from workbench.study.device_findings import DeviceFindings, FirstBad
 from workbench.study.layers import LayerStudy, Step, Unit
-
-_SHOWN_NODES = 4
-_LARGEST_HALF = 65504
-
-
-def device_words(found: DeviceFindings) -> tuple[str, ...]:
-    """Lines behind a comparison's verdict."""
-    lines = []
-    if found.emulated:
-        lines.append("EMULATED: the values are computed by an emulator of the device, not measured on one.")
-    lines.append(f"{found.operators} operators ran; the device's own files are in {found.folder}.")
-    if found.first_bad is None:
-        lines.append("No operator's result is beyond the limits.")
-    else:
-        lines += _first_bad(found.first_bad)
-    return tuple(lines)
-
-
-def _first_bad(bad: FirstBad) -> list[str]:
-    wrong = f"{bad.not_finite} elements are NaN or infinite" if bad.not_finite else f"error {bad.relative_error:.2%}"
-    lines = [
-        "",
-        f"First bad operator: {bad.operator} ({bad.op_type}, {bad.types})",
-        f"  covers {_listed(bad.nodes)}",
-        f"  its result {bad.tensor}: {wrong}; largest value of the float model {bad.magnitude:.4g}",
-        f"  cause: {_cause(bad)}",
-    ]
-    if bad.mends:
-        lines.append("  what mends it (then compile again, and compare again):")
-    for mend in bad.mends:
-        lines.append(f"    {mend.setting}: {mend.what}")
-        lines += [f"      {line}" for line in mend.lines]
-    lines.append("  inputs and outputs as NPY:")
-    lines += [f"    {file}" for file in bad.files]
-    return lines
-
-
-def _cause(bad: FirstBad) -> str:
-    if bad.cause == "integers":
-        return _integers(bad)
-    if bad.cause == "rounding":
-        return f"rounding of its types ({bad.types}), its own or of what it was given"
-    if bad.magnitude > _LARGEST_HALF:
-        return f"float16 ends at {_LARGEST_HALF}, and the float model has larger numbers here"
-    return f"float16 ends at {_LARGEST_HALF}: something inside the operator, or in what it reads, is beyond"
-
-
-def _integers(bad: FirstBad) -> str:
-    if not bad.scales:
-        return (
-            "its INT8 layers: no scale of an activation loses these values, so their weights or what they are given do"
-        )
-    scale = bad.scales[0]
-    layers = _listed(tuple(dict.fromkeys(each.layer for each in bad.scales)))
-    return (
-        f"the INT8 scale of {scale.tensor}, which {layers} computes with: it holds {scale.low:.4g} to {scale.high:.4g} "
-        f"and the float model reaches {scale.magnitude:.4g} ({scale.relative_error:.1%} of the signal is lost)"
-    )
-
-
-def _listed(names: tuple[str, ...]) -> str:
-    if not names:
-        return "no node of the float model"
-    more = f" and {len(names) - _SHOWN_NODES} more" if len(names) > _SHOWN_NODES else ""
-    return ", ".join(names[:_SHOWN_NODES]) + more
-
 
 METRIC_WORDS = {
     "sqnr": "SQNR of the outputs",
@@ -234,34 +183,49 @@ def signed_percent(share: float) -> str:
 
 
 _WORST_SHOWN = 10
+_ALONG = (
+    "Error: |a - b| / |a| over all elements of a tensor. What a tensor carries already from the tensors it is computed "
+    "from is no error of its own; 'added here' is what lies beyond, and a jump is a step of at least half the largest. "
+    "Equal tensors are drawn at the lower edge."
+)
 
 
 def comparison_text(found: Comparison, *, every: bool = False) -> Group:
     """A table of the tensors that matter (all of them with `every`), then where the error jumps and the verdict."""
     rows = found.rows if every else shown_rows(found)
-    table = Table(
-        title=f"{found.a}  against  {found.b}",
-        caption=f"in graph order; {count_of(found.batches, 'batch', 'batches')} of {found.data}",
-        title_justify="left",
-        caption_justify="left",
-    )
-    table.add_column("tensor, what makes it", overflow="fold", ratio=1)
-    for name in ("cosine", "max abs", "MAE", "SQNR\ndB", "error", "added\nhere"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for row in rows:
-        table.add_row(*_comparison_row(row))
-    lines = [table]
-    hidden = len(found.rows) - len(rows)
-    notes = []
-    if hidden:
+    notes = [f"in graph order; {count_of(found.batches, 'batch', 'batches')} of {found.data}"]
+    if hidden := len(found.rows) - len(rows):
         notes.append(f"{hidden} more tensors {'agree' if found.equal else 'add less error'}; --all shows every tensor")
     if found.only_in_a:
         notes.append(f"{found.only_in_a} tensors of the first are not in the second")
-    return Group(
-        *lines,
-        *[Text(f"({'; '.join(notes)})", style="dim")] * bool(notes),
-        *_lines(comparison_verdict(found)),
-        *(_lines(device_words(found.device)) if found.device is not None else ()),
+    table = _compared(rows, f"{found.a}  against  {found.b}", "; ".join(notes))
+    verdict = (Paragraph(text=sentence) for sentence in comparison_verdict(found))
+    return on_terminal([table, *verdict, *bad_operator(found.device)])
+
+
+def comparison_html(found: Comparison) -> str:
+    """The verdict, the error of every compared tensor along the graph with its jumps marked, and the table."""
+    kinds = {
+        "jump": [row.jump for row in found.rows],
+        "NaN or infinity": [bool(row.not_finite) for row in found.rows],
+        "rescaled, no error": [row.rescaled for row in found.rows],
+        "output": [row.is_output for row in found.rows],
+    }
+    chart = ErrorChart(
+        x_axis=f"{count_of(len(found.rows), 'tensor')} in graph order",
+        y_axis="error |a - b| / |a|",
+        values=tuple(row.relative_error for row in found.rows),
+        marks={name: tuple(at for at, there in enumerate(each) if there) for name, each in kinds.items()},
+    )
+    jump = "" if found.first_jump is None else f"; first jump: {found.first_jump.tensor}"
+    return _page(
+        f"{found.a} against {found.b}",
+        f"{count_of(found.batches, 'batch', 'batches')} of {found.data}; the first model is the reference.",
+        {
+            "Verdict": [_verdict(comparison_verdict(found), good=found.passed), *bad_operator(found.device)],
+            "Error along the graph": [Figure(caption=f"Error of every tensor{jump}", chart=chart, note=_ALONG)],
+            "Tensors": [_compared(found.rows, "All compared tensors, in graph order", "")],
+        },
     )
 
 
@@ -277,95 +241,143 @@ def shown_rows(found: Comparison) -> list[TensorComparison]:
     return [row for row in found.rows if id(row) in shown]
 
 
-def _comparison_row(row: TensorComparison) -> tuple[Text | str, ...]:
-    style = "red" if row.not_finite else "" if row.within_limits or row.rescaled else "yellow"
-    marks = ((f"  {mark}", "bold") for mark in comparison_marks(row))
-    return Text.assemble((row.tensor, style), (f"  {row.op_type}", "dim"), *marks), *comparison_cells(row, digits=1)
-
-
-def comparison_cells(row: TensorComparison, *, digits: int) -> tuple[str, ...]:
-    """Figures of a tensor: cosine, max abs, MAE, SQNR, error, added here. Digits: of the absolute errors."""
-    error = "" if row.not_finite else f"{row.relative_error:.2%}"
-    added = f"{row.added_error:.2%}" if row.added_error and not row.not_finite else ""
-    sqnr = "equal" if row.sqnr_db is None else f"{row.sqnr_db:.1f}"
-    return f"{row.cosine:.6f}", f"{row.max_abs:.{digits}e}", f"{row.mae:.{digits}e}", sqnr, error, added
-
-
-def comparison_marks(row: TensorComparison) -> list[str]:
-    broken = f"{row.not_finite} NaN/inf"
-    lengths, whole = f"other length in {row.resized}", f"{row.differing} of {row.elements} differ"
-    marks = (
-        (lengths, row.resized),
-        (whole, row.differing),
-        (broken, row.not_finite),
-        ("output", row.is_output),
-        ("JUMP", row.jump),
-        ("rescaled", row.rescaled),
+def _compared(rows: Sequence[TensorComparison], caption: str, note: str) -> Table:
+    return Table(
+        caption=caption,
+        heads=("tensor, what makes it", "cosine", "max abs", "MAE", "SQNR\ndB", "error", "added\nhere"),
+        rows=tuple(map(_compared_row, rows)),
+        strong=tuple(at for at, row in enumerate(rows) if row.jump),
+        note=note,
     )
-    return [word for word, there in marks if there]
+
+
+def _compared_row(row: TensorComparison) -> tuple[Cell, ...]:
+    marks = {
+        f"other length in {row.resized}": row.resized,
+        f"{row.differing} of {row.elements} differ": row.differing,
+        f"{row.not_finite} NaN/inf": row.not_finite,
+        "output": row.is_output,
+        "JUMP": row.jump,
+        "rescaled": row.rescaled,
+    }
+    words = "  ".join([row.tensor, row.op_type, *(word for word, there in marks.items() if there)])
+    kept = row.within_limits or row.rescaled
+    figures = (
+        *(f"{row.cosine:.6f}", f"{row.max_abs:.2e}", f"{row.mae:.2e}"),
+        "equal" if row.sqnr_db is None else f"{row.sqnr_db:.1f}",
+        "" if row.not_finite else f"{row.relative_error:.2%}",
+        f"{row.added_error:.2%}" if row.added_error and not row.not_finite else "",
+    )
+    return Cell(text=words, state="missed" if row.not_finite else "plain" if kept else "open"), *_figures(figures)
 
 
 def study_text(study: LayerStudy) -> Group:
     """The ranking with both sides of every unit, the measured steps and the answer."""
-    table = Table(
-        title=f"{study.experiment}: {study.unit}s, most sensitive first (by {study.metric})",
-        caption="SQNR, cosine, KL: of the model's outputs with only this one in INT8. bought: share of all noise that "
-        f"goes when it stays in float. paid: extra time of its kernels in float, as a share of {priced_words(study)}",
-        title_justify="left",
-        caption_justify="left",
+    sentences = [Paragraph(text=sentence) for sentence in study_verdict(study)]
+    return on_terminal([_units(study, study.units, study.unit), *_steps(study), *sentences])
+
+
+def sensitivity_html(study: LayerStudy, recipe: Sequence[str] = ()) -> str:
+    """The answer, the measured steps, and bars with both sides of every unit: its noise in INT8, its time in float.
+
+    Args:
+        recipe: lines that say how to run the answer.
+    """
+    kinds = {"group": study.groups, "layer": study.layers}
+    kinds = kinds if study.unit == "group" else dict(reversed(kinds.items()))
+    measured = "; the table above is measured" if study.steps else ""
+    how = Paragraph(
+        text="Bought: the share of all quantization noise at the output that goes away when this unit stays in float. "
+        f"Paid: the extra time of its kernels in float, as a share of {priced_words(study)}; below zero float is the "
+        f"faster one. Good candidates for float buy much and cost little. {estimate_words(study)}{measured}.",
+        kind="note",
     )
-    table.add_column(study.unit, overflow="fold", ratio=1)
-    for name in ("SQNR\ndB", "1st order\ndB", "cosine", "KL", "bought", "MACs", "float\nµs", "INT8\nµs", "paid"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for unit in study.units:
-        table.add_row(Text(unit.sensitivity.unit), *unit_cells(unit, digits=0))
-    parts: list[Table | Text] = [table]
-    if study.steps:
-        parts += [Text(""), _steps(study)]
-    return Group(*parts, *_lines(study_verdict(study)))
+    return _page(
+        f"{study.experiment}: which layers to keep in float, and what it costs",
+        f"Every group and layer was quantized alone over {study.samples} calibration samples, and timed in float and "
+        f"in INT8. Ranked by: {METRIC_WORDS[study.metric]}.",
+        {
+            "The answer": [
+                _verdict(study_verdict(study), good=study.chosen is not None),
+                *([Commands(lines=tuple(recipe))] if recipe else []),
+                *_steps(study),
+                how,
+            ],
+            **{
+                f"By {kind}, most sensitive first": [
+                    _bars("bought: % of all noise taken away", {u: u.damage_share for u in units}),
+                    _bars("paid: extra time in float, % of the float call", {u: u.call_share for u in units}),
+                    _units(study, units, kind),
+                ]
+                for kind, units in kinds.items()
+            },
+        },
+    )
 
 
-def unit_cells(unit: Unit, *, digits: int) -> tuple[str, ...]:
-    """Figures of a unit in INT8 and in float. Digits: of the KL divergence; the cosine has five more."""
+def _bars(axis: str, shares: dict[Unit, float]) -> Figure:
+    bars = tuple(Bar(label=short(unit.sensitivity.unit), value=100 * share) for unit, share in shares.items())
+    return Figure(caption=axis, chart=BarChart(axis=axis, bars=bars, digits=1))
+
+
+def _units(study: LayerStudy, units: Sequence[Unit], kind: str) -> Table:
+    return Table(
+        caption=f"{study.experiment}: {kind}s, most sensitive first (by {study.metric})",
+        heads=(
+            *(kind, "SQNR\ndB", "1st order\ndB", "cosine", "KL", "bought", "MACs"),
+            *("float\nµs", "INT8\nµs", "paid"),
+        ),
+        rows=tuple((Cell(text=unit.sensitivity.unit), *_figures(_unit_figures(unit))) for unit in units),
+        note="SQNR, cosine, KL: of the model's outputs with only this one in INT8. bought: share of all noise that "
+        f"goes when it stays in float. paid: extra time of its kernels in float, as a share of {priced_words(study)}",
+    )
+
+
+def _unit_figures(unit: Unit) -> tuple[str, ...]:
     s, kl = unit.sensitivity, unit.sensitivity.kl
     return (
-        *(f"{s.sqnr_db:.1f}", f"{s.first_order_db:.1f}", f"{s.cosine:.{5 + digits}f}"),
-        *("" if kl is None else f"{kl:.{digits}e}", f"{unit.damage_share:.1%}", f"{unit.macs_share:.1%}"),
+        *(f"{s.sqnr_db:.1f}", f"{s.first_order_db:.1f}", f"{s.cosine:.5f}"),
+        *("" if kl is None else f"{kl:.0e}", f"{unit.damage_share:.1%}", f"{unit.macs_share:.1%}"),
         *(microseconds(unit.float_us), microseconds(unit.int8_us), signed_percent(unit.call_share)),
     )
 
 
-def _steps(study: LayerStudy) -> Table:
-    table = Table(
-        title=f"measured: INT8 with the most sensitive {study.unit}s kept in float",
-        caption=STEPS_NOTE,
-        title_justify="left",
-        caption_justify="left",
-    )
-    table.add_column("kept in float", overflow="fold", ratio=1)
-    for name in ("accuracy", "drop, pp\n[95 %]", "speed-up over float\n[95 %]"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("")
-    for step in study.steps:
-        kept, figures, words = step_cells(study, step)
-        style = "bold green" if step is study.chosen else ""
-        table.add_row(Text(kept, style=style), *(figures or ("", "", "")), Text(words, style=style))
-    return table
+def _steps(study: LayerStudy) -> list[Table]:
+    if not study.steps:
+        return []
+    return [
+        Table(
+            caption=f"measured: INT8 with the most sensitive {study.unit}s kept in float",
+            heads=("kept in float", "accuracy", "drop, pp\n[95 %]", "speed-up over float\n[95 %]", ""),
+            rows=tuple(_step(study, step) for step in study.steps),
+            strong=tuple(at for at, step in enumerate(study.steps) if step is study.chosen),
+            note=STEPS_NOTE,
+        )
+    ]
 
 
-def step_cells(study: LayerStudy, step: Step) -> tuple[str, tuple[str, ...], str]:
-    """(what is kept, its figures, words on it); without figures where it was not measured."""
-    kept = "nothing" if not step.kept else f"{step.kept}: {', '.join(step.units)}"
+def _step(study: LayerStudy, step: Step) -> tuple[Cell, ...]:
+    kept = Cell(text="nothing" if not step.kept else f"{step.kept}: {', '.join(step.units)}")
     accuracy, latency = step.evaluation.measurement.accuracy, step.evaluation.measurement.latency
     if accuracy is None or latency is None or accuracy.comparison is None:
         failure = step.evaluation.failure
-        return kept, (), "failed" if failure is None else failure.message
+        return kept, *_figures(("", "", "")), Cell(text="failed" if failure is None else failure.message)
     drop = accuracy.comparison.drop_pp
     worth = "loses accuracy" if drop.low > 0 else ""
     worth = "enough" if step is study.chosen else worth if step.feasible else "over a limit"
     figures = interval(drop, "", 2, signed=True), interval(latency.speedup, "", 2)
-    return kept, (f"{accuracy.values[accuracy.primary]:.4f}", *figures), worth
+    return kept, *_figures((f"{accuracy.values[accuracy.primary]:.4f}", *figures)), Cell(text=worth)
 
 
-def _lines(sentences: tuple[str, ...]) -> list[Text]:
-    return [Text(sentence) for sentence in sentences]
+def _figures(texts: Sequence[str]) -> tuple[Cell, ...]:
+    return tuple(Cell(text=text, figure=True) for text in texts)
+
+
+def _verdict(sentences: Sequence[str], *, good: bool) -> Paragraph:
+    return Paragraph(text="\n".join(sentences), kind="verdict", state="met" if good else "missed")
+
+
+def _page(title: str, about: str, sections: dict[str, list[Block]]) -> str:
+    """One file that loads nothing."""
+    parts = tuple(Section(title=name, blocks=tuple(blocks)) for name, blocks in sections.items())
+    return html_text(Document(language="en", title=title, subtitle=about, facts=(), sections=parts))

@@ -11,25 +11,20 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from workbench.report.brief import figures
-from workbench.report.factors import float_alike
-from workbench.report.importance import Importance
+from workbench.report.brief import figures as tiles
 from workbench.report.recommendation import headline
 from workbench.report.summary import (
     Standing,
     Summary,
-    best_known_drop,
     best_known_service,
-    best_known_speedup,
 )
+from workbench.report.table import _heads, figure, shown
 from workbench.report.text import damage_words, lines, reproduce, verdict_sentences
 from workbench.report.words import (
     ACCURACY,
-    SERVICE,
     count_of,
     differing_parameters,
     interval,
-    p50_words,
     scored,
     scored_by,
 )
@@ -45,7 +40,7 @@ from workbench.values.evidence import (
     service_level,
     sources_of,
 )
-from workbench.values.metrics import METRICS, asked_beside, intervals, metrics, shown_in
+from workbench.values.metrics import METRICS, intervals, metrics
 from workbench.values.modelled_times.figures import interval as by_errors
 from workbench.values.modelled_times.figures import latency_figures
 from workbench.values.results import Evaluation
@@ -74,13 +69,13 @@ _TRACES: dict[Standing, _Trace] = {
 }
 
 
-def pareto_html(summary: Summary, importance: Importance | None = None) -> str:
+def pareto_html(summary: Summary) -> str:
     """A self-contained page (about 5 MB, nearly all of it plotly.js); makes no request of any kind."""
     chosen = summary.recommended and summary.find(summary.recommended.candidate_id)
     missing = sum(not _has(summary, e, *_axes(summary)[0]) for e in summary.evaluations)
-    alike, shown = float_alike(summary), _shown(summary)
-    differing = differing_parameters([e.candidate for e in shown]) if shown else []
-    rows = [_front_row(summary, e, differing) for e in shown]
+    evaluations = shown(summary)
+    differing = differing_parameters([e.candidate for e in evaluations])
+    rows = [_front_row(summary, e, differing) for e in evaluations]
     known = {level for row in rows for words, level in row["figures"] if words}
     return rendered(
         _PAGE,
@@ -89,18 +84,16 @@ def pareto_html(summary: Summary, importance: Importance | None = None) -> str:
         question=_question(summary),
         damage=damage_words(summary),
         headline=headline(summary),
-        tiles=figures(summary, chosen) if chosen else (),
+        tiles=tiles(summary, chosen) if chosen else (),
         said=verdict_sentences(summary) if chosen else (),
         again=reproduce(summary, chosen) if chosen else "",
         plots=_plots(summary),
         missing=count_of(missing, "candidate") if missing else "",
-        heads=[(_SHORT.split(name), kind) for name, kind in _heads(summary, shown)],
+        heads=[(_SHORT.split(name), kind) for name, kind in _columns(summary, evaluations)],
         rows=rows,
-        alike="" if alike is None else alike.candidate.short_id,
         levels=[level for level in LEVELS if level in known],
         glyphs=GLYPHS,
         meanings=MEANINGS,
-        importance=importance,
         text=lines(summary),
     )
 
@@ -137,10 +130,6 @@ def _axes(summary: Summary) -> list[tuple[str, str]]:
     return [(names[0], other) for other in names[1:]]
 
 
-_PLACES = {"x": ("top right", "top left"), "y": ("top right", "bottom right")}
-"""Of the words at the higher and at the lower limit of an axis, which may lie close together."""
-
-
 def _figure(summary: Summary, x: str, y: str) -> go.Figure:
     figure = go.Figure()
     chosen = summary.recommended.candidate_id if summary.recommended is not None else None
@@ -161,11 +150,10 @@ def _figure(summary: Summary, x: str, y: str) -> go.Figure:
         star = _Trace(name=named, color="#0a7d43", symbol="star-open", size=26)
         figure.add_trace(_scatter(summary, winner, x, y, star, bars=False))
     for axis, metric in (("x", x), ("y", y)):
-        limits = sorted(_limits(summary, metric).items(), key=lambda limit: -limit[1])
-        for (words, limit), place in zip(limits, _PLACES[axis], strict=False):
-            line = {"line_dash": "dash", "line_width": 1, "line_color": "#c0392b"}
-            text = {"annotation_text": words, "annotation_position": place}
-            (figure.add_vline if axis == "x" else figure.add_hline)(limit, **line, **text)
+        limit = _limit(summary, metric)
+        if limit is not None:
+            line = {"line_dash": "dash", "line_width": 1, "line_color": "#c0392b", "annotation_text": "limit"}
+            (figure.add_vline if axis == "x" else figure.add_hline)(limit, **line, annotation_position="top right")
     figure.update_layout(
         template="plotly_white",
         height=560,
@@ -256,21 +244,20 @@ def _has(summary: Summary, evaluation: Evaluation, x: str, y: str) -> bool:
     return x in numbers and y in numbers
 
 
-def _limits(summary: Summary, metric: str) -> dict[str, float]:
-    """Where constraints cut this axis. A limit on the drop cuts the axis of accuracy below the baseline, which has
-    another accuracy on held-out data than in the search; points of each are judged by their own line."""
-    limits, by = {c.metric: c.limit for c in summary.constraints}, scored(summary.evaluations)
-    baseline = summary.baseline
-    if metric != "accuracy" or metric in limits or by.drop_metric not in limits or baseline is None:
-        return {"limit": limits[metric]} if metric in limits else {}
-    known = {summary.strongest(baseline).split: summary.strongest(baseline), baseline.split: baseline}
-    words = {"holdout": "limit on held-out data", "validation": "limit in the search" if len(known) > 1 else "limit"}
-    return {
-        words[split]: numbers[metric]
-        + by.own(numbers[metric], numbers.get(by.drop_metric, 0.0) - limits[by.drop_metric])
-        for split, evaluation in known.items()
-        if metric in (numbers := summary.numbers(evaluation))
-    }
+def _limit(summary: Summary, metric: str) -> float | None:
+    """Where a constraint cuts this axis; a limit on the drop cuts the axis of accuracy below the baseline, by the
+    strongest evidence on that."""
+    limits, by, baseline = (
+        {c.metric: c.limit for c in summary.constraints},
+        scored(summary.evaluations),
+        summary.baseline,
+    )
+    if metric in limits or metric != "accuracy" or by.drop_metric not in limits or baseline is None:
+        return limits.get(metric)
+    numbers = summary.numbers(summary.strongest(baseline))
+    if metric not in numbers:
+        return None
+    return numbers[metric] + by.own(numbers[metric], numbers.get(by.drop_metric, 0.0) - limits[by.drop_metric])
 
 
 def _axis_title(metric: str, summary: Summary) -> str:
@@ -285,82 +272,38 @@ def _axis_title(metric: str, summary: Summary) -> str:
 # --- the tables ----------------------------------------------------------------------------------------------------
 
 
-def _shown(summary: Summary) -> list[Evaluation]:
-    """The front, what fell off it, and beside them the baseline and what float is at the lengths of the chosen one."""
-    found = [m.evaluation for m in (*summary.front, *summary.fallen)]
-    baseline, alike = summary.baseline, float_alike(summary)
-    if alike is not None:
-        found.insert(0, alike)
-    if baseline is not None and baseline not in found and baseline.status == "complete":
-        found.insert(0, baseline)
-    return found
-
-
-def _heads(summary: Summary, shown: Sequence[Evaluation]) -> list[tuple[str, str]]:
+def _columns(summary: Summary, rows: Sequence[Evaluation]) -> list[tuple[str, str]]:
     """(name, class) of each column."""
-    by = scored(summary.evaluations)
-    heads = [("id", ""), ("evidence", "")]
-    heads += [(name, "n") for name in ("speed-up", f"drop {by.drop_unit}", by.column, "P50 ms", "MB")]
-    heads += [(METRICS[name].head or name, "n") for name in _asked(summary)]
+    heads = [("id", ""), ("evidence", ""), *((head, "n") for head in _heads(summary).values())]
     simulated = "modelled" if summary.emulated else "predicted"
-    if any(best_known_service(summary, e) is not None for e in shown):
+    if any(best_known_service(summary, e) is not None for e in rows):
         heads += [(f"{what} {how}", "n") for what in ("served /s,", "P99 ms,") for how in (simulated, "measured")]
     return heads
-
-
-def _asked(summary: Summary) -> list[str]:
-    """What the experiment asks for beside the figures that every row has."""
-    asked = [o.metric for o in summary.objectives] + [c.metric for c in summary.constraints]
-    return asked_beside(asked, (*shown_in("view"), *SERVICE, "accuracy_drop", "latency_p50_ms", "size_mb"))
-
-
-def _scored_value(evaluation: Evaluation) -> str:
-    accuracy = evaluation.measurement.accuracy
-    return f"{accuracy.values[accuracy.primary]:.4f}" if accuracy is not None else ""
 
 
 def _front_row(summary: Summary, evaluation: Evaluation, differing: Sequence[str]) -> dict[str, Any]:
     member = summary.member(evaluation.candidate.id)
     known = summary.strongest(evaluation)
-    numbers = summary.numbers(known)
-    speedup, drop = best_known_speedup(summary, evaluation), best_known_drop(summary, evaluation)
-    is_baseline = evaluation.candidate.id == summary.baseline_id
-    timed, scored_by_now = level_of(known, "latency_p50_ms"), level_of(known, "accuracy")
-    figures = [
-        (interval(speedup, "x", 2) if speedup is not None else "", timed),
-        (
-            interval(drop, "", 2, signed=True)
-            if drop is not None and (not is_baseline or drop.high > drop.low)
-            else "",
-            scored_by_now,
-        ),
-        (_scored_value(known), scored_by_now),
-        (p50_words(known.measurement.latency) if known.measurement.latency is not None else "", timed),
-        (f"{numbers['size_mb']:.1f}" if "size_mb" in numbers else "", None),
-        *(
-            (f"{numbers[name]:{METRICS[name].form}}" if name in numbers else "", level_of(known, name))
-            for name in _asked(summary)
-        ),
-    ]
+    figures = [(figure(known, name), level_of(known, name)) for name in _heads(summary)]
     settings: list[str] = []
     service = best_known_service(summary, evaluation)
     if service is not None:
-        shown, confirmed = service.best or service.closest, service.confirmed
+        best, confirmed = service.best or service.closest, service.confirmed
         simulated = service_level(known, replace(service, confirmed=None))
         loaded = service_level(known, service)
         figures += [
-            (interval(shown.throughput_per_s, "", 0) if service.best is not None else "keeps no limit", simulated),
+            (interval(best.throughput_per_s, "", 0) if service.best is not None else "keeps no limit", simulated),
             (f"{confirmed.throughput_per_s.value:.0f}" if confirmed is not None else "", loaded),
-            (interval(shown.p99_ms, "", 1), simulated),
+            (interval(best.p99_ms, "", 1), simulated),
             (f"{confirmed.p99_ms.value:.1f}" if confirmed is not None else "", loaded),
         ]
-        settings.append(f"served with {shown.settings}")
+        settings.append(f"served with {best.settings}")
     values = evaluation.candidate.parameters()
-    name = evaluation.candidate.short_id + (" (float)" if is_baseline else "")
+    name = evaluation.candidate.short_id + (" (float)" if evaluation.candidate.id == summary.baseline_id else "")
     name += " (off the front)" if any(m.id == evaluation.candidate.id for m in summary.fallen) else ""
     reused = sources_of(known).items()  # a front of predictions has its own level, and its curve may be another's
     return {
-        "chosen": summary.recommended is not None and summary.recommended.candidate_id == evaluation.candidate.id,
+        "chosen": summary.chose(evaluation),
         "name": name,
         "letters": member.letters if member is not None else "",
         "level": summary.evidence(evaluation),

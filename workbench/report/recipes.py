@@ -1,4 +1,4 @@
-"""How the recipes of a language model compare: each with float, and with the best of the space's presets, as a table.
+"""How the recipes of a language model compare: each with the best of the space's presets.
 
 The presets are what is tried without a search. Differences between recipes are paired over windows, with intervals that
 hold for all pairs at once (`values.simultaneous`): with two dozen recipes one pair in twenty would differ by chance.
@@ -13,28 +13,14 @@ import numpy as np
 
 from workbench.report.alike import OutcomesOf
 from workbench.report.summary import Recipe, Summary
-from workbench.report.table import Line, laid_out, wrapped
 from workbench.report.words import count_of, interval
 from workbench.values.measurement import Estimate
-from workbench.values.metrics import metrics
 from workbench.values.paired_scores import PairedScores
 from workbench.values.results import Evaluation
 from workbench.values.simultaneous import all_pairs
 
-MOST_ROWS = 40
 _FEW_WINDOWS = 10
 """With fewer, intervals over windows are rough."""
-_COLUMNS = (
-    ("", 13),
-    ("loss", 9),
-    ("against float", 21),
-    ("against the best preset", 24),
-    ("float products", 9),
-    ("MB", 8),
-    ("KV kB", 7),
-    ("prefill ms", 11),
-    ("decode ms", 10),
-)
 
 
 def recipes_of(
@@ -73,50 +59,8 @@ def recipes_of(
     return tuple(rows)
 
 
-def recipe_lines(summary: Summary, width: int) -> list[Line]:
-    """A table of all of them and what it comes to; nothing where there are no recipes."""
-    shown = summary.recipes[:MOST_ROWS]
-    if not shown:
-        return []
-    rows = [[name for name, _ in _COLUMNS]]
-    titles = []
-    for recipe in shown:
-        evaluation = summary.find(recipe.candidate_id)
-        assert evaluation is not None  # recipes are of the summary's evaluations
-        words = f"  {evaluation.candidate.short_id}  {summary.title(evaluation.candidate)}"
-        words += f"  [preset {recipe.preset!r}]" if recipe.preset else ""
-        titles.append(words + ("  over a limit" if evaluation.status == "stopped" else ""))
-        rows.append(_cells(evaluation, recipe))
-    broken = iter(laid_out(rows, [least for _, least in _COLUMNS], width))
-    found: list[Line] = [("Every recipe that was judged in full", "bold"), *((line, "bold") for line in next(broken))]
-    for title in titles:
-        found += wrapped(title, indent=" " * 16)
-        found += [(line, "dim") for line in next(broken)]
-    if len(summary.recipes) > MOST_ROWS:
-        found.append((f"  and {len(summary.recipes) - MOST_ROWS} more", "dim"))
-    return [*found, *(line for sentence in _sentences(summary) for line in wrapped(sentence))]
-
-
-def _cells(evaluation: Evaluation, recipe: Recipe) -> list[str]:
-    numbers, accuracy = metrics(evaluation), evaluation.measurement.accuracy
-    assert accuracy is not None  # of one that was judged
-    drop = accuracy.comparison.drop_pp if accuracy.comparison is not None else None
-    return [
-        "",
-        f"{accuracy.values[accuracy.primary]:.4f}",
-        "" if drop is None else interval(drop, f" {accuracy.unit}", 2, signed=True),
-        "the best preset"
-        if recipe.against_preset is None
-        else interval(recipe.against_preset, f" {accuracy.unit}", 2, signed=True),
-        str(evaluation.measurement.float_matmuls_left),
-        f"{numbers['size_mb']:.1f}",
-        f"{numbers['kv_kb_per_token']:.1f}",
-        f"{numbers['prefill_ms']:.2f}",
-        f"{numbers['decode_ms']:.3f}",
-    ]
-
-
-def _sentences(summary: Summary) -> list[str]:
+def recipe_sentences(summary: Summary) -> list[str]:
+    """What the recipes come to beside the best preset; nothing where there is none."""
     best = next((r for r in summary.recipes if r.preset and r.against_preset is None), None)
     if best is None:
         return []

@@ -1,18 +1,16 @@
-"""Which candidate to ship, why, what speaks against relying on it, and what the others would cost and buy."""
+"""Which candidate to ship, why, and what speaks against relying on it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from workbench.report.alike import Alike
 from workbench.report.rests_on import modelled_errors
 from workbench.report.summary import (
     BASES,
     Basis,
-    Member,
     Recommendation,
-    Step,
     Summary,
     best_known_drop,
     best_known_service,
@@ -26,7 +24,6 @@ from workbench.report.words import (
     SPEED,
     cost_of,
     count_of,
-    differing_parameters,
     drop_of,
     interval,
     scored,
@@ -35,7 +32,7 @@ from workbench.report.words import (
 from workbench.values.candidate import Candidate
 from workbench.values.evidence import is_shared, level_for
 from workbench.values.measurement import Accuracy, AccuracyComparison, Estimate
-from workbench.values.metrics import METRICS, apart_words
+from workbench.values.metrics import METRICS
 from workbench.values.results import Evaluation
 from workbench.values.significance import drop_variance, times_the_data
 
@@ -47,31 +44,14 @@ _MORE = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Choice:
-    """The chosen one and how it came to be chosen.
-
-    Attributes:
-        chosen: by the evidence that it was chosen by.
-        searched: the same candidate in the search.
-        criteria: metrics in the order in which they decided.
-        rivals: how many, itself included, cannot be told apart from the best in the first criterion.
-        ties: how many of them are left after every criterion, so that only simplicity decided.
-        among: whoever may be recommended as well and differs from it in none of the criteria, on the front or not.
-        passed_over: what looked better in the search and is not, with why.
-    """
-
-    chosen: Evaluation
-    searched: Evaluation
-    criteria: Sequence[str]
-    rivals: int
-    ties: int
-    among: Sequence[Evaluation]
-    passed_over: Sequence[tuple[Evaluation, str]]
-
-
 def recommend(summary: Summary, alike: Alike) -> Recommendation | str:
     """The best in the first objective whose advantage is real; then the other criteria, then simplicity decide.
+
+    Step by step, those stay who cannot be told apart from the best of the step. All are compared by the strongest
+    evidence that there is on a candidate besides the baseline; who has less is not in question. First comes the leading
+    objective, then the others, then accuracy if it was no objective, then what else is limited, then the time of a call
+    if that was no objective, then whose figures were measured on itself, then the fewest settings. The rest is point
+    values and, last, the id, so that equal input gives an equal answer.
 
     Needs at least one member of the front. The recommendation that `summary` may hold already is not read.
 
@@ -79,7 +59,7 @@ def recommend(summary: Summary, alike: Alike) -> Recommendation | str:
         in words why there is none, where confirmations hold something against all of them or the float baseline failed
         its own: nothing can be held against that then.
     """
-    confirmed = summary.confirmations.get(summary.baseline_id)
+    confirmed, baseline = summary.confirmations.get(summary.baseline_id), summary.baseline
     if confirmed is not None and confirmed.failure is not None:
         again = "Run the same sweep again" if confirmed.deserves_another else f"Run: {confirmed.failure.reproduce}"
         return (
@@ -87,23 +67,57 @@ def recommend(summary: Summary, alike: Alike) -> Recommendation | str:
             f"held against it ({failure_words(confirmed.failure)}). This is a fault in running or feeding the model, "
             f"and no loss of accuracy. {again}; its log: {confirmed.failure.log_path}."
         )
-    choice = _choose(summary, alike)
-    if choice is None:
+    pool = [m.evaluation for m in summary.front if not m.against]
+    if baseline is not None and baseline not in pool and _may_be_recommended(summary, baseline):
+        pool.append(baseline)
+    if not pool:
         why = "; ".join(f"{m.evaluation.candidate.short_id}: {m.against}" for m in summary.front)
         return (
             f"held-out data speaks against every candidate that the search found to meet the constraints. {why}. "
             "Loosen that limit, use more samples, or widen the search space."
         )
+    against = {e.candidate.id: _certain_loss(summary, e) for e in pool}
+    fit = [e for e in pool if not against[e.candidate.id]] or pool
+    basis = _basis(summary, fit)
+    left = [views[basis] for e in fit if basis in (views := summary.views(e))]
+    criteria = _criteria(summary, left)
+    origin = next((e for e in left if e.candidate.id == summary.baseline_id), None)
+    if criteria[0] in SPEED and origin is not None and not any(_faster(e) for e in left if e is not origin):
+        left = [origin]
+    counts = []
+    for metric in criteria:
+        best = min(left, key=lambda e: cost_of(e, metric, summary.baseline_id))
+        left = [e for e in left if e is best or alike.in_metric(e, best, metric)]
+        counts.append(len(left))
+    plain = (origin or left[0]).candidate
+
+    def simplest(e: Evaluation) -> tuple[object, ...]:
+        costs = [cost_of(e, metric, summary.baseline_id) for metric in reversed(criteria)]
+        return is_shared(e), complexity(e.candidate, plain), *costs, e.candidate.id
+
+    chosen = min(left, key=simplest)
+    searched = next(e for e in pool if e.candidate.id == chosen.candidate.id)
+    among = _equals(summary, searched, criteria, alike, lossless=fit != pool)
+    if searched.candidate.id == summary.baseline_id:
+        reason = [_as_it_is(summary, searched, criteria[0])]
+    else:
+        merit = _merit(summary, criteria, rivals=counts[0], ties=counts[-1], equal=bool(among))
+        reason = [merit, *_gain(summary, searched)]
+    fallen = [(m.evaluation, m.against or "it is not feasible on held-out data") for m in summary.fallen]
+    passed = [(e, why) for e in pool if (why := against[e.candidate.id]) and e is not searched and e not in fit]
+    reason += [
+        f"{other.candidate.short_id} looked better in {criteria[0]} and was passed over: {why}."
+        for other, why in (*passed, *fallen)
+        if _looked_better(summary, other, searched, criteria[0])
+    ]
     return Recommendation(
-        candidate_id=choice.chosen.candidate.id,
-        reason=_reason(summary, choice),
-        warnings=_warnings(summary, choice.searched),
-        alternatives=_alternatives(summary, choice.searched, alike),
-        steps=_steps(summary, choice.searched, alike),
-        evidence=level_for(choice.chosen, [o.metric for o in summary.objectives]),
-        among=tuple(e.candidate.id for e in choice.among),
-        compared=tuple(choice.criteria) if choice.among else (),
-        settled_by=(_MORE.get(choice.criteria[0], _MORE_SAMPLES),) if choice.among else (),
+        candidate_id=chosen.candidate.id,
+        reason=" ".join(reason),
+        warnings=_warnings(summary, searched),
+        evidence=level_for(chosen, [o.metric for o in summary.objectives]),
+        among=tuple(e.candidate.id for e in among),
+        compared=tuple(criteria) if among else (),
+        settled_by=(_MORE.get(criteria[0], _MORE_SAMPLES),) if among else (),
     )
 
 
@@ -156,54 +170,6 @@ def complexity(candidate: Candidate, baseline: Candidate) -> int:
 
 
 # --- the choice ----------------------------------------------------------------------------------------------------
-
-
-def _choose(summary: Summary, alike: Alike) -> _Choice | None:
-    """Step by step, those stay who cannot be told apart from the best of the step; None where nobody may be chosen.
-
-    All are compared by the strongest evidence that there is on a candidate besides the baseline; who has less is not
-    in question. First comes the leading objective, then the others, then accuracy if it was no objective, then what
-    else is limited, then the time of a call if that was no objective, then whose figures were measured on itself, then
-    the fewest settings. The rest is point values and, last, the id, so that equal input gives an equal answer.
-    """
-    pool = [m.evaluation for m in summary.front if not m.against]
-    baseline = summary.baseline
-    if baseline is not None and baseline not in pool and _may_be_recommended(summary, baseline):
-        pool.append(baseline)
-    if not pool:
-        return None
-    against = {e.candidate.id: _certain_loss(summary, e) for e in pool}
-    fit = [e for e in pool if not against[e.candidate.id]] or pool
-    basis = _basis(summary, fit)
-    left = [views[basis] for e in fit if basis in (views := summary.views(e))]
-    criteria = _criteria(summary, left)
-    origin = next((e for e in left if e.candidate.id == summary.baseline_id), None)
-    if criteria[0] in SPEED and origin is not None and not any(_faster(e) for e in left if e is not origin):
-        left = [origin]
-    counts = []
-    for metric in criteria:
-        best = min(left, key=lambda e: cost_of(e, metric, summary.baseline_id))
-        left = [e for e in left if e is best or alike.in_metric(e, best, metric)]
-        counts.append(len(left))
-    plain = (origin or left[0]).candidate
-
-    def simplest(e: Evaluation) -> tuple[object, ...]:
-        costs = [cost_of(e, metric, summary.baseline_id) for metric in reversed(criteria)]
-        return is_shared(e), complexity(e.candidate, plain), *costs, e.candidate.id
-
-    chosen = min(left, key=simplest)
-    searched = next(e for e in pool if e.candidate.id == chosen.candidate.id)
-    fallen = [(m.evaluation, m.against or "it is not feasible on held-out data") for m in summary.fallen]
-    passed = [(e, why) for e in pool if (why := against[e.candidate.id]) and e is not searched and e not in fit]
-    return _Choice(
-        chosen=chosen,
-        searched=searched,
-        criteria=criteria,
-        rivals=counts[0],
-        ties=counts[-1],
-        among=_equals(summary, searched, criteria, alike, lossless=fit != pool),
-        passed_over=[(e, why) for e, why in (*passed, *fallen) if _looked_better(summary, e, searched, criteria[0])],
-    )
 
 
 def _basis(summary: Summary, fit: Sequence[Evaluation]) -> Basis:
@@ -271,24 +237,15 @@ def _looked_better(summary: Summary, other: Evaluation, chosen: Evaluation, metr
 # --- the words for it ----------------------------------------------------------------------------------------------
 
 
-def _reason(summary: Summary, choice: _Choice) -> str:
-    chosen, lead = choice.searched, choice.criteria[0]
-    if chosen.candidate.id == summary.baseline_id:
-        beyond = "what is not known of the clock" if _modelled(chosen) else "the noise"
-        beaten = f"is faster beyond {beyond}" if lead in SPEED else "beats it"
-        because = f"no candidate that meets every constraint {beaten}"
-        if not any(e.status == "complete" for e in summary.evaluations if e is not chosen):
-            ended = [*(f"{n} stopped at {why}" for why, n in sorted(summary.stops.items()))]
-            ended += [f"{n} failed at {why}" for why, n in sorted(summary.failures.items())]
-            because = f"none of the others came through: {'; '.join(ended)}" if ended else "no other was evaluated"
-        words = [f"Ship the float baseline as it is: {because}."]
-    else:
-        words = [_merit(summary, choice), *_gain(summary, chosen)]
-    words += [
-        f"{other.candidate.short_id} looked better in {lead} and was passed over: {why}."
-        for other, why in choice.passed_over
-    ]
-    return " ".join(words)
+def _as_it_is(summary: Summary, baseline: Evaluation, lead: str) -> str:
+    beyond = "what is not known of the clock" if _modelled(baseline) else "the noise"
+    because = "no candidate that meets every constraint "
+    because += f"is faster beyond {beyond}" if lead in SPEED else "beats it"
+    if not any(e.status == "complete" for e in summary.evaluations if e is not baseline):
+        ended = [*(f"{n} stopped at {why}" for why, n in sorted(summary.stops.items()))]
+        ended += [f"{n} failed at {why}" for why, n in sorted(summary.failures.items())]
+        because = f"none of the others came through: {'; '.join(ended)}" if ended else "no other was evaluated"
+    return f"Ship the float baseline as it is: {because}."
 
 
 def _modelled(evaluation: Evaluation) -> bool:
@@ -296,21 +253,26 @@ def _modelled(evaluation: Evaluation) -> bool:
     return latency is not None and latency.modelled is not None
 
 
-def _merit(summary: Summary, choice: _Choice) -> str:
-    """What decided: the leading objective alone, a later one among equals, or simplicity."""
-    lead, *later = choice.criteria
+def _merit(summary: Summary, criteria: Sequence[str], *, rivals: int, ties: int, equal: bool) -> str:
+    """What decided: the leading objective alone, a later one among equals, or simplicity.
+
+    Args:
+        rivals, ties: how many cannot be told apart from the best in the first criterion, and in all of them.
+        equal: others may be recommended as well.
+    """
+    lead, *later = criteria
     best = {"minimize": "lowest", "maximize": "highest"}[METRICS[lead].direction]
     rank = "fastest" if lead in SPEED else f"{best} {lead}"
     noun = scored(summary.evaluations).noun
     kept = "meets every constraint" if summary.constraints else f"loses no {noun} for certain"
-    if choice.ties > 1:
-        among = f"among the {count_of(choice.ties, 'candidate')} that cannot be told apart from the best"
+    if ties > 1:
+        among = f"among the {count_of(ties, 'candidate')} that cannot be told apart from the best"
         return f"It {kept} and is the simplest {among} ({rank}, then {noun})."
-    if choice.among:
+    if equal:
         return f"It {kept} and is the {rank} by point values, which the intervals do not bear out."
-    if choice.rivals > 1:
+    if rivals > 1:
         then = ", then ".join(later)
-        return f"It {kept}; {choice.rivals} cannot be told apart as the {rank}, and of these it is the best in {then}."
+        return f"It {kept}; {rivals} cannot be told apart as the {rank}, and of these it is the best in {then}."
     return f"It is the {rank} that {kept}."
 
 
@@ -375,68 +337,6 @@ def _more_samples(evaluation: Evaluation, drop: Estimate, limit: float) -> str:
         return "more samples"
     times = times_the_data(drop, limit, None if accuracy.unit else drop_variance(drop, accuracy.samples))
     return f"about {times:.1f} times as many samples" if times < 1000 else "very many more samples"
-
-
-def _alternatives(summary: Summary, chosen: Evaluation, alike: Alike) -> dict[str, str]:
-    return {m.id: _trade(summary, chosen, m, alike) for m in summary.front if m.id != chosen.candidate.id}
-
-
-def _trade(summary: Summary, chosen: Evaluation, member: Member, alike: Alike) -> str:
-    """'1.08x as fast, -0.40 pp accuracy' with what is no more than noise marked as such."""
-    other = member.evaluation
-    known = level_for(summary.strongest(chosen), [o.metric for o in summary.objectives])
-    chosen, other = common(summary.views(chosen), summary.views(other))
-    level = level_for(other, [o.metric for o in summary.objectives])
-    by = f" ({level})" if level != known else ""
-    if alike.altogether(chosen, other):
-        return f"cannot be told apart from it{by}"
-    step = _difference(summary, chosen, other)
-    same_speed = alike.in_metric(chosen, other, "speedup")
-    same_accuracy = alike.in_metric(chosen, other, "accuracy")
-    words = [
-        "as fast within the noise" if same_speed else f"{step[0]:.2f}x as fast",
-        "as accurate within the noise" if same_accuracy else scored(summary.evaluations).change_words(step[1]),
-    ]
-    mine, its = summary.numbers(chosen), summary.numbers(other)
-    for o in summary.objectives:
-        if o.metric not in (*SPEED, *ACCURACY) and mine[o.metric] != its[o.metric]:
-            words.append(f"{o.metric} {' instead of '.join(apart_words(its[o.metric], mine[o.metric]))}")
-    return ", ".join(words) + by
-
-
-def _steps(summary: Summary, chosen: Evaluation, alike: Alike) -> tuple[Step, ...]:
-    found = []
-    mine = chosen.candidate.parameters()
-    for other in summary.evaluations:
-        differing = differing_parameters([chosen.candidate, other.candidate])
-        if other.status != "complete" or len(differing) != 1:
-            continue
-        ratio, accuracy_pp = _difference(summary, chosen, other)
-        found.append(
-            Step(
-                candidate_id=other.candidate.id,
-                parameter=differing[0],
-                before=mine.get(differing[0]),
-                after=other.candidate.parameters().get(differing[0]),
-                speed_ratio=ratio,
-                accuracy_pp=accuracy_pp,
-                told_apart=not alike.altogether(chosen, other),
-                feasible=summary.is_feasible(other),
-            )
-        )
-    return tuple(sorted(found, key=lambda s: (s.parameter, str(s.after), s.candidate_id)))
-
-
-def _difference(summary: Summary, chosen: Evaluation, other: Evaluation) -> tuple[float, float]:
-    """(speed of the other over the chosen one, by how much the other is more accurate in pp or the metric's unit), both
-    complete.
-
-    Speed is calls per second at equal batch sizes, else samples per second.
-    """
-    mine, its = summary.numbers(chosen), summary.numbers(other)
-    same_batch = chosen.candidate.serving.batch == other.candidate.serving.batch
-    name = "speedup" if same_batch else "throughput_per_s"
-    return its[name] / mine[name], scored([other]).gain(mine["accuracy"], its["accuracy"])
 
 
 def _self_comparison(summary: Summary) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import Any
 
 from workbench.report.summary import Summary
 from workbench.report.table import Line, wrapped
@@ -26,17 +26,13 @@ def confirmation_sentences(summary: Summary) -> list[str]:
     why = "the run was stopped" if run is not None and run.reason == "interrupted" else why
     if missing:
         done = f"Confirmed {len(front) - len(missing)} of {count_of(len(front), 'front member')} on held-out data"
-        found.append(f"{done}{f': {why}' if why else ''}. The same sweep again goes on with {_names(missing)}.")
+        found.append(f"{done}{f': {why}' if why else ''}. The same sweep again goes on with {_listed(missing)}.")
     for candidate_id, confirmed in summary.confirmations.items():
         if confirmed.cut:
             found.append(f"Confirmed with less, to keep the time: {candidate_id[:12]} by {', '.join(confirmed.cut)}.")
     if run is not None and run.unloaded:
-        found.append(f"Not loaded for real{f': {why}' if why else ''}: {_names(run.unloaded)}.")
+        found.append(f"Not loaded for real{f': {why}' if why else ''}: {_listed(run.unloaded)}.")
     return found
-
-
-def _names(ids: list[str] | tuple[str, ...]) -> str:
-    return ", ".join(candidate_id[:12] for candidate_id in ids)
 
 
 def _duration(seconds: float) -> str:
@@ -47,26 +43,10 @@ _KINDS = {"latency": "Times of calls", "curve": "Batch curves", "accuracy": "Ans
 _LISTED = 5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoppedReuse:
-    """Reused measurements of one kind and target that nobody takes any more.
-
-    Attributes:
-        finder: id of the candidate whose audit found it.
-        anew: ids of those that had reused one and were measured themselves since.
-        doubtful: ids of those that still reuse one.
-    """
-
-    target: str
-    kind: str
-    finder: str
-    audit: Audit
-    anew: tuple[str, ...]
-    doubtful: tuple[str, ...]
-
-
-def stopped_reuse(evaluations: Sequence[Evaluation]) -> tuple[StoppedReuse, ...]:
-    """Of each kind by its first wrong audit."""
+def stopped_reuse(evaluations: Sequence[Evaluation]) -> list[dict[str, Any]]:
+    """Reused measurements of one kind and target that nobody takes any more, each by its first wrong audit: target,
+    kind, finder (whose audit found it), audit, anew (who had reused one and was measured since), doubtful (who still
+    reuses one)."""
     wrong: dict[tuple[str, str], tuple[str, Audit]] = {}
     for evaluation in sorted(evaluations, key=lambda e: e.started_at):
         for reuse in evaluation.reuse:
@@ -75,37 +55,30 @@ def stopped_reuse(evaluations: Sequence[Evaluation]) -> tuple[StoppedReuse, ...]
     found = []
     for (target, kind), (finder, audit) in wrong.items():
         same = [
-            (e.candidate.id, f) for e in evaluations for f in e.reuse if (e.candidate.target, f.kind) == (target, kind)
+            (e.candidate.id, r) for e in evaluations for r in e.reuse if (e.candidate.target, r.kind) == (target, kind)
         ]
+        anew, doubtful = ([i for i, r in same if getattr(r, name) is not None] for name in ("replaces", "source"))
         found.append(
-            StoppedReuse(
-                target=target,
-                kind=kind,
-                finder=finder,
-                audit=audit,
-                anew=tuple(i for i, reuse in same if reuse.replaces is not None),
-                doubtful=tuple(i for i, reuse in same if reuse.source is not None),
-            )
+            {"target": target, "kind": kind, "finder": finder, "audit": audit, "anew": anew, "doubtful": doubtful}
         )
-    return tuple(found)
+    return found
 
 
 def reuse_sentences(evaluations: Sequence[Evaluation]) -> list[str]:
     """One sentence for each kind, with the audit's ratio and what was measured anew."""
     found = []
     for stopped in stopped_reuse(evaluations):
-        words = f"{_KINDS[stopped.kind]} are no longer shared on {stopped.target}: {stopped.finder[:SHORT]} "
-        source = f"{stopped.audit.source[:SHORT]} of the same class"
-        if stopped.kind == "accuracy":
-            words += f"answered other than {source}; its accuracy is {stopped.audit.ratio.value:.4f} times as high."
+        kind, audit, anew, doubtful = (stopped[name] for name in ("kind", "audit", "anew", "doubtful"))
+        words = f"{_KINDS[kind]} are no longer shared on {stopped['target']}: {stopped['finder'][:SHORT]} "
+        source = f"{audit.source[:SHORT]} of the same class"
+        if kind == "accuracy":
+            words += f"answered other than {source}; its accuracy is {audit.ratio.value:.4f} times as high."
         else:
-            words += f"took {interval(stopped.audit.ratio, 'x', 2)} what {source} took."
-        if stopped.anew:
-            words += f" Measured anew: {_listed(stopped.anew)}."
-        if stopped.doubtful:
-            words += (
-                f" Not measured yet, and doubtful: {_listed(stopped.doubtful)}; the same sweep again begins with them."
-            )
+            words += f"took {interval(audit.ratio, 'x', 2)} what {source} took."
+        if anew:
+            words += f" Measured anew: {_listed(anew)}."
+        if doubtful:
+            words += f" Not measured yet, and doubtful: {_listed(doubtful)}; the same sweep again begins with them."
         found.append(words)
     return found
 

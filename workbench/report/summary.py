@@ -17,7 +17,6 @@ from workbench.report.alike import Alike
 from workbench.report.words import SERVICE, cost_of, drop_of, is_feasible, numbers_of, over, title
 from workbench.values.candidate import Candidate
 from workbench.values.damage import Damage
-from workbench.values.dimension import Scalar
 from workbench.values.evidence import Evidence, level_for
 from workbench.values.measurement import Estimate, ServiceResult
 from workbench.values.objectives import Closest, Constraint, Objective, pareto_front, violations
@@ -166,22 +165,6 @@ Standing = Literal["front", "dominated", "infeasible", "stopped", "failed"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Optimism:
-    """How much the search flattered a candidate: its validation numbers against the held-out ones.
-
-    The search chose the candidate *because of* its validation numbers, so luck is in them; the held-out data knew
-    nothing of the choice. Positive means that validation looked better than it is.
-
-    Attributes:
-        drop_pp: drop on holdout minus drop on validation; None where a drop is not known.
-        speedup: speed-up in the search minus the one timed afresh.
-    """
-
-    drop_pp: float | None
-    speedup: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
     """A candidate on the Pareto front, or one that its confirmation took off it.
 
@@ -195,35 +178,12 @@ class Member:
     evaluation: Evaluation
     confirmation: Evaluation | None
     letters: str
-    optimism: Optimism | None
     broken_on_holdout: Mapping[str, float]
     against: str = ""
 
     @property
     def id(self) -> str:
         return self.evaluation.candidate.id
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
-    """What changing one setting of the recommended candidate would do, as far as it was measured.
-
-    Attributes:
-        before, after: the setting's value in the recommended candidate and in the other; None where it does not apply.
-        speed_ratio: the other's speed over the recommended one's.
-        accuracy_pp: the other's accuracy minus the recommended one's.
-        told_apart: whether the two differ beyond their noise.
-        feasible: whether the other meets every constraint.
-    """
-
-    candidate_id: str
-    parameter: str
-    before: Scalar
-    after: Scalar
-    speed_ratio: float
-    accuracy_pp: float
-    told_apart: bool
-    feasible: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,15 +197,11 @@ class Recommendation:
         evidence: the weakest level among the figures that it was chosen by.
         reason: why this one, in a few sentences.
         warnings: what speaks against relying on it, in sentences.
-        alternatives: other front members: candidate id → what it would cost and buy.
-        steps: evaluated candidates that differ from it in one setting.
     """
 
     candidate_id: str
     reason: str
     warnings: tuple[str, ...]
-    alternatives: Mapping[str, str]
-    steps: tuple[Step, ...]
     evidence: Evidence | None = None
     among: tuple[str, ...] = ()
     settled_by: tuple[str, ...] = ()
@@ -355,6 +311,9 @@ class Summary:
         """What a candidate is, for a row; its engine is said where the sweep has several."""
         several = len({e.candidate.target for e in self.evaluations}) > 1
         return title(candidate, self.baseline_id, engine=several)
+
+    def chose(self, evaluation: Evaluation) -> bool:
+        return self.recommended is not None and self.recommended.candidate_id == evaluation.candidate.id
 
     def find(self, candidate_id: str) -> Evaluation | None:
         return next((e for e in self.evaluations if e.candidate.id == candidate_id), None)

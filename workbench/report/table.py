@@ -1,121 +1,61 @@
-"""The tables of a report: columns of numbers that never touch, and the baseline and the front in them.
+"""The tables of a report: columns of numbers, and the baseline and the front in them.
 
 The search's numbers stand above those of the held-out data.
 """
 
 from __future__ import annotations
 
-import itertools
-import re
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
-from workbench.report.factors import float_alike, taken_apart
 from workbench.report.summary import Summary
 from workbench.report.words import SERVICE, drop_cell, interval, p50_words, scored
-from workbench.values.candidate import Candidate
 from workbench.values.evidence import cell, level_for
-from workbench.values.measurement import Estimate, Latency
+from workbench.values.measurement import Estimate
 from workbench.values.metrics import METRICS, asked_beside, intervals, metrics, shown_in
 from workbench.values.results import Evaluation
 
 WIDTH = 112
 """Of a report where no terminal is narrower."""
-INDENT = 2
-_LAST = 3
-"""Columns that stand together on the last of several lines."""
-_PIECES = re.compile(r"[^_. ]*[_. ]|[^_. ]+")
-"""Of a head, which may be broken after a word."""
-
-
-def laid_out(rows: Sequence[Sequence[str]], least: Sequence[int], width: int) -> list[list[str]]:
-    """The lines of each row, cells aligned to the right and every line as long as the width allows.
-
-    All rows are broken at the same columns, so that a number stands below its head whatever the width; the lines after
-    the first are indented by the first column. Before a row is broken its columns move closer together, and a head
-    that is longer than the numbers below it takes several lines.
-
-    Args:
-        rows: the heads first; all with as many cells.
-        least: width of each column where nothing longer stands in it and there is room.
-    """
-    needed = [max((len(row[i]) for row in rows[1:]), default=0) + 1 for i in range(len(least))]
-    heads = [_broken(head, max(*pair) - 1) for head, *pair in zip(rows[0], least, needed, strict=True)]
-    closest = [max(need, *(len(part) + 1 for part in head)) for need, head in zip(needed, heads, strict=True)]
-    widths = _spread(closest, [max(*pair) for pair in zip(closest, least, strict=True)], width - INDENT)
-    parts = _parts(widths, width)
-    first: list[str] = []
-    for part in parts:
-        deep = max(len(heads[i]) for i in part)
-        raised = {i: [""] * (deep - len(heads[i])) + heads[i] for i in part}
-        first += [_joined({i: raised[i][k] for i in part}, widths) for k in range(deep)]
-    return [first, *([_joined({i: row[i] for i in part}, widths) for part in parts] for row in rows[1:])]
-
-
-def _parts(widths: Sequence[int], width: int) -> list[list[int]]:
-    """The columns of each line; a last line is not of one or two alone where it need not be."""
-    parts: list[list[int]] = [[]]
-    used = INDENT
-    for column, wide in enumerate(widths):
-        if parts[-1] and used + wide > width:
-            parts.append([])
-            used = INDENT + widths[0]
-        parts[-1].append(column)
-        used += wide
-    while len(parts) > 1 and len(parts[-1]) < _LAST < len(parts[-2]):
-        if used + widths[parts[-2][-1]] > width:
-            break
-        moved = parts[-2].pop()
-        parts[-1].insert(0, moved)
-        used += widths[moved]
-    return parts
-
-
-def _joined(cells: dict[int, str], widths: Sequence[int]) -> str:
-    lead = INDENT + (0 if 0 in cells else widths[0])
-    return (" " * lead + "".join(f"{cell:>{widths[i]}}" for i, cell in cells.items())).rstrip()
-
-
-def _broken(head: str, width: int) -> list[str]:
-    """A head in lines that are no longer than this, as far as its words allow."""
-    lines = [""]
-    for piece in _PIECES.findall(head):
-        if lines[-1] and len((lines[-1] + piece).rstrip()) > width:
-            lines.append("")
-        lines[-1] += piece
-    return [line.strip() for line in lines]
-
-
-def _spread(closest: Sequence[int], wanted: Sequence[int], room: int) -> list[int]:
-    """Widths between the two, as wide as the room allows; the closest ones where even they are too wide for it."""
-    widths = list(closest)
-    spare = room - sum(widths)
-    for i in itertools.cycle(range(len(widths))):
-        if spare <= 0 or widths == list(wanted):
-            return widths
-        if widths[i] < wanted[i]:
-            widths[i] += 1
-            spare -= 1
-    return widths
-
-
+_INDENT = 2
+_HARD_SPACE = "\N{NO-BREAK SPACE}"
+"""Where a line must not break; printed as an ordinary space."""
+_LEGEND = (
+    "Same letters: cannot be told apart in speed, accuracy and objectives. Intervals are 95 %. int8/float counts "
+    "operators in integer kernels and matrix products left in float. held-out: data the search never saw, all anew."
+)
 _LANGUAGE_LEGEND = (
     "Same letters: cannot be told apart in speed, accuracy and objectives. Intervals are 95 %. prefill, decode: "
     "modelled, measured nowhere, with what such times may be off by. int8/float counts linears. "
     "held-out: text the search never saw."
 )
-_LEGEND = (
-    "Same letters: cannot be told apart in speed, accuracy and objectives. Intervals are 95 %. int8/float counts "
-    "operators in integer kernels and matrix products left in float. held-out: data the search never saw, all anew."
-)
-_FIRST, _LEAST = 13, 8
-"""Width of the column of evidence, and of any other, where there is room."""
-_HARD_SPACE = "\N{NO-BREAK SPACE}"
-"""Where a line must not break; printed as an ordinary space."""
 
 Line = tuple[str, str]
 """(text, rich style)."""
-_Cells = tuple[list[str], str]
+
+
+def laid_out(rows: Sequence[Sequence[str]], width: int) -> list[list[str]]:
+    """The lines of each row, cells aligned to the right.
+
+    All rows are broken at the same columns, so that a number stands below its head whatever the width; the lines after
+    the first are indented by the first column.
+    """
+    sizes = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    gap = 2 if _INDENT + sum(size + 2 for size in sizes) <= width else 1
+    parts: list[list[int]] = [[]]
+    used = _INDENT
+    for column, size in enumerate(sizes):
+        if parts[-1] and used + gap + size > width:
+            parts.append([])
+            used = _INDENT + gap + sizes[0]
+        parts[-1].append(column)
+        used += gap + size
+
+    def line(row: Sequence[str], part: Sequence[int]) -> str:
+        lead = _INDENT + (gap + sizes[0] if part[0] else 0)
+        return (" " * lead + "".join(f"{row[i]:>{gap + sizes[i]}}" for i in part)).rstrip()
+
+    return [[line(row, part) for part in parts] for row in rows]
 
 
 def wrapped(text: str, style: str = "", indent: str = "  ") -> list[Line]:
@@ -124,20 +64,23 @@ def wrapped(text: str, style: str = "", indent: str = "  ") -> list[Line]:
     return [(part.replace(_HARD_SPACE, " "), style) for part in parts]
 
 
+def shown(summary: Summary) -> list[Evaluation]:
+    """The front, what fell off it, and the baseline before them."""
+    found = [member.evaluation for member in (*summary.front, *summary.fallen)]
+    baseline = summary.baseline
+    if baseline is not None and baseline not in found and baseline.status == "complete":
+        found.insert(0, baseline)
+    return found
+
+
 def table_lines(summary: Summary, width: int) -> list[Line]:
     """Heads, rows and legend."""
-    chosen = summary.recommended.candidate_id if summary.recommended is not None else None
-    rows: list[tuple[list[Line], list[_Cells]]] = []
     heads, baseline = _heads(summary), summary.baseline
-    if baseline is not None and summary.member(summary.baseline_id) is None and baseline.status == "complete":
-        rows.append(_row(summary, baseline, heads, "", marked=summary.baseline_id == chosen))
-    rows += _float_alike(summary, heads)
-    for member in summary.front:
-        rows.append(_row(summary, member.evaluation, heads, member.letters, marked=member.id == chosen))
-    for member in summary.fallen:
-        rows.append(_row(summary, member.evaluation, heads, "", marked=False, note=f"off the front: {member.against}"))
-    every = [["", *heads.values()], *(cells for _, numbers in rows for cells, _ in numbers)]
-    broken = iter(laid_out(every, [_FIRST, *(_LEAST for _ in heads)], width))
+    recipes = [e for one in summary.recipes if (e := summary.find(one.candidate_id)) is not None]
+    every = {e.candidate.id: e for e in (*shown(summary), *recipes)}.values()
+    rows = [(_name(summary, e), list(_numbers(summary, e, heads))) for e in every]
+    cells = laid_out([["", *heads.values()], *(row for _, numbers in rows for row, _ in numbers)], width)
+    broken = iter(cells)
     found: list[Line] = [(line, "bold") for line in next(broken)]
     for name, numbers in rows:
         found += name
@@ -148,46 +91,42 @@ def table_lines(summary: Summary, width: int) -> list[Line]:
     return [*found, *((text, "dim") for text in textwrap.wrap(legend, WIDTH, break_on_hyphens=False))]
 
 
-def _row(
-    summary: Summary, evaluation: Evaluation, heads: Iterable[str], marks: str, *, marked: bool, note: str = ""
-) -> tuple[list[Line], list[_Cells]]:
-    m = evaluation.measurement
-    ops = f"int8/float{_HARD_SPACE}{m.int8_ops}/{m.float_matmuls_left}" if m.int8_ops is not None else ""
-    mark = summary.recommended.mark if marked and summary.recommended is not None else ""
-    facts = [mark, summary.title(evaluation.candidate), ops, note]
-    if marks:
-        facts.append(f"same: {marks}")
-    style = "bold green" if marked else ""
-    name = _name(evaluation.candidate, facts, style or "bold", marked=marked)
-    numbers = [(_cells(evaluation, heads), style)]
+def named(summary: Summary, evaluation: Evaluation, facts: Iterable[str] = ()) -> list[Line]:
+    """'> e5a9f2345a3b  RECOMMENDED  INT8 static', above its rows; in the search's style of the chosen one."""
+    chosen = summary.chose(evaluation)
+    words = f"{'>' if chosen else ' '} {evaluation.candidate.short_id}  " + "  ".join(fact for fact in facts if fact)
+    return wrapped(words, "bold green" if chosen else "bold", indent=" " * 16)
+
+
+def _name(summary: Summary, evaluation: Evaluation) -> list[Line]:
+    m, member = evaluation.measurement, summary.member(evaluation.candidate.id)
+    fallen = next((one for one in summary.fallen if one.id == evaluation.candidate.id), None)
+    recipe = next((one for one in summary.recipes if one.candidate_id == evaluation.candidate.id), None)
+    against = None if recipe is None else recipe.against_preset
+    unit = "" if m.accuracy is None else f" {m.accuracy.unit}"
+    mark = summary.recommended.mark if summary.recommended is not None and summary.chose(evaluation) else ""
+    facts = [
+        mark,
+        summary.title(evaluation.candidate),
+        f"int8/float{_HARD_SPACE}{m.int8_ops}/{m.float_matmuls_left}" if m.int8_ops is not None else "",
+        f"[preset {recipe.preset!r}]" if recipe is not None and recipe.preset else "",
+        f"{interval(against, unit, 2, signed=True)} against the best preset" if against is not None else "",
+        "over a limit" if recipe is not None and evaluation.status == "stopped" else "",
+        f"off the front: {fallen.against}" if fallen is not None else "",
+        f"same: {member.letters}" if member is not None and member.letters else "",
+    ]
+    confirmed, lines = summary.confirmations.get(evaluation.candidate.id), named(summary, evaluation, facts)
+    if confirmed is not None and confirmed.status != "complete":
+        lines.append((f"    holdout: {confirmed.status} at {confirmed.stage_reached}", "red"))
+    return lines
+
+
+def _numbers(summary: Summary, evaluation: Evaluation, heads: Iterable[str]) -> Iterator[tuple[list[str], str]]:
+    style = "bold green" if summary.chose(evaluation) else ""
+    yield _cells(evaluation, heads), style
     confirmed = summary.confirmations.get(evaluation.candidate.id)
     if confirmed is not None and confirmed.status == "complete":
-        numbers.append((_cells(confirmed, heads), style or "dim"))
-    elif confirmed is not None:
-        name.append((f"    holdout: {confirmed.status} at {confirmed.stage_reached}", "red"))
-    return name, numbers
-
-
-def _float_alike(summary: Summary, heads: Iterable[str]) -> list[tuple[list[Line], list[_Cells]]]:
-    """`float_alike`, or what was timed of it beside the search."""
-    factors = taken_apart(summary)
-    alike = factors.float_alike if factors is not None else None
-    if alike is None or summary.member(alike) is not None:
-        return []
-    note = "for comparison: float at the same lengths"
-    evaluation = float_alike(summary)
-    if evaluation is not None:
-        return [_row(summary, evaluation, heads, "", marked=False, note=note)]
-    timed = next((n for n in summary.neighbours if n.candidate.id == alike), None)
-    if timed is None:
-        return []
-    name = _name(timed.candidate, [summary.title(timed.candidate), note], "bold", marked=False)
-    return [(name, [(_time_cells(timed.latency, heads), "")])]
-
-
-def _name(candidate: Candidate, facts: Sequence[str], style: str, *, marked: bool) -> list[Line]:
-    words = f"{'>' if marked else ' '} {candidate.short_id}  " + "  ".join(fact for fact in facts if fact)
-    return wrapped(words, style, indent=" " * 16)
+        yield _cells(confirmed, heads), style or "dim"
 
 
 def _heads(summary: Summary) -> dict[str, str]:
@@ -208,26 +147,29 @@ def _cells(evaluation: Evaluation, heads: Iterable[str]) -> list[str]:
     m = evaluation.measurement
     level = level_for(evaluation, ("accuracy",) if m.language is not None else ("accuracy", "latency_p50_ms"))
     known = "" if level is None else cell(level, held_out=evaluation.split == "holdout")
-    values: dict[str, float | Estimate] = metrics(evaluation) | intervals(evaluation)
-    if m.accuracy is not None:
-        values["accuracy"] = m.accuracy.values[m.accuracy.primary]
-    return [known, *(_written(name, values.get(name), m.latency) for name in heads)]
+    return [known, *(figure(evaluation, name) for name in heads)]
 
 
-def _time_cells(latency: Latency, heads: Iterable[str]) -> list[str]:
-    """Of what was timed alone."""
-    of_times = {name for name, metric in METRICS.items() if metric.source == "latency"}
-    values = {name: METRICS[name].read(latency) if name in of_times else None for name in heads}
-    return ["times only", *(_written(name, value, latency) for name, value in values.items())]
+def figure(evaluation: Evaluation, name: str) -> str:
+    """A metric of an evaluation as every table has it; empty where it was not measured."""
+    m = evaluation.measurement
+    if name == "accuracy" and m.accuracy is not None:
+        return written(name, m.accuracy.values[m.accuracy.primary])
+    if name == "latency_p50_ms" and m.latency is not None:
+        return p50_words(m.latency)
+    unit = "x" if METRICS[name].unit == "x" else ""
+    return written(name, intervals(evaluation).get(name, metrics(evaluation).get(name)), unit)
 
 
-def _written(name: str, value: float | Estimate | None, latency: Latency | None) -> str:
+def written(name: str, value: float | Estimate | None, unit: str = "") -> str:
+    """'1.52x [1.48, 1.56]', '+0.40 pp [+0.10, +0.70]', '3.16 ms'; empty for None."""
+    form, drop = METRICS[name].form, name.startswith("accuracy_drop")
     if value is None:
         return ""
-    if name == "latency_p50_ms" and latency is not None:
-        return p50_words(latency)
-    if isinstance(value, Estimate):
-        digits = int(METRICS[name].form[1:-1])
-        unit = "x" if METRICS[name].unit == "x" else ""
-        return drop_cell(value) if name.startswith("accuracy_drop") else interval(value, unit, digits)
-    return f"{value:{METRICS[name].form}}"
+    if not isinstance(value, Estimate):
+        return f"{value:{form}}{unit}"
+    if drop and value.low == value.high == 0:
+        return drop_cell(value)
+    if drop or value.high > value.low:
+        return interval(value, unit, int(form[1:-1]) if form.endswith("f") else 2, signed=drop)
+    return f"{value.value:{form}}{unit}"

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import shlex
 import textwrap
-from dataclasses import dataclass
 from typing import Any
 
-from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
-from rich.text import Text
-
 from workbench.report.factors import taken_apart
-from workbench.report.recipes import recipe_lines
+from workbench.report.recipes import recipe_sentences
 from workbench.report.recommendation import headline, settling_sentence
 from workbench.report.rests_on import (
     confirmation_sentences,
@@ -21,9 +17,9 @@ from workbench.report.rests_on import (
     stopped_reuse,
 )
 from workbench.report.service import service_lines
-from workbench.report.summary import Member, Recommendation, Step, Summary
+from workbench.report.summary import Member, Recommendation, Summary
 from workbench.report.table import WIDTH, Line, table_lines, wrapped
-from workbench.report.words import Scored, compiled_words, count_of, evidence_sentence, interval, over, scored
+from workbench.report.words import compiled_words, count_of, evidence_sentence, interval, over, scored
 from workbench.search.front import audit_words
 from workbench.values.documents.canonical import encode
 from workbench.values.evidence import said_of, sources_of
@@ -35,25 +31,7 @@ from workbench.values.results import STAGES, Evaluation, StageTiming
 
 def lines(summary: Summary) -> str:
     """The whole report as plain text."""
-    return "\n".join(text for text, _ in _all(summary, WIDTH))
-
-
-def table(summary: Summary) -> RenderableType:
-    """The same report for a terminal, with the recommended candidate and the warnings standing out.
-
-    On one narrower than `WIDTH` the rows of tables take several lines, in which numbers stand below their heads, and
-    sentences break between words.
-    """
-    return _OnTerminal(summary)
-
-
-@dataclass(frozen=True, slots=True)
-class _OnTerminal:
-    summary: Summary
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        for text, style in _all(self.summary, min(WIDTH, options.max_width)):
-            yield Text(text, style=style, overflow="fold")
+    return "\n".join(text for text, _ in report_lines(summary, WIDTH))
 
 
 def detail(summary: Summary, candidate_id: str) -> str:
@@ -164,19 +142,18 @@ def to_json(summary: Summary) -> dict[str, Any]:
 # --- the report, part by part --------------------------------------------------------------------------------------
 
 
-def _all(summary: Summary, width: int) -> list[Line]:
+def report_lines(summary: Summary, width: int) -> list[Line]:
+    """The same with a style for each line; on a terminal narrower than `WIDTH` rows of tables take several lines."""
+    width = min(WIDTH, width)
     parts = [
         _heading(summary),
         table_lines(summary, width),
         [line for sentence in confirmation_sentences(summary) for line in wrapped(sentence, "yellow")],
         [line for sentence in reuse_sentences(summary.evaluations) for line in wrapped(sentence, "yellow")],
         service_lines(summary, width),
-        recipe_lines(summary, width),
+        [line for sentence in recipe_sentences(summary) for line in wrapped(sentence)],
         verdict_lines(summary),
         error_lines(summary),
-        _alternatives(summary),
-        _settings(summary),
-        _optimism(summary),
         _rejected(summary),
     ]
     found: list[Line] = []
@@ -276,51 +253,6 @@ def verdict_lines(summary: Summary) -> list[Line]:
     return found
 
 
-def _alternatives(summary: Summary) -> list[Line]:
-    recommended = summary.recommended
-    if recommended is None or not recommended.alternatives:
-        return []
-    found: list[Line] = [("Instead of it, on the front:", "bold")]
-    for candidate_id, words in recommended.alternatives.items():
-        found += wrapped(f"  {candidate_id[:12]}  {words}", indent="                ")
-    return found
-
-
-def _settings(summary: Summary) -> list[Line]:
-    recommended = summary.recommended
-    if recommended is None or not recommended.steps:
-        return []
-    found: list[Line] = [("One setting changed in it:", "bold")]
-    for step in recommended.steps:
-        found += wrapped(f"  {step_words(step, scored(summary.evaluations))}", indent="      ")
-    return found
-
-
-def step_words(step: Step, by: Scored) -> str:
-    """'quantization.keep_float 2 → 0: 1.08x as fast, -0.40 pp accuracy (3fa9c1d2e4b7)'."""
-    words = f"{step.parameter} {_setting(step.before)} → {_setting(step.after)}: {step.speed_ratio:.2f}x as fast"
-    words += f", {by.change_words(step.accuracy_pp)}"
-    if not step.told_apart:
-        words += ", no more than noise"
-    if not step.feasible:
-        words += ", breaks a constraint"
-    return f"{words} ({step.candidate_id[:12]})"
-
-
-def _optimism(summary: Summary) -> list[Line]:
-    members = (*summary.front, *summary.fallen)
-    told = [m.optimism for m in members if m.optimism is not None and m.id != summary.baseline_id]
-    if not told:
-        return []
-    speed = sum(o.speedup for o in told) / len(told)
-    drops = [o.drop_pp for o in told if o.drop_pp is not None]
-    words = f"How far the search flattered its {count_of(len(told), 'winner')}: {speed:+.2f}x of speed-up"
-    if drops:
-        by = scored(summary.evaluations)
-        words += f" and {sum(drops) / len(drops):+.2f} {by.drop_unit} of {by.noun} drop"
-    return wrapped(words + " on average (validation against holdout).")
-
-
 def _rejected(summary: Summary) -> list[Line]:
     found: list[Line] = []
     for word, counts, style in (("Stopped early", summary.stops, "dim"), ("Failed", summary.failures, "red")):
@@ -411,7 +343,6 @@ def _member_json(summary: Summary, member: Member) -> dict[str, Any]:
         "parameters": member.evaluation.candidate.parameters(),
         "validation": summary.numbers(member.evaluation),
         "holdout": None if confirmed is None else summary.numbers(confirmed),
-        "optimism": None if member.optimism is None else encode(member.optimism),
         "cut": [] if confirmed is None else list(confirmed.cut),
         "broken_on_holdout": dict(member.broken_on_holdout),
         "against": member.against,

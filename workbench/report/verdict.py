@@ -17,7 +17,6 @@ from workbench.report.recipes import recipes_of
 from workbench.report.recommendation import recommend, settled
 from workbench.report.summary import (
     Member,
-    Optimism,
     Question,
     Summary,
     broken_by,
@@ -29,7 +28,7 @@ from workbench.report.summary import (
     views,
 )
 from workbench.report.summary import front as front_of
-from workbench.report.words import drop_of, numbers_of, speedup_of
+from workbench.report.words import numbers_of
 from workbench.search.front import is_deferred
 from workbench.values.damage import Damage
 from workbench.values.objectives import Closest, Constraint, Objective, closest_to_feasible, violations
@@ -137,19 +136,12 @@ def _member(
 ) -> Member:
     """Args: better: the candidate that took it off the front."""
     broken: dict[str, float] = {}
-    optimism = None
     if confirmation is not None and confirmation.status == "complete":
         broken = broken_by(confirmation, asked)
-        before, after = drop_of(evaluation, asked.baseline_id), drop_of(confirmation, asked.baseline_id)
-        optimism = Optimism(
-            drop_pp=after.value - before.value if before is not None and after is not None else None,
-            speedup=speedup_of(evaluation).value - speedup_of(confirmation).value,
-        )
     return Member(
         evaluation=evaluation,
         confirmation=confirmation,
         letters=mark,
-        optimism=optimism,
         broken_on_holdout=broken,
         against=held_against(confirmation, asked)
         or (f"{better[:12]} is better by the same evidence" if better else ""),

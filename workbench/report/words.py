@@ -208,10 +208,6 @@ class Scored:
             noun = f"a loss in {self.noun}"
         return f"{noun} of {interval(drop, f' {self.drop_unit}', 2, signed=True)}"
 
-    def change_words(self, gain: float) -> str:
-        """'-0.40 pp accuracy': the metric's own change, from a gain that is positive where it becomes better."""
-        return f"{gain if self.higher else -gain:+.2f} {self.drop_unit} {self.noun}"
-
     def value_words(self, accuracy: Accuracy) -> str:
         """'0.9910', or '3.2 dB'."""
         value = accuracy.values[accuracy.primary]

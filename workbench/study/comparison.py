@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +24,7 @@ from workbench.graph.flow import Flow
 from workbench.graph.read import load_graph, read_model
 from workbench.inputs.metrics.score import common_part
 from workbench.quantization.observe import Feeds
-from workbench.study.compared import Comparison, Judgement, TensorComparison
+from workbench.study.compared import Comparison, TensorComparison
 from workbench.study.device_side import DeviceSide
 from workbench.study.differences import Differences
 from workbench.study.limits import INT8, Limits, usual_limits
@@ -32,6 +32,9 @@ from workbench.targets import REFERENCE, described, descriptions, graph_targets,
 from workbench.values.documents.input_files import is_file
 from workbench.values.errors import ConfigError, nearest
 from workbench.values.model import Model
+
+if TYPE_CHECKING:  # it imports `Run`
+    from workbench.study.meaning import DatasetScoring
 
 Array = npt.NDArray[Any]
 Run = Callable[[Feeds], dict[str, Array]]
@@ -65,27 +68,6 @@ class Side:
     engine: str
     path: Path
     device: DeviceSide | None = None
-
-
-class Scoring(Protocol):
-    """What a dataset says of the outputs' meaning.
-
-    Attributes:
-        failed: why B cannot be scored; empty where it can.
-    """
-
-    @property
-    def failed(self) -> str: ...
-
-    def add(self, a: Mapping[str, Array], b: Mapping[str, Array]) -> None:
-        """Take in the outputs of the batch that was read last."""
-        ...
-
-    def whole(self, open_a: Callable[[], Run], open_b: Callable[[], Run]) -> None:
-        """Run what the batches are only parts of, such as whole sequences; called behind the last batch."""
-        ...
-
-    def judgements(self) -> tuple[Judgement, ...]: ...
 
 
 def engine_of(target: str) -> str:
@@ -127,7 +109,7 @@ def compare(
     data: str,
     limits: Limits | None = None,
     every: bool = False,
-    scoring: Scoring | None = None,
+    scoring: DatasetScoring | None = None,
 ) -> Comparison:
     """Run both sides over the batches, side by side on two threads, and compare the tensors that both have.
 

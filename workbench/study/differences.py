@@ -16,13 +16,9 @@ WORST = 1e5
 MASKED = -9000.0
 """What a mask adds before a softmax is below: exporters write -1e4, -1e9, the lowest float or -inf."""
 
-_BLOCK = 1 << 15  # elements; three float32 blocks of this size stay in a core's cache
-
 
 class Differences:
-    """Running sums over one pair of tensors, A (the reference) and B: float64 over blocks of float32 sums.
-
-    Deterministic for equal calls in equal order.
+    """Running sums in float64 over one pair of tensors, A (the reference) and B.
 
     Args:
         masked: the tensor goes into a softmax: elements that both sides mask out are left out of every sum, since
@@ -50,12 +46,20 @@ class Differences:
         if a.dtype.kind != "f":
             self.whole = True
             self.differing += int(np.count_nonzero(a != b))
-        x = np.ascontiguousarray(a, np.float32).reshape(-1)
-        y = np.ascontiguousarray(b, np.float32).reshape(-1)
-        buffer = np.empty(min(x.size, _BLOCK), np.float32)
-        with np.errstate(over="ignore", invalid="ignore"):  # blocks that overflow are taken again, exactly
-            for start in range(0, x.size, _BLOCK):
-                self._add_block(x[start : start + _BLOCK], y[start : start + _BLOCK], buffer)
+        x, y = (np.asarray(values, np.float64).reshape(-1) for values in (a, b))
+        if self._masked:
+            seen = ~((x < MASKED) & (y < MASKED))  # NaN is below nothing
+            x, y = x[seen], y[seen]
+        finite = np.isfinite(x) & np.isfinite(y)
+        self.magnitude = max(self.magnitude, float(np.abs(x[np.isfinite(x)]).max(initial=0.0)))
+        if not finite.all():
+            self.not_finite += int(np.count_nonzero(~finite & (x != y)))  # NaN differs from NaN
+            x, y = x[finite], y[finite]
+        difference = np.abs(x - y)
+        self.elements += x.size
+        self._aa, self._bb = self._aa + float(x @ x), self._bb + float(y @ y)
+        self._dd, self._absolute = self._dd + float(difference @ difference), self._absolute + float(difference.sum())
+        self.largest = max(self.largest, float(difference.max(initial=0.0)))
 
     def cosine(self) -> float:
         """1 - cos = (|d|² - (|a| - |b|)²) / (2 |a| |b|) with d = a - b: exact where a·b would cancel."""
@@ -74,42 +78,6 @@ class Differences:
         if self._dd == 0.0:
             return 0.0
         return min(math.sqrt(self._dd / self._aa), WORST) if self._aa > 0 else WORST
-
-    def _add_block(self, x: Array, y: Array, buffer: Array) -> None:
-        if self._masked and float(x.min()) < MASKED:
-            seen = (x >= MASKED) | (y >= MASKED) | np.isnan(x) | np.isnan(y)
-            x, y = x[seen], y[seen]
-            if not x.size:
-                return
-        difference = np.subtract(x, y, out=buffer[: x.size])
-        aa, bb, dd = float(np.dot(x, x)), float(np.dot(y, y)), float(np.dot(difference, difference))
-        if not (math.isfinite(aa) and math.isfinite(bb) and math.isfinite(dd)):
-            self._add_exactly(x, y)
-            return
-        self.magnitude = max(self.magnitude, float(x.max()), -float(x.min()))
-        np.abs(difference, out=difference)
-        self.elements += x.size
-        self._aa, self._bb, self._dd = self._aa + aa, self._bb + bb, self._dd + dd
-        self._absolute += float(difference.sum())
-        self.largest = max(self.largest, float(difference.max()))
-
-    def _add_exactly(self, x: Array, y: Array) -> None:
-        """The same for values that are not finite, or whose squares are beyond float32."""
-        finite = np.isfinite(x) & np.isfinite(y)
-        self.not_finite += int(np.count_nonzero(~finite & (x != y)))  # NaN differs from NaN
-        a, b = x[finite].astype(np.float64), y[finite].astype(np.float64)
-        known = x[np.isfinite(x)]
-        if known.size:
-            self.magnitude = max(self.magnitude, float(np.abs(known).max()))
-        if not a.size:
-            return
-        difference = np.abs(a - b)
-        self.elements += a.size
-        self._aa += float(np.dot(a, a))
-        self._bb += float(np.dot(b, b))
-        self._dd += float(np.dot(difference, difference))
-        self._absolute += float(difference.sum())
-        self.largest = max(self.largest, float(difference.max()))
 
 
 def differences_of(a: Array, b: Array) -> Differences:

@@ -311,9 +311,7 @@ def _units(
     return tuple(units)
 
 
-_ROUNDS = 15
-_ROUND_S = 0.004
-_CALL_S = 1.0
+_ROUNDS, _ROUND_S = 15, 0.004
 Values = Mapping[str, npt.NDArray[Any]]
 
 
@@ -340,7 +338,7 @@ def host_times(
 ) -> tuple[dict[str, tuple[float, float]], float]:
     """Layer of the record → (float, INT8) microseconds; and the float model's call. One thread, ONNX Runtime."""
     plain = open_session(experiment.model, [])
-    call_us = _fastest_us(lambda: plain.run(None, dict(feeds)))
+    (call_us,) = _fastest_us(partial(plain.run, None, dict(feeds)))
     nodes = {node.name: node for node in proto.graph.node}
     known = constants(proto)
     records = {layer.layer: layer for layer in record.layers}
@@ -355,7 +353,9 @@ def host_times(
             single = _alone(proto, nodes[layer.name], known, inputs)
             only = replace(record, layers=(records[layer.name],), float_layers=())
             quantized = lower_static(single, only)
-            cache[key] = _pair_us(single, quantized, inputs)
+            runs = (partial(_session(model).run, None, dict(inputs)) for model in (single, quantized))
+            float_us, int8_us = _fastest_us(*runs)
+            cache[key] = float_us, int8_us
         times[layer.name] = cache[key]
     return times, call_us
 
@@ -392,17 +392,13 @@ def _alone(
     return helper.make_model(graph, opset_imports=proto.opset_import, ir_version=proto.ir_version)
 
 
-def _pair_us(
-    single: onnx.ModelProto, quantized: onnx.ModelProto, inputs: Mapping[str, npt.NDArray[Any]]
-) -> tuple[float, float]:
-    """Microseconds of both: the fastest of some rounds in turns, since other work only ever adds time."""
-    timers = [timeit.Timer(partial(_session(model).run, None, dict(inputs))) for model in (single, quantized)]
-    calls = [max(1, int(_ROUND_S / max(timer.repeat(2, 1)[1], 1e-7))) for timer in timers]
-    rounds: list[list[float]] = [[], []]
-    for turn in range(_ROUNDS):
-        for which in (0, 1) if turn % 2 == 0 else (1, 0):
-            rounds[which].append(timers[which].timeit(calls[which]) / calls[which] * 1e6)
-    return min(rounds[0]), min(rounds[1])
+def _fastest_us(*calls: Callable[[], object]) -> list[float]:
+    """Microseconds of each: the fastest of some rounds in turns, since other work only ever adds time."""
+    timers = [timeit.Timer(call) for call in calls]
+    counts = [max(1, int(_ROUND_S / max(timer.repeat(2, 1)[1], 1e-7))) for timer in timers]
+    each = list(zip(timers, counts, strict=True))
+    rounds = [[timer.timeit(count) / count * 1e6 for timer, count in each] for _ in range(_ROUNDS)]
+    return [min(column) for column in zip(*rounds, strict=True)]
 
 
 def _session(model: onnx.ModelProto) -> onnxruntime.InferenceSession:
@@ -411,12 +407,3 @@ def _session(model: onnx.ModelProto) -> onnxruntime.InferenceSession:
     options.log_severity_level = 3
     # MatMulAddFusion would turn INT8 products back into float ones
     return session_on(model, options, without=["MatMulAddFusion"])
-
-
-def _fastest_us(call: Callable[[], object]) -> float:
-    """For a second at least: a call of milliseconds is interrupted more often than one kernel."""
-    call()
-    found: list[float] = []
-    while len(found) < _ROUNDS or sum(found) < _CALL_S:
-        found.append(timeit.timeit(call, number=1))
-    return min(found) * 1e6

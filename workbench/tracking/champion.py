@@ -209,7 +209,8 @@ def _until_first(decide: Callable[[], Moved]) -> Moved:
 def recover(versions: Versions) -> str:
     """Finish a move of aliases that was killed; says in words what was done, nothing when there was none."""
     with versions.errors():
-        if not versions.log.unsettled():
+        last = versions.log.last_move()
+        if last is None or last.settled:
             return ""
     with versions.writing():  # whoever is moving them just now holds the lock until it is done
         return _settle(versions)
@@ -223,7 +224,6 @@ def _move(versions: Versions, tags: Mapping[int, Mapping[str, str]], release: Re
     """Args:
     tags: of versions, by their numbers.
     """
-    versions.log.begin()
     versions.note(release)
     for number, values in tags.items():
         for key, value in values.items():

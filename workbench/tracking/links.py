@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import urllib.parse
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -52,41 +52,49 @@ def links_of(workspace: Path, experiment_name: str, host: str = HOST, port: int 
         with mlflow_errors(todo_of(place), place.server):
             check_reachable(place.server, todo_of(place))
             journal = current_journal(workspace, experiment_name)
-            return _links(place, experiment_name, "" if journal is None else sweep_id_of(journal))
+            return links_in(client_of(place), place, experiment_name, "" if journal is None else sweep_id_of(journal))
     if not place.database.exists():
         return []
     check_database(place.database)
     with mlflow_errors():
-        return _links(place, experiment_name, "", f"http://{host}:{port}")
+        return links_in(client_of(place), place, experiment_name, base=f"http://{host}:{port}")
 
 
-def _links(place: Place, experiment_name: str, sweep_id: str, base: str = "") -> list[str]:
-    client = client_of(place)
+def links_in(client: MlflowClient, place: Place, experiment_name: str, sweep_id: str = "", base: str = "") -> list[str]:
+    """What each address shows, and the address: all candidates, the best of the front beside the baseline, the Pareto
+    page, and the bundles, for what there is. Call it inside `mlflow_errors`.
+
+    Args:
+        sweep_id: the sweep that is meant; the last one when ''.
+        base: address of the UI; that of the server, or of `workbench ui`, when ''.
+    """
     experiment = client.get_experiment_by_name(experiment_name)
     if experiment is None:
         return []
-    versions = []
-    if model_of(client, experiment_name) is not None:
-        ui = base or without_password(place.registry)
-        name = urllib.parse.quote(experiment_name)
-        versions = [f"bundles:         {ui}/#/models/{name}?workflowType=machine_learning"]
+    here = f"{base or without_password(place.server) or LOCAL}/#"
+    at = f"{here}/experiments/{experiment.experiment_id}/runs"
+    # Without `workflowType` the UI opens on traces and token usage, as for a language model's application.
+    learning = {"workflowType": "machine_learning"}
+    found = [f"all candidates:  {at}?{_quoted({**learning, 'viewStateShareKey': VIEW})}"]
     mine = f" and tags.sweep = '{sweep_id}'" if sweep_id else ""
     sweeps = find_runs(client, experiment.experiment_id, f"tags.kind = 'sweep'{mine}")
-    if not sweeps:
-        return link_lines(place, experiment.experiment_id, [], None, base) + versions
-    last = max(sweeps, key=lambda run: run.info.start_time)
-    chosen = f"tags.sweep = '{last.data.tags['sweep']}'"
-    front = find_runs(
-        client,
-        experiment.experiment_id,
-        f"{chosen} and tags.pareto = 'true'",
-        order="metrics.latency_p50_ms ASC",
-    )
-    front.sort(key=lambda run: run.data.tags.get("recommended") in (None, "false"))
-    floats = find_runs(client, experiment.experiment_id, f"{chosen} and tags.baseline = 'true'")
-    baseline = floats[0].info.run_id if floats else None
-    ids = compared_runs([run.info.run_id for run in front], baseline)
-    return link_lines(place, experiment.experiment_id, ids, last.info.run_id, base) + versions
+    if sweeps:
+        last = max(sweeps, key=lambda run: run.info.start_time)
+        chosen, best = f"tags.sweep = '{last.data.tags['sweep']}'", "metrics.latency_p50_ms ASC"
+        front = find_runs(client, experiment.experiment_id, f"{chosen} and tags.pareto = 'true'", order=best)
+        front.sort(key=lambda run: run.data.tags.get("recommended") in (None, "false"))
+        floats = find_runs(client, experiment.experiment_id, f"{chosen} and tags.baseline = 'true'")
+        # three of the front, the first of them recommended, and the float baseline, against which all is meant
+        compared = list(dict.fromkeys(run.info.run_id for run in (*front[:3], *floats[:1])))
+        if len(compared) > 1:
+            # MLflow 3.17 reads this query by position: runs first, experiments second.
+            runs = {"runs": json.dumps(compared), "experiments": json.dumps([experiment.experiment_id])}
+            found.append(f"front compared:  {here}/compare-runs?{_quoted({**runs, **learning})}")
+        found.append(f"Pareto page:     {at}/{last.info.run_id}/artifacts/pareto.html?{_quoted(learning)}")
+    if model_of(client, experiment_name) is not None:
+        ui, name = base or without_password(place.registry) or LOCAL, urllib.parse.quote(experiment_name)
+        found.append(f"bundles:         {ui}/#/models/{name}?{_quoted(learning)}")
+    return found
 
 
 def ui_command(workspace: Path, host: str = HOST, port: int = PORT) -> tuple[list[str], dict[str, str]]:
@@ -126,34 +134,6 @@ def save_view(client: MlflowClient, experiment_id: str, order: str, *, users: bo
         ],
     }
     client.set_experiment_tag(experiment_id, f"mlflow.sharedViewState.{VIEW}", json.dumps(state))
-
-
-def compared_runs(front: Sequence[str], baseline: str | None) -> list[str]:
-    """Three of the front, the first of them recommended, and the float baseline, against which all is meant."""
-    return list(dict.fromkeys((*front[:3], *([] if baseline is None else [baseline]))))
-
-
-def link_lines(
-    place: Place, experiment_id: str, compared: Sequence[str], sweep: str | None, base: str = ""
-) -> list[str]:
-    """What each address shows, and the address, for what there is: `compared` and `sweep` are ids of runs.
-
-    Args:
-        base: address of the UI; that of the server, or of `workbench ui`, when ''.
-    """
-    here = f"{base or without_password(place.server) or LOCAL}/#"
-    # Without `workflowType` the UI opens on traces and token usage, as for a language model's application.
-    learning = {"workflowType": "machine_learning"}
-    view = _quoted({**learning, "viewStateShareKey": VIEW})
-    found = [f"all candidates:  {here}/experiments/{experiment_id}/runs?{view}"]
-    if len(compared) > 1:
-        # MLflow 3.17 reads this query by position: runs first, experiments second.
-        runs = {"runs": json.dumps(list(compared)), "experiments": json.dumps([experiment_id])}
-        found.append(f"front compared:  {here}/compare-runs?{_quoted({**runs, **learning})}")
-    if sweep is not None:
-        page = f"{here}/experiments/{experiment_id}/runs/{sweep}/artifacts/pareto.html"
-        found.append(f"Pareto page:     {page}?{_quoted(learning)}")
-    return found
 
 
 def _quoted(query: Mapping[str, str]) -> str:

@@ -1,10 +1,8 @@
 """The log of a model's releases: a line for each export, promotion and rollback, chained so that a change shows.
 
-    mlruns/releases/NAME.jsonl      of a workspace; a server's is `release_logs`
-
 Lines are only ever added. Each holds its number and, as `before`, the sha256 of the line before it, so a line that was
-changed, removed or put between others breaks the chain. Lines cut off the end would not: the registry's mark, a tag of
-the registered model, holds number and digest of the last one. Who can write to both can rewrite both; against that
+changed, removed or put between others breaks the chain. Lines taken from the end would not: the registry's mark, a tag
+of the registered model, holds number and digest of the last one. Who can write to both can rewrite both; against that
 helps only a digest that was kept elsewhere (`workbench releases NAME --contains DIGEST`).
 """
 
@@ -16,7 +14,7 @@ import os
 import pwd
 import socket
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -67,7 +65,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """One line as it stands in the file; `content` is None where it is no line of this log."""
+    """One line as it stands; `content` is None where it is no line of this log."""
 
     number: int
     sha256: str
@@ -81,7 +79,7 @@ class Log:
     Attributes:
         problems: what shows that it is not as it was written; empty for a whole one.
         unmarked: lines behind the mark; a kill leaves one at most.
-        overtaken: lines on a server that count for nothing: another was quicker to follow the same one.
+        overtaken: lines that count for nothing: another was quicker to follow the same one.
     """
 
     lines: tuple[Line, ...]
@@ -95,8 +93,19 @@ class Log:
         return Mark(number=self.lines[-1].number, sha256=self.lines[-1].sha256)
 
 
-def log_file(store: Path, name: str) -> Path:
-    return store / "releases" / f"{quote(name, safe='')}.jsonl"
+def kept_lines(store: Path, name: str) -> tuple[Line, ...]:
+    """Those that earlier workbenches wrote into a file of the workspace; the registry's follow them.
+
+    Raises:
+        ToolchainError: the file cannot be read.
+    """
+    file = store / "releases" / f"{quote(name, safe='')}.jsonl"
+    try:
+        return tuple(map(line_of, file.read_bytes().splitlines()))
+    except FileNotFoundError:
+        return ()
+    except OSError as error:
+        raise ToolchainError(f"{file} cannot be read: {error.strerror}. Mend its permissions.") from error
 
 
 def mark_of(text: str) -> Mark | None:
@@ -105,23 +114,6 @@ def mark_of(text: str) -> Mark | None:
         return None
     number, _, sha256 = text.partition(":")
     return Mark(number=int(number) if number.isdecimal() else 0, sha256=sha256)
-
-
-def read_log(file: Path, mark: Mark | None) -> Log:
-    """Every line, and whether they are the ones that were written.
-
-    Raises:
-        ToolchainError: the file cannot be read.
-    """
-    lines, torn = lines_of(file)
-    log = checked(lines, mark)
-    if torn:
-        cut = f"line {len(lines) + 1} is cut off: it was being written when the machine or the disk failed"
-        log = replace(log, problems=(*log.problems, cut))
-    if log.unmarked > 1:
-        more = f"{log.unmarked} lines stand behind the last that the registry knows"
-        log = replace(log, problems=(*log.problems, more))
-    return log
 
 
 def checked(lines: Sequence[Line], mark: Mark | None) -> Log:
@@ -151,30 +143,6 @@ def checked(lines: Sequence[Line], mark: Mark | None) -> Log:
     return Log(lines=tuple(lines), problems=tuple(problems), unmarked=unmarked)
 
 
-def append(file: Path, name: str, release: Release, mark: Mark | None) -> Mark:
-    """Add a line; returns what the registry's mark must become. Call it alone (`Versions` holds the registry's lock).
-
-    Where the file is not what the mark says, the line goes behind the mark, not behind the file's end: so what is
-    missing stays missed, however many lines follow.
-
-    Raises:
-        ToolchainError: the file cannot be written.
-    """
-    lines, torn = lines_of(file)
-    end = end_of(lines, mark)
-    text = text_of(name, release, end).encode()
-    try:
-        file.parent.mkdir(exist_ok=True)
-        # a line that was cut off stays, as a line of its own that is none
-        _add(file, (b"\n" if torn else b"") + text + b"\n")
-    except OSError as error:
-        raise ToolchainError(
-            f"{file} cannot be written: {error.strerror}. Nothing was released: free space or mend its permissions, "
-            "then run the command again."
-        ) from error
-    return Mark(number=end.number + 1, sha256=hashlib.sha256(text).hexdigest())
-
-
 def end_of(lines: Sequence[Line], mark: Mark | None) -> Mark:
     """What the next line follows."""
     if mark is not None and not any((line.number, line.sha256) == (mark.number, mark.sha256) for line in lines):
@@ -194,30 +162,6 @@ def text_of(name: str, release: Release, end: Mark) -> str:
         "before": end.sha256,
     }
     return canonical_json(content)
-
-
-def _add(file: Path, data: bytes) -> None:
-    """Only ever appends, so a file with the append-only attribute (`chattr +a`) can be written to."""
-    descriptor = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        written = os.write(descriptor, data)
-        if written < len(data):  # a full disk takes part of it; the rest says so
-            os.write(descriptor, data[written:])
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def lines_of(file: Path) -> tuple[tuple[Line, ...], bytes]:
-    """The whole lines, and what follows the last line's end."""
-    try:
-        data = file.read_bytes()
-    except FileNotFoundError:
-        return (), b""
-    except OSError as error:
-        raise ToolchainError(f"{file} cannot be read: {error.strerror}. Mend its permissions.") from error
-    *whole, torn = data.split(b"\n")
-    return tuple(map(line_of, whole)), torn
 
 
 def line_of(text: bytes) -> Line:

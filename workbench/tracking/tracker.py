@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING
 from workbench.evaluation.journal import Journal
 from workbench.report import Summary, lines, to_json
 from workbench.report.factors import taken_apart
-from workbench.report.importance import Importance, importance
 from workbench.report.page import pareto_html
-from workbench.tracking.links import compared_runs, link_lines, save_view
+from workbench.tracking.links import links_in, save_view
 from workbench.tracking.place import Place, place_of
 from workbench.tracking.run import (
     NOTE,
@@ -42,7 +41,6 @@ from workbench.tracking.run import (
 from workbench.tracking.server import Outage, check_reachable, if_permitted, patient, todo_of
 from workbench.tracking.store import client_of, find_runs, mlflow_errors, open_experiment, prepare
 from workbench.values.candidate import Candidate
-from workbench.values.documents.canonical import encode
 from workbench.values.errors import ToolchainError
 from workbench.values.metrics import metrics, shown_in
 from workbench.values.results import Evaluation
@@ -211,7 +209,8 @@ class Tracker:
         with self._errors():
             self._complete(summary, plan, models)
         self._outage.ended()
-        return self.links(summary)
+        with self._errors():
+            return links_in(self._client, self._place, self._name, self.sweep_id)
 
     def _complete(self, summary: Summary, plan: str, models: ModelFiles | None) -> None:
         for evaluation in summary.evaluations:
@@ -228,17 +227,6 @@ class Tracker:
                 self._keep_model(member.evaluation.candidate, models)
         self._write_summary(summary, plan)
         self._save_view(summary.objectives[0].metric)
-
-    def links(self, summary: Summary) -> list[str]:
-        """Sentences with addresses: all candidates, the best of the front beside the baseline, the Pareto page."""
-        order = [m.id for m in summary.front]
-        if summary.recommended is not None:
-            order.sort(key=lambda candidate_id: candidate_id != summary.recommended.candidate_id)  # type: ignore[union-attr]  # checked above
-        front = [self._candidates[i].run_id for i in order if i in self._candidates]
-        sweep = self._sweep.run_id if self._sweep is not None else None
-        baseline = self._candidates.get(summary.baseline_id)
-        compared = compared_runs(front, None if baseline is None else baseline.run_id)
-        return link_lines(self._place, self.experiment_id, compared, sweep)
 
     def _tell(
         self,
@@ -343,9 +331,8 @@ class Tracker:
         if self._sweep is None:
             run = self._client.create_run(self.experiment_id, tags=tags | self._who, run_name=sweep_name(summary))
             self._sweep = _Known(run_id=run.info.run_id, finished=False)
-        ranked = importance(summary.evaluations, summary.objectives, seed=0)
         with scratch_folder("mlflow") as folder:
-            _summary_files(summary, ranked, plan, folder)
+            _summary_files(summary, plan, folder)
             self._client.log_artifacts(self._sweep.run_id, str(folder))
         self._tell(self._sweep, tags, sweep_metrics(summary))
         self._client.set_terminated(self._sweep.run_id, status="FINISHED")
@@ -392,11 +379,10 @@ def _candidate_files(evaluation: Evaluation, journal: Journal, folder: Path) -> 
             shutil.copyfile(source, folder / name)
 
 
-def _summary_files(summary: Summary, ranked: Importance, plan: str, folder: Path) -> None:
+def _summary_files(summary: Summary, plan: str, folder: Path) -> None:
     """Args: plan: as it was shown before the sweep; '' for none."""
-    (folder / "pareto.html").write_text(pareto_html(summary, ranked), encoding="utf-8")
+    (folder / "pareto.html").write_text(pareto_html(summary), encoding="utf-8")
     (folder / "report.txt").write_text(lines(summary) + "\n", encoding="utf-8")
     (folder / "report.json").write_text(pretty(to_json(summary)), encoding="utf-8")
-    (folder / "importance.json").write_text(pretty(encode(ranked)), encoding="utf-8")
     if plan:
         (folder / "plan.txt").write_text(plan + "\n", encoding="utf-8")

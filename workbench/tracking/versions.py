@@ -23,15 +23,13 @@ from urllib.parse import quote
 
 from workbench.tracking.place import Place, without_password
 from workbench.tracking.release_logs import (
-    FileLog,
     Overtaken,
     ReleaseLog,
-    ServerLog,
     make_model,
     model_of,
     versions_named,
 )
-from workbench.tracking.releases import Act, Log, Mark, Release, log_file
+from workbench.tracking.releases import Act, Log, Mark, Release, kept_lines
 from workbench.tracking.run import USER, flag, whose
 from workbench.tracking.server import if_permitted, insisted, patient, todo_of
 from workbench.tracking.store import find_runs, mlflow_errors, open_experiment
@@ -78,7 +76,7 @@ class Versions:
     def __init__(self, client: MlflowClient, place: Place, name: str, about: str) -> None:
         self.name = name
         self.client, self._place, self._about = client, place, about
-        self.log: ReleaseLog = ServerLog(client, name) if place.server else FileLog(client, name, self.log_file)
+        self.log = ReleaseLog(client, name, () if place.server else kept_lines(place.store, name))
         self._end: Mark
         self._fetched: dict[int, Path] = {}
 
@@ -192,15 +190,9 @@ class Versions:
             return self.log.read()
 
     @property
-    def log_file(self) -> Path:
-        return log_file(self._place.store, self.name)
-
-    @property
     def log_name(self) -> str:
         """Where the log is, for messages."""
-        if not isinstance(self.log, ServerLog):
-            return str(self.log_file)
-        return f"{without_password(self._place.registry)}, model {self.log.name}"
+        return f"{without_password(self._place.registry) or self._place.database}, model {self.log.name}"
 
     def note(self, release: Release) -> None:
         """Inside of `writing`."""

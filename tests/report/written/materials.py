@@ -4,12 +4,13 @@ from dataclasses import replace
 
 from tests.evaluations import evaluation, service
 from tests.report.summaries import judge
+from tests.report.test_layers import GOOD
 from workbench.load.result import LoadResult, ServerFigures
 from workbench.prediction.capacity import CapacityPlan, Demand, MemberPlan
 from workbench.report import Summary
 from workbench.report.written.material import ChangeLine, Material, ModelFacts, QuantizedLayers
 from workbench.shipping.acceptance import Criterion, Verdict
-from workbench.study.compared import Comparison, TensorComparison
+from workbench.study.compared import Comparison
 from workbench.study.device_findings import DeviceFindings, FirstBad
 from workbench.study.limits import FLOAT
 from workbench.targets.inside import Remedy
@@ -251,23 +252,7 @@ BAD = FirstBad(
 
 def compared(bad: FirstBad | None) -> Comparison:
     """A comparison of one tensor with what ran on a device."""
-    row = TensorComparison(
-        tensor="logits",
-        node="/classifier",
-        op_type="Gemm",
-        is_output=True,
-        elements=12,
-        not_finite=0,
-        cosine=0.9998,
-        max_abs=0.01,
-        mae=0.002,
-        sqnr_db=34.0,
-        relative_error=0.02,
-        added_error=0.01,
-        jump=False,
-        rescaled=False,
-        within_limits=True,
-    )
+    row = replace(GOOD, tensor="logits", node="/classifier", op_type="Gemm", is_output=True)
     findings = DeviceFindings(about="batch 1, length 64", emulated=False, operators=31, folder="dump", first_bad=bad)
     return Comparison(
         a="float model",

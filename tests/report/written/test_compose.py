@@ -148,16 +148,21 @@ def test_a_missed_goal_fails_the_whole_and_is_named(language: Language) -> None:
     assert open_[2].text == {"zh": "未测", "en": "not measured"}[language]
 
 
-def test_goals_that_are_all_kept_pass_and_one_that_is_not_provable_decides_nothing() -> None:
+def test_goals_that_are_all_kept_pass_and_one_that_is_not_provable_or_predicted_decides_nothing() -> None:
     kept = replace(VERDICT, criteria=(criterion("throughput", estimate(1659.0), 800.0, "passed"),))
     unsure = replace(VERDICT, criteria=(*kept.criteria, criterion("p99", estimate(12.0, 1.0), 12.0, "not provable")))
     confirmed = replace(most(), confirmed=loaded(on_holdout(INT8)))
 
     passed = written_report(replace(confirmed, verdict=kept), "en")
     undecided = written_report(replace(confirmed, verdict=unsure), "en")
+    predicted = goal(written_report(most(), "en"), "P99 of the service")
 
     assert (conclusion(passed).state, "PASSED" in conclusion(passed).text) == ("met", True)
     assert (conclusion(undecided).state, "P99 latency" in conclusion(undecided).text) == ("open", True)
+    assert (predicted[2].evidence, predicted[4].text) == ("predicted", "not measured (predicted within)")
+    doubtful = replace(most(), loads=(replace(LOAD, reliable=False, notes=("interrupted: shorter than asked",)),))
+    said, doubted = (words(written_report(one, "en")) for one in (most(), doubtful))
+    assert ("A load test is not to be relied on" in doubted, "not to be relied on" in said) == (True, False)
 
 
 def loaded(found: object) -> object:
@@ -166,15 +171,6 @@ def loaded(found: object) -> object:
 
     measurement = replace(found.measurement, service=service(700.0, measured_per_s=690.0))  # type: ignore[attr-defined]  # an evaluation
     return replace(found, measurement=measurement)  # type: ignore[type-var]  # the same
-
-
-def test_a_predicted_figure_meets_no_goal_and_an_unreliable_load_is_a_risk() -> None:
-    document = written_report(most(), "en")
-    row = goal(document, "P99 of the service")
-    assert (row[2].evidence, row[4].text) == ("predicted", "not measured (predicted within)")
-    doubtful = replace(most(), loads=(replace(LOAD, reliable=False, notes=("interrupted: shorter than asked",)),))
-    assert "A load test is not to be relied on" in words(written_report(doubtful, "en"))
-    assert "A load test is not to be relied on" not in words(document)
 
 
 @BOTH
@@ -234,13 +230,6 @@ def test_every_text_has_its_chinese_with_the_same_values_in_it_and_none_is_left_
         assert set(re.findall(r"{\w+}", english)) >= set(re.findall(r"{\w+}", text)), english
 
 
-def test_notes_of_verdicts_are_said_in_chinese_and_an_unknown_one_is_quoted() -> None:
-    assert note_words("1 client") == "1 client"
-    with speaking("zh"):
-        assert note_words("1 client, length 512") == "并发 1；长度 512"
-        assert note_words("something new") == "“something new”"
-
-
 @BOTH
 def test_the_first_bad_operator_on_the_device_is_named_with_what_mends_it(language: Language) -> None:
     document = written_report(replace(most(), comparison=compared(BAD)), language)
@@ -267,7 +256,11 @@ NOTED = {
 }
 
 
-def test_whatever_a_load_notes_is_said_in_chinese() -> None:
+def test_whatever_a_load_notes_is_said_in_chinese_and_an_unknown_note_is_quoted() -> None:
+    assert note_words("1 client") == "1 client"
+    with speaking("zh"):
+        assert note_words("1 client, length 512") == "并发 1；长度 512"
+        assert note_words("something new") == "“something new”"
     end = {"interrupted": True, "failed_connections": 3}
     few, failing = (_doubts(requests, 90, 0.95, end) for requests in (90, 5000))
 

@@ -29,7 +29,7 @@ POINTS = ScatterChart(
     y_axis="accuracy",
     points=(
         Point(kind="baseline", x=100.0, y=0.95),
-        Point(kind="front", x=200.0, y=0.94, x_low=190.0, x_high=215.0),
+        Point(kind="front", x=200.0, y=0.94),
         Point(kind="chosen", x=200.0, y=0.94),
     ),
     names={"other": "others", "front": "front", "baseline": "baseline", "chosen": "what ships"},

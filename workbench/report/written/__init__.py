@@ -1,4 +1,4 @@
-"""The written report: one document for those who accept a model, in Chinese or English, as Word, HTML or Markdown.
+"""The written report: one document for those who accept a model, in Chinese or English, as Word or HTML.
 
 `material` is what is known, `compose` makes a `document` of it (a module for each group of sections), and `files`
 writes that, Word with `docx_writer`. `drawing` draws the pictures. Texts stand in English where they are used, their

@@ -9,7 +9,6 @@ import contextlib
 import functools
 import json
 import math
-import re
 from collections.abc import Iterable, Iterator
 from contextvars import ContextVar
 from datetime import datetime
@@ -100,40 +99,6 @@ def marked(cell: Cell) -> str:
         return cell.text
     word = say(LEVEL[cell.evidence])
     return f"{cell.text}〔{word}〕" if spoken() == "zh" else f"{cell.text} ({word})"
-
-
-_PAGE_EM, _PADDING_EM, _WORD_EM, _LINE_EM = 54.0, 1.6, 14.0, 38.0
-"""Of the text of a table: the width of a page, what a cell leaves free at its sides; the longest word that a column
-is widened for where there is no room for all of them, and the longest text."""
-_WORDS = re.compile(r"[\u2e80-\uffef]|[^\s\u2e80-\uffef]+")
-"""What no program breaks: characters of Chinese one by one, others up to a blank."""
-_NARROW, _WIDE = frozenset("iljtfrI.,:;|!'()[]-/"), frozenset("mwMW%@")
-
-
-def column_shares(table: Table) -> tuple[float, ...]:
-    """Of the page, for each column: between its longest word and its longest text, as browsers share it."""
-    columns = [*zip(table.heads, *([marked(cell) for cell in row] for row in table.rows), strict=True)]
-    words = [max(_em(word) for text in column for word in _WORDS.findall(text) or [""]) for column in columns]
-    lines = [max(_em(line) for text in column for line in text.split("\n")) for column in columns]
-    for longest in (_LINE_EM, _WORD_EM):
-        least = [_PADDING_EM + min(word, longest) for word in words]
-        if (spare := _PAGE_EM - sum(least)) >= 0:
-            break
-    more = [_PADDING_EM + min(line, _LINE_EM) - need for line, need in zip(lines, least, strict=True)]
-    part = min(1.0, max(0.0, spare) / (sum(more) or 1.0))
-    found = [need + part * max(0.0, wish) for need, wish in zip(least, more, strict=True)]
-    return tuple(width / sum(found) for width in found)
-
-
-def fits(text: str, share: float) -> bool:
-    """Whether a cell of so wide a column holds it in one line."""
-    return _em(text) <= share * _PAGE_EM - _PADDING_EM + 1e-9  # shares are rounded
-
-
-def _em(text: str) -> float:
-    """Roughly, by the widths of Arial's letters."""
-    by_kind = (0.3 if c in _NARROW else 1.0 if c in _WIDE or c >= "\u2e80" else 0.58 + 0.12 * c.isupper() for c in text)
-    return sum(by_kind)
 
 
 _UNITS = {"/s": "samples/s"}

@@ -9,10 +9,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Literal
 
-from workbench.report.words import drop_of
+from workbench.report.summary import Summary
 from workbench.report.written.cells import (
     as_figure,
-    estimate_words,
     heading,
     key,
     label,
@@ -25,19 +24,17 @@ from workbench.report.written.cells import (
     spoken,
     table,
     text,
-    unit_words,
 )
 from workbench.report.written.document import Block, Commands, Document, Language, Paragraph, Section, Table, numbered
 from workbench.report.written.fleet import fleet
-from workbench.report.written.goals import basis, best_service, goals
+from workbench.report.written.goals import basis, best_service, goals, judged
 from workbench.report.written.material import Act, Material
-from workbench.report.written.naming import SPLIT, about_words, candidate_name, criterion_name, metric_name
+from workbench.report.written.naming import SPLIT, candidate_name, metric_name, outcome_cell, state_of
 from workbench.report.written.performance import performance
 from workbench.report.written.precision import int8, precision
 from workbench.report.written.serving import serving
 from workbench.values.candidate import Candidate
 from workbench.values.installed_targets import installed_target
-from workbench.values.metrics import drop_metric
 from workbench.values.model import TensorSpec
 
 Form = Literal["full", "briefing"]
@@ -175,11 +172,6 @@ _ACTS: dict[Act, tuple[str, str]] = {
     "searched": ("search", "{n} candidates evaluated"),
     "confirmed": ("confirmation", "candidate {what}"),
     "bundled": ("bundle written", "candidate {what}"),
-    "export": ("export", "version {n} ({what})"),
-    "registration": ("registration", "version {n} ({what})"),
-    "promotion": ("promotion", "version {n} ({what})"),
-    "rollback": ("rollback", "version {n} ({what})"),
-    "recovery": ("recovery", "version {n} ({what})"),
     "reported": ("this report", "{what}"),
 }
 
@@ -192,7 +184,12 @@ def risks(m: Material) -> Section:
     return section(_RISKS, [table(_RISKS, "no.|risk or open point|what to do about it", rows)])
 
 
+def _said(what: str, to_do: str, **values: object) -> tuple[str, str]:
+    return say(what, **values), say(to_do)
+
+
 def _found(m: Material) -> Iterator[tuple[str, str]]:
+    """(risk or open point, what to do about it)."""
     if m.emulated:
         yield _said(
             "All times, memory and power are an emulator's, accuracy is by its arithmetic; no device took part.",
@@ -203,48 +200,15 @@ def _found(m: Material) -> Iterator[tuple[str, str]]:
             "No verdict was given; nothing was compared with the old platform.",
             "workbench load … --baseline, then --verdict.",
         )
-    else:
-        for each in m.verdict.criteria:
-            name = criterion_name(each)
-            if each.limit is not None and each.outcome == "failed":
-                yield _said("The goal {name} is missed.", "Change the settings, or agree on another limit.", name=name)
-            elif each.limit is not None and each.outcome not in ("passed", "does not apply"):
-                yield _said(
-                    "The goal {name} is open: {why}.",
-                    "Measure as it says, and judge again.",
-                    name=name,
-                    why=about_words(each) or say("not measured"),
-                )
-    yield from _of_accuracy(m)
-    yield from _of_times(m)
-    summary = m.summary
-    if summary is not None:
-        recommended = None if summary.recommended is None else summary.recommended.candidate_id
-        if m.named and recommended != m.chosen.candidate.id:
+    for goal in (goal for goal in judged(m) if goal.limited):
+        state, why = state_of(goal.outcome), outcome_cell(goal.outcome, limited=True, emulated=False).text
+        if state == "missed":
+            yield _said("The goal {name} is missed.", "Change the settings, or agree on another limit.", name=goal.name)
+        elif state == "open":
+            why = say("; ").join(filter(None, (why, goal.about)))
             yield _said(
-                "What ships was named by the user; the search recommends another.",
-                "Keep the reason for the choice.",
+                "The goal {name} is open: {why}.", "Measure as it says, and judge again.", name=goal.name, why=why
             )
-        if summary.damage:
-            yield _said(
-                "{n} files of the sweep are damaged or gone; what they held is in nothing here.",
-                "Sweep again to mend it.",
-                n=len(summary.damage),
-            )
-        if failed := sum(summary.failures.values()):
-            yield _said("{n} candidates failed.", "See why: workbench show.", n=failed)
-    if m.capacity is None:
-        yield _said(
-            "No capacity was planned: cards and cost are not known.",
-            "workbench plan-capacity, then --capacity.",
-        )
-
-
-def _said(what: str, to_do: str, **values: object) -> tuple[str, str]:
-    return say(what, **values), say(to_do)
-
-
-def _of_accuracy(m: Material) -> Iterator[tuple[str, str]]:
     if m.fidelity is None:
         yield _said(
             "Outputs of what ships were not compared with PyTorch and ONNX Runtime.",
@@ -255,46 +219,20 @@ def _of_accuracy(m: Material) -> Iterator[tuple[str, str]]:
             "Outputs hold NaN or infinity (see the precision compared).",
             "Find the first operator that overflows layer by layer, and keep its precision.",
         )
-    device = None if m.comparison is None else m.comparison.device
-    if device is not None and device.first_bad is not None:
+    bad = None if m.comparison is None or m.comparison.device is None else m.comparison.device.first_bad
+    if bad is not None:
         yield _said(
             "The first bad operator on the device is {operator}.",
             "Mend it as the precision compared says; compile and compare again.",
-            operator=device.first_bad.operator,
+            operator=bad.operator,
         )
     if m.confirmed is None:
         yield _said(
             "It was not confirmed on held-out data; the search may flatter it.",
             "Sweep again with more time, so that it is confirmed.",
         )
-    if m.summary is None:
-        return
-    member = m.summary.member(m.chosen.candidate.id)
-    for metric in () if member is None else member.broken_on_holdout:
-        yield _said(
-            "On held-out data it breaks {name}.",
-            "Do not ship it, or choose another candidate.",
-            name=metric_name(metric),
-        )
-    accuracy, drop = m.best.measurement.accuracy, drop_of(m.best, m.summary.baseline_id)
-    if accuracy is None or drop is None:
-        return
-    name = drop_metric(accuracy.unit)
-    limit = next((c.limit for c in m.summary.constraints if c.metric == name), None)
-    if limit is not None and drop.value <= limit < drop.high:
-        unit = unit_words(accuracy.unit or "pp")
-        words = estimate_words(drop, signed=True, digits=2)
-        yield _said(
-            "The limit of {limit} {unit} lies inside the interval of the accuracy drop, {drop}: nothing proves "
-            "it kept.",
-            "Confirm it on more samples.",
-            limit=number(limit),
-            unit=unit,
-            drop=words,
-        )
-
-
-def _of_times(m: Material) -> Iterator[tuple[str, str]]:
+    if m.summary is not None:
+        yield from _of_search(m, m.summary)
     latency, service = m.best.measurement.latency, best_service(m)
     if latency is not None and not latency.quiet and latency.clock != "modelled":
         yield _said(
@@ -316,6 +254,31 @@ def _of_times(m: Material) -> Iterator[tuple[str, str]]:
             "A load test is not to be relied on (see the service).",
             "Mend what it says, and load again.",
         )
+    if m.capacity is None:
+        yield _said(
+            "No capacity was planned: cards and cost are not known.",
+            "workbench plan-capacity, then --capacity.",
+        )
+
+
+def _of_search(m: Material, summary: Summary) -> Iterator[tuple[str, str]]:
+    member, chosen = summary.member(m.chosen.candidate.id), summary.recommended
+    for metric in () if member is None else member.broken_on_holdout:
+        name = metric_name(metric)
+        yield _said("On held-out data it breaks {name}.", "Do not ship it, or choose another candidate.", name=name)
+    if m.named and (chosen is None or chosen.candidate_id != m.chosen.candidate.id):
+        yield _said(
+            "What ships was named by the user; the search recommends another.",
+            "Keep the reason for the choice.",
+        )
+    if summary.damage:
+        yield _said(
+            "{n} files of the sweep are damaged or gone; what they held is in nothing here.",
+            "Sweep again to mend it.",
+            n=len(summary.damage),
+        )
+    if failed := sum(summary.failures.values()):
+        yield _said("{n} candidates failed.", "See why: workbench show.", n=failed)
 
 
 def changes(m: Material) -> Section:
@@ -404,10 +367,10 @@ def _brief(blocks: Sequence[Block], *, every_row: bool) -> Iterator[Block]:
 
 
 def _whole(m: Material, language: Language) -> Document:
-    judged = basis(m)
+    how = basis(m)
     sections = (
         goals(m),
-        *(() if judged is None else (judged,)),
+        *(() if how is None else (how,)),
         environment(m),
         conversion(m),
         precision(m),

@@ -2,7 +2,7 @@
 
     document = numbered(Document(language="en", title=…, sections=(…)))
 
-Sections say what is in it, writers (`markdown`, `html_writer`, `docx_writer`) how it looks; neither knows the other.
+Sections say what is in it, writers (`files`, `docx_writer`) how it looks; neither knows the other.
 Every text is plain: writers escape it.
 """
 
@@ -121,8 +121,6 @@ class Point:
     kind: PointKind
     x: float
     y: float
-    x_low: float | None = None
-    x_high: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,7 +133,20 @@ class ScatterChart:
     names: dict[PointKind, str]
 
 
-Chart = BarChart | ScatterChart
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorChart:
+    """Attributes:
+    values: errors in their order, drawn on a logarithmic axis; 0 stands at its lower edge.
+    marks: what is marked → places of the values that are.
+    """
+
+    x_axis: str
+    y_axis: str
+    values: tuple[float, ...]
+    marks: dict[str, tuple[int, ...]]
+
+
+Chart = BarChart | ScatterChart | ErrorChart
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,13 +12,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 from docx import Document as new_document
-from docx.enum.table import WD_TABLE_ALIGNMENT
+from docx.enum.style import WD_STYLE_TYPE
 from docx.enum.text import WD_ALIGN_PARAGRAPH
 from docx.oxml import OxmlElement
 from docx.oxml.ns import qn
 from docx.shared import Inches, Mm, Pt, RGBColor
 
-from workbench.report.written.cells import column_shares, fits, marked, say, speaking, spoken
+from workbench.report.written.cells import marked, say, speaking
 from workbench.report.written.document import (
     Block,
     Bullets,
@@ -40,132 +40,88 @@ _STATES: dict[State, tuple[RGBColor, str]] = {
     "missed": (_RED, "FBE9E7"),
     "open": (RGBColor(0x8A, 0x4B, 0x00), "FDF3E4"),
 }
-_FONTS = {"latin": "Arial", "body": "SimSun", "heads": "SimHei"}
+_STYLES: dict[str, tuple[float, RGBColor, float, float]] = {
+    "Normal": (10.5, _INK, 0, 5),
+    "Title": (18, _INK, 0, 2),
+    "Subtitle": (10.5, _GREY, 0, 5),
+    "Heading 1": (15, _INK, 16, 6),
+    "Heading 2": (12, _INK, 11, 4),
+    "List Bullet": (10.5, _INK, 0, 2),
+    "Caption": (9, _INK, 6, 3),
+    "Header": (9, _GREY, 0, 0),
+    "Footer": (9, _GREY, 0, 0),
+    "Note": (9, _GREY, 3, 8),
+    "Warning": (10.5, _RED, 0, 5),
+    "Command": (8.5, _INK, 0, 1),
+    "Cell": (8.5, _INK, 1, 1),
+}
+"""Style → size in points, colour, space before and after it in points."""
+_BOLD = ("Title", "Heading 1", "Heading 2", "Caption", "Warning")
 _MARGIN_MM, _PAGE_MM = 20, (210, 297)
-_MANY = 7
-"""Columns from which a table is set smaller."""
-
+_WORD, _LINE, _PAGE = 18, 40, 100
+"""Letters: of the longest word and of the longest text that a column is widened for, and of a page."""
+_WORDS = re.compile(r"[\u2e80-\uffef]|[^\s\u2e80-\uffef]+")
+"""What no program breaks: characters of Chinese one by one, others up to a blank."""
 _NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff\ud800-\udfff]")
 
 
 def docx_bytes(document: Document, *, created: datetime | None = None) -> bytes:
     """The file; `document` is `numbered` already. The same document and time give the same content."""
-    with speaking(document.language):
-        return _saved(document, created or datetime.now(UTC))
-
-
-def _saved(document: Document, created: datetime) -> bytes:
     file = new_document()
-    _page(file)
-    _styles(file)
-    _frame(file, document)
-    properties = file.core_properties
-    properties.title, properties.author, properties.comments = _clean(document.title), "INT8 workbench", ""
-    properties.language = {"zh": "zh-CN", "en": "en-US"}[document.language]
-    properties.created = properties.modified = created
-    title = file.add_paragraph(style="Title")
-    title.add_run(_clean(document.title))
-    file.add_paragraph(style="Subtitle").add_run(_clean(document.subtitle))
-    _facts(file, document.facts)
-    for section in document.sections:
-        file.add_heading(_clean(section.title), level=1)
-        for block in section.blocks:
-            _block(file, block)
+    with speaking(document.language):
+        _prepare(file, document, created or datetime.now(UTC))
+        file.add_paragraph(_clean(document.title), style="Title")
+        file.add_paragraph(_clean(document.subtitle), style="Subtitle")
+        facts = [(Cell(text=name), Cell(text=value)) for name, value in document.facts]
+        _rows(file, facts, (0.2, 0.8))
+        for section in document.sections:
+            file.add_heading(_clean(section.title), level=1)
+            for block in section.blocks:
+                _block(file, block)
     held = io.BytesIO()
     file.save(held)
     return held.getvalue()
 
 
-def _page(file: Any) -> None:
+def _prepare(file: Any, document: Document, created: datetime) -> None:
+    """Styles, the page with the mark or the title in its header and its number in the footer, and properties."""
+    for name, (size, colour, before, after) in _STYLES.items():
+        known = name in [style.name for style in file.styles]
+        style = file.styles[name] if known else file.styles.add_style(name, WD_STYLE_TYPE.PARAGRAPH)
+        for tag in ("w:pBdr", "w:spacing"):  # the template underlines the title and spreads a subtitle's letters
+            for part in list(style.element.iter(qn(tag))):
+                part.getparent().remove(part)
+        fonts = style.element.get_or_add_rPr().get_or_add_rFonts()
+        fonts.attrib.clear()  # those of a theme would win over the names below
+        latin = "Consolas" if name == "Command" else "Arial"
+        chinese = "SimHei" if name in _BOLD else "SimSun"
+        for kind, font in (("ascii", latin), ("hAnsi", latin), ("cs", latin), ("eastAsia", chinese)):
+            fonts.set(qn(f"w:{kind}"), font)
+        style.font.size, style.font.color.rgb = Pt(size), colour
+        style.font.bold, style.font.italic = name in _BOLD, False
+        form = style.paragraph_format
+        form.space_before, form.space_after = Pt(before), Pt(after)
+        form.keep_with_next = name in ("Heading 1", "Heading 2", "Caption")
+    for language in file.styles.element.iter(qn("w:lang")):  # punctuation has other forms in Japanese
+        language.set(qn("w:eastAsia"), "zh-CN")
     page = file.sections[0]
     page.page_width, page.page_height = (Mm(side) for side in _PAGE_MM)
     for side in ("left_margin", "right_margin", "top_margin", "bottom_margin"):
         setattr(page, side, Mm(_MARGIN_MM))
     page.header_distance = page.footer_distance = Mm(10)
-
-
-def _styles(file: Any) -> None:
-    sizes = {"Normal": 10.5, "Title": 18, "Subtitle": 10.5, "Heading 1": 15, "Heading 2": 12, "List Bullet": 10.5}
-    for name, size in sizes.items():
-        style = file.styles[name]
-        style.font.size, style.font.name = Pt(size), _FONTS["latin"]
-        style.font.color.rgb = _GREY if name == "Subtitle" else _INK
-        heads = name.startswith(("Heading", "Title"))
-        style.font.italic, style.font.bold = False, heads
-        fonts = style.element.get_or_add_rPr().get_or_add_rFonts()
-        for attribute in list(fonts.attrib):  # those of a theme would win over the names below
-            if "heme" in attribute:
-                del fonts.attrib[attribute]
-        fonts.set(qn("w:eastAsia"), _FONTS["heads"] if heads else _FONTS["body"])
-        fonts.set(qn("w:hAnsi"), _FONTS["latin"])
-        fonts.set(qn("w:cs"), _FONTS["latin"])
-        for spacing in style.element.rPr.findall(qn("w:spacing")):  # the template spreads a subtitle's letters
-            style.element.rPr.remove(spacing)
-    _chinese_forms(file)
-    file.styles["Normal"].paragraph_format.space_after = Pt(5)
-    file.styles["Title"].paragraph_format.space_after = Pt(2)
-    _without_border(file.styles["Title"])
-    for name, before, after in (("Heading 1", 16, 6), ("Heading 2", 11, 4)):
-        form = file.styles[name].paragraph_format
-        form.space_before, form.space_after, form.keep_with_next = Pt(before), Pt(after), True
-
-
-def _chinese_forms(file: Any) -> None:
-    """East Asian text is Chinese: its punctuation and characters have other forms in Japanese."""
-    properties = file.styles["Normal"].element.get_or_add_rPr()
-    language = OxmlElement("w:lang")
-    for name, value in (("val", "en-US"), ("eastAsia", "zh-CN")):
-        language.set(qn(f"w:{name}"), value)
-    properties.append(language)
-
-
-def _without_border(style: Any) -> None:
-    properties = style.element.get_or_add_pPr()
-    for border in properties.findall(qn("w:pBdr")):
-        properties.remove(border)
-
-
-def _frame(file: Any, document: Document) -> None:
-    """Header with the mark or the title, footer with the number of the page."""
-    page = file.sections[0]
-    head = page.header.paragraphs[0]
+    head, foot = page.header.paragraphs[0], page.footer.paragraphs[0]
     run = head.add_run(_clean(document.mark or document.title))
-    run.font.size, run.font.bold = Pt(9), bool(document.mark)
-    run.font.color.rgb = _RED if document.mark else _GREY
-    foot = page.footer.paragraphs[0]
+    run.font.bold, run.font.color.rgb = bool(document.mark), _RED if document.mark else _GREY
     foot.alignment = WD_ALIGN_PARAGRAPH.CENTER
-    before, between, after = say("Page {page} of {all}", page="\0", all="\0").split("\0")
-    for text, field in ((before, "PAGE"), (between, "NUMPAGES"), (after, "")):
-        for run in (foot.add_run(text), *([_field(foot, field)] if field else [])):
-            run.font.size, run.font.color.rgb = Pt(9), _GREY
-
-
-def _field(paragraph: Any, instruction: str) -> Any:
-    run = paragraph.add_run()
-    for kind in ("begin", "", "end"):
-        if kind:
-            part = OxmlElement("w:fldChar")
-            part.set(qn("w:fldCharType"), kind)
-        else:
-            part = OxmlElement("w:instrText")
-            part.set(qn("xml:space"), "preserve")
-            part.text = instruction
-        run._r.append(part)
-    return run
-
-
-def _facts(file: Any, facts: Sequence[tuple[str, str]]) -> None:
-    table = file.add_table(rows=0, cols=2)
-    table.alignment = WD_TABLE_ALIGNMENT.LEFT
-    _set_widths(table, (0.2, 0.8))
-    for name, value in facts:
-        row = table.add_row()
-        _keep_whole(row)
-        for cell, text, colour in zip(row.cells, (name, value), (_GREY, _INK), strict=True):
-            run = _only_paragraph(cell).add_run(_clean(text))
-            run.font.size, run.font.color.rgb = Pt(9.5), colour
-        _row_widths(row, (0.2, 0.8))
-    _gap(file)
+    before_, between, after_ = say("Page {page} of {all}", page="\0", all="\0").split("\0")
+    for text, field in ((before_, "PAGE"), (between, "NUMPAGES"), (after_, "")):
+        foot.add_run(text)
+        if field:
+            foot._p.append(_element("w:fldSimple", instr=field))
+    properties = file.core_properties
+    properties.title, properties.author, properties.comments = _clean(document.title), "INT8 workbench", ""
+    properties.language = {"zh": "zh-CN", "en": "en-US"}[document.language]
+    properties.created = properties.modified = created
 
 
 def _block(file: Any, block: Block) -> None:
@@ -175,194 +131,101 @@ def _block(file: Any, block: Block) -> None:
         _paragraph(file, block)
     elif isinstance(block, Bullets):
         for item in block.items:
-            paragraph = file.add_paragraph(style="List Bullet")
-            paragraph.paragraph_format.space_after = Pt(2)
-            paragraph.add_run(_clean(item))
+            file.add_paragraph(_clean(item), style="List Bullet")
     elif isinstance(block, Commands):
-        _commands(file, block)
+        for line in block.lines:
+            form = file.add_paragraph(_clean(line), style="Command").paragraph_format
+            form.left_indent = Mm(8)
+            form.first_line_indent = Mm(-6)  # the rest of a long line stands further in: one sees where the next begins
     elif isinstance(block, Figure):
         place = file.add_paragraph()
         place.paragraph_format.keep_with_next = True
         place.add_run().add_picture(io.BytesIO(png(block.chart)), width=Inches(WIDTH_INCHES))
-        _described(place, block.caption)
-        _caption(file, block.caption, before_table=False)
-        _note(file, block.note)
+        for found in place._p.iter(qn("wp:docPr")):  # what a reader of the screen hears for a picture
+            found.set("descr", _clean(block.caption))
+        file.add_paragraph(_clean(block.caption), style="Caption").paragraph_format.keep_with_next = False
     else:
-        _table(file, block)
-
-
-def _described(place: Any, text: str) -> None:
-    """The words that a reader of the screen hears for a picture."""
-    for found in place._p.iter(qn("wp:docPr")):
-        found.set("descr", _clean(text))
+        file.add_paragraph(_clean(block.caption), style="Caption")
+        _rows(file, block.rows, _shares(block), heads=block.heads, strong=block.strong)
+        if block.note:
+            file.add_paragraph(_clean(block.note), style="Note")
 
 
 def _paragraph(file: Any, block: Paragraph) -> None:
-    paragraph = file.add_paragraph()
-    run = paragraph.add_run(_clean(block.text))
+    if block.kind == "verdict":
+        _rows(file, [(Cell(text=block.text, state=block.state),)], (1.0,), strong=(0,))
+        return
+    style = {"note": "Note", "warning": "Warning"}.get(block.kind, "Normal")
+    paragraph = file.add_paragraph(_clean(block.text), style=style)
     if block.kind == "note":
-        run.font.size, run.font.color.rgb = Pt(9), _GREY
         paragraph.paragraph_format.keep_with_next = True  # it speaks of what comes next
-    elif block.kind == "warning":
-        run.font.bold, run.font.color.rgb = True, _RED
-    elif block.kind == "verdict":
-        colour, fill = _STATES[block.state]
-        run.font.bold = True
-        _shade_paragraph(paragraph, fill or "F3F5F8")
-        _left_border(paragraph, str(colour))
 
 
-def _commands(file: Any, block: Commands) -> None:
-    for index, line in enumerate(block.lines):
-        paragraph = file.add_paragraph()
-        run = paragraph.add_run(_clean(line))
-        run.font.name, run.font.size = "Consolas", Pt(8.5)
-        form = paragraph.paragraph_format
-        form.space_after = Pt(6 if index == len(block.lines) - 1 else 1)
-        form.left_indent = Mm(8)
-        form.first_line_indent = Mm(-6)  # the rest of a long line stands further in: one sees where the next begins
-        _shade_paragraph(paragraph, "F3F5F8")
-
-
-def _table(file: Any, block: Table) -> None:
-    _caption(file, block.caption, before_table=True)
-    table = file.add_table(rows=1, cols=len(block.heads))
-    table.style = "Table Grid"
-    table.alignment = WD_TABLE_ALIGNMENT.CENTER
-    size = 8.5 if len(block.heads) < _MANY else 8.0
-    widths = column_shares(block)
-    _set_widths(table, widths)
-    head = table.rows[0]
-    for cell, text in zip(head.cells, block.heads, strict=True):
-        run = _only_paragraph(cell).add_run(_clean(text))
-        run.font.size, run.font.bold = Pt(size), True
-        cell._tc.get_or_add_tcPr().append(_shading("E7ECF3"))
-    _repeat(head)
-    _row_widths(head, widths)
-    _keep_whole(head)
-    for index, row in enumerate(block.rows):
+def _rows(
+    file: Any,
+    rows: Sequence[Sequence[Cell]],
+    widths: Sequence[float],
+    *,
+    heads: Sequence[str] = (),
+    strong: Sequence[int] = (),
+) -> None:
+    """A table without torn rows, whose heads are shown again on every page that it goes on to."""
+    table = file.add_table(rows=0, cols=len(widths))
+    table.style = "Table Grid" if heads else "Normal Table"
+    table.autofit = False  # programs measure the text of a table that they lay out themselves, and differ
+    sizes = [Mm((_PAGE_MM[0] - 2 * _MARGIN_MM) * share) for share in widths]
+    for column, size in zip(table.columns, sizes, strict=True):
+        column.width = size
+    every = [([Cell(text=head) for head in heads], True)] if heads else []
+    for index, (row, head) in enumerate([*every, *((row, False) for row in rows)], -len(every)):
         added = table.add_row()
-        _keep_whole(added)
-        _row_widths(added, widths)
-        for place, cell, share in zip(added.cells, row, widths, strict=True):
-            _cell(place, cell, size, share, strong=index in block.strong)
-    if block.rows:  # a head alone at the foot of a page says nothing; more kept together moves whole tables
-        head.cells[-1].paragraphs[0].paragraph_format.keep_with_next = True
-    if block.note:
-        _note(file, block.note)
-    else:
-        _gap(file)
+        properties = added._tr.get_or_add_trPr()
+        properties.append(_element("w:cantSplit"))
+        if head:
+            properties.append(_element("w:tblHeader", val="true"))
+        for place, cell, size in zip(added.cells, row, sizes, strict=True):
+            place.width = size
+            _cell(place, cell, bold=head or index in strong, fill="E7ECF3" if head else _STATES[cell.state][1])
+            # a head alone at the foot of a page says nothing
+            place.paragraphs[0].paragraph_format.keep_with_next = head or None
+    file.add_paragraph().paragraph_format.space_after = Pt(0)
 
 
-def _cell(place: Any, cell: Cell, size: float, share: float, *, strong: bool) -> None:
-    paragraph = _only_paragraph(place)
-    colour, fill = _STATES[cell.state]
-    shown = marked(cell)
+def _cell(place: Any, cell: Cell, *, bold: bool, fill: str) -> None:
+    paragraph, shown = place.paragraphs[0], marked(cell)
+    paragraph.style = "Cell"
     run = paragraph.add_run(_clean(cell.text))
-    run.font.size, run.font.bold, run.font.color.rgb = Pt(size), strong or cell.state in ("met", "missed"), colour
+    run.font.bold, run.font.color.rgb = bold or cell.state in ("met", "missed"), _STATES[cell.state][0]
     if len(shown) > len(cell.text):
-        mark = paragraph.add_run()
-        if not fits(shown, share):  # or a mark in Chinese breaks between its two characters
-            mark.add_break()
-        mark.add_text(shown[len(cell.text) :])
-        mark.font.size, mark.font.color.rgb, mark.font.italic = (
-            Pt(size - 1.5),
-            _STATES["open"][0],
-            spoken() == "en",
-        )
+        mark = paragraph.add_run(shown[len(cell.text) :])
+        mark.font.size, mark.font.color.rgb = Pt(7), _STATES["open"][0]
     if cell.figure:
         paragraph.alignment = WD_ALIGN_PARAGRAPH.RIGHT
     if fill:
-        place._tc.get_or_add_tcPr().append(_shading(fill))
+        place._tc.get_or_add_tcPr().append(_element("w:shd", val="clear", color="auto", fill=fill))
 
 
-def _caption(file: Any, text: str, *, before_table: bool) -> None:
-    paragraph = file.add_paragraph()
-    run = paragraph.add_run(_clean(text))
-    run.font.size, run.font.bold = Pt(9), True
-    form = paragraph.paragraph_format
-    form.keep_with_next, form.space_before = before_table, Pt(6 if before_table else 0)
-    form.space_after = Pt(3 if before_table else 6)
+def _shares(table: Table) -> list[float]:
+    """Of the page, for each column: between its longest word and its longest text, as browsers share it."""
+    columns = [*zip(table.heads, *([marked(cell) for cell in row] for row in table.rows), strict=True)]
+    least = [3 + min(_WORD, max(_letters(w) for text in column for w in _WORDS.findall(text))) for column in columns]
+    lines = [3 + min(_LINE, max(_letters(line) for text in column for line in text.split("\n"))) for column in columns]
+    more = [max(0, line - need) for line, need in zip(lines, least, strict=True)]
+    part = min(1.0, max(0, _PAGE - sum(least)) / (sum(more) or 1))
+    widths = [need + part * wish for need, wish in zip(least, more, strict=True)]
+    return [width / sum(widths) for width in widths]
 
 
-def _note(file: Any, text: str) -> None:
-    if not text:
-        return
-    paragraph = file.add_paragraph()
-    paragraph.paragraph_format.space_before = Pt(3)
-    paragraph.paragraph_format.space_after = Pt(8)
-    run = paragraph.add_run(_clean(text))
-    run.font.size, run.font.color.rgb = Pt(8.5), _GREY
+def _letters(text: str) -> int:
+    """Those of Chinese are twice as wide."""
+    return len(text) + sum(letter >= "\u2e80" for letter in text)
 
 
-def _gap(file: Any) -> None:
-    paragraph = file.add_paragraph()
-    paragraph.paragraph_format.space_after = Pt(2)
-    paragraph.add_run().font.size = Pt(4)
-
-
-def _only_paragraph(cell: Any) -> Any:
-    paragraph = cell.paragraphs[0]
-    paragraph.paragraph_format.space_after = Pt(1)
-    paragraph.paragraph_format.space_before = Pt(1)
-    return paragraph
-
-
-def _inner_mm() -> float:
-    return _PAGE_MM[0] - 2 * _MARGIN_MM
-
-
-def _set_widths(table: Any, widths: Sequence[float]) -> None:
-    """Fixed: programs measure the text of a table that they lay out themselves, and differ."""
-    table.autofit = False
-    total = sum(widths)
-    for column, share in zip(table.columns, widths, strict=True):
-        column.width = Mm(_inner_mm() * share / total)
-
-
-def _row_widths(row: Any, widths: Sequence[float]) -> None:
-    total = sum(widths)
-    for cell, share in zip(row.cells, widths, strict=True):
-        cell.width = Mm(_inner_mm() * share / total)
-
-
-def _repeat(row: Any) -> None:
-    """A head is shown again on every page that its table goes on to."""
-    part = OxmlElement("w:tblHeader")
-    part.set(qn("w:val"), "true")
-    row._tr.get_or_add_trPr().append(part)
-
-
-def _keep_whole(row: Any) -> None:
-    row._tr.get_or_add_trPr().append(OxmlElement("w:cantSplit"))
-
-
-def _shading(fill: str) -> Any:
-    part = OxmlElement("w:shd")
-    for name, value in (("val", "clear"), ("color", "auto"), ("fill", fill)):
+def _element(tag: str, **attributes: str) -> Any:
+    part = OxmlElement(tag)
+    for name, value in attributes.items():
         part.set(qn(f"w:{name}"), value)
     return part
-
-
-_AFTER_SHADING = (
-    *("w:tabs", "w:suppressAutoHyphens", "w:kinsoku", "w:wordWrap", "w:overflowPunct", "w:topLinePunct"),
-    *("w:autoSpaceDE", "w:autoSpaceDN", "w:bidi", "w:adjustRightInd", "w:snapToGrid", "w:spacing", "w:ind"),
-    *("w:contextualSpacing", "w:mirrorIndents", "w:suppressOverlap", "w:jc", "w:textDirection", "w:textAlignment"),
-    *("w:textboxTightWrap", "w:outlineLvl", "w:divId", "w:cnfStyle", "w:rPr", "w:sectPr", "w:pPrChange"),
-)
-"""What follows a paragraph's shading in the order of ECMA-376 part 1, CT_PPrBase; Word refuses other orders."""
-
-
-def _shade_paragraph(paragraph: Any, fill: str) -> None:
-    paragraph._p.get_or_add_pPr().insert_element_before(_shading(fill), *_AFTER_SHADING)
-
-
-def _left_border(paragraph: Any, colour: str) -> None:
-    borders, left = OxmlElement("w:pBdr"), OxmlElement("w:left")
-    for name, value in (("val", "single"), ("sz", "36"), ("space", "8"), ("color", colour)):
-        left.set(qn(f"w:{name}"), value)
-    borders.append(left)
-    paragraph._p.get_or_add_pPr().insert_element_before(borders, "w:shd", *_AFTER_SHADING)
 
 
 def _clean(text: str) -> str:

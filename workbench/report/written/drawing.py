@@ -9,7 +9,6 @@ import functools
 import io
 import logging
 import warnings
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure as Canvas
 
-from workbench.report.written.document import Bar, BarChart, Chart, PointKind, ScatterChart
+from workbench.report.written.document import BarChart, Chart, ErrorChart, PointKind, ScatterChart
 
 WIDTH_INCHES = 6.3
 _PIXELS_AN_INCH = 200
@@ -81,8 +80,11 @@ def _drawn(chart: Chart, form: str) -> bytes:
         axes = canvas.add_subplot()
         if isinstance(chart, BarChart):
             _bars(axes, chart)
+        elif isinstance(chart, ErrorChart):
+            _errors(axes, chart)
         else:
             _points(axes, chart)
+        axes.spines[["top", "right"]].set_visible(False)
         (FigureCanvasSVG if form == "svg" else FigureCanvasAgg)(canvas)
         held = io.BytesIO()
         canvas.savefig(held, format=form, dpi=_PIXELS_AN_INCH, metadata={"Date": None} if form == "svg" else None)
@@ -96,7 +98,8 @@ def _height(chart: Chart) -> float:
 def _bars(axes: Any, chart: BarChart) -> None:
     places = range(len(chart.bars))
     ends = [bar.value if bar.high is None else bar.high for bar in chart.bars]
-    furthest = max([*ends, *([chart.limit[1]] if chart.limit else [])], default=1.0) or 1.0
+    lowest, furthest = min([0.0, *ends]), max([0.0, *ends, *([chart.limit[1]] if chart.limit else [])])
+    span = furthest - lowest or 1.0
     for place, bar, end in zip(places, chart.bars, ends, strict=True):
         guessed = bar.evidence in ("predicted", "modelled")
         look = {"color": _STRONG if bar.strong else _MEASURED, "height": 0.62}
@@ -106,20 +109,30 @@ def _bars(axes: Any, chart: BarChart) -> None:
         if bar.low is not None and bar.high is not None:
             axes.errorbar(bar.value, place, xerr=[[bar.value - bar.low], [bar.high - bar.value]], fmt="none",
                           ecolor=_INK, capsize=3, linewidth=1)  # fmt: skip
-        axes.text(end + furthest * 0.015, place, _value(bar, chart.digits), va="center", fontsize=8,
+        axes.text(max(end, 0.0) + span * 0.015, place, f"{bar.value:,.{chart.digits}f}", va="center", fontsize=8,
                   bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.8}, zorder=6)  # fmt: skip
     axes.set_yticks(list(places), [bar.label for bar in chart.bars])
     axes.invert_yaxis()
-    axes.set_xlim(0, furthest * 1.16)
+    axes.set_xlim(lowest - (0.04 * span if lowest else 0.0), furthest + 0.16 * span)
     axes.set_xlabel(chart.axis)
     if chart.limit is not None:
         axes.axvline(chart.limit[1], color=_LIMIT, linestyle="--", linewidth=1)
         axes.set_title(chart.limit[0], fontsize=8, color=_LIMIT, loc="right")
-    _plain(axes, ("top", "right"))
 
 
-def _value(bar: Bar, digits: int) -> str:
-    return f"{bar.value:,.{digits}f}"
+def _errors(axes: Any, chart: ErrorChart) -> None:
+    floor = min((value for value in chart.values if value > 0), default=1e-7) / 2
+    values = [max(value, floor) for value in chart.values]
+    axes.semilogy(range(len(values)), values, color=_MEASURED, linewidth=1, marker=".", markersize=3)
+    for (name, places), marker in zip(chart.marks.items(), "DxosP^", strict=False):
+        if places:
+            look = {"facecolors": _LIMIT} if marker == "x" else {"facecolors": "none", "edgecolors": _STRONG}
+            axes.scatter(places, [values[at] for at in places], marker=marker, label=name, zorder=3, **look)
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.set_xlabel(chart.x_axis)
+    axes.set_ylabel(chart.y_axis)
+    if any(chart.marks.values()):
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.18), ncols=4, frameon=False, fontsize=8)
 
 
 def _points(axes: Any, chart: ScatterChart) -> None:
@@ -128,18 +141,9 @@ def _points(axes: Any, chart: ScatterChart) -> None:
         if not found:
             continue
         axes.scatter([p.x for p in found], [p.y for p in found], label=chart.names[kind], **look)
-        for point in found:
-            if point.x_low is not None and point.x_high is not None:
-                axes.plot([point.x_low, point.x_high], [point.y, point.y], color=_LINE, linewidth=1, zorder=1)
     axes.set_xlabel(chart.x_axis)
     axes.set_ylabel(chart.y_axis)
     axes.grid(color=_LINE, linewidth=0.4)
     axes.set_axisbelow(True)
     axes.margins(0.08)
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.18), ncols=4, frameon=False, fontsize=8, scatterpoints=1)
-    _plain(axes, ("top", "right"))
-
-
-def _plain(axes: Any, without: Iterable[str]) -> None:
-    for side in without:
-        axes.spines[side].set_visible(False)

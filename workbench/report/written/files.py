@@ -1,103 +1,62 @@
-"""A document as a file: HTML with everything inside, Markdown with its pictures beside it, or Word (`docx_writer`)."""
+"""A document as a file, HTML with everything inside or Word (`docx_writer`); and on a terminal."""
 
 from __future__ import annotations
 
-import re
+from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from workbench.report.written.cells import column_shares, marked, speaking
-from workbench.report.written.document import (
-    Block,
-    Bullets,
-    Commands,
-    Document,
-    Figure,
-    Heading,
-    Paragraph,
-    Table,
-)
+from workbench.report.written.cells import marked, speaking
+from workbench.report.written.document import Block, Bullets, Commands, Document, Heading, Paragraph, State, Table
 from workbench.report.written.drawing import svg
 from workbench.values.documents.templates import rendered
 from workbench.values.errors import ConfigError, ToolchainError
 from workbench.values.system.files import write_bytes_atomically, write_text_atomically
 from workbench.values.versions import install_command
 
+if TYPE_CHECKING:  # who writes a file needs no terminal
+    from rich.console import Group
+
 _PAGE = Path(__file__).parent.with_name("templates") / "written.html.j2"
+_FORMS = (".docx", ".html")
 
 
 def html_text(document: Document) -> str:
     """The page; `document` is `numbered` already. It loads nothing from anywhere."""
     language = {"zh": "zh-CN", "en": "en"}[document.language]
     with speaking(document.language):
-        return rendered(_PAGE, document=document, language=language, shares=column_shares, marked=marked, svg=svg)
+        return rendered(_PAGE, document=document, language=language, marked=marked, svg=svg)
 
 
-_SPECIAL = re.compile(r"([\\`*_\[\]<>|#~])")
+_STYLES: dict[State, str] = {"plain": "", "met": "green", "missed": "red", "open": "yellow"}
 
 
-def markdown(document: Document, pictures: str) -> tuple[str, dict[str, str]]:
-    """The text, and name → SVG of its pictures.
+def on_terminal(blocks: Iterable[Block]) -> Group:
+    """Blocks for a terminal, without pictures; names in the first column of a table are never cut."""
+    from rich.console import Group, RenderableType
+    from rich.table import Table as Columns
+    from rich.text import Text
 
-    Args:
-        document: `numbered` already.
-        pictures: folder that the text expects them in, relative to itself.
-    """
-    drawn: dict[str, str] = {}
-    lines = [f"# {_text(document.title)}", "", _text(document.subtitle), ""]
-    if document.mark:
-        lines += [f"> **{_text(document.mark)}**", ""]
-    lines += ["| | |", "|---|---|", *(f"| {_cell(name)} | {_cell(value)} |" for name, value in document.facts), ""]
-    for section in document.sections:
-        lines += [f"## {_text(section.title)}", ""]
-        for block in section.blocks:
-            with speaking(document.language):
-                lines += [*_block(block, pictures, drawn), ""]
-    return "\n".join(lines).rstrip() + "\n", drawn
-
-
-def _block(block: Block, pictures: str, drawn: dict[str, str]) -> list[str]:
-    if isinstance(block, Heading):
-        return [f"### {_text(block.text)}"]
-    if isinstance(block, Paragraph):
-        text = _text(block.text)
-        return [f"> **{text}**" if block.kind == "warning" else f"> {text}" if block.kind == "verdict" else text]
-    if isinstance(block, Bullets):
-        return [f"- {_text(item)}" for item in block.items]
-    if isinstance(block, Commands):
-        return ["```", *block.lines, "```"]
-    if isinstance(block, Figure):
-        name = f"{len(drawn) + 1}.svg"
-        drawn[name] = svg(block.chart)
-        note = ["", _text(block.note)] if block.note else []
-        return [f"![{_text(block.caption)}]({pictures}/{name})", "", f"**{_text(block.caption)}**", *note]
-    return _table(block)
-
-
-def _table(table: Table) -> list[str]:
-    figures = map(table.all_figures, range(len(table.heads)))
-    lines = [
-        f"**{_text(table.caption)}**",
-        "",
-        "| " + " | ".join(map(_cell, table.heads)) + " |",
-        "|" + "|".join("---:" if right else "---" for right in figures) + "|",
-    ]
-    for index, row in enumerate(table.rows):
-        texts = [_cell(marked(cell)) for cell in row]
-        strong = [f"**{text}**" if index in table.strong and text else text for text in texts]
-        lines.append("| " + " | ".join(strong) + " |")
-    return [*lines, "", _text(table.note)] if table.note else lines
-
-
-def _cell(text: str) -> str:
-    return _text(text).replace("\n", "<br>")
-
-
-def _text(text: str) -> str:
-    return _SPECIAL.sub(r"\\\1", text)
-
-
-FORMS = (".docx", ".html", ".md")
+    found: list[RenderableType] = []
+    for block in blocks:
+        if isinstance(block, Table):
+            table = Columns(title=block.caption, caption=block.note, title_justify="left", caption_justify="left")
+            for at, head in enumerate(block.heads):
+                right = block.all_figures(at)
+                fold = {"ratio": 1, "overflow": "fold"} if not at else {"no_wrap": right}
+                table.add_column(head, justify="right" if right else "left", **fold)
+            for at, row in enumerate(block.rows):
+                style = "bold" if at in block.strong else ""
+                table.add_row(*(Text(marked(cell), style=f"{style} {_STYLES[cell.state]}".strip()) for cell in row))
+            found.append(table)
+        elif isinstance(block, Heading):
+            found.append(Text(f"\n{block.text}", style="bold"))
+        elif isinstance(block, Paragraph):
+            found.append(Text(block.text, style="bold red" if block.kind == "warning" else _STYLES[block.state]))
+        elif isinstance(block, Bullets | Commands):
+            found += map(Text, block.lines if isinstance(block, Commands) else block.items)
+    return Group(*found)
 
 
 def check_form(to: Path) -> None:
@@ -105,19 +64,19 @@ def check_form(to: Path) -> None:
     ConfigError: no writer for such a name.
     ToolchainError: the writer's package is not installed.
     """
-    if to.suffix.lower() not in FORMS:
-        raise ConfigError(f"{to.name!r} is none of {', '.join(FORMS)}.", key="--to", hint="Such as --to report.docx")
+    if to.suffix.lower() not in _FORMS:
+        raise ConfigError(f"{to.name!r} is none of {', '.join(_FORMS)}.", key="--to", hint="Such as --to report.docx")
     if to.suffix.lower() == ".docx":
         try:
             import docx  # noqa: F401  # whether it is there
         except ModuleNotFoundError as error:
             raise ToolchainError(
-                f"Word files need python-docx. Write .html or .md, or run: {install_command('report')}"
+                f"Word files need python-docx. Write .html, or run: {install_command('report')}"
             ) from error
 
 
-def write_report(document: Document, to: Path, *, created: datetime) -> list[Path]:
-    """Write it, and the pictures of Markdown into a folder beside it; what stands there under these names is replaced.
+def write_report(document: Document, to: Path, *, created: datetime) -> None:
+    """Write it; what stands there is replaced.
 
     Raises:
         ConfigError: see `check_form`.
@@ -125,20 +84,9 @@ def write_report(document: Document, to: Path, *, created: datetime) -> list[Pat
     """
     check_form(to)
     to.parent.mkdir(parents=True, exist_ok=True)
-    form = to.suffix.lower()
-    if form == ".docx":
-        from workbench.report.written.docx_writer import docx_bytes
-
-        write_bytes_atomically(to, docx_bytes(document, created=created))
-        return [to]
-    if form == ".html":
+    if to.suffix.lower() == ".html":
         write_text_atomically(to, html_text(document))
-        return [to]
-    folder = to.with_name(f"{to.stem}-pictures")
-    text, pictures = markdown(document, folder.name)
-    if pictures:
-        folder.mkdir(exist_ok=True)
-    for name, drawn in pictures.items():
-        write_text_atomically(folder / name, drawn)
-    write_text_atomically(to, text)  # last: it names the pictures
-    return [to, *(folder / name for name in pictures)]
+        return
+    from workbench.report.written.docx_writer import docx_bytes
+
+    write_bytes_atomically(to, docx_bytes(document, created=created))

@@ -54,7 +54,7 @@ _CHOSEN = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Goal:
+class Goal:
     """One row. Attributes: outcome: of `criteria.outcome_cell`; limited: whether it has a limit, so that it counts."""
 
     name: str
@@ -66,15 +66,16 @@ class _Goal:
     about: str
 
 
-def _goals(m: Material) -> list[_Goal]:
-    judged = list(_of_verdict(m))
-    told = {(goal.name, goal.limit) for goal in judged}
-    return [*judged, *(goal for goal in _of_experiment(m) if (goal.name, goal.limit) not in told)]
+def judged(m: Material) -> list[Goal]:
+    """Those of the verdict, then those of the experiment that are not among them."""
+    found = list(_of_verdict(m))
+    told = {(goal.name, goal.limit) for goal in found}
+    return [*found, *(goal for goal in _of_experiment(m) if (goal.name, goal.limit) not in told)]
 
 
 def goals(m: Material) -> Section:
     """One page; what each goal was judged by stands in `basis`."""
-    found = _goals(m)
+    found = judged(m)
     blocks: list[Block] = [_conclusion(m, found)]
     if m.none_fits and not _refused(m):
         blocks.append(
@@ -100,7 +101,7 @@ def goals(m: Material) -> Section:
     return section("Conclusion, and goals against results", blocks)
 
 
-def _row(goal: _Goal, m: Material) -> tuple[Cell, ...]:
+def _row(goal: Goal, m: Material) -> tuple[Cell, ...]:
     outcome = outcome_cell(goal.outcome, limited=goal.limited, emulated=m.emulated)
     return (
         text(goal.name),
@@ -113,7 +114,7 @@ def _row(goal: _Goal, m: Material) -> tuple[Cell, ...]:
 
 def basis(m: Material) -> Section | None:
     """Under what conditions each goal was measured, or why it was not; None without goals."""
-    found = _goals(m)
+    found = judged(m)
     if not found:
         return None
     rows = tuple(
@@ -124,7 +125,7 @@ def basis(m: Material) -> Section | None:
     return section(_BASIS, [table(_BASIS, "goal|state|why", rows)])
 
 
-def _conclusion(m: Material, found: list[_Goal]) -> Paragraph:
+def _conclusion(m: Material, found: list[Goal]) -> Paragraph:
     """By every goal with a limit, those of the verdict and of the experiment alike; of what must not be recommended
     none counts as met."""
     if why := _refused(m):
@@ -156,9 +157,9 @@ def _overall(states: list[State]) -> tuple[str, State, State]:
     return ("not decided", "open", "open") if "open" in states else ("passed", "met", "met")
 
 
-def _of_verdict(m: Material) -> Iterator[_Goal]:
+def _of_verdict(m: Material) -> Iterator[Goal]:
     for each in () if m.verdict is None else m.verdict.criteria:
-        yield _Goal(
+        yield Goal(
             name=criterion_name(each),
             limit=limit_words(each),
             result=figure(each.figure, each.level, unit=each.unit),
@@ -169,7 +170,7 @@ def _of_verdict(m: Material) -> Iterator[_Goal]:
         )
 
 
-def _of_experiment(m: Material) -> Iterator[_Goal]:
+def _of_experiment(m: Material) -> Iterator[Goal]:
     """Its constraints; a predicted figure meets none, and a modelled one only in a rehearsal."""
     if m.summary is None:
         return
@@ -178,7 +179,7 @@ def _of_experiment(m: Material) -> Iterator[_Goal]:
         sign = "≤" if each.known.direction == "minimize" else "≥"
         found, level = _estimate(m, each.metric, numbers.get(each.metric)), level_of(m.best, each.metric)
         bound: Bound = "at most" if each.known.direction == "minimize" else "at least"
-        yield _Goal(
+        yield Goal(
             name=metric_name(each.metric),
             limit=f"{sign} {number(each.limit)} {unit_words(each.known.unit)}".rstrip(),
             result=figure(found, level, unit=each.known.unit),

@@ -43,9 +43,7 @@ class QuantizedLayers:
     float_layers: tuple[str, ...]
 
 
-Act = Literal[
-    "searched", "confirmed", "bundled", "export", "registration", "promotion", "rollback", "recovery", "reported"
-]
+Act = Literal["searched", "confirmed", "bundled", "reported"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,8 +52,8 @@ class ChangeLine:
 
     Attributes:
         at: ISO 8601.
-        count: candidates that were evaluated, or the number of a released version; None where neither fits.
-        what: a name or id, such as that of who did it; '' for none.
+        count: candidates that were evaluated.
+        what: a name or id; '' for none.
     """
 
     at: str

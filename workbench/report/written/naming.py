@@ -14,13 +14,11 @@ from workbench.report.written.cells import chinese, number, say, spoken, unit_wo
 from workbench.report.written.document import Cell, State
 from workbench.shipping.acceptance import Criterion
 from workbench.shipping.acceptance.verdict import Key
-from workbench.values.candidate import Candidate, Quantization
-from workbench.values.documents.canonical import encode
+from workbench.values.candidate import Candidate
 from workbench.values.fidelity import FidelityPath
-from workbench.values.installed_targets import installed_target
 from workbench.values.measurement import Split
 from workbench.values.metrics import declared
-from workbench.values.service import ServiceLoad, ServiceSettings
+from workbench.values.service import ServiceLoad, ServiceSettings, bins_words
 from workbench.values.setting_groups import Group, describe
 
 SPLIT: dict[Split, str] = {
@@ -44,10 +42,6 @@ GROUP: dict[Group, str] = {
     "threads": "threads",
     "batch": "batch",
 }
-_IN_FLOAT = {
-    "layer": "{n} sensitive layers in float",
-    "group": "{n} sensitive groups in float",
-}
 
 
 def metric_name(metric: str) -> str:
@@ -59,89 +53,26 @@ def metric_name(metric: str) -> str:
 
 
 def candidate_name(candidate: Candidate) -> str:
-    """One phrase: 'INT8 静态量化（ifmr，对称，注意力矩阵乘一并量化），分桶 32/80/128/256'."""
-    if spoken() == "en":
-        return describe(candidate)
-    title = installed_target(candidate.target)
-    words = [title.title] if title.named else []
-    if numbers := candidate.compile.numbers(candidate):  # a language model's recipe, in the vendor's words
-        return "，".join([*words, numbers, *candidate.compile.words(candidate)])
-    words.append(_numbers(candidate.precision.mode, candidate.quantization))
-    if bins := candidate.sequence_bins:
-        words.append(bins_name(bins))
-    usual = encode(type(candidate.compile)().shown())
-    own = {
-        name: value
-        for name, value in candidate.parameters().items()
-        if name.startswith("compile.")
-        and name != "compile.sequence_bins"
-        and value not in ("", usual.get(name.removeprefix("compile.")))
-    }
-    said = ((_COMPILE.get(name, f"{name.removeprefix('compile.')} ="), value) for name, value in own.items())
-    return "，".join([*words, *(f"{name} {value}" for name, value in said)])
-
-
-_COMPILE = {
-    "compile.disabled_fusions": "关闭融合",
-    "compile.enabled_fusions": "开启融合",
-    "compile.graph_optimization": "图优化",
-}
-
-
-def _numbers(mode: str, q: Quantization) -> str:
-    if q.scheme == "none":
-        return f"{mode}（不量化）"
-    scheme = {"dynamic": "动态", "static": "静态", "cfg": "按配置文件"}[q.scheme]
-    facts = [] if q.operators == "all" else [{"matmul": "仅矩阵乘", "conv": "仅卷积"}[q.operators]]
-    if q.elementwise is not None:
-        facts.append("层间保持 8 位")
-    if q.calibrator is not None:
-        facts.append(f"标定器 {q.calibrator}")
-    if q.algorithm is not None:
-        facts.append(q.algorithm if q.percentile is None else f"{q.algorithm} {q.percentile:g}")
-    if q.activation_symmetric is not None:
-        facts.append("激活对称" if q.activation_symmetric else "激活非对称")
-    if q.weight_granularity is not None:
-        facts.append("权重逐通道" if q.weight_granularity == "channel" else "权重逐张量")
-    if q.weight_algorithm not in (None, "minmax"):
-        facts.append(f"权重 {q.weight_algorithm}")
-    if q.attention_matmul:
-        facts.append("注意力矩阵乘一并量化")
-    if q.balance is not None:
-        facts.append(f"均衡 {q.balance}")
-    if q.bias_correction:
-        facts.append("偏置校正")
-    if q.keep_float:
-        by = "" if q.sensitivity == "sqnr" else f"（按 {q.sensitivity} 排序）"
-        facts.append(say(_IN_FLOAT[q.keep_float_unit or "layer"], n=q.keep_float) + by)
-    return f"INT8 {scheme}量化" + (f"（{'，'.join(facts)}）" if facts else "")
+    """One phrase: 'INT8 静态量化，ifmr，激活对称，注意力矩阵乘一并量化，分桶 32 80 128 256'."""
+    return _translated(describe(candidate))
 
 
 def bins_name(bins: tuple[int, ...]) -> str:
-    joined = "/".join(map(str, bins))
-    if spoken() == "en":
-        return f"bins {joined}" if len(bins) > 1 else f"length {joined}"
-    return f"分桶 {joined}" if len(bins) > 1 else f"定长 {joined}"
+    return _translated(bins_words(bins))
 
 
 def settings_name(settings: ServiceSettings) -> str:
-    """'最大 batch 16，等待 10 ms，2 个工作进程，分桶 32/64'."""
-    if spoken() == "en":
-        return str(settings)
-    words = (
-        f"最大 batch {settings.max_batch_size}，等待 {settings.batch_timeout_ms:g} ms，{settings.workers} 个工作进程"
-    )
-    return f"{words}，{bins_name(settings.sequence_bins)}" if settings.sequence_bins else words
+    """'batch 至多 16，等待 10 ms，2 个工作进程，分桶 32 64'."""
+    return _translated(str(settings))
 
 
 def load_name(load: ServiceLoad) -> str:
-    if spoken() == "en":
-        return str(load)
-    if load.arrivals == "closed":
-        return f"闭环，并发 {load.concurrency}"
-    if load.arrivals == "poisson":
-        return f"开环，泊松到达 {load.rate_per_s:g} 请求/s"
-    return f"回放 {len(load.trace_s)} 个请求的到达时间"
+    return _translated(str(load))
+
+
+def _translated(words: str) -> str:
+    """What is not known in Chinese, such as the name of an algorithm, stands as it is."""
+    return "，".join(_chinese(part) or part for part in words.split(", ")) if spoken() == "zh" else words
 
 
 def loaded_name(one: LoadResult) -> str:
@@ -231,7 +162,7 @@ def _notes() -> list[tuple[re.Pattern[str], str]]:
 def note_words(note: str) -> str:
     if spoken() == "en" or not note:
         return note
-    return "；".join(_chinese(part.strip()) for part in re.split(r"[;,] ", note))
+    return "；".join(_chinese(part) or f"“{part}”" for part in map(str.strip, re.split(r"[;,] ", note)))
 
 
 def _chinese(part: str) -> str:
@@ -241,4 +172,4 @@ def _chinese(part: str) -> str:
             for english, word in chinese()["words"]:
                 said = said.replace(english, word)
             return said
-    return f"“{part}”"
+    return ""

@@ -66,27 +66,10 @@ def precision(m: Material) -> Section:
                 "Outputs were not compared (workbench fidelity): cosine, largest and mean absolute error between "
                 "PyTorch, ONNX Runtime and the compiled files are not measured."
             ),
-            _paths(None, m.emulated),
+            _paths(None),
         ]
     else:
-        found = m.fidelity
-        blocks += [
-            paragraph(
-                "The same inputs ({data}) through every path, compared with the reference sample by sample; cosine "
-                "is the worst and the mean over samples.",
-                data=note_words(found.data),
-            ),
-            _paths(found, m.emulated),
-        ]
-        blocks += [Paragraph(text=line, kind="warning") for line in _not_finite(found)]
-        if found.missing:
-            lines = (f"{_path(path)}: {note_words(why)}" for path, why in found.missing.items())
-            blocks += [paragraph("What is missing, and why", kind="note"), Bullets(items=tuple(lines))]
-        shapes = [a for a in found.paths if a.shape]
-        if shapes:
-            blocks.append(_shapes(shapes))
-        if any(a.accuracy for a in found.paths):
-            blocks.append(_scores(found))
+        blocks += agreement(m.fidelity)
     blocks += [heading(_ACCURACY), *_accuracy(m), heading(_LAYERS)]
     blocks += (
         [paragraph("No comparison by layers was given (workbench compare … --json, --layers).")]
@@ -97,7 +80,26 @@ def precision(m: Material) -> Section:
     return section("Precision compared", blocks)
 
 
-def _paths(found: Fidelity | None, emulated: bool) -> Table:
+def agreement(found: Fidelity) -> Iterator[Block]:
+    """How far the outputs of each path lie from their reference, and what is missing."""
+    yield paragraph(
+        "The same inputs ({data}) through every path, compared with the reference sample by sample; cosine "
+        "is the worst and the mean over samples.",
+        data=note_words(found.data),
+    )
+    yield _paths(found)
+    yield from (Paragraph(text=line, kind="warning") for line in _not_finite(found))
+    if found.missing:
+        lines = (f"{_path(path)}: {note_words(why)}" for path, why in found.missing.items())
+        yield paragraph("What is missing, and why", kind="note")
+        yield Bullets(items=tuple(lines))
+    if shapes := [a for a in found.paths if a.shape]:
+        yield _shapes(shapes)
+    if any(a.accuracy for a in found.paths):
+        yield _scores(found)
+
+
+def _paths(found: Fidelity | None) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for path in get_args(FidelityPath):
         met = [] if found is None else [a for a in _telling(found) if a.path == path]
@@ -390,16 +392,18 @@ def bad_operator(found: DeviceFindings | None) -> Iterator[Block]:
     if found.emulated:
         yield paragraph("The values are an emulator's, not a device's.", kind="warning")
     if found.first_bad is None:
-        yield paragraph("No operator's result is beyond the limits.")
+        yield paragraph(
+            "No operator's result is beyond the limits; the device's own files are in {folder}.", folder=found.folder
+        )
     else:
-        yield _table(found.first_bad)
+        yield _table(found.first_bad, found.folder)
         lines = tuple(line for mend in found.first_bad.mends for line in (f"# {mend.setting}", *mend.lines))
         if lines:
             yield paragraph("what mends it")
             yield Commands(lines=lines)
 
 
-def _table(bad: FirstBad) -> Table:
+def _table(bad: FirstBad, folder: str) -> Table:
     nodes = "\n".join(bad.nodes[:_MOST_NODES]) + ("\n…" if len(bad.nodes) > _MOST_NODES else "")
     wrong = say("{n} elements are NaN or infinite", n=bad.not_finite) if bad.not_finite else f"{bad.relative_error:.2%}"
     cause = say(_CAUSES[bad.cause])
@@ -418,6 +422,9 @@ def _table(bad: FirstBad) -> Table:
         ("its result", bad.tensor),
         (_ERROR, wrong),
         ("cause", cause),
+        ("largest value of the float model", number(bad.magnitude)),
+        ("files of the device", folder),
+        ("inputs and outputs as NPY", "\n".join(bad.files) or "–"),
     )
     return table(
         _TITLE,
