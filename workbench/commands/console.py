@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Sequence
 from typing import Any
 
+import typer
 from rich.console import Console
 from rich.text import Text
 
@@ -28,6 +30,17 @@ def tell(text: str, *, style: str | None = None) -> None:
 def note(label: str, text: str, style: str = "bold yellow") -> None:
     """A message behind a label of its own style: 'warning: …'."""
     err.print(Text.assemble((f"{label}: ", style), text), soft_wrap=True)
+
+
+def ask(question: str, answers: Sequence[str] = ()) -> str | None:
+    """What whoever sits before the terminal answers, one of `answers` where there are some; None where nobody does."""
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        return None
+    while True:
+        shown = f"{question} One of {', '.join(answers)}" if answers else question
+        answer: str = typer.prompt(shown, default=answers[0] if answers else None).strip()
+        if not answers or answer in answers:
+            return answer
 
 
 def print_json(body: Any) -> None:

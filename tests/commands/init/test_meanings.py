@@ -1,5 +1,10 @@
 """What `init` takes outputs for, on graphs as exporters write them: by evidence, or not at all."""
 
+import contextlib
+import os
+import pty
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -63,6 +68,27 @@ def test_three_opinion_scores_are_no_classes_until_the_user_says_what_they_are(t
     write_head(tmp_path / "m.onnx", 5, "Softmax")
     (tmp_path / "workspace").rename(tmp_path / "before")
     assert [use.meaning for use in started(tmp_path, X)] == ["probabilities"]
+
+
+def test_before_a_terminal_what_an_output_means_is_asked(tmp_path: Path) -> None:
+    write_head(tmp_path / "m.onnx", 3, bias=8.0)
+    for split in ("train", "valid"):
+        np.savez(tmp_path / f"{split}.npz", x=X)
+    ours, theirs = pty.openpty()
+    program = "from workbench.commands.cli import main; main()"
+    asked = [sys.executable, "-c", program, "init", "m.onnx", "--data", "train.npz", "--data", "valid.npz", "--to", "w"]
+    with subprocess.Popen(asked, cwd=tmp_path, stdin=theirs, stdout=theirs, stderr=theirs) as started_there:
+        os.close(theirs)
+        os.write(ours, b"vectors\nvalues\n")
+        shown = b""
+        with contextlib.suppress(OSError):  # Linux's way to say that nobody holds the other end any more
+            while more := os.read(ours, 4096):
+                shown += more
+        os.close(ours)
+    assert started_there.returncode == 0, shown.decode()
+    assert shown.count(b"What does the output 'y' mean?") == 2, "what is no answer is asked again"
+    (written,) = (tmp_path / "w" / "experiments").glob("*.yaml")
+    assert [use.meaning for use in read_experiment(written).dataset.interface.outputs] == ["values"]
 
 
 def test_labels_tell_classes_from_numbers_and_chance_tells_nothing(tmp_path: Path) -> None:

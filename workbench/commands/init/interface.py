@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from workbench.commands.console import ask
 from workbench.graph.intake.fold import numbers_of
 from workbench.graph.intake.ports import is_batch_name
 from workbench.values.errors import ConfigError, nearest
@@ -64,6 +65,11 @@ def declare(
         reasons[f"state.{output}"] = (
             f"no array feeds {name!r}, and {output!r} has its type and shape and is named after it"
         )
+    for name, spec in list(missing.items()):
+        answer = ask(f"The input {_input_words(spec)} is not in the data. Which constant feeds it?")
+        if answer is not None:
+            uses[name] = InputUse(name=name, constant=_constant(missing.pop(name), answer))
+            reasons[f"inputs.{name}"] = "as it was answered"
     if missing:
         raise _nothing_feeds(list(missing.values()), known, given)
     carried = {name for _, name in state}

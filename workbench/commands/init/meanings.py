@@ -16,6 +16,7 @@ from typing import Any, get_args
 
 import numpy as np
 
+from workbench.commands.console import ask
 from workbench.commands.options import pairs
 from workbench.evaluation.float_run import FloatRun
 from workbench.evaluation.metric_check import refuse_shared
@@ -62,6 +63,8 @@ def meanings_of(
             uses.append(one.use)
         elif (told := told_by_labels(one.name, run)) is not None:
             uses.append(OutputUse(name=one.name, meaning=told[0], reason=told[1]))
+        elif answer := ask(f"What does the output {one.name!r} mean? ({one.reason})", (*_choices(one, run), "ignored")):
+            uses.append(_as_written(one, answer))
         else:
             unknown.append(one)
     batch, outputs = run.rows[0]
