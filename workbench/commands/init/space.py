@@ -144,12 +144,19 @@ def _quantization(outline: Outline, schemes: dict[str, tuple[str, ...]], cfg: Se
     if products < layers and (between := _between(outline)):
         why = "What lies between convolutions in 8 bits too: faster, for one more rounding of each tensor."
         static("elementwise", ["float", "int8"], why, when={**_for(outline, between), **_STATIC})
+    corrected = products < layers and not learned
+    if corrected:
+        static(
+            "bias_correction",
+            [False, True],
+            "The mean error of rounding taken back out of biases: costs no time in a call.",
+        )
     if layers and products:
         why = "SmoothQuant: closer to float for one more calibration pass and a little time per call."
         static("balance", ['"off"', "auto"], why)
     keep_float = [count for count in _KEEP_FLOAT if count < max(1, layers)]
     static("keep_float", keep_float, f"How many of the most sensitive of {layers} layers stay in float.")
-    return lines + _rare(bool(layers) and not learned, keep_float[1:])
+    return lines + _rare(bool(layers) and not learned, corrected, keep_float[1:])
 
 
 def _between(outline: Outline) -> list[str]:
@@ -157,12 +164,12 @@ def _between(outline: Outline) -> list[str]:
     return [target for target in outline.targets if "quantization.elementwise" in dimensions_of(target)]
 
 
-def _rare(weights: bool, keep_float: Sequence[int]) -> list[str]:
+def _rare(weights: bool, corrected: bool, keep_float: Sequence[int]) -> list[str]:
     """What seldom pays, as comments that need only lose their "# "."""
     found: list[str] = []
     if weights:
         found += _parameter("quantization.weight_algorithm", ["minmax", "mse", "arq", "adaround"], _STATIC)
-        found += _parameter("quantization.bias_correction", [False, True], _STATIC)
+        found += [] if corrected else _parameter("quantization.bias_correction", [False, True], _STATIC)
     if keep_float:
         kept = {"quantization.keep_float": tuple(keep_float)}
         found += _parameter("quantization.keep_float_unit", ["layer", "group"], kept)
@@ -261,6 +268,8 @@ def _presets(
 ) -> list[str]:
     layers, products = len(outline.weights), outline.products
     convolves = any(layer.op_type == "Conv" for layer in outline.weights)
+    learned = any(start.weight_algorithms for start in outline.starts)
+    corrected = {} if learned or products == layers else {"quantization.bias_correction": "true"}
     lines: list[str] = []
     for target, _ in outline.each_target():
         first = target == outline.target
@@ -279,7 +288,7 @@ def _presets(
                 own = {"quantization.scheme": scheme}
                 if scheme == "static" and convolves and target in _between(outline):
                     # before plain static INT8: it is the better bet, and what it costs in accuracy is measured
-                    add("static-int8-elementwise", own | {"quantization.elementwise": "int8"})
+                    add("static-int8-elementwise", own | {"quantization.elementwise": "int8"} | corrected)
                 add(f"{scheme}-int8", own)
         if grouped:
             add("float-bins", grouped)
@@ -292,7 +301,7 @@ def _presets(
             if products and first:
                 add("static-int8-balanced", static | {"quantization.balance": "auto"})
             if layers > 2 and first:
-                add("static-int8-2-in-float", static | {"quantization.keep_float": "2"})
+                add("static-int8-2-in-float", static | corrected | {"quantization.keep_float": "2"})
     return lines
 
 
