@@ -69,7 +69,6 @@ VALUES = (
 )
 """Inside `values` modules on one floor see each other; they are values of each other."""
 OWNERS = {
-    "optuna": {"search"},
     "mlflow": {"tracking"},
     "ray": {"search/executors"},
     "fsspec": {"evaluation/shared_store"},

@@ -161,6 +161,6 @@ def machine() -> Json:
         "cores": len(names),
         "load": load.read_text().split()[0] if load.exists() else "",
         "python": platform.python_version(),
-        "libraries": {name: version(name) for name in ("numpy", "onnx", "onnxruntime", "optuna")},
+        "libraries": {name: version(name) for name in ("numpy", "onnx", "onnxruntime")},
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
     }

@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from optuna._hypervolume import compute_hypervolume
 
 from benchmarks.recorded.looked_up import Lookup, question_of
 from benchmarks.recorded.tables import FOLDER, Table, load_table
@@ -39,7 +38,16 @@ def hypervolume(points: Sequence[Sequence[float]] | np.ndarray, reference: Seque
     """Volume between the points, of which less is better, and the reference; points beyond it add nothing."""
     bound = np.asarray(reference, dtype=np.float64)
     found = np.asarray(points, dtype=np.float64).reshape(-1, len(bound))
-    return float(compute_hypervolume(found[(found < bound).all(axis=1)], bound))
+    return _volume(found[(found < bound).all(axis=1)], bound)
+
+
+def _volume(points: np.ndarray, bound: np.ndarray) -> float:
+    """By slabs along the last axis."""
+    if not len(points) or len(bound) == 1:
+        return float(bound[0] - points.min()) if len(points) else 0.0
+    points = points[np.argsort(points[:, -1], kind="stable")]
+    widths = np.diff(points[:, -1], append=bound[-1])
+    return sum(w * _volume(points[: i + 1, :-1], bound[:-1]) for i, w in enumerate(widths) if w > 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workbench.prediction.simulation import event_loop
-from workbench.prediction.simulation.state import FREE, OUT, Device, Setup, Worker
+from workbench.prediction.simulation.state import FREE, OUT, Device, Setup, Worker, World
 from workbench.serve.workers import least_loaded
 
 
@@ -22,13 +22,14 @@ def test_the_model_loads_devices_as_the_service_does(devices: int, each: int, da
     free, busy = list(range(workers)), list[int]()
     setup = Setup(*[0] * len(Setup._fields))._replace(workers=workers, devices=devices)
     state, loads = [Worker() for _ in range(workers)], [Device() for _ in range(devices)]
+    world = World(*[[]] * len(World._fields))._replace(setup=setup, workers=state, devices=loads)
     # machine code takes tables; interpreted it takes objects too
     choose = event_loop.free_worker.py_func  # type: ignore[attr-defined]  # of numba
     for _ in range(30):
         if free and (not busy or data.draw(st.booleans())):
             number = free.pop(least_loaded(free, busy, devices))
             busy.append(number)
-            modelled = choose(setup, state, loads)
+            modelled = choose(world)
             assert loads[modelled % devices].in_flight == sum(b % devices == number % devices for b in busy) - 1
             state[modelled].state = OUT
             loads[modelled % devices].in_flight += 1

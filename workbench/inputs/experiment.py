@@ -70,7 +70,7 @@ FEWEST_SAMPLES = 50
 MOST_TRIALS = 1_000_000
 MOST_CALLS = 10_000_000
 LARGEST_SEED = 2**32 - 1
-"""NumPy's random state, which Optuna's samplers seed, takes no more."""
+"""NumPy's random state takes no more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

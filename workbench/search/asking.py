@@ -14,9 +14,6 @@ import threading
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from optuna.distributions import CategoricalDistribution
-from optuna.samplers import RandomSampler
-
 from workbench.evaluation.journal import Journal
 from workbench.inputs.experiment import Experiment
 from workbench.search.first_look import INT8_FIRST, first_int8
@@ -33,7 +30,6 @@ from workbench.space.space import (
     suggest,
 )
 from workbench.values.candidate import Candidate
-from workbench.values.dimension import Scalar
 from workbench.values.results import Evaluation
 
 MAX_REPEATS = 15
@@ -116,16 +112,8 @@ class Queue:
             tried = {i: choices for i, (choices, _) in self.trials.items()}
             if (found := proposal(self.experiment, tried, known, seed, in_flight)) is not None:
                 return found
-        sampler = RandomSampler(seed=seed)
-
-        def choose(name: str, choices: tuple[Scalar, ...]) -> Scalar:
-            if len(choices) == 1:
-                return choices[0]
-            kinds = CategoricalDistribution(choices)
-            drawn: Scalar = sampler.sample_independent(None, None, name, kinds)  # type: ignore[arg-type]  # reads neither
-            return drawn
-
-        return suggest(self.experiment.space, choose), "drawn at random"
+        drawn = random.Random(seed)
+        return suggest(self.experiment.space, lambda _, choices: drawn.choice(choices)), "drawn at random"
 
     def _unseen(self, taken: Collection[str]) -> Trial | None:
         """Any one of a small space, a draw of a large one."""
