@@ -31,7 +31,7 @@ def test_a_sweep_evaluates_baseline_and_presets_first_and_distinct_candidates_on
     assert (end.reason, end.new, end.reused) == ("budget", 6, 0)
     order = [evaluation.candidate for evaluation, _ in recorder.seen]
     assert order[0] == question.baseline
-    assert [c.quantization.scheme for c in order[:3]] == ["none", "dynamic", "static"]
+    assert {c.quantization.scheme for c in order[1:3]} == {"dynamic", "static"}
     assert len({c.id for c in order}) == 6
     assert all(evaluation.status != "failed" for evaluation, _ in recorder.seen)
 
@@ -137,7 +137,7 @@ def test_a_sweep_killed_at_any_stage_goes_on_and_loses_only_what_was_in_flight(t
     after = journal_of(file).evaluations()
     assert len(after) == 4
     assert {i: after[i] for i in kept} == kept
-    assert [e.candidate.quantization.scheme for e in after.values()][:3] == ["none", "dynamic", "static"]
+    assert {e.candidate.quantization.scheme for e in list(after.values())[1:3]} == {"dynamic", "static"}
     assert all(e.status != "failed" and e.attempt == 1 for e in after.values())
 
 

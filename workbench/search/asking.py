@@ -63,7 +63,22 @@ class Queue:
         }
         self.crashes: dict[str, int] = dict(kept.get("crashes", {}))
         self._passed = int(kept.get("passed", 0))  # proposals that were known or forbidden
+        self._looks: dict[str, float] = dict(kept.get("looks", {}))
         self._first, self._alike = _different(experiment, first)
+        self._order()
+
+    def looked_at(self, candidate_id: str, speedup: float) -> None:
+        """A first look's speed-up, 0 where it failed: the faster one is tried before the other."""
+        self._looks[candidate_id] = speedup
+        self._order()
+        self._keep()
+
+    def _order(self) -> None:
+        def place(trial: Trial) -> tuple[bool, bool, float]:
+            look = self._looks.get(trial.candidate.id)
+            return trial.candidate.id != self.experiment.baseline.id, look is None, -(look or 0.0)
+
+        self._first.sort(key=place)
 
     def add(self, candidate: Candidate) -> bool:
         """Have a candidate asked for; False where the space has no choices for it."""
@@ -141,7 +156,8 @@ class Queue:
         if self._journal is not None:
             with self._keeping:  # crashes are counted in the threads that wait for them
                 trials = [[i, choices, why] for i, (choices, why) in dict(self.trials).items()]
-                self._journal.write_queue({"trials": trials, "crashes": dict(self.crashes), "passed": self._passed})
+                kept = {"trials": trials, "crashes": dict(self.crashes), "passed": self._passed, "looks": self._looks}
+                self._journal.write_queue(kept)
 
 
 def beginning(experiment: Experiment) -> list[tuple[str, Assignment]]:

@@ -299,6 +299,8 @@ class _Loop:
             self.interrupted.append(Interrupted(candidate=flight.candidate, stage=up.stage))
             return
         if flight.look:
+            latency = evaluation.measurement.latency
+            self.queue.looked_at(flight.candidate.id, 0.0 if latency is None else latency.speedup.value)
             self.looked(evaluation)
         else:
             self._keep(flight, evaluation)

@@ -17,6 +17,7 @@ from workbench.values.dimension import FUSION_PREFIX, Scalar
 T = TypeVar("T")
 When = Mapping[str, tuple[Scalar, ...]]
 
+_FEW = 5
 _KEEP_FLOAT = (0, 1, 2, 4, 8)
 _BINS = (1, 2, 4, 8)
 _STATIC: When = {"quantization.scheme": ("static",)}
@@ -103,8 +104,10 @@ def space_text(
 def _schemes(outline: Outline) -> dict[str, tuple[str, ...]]:
     """Scheme → the targets that have it and that it changes this model on; without `none`."""
     found: dict[str, tuple[str, ...]] = {}
-    # dynamic INT8 serves products alone
-    for scheme, changes in (("dynamic", outline.products), ("static", len(outline.weights) + outline.attention)):
+    # dynamic INT8 serves products alone: a net of convolutions with one in its last layer is no faster for it
+    layers = len(outline.weights)
+    products = outline.products if outline.products * _FEW >= layers else 0
+    for scheme, changes in (("dynamic", products), ("static", layers + outline.attention)):
         targets = tuple(t for t, start in outline.each_target() if changes and scheme in start.schemes)
         found |= {scheme: targets} if targets else {}
     return found
