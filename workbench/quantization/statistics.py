@@ -1,8 +1,4 @@
-"""Statistics: what one pass over the calibration data leaves for every algorithm. Types, merging, stability, storage.
-
-Everything in here merges exactly, or to the last bit in practice (`add_pairs`): equal samples give equal statistics
-whatever their order and however they were split.
-"""
+"""Statistics: what one pass over the calibration data leaves for every algorithm. Types, stability, storage."""
 
 from __future__ import annotations
 
@@ -20,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from workbench.graph.layers import Layer
-from workbench.quantization.histogram import BINS_PER_SIDE, Histogram, merge
+from workbench.quantization.histogram import BINS_PER_SIDE, Histogram
 from workbench.values.documents.canonical import DecodeError, canonical_json, decode, digest, encode
 from workbench.values.errors import CalibrationError
 from workbench.values.system.files import temporary_beside
@@ -32,55 +28,7 @@ NOTHING: Range = (math.inf, -math.inf)
 _FORMAT = 3
 _ERROR = "_error"  # stored arrays of that name stay out of the digest
 
-
-# --- sums that do not depend on order --------------------------------------------------------------------------------
-#
-# A pair (sum, error) stands for `sum + error` with about 106 bits (T. J. Dekker, "A floating-point technique for
-# extending the available precision", Numerische Mathematik 18, 1971; D. E. Knuth, "The Art of Computer Programming",
-# vol. 2, §4.2.2, theorem B). Terms of one tensor rarely span more bits than that, so its rounded sum is the same
-# number in any order. That is no proof: terms of both signs that cancel over more than 100 bits may still differ.
-
 Doubles = npt.NDArray[np.float64]
-Pair = tuple[Doubles, Doubles]
-
-
-def two_sum(a: Doubles, b: Doubles) -> Pair:
-    """The rounded sum and its exact rounding error, elementwise."""
-    total = a + b
-    of_b = total - a
-    return total, (a - (total - of_b)) + (b - of_b)
-
-
-def add_pairs(a: Pair, b: Pair) -> Pair:
-    """(sum, error) of both, with the sum the float64 nearest to the total."""
-    total, error = two_sum(a[0], b[0])
-    low, lower = two_sum(a[1], b[1])
-    total, error = _renormalized(total, error + low)
-    return _renormalized(total, error + lower)
-
-
-def add_rows(pair: Pair, rows: Doubles) -> None:
-    """Add every row of float64[rows, n] to the (sum, error) of n elements, in place.
-
-    The errors are summed up plainly (A. Neumaier, "Rundungsfehleranalyse einiger Verfahren zur Summation endlicher
-    Summen", ZAMM 54, 1974): half the work of a normalized pair per row. `add_pairs` normalizes.
-    """
-    sums, errors = pair
-    total, of_row, rest = np.empty_like(sums), np.empty_like(sums), np.empty_like(sums)
-    for row in rows:
-        np.add(sums, row, out=total)
-        np.subtract(total, sums, out=of_row)
-        np.subtract(row, of_row, out=rest)
-        np.subtract(total, of_row, out=of_row)
-        np.subtract(sums, of_row, out=of_row)
-        np.add(errors, rest, out=errors)
-        np.add(errors, of_row, out=errors)
-        sums[:] = total
-
-
-def _renormalized(high: Doubles, low: Doubles) -> Pair:
-    total = high + low
-    return total, low - (total - high)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -143,8 +91,9 @@ class TensorStatistics:
         """How far the ranges of the two halves lie apart; see `Statistics.stability`."""
         if NOTHING in self.halves:
             return 1.0
-        a, b = (_with_zero(half) for half in self.halves)
-        return _difference(a, b)
+        (low, high), (other_low, other_high) = ((min(low, 0.0), max(high, 0.0)) for low, high in self.halves)
+        widest = max(high - low, other_high - other_low)
+        return max(abs(low - other_low), abs(high - other_high)) / widest if widest > 0 else 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -201,18 +150,6 @@ class Statistics:
         return tuple(name for name, figure in self.stability().items() if figure > threshold)
 
 
-def merge_tensors(a: TensorStatistics, b: TensorStatistics) -> TensorStatistics:
-    """The statistics of one tensor over both data sets."""
-    return TensorStatistics(
-        histogram=merge(a.histogram, b.histogram),
-        channels=_merged_channels(a.channels, b.channels),
-        samples=a.samples + b.samples,
-        minimum_sum=_add_scalars(a.minimum_sum, b.minimum_sum),
-        maximum_sum=_add_scalars(a.maximum_sum, b.maximum_sum),
-        halves=(_union(a.halves[0], b.halves[0]), _union(a.halves[1], b.halves[1])),
-    )
-
-
 def save_statistics(statistics: Statistics, path: Path) -> None:
     """Write one `.npz` file, atomically. Equal statistics give equal content."""
     header, arrays = _packed(statistics)
@@ -235,44 +172,6 @@ def load_statistics(path: Path) -> Statistics:
         raise CalibrationError(
             f"{path} does not hold statistics of version {_FORMAT} ({error}). Delete it; they are observed again."
         ) from error
-
-
-# --- merging -------------------------------------------------------------------------------------------------------
-
-
-def _merged_channels(a: ChannelStatistics | None, b: ChannelStatistics | None) -> ChannelStatistics | None:
-    if a is None or b is None:
-        return a or b
-    sums, sums_error = add_pairs((a.sums, a.sums_error), (b.sums, b.sums_error))
-    squares, squares_error = add_pairs((a.squares, a.squares_error), (b.squares, b.squares_error))
-    return ChannelStatistics(
-        minima=np.minimum(a.minima, b.minima),
-        maxima=np.maximum(a.maxima, b.maxima),
-        sums=sums,
-        squares=squares,
-        rows=a.rows + b.rows,
-        sums_error=sums_error,
-        squares_error=squares_error,
-    )
-
-
-def _add_scalars(a: tuple[float, float], b: tuple[float, float]) -> tuple[float, float]:
-    total, error = add_pairs((np.array(a[0]), np.array(a[1])), (np.array(b[0]), np.array(b[1])))
-    return float(total), float(error)
-
-
-def _union(a: Range, b: Range) -> Range:
-    return min(a[0], b[0]), max(a[1], b[1])
-
-
-def _with_zero(values: Range) -> Range:
-    return min(values[0], 0.0), max(values[1], 0.0)
-
-
-def _difference(a: Range, b: Range) -> float:
-    widest = max(a[1] - a[0], b[1] - b[0])
-    gap = max(abs(a[0] - b[0]), abs(a[1] - b[1]))
-    return gap / widest if widest > 0 else 0.0
 
 
 # --- stored form ---------------------------------------------------------------------------------------------------
