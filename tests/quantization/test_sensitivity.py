@@ -78,7 +78,7 @@ def test_the_ranking_is_what_quantizing_each_layer_by_hand_gives(
     recipe = replace(EVERYTHING_INT8, weight_granularity=granularity)
     expected = [run(onnx.load(model.path), feeds, ["logits"])[0] for feeds in FEEDS]
     sqnr_db = {}
-    for record in choose(statistics, recipe).layers:
+    for record in choose(model, statistics, recipe).layers:
         pairs = list(zip(expected, outputs_with_only(model, record), strict=True))
         noise = sum(float(np.square(got.astype(np.float64) - y).sum()) for y, got in pairs)
         sqnr_db[record.layer] = 10 * np.log10(sum(float(np.square(y).sum()) for y, _ in pairs) / noise)

@@ -1,7 +1,7 @@
 """Observe once, derive everything: one streaming pass of the float model over the calibration data.
 
     statistics = observe(model, batches)          # forward passes; memory does not grow with the data
-    record = choose(statistics, recipe)           # algorithms.py; no more passes, for every recipe
+    record = choose(statistics, recipe, graph)    # algorithms.py; no more passes, for every recipe
 
 What is counted and added up does not depend on order (histogram.py, statistics.py), so equal samples give equal
 statistics however they were batched, threaded or merged, as far as the runtime computes equal activations for them.
@@ -33,9 +33,7 @@ from workbench.quantization.statistics import (
     Range,
     Statistics,
     TensorStatistics,
-    WeightStatistics,
 )
-from workbench.quantization.weights import weight_rows
 from workbench.values.errors import CalibrationError
 from workbench.values.model import Model
 
@@ -67,7 +65,7 @@ def observe(
         layers = quantizable_layers(graph)
         if not layers:
             raise CalibrationError(f"{model.path.name} has no layer that INT8 can serve. See `workbench inspect`.")
-        weights = _weight_statistics(graph, layers)
+        _check_weights(graph, layers)
         del graph  # a model's weights are large: no more copies of them than needed
         seen = {name: Accumulator(name, axis) for name, axis in _observed(layers).items()}
 
@@ -81,9 +79,7 @@ def observe(
         for run in activations(model, proto, list(seen), batches, threads=threads, work=add):
             samples = run.first_sample + run.samples
     tensors = {name: accumulator.statistics() for name, accumulator in seen.items()}
-    return Statistics(
-        model_sha256=model.sha256, samples=samples, layers=layers, tensors=tensors, weights=weights, variant=variant
-    )
+    return Statistics(model_sha256=model.sha256, samples=samples, layers=layers, tensors=tensors, variant=variant)
 
 
 def _observed(layers: tuple[Layer, ...]) -> dict[str, int | None]:
@@ -101,18 +97,13 @@ def _observed(layers: tuple[Layer, ...]) -> dict[str, int | None]:
     return axes
 
 
-def _weight_statistics(proto: onnx.ModelProto, layers: tuple[Layer, ...]) -> dict[str, WeightStatistics]:
+def _check_weights(proto: onnx.ModelProto, layers: tuple[Layer, ...]) -> None:
     known = constants(proto)
-    found = {}
     for layer in layers:
-        if layer.weight is None or layer.output_axis is None:
-            continue
-        rows = weight_rows(array_of(known[layer.weight]), layer, per_channel=True)
-        minima, maxima = rows.min(axis=1), rows.max(axis=1)
-        if not (np.isfinite(minima).all() and np.isfinite(maxima).all()):
-            raise CalibrationError(f"weight {layer.weight!r} of layer {layer.name!r} holds NaN or infinity.")
-        found[layer.name] = WeightStatistics(minima=minima, maxima=maxima)
-    return found
+        if layer.weight is not None:
+            values = array_of(known[layer.weight])
+            if values.size and not np.isfinite([values.min(), values.max()]).all():
+                raise CalibrationError(f"weight {layer.weight!r} of layer {layer.name!r} holds NaN or infinity.")
 
 
 def _halves(run: Run) -> npt.NDArray[np.bool_]:

@@ -90,7 +90,7 @@ def measure_sensitivity(
         raise CalibrationError(f"{model.path.name} has opset {model.opset}; ranking needs {_MIN_OPSET} or later.")
     with kept_aside(model.size_bytes):
         proto = normalized(load_graph(model))
-        layers = choose(statistics, recipe, proto=proto).layers
+        layers = choose(statistics, recipe, proto).layers
         places = {layer.layer: number for number, layer in enumerate(layers)}
         units = {name: (name,) for name in places} if units is None else units
         if unknown := {layer for names in units.values() for layer in names} - places.keys():

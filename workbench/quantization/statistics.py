@@ -97,14 +97,6 @@ class TensorStatistics:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class WeightStatistics:
-    """Range of one layer's weight: float32, per output channel. The range per tensor is theirs together."""
-
-    minima: npt.NDArray[np.float32]
-    maxima: npt.NDArray[np.float32]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Statistics:
     """Everything a calibration algorithm needs to know about a model and its data.
 
@@ -112,7 +104,6 @@ class Statistics:
         samples: how many samples were seen.
         layers: the observed graph's quantizable layers, in graph order.
         tensors: of every layer's inputs, and of Conv outputs, by tensor name.
-        weights: by layer name.
         variant: names what was changed in the graph before it was observed; empty for the model as it is.
     """
 
@@ -120,7 +111,6 @@ class Statistics:
     samples: int
     layers: tuple[Layer, ...]
     tensors: Mapping[str, TensorStatistics]
-    weights: Mapping[str, WeightStatistics]
     variant: str = ""
 
     @property
@@ -179,7 +169,7 @@ def load_statistics(path: Path) -> Statistics:
 
 def _packed(statistics: Statistics) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
     """A JSON header and a few arrays, every mapping in name order."""
-    tensors, weights = sorted(statistics.tensors.items()), sorted(statistics.weights.items())
+    tensors = sorted(statistics.tensors.items())
     channels = [(name, t.channels) for name, t in tensors if t.channels is not None]
     header = {
         "version": _FORMAT,
@@ -189,7 +179,6 @@ def _packed(statistics: Statistics) -> tuple[dict[str, Any], dict[str, npt.NDArr
         "layers": encode(statistics.layers),
         "tensors": [[name, t.histogram.exponent, t.histogram.zeros, t.samples] for name, t in tensors],
         "channels": [[name, c.minima.size, c.rows] for name, c in channels],
-        "weights": [[name, w.minima.size] for name, w in weights],
     }
     arrays: dict[str, npt.NDArray[Any]] = {
         "counts": np.stack([t.histogram.counts for _, t in tensors]),
@@ -202,7 +191,6 @@ def _packed(statistics: Statistics) -> tuple[dict[str, Any], dict[str, npt.NDArr
         f"channel_sums{_ERROR}": _side_by_side(
             [np.broadcast_arrays(c.sums_error, c.squares_error, c.sums)[:2] for _, c in channels], np.float64
         ),
-        "weight_ranges": _side_by_side([(w.minima, w.maxima) for _, w in weights], np.float32),
     }
     return header, arrays
 
@@ -240,7 +228,6 @@ def _unpacked(header: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]])
         )
         for (name, _, rows), extremes, sums, errors in zip(header["channels"], *parts, strict=True)
     }
-    ranges = _split(arrays["weight_ranges"], [size for _, size in header["weights"]])
     return Statistics(
         model_sha256=header["model_sha256"],
         samples=header["samples"],
@@ -248,10 +235,6 @@ def _unpacked(header: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]])
         tensors={
             item[0]: _unpacked_tensor(at, item, arrays, channels.get(item[0]))
             for at, item in enumerate(header["tensors"])
-        },
-        weights={
-            name: WeightStatistics(minima=extremes[0], maxima=extremes[1])
-            for (name, _), extremes in zip(header["weights"], ranges, strict=True)
         },
         variant=header["variant"],
     )
