@@ -57,7 +57,7 @@ def test_statistics_of_another_version_are_refused(tmp_path: Path) -> None:
     header = np.frombuffer(b'{"version":1}', np.uint8)
     np.savez(tmp_path / "statistics.npz", header=header)
 
-    with pytest.raises(CalibrationError, match="version 3"):
+    with pytest.raises(CalibrationError, match="version 4"):
         load_statistics(tmp_path / "statistics.npz")
 
 

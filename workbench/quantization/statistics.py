@@ -8,7 +8,7 @@ import math
 import zipfile
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from workbench.graph.layers import Layer
-from workbench.quantization.histogram import BINS_PER_SIDE, Histogram
-from workbench.values.documents.canonical import DecodeError, canonical_json, decode, digest, encode
+from workbench.quantization.histogram import Histogram
+from workbench.values.documents.canonical import canonical_json, decode, digest, encode
 from workbench.values.errors import CalibrationError
 from workbench.values.system.files import temporary_beside
 
@@ -25,7 +25,7 @@ Range = tuple[float, float]
 NOTHING: Range = (math.inf, -math.inf)
 """The range of no values."""
 
-_FORMAT = 3
+_FORMAT = 4
 _ERROR = "_error"  # stored arrays of that name stay out of the digest
 
 Doubles = npt.NDArray[np.float64]
@@ -49,8 +49,8 @@ class ChannelStatistics:
     sums: Doubles
     squares: Doubles
     rows: int
-    sums_error: Doubles = field(default_factory=lambda: np.zeros(()))
-    squares_error: Doubles = field(default_factory=lambda: np.zeros(()))
+    sums_error: Doubles
+    squares_error: Doubles
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -167,100 +167,55 @@ def load_statistics(path: Path) -> Statistics:
 # --- stored form ---------------------------------------------------------------------------------------------------
 
 
+_CHANNELS = ("minima", "maxima", "sums", "squares", "sums_error", "squares_error")
+
+
 def _packed(statistics: Statistics) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
-    """A JSON header and a few arrays, every mapping in name order."""
-    tensors = sorted(statistics.tensors.items())
-    channels = [(name, t.channels) for name, t in tensors if t.channels is not None]
-    header = {
+    """A JSON header with the tensors in name order, and their arrays, by number and name."""
+    header: dict[str, Any] = {
         "version": _FORMAT,
         "model_sha256": statistics.model_sha256,
         "variant": statistics.variant,
         "samples": statistics.samples,
         "layers": encode(statistics.layers),
-        "tensors": [[name, t.histogram.exponent, t.histogram.zeros, t.samples] for name, t in tensors],
-        "channels": [[name, c.minima.size, c.rows] for name, c in channels],
+        "tensors": [],
     }
-    arrays: dict[str, npt.NDArray[Any]] = {
-        "counts": np.stack([t.histogram.counts for _, t in tensors]),
-        "ranges": np.array([(t.histogram.minimum, t.histogram.maximum) for _, t in tensors], np.float64),
-        "halves": np.array([t.halves for _, t in tensors], np.float64),
-        "sample_sums": np.array([(t.minimum_sum[0], t.maximum_sum[0]) for _, t in tensors], np.float64),
-        f"sample_sums{_ERROR}": np.array([(t.minimum_sum[1], t.maximum_sum[1]) for _, t in tensors], np.float64),
-        "channel_ranges": _side_by_side([(c.minima, c.maxima) for _, c in channels], np.float32),
-        "channel_sums": _side_by_side([(c.sums, c.squares) for _, c in channels], np.float64),
-        f"channel_sums{_ERROR}": _side_by_side(
-            [np.broadcast_arrays(c.sums_error, c.squares_error, c.sums)[:2] for _, c in channels], np.float64
-        ),
-    }
+    arrays: dict[str, npt.NDArray[Any]] = {}
+    for at, (name, tensor) in enumerate(sorted(statistics.tensors.items())):
+        seen, channels = tensor.histogram, tensor.channels
+        rows = None if channels is None else channels.rows
+        header["tensors"].append([name, seen.exponent, seen.zeros, tensor.samples, rows])
+        sums, errors = zip(tensor.minimum_sum, tensor.maximum_sum, strict=True)
+        (low, high), (other_low, other_high) = tensor.halves
+        arrays[f"{at}.counts"] = seen.counts
+        arrays[f"{at}.numbers"] = np.array([seen.minimum, seen.maximum, *sums, low, high, other_low, other_high])
+        arrays[f"{at}.numbers{_ERROR}"] = np.array(errors)
+        if channels is not None:
+            arrays |= {f"{at}.{each}": getattr(channels, each) for each in _CHANNELS}
     return header, arrays
-
-
-def _side_by_side(pairs: list[tuple[npt.NDArray[Any], ...]], dtype: type[np.floating[Any]]) -> npt.NDArray[Any]:
-    """[2, all channels of all pairs]."""
-    return np.concatenate([np.zeros((2, 0), dtype), *(np.stack(pair) for pair in pairs)], axis=1)
 
 
 def _unpacked(header: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> Statistics:
     if header["version"] != _FORMAT:
         raise ValueError(f"version {header['version']!r}")
-    count = len(header["tensors"])
-    expected = {
-        "counts": (count, 2 * BINS_PER_SIDE),
-        "ranges": (count, 2),
-        "halves": (count, 2, 2),
-        "sample_sums": (count, 2),
-        f"sample_sums{_ERROR}": (count, 2),
-    }
-    for name, shape in expected.items():
-        if arrays[name].shape != shape:
-            raise DecodeError(f"{name} of shape {arrays[name].shape} do not fit {count} tensors")
-    sizes = [size for _, size, _ in header["channels"]]
-    parts = [_split(arrays[name], sizes) for name in ("channel_ranges", "channel_sums", f"channel_sums{_ERROR}")]
-    channels = {
-        name: ChannelStatistics(
-            minima=extremes[0],
-            maxima=extremes[1],
-            sums=sums[0],
-            squares=sums[1],
-            rows=rows,
-            sums_error=errors[0],
-            squares_error=errors[1],
+    tensors = {}
+    for at, (name, exponent, zeros, samples, rows) in enumerate(header["tensors"]):
+        minimum, maximum, low_sum, high_sum, *halves = arrays[f"{at}.numbers"].tolist()
+        low_error, high_error = arrays[f"{at}.numbers{_ERROR}"].tolist()
+        found = {each: arrays[f"{at}.{each}"] for each in _CHANNELS} if rows is not None else {}
+        counts = arrays[f"{at}.counts"]
+        tensors[name] = TensorStatistics(
+            histogram=Histogram(exponent=exponent, counts=counts, zeros=zeros, minimum=minimum, maximum=maximum),
+            channels=None if rows is None else ChannelStatistics(rows=rows, **found),
+            samples=samples,
+            minimum_sum=(low_sum, low_error),
+            maximum_sum=(high_sum, high_error),
+            halves=((halves[0], halves[1]), (halves[2], halves[3])),
         )
-        for (name, _, rows), extremes, sums, errors in zip(header["channels"], *parts, strict=True)
-    }
     return Statistics(
         model_sha256=header["model_sha256"],
         samples=header["samples"],
         layers=decode(tuple[Layer, ...], header["layers"], "layers"),
-        tensors={
-            item[0]: _unpacked_tensor(at, item, arrays, channels.get(item[0]))
-            for at, item in enumerate(header["tensors"])
-        },
+        tensors=tensors,
         variant=header["variant"],
     )
-
-
-def _unpacked_tensor(
-    at: int, item: list[Any], arrays: Mapping[str, npt.NDArray[Any]], channels: ChannelStatistics | None
-) -> TensorStatistics:
-    _, exponent, zeros, samples = item
-    low, high = arrays["ranges"][at].tolist()
-    sums, errors = arrays["sample_sums"][at].tolist(), arrays[f"sample_sums{_ERROR}"][at].tolist()
-    even, odd = arrays["halves"][at].tolist()
-    return TensorStatistics(
-        histogram=Histogram(
-            exponent=exponent, counts=arrays["counts"][at].copy(), zeros=zeros, minimum=low, maximum=high
-        ),
-        channels=channels,
-        samples=samples,
-        minimum_sum=(sums[0], errors[0]),
-        maximum_sum=(sums[1], errors[1]),
-        halves=((even[0], even[1]), (odd[0], odd[1])),
-    )
-
-
-def _split(array: npt.NDArray[Any], sizes: list[int]) -> list[npt.NDArray[Any]]:
-    """[2, all channels] in parts of these sizes."""
-    if array.shape != (2, sum(sizes)):
-        raise DecodeError(f"{array.shape[-1]} channels stored, {sum(sizes)} expected")
-    return [part.copy() for part in np.split(array, np.cumsum(sizes[:-1]), axis=1)] if sizes else []
