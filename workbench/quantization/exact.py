@@ -257,16 +257,15 @@ class IfmrSearch:
 
     def begin(self) -> bool:
         """Start the next pass; False where no pass is left."""
-        largest = tail_rank(self._ranks.count, self._recipe.max_percentile)
-        smallest = tail_rank(self._ranks.count, self._recipe.min_percentile)
+        count = self._ranks.count
+        ends = tail_rank(count, self._recipe.min_percentile), count + 1 - tail_rank(count, self._recipe.max_percentile)
         if self._stage == "new":
             self._stage = "ranks"
-        elif self._stage == "ranks" and self._ranks.count and self._ranks.prepare(largest, smallest):
+        elif self._stage == "ranks" and count and self._ranks.prepare(*ends):
             self._stage = "digits"
-        elif self._stage in ("ranks", "digits") and self._ranks.count:
+        elif self._stage in ("ranks", "digits") and count:
             self._stage = "errors"
-            low, high = self._ranks.smallest(smallest), self._ranks.largest(largest)
-            self._tried = candidates(low, high, self._recipe)
+            self._tried = candidates(*map(self._ranks.smallest, ends), self._recipe)
             self._losses = np.zeros(self._tried.scales.size)
         else:
             return False
