@@ -265,7 +265,8 @@ class IfmrSearch:
             self._stage = "digits"
         elif self._stage in ("ranks", "digits") and count:
             self._stage = "errors"
-            self._tried = candidates(*map(self._ranks.smallest, ends), self._recipe)
+            low, high = map(self._ranks.smallest, ends)
+            self._tried = candidates(low, high, self._recipe)
             self._losses = np.zeros(self._tried.scales.size)
         else:
             return False

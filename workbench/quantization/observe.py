@@ -268,8 +268,9 @@ class Accumulator:
                     squares[at] += np.einsum("gpc,gpc->gc", few, few)
         if len(cut) == groups:
             return minima, maxima, sums, squares
-        minima, maxima, sums, squares = (each.reshape(groups, -1, shape[1]) for each in (minima, maxima, sums, squares))
-        return minima.min(axis=1), maxima.max(axis=1), sums.sum(axis=1), squares.sum(axis=1)
+        rows_of = (groups, -1, shape[1])
+        extremes = minima.reshape(rows_of).min(axis=1), maxima.reshape(rows_of).max(axis=1)
+        return *extremes, sums.reshape(rows_of).sum(axis=1), squares.reshape(rows_of).sum(axis=1)
 
 
 def _blocks(samples: int, size: int, each: int) -> Iterator[tuple[slice, slice]]:

@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -307,7 +308,7 @@ def _switch(
         tensors.append(tensor_of(values, f"{prefix}.{name}"))
         return f"{prefix}.{name}"
 
-    def add(op_type: str, inputs: Sequence[str], name: str, **attributes: int) -> str:
+    def add(op_type: str, inputs: Sequence[str], name: str, **attributes: Any) -> str:
         nodes.append(helper.make_node(op_type, inputs, [f"{prefix}.{name}"], **attributes))
         return f"{prefix}.{name}"
 

@@ -180,7 +180,8 @@ def parse_config_json(text: str, *, file: Place = None) -> ExpandedConfig:
         data = {key: value for key, value in data.items() if key not in layers} | {_KEYS["layers"]: layers}
         if (broken := _broken("version", version := data.pop("version", 1), Literal[1])) is not None:
             raise ConfigError(f"{version!r} {broken}.", file=file, key="version")
-    return replace(_read(ExpandedConfig, data, "", file), file=None if file is None else str(file))
+    config: ExpandedConfig = _read(ExpandedConfig, data, "", file)
+    return replace(config, file=None if file is None else str(file))
 
 
 def _read(kind: Any, data: Any, path: str, file: Place) -> Any:

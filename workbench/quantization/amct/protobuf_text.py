@@ -138,7 +138,8 @@ def parse(text: str, kind: Any, *, file: Place = None) -> Body:
 
 def _explained(error: text_format.ParseError, text: str, message: Any, file: Place) -> ConfigError:
     place = (error.GetLine(), error.GetColumn())
-    path, value = (), ""
+    path: tuple[str | int, ...] = ()
+    value = ""
     for found, begins, token in _fields(text):
         if begins <= place:
             path, value = found, token if begins == place else ""

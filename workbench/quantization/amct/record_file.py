@@ -309,7 +309,7 @@ def _forced(value: Body) -> bool:
             "fakequant_precision_mode",
             f"Do not support fakequant_precision_mode {mode} in record file (AMCT's words).",
         )
-    return mode == _FORCED
+    return bool(mode == _FORCED)
 
 
 def _layer_record(layer: Layer, found: Mapping[tuple[str, int | None], _Entry], file: Place) -> LayerRecord | None:
