@@ -168,8 +168,8 @@ def _fields(text: str) -> Iterator[tuple[tuple[str | int, ...], tuple[int, int],
     seen: Counter[str] = Counter()
     name, before, in_list = "", "", False
     while not tokens.AtEnd():
-        token, here = str(tokens.token), tokens.ParseError("")
-        place = (here.GetLine(), here.GetColumn())
+        token = str(tokens.token)
+        place = (tokens._line + 1, tokens._column + 1)  # as `ParseError` has them, which copies the line for each
         if token in ("{", "<"):
             outer.append((len(levels), in_list))
             levels += [name] if levels else [name, seen[name]]
