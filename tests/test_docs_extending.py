@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.quantization.histograms import EMPTY, histogram_of
+from tests.quantization.histograms import histogram_of
 from workbench.quantization import algorithms
 from workbench.quantization.statistics import TensorStatistics
 
@@ -34,4 +34,4 @@ def test_the_algorithm_of_the_page_clips_an_outlier_and_keeps_zero_inside(
 
     assert low < 0 < high
     assert high == pytest.approx(4 * float(np.sqrt(np.mean(values.astype(np.float64) ** 2))), rel=0.05)
-    assert shown_algorithm(TensorStatistics(histogram=EMPTY)) == (0.0, 0.0)
+    assert shown_algorithm(TensorStatistics(histogram=histogram_of())) == (0.0, 0.0)

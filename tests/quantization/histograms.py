@@ -7,12 +7,15 @@ import numpy as np
 from workbench.quantization.histogram import Histogram, HistogramCounter
 
 
-def histogram_of(values: np.ndarray[Any, np.dtype[np.float32]]) -> Histogram:
-    """The histogram of one array of any shape."""
+def histogram_of(*parts: np.ndarray[Any, np.dtype[np.float32]]) -> Histogram:
+    """The histogram of arrays of any shape, one after another."""
     counter = HistogramCounter()
-    if values.size:
-        counter.add(values.reshape(-1), float(values.min()), float(values.max()))
+    for values in parts:
+        if values.size:
+            counter.add(values.reshape(-1), float(values.min()), float(values.max()))
     return counter.histogram()
 
 
-EMPTY = HistogramCounter().histogram()
+def content(histogram: Histogram) -> tuple[object, ...]:
+    counts = histogram.counts.tobytes()
+    return histogram.exponent, histogram.zeros, histogram.minimum, histogram.maximum, counts

@@ -1,15 +1,15 @@
 """Two small float models for tests of preparation: a CNN with every kind of convolution, and a perceptron."""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import onnx
 from onnx import helper
 
-from workbench.graph.read import read_model
+from workbench.graph.read import load_graph, read_model
 from workbench.quantization import algorithms
+from workbench.quantization.lowering.normalize import normalized
 from workbench.quantization.recipe import ModelRecipe, recipe_of
 from workbench.quantization.record import QuantizationRecord
 from workbench.quantization.statistics import Statistics
@@ -95,11 +95,11 @@ def rows(count: int, seed: int = 0) -> dict[str, npt.NDArray[np.generic]]:
     return {"x": np.random.default_rng(seed).normal(0.3, 1, (count, 8)).astype(np.float32)}
 
 
-def choose(statistics: Statistics, recipe: Quantization | ModelRecipe, **options: Any) -> QuantizationRecord:
+def choose(model: Model, statistics: Statistics, recipe: Quantization | ModelRecipe) -> QuantizationRecord:
     """The record of a search point, or of a whole model's recipe."""
     if isinstance(recipe, Quantization):
         recipe = recipe_of(recipe, statistics.layers)
-    return algorithms.choose(statistics, recipe, **options)
+    return algorithms.choose(statistics, recipe, normalized(load_graph(model)))
 
 
 def showing(proto: onnx.ModelProto, tensor: str) -> onnx.ModelProto:

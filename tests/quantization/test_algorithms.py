@@ -30,23 +30,25 @@ def with_activation(recipe: ModelRecipe, layer: str, **settings: object) -> Mode
     return replace(recipe, layers={**recipe.layers, layer: changed})
 
 
-def test_layers_that_share_an_input_share_its_scale_only_where_their_settings_agree(statistics: Statistics) -> None:
+def test_layers_that_share_an_input_share_its_scale_only_where_their_settings_agree(
+    encoder: Model, statistics: Statistics
+) -> None:
     recipe = with_activation(
         recipe_of(EVERYTHING_INT8, statistics.layers), "key", algorithm="percentile", percentile=90.0
     )
 
-    layers = {layer.layer: layer for layer in choose(statistics, recipe).layers}
+    layers = {layer.layer: layer for layer in choose(encoder, statistics, recipe).layers}
 
     assert layers["query"].activation == layers["value"].activation
     assert layers["key"].activation.tensor == layers["query"].activation.tensor
     assert layers["key"].activation.scale < layers["query"].activation.scale
 
 
-def test_layers_without_settings_stay_in_float(statistics: Statistics) -> None:
+def test_layers_without_settings_stay_in_float(encoder: Model, statistics: Statistics) -> None:
     recipe = recipe_of(EVERYTHING_INT8, statistics.layers)
     without = replace(recipe, layers={"down": recipe.layers["down"]}, float_layers=("up",), source={"why": "test"})
 
-    record = choose(statistics, without)
+    record = choose(encoder, statistics, without)
 
     assert [layer.layer for layer in record.layers] == ["down"]
     assert record.float_layers == ("up",)
@@ -62,10 +64,11 @@ def test_a_convolutions_output_is_quantized_as_its_reader_asks(tmp_path_factory:
     ]
     weights = {name: random.normal(size=(3, 3, 2, 2)).astype(np.float32) for name in ("w1", "w2")}
     onnx.save(model_of(nodes, weights, [value("x", ["batch", 3, 5, 5])], [value("y", ["batch", 3, 3, 3])]), path)
-    statistics = observe(read_model(path), [{"x": random.normal(size=(4, 3, 5, 5)).astype(np.float32)}])
+    model = read_model(path)
+    statistics = observe(model, [{"x": random.normal(size=(4, 3, 5, 5)).astype(np.float32)}])
     recipe = with_activation(recipe_of(EVERYTHING_INT8, statistics.layers), "second", symmetric=True)
 
-    first, second = choose(statistics, recipe).layers
+    first, second = choose(model, statistics, recipe).layers
 
     assert first.output == second.activation
     assert (second.activation.zero_point, first.activation.zero_point != 0) == (0, True)

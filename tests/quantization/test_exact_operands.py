@@ -24,16 +24,13 @@ Array = npt.NDArray[Any]
 TYPES = {"u8": np.uint8, "s8": np.int8}
 ZERO = {"u8": np.uint8(128), "s8": np.int8(0)}
 SCALE, WEIGHT_SCALE = np.float32(2**-4), np.float32(2**-3)
-SHAPES = [(1, 64, 1), (1, 64, 8), (1, 768, 70), (5, 7, 3), (33, 100, 7), (16, 3072, 33)]
+SHAPES = [(1, 64, 8), (1, 768, 70), (33, 100, 7)]
 CONVOLUTIONS = {  # shapes of input and weight, groups, padding, stride
-    "pointwise": ((1, 64, 7, 7), (32, 64, 1, 1), 1, 0, 1),
     "3 by 3": ((2, 16, 9, 9), (24, 16, 3, 3), 1, 1, 1),
     "three channels": ((1, 3, 16, 16), (8, 3, 3, 3), 1, 1, 2),
     "depthwise": ((1, 32, 9, 9), (32, 1, 3, 3), 32, 1, 1),
-    "depthwise, several": ((1, 16, 9, 9), (32, 1, 3, 3), 16, 1, 1),
     "grouped": ((1, 16, 9, 9), (24, 4, 3, 3), 4, 1, 1),
     "one-dimensional": ((2, 40, 30), (16, 40, 3), 1, 1, 1),
-    "one position": ((1, 128, 1, 1), (8, 128, 1, 1), 1, 0, 1),
 }
 
 

@@ -76,7 +76,7 @@ def test_int8_is_close_to_float(name: str, granularity: str, files: dict[str, Pa
     recipe = Quantization(**{**EVERYTHING_INT8.settings(), "weight_granularity": granularity})
     statistics = observe(model, [zoo.feeds(8, seed) for seed in range(4)])
 
-    record = choose(statistics, recipe)
+    record = choose(model, statistics, recipe)
     lowered = lower_static(normalized(load_graph(model)), record)
 
     wanted = {layer.name for layer in statistics.layers if layer.op_type != "AveragePool"}

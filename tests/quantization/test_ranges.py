@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from tests.quantization.histograms import EMPTY, histogram_of
+from tests.quantization.histograms import histogram_of
 from workbench.quantization.algorithms import (
     clip_range,
     kl_range,
@@ -170,8 +170,8 @@ def test_mse_is_within_one_percent_of_the_best_range_on_the_values_themselves(va
 
 
 def test_a_tensor_that_was_never_seen_gets_a_neutral_scale() -> None:
-    assert all(found(EMPTY, recipe) == (0.0, 0.0) for recipe in RECIPES)
-    assert expected_error(EMPTY, 1.0, 0) == 0.0
+    assert all(found(histogram_of(), recipe) == (0.0, 0.0) for recipe in RECIPES)
+    assert expected_error(histogram_of(), 1.0, 0) == 0.0
 
 
 def test_a_moving_average_is_the_mean_of_the_samples_extremes() -> None:

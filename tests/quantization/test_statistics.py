@@ -1,10 +1,11 @@
-"""Statistics: merging, stability, and how they are kept on disk."""
+"""Statistics: stability, and how they are kept on disk."""
 
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tests.quantization.histograms import content
 from workbench.quantization.observe import observe
 from workbench.quantization.statistics import load_statistics, save_statistics
 from workbench.testing.encoder import ids
@@ -21,7 +22,7 @@ def test_stored_statistics_come_back_whole(encoder: Model, tmp_path: Path) -> No
     assert statistics.digest == restored.digest
     assert statistics.layers == restored.layers
     seen, again = statistics.tensors["embed_y"], restored.tensors["embed_y"]
-    assert seen.histogram == again.histogram
+    assert content(seen.histogram) == content(again.histogram)
     assert (seen.sample_minimum_mean, seen.sample_maximum_mean) == (
         again.sample_minimum_mean,
         again.sample_maximum_mean,
@@ -56,7 +57,7 @@ def test_statistics_of_another_version_are_refused(tmp_path: Path) -> None:
     header = np.frombuffer(b'{"version":1}', np.uint8)
     np.savez(tmp_path / "statistics.npz", header=header)
 
-    with pytest.raises(CalibrationError, match="version 3"):
+    with pytest.raises(CalibrationError, match="version 4"):
         load_statistics(tmp_path / "statistics.npz")
 
 

@@ -9,8 +9,7 @@ from hypothesis.extra import numpy as hnp
 
 from workbench.graph.layers import Layer
 from workbench.quantization.recipe import WeightRecipe
-from workbench.quantization.statistics import WeightStatistics
-from workbench.quantization.weights import fake_quantized, scale_from_extremes, scales_over, weight_rows, weight_scale
+from workbench.quantization.weights import fake_quantized, scales_over, weight_rows, weight_scale
 
 Floats = npt.NDArray[np.float32]
 matrices = hnp.arrays(
@@ -109,11 +108,3 @@ def test_every_layout_has_one_scale_per_output_channel(layer: Layer, channels: i
     per_row = weight_rows(np.ascontiguousarray(steps), layer, per_channel=True)
     assert np.array_equal(per_row, np.broadcast_to(np.float32(scale.scales)[:, None], rows.shape))
     assert np.abs(fake_quantized(values, scale, layer) - values).max() <= max(scale.scales) / 2 * (1 + 1e-5)
-
-
-@given(values=matrices, per_channel=st.booleans(), algorithm=st.sampled_from(["minmax", "arq"]))
-def test_extremes_are_enough_for_two_of_the_rules(values: Floats, per_channel: bool, algorithm: str) -> None:
-    seen = WeightStatistics(minima=values.min(axis=0), maxima=values.max(axis=0))
-    layer, settings = layer_of(values.shape), recipe(algorithm, per_channel=per_channel)
-
-    assert scale_from_extremes(seen, settings, layer) == weight_scale(values, settings, layer)

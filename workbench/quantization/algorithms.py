@@ -26,11 +26,11 @@ from workbench.quantization.density import expected_error as expected_error  # "
 from workbench.quantization.hfmg import hfmg_range
 from workbench.quantization.histogram import BINS_PER_SIDE, Histogram
 from workbench.quantization.ifmr import ifmr_range
-from workbench.quantization.recipe import ActivationRecipe, LayerRecipe, ModelRecipe
+from workbench.quantization.recipe import ActivationRecipe, ModelRecipe
 from workbench.quantization.record import ActivationScale, LayerRecord, Provenance, QuantizationRecord, WeightScale
 from workbench.quantization.scales import Range, int8_parameters
 from workbench.quantization.statistics import Statistics, TensorStatistics
-from workbench.quantization.weights import Floats, scale_from_extremes, weight_scale, weights_of
+from workbench.quantization.weights import Floats, weight_scale, weights_of
 from workbench.values.system.source_closure import closure_digest
 
 Request = tuple[str, ActivationRecipe]
@@ -40,19 +40,18 @@ Request = tuple[str, ActivationRecipe]
 def choose(
     statistics: Statistics,
     recipe: ModelRecipe,
+    proto: ModelProto,
     *,
-    proto: ModelProto | None = None,
     balance: Mapping[str, tuple[float, ...]] | None = None,
 ) -> QuantizationRecord:
     """Scales and zero points of every layer that a recipe quantizes.
 
     Args:
-        proto: the observed graph; the weight algorithms 'mse' and 'adaround' need its values. 'adaround' leaves the
-            rounding to `rounding.learn_rounding`.
+        proto: the observed graph. The weight algorithm 'adaround' leaves the rounding to `rounding.learn_rounding`.
         balance: layer name → factors that the observed graph was balanced with; they go into the record.
 
     Raises:
-        ValueError: `proto` is needed and not given.
+        ValueError: the recipe names a layer that the graph does not have, or a weight holds NaN or infinity.
     """
     layers = quantized_layers(statistics.layers, recipe)
     wanted = requests(layers, recipe)
@@ -61,8 +60,7 @@ def choose(
         (tensor, settings): activation_scale(tensor, statistics.tensors[tensor], settings)
         for tensor, settings in (*wanted, *outputs.values())
     }
-    weights = weights_of(proto, layers) if proto is not None else {}
-    found = {layer.name: _weight(layer, recipe.layers[layer.name], statistics, weights) for layer in layers}
+    found = weight_scales(weights_of(proto, layers), layers, recipe)
     return QuantizationRecord(
         model_sha256=statistics.model_sha256,
         layers=layer_records(layers, recipe, scales, found, balance or {}, outputs),
@@ -80,7 +78,7 @@ def layer_records(
     layers: Sequence[Layer],
     recipe: ModelRecipe,
     scales: Mapping[Request, ActivationScale],
-    weights: Mapping[str, WeightScale | None],
+    weights: Mapping[str, WeightScale],
     balance: Mapping[str, tuple[float, ...]],
     outputs: Mapping[str, Request],
 ) -> tuple[LayerRecord, ...]:
@@ -100,6 +98,17 @@ def layer_records(
             )
         )
     return tuple(records)
+
+
+def weight_scales(
+    weights: Mapping[str, Floats], layers: Sequence[Layer], recipe: ModelRecipe
+) -> dict[str, WeightScale]:
+    """Layer name → scale, of the layers with a weight that the recipe quantizes."""
+    return {
+        layer.name: weight_scale(weights[layer.name], settings, layer)
+        for layer in layers
+        if (settings := recipe.layers[layer.name].weight) is not None and layer.name in weights
+    }
 
 
 def quantized_layers(layers: Sequence[Layer], recipe: ModelRecipe) -> list[Layer]:
@@ -143,16 +152,6 @@ def scale_of(tensor: str, low: float, high: float, *, symmetric: bool) -> Activa
     """Of a clip range (`int8_parameters`)."""
     scale, zero_point = int8_parameters(low, high, symmetric=symmetric)
     return ActivationScale(tensor=tensor, scale=scale, zero_point=zero_point, low=low, high=high)
-
-
-def _weight(
-    layer: Layer, recipe: LayerRecipe, statistics: Statistics, weights: Mapping[str, Floats]
-) -> WeightScale | None:
-    if layer.weight is None or recipe.weight is None:
-        return None
-    if layer.name in weights:
-        return weight_scale(weights[layer.name], recipe.weight, layer)
-    return scale_from_extremes(statistics.weights[layer.name], recipe.weight, layer)
 
 
 # --- clip ranges -----------------------------------------------------------------------------------------------------

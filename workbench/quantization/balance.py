@@ -8,8 +8,8 @@ applies factors to a model.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from workbench.graph.layers import Layer
 from workbench.quantization.recipe import ModelRecipe
-from workbench.quantization.statistics import Statistics
+from workbench.quantization.statistics import ChannelStatistics, Statistics
 
 _Floats = npt.NDArray[np.float32]
 _Doubles = npt.NDArray[np.float64]
@@ -103,10 +103,13 @@ def balance_factors(
     Args:
         weights: layer name → the weight's float32 values, as stored.
     """
+    shared: dict[tuple[str, float], list[Layer]] = {}
+    for layer, strength in _balanced(statistics, layers, recipe):
+        shared.setdefault((layer.activation, strength), []).append(layer)
     factors: dict[str, tuple[float, ...]] = {}
-    for inputs in _inputs(statistics, layers, recipe):
-        vector = _factors(inputs, weights, inputs.strength)
-        factors |= dict.fromkeys((layer.name for layer in inputs.layers), tuple(float(factor) for factor in vector))
+    for (_, strength), readers in shared.items():
+        vector = tuple(_factors(statistics, readers, weights, strength).tolist())
+        factors |= dict.fromkeys((layer.name for layer in readers), vector)
     return factors
 
 
@@ -130,89 +133,74 @@ def best_strengths(
     Returns:
         Layer name → strength; None where no balancing is estimated to be best.
     """
+    shared: dict[str, list[Layer]] = {}
+    for layer, _ in _balanced(statistics, layers, recipe):
+        shared.setdefault(layer.activation, []).append(layer)
     chosen: dict[str, float | None] = {}
-    for inputs in _inputs(statistics, layers, recipe, one_strength=True):
+    for readers in shared.values():
         best: float | None = None
-        smallest = _estimated_error(inputs, weights, recipe, np.ones_like(inputs.maxima, dtype=np.float64))
-        for strength in STRENGTHS:
-            vector = _factors(inputs, weights, strength).astype(np.float64)
-            error = _estimated_error(inputs, weights, recipe, vector)
+        smallest = math.inf
+        for strength in (None, *STRENGTHS):
+            vector = np.ones(1) if strength is None else _factors(statistics, readers, weights, strength)
+            error = _estimated_error(statistics, readers, weights, recipe, vector.astype(np.float64))
             if error < smallest:
                 best, smallest = strength, error
-        chosen |= dict.fromkeys((layer.name for layer in inputs.layers), best)
+        chosen |= dict.fromkeys((layer.name for layer in readers), best)
     return chosen
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _SharedInput:
-    """One tensor, the balanced layers that read it with one strength, and what is known of its channels.
-
-    Attributes:
-        minima, maxima: smallest and largest value per channel.
-        power: E[x²] per channel.
-    """
-
-    layers: tuple[Layer, ...]
-    strength: float
-    minima: _Doubles
-    maxima: _Doubles
-    power: _Doubles
-
-
-def _inputs(
-    statistics: Statistics, layers: Sequence[Layer], recipe: ModelRecipe, *, one_strength: bool = False
-) -> list[_SharedInput]:
-    found: dict[tuple[str, float], _SharedInput] = {}
+def _balanced(statistics: Statistics, layers: Sequence[Layer], recipe: ModelRecipe) -> Iterator[tuple[Layer, float]]:
+    """The layers that take part and their strengths; of a vector without rows nothing is known per channel."""
     for layer in layers:
         settings = recipe.layers.get(layer.name)
-        if settings is None or settings.balance is None or layer.weight is None:
-            continue
-        channels = statistics.tensors[layer.activation].channels
-        if channels is None or channels.rows == 0:  # of a vector without rows nothing is known per channel
-            continue
-        key = (layer.activation, 0.0 if one_strength else settings.balance)
-        if key in found:
-            found[key] = replace(found[key], layers=(*found[key].layers, layer))
-            continue
-        found[key] = _SharedInput(
-            layers=(layer,),
-            strength=settings.balance,
-            minima=channels.minima.astype(np.float64),
-            maxima=channels.maxima.astype(np.float64),
-            power=channels.squares / channels.rows,
-        )
-    return list(found.values())
+        if settings is not None and settings.balance is not None and layer.weight is not None:
+            channels = statistics.tensors[layer.activation].channels
+            if channels is not None and channels.rows:
+                yield layer, settings.balance
 
 
-def _factors(inputs: _SharedInput, weights: Mapping[str, _Floats], strength: float) -> _Floats:
-    activation_maxima = np.maximum(np.abs(inputs.minima), np.abs(inputs.maxima)).astype(np.float32)
-    weight_maxima = np.maximum.reduce(
-        [input_channel_maxima(weights[layer.name], layer) for layer in inputs.layers], dtype=np.float32
-    )
-    factors = dmq_factors(activation_maxima, weight_maxima, strength)
+def _channels(statistics: Statistics, readers: Sequence[Layer]) -> ChannelStatistics:
+    channels = statistics.tensors[readers[0].activation].channels
+    assert channels is not None
+    return channels
+
+
+def _factors(
+    statistics: Statistics, readers: Sequence[Layer], weights: Mapping[str, _Floats], strength: float
+) -> _Floats:
+    channels = _channels(statistics, readers)
+    maxima = [input_channel_maxima(weights[layer.name], layer) for layer in readers]
+    largest = np.maximum(np.abs(channels.minima), np.abs(channels.maxima))
+    factors = dmq_factors(largest, np.maximum.reduce(maxima, dtype=np.float32), strength)
     return np.clip(factors, SMALLEST_FACTOR, 1 / SMALLEST_FACTOR).astype(np.float32)
 
 
 def _estimated_error(
-    inputs: _SharedInput, weights: Mapping[str, _Floats], recipe: ModelRecipe, factors: _Doubles
+    statistics: Statistics,
+    readers: Sequence[Layer],
+    weights: Mapping[str, _Floats],
+    recipe: ModelRecipe,
+    factors: _Doubles,
 ) -> float:
-    power = inputs.power / factors**2
+    channels = _channels(statistics, readers)
+    own_power = channels.squares / channels.rows
+    power = own_power / factors**2
+    high = max(0.0, float((channels.maxima / factors).max()))
+    low = min(0.0, float((channels.minima / factors).min()))
     error = 0.0
-    for layer in inputs.layers:
+    for layer in readers:
         settings = recipe.layers[layer.name]
-        high = max(0.0, float((inputs.maxima / factors).max()))
-        low = min(0.0, float((inputs.minima / factors).min()))
         step = max(high, -low) / 127 if settings.activation.symmetric else (high - low) / 255
         values = grouped_weight(weights[layer.name], layer)
         groups, _, cin, taps = values.shape
         column_power = np.einsum("goct,goct->gc", values, values, dtype=np.float64, casting="unsafe").reshape(-1)
-        magnitudes = np.abs(values).max(axis=3) * factors.reshape(groups, 1, cin)
+        magnitudes = np.abs(values).max(axis=3) * np.broadcast_to(factors, groups * cin).reshape(groups, 1, cin)
         maxima = magnitudes.max(axis=2)
         if settings.weight is None or not settings.weight.per_channel:
             maxima = np.full_like(maxima, maxima.max())
         from_activation = np.sum(np.minimum(step**2 / 12, power) * column_power * factors**2)
         weight_noise = (maxima**2).sum(axis=1) / 127**2 / 12
         from_weight = taps * np.sum(weight_noise * power.reshape(groups, cin).sum(axis=1))
-        signal = np.sum(column_power * inputs.power)
+        signal = np.sum(column_power * own_power)
         error += float((from_activation + from_weight) / signal) if signal > 0 else 0.0
     return error

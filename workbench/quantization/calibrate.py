@@ -69,7 +69,7 @@ def derive_record(
                 statistics = observe(model, batches(), proto=proto, variant=variant)
             else:
                 statistics = observe_variant(proto, variant)
-        record = choose(statistics, recipe, proto=proto, balance=factors)
+        record = choose(statistics, recipe, proto, balance=factors)
         if _learns_rounding(recipe):
             record = learn_rounding(model, batches(), record, recipe)
         if recipe.bias_correction:

@@ -33,6 +33,7 @@ from workbench.quantization.algorithms import (
     quantized_layers,
     requests,
     scale_of,
+    weight_scales,
 )
 from workbench.quantization.balance import dmq_factors, input_channel_maxima
 from workbench.quantization.hfmg import HfmgHistogram, extended, first_histogram, search
@@ -44,7 +45,7 @@ from workbench.quantization.order_statistics import OrderStatistics
 from workbench.quantization.recipe import ActivationRecipe, LayerRecipe, ModelRecipe
 from workbench.quantization.record import ActivationScale, Provenance, QuantizationRecord, WeightScale
 from workbench.quantization.scales import as_half
-from workbench.quantization.weights import fake_quantized, weight_scale, weights_of
+from workbench.quantization.weights import fake_quantized, weights_of
 from workbench.values.errors import CalibrationError
 from workbench.values.model import Model
 from workbench.values.system.source_closure import closure_digest
@@ -86,18 +87,14 @@ def calibrate_exactly(
         if not layers:
             raise CalibrationError("the recipe leaves every layer in float. Enable at least one.")
         weights = weights_of(proto, layers)
-        weight_scales = {
-            layer.name: weight_scale(weights[layer.name], settings, layer)
-            for layer in layers
-            if (settings := recipe.layers[layer.name].weight) is not None and layer.name in weights
-        }
-        graph = with_quantized_weights(dividing(proto, factors), layers, weights, weight_scales)
+        scales_of_weights = weight_scales(weights, layers, recipe)
+        graph = with_quantized_weights(dividing(proto, factors), layers, weights, scales_of_weights)
         scales = activation_scales(model, graph, batches, requests(layers, recipe))
         if recipe.force_fp16:
             scales = {request: replace(scale, scale=as_half(scale.scale)) for request, scale in scales.items()}
         return QuantizationRecord(
             model_sha256=model.sha256,
-            layers=layer_records(layers, recipe, scales, weight_scales, factors, {}),
+            layers=layer_records(layers, recipe, scales, scales_of_weights, factors, {}),
             float_layers=recipe.float_layers,
             provenance=Provenance(
                 engine="native",
@@ -260,15 +257,15 @@ class IfmrSearch:
 
     def begin(self) -> bool:
         """Start the next pass; False where no pass is left."""
-        largest = tail_rank(self._ranks.count, self._recipe.max_percentile)
-        smallest = tail_rank(self._ranks.count, self._recipe.min_percentile)
+        count = self._ranks.count
+        ends = tail_rank(count, self._recipe.min_percentile), count + 1 - tail_rank(count, self._recipe.max_percentile)
         if self._stage == "new":
             self._stage = "ranks"
-        elif self._stage == "ranks" and self._ranks.count and self._ranks.prepare(largest, smallest):
+        elif self._stage == "ranks" and count and self._ranks.prepare(*ends):
             self._stage = "digits"
-        elif self._stage in ("ranks", "digits") and self._ranks.count:
+        elif self._stage in ("ranks", "digits") and count:
             self._stage = "errors"
-            low, high = self._ranks.smallest(smallest), self._ranks.largest(largest)
+            low, high = map(self._ranks.smallest, ends)
             self._tried = candidates(low, high, self._recipe)
             self._losses = np.zeros(self._tried.scales.size)
         else:

@@ -1,7 +1,7 @@
 """Observe once, derive everything: one streaming pass of the float model over the calibration data.
 
     statistics = observe(model, batches)          # forward passes; memory does not grow with the data
-    record = choose(statistics, recipe)           # algorithms.py; no more passes, for every recipe
+    record = choose(statistics, recipe, graph)    # algorithms.py; no more passes, for every recipe
 
 What is counted and added up does not depend on order (histogram.py, statistics.py), so equal samples give equal
 statistics however they were batched, threaded or merged, as far as the runtime computes equal activations for them.
@@ -9,12 +9,9 @@ statistics however they were batched, threaded or merged, as far as the runtime 
 
 from __future__ import annotations
 
-import functools
-import math
-import queue
+import threading
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -27,21 +24,16 @@ from workbench.quantization.activations import Array as Array  # "as": importers
 from workbench.quantization.activations import Feeds as Feeds
 from workbench.quantization.activations import NotFiniteError, Run, activations
 from workbench.quantization.activations import parts as parts
-from workbench.quantization.histogram import CHUNK, HistogramCounter, Scratch
+from workbench.quantization.histogram import HistogramCounter
 from workbench.quantization.lowering.normalize import normalized
 from workbench.quantization.statistics import (
+    NOTHING,
     ChannelStatistics,
     Doubles,
-    Pair,
     Range,
     Statistics,
     TensorStatistics,
-    WeightStatistics,
-    add_pairs,
-    add_rows,
-    merge_tensors,
 )
-from workbench.quantization.weights import weight_rows
 from workbench.values.errors import CalibrationError
 from workbench.values.model import Model
 
@@ -73,29 +65,21 @@ def observe(
         layers = quantizable_layers(graph)
         if not layers:
             raise CalibrationError(f"{model.path.name} has no layer that INT8 can serve. See `workbench inspect`.")
-        weights = _weight_statistics(graph, layers)
+        _check_weights(graph, layers)
         del graph  # a model's weights are large: no more copies of them than needed
-        axes = _observed(layers)
-        idle: queue.SimpleQueue[Accumulator] = queue.SimpleQueue()
-        for _ in range(threads):
-            idle.put(Accumulator(axes))
+        seen = {name: Accumulator(name, axis) for name, axis in _observed(layers).items()}
 
         def add(run: Run) -> None:
-            accumulator = idle.get()
-            try:
-                accumulator.add([run.values[name] for name in axes], _halves(run))
-            finally:
-                idle.put(accumulator)
+            halves = _halves(run)
+            for name, accumulator in seen.items():
+                accumulator.add(run.values[name], halves)
 
         samples = 0
         # Normalization keeps the names and values of the tensors that are left, so the file itself can be run.
-        for run in activations(model, proto, list(axes), batches, threads=threads, work=add):
+        for run in activations(model, proto, list(seen), batches, threads=threads, work=add):
             samples = run.first_sample + run.samples
-    finished = [idle.get().statistics() for _ in range(threads)]
-    tensors = {name: functools.reduce(merge_tensors, (part[name] for part in finished)) for name in axes}
-    return Statistics(
-        model_sha256=model.sha256, samples=samples, layers=layers, tensors=tensors, weights=weights, variant=variant
-    )
+    tensors = {name: accumulator.statistics() for name, accumulator in seen.items()}
+    return Statistics(model_sha256=model.sha256, samples=samples, layers=layers, tensors=tensors, variant=variant)
 
 
 def _observed(layers: tuple[Layer, ...]) -> dict[str, int | None]:
@@ -113,18 +97,13 @@ def _observed(layers: tuple[Layer, ...]) -> dict[str, int | None]:
     return axes
 
 
-def _weight_statistics(proto: onnx.ModelProto, layers: tuple[Layer, ...]) -> dict[str, WeightStatistics]:
+def _check_weights(proto: onnx.ModelProto, layers: tuple[Layer, ...]) -> None:
     known = constants(proto)
-    found = {}
     for layer in layers:
-        if layer.weight is None or layer.output_axis is None:
-            continue
-        rows = weight_rows(array_of(known[layer.weight]), layer, per_channel=True)
-        minima, maxima = rows.min(axis=1), rows.max(axis=1)
-        if not (np.isfinite(minima).all() and np.isfinite(maxima).all()):
-            raise CalibrationError(f"weight {layer.weight!r} of layer {layer.name!r} holds NaN or infinity.")
-        found[layer.name] = WeightStatistics(minima=minima, maxima=maxima)
-    return found
+        if layer.weight is not None:
+            values = array_of(known[layer.weight])
+            if values.size and not np.isfinite([values.min(), values.max()]).all():
+                raise CalibrationError(f"weight {layer.weight!r} of layer {layer.name!r} holds NaN or infinity.")
 
 
 def _halves(run: Run) -> npt.NDArray[np.bool_]:
@@ -140,209 +119,158 @@ def _halves(run: Run) -> npt.NDArray[np.bool_]:
     return np.array([check & 1 for check in checks], np.bool_)
 
 
-# --- adding up the runs of one thread ---------------------------------------------------------------------------------
-#
-# Every sample leaves one row of numbers that add up (its extremes and its channel sums), and one row of numbers of
-# which the extremes count; all tensors' rows lie side by side, so a run costs few NumPy calls beside those that read
-# the values. The values themselves are read in blocks that fit the processor's cache.
-
 _Floats = npt.NDArray[np.float32]
 
-_BLOCK = 2 * CHUNK
+_BLOCK = 131_072
 """Values read at a time: they stay in the cache between their extremes, their sums and their counting."""
 
 _POSITIONS = 64
 """Positions added up in float32 before float64 takes over."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Columns:
-    """Where one tensor's channels lie in the rows of all tensors."""
+# A pair (sum, error) stands for `sum + error` with about 106 bits (D. E. Knuth, "The Art of Computer Programming",
+# vol. 2, §4.2.2, theorem B). Terms of one tensor rarely span more bits than that, so its rounded sum is the same number
+# in any order. That is no proof: terms of both signs that cancel over more than 100 bits may still differ.
 
-    sums: slice
-    squares: slice
-    channels: slice
+Pair = tuple[Doubles, Doubles]
+
+
+def add_rows(pair: Pair, rows: Doubles) -> None:
+    """Add every row of float64[rows, n] to the (sum, error) of n elements, in place.
+
+    The errors are summed up plainly (A. Neumaier, "Rundungsfehleranalyse einiger Verfahren zur Summation endlicher
+    Summen", ZAMM 54, 1974). `rounded_once` takes them into the sum.
+    """
+    sums, errors = pair
+    for row in rows:
+        total = sums + row
+        of_row = total - sums
+        errors += row - of_row
+        errors += sums - (total - of_row)
+        sums[:] = total
+
+
+def rounded_once(pair: Pair) -> Pair:
+    """The (sum, error) with the sum the float64 nearest to the total."""
+    high, low = pair
+    for _ in range(2):
+        total = high + low
+        high, low = total, low - (total - high)
+    return high, low
 
 
 class Accumulator:
-    """Statistics of all observed tensors; for one thread at a time.
+    """Statistics of one observed tensor; one thread at a time adds to it, the others wait.
 
     Args:
-        axes: tensor name → its channel axis: -1 (the last), 1, or None where channels mean nothing.
+        axis: of its channels: -1 (the last), 1, or None where channels mean nothing.
     """
 
-    def __init__(self, axes: Mapping[str, int | None]) -> None:
-        self._axes = dict(axes)
-        scratch = Scratch()
-        self._counters = [HistogramCounter(scratch) for _ in axes]
-        self._columns: list[_Columns | None] = []
-        self._samples = np.zeros(len(axes), np.int64)
-        self._rows = [0] * len(axes)
-        self._halves = np.stack([np.full((2, len(axes)), np.inf), np.full((2, len(axes)), -np.inf)])
-        self._added: Pair = (np.zeros(0), np.zeros(0))
-        self._minima, self._maxima = np.zeros(0, np.float32), np.zeros(0, np.float32)
+    def __init__(self, name: str, axis: int | None) -> None:
+        self._name, self._axis, self._lock = name, axis, threading.Lock()
+        self._counter = HistogramCounter()
+        self._samples = self._rows = 0
+        self._halves: list[Range] = [NOTHING, NOTHING]
+        self._added: Pair | None = None
+        self._minima = self._maxima = np.zeros(0, np.float32)
 
-    def add(self, tensors: Sequence[_Floats], halves: npt.NDArray[np.bool_]) -> None:
-        """Take one run's tensors, in the order of `axes`.
+    def add(self, values: _Floats, halves: npt.NDArray[np.bool_]) -> None:
+        """Take one run's values.
 
         Args:
-            tensors: float32, [batch, ...] or [batch * anything, ...]. One without a batch dimension counts as seen
-                by every sample of its run.
+            values: float32, [batch, ...] or [batch * anything, ...]. One without a batch dimension counts as seen by
+                every sample of its run.
             halves: bool[batch], which half of the data each sample belongs to.
 
         Raises:
             NotFiniteError: NaN or infinity. What was added so far is of no use then.
         """
-        if not self._columns:
-            self._lay_out(tensors)
-        samples, count = len(halves), len(tensors)
-        terms = np.zeros((samples, self._added[0].size))
-        lows = np.full((samples, count), np.inf)
-        highs = np.full((samples, count), -np.inf)
-        for at, (name, values) in enumerate(zip(self._axes, tensors, strict=True)):
-            if values.size == 0:
-                continue
-            measured = _measure(name, values, self._axes[name], samples, self._counters[at])
-            lows[:, at], highs[:, at] = measured.minima.min(axis=1), measured.maxima.max(axis=1)
-            self._samples[at] += samples
-            columns = self._columns[at]
-            if columns is not None and measured.sums is not None and measured.squares is not None:
-                groups = len(measured.sums)  # 1 without a batch dimension: its values count once
-                terms[:groups, columns.sums], terms[:groups, columns.squares] = measured.sums, measured.squares
-                self._rows[at] += values.size // measured.sums.shape[1]
-                for total, seen, larger in (
-                    (self._minima, measured.minima.min(axis=0), np.minimum),
-                    (self._maxima, measured.maxima.max(axis=0), np.maximum),
-                ):
-                    larger(total[columns.channels], seen, out=total[columns.channels])
-        for half in (False, True):
-            members = halves == half
-            if members.any():
-                self._halves[0, int(half)] = np.minimum(self._halves[0, int(half)], lows[members].min(axis=0))
-                self._halves[1, int(half)] = np.maximum(self._halves[1, int(half)], highs[members].max(axis=0))
-        terms[:, :count] = np.where(np.isfinite(lows), lows, 0.0)  # infinite where a tensor had no values
-        terms[:, count : 2 * count] = np.where(np.isfinite(highs), highs, 0.0)
-        add_rows(self._added, terms)
+        if values.size:
+            with self._lock:
+                self._add(values, halves)
 
-    def statistics(self) -> dict[str, TensorStatistics]:
-        """What has been seen so far, by tensor name."""
-        if not self._columns:
-            return {name: TensorStatistics(histogram=c.histogram()) for name, c in self._named_counters()}
-        sums, errors = normalized = add_pairs(self._added, (np.zeros(()), np.zeros(())))
-        count, seen = len(self._axes), {}
-        halves = (self._halves + 0.0).tolist()
-        for at, (name, counter) in enumerate(self._named_counters()):
-            ranges: list[Range] = [(halves[0][half][at], halves[1][half][at]) for half in (0, 1)]
-            seen[name] = TensorStatistics(
-                histogram=counter.histogram(),
-                channels=self._channels(at, normalized),
-                samples=int(self._samples[at]),
-                minimum_sum=(float(sums[at]), float(errors[at])),
-                maximum_sum=(float(sums[count + at]), float(errors[count + at])),
-                halves=(ranges[0], ranges[1]),
-            )
-        return seen
-
-    def _named_counters(self) -> Iterator[tuple[str, HistogramCounter]]:
-        return zip(self._axes, self._counters, strict=True)
-
-    def _lay_out(self, tensors: Sequence[_Floats]) -> None:
-        """Columns of the rows that add up: minima and maxima of all tensors, then their channels' sums and squares."""
-        terms, channels = 2 * len(tensors), 0
-        for axis, values in zip(self._axes.values(), tensors, strict=True):
-            if axis is None or values.ndim < 2:
-                self._columns.append(None)
-                continue
-            size = values.shape[axis]
-            middle, end = terms + size, terms + 2 * size
-            self._columns.append(_Columns(slice(terms, middle), slice(middle, end), slice(channels, channels + size)))
-            terms, channels = end, channels + size
-        self._added = (np.zeros(terms), np.zeros(terms))
-        self._minima = np.full(channels, np.inf, np.float32)
-        self._maxima = np.full(channels, -np.inf, np.float32)
-
-    def _channels(self, at: int, added: Pair) -> ChannelStatistics | None:
-        columns = self._columns[at]
-        if columns is None or self._rows[at] == 0:
-            return None
-        sums, errors = added
-        return ChannelStatistics(
-            minima=self._minima[columns.channels] + np.float32(0),  # -0.0 and 0.0 must be one stored form
-            maxima=self._maxima[columns.channels] + np.float32(0),
-            sums=sums[columns.sums].copy(),
-            squares=sums[columns.squares].copy(),
-            rows=self._rows[at],
-            sums_error=errors[columns.sums].copy(),
-            squares_error=errors[columns.squares].copy(),
+    def statistics(self) -> TensorStatistics:
+        """What has been seen so far."""
+        if self._added is None:
+            return TensorStatistics(histogram=self._counter.histogram())
+        sums, errors = rounded_once(self._added)
+        middle = 2 + (sums.size - 2) // 2
+        channels = ChannelStatistics(
+            minima=self._minima + np.float32(0),  # -0.0 and 0.0 must be one stored form
+            maxima=self._maxima + np.float32(0),
+            sums=sums[2:middle],
+            squares=sums[middle:],
+            rows=self._rows,
+            sums_error=errors[2:middle],
+            squares_error=errors[middle:],
+        )
+        first, second = ((low + 0.0, high + 0.0) for low, high in self._halves)
+        return TensorStatistics(
+            histogram=self._counter.histogram(),
+            channels=channels if self._rows else None,
+            samples=self._samples,
+            minimum_sum=(float(sums[0]), float(errors[0])),
+            maximum_sum=(float(sums[1]), float(errors[1])),
+            halves=(first, second),
         )
 
+    def _add(self, values: _Floats, halves: npt.NDArray[np.bool_]) -> None:
+        samples = len(halves)
+        minima, maxima, sums, squares = self._measure(values, samples)
+        channels = sums.shape[1]
+        # one row a sample of what adds up: its extremes, and its channels' sums
+        terms = np.zeros((samples, 2 + 2 * channels))
+        terms[:, 0], terms[:, 1] = minima.min(axis=1), maxima.max(axis=1)
+        groups = len(sums)  # 1 without a batch dimension: its values count once
+        terms[:groups, 2 : 2 + channels], terms[:groups, 2 + channels :] = sums, squares
+        if self._added is None:
+            self._added = (np.zeros(terms.shape[1]), np.zeros(terms.shape[1]))
+            self._minima, self._maxima = minima[0], maxima[0]
+        add_rows(self._added, terms)
+        self._samples += samples
+        self._minima = np.minimum(self._minima, minima.min(axis=0))
+        self._maxima = np.maximum(self._maxima, maxima.max(axis=0))
+        if channels:
+            self._rows += values.size // channels
+        for half in (0, 1):
+            if (members := terms[halves == half]).size:
+                low, high = self._halves[half]
+                self._halves[half] = (min(low, float(members[:, 0].min())), max(high, float(members[:, 1].max())))
 
-# --- one tensor of one run -----------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class _Measured:
-    """Per sample and channel, [samples, channels]; [samples, 1] without channels. One sample without a batch."""
-
-    minima: _Floats
-    maxima: _Floats
-    sums: Doubles | None
-    squares: Doubles | None
-
-
-def _measure(name: str, values: _Floats, axis: int | None, samples: int, counter: HistogramCounter) -> _Measured:
-    groups = samples if values.ndim and values.shape[0] % samples == 0 else 1
-    if axis is None or values.ndim < 2:
-        return _without_channels(name, values.reshape(groups, -1), counter)
-    if axis == 1:
-        by_row = _channels_first(name, values.reshape(len(values), values.shape[1], -1), counter)
-        return _folded(by_row, groups)
-    return _channels_last(name, values.reshape(groups, -1, values.shape[-1]), counter)
-
-
-def _without_channels(name: str, values: _Floats, counter: HistogramCounter) -> _Measured:
-    samples, size = values.shape
-    minima, maxima = np.full((samples, 1), np.inf, np.float32), np.full((samples, 1), -np.inf, np.float32)
-    for rows, part in _blocks(samples, size, 1):
-        block = values[rows, part]
-        low = np.minimum.reduce(block, axis=1, keepdims=True)
-        high = np.maximum.reduce(block, axis=1, keepdims=True)
-        np.minimum(minima[rows], low, out=minima[rows])
-        np.maximum(maxima[rows], high, out=maxima[rows])
-        _count(name, block, low, high, counter)
-    return _Measured(minima, maxima, None, None)
-
-
-def _channels_last(name: str, values: _Floats, counter: HistogramCounter) -> _Measured:
-    samples, positions, channels = values.shape
-    minima = np.full((samples, channels), np.inf, np.float32)
-    maxima = np.full((samples, channels), -np.inf, np.float32)
-    sums, squares = np.zeros((samples, channels)), np.zeros((samples, channels))
-    for rows, part in _blocks(samples, positions, channels):
-        block = values[rows, part]
-        low, high = np.minimum.reduce(block, axis=1), np.maximum.reduce(block, axis=1)
-        np.minimum(minima[rows], low, out=minima[rows])
-        np.maximum(maxima[rows], high, out=maxima[rows])
-        for start in range(0, block.shape[1], _POSITIONS):
-            few = block[:, start : start + _POSITIONS]
-            sums[rows] += np.add.reduce(few, axis=1)
-            squares[rows] += np.einsum("gpc,gpc->gc", few, few)
-        _count(name, block, low, high, counter)
-    return _Measured(minima, maxima, sums, squares)
-
-
-def _channels_first(name: str, values: _Floats, counter: HistogramCounter) -> _Measured:
-    samples, channels, positions = values.shape
-    shape = (samples, channels)
-    minima, maxima = np.empty(shape, np.float32), np.empty(shape, np.float32)
-    sums, squares = np.empty(shape), np.empty(shape)
-    for rows, part in _blocks(samples, channels, positions):
-        block = values[rows, part]
-        minima[rows, part], maxima[rows, part] = block.min(axis=2), block.max(axis=2)
-        _count(name, block, minima[rows, part], maxima[rows, part], counter)
-        sums[rows, part] = np.add.reduce(block, axis=2)  # NumPy adds contiguous values pairwise
-        squares[rows, part] = np.add.reduce(np.square(block), axis=2)
-    return _Measured(minima, maxima, sums, squares)
+    def _measure(self, values: _Floats, samples: int) -> tuple[_Floats, _Floats, Doubles, Doubles]:
+        """Minima, maxima, sums and sums of squares per sample and channel, [samples, channels]; one sample without a
+        batch. Where channels mean nothing the extremes have one, and the sums none."""
+        groups = samples if values.ndim and values.shape[0] % samples == 0 else 1
+        by_channel = self._axis is not None and values.ndim > 1
+        if first := by_channel and self._axis == 1:
+            cut = values.reshape(len(values), values.shape[1], -1)
+        else:
+            cut = values.reshape(groups, -1, values.shape[-1] if by_channel else 1)
+        shape = (len(cut), cut.shape[1 if first else 2])
+        minima, maxima = np.full(shape, np.inf, np.float32), np.full(shape, -np.inf, np.float32)
+        sums, squares = (np.zeros(shape if by_channel else (len(cut), 0)) for _ in range(2))
+        for rows, part in _blocks(*cut.shape):
+            block = cut[rows, part]
+            at = (rows, part) if first else rows
+            low, high = block.min(axis=2 if first else 1), block.max(axis=2 if first else 1)
+            try:
+                self._counter.add(block.reshape(-1), float(low.min()), float(high.max()))
+            except ValueError as error:
+                raise NotFiniteError(self._name) from error
+            minima[at], maxima[at] = np.minimum(minima[at], low), np.maximum(maxima[at], high)
+            if first:
+                sums[at] = np.add.reduce(block, axis=2)  # NumPy adds contiguous values pairwise
+                squares[at] = np.add.reduce(np.square(block), axis=2)
+            elif by_channel:
+                for start in range(0, block.shape[1], _POSITIONS):
+                    few = block[:, start : start + _POSITIONS]
+                    sums[at] += np.add.reduce(few, axis=1)
+                    squares[at] += np.einsum("gpc,gpc->gc", few, few)
+        if len(cut) == groups:
+            return minima, maxima, sums, squares
+        rows_of = (groups, -1, shape[1])
+        extremes = minima.reshape(rows_of).min(axis=1), maxima.reshape(rows_of).max(axis=1)
+        return *extremes, sums.reshape(rows_of).sum(axis=1), squares.reshape(rows_of).sum(axis=1)
 
 
 def _blocks(samples: int, size: int, each: int) -> Iterator[tuple[slice, slice]]:
@@ -361,24 +289,3 @@ def _blocks(samples: int, size: int, each: int) -> Iterator[tuple[slice, slice]]
     for sample in range(samples):
         for start in range(0, size, step):
             yield slice(sample, sample + 1), slice(start, start + step)
-
-
-def _count(name: str, block: _Floats, low: _Floats, high: _Floats, counter: HistogramCounter) -> None:
-    lowest, highest = float(np.minimum.reduce(low, axis=None)), float(np.maximum.reduce(high, axis=None))
-    if not (math.isfinite(lowest) and math.isfinite(highest)):
-        raise NotFiniteError(name)
-    counter.add(block.reshape(-1), lowest, highest)
-
-
-def _folded(by_row: _Measured, groups: int) -> _Measured:
-    """[batch * anything, channels] → [groups, channels]."""
-    minima, maxima, sums, squares = by_row.minima, by_row.maxima, by_row.sums, by_row.squares
-    if len(minima) == groups or sums is None or squares is None:
-        return by_row
-    shape = (groups, -1, minima.shape[1])
-    return _Measured(
-        minima.reshape(shape).min(axis=1),
-        maxima.reshape(shape).max(axis=1),
-        sums.reshape(shape).sum(axis=1),
-        squares.reshape(shape).sum(axis=1),
-    )

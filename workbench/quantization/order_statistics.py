@@ -7,8 +7,6 @@ into; the second one counts the lower 16 bits of the values in that bucket (radi
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import numpy.typing as npt
 
@@ -25,7 +23,7 @@ _ASCENDING = np.concatenate([np.arange(_BUCKETS - 1, _NEGATIVE - 1, -1), np.aran
 
 
 class OrderStatistics:
-    """Ranks of one tensor: `add` all values; then `largest` and `smallest`, or where they ask for it, `refine` first.
+    """Ranks of one tensor: `add` all values; then `smallest`, or where `prepare` asks for it, `refine` first.
 
     Attributes:
         count: values added.
@@ -33,31 +31,23 @@ class OrderStatistics:
 
     def __init__(self) -> None:
         self.count = 0
-        self._upper = _Tail()
-        self._lower = _Tail()  # of -x
+        self._largest = self._lowest = np.zeros(0, np.float32)  # the lowest ones' negatives
         self._counts: Counts = np.zeros(_BUCKETS, np.int64)
         self._fine: dict[int, Counts] = {}
 
     def add(self, values: Floats) -> None:
         """Take values of any shape; all finite."""
         flat = values.reshape(-1)
-        if flat.size == 0:
-            return
         self.count += flat.size
         for start in range(0, flat.size, _CHUNK):
             part = flat[start : start + _CHUNK]
-            self._upper.add(part)
-            self._lower.add(-part)
+            self._largest, self._lowest = _outermost(self._largest, part), _outermost(self._lowest, -part)
             self._counts += np.bincount(_buckets(part), minlength=_BUCKETS)
 
-    def settled(self, rank: int) -> bool:
-        """Whether the `rank`-th largest and smallest are known without a second pass."""
-        return rank <= KEPT
-
-    def prepare(self, largest: int, smallest: int) -> bool:
+    def prepare(self, *ranks: int) -> bool:
         """Name the ranks that will be asked for, after the last `add`; True where they take a second pass."""
-        for rank in (self._ascending(largest), smallest):
-            if not self.settled(rank) and not self.settled(self.count + 1 - rank):
+        for rank in ranks:
+            if KEPT < rank <= self.count - KEPT:
                 self._fine[self._place(rank)[0]] = np.zeros(_BUCKETS, np.int64)
         return bool(self._fine)
 
@@ -71,27 +61,18 @@ class OrderStatistics:
                 inside = part.view(np.uint32)[buckets == bucket] & 0xFFFF
                 counts += np.bincount(inside, minlength=_BUCKETS)
 
-    def largest(self, rank: int) -> float:
-        """The `rank`-th largest value, 1 <= rank <= count."""
-        return self.smallest(self._ascending(rank))
-
     def smallest(self, rank: int) -> float:
         """The `rank`-th smallest value, 1 <= rank <= count."""
-        if not 1 <= rank <= self.count:
-            raise ValueError(f"there is no value of rank {rank} among {self.count}")
-        if self.settled(rank):
-            return -self._lower.largest(rank)
-        if self.settled(self._ascending(rank)):
-            return self._upper.largest(self._ascending(rank))
+        if rank <= KEPT:
+            return -float(np.partition(self._lowest, -rank)[-rank])
+        if (from_above := self.count + 1 - rank) <= KEPT:
+            return float(np.partition(self._largest, -from_above)[-from_above])
         bucket, inside = self._place(rank)
         counts = self._fine[bucket]
         if bucket >= _NEGATIVE:
             inside = int(counts.sum()) + 1 - inside  # magnitudes ascend where values descend
         low = int(np.searchsorted(np.cumsum(counts), inside))
         return float(np.array([bucket << 16 | low], np.uint32).view(np.float32)[0])
-
-    def _ascending(self, rank: int) -> int:
-        return self.count + 1 - rank
 
     def _place(self, rank: int) -> tuple[int, int]:
         """Bucket of the `rank`-th smallest value, and its rank inside."""
@@ -101,24 +82,14 @@ class OrderStatistics:
         return int(_ASCENDING[at]), rank - before
 
 
-class _Tail:
-    """The `KEPT` largest values seen."""
-
-    def __init__(self) -> None:
-        self._values: Floats = np.zeros(0, np.float32)
-        self._floor = -math.inf
-
-    def add(self, values: Floats) -> None:
-        larger = values[values > np.float32(self._floor)]
-        if larger.size == 0:
-            return
-        self._values = np.concatenate([self._values, larger])
-        if self._values.size > KEPT:
-            self._values = np.partition(self._values, -KEPT)[-KEPT:]
-            self._floor = float(self._values[0])
-
-    def largest(self, rank: int) -> float:
-        return float(np.partition(self._values, -rank)[-rank])
+def _outermost(kept: Floats, values: Floats) -> Floats:
+    """The `KEPT` largest of both; of so many the first is the smallest."""
+    if kept.size == KEPT:
+        values = values[values > kept[0]]
+    if values.size == 0:
+        return kept
+    found = np.concatenate([kept, values])
+    return found if found.size < KEPT else np.partition(found, found.size - KEPT)[found.size - KEPT :]
 
 
 def _buckets(values: Floats) -> npt.NDArray[np.uint32]:

@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +20,6 @@ import onnxruntime
 from onnx import TensorProto, helper
 
 from workbench.graph.apart import array_of, kept_aside, refers_apart, tensor_of
-from workbench.graph.layers import Layer
 from workbench.graph.nodes import attributes_of, copied, replace_nodes
 from workbench.graph.read import constants, load_graph
 from workbench.graph.runtime_errors import RUNTIME_ERRORS
@@ -27,7 +27,7 @@ from workbench.quantization.algorithms import choose, expected_error
 from workbench.quantization.lowering.normalize import normalized
 from workbench.quantization.observe import Array, Feeds
 from workbench.quantization.recipe import ModelRecipe
-from workbench.quantization.record import ActivationScale, LayerRecord, WeightScale
+from workbench.quantization.record import ActivationScale, LayerRecord
 from workbench.quantization.rounding import integers_of, rounded_weight
 from workbench.quantization.sessions import open_session
 from workbench.quantization.statistics import Statistics
@@ -91,7 +91,7 @@ def measure_sensitivity(
         raise CalibrationError(f"{model.path.name} has opset {model.opset}; ranking needs {_MIN_OPSET} or later.")
     with kept_aside(model.size_bytes):
         proto = normalized(load_graph(model))
-        layers = choose(statistics, recipe, proto=proto).layers
+        layers = choose(statistics, recipe, proto).layers
         places = {layer.layer: number for number, layer in enumerate(layers)}
         units = {name: (name,) for name in places} if units is None else units
         if unknown := {layer for names in units.values() for layer in names} - places.keys():
@@ -161,18 +161,24 @@ def _noise_shares(statistics: Statistics, records: Sequence[LayerRecord], proto:
     known = constants(proto)
     shares = {}
     for record in records:
-        rounding = _power_and_noise(statistics, record.activation)
+        power, rounding = _power_and_noise(statistics, record.activation)
         if record.weight is None:
-            second = (1.0, 0.0) if record.second is None else _power_and_noise(statistics, record.second)
-            shares[record.layer] = _ratio(rounding[1], rounding[0]) + _ratio(second[1], second[0])
+            other, other_noise = (1.0, 0.0) if record.second is None else _power_and_noise(statistics, record.second)
+            shares[record.layer] = _ratio(rounding, power) + _ratio(other_noise, other)
             continue
         layer = layers[record.layer]
         assert layer.weight is not None
         values = array_of(known[layer.weight])
         errors = rounded_weight(values, record.weight, layer) - values
-        power = _input_power(statistics, record.activation.tensor, layer, rounding[0])
-        noise = float(np.sum(_by_input(errors, layer) * power)) + rounding[1] * float(np.sum(np.square(values)))
-        shares[record.layer] = _ratio(noise, float(np.sum(_by_input(values, layer) * power)))
+        channels = statistics.tensors[record.activation.tensor].channels
+        powers: npt.NDArray[np.float64] = np.full(1, power)  # of grouped convolutions the mean over the channels
+        if channels is not None and channels.rows and layer.groups == 1:
+            powers = channels.squares / channels.rows
+        kept = 1 if layer.op_type == "Conv" or layer.transposed else 0
+        others = tuple(axis for axis in range(values.ndim) if axis != kept % values.ndim)
+        signal, noise = (np.sum(np.square(each, dtype=np.float64), axis=others) for each in (values, errors))
+        total = float(np.sum(noise * powers)) + rounding * float(np.sum(np.square(values)))
+        shares[record.layer] = _ratio(total, float(np.sum(signal * powers)))
     return shares
 
 
@@ -185,23 +191,6 @@ def _power_and_noise(statistics: Statistics, scale: ActivationScale) -> tuple[fl
     histogram = statistics.tensors[scale.tensor].histogram
     nothing_kept = max(histogram.absolute_maximum, 1e-30) * 1e6
     return expected_error(histogram, nothing_kept, 0), expected_error(histogram, scale.scale, scale.zero_point)
-
-
-def _input_power(statistics: Statistics, tensor: str, layer: Layer, mean: float) -> npt.NDArray[np.float64]:
-    """E[x_c²] per input channel as the weight's reduced layout has them; grouped convolutions take the mean."""
-    channels = statistics.tensors[tensor].channels
-    if channels is None or channels.rows == 0 or layer.groups > 1:
-        return np.full(1, mean)
-    power: npt.NDArray[np.float64] = channels.squares / channels.rows
-    return power
-
-
-def _by_input(values: npt.NDArray[np.float32], layer: Layer) -> npt.NDArray[np.float64]:
-    """Σ over all but the input channels of the squares, float64[Cin] (Cin / groups for a grouped Conv)."""
-    axis = 1 if layer.op_type == "Conv" or layer.transposed else 0
-    others = tuple(a for a in range(values.ndim) if a != axis % values.ndim)
-    result: npt.NDArray[np.float64] = np.sum(np.square(values, dtype=np.float64), axis=others)
-    return result
 
 
 def _decibels(noise_share: float) -> float:
@@ -298,85 +287,67 @@ def _switchable(original: onnx.ModelProto, layers: Sequence[LayerRecord]) -> onn
             nodes.append(node)
             continue
         number, record = records[node.name]
-        prefix = f"workbench.layer{number}"
-        weight = known[node.input[1]] if record.weight is not None else None
-        proto.graph.initializer.append(tensor_of(np.array(number, np.int64), f"{prefix}.number"))
-        apart: list[TensorProto] = []
-        nodes.extend(_switch(node, prefix, record, weight, apart))
-        proto.graph.initializer.extend(apart)
+        switch, outside = _switch(node, number, record, known[node.input[1]] if record.weight is not None else None)
+        nodes.extend(switch)
+        proto.graph.initializer.extend(outside)
     replace_nodes(proto.graph, nodes)
     proto.graph.input.append(helper.make_tensor_value_info(_SELECTOR, TensorProto.BOOL, [len(layers)]))
     return proto
 
 
 def _switch(
-    node: onnx.NodeProto, prefix: str, record: LayerRecord, weight: TensorProto | None, apart: list[TensorProto]
-) -> tuple[onnx.NodeProto, ...]:
-    plain = onnx.NodeProto()
-    plain.CopyFrom(node)
-    plain.output[0] = f"{prefix}.float"
-    then_branch = _quantized_branch(node, prefix, record, weight, apart)
-    else_branch = helper.make_graph([plain], f"{prefix}.else", [], [_float(plain.output[0])])
-    selected = f"{prefix}.selected"
-    return (
-        helper.make_node("Gather", [_SELECTOR, f"{prefix}.number"], [selected], name=selected, axis=0),
-        helper.make_node(
-            "If", [selected], list(node.output), name=node.name, then_branch=then_branch, else_branch=else_branch
-        ),
-    )
-
-
-def _quantized_branch(
-    node: onnx.NodeProto, prefix: str, record: LayerRecord, weight: TensorProto | None, apart: list[TensorProto]
-) -> onnx.GraphProto:
-    """The node on fake-quantized operands: what the lowered layer computes, in float.
-
-    Args:
-        apart: receives the tensors that lie in files: runtimes look for those in the outer graph.
-    """
-    nodes: list[onnx.NodeProto] = []
+    node: onnx.NodeProto, number: int, record: LayerRecord, weight: TensorProto | None
+) -> tuple[list[onnx.NodeProto], list[TensorProto]]:
+    """What takes the place of a node: an If between it and the same on fake-quantized operands, which is what the
+    lowered layer computes, in float; and the tensors of the outer graph, where runtimes look for those in files."""
+    prefix = f"workbench.layer{number}"
     tensors: list[TensorProto] = []
-    first = _fake_quantized(node.input[0], f"{prefix}.activation", record.activation, nodes, tensors)
-    if record.second is not None:
-        second = _fake_quantized(node.input[1], f"{prefix}.second", record.second, nodes, tensors)
-    elif record.weight is not None and weight is not None:
-        groups = int(attributes_of(node).get("group", 1)) if node.op_type == "ConvTranspose" else 1
-        second = _stored_weight(f"{prefix}.weight", array_of(weight), record.weight, groups, nodes, tensors)
-    quantized = onnx.NodeProto()
+    nodes: list[onnx.NodeProto] = []
+
+    def constant(name: str, values: Array) -> str:
+        tensors.append(tensor_of(values, f"{prefix}.{name}"))
+        return f"{prefix}.{name}"
+
+    def add(op_type: str, inputs: Sequence[str], name: str, **attributes: Any) -> str:
+        nodes.append(helper.make_node(op_type, inputs, [f"{prefix}.{name}"], **attributes))
+        return f"{prefix}.{name}"
+
+    def fake(tensor: str, name: str, scale: ActivationScale) -> str:
+        parameters = (
+            constant(f"{name}.scale", np.array(scale.scale, np.float32)),
+            constant(f"{name}.zero_point", np.array(scale.zero_point, np.int8)),
+        )
+        integers = add("QuantizeLinear", (tensor, *parameters), f"{name}.int8")
+        return add("DequantizeLinear", (integers, *parameters), f"{name}.fake")
+
+    plain, quantized = onnx.NodeProto(), onnx.NodeProto()
+    plain.CopyFrom(node)
     quantized.CopyFrom(node)
-    quantized.input[0], quantized.input[1], quantized.output[0] = first, second, f"{prefix}.int8"
+    plain.output[0], quantized.output[0] = f"{prefix}.float", f"{prefix}.int8"
+    quantized.input[0] = fake(node.input[0], "activation", record.activation)
+    if record.second is not None:
+        quantized.input[1] = fake(node.input[1], "second", record.second)
+    elif record.weight is not None and weight is not None:  # Cast and Mul: DequantizeLinear has no channels before 13
+        groups = int(attributes_of(node).get("group", 1)) if node.op_type == "ConvTranspose" else 1
+        values = array_of(weight)
+        integers = constant("weight.int8", integers_of(values, record.weight, groups))
+        scales = constant("weight.scales", scales_along(record.weight, values.shape, groups))
+        floats = add("Cast", [integers], "weight.float", to=TensorProto.FLOAT)
+        quantized.input[1] = add("Mul", [floats, scales], "weight.fake")
     nodes.append(quantized)
-    output = quantized.output[0]
-    if record.output is not None:
-        output = _fake_quantized(output, f"{prefix}.output", record.output, nodes, tensors)
-    apart.extend(tensor for tensor in tensors if refers_apart(tensor))
-    held = [tensor for tensor in tensors if not refers_apart(tensor)]
-    return helper.make_graph(nodes, f"{prefix}.then", [], [_float(output)], held)
+    output = quantized.output[0] if record.output is None else fake(quantized.output[0], "output", record.output)
+    outside = [tensor for tensor in tensors if refers_apart(tensor)]
+    inside = [tensor for tensor in tensors if not refers_apart(tensor)]
 
+    def branch(name: str, nodes: Sequence[onnx.NodeProto], output: str, held: Sequence[TensorProto]) -> onnx.GraphProto:
+        result = helper.make_tensor_value_info(output, TensorProto.FLOAT, None)
+        return helper.make_graph(nodes, f"{prefix}.{name}", [], [result], held)
 
-def _float(name: str) -> onnx.ValueInfoProto:
-    return helper.make_tensor_value_info(name, TensorProto.FLOAT, None)
-
-
-def _fake_quantized(
-    tensor: str, prefix: str, scale: ActivationScale, nodes: list[onnx.NodeProto], tensors: list[TensorProto]
-) -> str:
-    parameters = [f"{prefix}.scale", f"{prefix}.zero_point"]
-    tensors.append(tensor_of(np.array(scale.scale, np.float32), parameters[0]))
-    tensors.append(tensor_of(np.array(scale.zero_point, np.int8), parameters[1]))
-    integers, floats = f"{prefix}.int8", f"{prefix}.fake"
-    nodes.append(helper.make_node("QuantizeLinear", [tensor, *parameters], [integers]))
-    nodes.append(helper.make_node("DequantizeLinear", [integers, *parameters], [floats]))
-    return floats
-
-
-def _stored_weight(
-    prefix: str, values: Array, scale: WeightScale, groups: int, nodes: list[onnx.NodeProto], tensors: list[TensorProto]
-) -> str:
-    """The weight as int8 in the file; Cast and Mul, as DequantizeLinear knows no channels before opset 13."""
-    integers, scales = integers_of(values, scale, groups), scales_along(scale, values.shape, groups)
-    tensors.append(tensor_of(integers, f"{prefix}.int8"))
-    tensors.append(tensor_of(scales, f"{prefix}.scales"))
-    nodes.append(helper.make_node("Cast", [f"{prefix}.int8"], [f"{prefix}.float"], to=TensorProto.FLOAT))
-    nodes.append(helper.make_node("Mul", [f"{prefix}.float", f"{prefix}.scales"], [f"{prefix}.fake"]))
-    return f"{prefix}.fake"
+    branches = {
+        "then_branch": branch("then", nodes, output, inside),
+        "else_branch": branch("else", [plain], plain.output[0], []),
+    }
+    selected, place = f"{prefix}.selected", tensor_of(np.array(number, np.int64), f"{prefix}.number")
+    chosen = helper.make_node("Gather", [_SELECTOR, place.name], [selected], name=selected, axis=0)
+    switch = helper.make_node("If", [selected], list(node.output), name=node.name, **branches)
+    return [chosen, switch], [place, *outside]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 
 import onnx
@@ -10,7 +9,6 @@ import onnxruntime
 from google.protobuf.message import EncodeError  # type: ignore[import-untyped]  # protobuf ships no stubs
 from onnx import TensorProto, helper
 
-from workbench.graph.apart import is_large, take_in
 from workbench.graph.read import stored_graph
 from workbench.graph.runtime_errors import RUNTIME_ERRORS
 from workbench.graph.write import MOST_BYTES, WEIGHTS_FOLDER, is_apart, runnable
@@ -18,8 +16,6 @@ from workbench.quantization.exact_operands import exact
 from workbench.values.errors import CalibrationError
 from workbench.values.model import Model
 from workbench.values.system.cpu import this_cpu
-
-_SHAPE_ELEMENTS = 1024
 
 
 def open_session(
@@ -33,9 +29,8 @@ def open_session(
 
     Raises:
         CalibrationError: the runtime refuses the model.
+        ConfigError: its file is not what it was.
     """
-    if proto is None and (is_large(model.size_bytes) or this_cpu().saturates):
-        proto = stored_graph(model)
     options = _options()
     if threads > 1:
         options.intra_op_num_threads = threads
@@ -45,13 +40,8 @@ def open_session(
     names = [name for name in extra_outputs if name not in known]
     more.graph.output.extend(helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in names)
     try:
-        if proto is not None:
-            # Serialized protobuf messages merge when they are joined; the caller's graph is not changed.
-            return session_on(proto, options, more=more.SerializeToString())
-        if model.external_files:
-            options.add_session_config_entry(WEIGHTS_FOLDER, str(model.path.parent.resolve()))
-        payload = _self_sufficient(model) + more.SerializeToString()
-        return onnxruntime.InferenceSession(payload, options, providers=["CPUExecutionProvider"])
+        # Serialized protobuf messages merge when they are joined; the caller's graph is not changed.
+        return session_on(stored_graph(model) if proto is None else proto, options, more=more.SerializeToString())
     except RUNTIME_ERRORS as error:
         raise CalibrationError(f"ONNX Runtime refuses {model.path.name}: {error}") from error
 
@@ -103,16 +93,3 @@ def _options() -> onnxruntime.SessionOptions:
     options.intra_op_num_threads = 1
     options.log_severity_level = 3
     return options
-
-
-def _self_sufficient(model: Model) -> bytes:
-    """The file's bytes, with small external tensors taken in: ONNX Runtime needs shapes among them before it reads
-    external data of a model that comes from memory (1.31.1)."""
-    payload = model.path.read_bytes()
-    if not model.external_files:
-        return payload
-    proto = onnx.ModelProto.FromString(payload)
-    for tensor in proto.graph.initializer:
-        if tensor.data_location == TensorProto.EXTERNAL and math.prod(tensor.dims) <= _SHAPE_ELEMENTS:
-            take_in(tensor, model.path)
-    return bytes(proto.SerializeToString())

@@ -1,8 +1,4 @@
-"""Statistics: what one pass over the calibration data leaves for every algorithm. Types, merging, stability, storage.
-
-Everything in here merges exactly, or to the last bit in practice (`add_pairs`): equal samples give equal statistics
-whatever their order and however they were split.
-"""
+"""Statistics: what one pass over the calibration data leaves for every algorithm. Types, stability, storage."""
 
 from __future__ import annotations
 
@@ -12,7 +8,7 @@ import math
 import zipfile
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from workbench.graph.layers import Layer
-from workbench.quantization.histogram import BINS_PER_SIDE, Histogram, merge
-from workbench.values.documents.canonical import DecodeError, canonical_json, decode, digest, encode
+from workbench.quantization.histogram import Histogram
+from workbench.values.documents.canonical import canonical_json, decode, digest, encode
 from workbench.values.errors import CalibrationError
 from workbench.values.system.files import temporary_beside
 
@@ -29,58 +25,10 @@ Range = tuple[float, float]
 NOTHING: Range = (math.inf, -math.inf)
 """The range of no values."""
 
-_FORMAT = 3
+_FORMAT = 4
 _ERROR = "_error"  # stored arrays of that name stay out of the digest
 
-
-# --- sums that do not depend on order --------------------------------------------------------------------------------
-#
-# A pair (sum, error) stands for `sum + error` with about 106 bits (T. J. Dekker, "A floating-point technique for
-# extending the available precision", Numerische Mathematik 18, 1971; D. E. Knuth, "The Art of Computer Programming",
-# vol. 2, §4.2.2, theorem B). Terms of one tensor rarely span more bits than that, so its rounded sum is the same
-# number in any order. That is no proof: terms of both signs that cancel over more than 100 bits may still differ.
-
 Doubles = npt.NDArray[np.float64]
-Pair = tuple[Doubles, Doubles]
-
-
-def two_sum(a: Doubles, b: Doubles) -> Pair:
-    """The rounded sum and its exact rounding error, elementwise."""
-    total = a + b
-    of_b = total - a
-    return total, (a - (total - of_b)) + (b - of_b)
-
-
-def add_pairs(a: Pair, b: Pair) -> Pair:
-    """(sum, error) of both, with the sum the float64 nearest to the total."""
-    total, error = two_sum(a[0], b[0])
-    low, lower = two_sum(a[1], b[1])
-    total, error = _renormalized(total, error + low)
-    return _renormalized(total, error + lower)
-
-
-def add_rows(pair: Pair, rows: Doubles) -> None:
-    """Add every row of float64[rows, n] to the (sum, error) of n elements, in place.
-
-    The errors are summed up plainly (A. Neumaier, "Rundungsfehleranalyse einiger Verfahren zur Summation endlicher
-    Summen", ZAMM 54, 1974): half the work of a normalized pair per row. `add_pairs` normalizes.
-    """
-    sums, errors = pair
-    total, of_row, rest = np.empty_like(sums), np.empty_like(sums), np.empty_like(sums)
-    for row in rows:
-        np.add(sums, row, out=total)
-        np.subtract(total, sums, out=of_row)
-        np.subtract(row, of_row, out=rest)
-        np.subtract(total, of_row, out=of_row)
-        np.subtract(sums, of_row, out=of_row)
-        np.add(errors, rest, out=errors)
-        np.add(errors, of_row, out=errors)
-        sums[:] = total
-
-
-def _renormalized(high: Doubles, low: Doubles) -> Pair:
-    total = high + low
-    return total, low - (total - high)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -101,8 +49,8 @@ class ChannelStatistics:
     sums: Doubles
     squares: Doubles
     rows: int
-    sums_error: Doubles = field(default_factory=lambda: np.zeros(()))
-    squares_error: Doubles = field(default_factory=lambda: np.zeros(()))
+    sums_error: Doubles
+    squares_error: Doubles
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -143,16 +91,9 @@ class TensorStatistics:
         """How far the ranges of the two halves lie apart; see `Statistics.stability`."""
         if NOTHING in self.halves:
             return 1.0
-        a, b = (_with_zero(half) for half in self.halves)
-        return _difference(a, b)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class WeightStatistics:
-    """Range of one layer's weight: float32, per output channel. The range per tensor is theirs together."""
-
-    minima: npt.NDArray[np.float32]
-    maxima: npt.NDArray[np.float32]
+        (low, high), (other_low, other_high) = ((min(low, 0.0), max(high, 0.0)) for low, high in self.halves)
+        widest = max(high - low, other_high - other_low)
+        return max(abs(low - other_low), abs(high - other_high)) / widest if widest > 0 else 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -163,7 +104,6 @@ class Statistics:
         samples: how many samples were seen.
         layers: the observed graph's quantizable layers, in graph order.
         tensors: of every layer's inputs, and of Conv outputs, by tensor name.
-        weights: by layer name.
         variant: names what was changed in the graph before it was observed; empty for the model as it is.
     """
 
@@ -171,7 +111,6 @@ class Statistics:
     samples: int
     layers: tuple[Layer, ...]
     tensors: Mapping[str, TensorStatistics]
-    weights: Mapping[str, WeightStatistics]
     variant: str = ""
 
     @property
@@ -201,18 +140,6 @@ class Statistics:
         return tuple(name for name, figure in self.stability().items() if figure > threshold)
 
 
-def merge_tensors(a: TensorStatistics, b: TensorStatistics) -> TensorStatistics:
-    """The statistics of one tensor over both data sets."""
-    return TensorStatistics(
-        histogram=merge(a.histogram, b.histogram),
-        channels=_merged_channels(a.channels, b.channels),
-        samples=a.samples + b.samples,
-        minimum_sum=_add_scalars(a.minimum_sum, b.minimum_sum),
-        maximum_sum=_add_scalars(a.maximum_sum, b.maximum_sum),
-        halves=(_union(a.halves[0], b.halves[0]), _union(a.halves[1], b.halves[1])),
-    )
-
-
 def save_statistics(statistics: Statistics, path: Path) -> None:
     """Write one `.npz` file, atomically. Equal statistics give equal content."""
     header, arrays = _packed(statistics)
@@ -237,148 +164,58 @@ def load_statistics(path: Path) -> Statistics:
         ) from error
 
 
-# --- merging -------------------------------------------------------------------------------------------------------
-
-
-def _merged_channels(a: ChannelStatistics | None, b: ChannelStatistics | None) -> ChannelStatistics | None:
-    if a is None or b is None:
-        return a or b
-    sums, sums_error = add_pairs((a.sums, a.sums_error), (b.sums, b.sums_error))
-    squares, squares_error = add_pairs((a.squares, a.squares_error), (b.squares, b.squares_error))
-    return ChannelStatistics(
-        minima=np.minimum(a.minima, b.minima),
-        maxima=np.maximum(a.maxima, b.maxima),
-        sums=sums,
-        squares=squares,
-        rows=a.rows + b.rows,
-        sums_error=sums_error,
-        squares_error=squares_error,
-    )
-
-
-def _add_scalars(a: tuple[float, float], b: tuple[float, float]) -> tuple[float, float]:
-    total, error = add_pairs((np.array(a[0]), np.array(a[1])), (np.array(b[0]), np.array(b[1])))
-    return float(total), float(error)
-
-
-def _union(a: Range, b: Range) -> Range:
-    return min(a[0], b[0]), max(a[1], b[1])
-
-
-def _with_zero(values: Range) -> Range:
-    return min(values[0], 0.0), max(values[1], 0.0)
-
-
-def _difference(a: Range, b: Range) -> float:
-    widest = max(a[1] - a[0], b[1] - b[0])
-    gap = max(abs(a[0] - b[0]), abs(a[1] - b[1]))
-    return gap / widest if widest > 0 else 0.0
-
-
 # --- stored form ---------------------------------------------------------------------------------------------------
 
 
+_CHANNELS = ("minima", "maxima", "sums", "squares", "sums_error", "squares_error")
+
+
 def _packed(statistics: Statistics) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
-    """A JSON header and a few arrays, every mapping in name order."""
-    tensors, weights = sorted(statistics.tensors.items()), sorted(statistics.weights.items())
-    channels = [(name, t.channels) for name, t in tensors if t.channels is not None]
-    header = {
+    """A JSON header with the tensors in name order, and their arrays, by number and name."""
+    header: dict[str, Any] = {
         "version": _FORMAT,
         "model_sha256": statistics.model_sha256,
         "variant": statistics.variant,
         "samples": statistics.samples,
         "layers": encode(statistics.layers),
-        "tensors": [[name, t.histogram.exponent, t.histogram.zeros, t.samples] for name, t in tensors],
-        "channels": [[name, c.minima.size, c.rows] for name, c in channels],
-        "weights": [[name, w.minima.size] for name, w in weights],
+        "tensors": [],
     }
-    arrays: dict[str, npt.NDArray[Any]] = {
-        "counts": np.stack([t.histogram.counts for _, t in tensors]),
-        "ranges": np.array([(t.histogram.minimum, t.histogram.maximum) for _, t in tensors], np.float64),
-        "halves": np.array([t.halves for _, t in tensors], np.float64),
-        "sample_sums": np.array([(t.minimum_sum[0], t.maximum_sum[0]) for _, t in tensors], np.float64),
-        f"sample_sums{_ERROR}": np.array([(t.minimum_sum[1], t.maximum_sum[1]) for _, t in tensors], np.float64),
-        "channel_ranges": _side_by_side([(c.minima, c.maxima) for _, c in channels], np.float32),
-        "channel_sums": _side_by_side([(c.sums, c.squares) for _, c in channels], np.float64),
-        f"channel_sums{_ERROR}": _side_by_side(
-            [np.broadcast_arrays(c.sums_error, c.squares_error, c.sums)[:2] for _, c in channels], np.float64
-        ),
-        "weight_ranges": _side_by_side([(w.minima, w.maxima) for _, w in weights], np.float32),
-    }
+    arrays: dict[str, npt.NDArray[Any]] = {}
+    for at, (name, tensor) in enumerate(sorted(statistics.tensors.items())):
+        seen, channels = tensor.histogram, tensor.channels
+        rows = None if channels is None else channels.rows
+        header["tensors"].append([name, seen.exponent, seen.zeros, tensor.samples, rows])
+        sums, errors = zip(tensor.minimum_sum, tensor.maximum_sum, strict=True)
+        (low, high), (other_low, other_high) = tensor.halves
+        arrays[f"{at}.counts"] = seen.counts
+        arrays[f"{at}.numbers"] = np.array([seen.minimum, seen.maximum, *sums, low, high, other_low, other_high])
+        arrays[f"{at}.numbers{_ERROR}"] = np.array(errors)
+        if channels is not None:
+            arrays |= {f"{at}.{each}": getattr(channels, each) for each in _CHANNELS}
     return header, arrays
-
-
-def _side_by_side(pairs: list[tuple[npt.NDArray[Any], ...]], dtype: type[np.floating[Any]]) -> npt.NDArray[Any]:
-    """[2, all channels of all pairs]."""
-    return np.concatenate([np.zeros((2, 0), dtype), *(np.stack(pair) for pair in pairs)], axis=1)
 
 
 def _unpacked(header: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> Statistics:
     if header["version"] != _FORMAT:
         raise ValueError(f"version {header['version']!r}")
-    count = len(header["tensors"])
-    expected = {
-        "counts": (count, 2 * BINS_PER_SIDE),
-        "ranges": (count, 2),
-        "halves": (count, 2, 2),
-        "sample_sums": (count, 2),
-        f"sample_sums{_ERROR}": (count, 2),
-    }
-    for name, shape in expected.items():
-        if arrays[name].shape != shape:
-            raise DecodeError(f"{name} of shape {arrays[name].shape} do not fit {count} tensors")
-    sizes = [size for _, size, _ in header["channels"]]
-    parts = [_split(arrays[name], sizes) for name in ("channel_ranges", "channel_sums", f"channel_sums{_ERROR}")]
-    channels = {
-        name: ChannelStatistics(
-            minima=extremes[0],
-            maxima=extremes[1],
-            sums=sums[0],
-            squares=sums[1],
-            rows=rows,
-            sums_error=errors[0],
-            squares_error=errors[1],
+    tensors = {}
+    for at, (name, exponent, zeros, samples, rows) in enumerate(header["tensors"]):
+        minimum, maximum, low_sum, high_sum, *halves = arrays[f"{at}.numbers"].tolist()
+        low_error, high_error = arrays[f"{at}.numbers{_ERROR}"].tolist()
+        found = {each: arrays[f"{at}.{each}"] for each in _CHANNELS} if rows is not None else {}
+        counts = arrays[f"{at}.counts"]
+        tensors[name] = TensorStatistics(
+            histogram=Histogram(exponent=exponent, counts=counts, zeros=zeros, minimum=minimum, maximum=maximum),
+            channels=None if rows is None else ChannelStatistics(rows=rows, **found),
+            samples=samples,
+            minimum_sum=(low_sum, low_error),
+            maximum_sum=(high_sum, high_error),
+            halves=((halves[0], halves[1]), (halves[2], halves[3])),
         )
-        for (name, _, rows), extremes, sums, errors in zip(header["channels"], *parts, strict=True)
-    }
-    ranges = _split(arrays["weight_ranges"], [size for _, size in header["weights"]])
     return Statistics(
         model_sha256=header["model_sha256"],
         samples=header["samples"],
         layers=decode(tuple[Layer, ...], header["layers"], "layers"),
-        tensors={
-            item[0]: _unpacked_tensor(at, item, arrays, channels.get(item[0]))
-            for at, item in enumerate(header["tensors"])
-        },
-        weights={
-            name: WeightStatistics(minima=extremes[0], maxima=extremes[1])
-            for (name, _), extremes in zip(header["weights"], ranges, strict=True)
-        },
+        tensors=tensors,
         variant=header["variant"],
     )
-
-
-def _unpacked_tensor(
-    at: int, item: list[Any], arrays: Mapping[str, npt.NDArray[Any]], channels: ChannelStatistics | None
-) -> TensorStatistics:
-    _, exponent, zeros, samples = item
-    low, high = arrays["ranges"][at].tolist()
-    sums, errors = arrays["sample_sums"][at].tolist(), arrays[f"sample_sums{_ERROR}"][at].tolist()
-    even, odd = arrays["halves"][at].tolist()
-    return TensorStatistics(
-        histogram=Histogram(
-            exponent=exponent, counts=arrays["counts"][at].copy(), zeros=zeros, minimum=low, maximum=high
-        ),
-        channels=channels,
-        samples=samples,
-        minimum_sum=(sums[0], errors[0]),
-        maximum_sum=(sums[1], errors[1]),
-        halves=((even[0], even[1]), (odd[0], odd[1])),
-    )
-
-
-def _split(array: npt.NDArray[Any], sizes: list[int]) -> list[npt.NDArray[Any]]:
-    """[2, all channels] in parts of these sizes."""
-    if array.shape != (2, sum(sizes)):
-        raise DecodeError(f"{array.shape[-1]} channels stored, {sum(sizes)} expected")
-    return [part.copy() for part in np.split(array, np.cumsum(sizes[:-1]), axis=1)] if sizes else []

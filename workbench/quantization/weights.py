@@ -14,7 +14,6 @@ from workbench.graph.read import constants
 from workbench.quantization.recipe import WeightRecipe
 from workbench.quantization.record import WeightScale
 from workbench.quantization.scales import SMALLEST_SCALE, int8_parameters
-from workbench.quantization.statistics import WeightStatistics
 
 Floats = npt.NDArray[np.float32]
 Doubles = npt.NDArray[np.float64]
@@ -46,29 +45,6 @@ def weight_scale(values: Floats, recipe: WeightRecipe, layer: Layer) -> WeightSc
     else:
         scales = _from_extremes(minima, maxima, recipe)
     return WeightScale(scales=tuple(scales.tolist()), axis=layer.output_axis if recipe.per_channel else None)
-
-
-def scale_from_extremes(seen: WeightStatistics, recipe: WeightRecipe, layer: Layer) -> WeightScale:
-    """What `weight_scale` gives for 'minmax' and 'arq', from the extremes per output channel alone.
-
-    Raises:
-        ValueError: the algorithm needs the values.
-    """
-    if needs_values(recipe):
-        raise ValueError(
-            f"layer {layer.name!r}: a weight scale by {recipe.algorithm!r} needs the weight's values, "
-            "and only its extremes are known; give `choose` the observed graph (`proto`)"
-        )
-    minima, maxima = np.minimum(seen.minima, 0), np.maximum(seen.maxima, 0)
-    if not recipe.per_channel:
-        minima, maxima = minima.min(keepdims=True), maxima.max(keepdims=True)
-    scales = _from_extremes(minima, maxima, recipe)
-    return WeightScale(scales=tuple(scales.tolist()), axis=layer.output_axis if recipe.per_channel else None)
-
-
-def needs_values(recipe: WeightRecipe) -> bool:
-    """Whether the extremes of a weight are not enough for its scale."""
-    return recipe.algorithm in ("mse", "adaround")
 
 
 def weights_of(proto: ModelProto, layers: Sequence[Layer]) -> Mapping[str, Floats]:

@@ -171,7 +171,7 @@ def study_layers(
     else:
         report("timing the kernels of every layer in float and in INT8")
         first = next(iter(feeds.values()))
-        record = choose(seen, recipe, proto=proto)
+        record = choose(seen, recipe, proto)
         times, call_us = host_times(experiment, proto, seen.layers, record, feeds, values)
         length = int(first.shape[1]) if first.ndim > 1 else 1
         prices = Prices(by="host", level="measured", call_us=call_us, batch=int(first.shape[0]), length=length)

@@ -8,8 +8,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from workbench.graph.layers import quantizable_layers
-from workbench.graph.read import constants, load_graph, read_model
+from workbench.graph.read import read_model
 from workbench.quantization.record import ActivationScale, LayerRecord, Provenance, QuantizationRecord, WeightScale
 from workbench.targets import open_target
 from workbench.values.candidate import Candidate
@@ -40,7 +39,7 @@ def run_int8_layer(candidate: Candidate) -> tuple[int, float]:
         lowered.mkdir()
         compiled.mkdir()
         model = read_model(path)
-        record = unit_record(model) if candidate.quantization.calibrated else None
+        record = _record(model) if candidate.quantization.calibrated else None
         artifact = target.compile(target.lower(model, candidate, record, lowered), candidate, compiled)
         session = target.open(artifact, compiled, candidate)
         try:
@@ -62,24 +61,13 @@ def _layer() -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
-def unit_record(model: Model) -> QuantizationRecord:
-    """Scales of values that lie in ±1, for every layer with weights of a model with one input, which need no data."""
-    proto = load_graph(model)
-    known = constants(proto)
-    activation = ActivationScale(tensor=model.inputs[0].name, scale=1 / 127, zero_point=0, low=-1.0, high=1.0)
-    layers = [
-        LayerRecord(
-            layer=layer.name,
-            op_type=layer.op_type,
-            activation=activation,
-            weight=WeightScale(scales=(1 / 127,), axis=None),
-        )
-        for layer in quantizable_layers(proto)
-        if layer.weight in known
-    ]
-    return QuantizationRecord(
-        model_sha256=model.sha256,
-        layers=tuple(layers),
-        float_layers=(),
-        provenance=Provenance(engine="native", recipe={}, statistics=None, code_revision=""),
+def _record(model: Model) -> QuantizationRecord:
+    """Scales of values that lie in ±1, which need no data."""
+    layer = LayerRecord(
+        layer="layer",
+        op_type="MatMul",
+        activation=ActivationScale(tensor="x", scale=1 / 127, zero_point=0, low=-1.0, high=1.0),
+        weight=WeightScale(scales=(1 / 127,), axis=None),
     )
+    made_by = Provenance(engine="native", recipe={}, statistics=None, code_revision="")
+    return QuantizationRecord(model_sha256=model.sha256, layers=(layer,), float_layers=(), provenance=made_by)

@@ -34,9 +34,9 @@ from workbench.quantization.algorithms import quantized_layers
 from workbench.quantization.amct.cfg import read_cfg
 from workbench.quantization.amct.config import expand, symmetric_only
 from workbench.quantization.amct.json_form import config_json, parse_config_json
-from workbench.quantization.amct.protobuf_text import print_message, quoted
+from workbench.quantization.amct.protobuf_text import print_message
 from workbench.quantization.amct.recipe import recipe_of_config
-from workbench.quantization.amct.record_file import parse_record, record_text
+from workbench.quantization.amct.record_file import RECORDS, parse_record, record_text
 from workbench.quantization.calibrate import follow_amct
 from workbench.quantization.lowering.deploy import lower_deploy
 from workbench.quantization.lowering.normalize import normalized
@@ -129,7 +129,7 @@ def quantize_model(
     record = Path(os.path.realpath(record_file))
     before = record.read_text(encoding="utf-8", errors="replace") if record.is_file() else ""
     for name in _balanced(recipe):
-        if "tensor_balance_factor" not in before or f"key: {quoted(name)}" not in before:
+        if "tensor_balance_factor" not in before or print_message(RECORDS().record.add(key=name)).strip() not in before:
             raise RuntimeError(
                 f"cannot find tensor_balance_factor of layer {name} in {record}; run quantize_preprocess and one "
                 "forward of its model first."
@@ -138,8 +138,11 @@ def quantize_model(
     for layer in chosen:
         if symmetric_only(layer) and not recipe.layers[layer.name].activation.symmetric:
             raise ValueError(f"current layer {layer.name} only support act symmetric quant")
-    keys = [quoted(layer.name) for layer in chosen if layer.second is None]
-    _write(record, print_message([("record", (("key", key), ("value", (("offset_w", 0),)))) for key in keys]))
+    records = RECORDS()
+    for layer in chosen:
+        if layer.second is None:
+            records.record.add(key=layer.name).value.offset_w.append(0)
+    _write(record, print_message(records))
     _write_modified(modified_onnx_file, model, "IFMR", record, config, batch_num=batch_num)
     _say(f"The generated model is stored in {os.path.realpath(modified_onnx_file)}, {len(chosen)} layers to quantize.")
 

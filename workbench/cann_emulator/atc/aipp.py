@@ -16,13 +16,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from google.protobuf.text_format import ParseError, Tokenizer  # type: ignore[import-untyped]  # protobuf ships no stubs
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from workbench.cann_emulator.atc.failure import AtcFailure, failure
 from workbench.cann_emulator.atc.onnx_parser import Parsed
 from workbench.cann_emulator.atc.shapes import Shape, ShapePlan
-from workbench.quantization.amct.protobuf_text import Literal, Message, boolean, parse
-from workbench.values.errors import ConfigError
 
 _CHANNELS: Mapping[str, int] = {"RGB888_U8": 3, "YUV400_U8": 1}
 """Of each input format that is emulated."""
@@ -45,28 +44,36 @@ def read_aipp(path: str) -> tuple[Fields, ...]:
             do: dynamic AIPP, cutting, padding, resizing, colours, other formats).
     """
     try:
-        return tuple(map(_fields, parse(Path(path).read_text(encoding="utf-8", errors="replace"), file=path).fields))
+        tokens = Tokenizer(Path(path).read_text(encoding="utf-8", errors="replace").split("\n"))
+        found = []
+        while not tokens.AtEnd():
+            if (name := tokens.ConsumeIdentifier()) != "aipp_op":
+                raise _bad(f"{name} is no aipp_op")
+            tokens.TryConsume(":")
+            found.append(_fields(tokens))
+        return tuple(found)
     except OSError as error:
         raise failure("E13001", file=path, errmsg=str(error.strerror)) from error
-    except (ConfigError, ValueError) as error:
-        raise _bad(str(error)) from error
+    except (ParseError, ValueError) as error:
+        raise _bad(f"{path}:{error}") from error
 
 
-def _fields(op: Any) -> Fields:
-    if op.name != "aipp_op" or not isinstance(op.value, Message):
-        raise _bad(f"{op.name} is no aipp_op")
+def _fields(tokens: Any) -> Fields:
     fields: dict[str, Any] = {}
-    for entry in op.value.fields:
-        if not isinstance(entry.value, Literal):
-            raise _bad(f"{entry.name} is no value")
-        if entry.name in _TEXTS:
-            fields[entry.name] = entry.value.text
-        elif entry.name in _SWITCHES:
-            fields[entry.name] = boolean(entry)
-        elif not math.isfinite(number := float(entry.value.text)):
-            raise _bad(f"{entry.value.text} of {entry.name} is no number")
+    end = ">" if tokens.TryConsume("<") else tokens.Consume("{") or "}"
+    while not tokens.TryConsume(end):
+        name = tokens.ConsumeIdentifier()
+        tokens.Consume(":")
+        if name in _TEXTS:
+            fields[name] = tokens.ConsumeString() if tokens.token[:1] in ('"', "'") else tokens.ConsumeIdentifier()
+        elif name in _SWITCHES:
+            fields[name] = tokens.ConsumeBool()
+        elif not math.isfinite(number := tokens.ConsumeFloat()):
+            raise _bad(f"{number} of {name} is no number")
         else:
-            fields.setdefault(entry.name, number)
+            fields.setdefault(name, number)
+        if not tokens.TryConsume(","):
+            tokens.TryConsume(";")
     asked = [switch for switch in _NOT_EMULATED if fields.get(switch)]
     if fields.get("aipp_mode") not in ("static", "dynamic"):
         raise _bad("aipp_mode is neither static nor dynamic")

@@ -4,22 +4,24 @@
                               └─ config.py: what it asks of every layer
 
 Every message and field of the schema is read, also those this engine does not compute: `recipe_of_config` refuses
-these by name. Protobuf's rules hold: of a repeated single field the last one counts, a message given twice is merged,
-and of a oneof the later member wins.
+these by name.
 """
 
 from __future__ import annotations
 
-import dataclasses
+import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from decimal import Decimal
 from pathlib import Path
 from types import NoneType
-from typing import Any, Literal, get_args, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+import numpy as np
 
 from workbench.quantization.amct import protobuf_text
-from workbench.quantization.amct.protobuf_text import MessageReader, Place, Printable, Printed, quoted, shortest
+from workbench.quantization.amct.protobuf_text import Body, Place
 from workbench.quantization.recipe import HFMG_BINS
 from workbench.values.documents.input_files import read_text
 
@@ -137,45 +139,16 @@ def parse_cfg(text: str, *, file: Place = None) -> AmctConfig:
         ConfigError: with file, line and field: no protobuf text, an unknown field (with the nearest known names), a
             wrong type, a value outside amct.md §2.1's range, or a name that is listed twice.
     """
-    body = MessageReader(protobuf_text.parse(text, file=file), file=file, name="AMCTConfig")
-    found = body.message_of("common_config")
-    config = AmctConfig(
-        batch_num=_scalar(body, "batch_num", int, 1),
-        activation_offset=_scalar(body, "activation_offset", bool, True),
-        skip_layers=body.names("skip_layers"),
-        skip_layer_types=body.names("skip_layer_types"),
-        nuq_config=_nuq_config(body),
-        joint_quant=_scalar(body, "joint_quant", bool),
-        fakequant_precision_mode=_scalar(body, "fakequant_precision_mode", ("FORCE_FP16_QUANT",)),
-        common_config=_calibration(found[1]) if found else None,
-        override_layer_types=_overrides(body, "override_layer_types"),
-        override_layer_configs=_overrides(body, "override_layer_configs"),
-        do_fusion=_scalar(body, "do_fusion", bool, True),
-        skip_fusion_layers=body.names("skip_fusion_layers"),
-        tensor_quantize=tuple(_tensor_quantize(each) for each in body.messages("tensor_quantize")),
-        file=None if file is None else str(file),
-    )
-    body.finish()
-    return config
+    config: AmctConfig = _read(AmctConfig, protobuf_text.parse(text, _AMCT_CONFIG, file=file))
+    return replace(config, file=None if file is None else str(file))
 
 
 def write_cfg(config: AmctConfig) -> str:
     """The text of a configuration; `parse_cfg` gives an equal one back."""
-    return protobuf_text.print_message(_printed(config))
+    message = _AMCT_CONFIG()
+    _write(config, message)
+    return protobuf_text.print_message(message)
 
-
-_MESSAGES: Mapping[str, type] = {
-    "arq_quantize": ArqQuantize,
-    "ada_quantize": AdaQuantize,
-    "nuq_quantize": NuqQuantize,
-    "ifmr_quantize": IfmrQuantize,
-    "hfmg_quantize": HfmgQuantize,
-    "dmq_balancer": DmqBalancer,
-}
-_NAMES = {kind: name for name, kind in _MESSAGES.items()}
-_WEIGHTS, _ACTIVATIONS = ("arq_quantize", "ada_quantize", "nuq_quantize"), ("ifmr_quantize", "hfmg_quantize")
-_KEYS = {"override_layer_types": "layer_type", "override_layer_configs": "layer_name"}
-_ENUMS = ("dst_type", "fakequant_precision_mode")
 
 _LIMITS: Mapping[str, int | str | Sequence[int]] = {
     "batch_num": 1,
@@ -217,119 +190,129 @@ def broken_search(start: float, end: float, step: float) -> str | None:
     return None
 
 
-# --- writing -------------------------------------------------------------------------------------------------------
+# --- protobuf's messages ---------------------------------------------------------------------------------------------
+
+_NAMES: Mapping[type, str] = {
+    ArqQuantize: "arq_quantize",
+    AdaQuantize: "ada_quantize",
+    NuqQuantize: "nuq_quantize",
+    IfmrQuantize: "ifmr_quantize",
+    HfmgQuantize: "hfmg_quantize",
+    DmqBalancer: "dmq_balancer",
+}
+_KEYS = {"override_layer_types": "layer_type", "override_layer_configs": "layer_name"}
+_REQUIRED = ("layer_name", "input_index")
+_SCALARS = {int: "uint32", float: "float", bool: "bool", str: "string"}
 
 
-def _printed(message: Any) -> tuple[Printed, ...]:
-    """The fields of a message; unset ones are left out."""
-    fields: list[Printed] = []
-    for each in dataclasses.fields(message):
-        value = getattr(message, each.name)
+def _options(hint: Any) -> tuple[Any, ...]:
+    """The types of a union without None, the names of a Literal, the items of a tuple."""
+    found = tuple(option for option in get_args(hint) if option not in (NoneType, ...)) or (hint,)
+    return _options(found[0]) if get_origin(found[0]) is Literal else found
+
+
+def _schema(kind: type) -> dict[str, str]:
+    """Field → type of a message, as `protobuf_text.message_class` takes them, of the dataclass that stands for it."""
+    fields = {}
+    for name, hint in get_type_hints(kind).items():
+        options = _options(hint)
+        if name in _KEYS:
+            fields[name] = f"repeated {name}"
+        elif isinstance(options[0], str):
+            fields[name] = " ".join(("enum", *options))
+        elif options[0] in _SCALARS or get_origin(hint) is tuple:
+            many = "repeated " if get_origin(hint) is tuple else ""
+            fields[name] = many + _SCALARS.get(options[0], options[0].__name__)
+        else:
+            fields |= {_NAMES.get(option, name): f"{option.__name__} of_{name}" for option in options}
+    fields.pop("file", None)
+    return fields
+
+
+_AMCT_CONFIG: Any = protobuf_text.message_class(
+    "AMCTConfig",
+    {kind.__name__: _schema(kind) for kind in (*_NAMES, CalibrationConfig, NuqConfig, TensorQuantize)}
+    | {"AMCTConfig": _schema(AmctConfig)}
+    | {name: {key: "string", "calibration_config": "CalibrationConfig"} for name, key in _KEYS.items()},
+)
+
+
+def _write(config: Any, message: Any) -> None:
+    """Set the fields of a message; what is None or empty is left out."""
+    for each in fields(config):
+        value = getattr(config, each.name)
         if isinstance(value, Mapping):
-            key = _KEYS[each.name]
-            fields += [
-                (each.name, ((key, quoted(name)), ("calibration_config", _printed(settings))))
-                for name, settings in value.items()
-            ]
-        elif each.name != "file":
-            fields += [
-                (_NAMES.get(type(one), each.name), _printable(each.name, one))
-                for one in (value if isinstance(value, tuple) else (value,))
-                if one is not None
-            ]
-    return tuple(fields)
+            for name, settings in value.items():
+                override = getattr(message, each.name).add(**{_KEYS[each.name]: name})
+                override.calibration_config.SetInParent()
+                _write(settings, override.calibration_config)
+        elif isinstance(value, tuple):
+            for one in value:
+                if isinstance(one, str):
+                    getattr(message, each.name).append(one)
+                else:
+                    _write(one, getattr(message, each.name).add())
+        elif is_dataclass(value):
+            inner = getattr(message, _NAMES.get(type(value), each.name))
+            inner.SetInParent()
+            _write(value, inner)
+        elif value is not None and each.name != "file":
+            setattr(message, each.name, value)
 
 
-def _printable(name: str, value: Any) -> Printable:
-    if isinstance(value, float):
-        return shortest(value)
-    if isinstance(value, str):
-        return value if name in _ENUMS else quoted(value)
-    return value if isinstance(value, int) else _printed(value)
-
-
-# --- reading -------------------------------------------------------------------------------------------------------
-
-
-def _scalar(body: MessageReader, name: str, kind: type | tuple[str, ...], default: Any = None) -> Any:
-    value = body.scalar(name, kind)
-    if value is None:
-        return default
-    if (broken := broken_rule(name, value)) is not None:
-        raise body.error(name, f"{value} {broken}.")
-    return value
-
-
-def _settings(body: MessageReader, *names: str) -> Any:
-    """The message of scalars that is there, of those that exclude each other; None where none is."""
-    found = body.message_of(*names)
-    if found is None:
-        return None
-    name, inner = found
-    hints = get_type_hints(_MESSAGES[name])
-    settings = _MESSAGES[name](
-        **{
-            each.name: _scalar(inner, each.name, _kind(hints[each.name]), each.default)
-            for each in dataclasses.fields(_MESSAGES[name])
-        }
-    )
-    if isinstance(settings, IfmrQuantize):
-        start, end = settings.search_range_start, settings.search_range_end
-        if broken := broken_search(start, end, settings.search_step):
+def _read(kind: Any, body: Body) -> Any:
+    """The dataclass that stands for a message."""
+    values: dict[str, Any] = {}
+    for name, hint in get_type_hints(kind).items():
+        options = _options(hint)
+        if name in _KEYS:
+            values[name] = _overrides(body, name)
+        elif get_origin(hint) is tuple and options[0] is str:
+            values[name] = tuple(getattr(body.message, name))
+            if repeated := [item for item, times in Counter(values[name]).items() if times > 1]:
+                raise body.error(name, f"lists {repeated[0]!r} more than once.", "Delete the repeated item.")
+        elif get_origin(hint) is tuple:
+            values[name] = tuple(_read(options[0], each) for each in body.each(name))
+        elif is_dataclass(options[0]):
+            for option in options:
+                if body.has(field_name := _NAMES.get(option, name)):
+                    values[name] = _read(option, body.inner(field_name))
+        elif name != "file" and (value := _scalar(body, name)) is not None:
+            values[name] = value
+        elif name in _REQUIRED:
+            raise body.error(name, "is missing or empty.", f"Every tensor_quantize needs a {name}.")
+    found = kind(**values)
+    if isinstance(found, IfmrQuantize):
+        start, end = found.search_range_start, found.search_range_end
+        if broken := broken_search(start, end, found.search_step):
             at = "search_step" if 0 < start < end else "search_range_end" if start > 0 else "search_range_start"
-            raise inner.error(at, broken)
-    if isinstance(settings, AdaQuantize) and not 0 < settings.beta_range_end < settings.beta_range_start:
-        said = f"[{settings.beta_range_start}, {settings.beta_range_end}]"
-        raise inner.error("beta_range_end", f"beta range {said} is not start > end > 0.")
-    inner.finish()
-    return settings
+            raise body.error(at, broken)
+    if isinstance(found, AdaQuantize) and not 0 < found.beta_range_end < found.beta_range_start:
+        said = f"[{found.beta_range_start}, {found.beta_range_end}]"
+        raise body.error("beta_range_end", f"beta range {said} is not start > end > 0.")
+    return found
 
 
-def _kind(hint: Any) -> type | tuple[str, ...]:
-    """`float` of float, `bool` of bool | None, the names of a Literal."""
-    options = tuple(option for option in get_args(hint) if option is not NoneType) or (hint,)
-    return options if isinstance(options[0], str) else options[0]
+def _scalar(body: Body, name: str) -> Any:
+    value = body.get(name)
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise body.error(name, f"{value} is not finite.")
+        value = float(str(np.float32(value)))
+    if value is not None and (broken := broken_rule(name, value)) is not None:
+        raise body.error(name, f"{value} {broken}.")
+    return None if value == "" else value
 
 
-def _calibration(body: MessageReader) -> CalibrationConfig:
-    config = CalibrationConfig(
-        weights=_settings(body, *_WEIGHTS),
-        activations=_settings(body, *_ACTIVATIONS),
-        dmq_balancer=_settings(body, "dmq_balancer"),
-    )
-    body.finish()
-    return config
-
-
-def _nuq_config(body: MessageReader) -> NuqConfig | None:
-    found = body.message_of("nuq_config")
-    if found is None:
-        return None
-    config = NuqConfig(mapping_file=found[1].text("mapping_file"), nuq_quantize=_settings(found[1], "nuq_quantize"))
-    found[1].finish()
-    return config
-
-
-def _overrides(body: MessageReader, name: str) -> dict[str, CalibrationConfig]:
+def _overrides(body: Body, name: str) -> dict[str, CalibrationConfig]:
     key, overrides = _KEYS[name], dict[str, CalibrationConfig]()
-    for each in body.messages(name):
-        target = each.required_text(key)
+    for each in body.each(name):
+        target = each.get(key)
+        if not target:
+            raise each.error(key, "is missing or empty.", f"Every {name} needs a {key}.")
         if target in overrides:
             raise each.error(key, f"{target!r} is overridden more than once.", "Delete the repeated item.")
-        found = each.message_of("calibration_config")
-        if found is None:
+        if not each.has("calibration_config"):
             raise each.error("calibration_config", "is missing.", f"Say what changes for {target!r}, or delete it.")
-        overrides[target] = _calibration(found[1])
-        each.finish()
+        overrides[target] = _read(CalibrationConfig, each.inner("calibration_config"))
     return overrides
-
-
-def _tensor_quantize(body: MessageReader) -> TensorQuantize:
-    index = _scalar(body, "input_index", int)
-    if index is None:
-        raise body.error("input_index", "is missing.", "Every tensor_quantize needs an input_index.")
-    tensor = TensorQuantize(
-        layer_name=body.required_text("layer_name"), input_index=index, activations=_settings(body, *_ACTIVATIONS)
-    )
-    body.finish()
-    return tensor

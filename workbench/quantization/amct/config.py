@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Literal, cast
 
 from workbench.graph.layers import Layer
 from workbench.quantization.amct.cfg import (
@@ -238,7 +239,7 @@ def _activation(
         asymmetric = common.asymmetric if common is not None else None
     if asymmetric is None:
         asymmetric = config.activation_offset
-    bits = 16 if settings.dst_type == "INT16" else 8
+    bits: Literal[8, 16] = 16 if settings.dst_type == "INT16" else 8
     if isinstance(settings, HfmgQuantize):
         return ActivationQuantParams(
             num_bits=bits, act_algo="hfmg", asymmetric=asymmetric, num_of_bins=settings.num_of_bins
@@ -278,4 +279,5 @@ def _weight(settings: CalibrationConfig, layer: Layer) -> WeightQuantParams | No
             channel_wise=channel_wise,
         )
     bits = (weights.quant_bits if weights is not None else None) or 8
-    return WeightQuantParams(num_bits=8 if bits in (6, 7) and not _winograd(layer) else bits, channel_wise=channel_wise)
+    taken = 8 if bits in (6, 7) and not _winograd(layer) else bits
+    return WeightQuantParams(num_bits=cast(Literal[4, 6, 7, 8], taken), channel_wise=channel_wise)

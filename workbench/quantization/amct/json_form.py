@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from types import UnionType
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from workbench.quantization.amct.cfg import broken_rule, broken_search
 from workbench.quantization.amct.protobuf_text import Place
@@ -33,8 +34,13 @@ GLOBAL_KEYS = (
 """Keys that are no layer's name, in the order AMCT writes them."""
 
 
-_KEYS = {"activation": "activation_quant_params", "weight": "weight_quant_params"}
-"""Of fields below that have other names in the text; all fields stand in AMCT's order."""
+_KEYS = {
+    "activation": "activation_quant_params",
+    "weight": "weight_quant_params",
+    "force_fp16": "fakequant_precision_mode",
+    "layers": "",
+}
+"""Of fields below that have other names in the text, or none; all fields stand in AMCT's order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +50,7 @@ class ActivationQuantParams:
     asymmetric: None in a JSON text that leaves it out, which means activation_offset.
     """
 
-    num_bits: int = 8
+    num_bits: Literal[4, 8, 16] = 8
     max_percentile: float | None = None
     min_percentile: float | None = None
     search_range: tuple[float, float] | None = None
@@ -61,7 +67,7 @@ class WeightQuantParams:
     num_iteration, reg_param, beta_range, warm_start: with ada_quantize; num_steps, num_of_iteration: nuq_quantize.
     """
 
-    num_bits: int = 8
+    num_bits: Literal[4, 6, 7, 8] = 8
     reg_param: float | None = None
     warm_start: float | None = None
     num_iteration: int | None = None
@@ -76,10 +82,10 @@ class WeightQuantParams:
 class LayerConfig:
     """Attributes: weight: None where AMCT leaves the block out, which means ARQ with the layer type's default."""
 
-    quant_enable: bool
+    quant_enable: bool = True
     dmq_balancer_param: float | None = None
     activation: ActivationQuantParams
-    weight: WeightQuantParams | None
+    weight: WeightQuantParams | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,21 +145,23 @@ def _plain(value: Any) -> Any:
 
 # --- reading, as strictly as AMCT does -------------------------------------------------------------------------------
 
-_ACTIVATIONS: Mapping[str, Mapping[str, Any]] = {
-    "ifmr": {
-        "max_percentile": 0.999999,
-        "min_percentile": 0.999999,
-        "search_range": (0.7, 1.3),
-        "search_step": 0.01,
+_ALGORITHMS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
+    "act_algo": {
+        "ifmr": {
+            "max_percentile": 0.999999,
+            "min_percentile": 0.999999,
+            "search_range": (0.7, 1.3),
+            "search_step": 0.01,
+        },
+        "hfmg": {"num_of_bins": 4096},
     },
-    "hfmg": {"num_of_bins": 4096},
+    "wts_algo": {
+        "arq_quantize": {},
+        "ada_quantize": {"num_iteration": 10000, "reg_param": 0.01, "beta_range": (20.0, 2.0), "warm_start": 0.2},
+        "nuq_quantize": {"num_steps": 32, "num_of_iteration": 0},
+    },
 }
-_WEIGHTS: Mapping[str, Mapping[str, Any]] = {
-    "arq_quantize": {},
-    "ada_quantize": {"num_iteration": 10000, "reg_param": 0.01, "beta_range": (20.0, 2.0), "warm_start": 0.2},
-    "nuq_quantize": {"num_steps": 32, "num_of_iteration": 0},
-}
-"""Algorithm → its own parameters and their defaults, whose types they have."""
+"""Key → algorithm → its own parameters and their defaults."""
 
 
 def parse_config_json(text: str, *, file: Place = None) -> ExpandedConfig:
@@ -167,133 +175,67 @@ def parse_config_json(text: str, *, file: Place = None) -> ExpandedConfig:
         data = loads(text)
     except JsonError as error:
         raise ConfigError(f"is no JSON: {error}.", file=file, line=error.line, key=error.key) from error
-    body = _Object(data, "", file)
-    body.take("version", 1, (1,))
-    config = ExpandedConfig(
-        batch_num=body.take("batch_num", 1, int),
-        activation_offset=body.take("activation_offset", True, bool),
-        joint_quant=body.take("joint_quant", None, bool),
-        do_fusion=body.take("do_fusion", True, bool),
-        force_fp16=body.take("fakequant_precision_mode", None, ("DEFAULT", "FORCE_FP16_QUANT")) == "FORCE_FP16_QUANT",
-        skip_fusion_layers=body.names("skip_fusion_layers"),
-        tensor_quantize=tuple(_tensor(each) for each in body.list_of("tensor_quantize")),
-        layers={name: _layer(body.inner(name)) for name in body.layer_names()},
-        file=None if file is None else str(file),
-    )
-    body.finish()
-    return config
+    if isinstance(data, dict):  # every object that is no global key is a layer
+        layers = {key: value for key, value in data.items() if key not in GLOBAL_KEYS and isinstance(value, dict)}
+        data = {key: value for key, value in data.items() if key not in layers} | {_KEYS["layers"]: layers}
+        if (broken := _broken("version", version := data.pop("version", 1), Literal[1])) is not None:
+            raise ConfigError(f"{version!r} {broken}.", file=file, key="version")
+    config: ExpandedConfig = _read(ExpandedConfig, data, "", file)
+    return replace(config, file=None if file is None else str(file))
 
 
-class _Object:
-    """One JSON object, its keys taken by name; `finish` refuses those nobody took."""
+def _read(kind: Any, data: Any, path: str, file: Place) -> Any:
+    """A dataclass from its object."""
 
-    def __init__(self, data: Any, path: str, file: Place) -> None:
-        if not isinstance(data, dict):
-            raise ConfigError(f"is {data!r}, not an object in {{ }}.", file=file, key=path or None)
-        self.data, self.path, self.file = data, path, file
-        self.known: set[str] = set()
+    def error(rule: str, key: str, hint: str | None = None) -> ConfigError:
+        return ConfigError(rule, file=file, key=f"{path}.{key}" if path else key, hint=hint)
 
-    def take(self, key: str, default: Any, kind: type | tuple[str | int, ...]) -> Any:
-        """A value of a type (`tuple`: of two numbers), or one of several."""
-        self.known.add(key)
-        if key not in self.data:
-            return default
-        value = self.data[key]
-        if (broken := _broken(key, value, kind)) is not None:
-            raise self.error(f"{value!r} {broken}.", key)
-        return tuple(map(float, value)) if kind is tuple else float(value) if kind is float else value
-
-    def inner(self, key: str) -> _Object:
-        self.known.add(key)
-        return _Object(self.data.get(key, {}), self._at(key), self.file)
-
-    def list_of(self, key: str) -> list[_Object]:
-        return [_Object(item, f"{self._at(key)}[{i}]", self.file) for i, item in enumerate(self.take(key, [], list))]
-
-    def names(self, key: str) -> tuple[str, ...]:
-        names = self.take(key, [], list)
-        if wrong := [name for name in names if not isinstance(name, str) or not name]:
-            raise self.error(f"{wrong[0]!r} is not a name.", key)
-        if len(set(names)) != len(names):
-            raise self.error(f"{names!r} repeats a name.", key)
-        return tuple(names)
-
-    def algorithm(self, key: str, known: Mapping[str, Mapping[str, Any]], default: str) -> dict[str, Any]:
-        """An algorithm and its parameters; those of others are refused."""
-        name = self.take(key, default, tuple(known))
-        others = {each for other in known.values() for each in other} - known[name].keys()
-        if foreign := [each for each in self.data if each in others]:
-            raise self.error(f"is no parameter of {key} {name!r}.", foreign[0])
-        return {key: name, **{each: self.take(each, usual, type(usual)) for each, usual in known[name].items()}}
-
-    def layer_names(self) -> list[str]:
-        """Keys of the top level that hold an object: AMCT takes every one that is no global key for a layer."""
-        return [key for key, value in self.data.items() if key not in GLOBAL_KEYS and isinstance(value, dict)]
-
-    def error(self, rule: str, key: str) -> ConfigError:
-        return ConfigError(rule, file=self.file, key=self._at(key))
-
-    def finish(self) -> None:
-        if unknown := [key for key in self.data if key not in self.known]:
-            raise ConfigError(
-                "is an invalid layer name or parameter.",
-                file=self.file,
-                key=self._at(unknown[0]),
-                hint=nearest(unknown[0], self.known),
-            )
-
-    def _at(self, key: str) -> str:
-        return f"{self.path}.{key}" if self.path else key
-
-
-def _layer(body: _Object) -> LayerConfig:
-    layer = LayerConfig(
-        quant_enable=body.take("quant_enable", True, bool),
-        dmq_balancer_param=body.take("dmq_balancer_param", None, float),
-        activation=_activation(body.inner("activation_quant_params")),
-        weight=_weight(body.inner("weight_quant_params")) if "weight_quant_params" in body.data else None,
-    )
-    body.finish()
-    return layer
-
-
-def _activation(body: _Object) -> ActivationQuantParams:
-    activation = ActivationQuantParams(
-        num_bits=body.take("num_bits", 8, (4, 8, 16)),
-        asymmetric=body.take("asymmetric", None, bool),
-        **body.algorithm("act_algo", _ACTIVATIONS, "hfmg" if "num_of_bins" in body.data else "ifmr"),
-    )
-    if activation.search_range is not None and activation.search_step is not None:
-        (start, end), step = activation.search_range, activation.search_step
+    if not isinstance(data, dict):
+        raise ConfigError(f"is {data!r}, not an object in {{ }}.", file=file, key=path or None)
+    values: dict[str, Any] = {}
+    hints = {name: hint for name, hint in get_type_hints(kind).items() if name != "file"}
+    if "force_fp16" in hints:
+        hints["force_fp16"] = Literal["DEFAULT", "FORCE_FP16_QUANT"]
+    keys = {_KEYS.get(name, name): name for name in hints}
+    if unknown := [key for key in data if key not in keys]:
+        raise error(
+            "is an invalid layer name or parameter.", unknown[0], nearest(unknown[0], keys if path else GLOBAL_KEYS)
+        )
+    for key, name in keys.items():
+        within = f"{path}.{key}" if path else key
+        hint = get_args(hints[name])[0] if get_origin(hints[name]) is UnionType else hints[name]
+        if name == "layers":
+            values[name] = {each: _read(LayerConfig, one, each, file) for each, one in data[key].items()}
+        elif is_dataclass(hint) and (key in data or hint is hints[name]):
+            values[name] = _read(hint, data.get(key, {}), within, file)
+        elif key in data and not is_dataclass(hint):
+            value = data[key]
+            if (broken := _broken(key, value, hint)) is not None:
+                raise error(f"{value!r} {broken}.", key)
+            if hint == tuple[TensorConfig, ...]:
+                value = [_read(TensorConfig, each, f"{key}[{at}]", file) for at, each in enumerate(value)]
+            if hint == tuple[float, float]:
+                value = map(float, value)
+            values[name] = float(value) if hint is float else tuple(value) if get_origin(hint) is tuple else value
+        elif key in ("layer_name", "input_index"):
+            raise error("is missing.", key)
+    for key, algorithms in _ALGORITHMS.items():
+        if key in keys:
+            chosen = data.get(key, "hfmg" if "num_of_bins" in data else next(iter(algorithms)))
+            own = algorithms[chosen]
+            others = {each for other in algorithms.values() for each in other} - own.keys()
+            if foreign := [each for each in data if each in others]:
+                raise error(f"is no parameter of {key} {chosen!r}.", foreign[0])
+            values = {**own, **values, key: chosen}
+    if values.get("search_range") is not None:
+        (start, end), step = values["search_range"], values["search_step"]
         if broken := broken_search(start, end, step):
-            raise body.error(broken, "search_step" if 0 < start < end else "search_range")
-    body.finish()
-    return activation
-
-
-def _weight(body: _Object) -> WeightQuantParams:
-    weight = WeightQuantParams(
-        num_bits=body.take("num_bits", 8, (4, 6, 7, 8)),
-        channel_wise=body.take("channel_wise", None, bool),
-        **body.algorithm("wts_algo", _WEIGHTS, "arq_quantize"),
-    )
-    if weight.beta_range is not None and not 0 < weight.beta_range[1] < weight.beta_range[0]:
-        raise body.error(f"{list(weight.beta_range)} is not start > end > 0.", "beta_range")
-    body.finish()
-    return weight
-
-
-def _tensor(body: _Object) -> TensorConfig:
-    for key in ("layer_name", "input_index"):
-        if key not in body.data:
-            raise body.error("is missing.", key)
-    tensor = TensorConfig(
-        layer_name=body.take("layer_name", "", str),
-        input_index=body.take("input_index", 0, int),
-        activation=_activation(body.inner("activation_quant_params")),
-    )
-    body.finish()
-    return tensor
+            raise error(broken, "search_step" if 0 < start < end else "search_range")
+    if values.get("beta_range") is not None and not 0 < values["beta_range"][1] < values["beta_range"][0]:
+        raise error(f"{list(values['beta_range'])} is not start > end > 0.", "beta_range")
+    if "force_fp16" in values:
+        values["force_fp16"] = values["force_fp16"] == "FORCE_FP16_QUANT"
+    return kind(**values)
 
 
 _KINDS: Mapping[type, tuple[tuple[type, ...], str]] = {
@@ -301,20 +243,27 @@ _KINDS: Mapping[type, tuple[tuple[type, ...], str]] = {
     int: ((int,), "is not a whole number"),
     float: ((int, float), "is not a number"),
     str: ((str,), "is not a name"),
-    list: ((list,), "is not a list"),
-    tuple: ((list,), "is not a list of two numbers"),
 }
 
 
-def _broken(key: str, value: Any, kind: type | tuple[str | int, ...]) -> str | None:
-    if isinstance(kind, tuple):
-        one = type(value) is type(kind[0]) and value in kind
-        return None if one else f"is none of {', '.join(map(repr, kind))}"
-    types, words = _KINDS[kind]
+def _broken(key: str, value: Any, hint: Any) -> str | None:
+    """What is wrong with a value that is no object, as the end of a sentence about it."""
+    if get_origin(hint) is Literal:
+        allowed = get_args(hint)
+        one = any(type(value) is type(each) and value == each for each in allowed)
+        return None if one else f"is none of {', '.join(map(repr, allowed))}"
+    if get_origin(hint) is tuple:
+        if ... in get_args(hint):
+            if not isinstance(value, list) or get_args(hint)[0] is not str:
+                return None if isinstance(value, list) else "is not a list"
+            if wrong := [name for name in value if not isinstance(name, str) or not name]:
+                return f"holds {wrong[0]!r}, which is not a name"
+            return "repeats a name" if len(set(value)) != len(value) else None
+        two = isinstance(value, list) and len(value) == 2 and not any(_broken("", each, float) for each in value)
+        return None if two else "is not a list of two numbers"
+    types, words = _KINDS[hint]
     if type(value) not in types or value == "":
         return words
-    if kind is tuple:
-        return words if len(value) != 2 or any(_broken("", each, float) for each in value) else None
-    if kind in (int, float) and not 0 <= value < math.inf:
+    if hint in (int, float) and not 0 <= value < math.inf:
         return "is below 0" if value < 0 else "is not finite"
-    return broken_rule(key, value) if kind in (int, float) else None
+    return broken_rule(key, value) if hint in (int, float) else None

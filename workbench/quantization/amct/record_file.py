@@ -13,12 +13,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from workbench.graph.layers import Layer
-from workbench.quantization.amct import protobuf_text
-from workbench.quantization.amct.protobuf_text import MessageReader, Place, Printed, quoted, shortest
+from workbench.quantization.amct.protobuf_text import Body, Place, message_class, parse, print_message
 from workbench.quantization.record import (
     ActivationScale,
     LayerRecord,
@@ -31,8 +31,34 @@ from workbench.values.errors import ConfigError, nearest
 from workbench.values.system.source_closure import closure_digest
 
 _EPSILON = float(np.finfo(np.float32).eps)
-_INT8 = quoted("INT8")
 _FORCED = "FORCE_FP16_QUANT"
+
+RECORDS = message_class(
+    "ScaleOffsetRecord",
+    {
+        "SingleLayerRecord": {
+            "scale_d": "float",
+            "offset_d": "int32",
+            "scale_w": "repeated float",
+            "offset_w": "repeated int32",
+            "shift_bit": "repeated uint32",
+            "skip_fusion": "bool",
+            "is_tensor_quantize": "bool",
+            "tensor_balance_factor": "repeated float",
+            "op_data_type": "string",
+            "act_type": "string",
+            "wts_type": "string",
+            "dst_type": "string",
+            "fakequant_precision_mode": "string",
+            "cluster": "repeated float",
+            **dict.fromkeys(("scale_h", "scale_r"), "float"),
+            **dict.fromkeys(("offset_h", "offset_r"), "int32"),
+        },
+        "MapFiledEntry": {"key": "string", "value": "SingleLayerRecord"},
+        "ScaleOffsetRecord": {"record": "repeated MapFiledEntry"},
+    },
+)
+"""The message of a record file (amct.md §3.1)."""
 
 
 def record_text(record: QuantizationRecord) -> str:
@@ -41,34 +67,28 @@ def record_text(record: QuantizationRecord) -> str:
     AMCT finds a layer by the exact lines `  key: "<name>"` and `  value {`: the layout is part of the format. A Gemm or
     MatMul with a scale per channel is written as it is, though AMCT's reader (and `parse_record`) refuses it.
     """
-    mode: list[Printed] = [("fakequant_precision_mode", quoted(_FORCED))] if record.force_fp16 else []
-    found: list[tuple[str, list[Printed]]] = []
+    records = RECORDS()
+
+    def add(name: str, activation: ActivationScale) -> Any:
+        value = records.record.add(key=name).value
+        value.scale_d, value.offset_d, value.act_type = activation.scale, activation.zero_point, "INT8"
+        if record.force_fp16:
+            value.fakequant_precision_mode = _FORCED
+        return value
+
     for layer in record.layers:
-        if layer.second is None:
-            found.append((layer.layer, _factors(layer)))
-        else:
+        if layer.second is not None:
             for index, activation in enumerate((layer.activation, layer.second)):
-                fields = [*_activation(activation), ("is_tensor_quantize", True), ("act_type", _INT8)]
-                found.append((f"{layer.layer}:{index}", fields))
-    return protobuf_text.print_message(
-        ("record", (("key", quoted(name)), ("value", (*fields, *mode)))) for name, fields in found
-    )
-
-
-def _activation(activation: ActivationScale) -> list[Printed]:
-    return [("scale_d", shortest(activation.scale)), ("offset_d", activation.zero_point)]
-
-
-def _factors(layer: LayerRecord) -> list[Printed]:
-    scales = layer.weight.scales if layer.weight is not None else (1.0,)  # AveragePool: amct.md §3.2
-    fields = _activation(layer.activation)
-    fields += [("scale_w", shortest(scale)) for scale in scales]
-    fields += [("offset_w", 0) for _ in scales]
-    fields += [("tensor_balance_factor", shortest(factor)) for factor in layer.balance or ()]
-    fields.append(("act_type", _INT8))
-    if layer.weight is not None:
-        fields.append(("wts_type", _INT8))
-    return fields
+                add(f"{layer.layer}:{index}", activation).is_tensor_quantize = True
+            continue
+        value = add(layer.layer, layer.activation)
+        scales = layer.weight.scales if layer.weight is not None else (1.0,)  # AveragePool: amct.md §3.2
+        value.scale_w.extend(scales)
+        value.offset_w.extend([0] * len(scales))
+        value.tensor_balance_factor.extend(layer.balance or ())
+        if layer.weight is not None:
+            value.wts_type = "INT8"
+    return print_message(records)
 
 
 # --- reading -------------------------------------------------------------------------------------------------------
@@ -89,22 +109,17 @@ def parse_record(text: str, *, layers: Sequence[Layer], model_sha256: str, file:
             (AMCT's own message is quoted), and what AMCT would lower but this engine does not (other bit widths,
             LSTM, NUQ, MaxPool and Add as tensors, FLOAT16 operators, unfused BatchNormalization).
     """
-    body = MessageReader(protobuf_text.parse(text, file=file), file=file, name="ScaleOffsetRecord")
     by_name = {layer.name: layer for layer in layers}
-    entries = [_entry_of(each, by_name) for each in body.messages("record")]
-    body.finish()
+    entries = [_entry_of(each, by_name) for each in parse(text, RECORDS, file=file).each("record")]
     if not entries:
         raise ConfigError("record_file is empty, no layers to be quantized (AMCT's words).", file=file)
     found = {(entry.layer, entry.index): entry for entry in entries if entry is not None}
     forced = {entry.forced for entry in found.values()}
     if len(forced) > 1:
         odd = next(entry for entry in found.values() if entry.forced)
-        raise ConfigError(
-            f"fakequant_precision_mode is {_FORCED} for {odd.layer!r} and not for every layer.",
-            file=file,
-            line=odd.line,
-            hint="AMCT sets it for the whole model; use one mode.",
-        )
+        rule = f"is {_FORCED} for {odd.layer!r} and not for every layer."
+        hint = "AMCT sets it for the whole model; use one mode."
+        raise odd.body.inner("value").error("fakequant_precision_mode", rule, hint)
     records = [record for layer in layers if (record := _layer_record(layer, found, file)) is not None]
     if not records:
         raise ConfigError("no layer of the record has quantization factors.", file=file, hint="Calibrate first.")
@@ -134,42 +149,36 @@ class _Entry:
     weight_scales: tuple[float, ...]
     balance: tuple[float, ...]
     forced: bool
-    line: int
+    body: Body
 
 
-def _entry_of(body: MessageReader, layers: Mapping[str, Layer]) -> _Entry | None:
+def _entry_of(body: Body, layers: Mapping[str, Layer]) -> _Entry | None:
     """One `record`; None for one without factors, whose layer stays in float."""
-    key = body.text("key")
+    key = body.get("key")
     if key is None:
         raise body.error("key", 'Cannot find "key" in record file (AMCT\'s words).')
-    found = body.message_of("value")
-    if found is None:
+    if not body.has("value"):
         raise body.error("value", f"cannot find 'value' in {key} in record_file (AMCT's words).")
-    body.finish()
     name, index = _target(key, body, layers)
-    value, layer = found[1], layers[name]
+    value, layer = body.inner("value"), layers[name]
     _check_other_fields(value, layer)
-    given = [field for field in ("scale_d", "offset_d", "scale_w", "offset_w") if value.has(field)]
-    if not given and not value.has("tensor_balance_factor"):
-        value.finish()
+    if not any(map(value.has, ("scale_d", "offset_d", "scale_w", "offset_w", "tensor_balance_factor"))):
         return None
     tensor = layer.activation if not index else layer.second or ""
     if value.has("tensor_balance_factor"):
         tensor = f"{name}.mul.output0"  # prepare.balanced puts this Mul before a balanced layer
-    entry = _Entry(
+    return _Entry(
         layer=name,
         index=index,
         activation=_activation_of(value, layer, tensor),
         weight_scales=() if index is not None else _weight_scales(value, layer),
         balance=_balance(value, layer),
         forced=_forced(value),
-        line=body.line_of("key"),
+        body=body,
     )
-    value.finish()
-    return entry
 
 
-def _target(key: str, body: MessageReader, layers: Mapping[str, Layer]) -> tuple[str, int | None]:
+def _target(key: str, body: Body, layers: Mapping[str, Layer]) -> tuple[str, int | None]:
     """Layer and input index of a key."""
     layer = layers.get(key)
     if layer is not None and layer.second is None:
@@ -201,7 +210,7 @@ _UNCOMPUTED = {
 }
 
 
-def _check_other_fields(value: MessageReader, layer: Layer) -> None:
+def _check_other_fields(value: Body, layer: Layer) -> None:
     """Fields that must not be there, or must say INT8 and float32."""
     name = layer.name
     if value.has("shift_bit"):
@@ -212,26 +221,25 @@ def _check_other_fields(value: MessageReader, layer: Layer) -> None:
         if value.has(field):
             raise value.error(field, f"AMCT {what} with it; this engine does not.", f"Leave {name!r} out.")
     for field, types in _BITS.items():
-        kind = value.text(field)
+        kind = value.get(field)
         if kind in (None, "INT8"):  # AMCT takes a missing type for 8 bits
             continue
         if kind not in types:
             raise value.error(field, f"Do not support {field} {kind} in record file (AMCT's words).")
         raise value.error(field, f"AMCT would use {kind}; this engine lowers INT8 only.", f"Leave {name!r} out.")
-    if (kind := value.text("op_data_type")) not in (None, "FLOAT32"):
+    if (kind := value.get("op_data_type")) not in (None, "FLOAT32"):
         raise value.error("op_data_type", f"is {kind!r}; this engine lowers float32 models only.")
-    if value.scalar("skip_fusion", bool) and layer.op_type in ("Conv", "ConvTranspose"):
+    if value.message.skip_fusion and layer.op_type in ("Conv", "ConvTranspose"):
         raise value.error(
             "skip_fusion",
             f"AMCT would leave the BatchNormalization after {name!r} unfused; this engine does not.",
             "Calibrate with do_fusion true.",
         )
-    value.scalar("is_tensor_quantize", bool)
 
 
-def _given(value: MessageReader, layer: Layer, field: str, numbers: Sequence[float]) -> None:
+def _given(value: Body, layer: Layer, field: str, numbers: Sequence[float]) -> None:
     """Refuses an absent field, and scales that are none."""
-    if not numbers:
+    if not value.has(field):
         data = ", please check data calibration process!" if field.endswith("_d") else ""
         raise value.error(field, f"cannot find {field} of layer {layer.name} in record_file{data} (AMCT's words).")
     for number in numbers:
@@ -243,12 +251,11 @@ def _given(value: MessageReader, layer: Layer, field: str, numbers: Sequence[flo
             )
 
 
-def _activation_of(value: MessageReader, layer: Layer, tensor: str) -> ActivationScale:
+def _activation_of(value: Body, layer: Layer, tensor: str) -> ActivationScale:
     """The clip range is what the factors cover: (-128 - offset)·scale to (127 - offset)·scale (amct.md §4.1)."""
-    scales, offsets = value.reals("scale_d"), value.integers("offset_d")
-    _given(value, layer, "scale_d", scales)
-    _given(value, layer, "offset_d", offsets)
-    scale, offset = scales[-1], offsets[-1]
+    scale, offset = value.message.scale_d, value.message.offset_d
+    _given(value, layer, "scale_d", [scale])
+    _given(value, layer, "offset_d", [offset])
     if not -128 <= offset <= 127:
         rule = f"offset_d's value should be in [-128, 127] in layer {layer.name} (AMCT's words), it is {offset}."
         raise value.error("offset_d", rule)
@@ -256,8 +263,8 @@ def _activation_of(value: MessageReader, layer: Layer, tensor: str) -> Activatio
     return ActivationScale(tensor=tensor, scale=scale, zero_point=offset, low=low, high=high)
 
 
-def _weight_scales(value: MessageReader, layer: Layer) -> tuple[float, ...]:
-    scales, offsets = value.reals("scale_w"), value.integers("offset_w")
+def _weight_scales(value: Body, layer: Layer) -> tuple[float, ...]:
+    scales, offsets = tuple(value.message.scale_w), tuple(value.message.offset_w)
     _given(value, layer, "scale_w", scales)
     _given(value, layer, "offset_w", offsets)
     if any(offsets):
@@ -279,8 +286,8 @@ def _weight_scales(value: MessageReader, layer: Layer) -> tuple[float, ...]:
     return scales
 
 
-def _balance(value: MessageReader, layer: Layer) -> tuple[float, ...]:
-    factors = value.reals("tensor_balance_factor")
+def _balance(value: Body, layer: Layer) -> tuple[float, ...]:
+    factors = tuple(value.message.tensor_balance_factor)
     if not factors:
         return ()
     name, rule = layer.name, ""
@@ -295,14 +302,14 @@ def _balance(value: MessageReader, layer: Layer) -> tuple[float, ...]:
     return factors
 
 
-def _forced(value: MessageReader) -> bool:
-    mode = value.text("fakequant_precision_mode")
+def _forced(value: Body) -> bool:
+    mode = value.get("fakequant_precision_mode")
     if mode not in (None, "DEFAULT", _FORCED):
         raise value.error(
             "fakequant_precision_mode",
             f"Do not support fakequant_precision_mode {mode} in record file (AMCT's words).",
         )
-    return mode == _FORCED
+    return bool(mode == _FORCED)
 
 
 def _layer_record(layer: Layer, found: Mapping[tuple[str, int | None], _Entry], file: Place) -> LayerRecord | None:

@@ -110,11 +110,6 @@ class Interpreter:
                 del values[name]
         return {name: self._value(name, values) for name in dict.fromkeys((*self._outputs, *tensors))}
 
-    @property
-    def sessions(self) -> int:
-        """ONNX Runtime sessions that one inference goes through."""
-        return sum(bool(segment.outputs) for segment in self._segments)
-
     def _steps_in_order(self) -> Iterable[Step]:
         return (step for stage in self._steps for step in stage)
 

@@ -98,21 +98,14 @@ def average_pool(x: Integers, attributes: Attributes) -> npt.NDArray[np.float32]
     kernel = tuple(attributes["kernel_shape"])
     strides, dilations = _steps(attributes, len(kernel))
     pads = _pads(attributes, x.shape[2:], kernel, strides, dilations)
-    counted = np.ones((1, 1, *x.shape[2:]))
-    if attributes.get("count_include_pad", 0):
-        counted = np.pad(counted, [(0, 0), (0, 0), *pads], constant_values=1)
-    else:
-        counted = np.pad(counted, [(0, 0), (0, 0), *pads])
-    values = _padded(x.astype(np.float64), pads)
+    padded = [(0, 0), (0, 0), *pads]
+    values = np.pad(x.astype(np.float64), padded)
+    included = 1 if attributes.get("count_include_pad", 0) else 0
+    counted = np.pad(np.ones((1, 1, *x.shape[2:])), padded, constant_values=included)
     if attributes.get("ceil_mode", 0):
-        tail = [
-            _ceiling_tail(size, before, sum(pair) + size, k, s, d)
-            for size, (before, _), pair, k, s, d in zip(
-                x.shape[2:], pads, pads, kernel, strides, dilations, strict=True
-            )
-        ]
-        values = np.pad(values, [(0, 0), (0, 0), *((0, t) for t in tail)])
-        counted = np.pad(counted, [(0, 0), (0, 0), *((0, t) for t in tail)])
+        sizes = zip(x.shape[2:], pads, kernel, strides, dilations, strict=True)
+        tail = [(0, 0), (0, 0), *((0, _ceiling_tail(size, pair, k, s, d)) for size, pair, k, s, d in sizes)]
+        values, counted = np.pad(values, tail), np.pad(counted, tail)
     axes = tuple(range(-len(kernel), 0))
     sums = _windows(values, kernel, strides, dilations).sum(axis=axes)
     counts = _windows(counted, kernel, strides, dilations).sum(axis=axes)
@@ -120,11 +113,11 @@ def average_pool(x: Integers, attributes: Attributes) -> npt.NDArray[np.float32]
     return means
 
 
-def _ceiling_tail(size: int, before: int, padded: int, kernel: int, stride: int, dilation: int) -> int:
+def _ceiling_tail(size: int, pads: tuple[int, int], kernel: int, stride: int, dilation: int) -> int:
     """Positions to add at the end so that a last, partial window exists; none that starts in the end padding."""
-    reach = dilation * (kernel - 1) + 1
+    reach, padded = dilation * (kernel - 1) + 1, size + sum(pads)
     windows = -(-(padded - reach) // stride) + 1
-    if (windows - 1) * stride >= size + before:
+    if (windows - 1) * stride >= size + pads[0]:
         windows -= 1
     return max(0, (windows - 1) * stride + reach - padded)
 
@@ -143,16 +136,11 @@ def _pads(
 ) -> list[tuple[int, int]]:
     mode = _auto_pad(attributes)
     if mode == "NOTSET":
-        pads = list(attributes.get("pads", [0] * 2 * len(kernel)))
-        return list(zip(pads[: len(kernel)], pads[len(kernel) :], strict=True))
+        return _explicit(attributes, len(kernel))
     if mode == "VALID":
         return [(0, 0)] * len(kernel)
-    result = []
-    for size, k, s, d in zip(sizes, kernel, strides, dilations, strict=True):
-        total = max(0, (-(-size // s) - 1) * s + d * (k - 1) + 1 - size)
-        small, large = total // 2, total - total // 2
-        result.append((small, large) if mode == "SAME_UPPER" else (large, small))
-    return result
+    every = zip(sizes, kernel, strides, dilations, strict=True)
+    return _halved([(-(-size // s) - 1) * s + d * (k - 1) + 1 - size for size, k, s, d in every], mode)
 
 
 def _transposed_pads(
@@ -164,14 +152,18 @@ def _transposed_pads(
     if not wanted and mode in ("SAME_UPPER", "SAME_LOWER"):
         wanted = tuple(n * s for n, s in zip(places, strides, strict=True))
     if not wanted:
-        pads = list(attributes.get("pads", [0] * 2 * len(full)))
-        return list(zip(pads[: len(full)], pads[len(full) :], strict=True))
-    result = []
-    for size, target in zip(full, wanted, strict=True):
-        total = max(0, size - target)
-        small, large = total // 2, total - total // 2
-        result.append((small, large) if mode == "SAME_UPPER" else (large, small))
-    return result
+        return _explicit(attributes, len(full))
+    return _halved([size - target for size, target in zip(full, wanted, strict=True)], mode)
+
+
+def _explicit(attributes: Attributes, rank: int) -> list[tuple[int, int]]:
+    pads = list(attributes.get("pads", [0] * 2 * rank))
+    return list(zip(pads[:rank], pads[rank:], strict=True))
+
+
+def _halved(totals: Sequence[int], mode: str) -> list[tuple[int, int]]:
+    pairs = [(max(0, total) // 2, max(0, total) - max(0, total) // 2) for total in totals]
+    return pairs if mode == "SAME_UPPER" else [(large, small) for small, large in pairs]
 
 
 def _auto_pad(attributes: Attributes) -> str:
