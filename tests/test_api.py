@@ -14,7 +14,6 @@ import psutil
 import pytest
 
 import workbench
-from tests.bundle.making import exported
 from tests.evaluations import evaluation, service
 from tests.report.summaries import judge
 from tests.serve.making import make_bundle, running
@@ -222,23 +221,6 @@ def test_predictions_are_the_service_s_and_the_golden_outputs(bundle: Path) -> N
     assert answers[3]["truncated"] is True
     assert one == [answers[1]]
     assert empty == []
-
-
-def test_entities_are_found_and_arrays_are_taken_in_batches_of_the_service_s_size(tmp_path: Path) -> None:
-    folder = make_bundle(tmp_path, "ner")
-
-    with workbench.load_bundle(folder) as model:
-        (answer,) = model.predict([["anna", "paid", "in", "new", "york"]])
-        ids = np.random.default_rng(0).integers(1, 12, (21, 8))
-        outputs = model.run({"input_ids": ids, "attention_mask": np.ones_like(ids)})
-
-    assert [(e["type"], e["text"]) for e in answer["entities"]] == [("PER", "anna"), ("LOC", "new york")]
-    assert outputs["logits"].shape == (21, 8, 5)
-    with workbench.load_bundle(exported(tmp_path / "arrays", "onnxruntime", "none")) as model:
-        with pytest.raises(workbench.ConfigError, match=r"run\(inputs\)"):
-            model.predict("a text")
-        rows = np.random.default_rng(0).normal(size=(5, 16)).astype(np.float32)
-        assert model.run({"x": rows})["logits"].shape == (5, 4)
 
 
 def test_what_the_model_cannot_take_is_named(bundle: Path) -> None:

@@ -169,16 +169,6 @@ def with_service(found: Evaluation, service: ServiceResult) -> Evaluation:
     return dataclasses.replace(found, measurement=dataclasses.replace(found.measurement, service=service))
 
 
-def test_the_service_gets_the_best_settings_of_the_confirmation(contents: BundleContents) -> None:
-    validation, holdout = contents.evaluations
-
-    assert service_settings(contents.candidate, [validation, holdout]) == ServiceSettings(max_batch_size=1)
-    searched = with_service(validation, served(10.0, max_batch_size=4))
-    assert service_settings(contents.candidate, [searched, holdout]).max_batch_size == 4
-    confirmed = with_service(holdout, served(None, max_batch_size=8))
-    assert service_settings(contents.candidate, [searched, confirmed]).max_batch_size == 8
-
-
 def test_the_readme_says_how_to_serve_it_with_which_figures(contents: BundleContents, tmp_path: Path) -> None:
     searched = with_service(contents.evaluations[0], served(11.0, max_batch_size=4))
     made = dataclasses.replace(
@@ -372,15 +362,6 @@ def test_golden_outputs_that_are_not_numbers_are_refused(contents: BundleContent
 
     with pytest.raises(BundleError, match="not finite"):
         hand_over(tmp_path / "bundle", dataclasses.replace(contents, golden=(bad,)))
-
-
-def test_a_failed_write_leaves_nothing_behind(contents: BundleContents, tmp_path: Path) -> None:
-    missing = dataclasses.replace(contents, extra_files={"extra.txt": tmp_path / "nowhere"})
-
-    with pytest.raises(FileNotFoundError):
-        hand_over(tmp_path / "out" / "bundle", missing)
-
-    assert list((tmp_path / "out").iterdir()) == []
 
 
 def test_a_folder_that_cannot_be_written_is_the_machines_fault(contents: BundleContents, tmp_path: Path) -> None:

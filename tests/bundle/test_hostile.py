@@ -10,7 +10,6 @@ import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import get_args
 
 import numpy as np
 import onnx
@@ -22,11 +21,10 @@ from onnx import TensorProto, helper
 from tests.bundle.making import BENT, Keys, body_of, places, put, reseal, seal, use
 from tests.serve.making import make_bundle
 from workbench.api.bundle import load_bundle
-from workbench.bundle import bounds, check_files, golden_batches, provenance, read_bundle, verify_bundle
+from workbench.bundle import check_files, golden_batches, provenance, read_bundle, verify_bundle
 from workbench.bundle.golden import read_npz
 from workbench.bundle.paths import name_fault, open_inside, parse_sums
 from workbench.graph.door import SECONDS_VARIABLE
-from workbench.inputs.dataset import Task
 from workbench.serve.worker import open_proved
 from workbench.shipping.promotion import Limits
 from workbench.shipping.promotion.accuracy import float_check
@@ -268,10 +266,6 @@ def test_json_that_readers_disagree_on_is_refused(folder: Path) -> None:
 
         with pytest.raises(BundleError, match=words):
             read_bundle(folder)
-
-
-def test_tasks_are_those_of_datasets() -> None:
-    assert get_args(Task) == bounds._TASKS
 
 
 # --- golden samples ---------------------------------------------------------------------------------------------------

@@ -1,7 +1,6 @@
 """`workbench load`: what it prints, keeps and refuses, at real servers and a real service."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,14 +11,8 @@ from typer.testing import CliRunner, Result
 from tests.load.servers import delayed, serving
 from workbench.bundle import BundleContents, write_bundle
 from workbench.commands.load import load
-from workbench.commands.load_runs import conditions_of
-from workbench.commands.loading import Asking
 from workbench.load import read_result
-from workbench.shipping.acceptance import LoadFigures, read_baseline
 from workbench.values.errors import ConfigError
-from workbench.values.service import ServiceLoad
-
-SHIPPED = Path(__file__).parents[2] / "experiments" / "baselines" / "a100-triton.yaml"
 
 BASELINE = """
 version: 1
@@ -118,13 +111,3 @@ def test_a_bundle_is_served_loaded_and_stopped(
     assert 1 < result["server"]["mean_batch"] <= 4
     assert result["processes"]["processes"] >= 2
     assert "open sesame" not in done.output
-
-
-def test_a_baselines_loads_come_after_the_one_asked_for_and_only_where_they_differ() -> None:
-    theirs = (LoadFigures(concurrency=1, length=512), LoadFigures(concurrency=8), LoadFigures(concurrency=100))
-    against = replace(read_baseline(SHIPPED), loads=theirs)
-
-    found = conditions_of(ServiceLoad(concurrency=8), Asking(length=None), against)
-
-    assert [one.name for one in found] == ["closed-8", "closed-1-length-512", "closed-100"]
-    assert [one.asked for one in found] == [True, False, False]

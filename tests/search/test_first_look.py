@@ -13,9 +13,7 @@ from workbench.evaluation.bench import Bench
 from workbench.inputs.experiment import Experiment, read_experiment
 from workbench.report.recommendation import headline
 from workbench.search import first_look
-from workbench.search.effort import EFFORTS
 from workbench.search.first_look import LOOKED, first_int8
-from workbench.search.plan import make_plan
 from workbench.search.sweep import run_sweep
 from workbench.values.measurement import Measurement
 from workbench.values.results import Evaluation, Failure
@@ -134,12 +132,3 @@ def test_int8_that_fails_is_named_with_its_failure(tmp_path: Path) -> None:
 
     assert "1 failed, the first with CompileError at lower: no kernel" in why
     assert "workbench inspect" in why
-
-
-def test_a_search_keeps_the_effort_of_what_it_has_measured(question: Experiment, warm_bench: Bench) -> None:
-    least = EFFORTS[-1]
-    run_sweep(question, warm_bench, trials=1, effort=least)
-
-    kept = make_plan(question, warm_bench, limit_s=1e6, probe=lambda: 1.0).effort
-
-    assert kept.words(question, "validation") == least.words(question, "validation") != ()

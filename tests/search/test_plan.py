@@ -16,7 +16,6 @@ from workbench.evaluation.journal import Journal
 from workbench.evaluation.store import Store
 from workbench.inputs.dataset import read_manifest
 from workbench.inputs.experiment import Experiment, read_experiment
-from workbench.inputs.metrics import output_constraints
 from workbench.search.forecast import Distinct, distinct_among
 from workbench.search.limits import rejection, too_fine
 from workbench.search.memory import check_memory, memory_of
@@ -26,7 +25,6 @@ from workbench.search.refusals import candidate_errors, check_targets
 from workbench.space.space import build, complete
 from workbench.targets import open_target
 from workbench.values.errors import ConfigError
-from workbench.values.interface import Interface, OutputUse
 from workbench.values.objectives import Constraint
 from workbench.values.significance import compare
 
@@ -57,36 +55,6 @@ def test_entities_are_counted_where_they_weigh(question: Experiment, tmp_path: P
     assert len(found) == 2
     assert "finer than one entity of validation: of 3 entities one is 33.3 pp" in found[0]
     assert too_fine(replace(ner, constraints=(Constraint(metric="accuracy_drop_pp", limit=34.0),))) == []
-
-
-def test_limits_of_outputs_are_held_against_one_sample(question: Experiment) -> None:
-    for limit, warned in ((0.999, True), (0.5, False), (1.0, False)):
-        use = OutputUse(name="logits", meaning="logits", limits=(("top1_agreement", limit), ("cosine", 0.9999)))
-        data = replace(question.dataset, task="tensors", interface=Interface(outputs=(use,)))
-
-        found = too_fine(replace(question, dataset=data, constraints=output_constraints(data, question.model)))
-
-        size = data.size("validation")
-        said = f">= 0.999 is finer than one sample of validation: of {size} samples one is {1 / size:.3g}"
-        assert any(said in one for one in found) == warned
-        assert len(found) == (2 if warned else 0)
-
-
-def test_a_sample_of_several_decisions_weighs_less_than_its_share(question: Experiment) -> None:
-    """Scores of which each is decided by itself have the shape of one vector of classes."""
-    found: dict[float | None, list[str]] = {}
-    for threshold in (0.5, None):
-        use = OutputUse(
-            name="logits", meaning="probabilities", options=(("threshold", threshold),) if threshold else ()
-        )
-        data = replace(question.dataset, task="tensors", interface=Interface(outputs=(use,)))
-        batch = next(data.batches("validation", 4, stop=4))
-        shares = np.full((len(batch), 3), 1 / 3, np.float32)
-        asked = replace(question, dataset=data, constraints=(Constraint(metric="accuracy_drop_pp", limit=0.01),))
-        found[threshold] = too_fine(asked, [(batch, {"logits": shares})])
-
-    assert "finer than one sample of validation" in found[None][0]
-    assert found[0.5] == []
 
 
 def test_a_rejection_shows_its_interval_and_whether_it_is_certain() -> None:
@@ -224,26 +192,3 @@ def test_a_space_of_which_no_int8_is_left_says_so(tmp_path: Path) -> None:
     words = check_targets(experiment, bench)
 
     assert words[-1] == "no candidate of this space is INT8: what is left are float ones."
-
-
-def test_layers_that_stay_inside_an_if_are_counted_and_said_by_the_plan(tmp_path: Path) -> None:
-    y = helper.make_tensor_value_info("out", onnx.TensorProto.FLOAT, None)
-    branches = {
-        name: helper.make_graph([helper.make_node("MatMul", ["first", kept], ["out"])], name, [], [y])
-        for name, kept in (("then_branch", "v"), ("else_branch", "w"))
-    }
-    decided = graph_of(
-        [
-            helper.make_node("MatMul", ["x", "u"], ["first"], name="first"),
-            helper.make_node("ReduceMax", ["x"], ["top"], keepdims=0),
-            helper.make_node("Greater", ["top", "zero"], ["yes"]),
-            helper.make_node("If", ["yes"], ["y"], name="by_value", **branches),
-        ],
-        {"u": weight(6, 6), "v": weight(6, 4), "w": weight(6, 4), "zero": np.array(0, np.float32)},
-        ["n", 6],
-    )
-    experiment, bench = bench_of(tmp_path, STATIC.replace("[0, 3]", "[0]"), decided)
-
-    *_, last = make_plan(experiment, bench, probe=lambda: 1.0).warnings
-
-    assert last.startswith("2 of 3 layers lie inside If 'by_value' and stay in float")

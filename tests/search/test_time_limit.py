@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import workbench
-from tests.evaluations import evaluation, service
+from tests.evaluations import evaluation
 from tests.search.sweeping import Recorder, silent
 from tests.tiny import EXPERIMENT, SPACE, write_workspace
 from workbench.api.sweep import plan_lines, planned_words
@@ -20,13 +20,12 @@ from workbench.prediction.host_costs.measure import LIMIT_S
 from workbench.search.confirmation import confirm
 from workbench.search.effort import EFFORTS, FULL, Effort
 from workbench.search.executors import ChildProcess, Workers
-from workbench.search.forecast import Cost, RunTime, divided, fitting, predicted_by_search
+from workbench.search.forecast import Cost, RunTime, divided, fitting
 from workbench.search.front import front_of
 from workbench.search.pipeline import evaluate
 from workbench.search.plan import make_plan
 from workbench.search.sweep import run_sweep
 from workbench.values.results import Evaluation
-from workbench.values.reuse import Reuse
 
 COST = Cost(opening_s=2.0, calls_s=8.0, samples_s=10.0, curve_s=6.0, load_s=17.0, asked_load_s=8.0)
 
@@ -181,20 +180,3 @@ def test_the_front_is_confirmed_on_the_holdout_split_once(question: Experiment, 
     assert all(e.split == "holdout" and e.status == "complete" for e in confirmed.values())
     assert again == confirmed
     assert recorder.seen == []
-
-
-def test_a_curve_is_not_timed_again_where_a_load_comes_next(tmp_path: Path) -> None:
-    space = SPACE + "service: {max_batch_size: [1], batch_timeout_ms: [0], workers: [1]}\n"
-    quiet = service()
-    noisy = replace(quiet, curve=replace(quiet.curve, quiet=False))
-    stands = []
-    for seconds in (0, 2):
-        text = f"{EXPERIMENT}service: {{concurrency: 4, confirm: {seconds}}}\n"
-        question = read_experiment(write_workspace(tmp_path / str(seconds), experiment=text, space=space))
-        stands += [predicted_by_search(question, evaluation(served=each)) for each in (quiet, noisy, None)]
-
-    assert stands == [False, False, False, True, False, False]
-    reused = replace(evaluation(served=quiet), reuse=(Reuse(kind="curve", key="0" * 64, source="1" * 64),))
-    assert not predicted_by_search(question, reused)
-    words = Effort(curve=False, loaded=True).words(question, "holdout")
-    assert not any("curve" in word for word in words)

@@ -1,7 +1,6 @@
 """A fidelity says how far real answers lie apart: of every way, in every shape, as a service groups its requests."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +14,7 @@ from workbench.inputs.answers import Answer, text_digest, write_answers
 from workbench.inputs.experiment import Experiment
 from workbench.shipping.agreement import Asked, Extent, agreement_of_candidate, agreement_of_sessions
 from workbench.shipping.agreement.compared import Comparison, Pair
-from workbench.shipping.agreement.ways import Shape, Way, answered, filled_shape, groups
+from workbench.shipping.agreement.ways import Shape, Way, answered, groups
 from workbench.space.space import build, complete
 from workbench.values.candidate import Candidate
 from workbench.values.errors import ConfigError
@@ -161,17 +160,6 @@ def test_a_service_s_calls_hold_every_request_once_in_its_own_length(at: tuple[E
     assert np.array_equal(echoed["ids"], window.feeds["input_ids"])
 
 
-def test_a_compiled_shape_is_filled_whole_and_only_with_samples_that_fit(at: tuple[Experiment, Bench]) -> None:
-    data = at[0].dataset
-    (window,) = data.batches("holdout", 64, stop=64)
-
-    made = list(filled_shape(window, data, "holdout", Shape(batch=5, length=8)))
-
-    assert all(batch.feeds["input_ids"].shape == (5, 8) for _, batch, _ in made)
-    assert sum(count for _, _, count in made) == int((window.lengths <= 8).sum())
-    assert all(np.array_equal(window.indices[places], batch.indices[:count]) for places, batch, count in made)
-
-
 def test_a_file_that_is_wrong_in_one_shape_alone_is_found(at: tuple[Experiment, Bench]) -> None:
     """A compiled file of a batch size that the service's own grouping hardly meets."""
     question, _ = at
@@ -238,38 +226,3 @@ def test_answers_that_are_not_finite_are_counted_and_not_scored(at: tuple[Experi
     assert served.worst_cosine == 0.0
     assert {"max_abs", "mae"}.isdisjoint(fidelity_metrics(found))  # a limit on them is not met
     assert "cannot be scored" in served.about
-
-
-def test_a_candidate_of_other_lengths_is_compared_in_those(at: tuple[Experiment, Bench], int8: Candidate) -> None:
-    found = agreement_of_candidate(
-        *_with(at, int8), replace(SERVICE, sequence_bins=(16,)), Asked(extent=Extent(samples=30))
-    )
-
-    served = found.find("served")
-    assert served is not None
-    assert served.samples == 30
-    assert found.data == "30 samples of holdout of tiny-texts.yaml"
-
-
-def test_large_answers_are_taken_in_few_samples_at_once(at: tuple[Experiment, Bench]) -> None:
-    question, _ = at
-    seen: list[int] = []
-
-    def large(feeds: object) -> dict[str, np.ndarray]:
-        assert isinstance(feeds, dict)
-        rows = len(feeds["input_ids"])
-        seen.append(rows)
-        return {"map": np.ones((rows, 1 << 22), np.float32)}  # 16 MiB for each sample
-
-    comparison = Comparison(
-        {"float32": Way(run=large), "served": Way(run=large)},
-        data=question.dataset,
-        most=64,
-        extent=Extent(samples=12, scored=False),
-        pair=lambda: Pair(()),
-    )
-    comparison.run("holdout", 64, lambda share: None)
-
-    (found,) = comparison.found()
-    assert found.samples == 12
-    assert max(seen) <= 8  # of 256 MiB

@@ -60,29 +60,6 @@ def test_the_current_context_is_per_thread_and_a_new_thread_has_none(device: int
     assert seen == [107002, 0, 0, 0]
 
 
-def test_error_texts_are_per_thread_and_cleared_on_reading(device: int) -> None:
-    acl.rt.malloc(0, 0)
-    others: list[object] = []
-    thread = threading.Thread(target=lambda: others.append(acl.get_recent_err_msg()))
-    thread.start()
-    thread.join()
-    assert "Invalid_Argument(EH0001): Value [0] for [size] is invalid." in acl.get_recent_err_msg()
-    assert [*others, acl.get_recent_err_msg()] == [None, None]
-
-
-def test_contexts_are_created_current_and_destroyed_once(device: int) -> None:
-    default, _ = acl.rt.get_context()
-    mine = taken(acl.rt.create_context(0))
-    assert acl.rt.get_context() == (mine, 0)
-    ok(acl.rt.set_context(default))
-    assert acl.rt.destroy_context(default) == 107002
-    ok(acl.rt.destroy_context(mine))
-    assert acl.rt.destroy_context(mine) == 107002
-    assert acl.rt.destroy_context(0) == 100000
-    assert acl.rt.set_context(0) == 100000
-    assert "EH0002" in text()
-
-
 UNDO_ORDERS = {
     "reverse": "buffers datasets memory desc unload stream context reset finalize",
     "unload first": "unload desc buffers datasets memory stream context reset finalize",
@@ -161,15 +138,6 @@ def test_each_function_gives_its_shape_when_it_fails_on_request(device: int) -> 
         else:
             assert isinstance(result, tuple)
             assert (len(result), result[-1]) == (len(gives), 507011), name
-
-
-def test_wrong_argument_types_are_type_errors(device: int) -> None:
-    """Table of mistakes, pyacl.md §4 rows 1-6 and 23; the type is [inferred], §10."""
-    for name, (forms, _) in CALLS.items():
-        takes = forms.replace("|", "")
-        if takes.strip("O"):
-            with pytest.raises((TypeError, ValueError)):
-                function(name.removeprefix("acl."))(*[(0, 0) if kind in "kKiId" else 5 for kind in takes])
 
 
 # ---- faults ----

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
 import subprocess
@@ -16,7 +15,6 @@ import pytest
 
 from tests.cann_emulator.acl.library import environment, multilayer, ok, run_source, saved, taken
 from workbench.cann_emulator import acl
-from workbench.cann_emulator.acl import memory
 from workbench.cann_emulator.state import processes
 
 OPEN = "import acl, sys, os\nacl.init(); acl.rt.set_device(0)\n"
@@ -89,17 +87,6 @@ while model.run() == 0: pass
     assert again.stdout == "running\n0\n"
 
 
-def test_modules_of_the_vendor_that_are_not_emulated_are_refused_by_name(tree: Path) -> None:
-    source = "import acl\nprint(*(hasattr(acl, m) for m in ('himpi', 'media', 'op')))\nacl.himpi.sys_init()"
-    done = run_source(source, tree)
-    assert done.stdout == "False False False\n"
-    assert done.stderr.endswith(
-        "AttributeError: acl.himpi, the second interface of the picture and video units (DVPP), is not emulated\n"
-    )
-    with pytest.raises(AttributeError, match="module 'acl' has no attribute 'nothing'"):
-        acl.nothing  # noqa: B018  # the look-up is what is tested
-
-
 @pytest.fixture(autouse=True)
 def hasty_threads() -> Iterator[None]:
     """The interpreter changes threads as often as it can, so that a race is seen in a second."""
@@ -140,20 +127,3 @@ def test_threads_that_set_a_device_at_once_share_one_default_context() -> None:
         together(8, work)
         assert len(contexts) == 1
         assert [acl.rt.reset_device(0) for _ in range(9)] == [0] * 8 + [507007]
-
-
-def test_a_destructor_that_frees_while_the_library_allocates_does_not_block(device: int) -> None:
-    """The collector may run at any allocation of Python's, also inside of the library."""
-    blocks, hosts = [taken(acl.rt.malloc(64, 0))], [taken(acl.rt.malloc_host(64))]
-    freed = []
-
-    class Dropped:
-        def __del__(self) -> None:
-            freed.append((acl.rt.free(blocks.pop()), acl.rt.free_host(hosts.pop())))
-
-    with memory.ARENAS[0].lock:
-        dropped = Dropped()
-        dropped.itself = dropped  # type: ignore[attr-defined]  # a cycle, which only the collector ends
-        del dropped
-        gc.collect()
-    assert freed == [(0, 0)]

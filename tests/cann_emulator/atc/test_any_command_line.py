@@ -145,29 +145,6 @@ def test_any_words_end_with_a_verdict(capsys: pytest.CaptureFixture[str], words:
     run([word.replace("\0", "") for word in words], capsys)
 
 
-@pytest.mark.parametrize(
-    ("model", "flags", "code"),
-    [
-        ("open", {"input_shape": "x:-5,3,8,-1", "dynamic_dims": "1;2"}, "E10046"),
-        ("open", {"input_shape": "x:-5,3,-1,-1", "dynamic_image_size": "8,8;16,16"}, "E10046"),
-        ("open", {"input_shape": "x:-5,3,8,8", "dynamic_batch_size": "1,2"}, "E10031"),
-        ("open", {"input_shape": "x:-1,3,8,8", "dynamic_batch_size": "1,,2"}, ""),
-        ("open", {"input_shape": "x:-1,3,8,8", "dynamic_dims": ";"}, "E10001"),
-        ("open", {"input_shape": "x:-1,3,8,8", "dynamic_dims": ";;"}, "E10055"),
-        ("open", {"input_shape": f"x:{2**62},3,8,8"}, "E10042"),
-        ("shaping", {"input_shape": f"x:{2**20},3,{2**15},1"}, ""),
-        ("shaping", {"input_shape": f"x:1,{2**60},1,1"}, "E10042"),
-        ("zero", {}, ""),
-        ("scalar", {"input_shape": "x:1,3"}, ""),
-        ("unshaped", {}, ""),
-    ],
-)
-def test_what_broke_the_emulator_or_could(
-    capsys: pytest.CaptureFixture[str], model: str, flags: dict[str, str], code: str
-) -> None:
-    assert run(line(model, flags), capsys) == code
-
-
 FILES = ("model", "insert_op_conf", "op_precision_mode", "keep_dtype", "weight", "op_name_map", "om", "cal_conf")
 """Flags whose files exist when the line is run, unless their name begins with `missing`."""
 

@@ -14,7 +14,6 @@ from tests.cann_emulator.atc.compiling import (
     STATIC,
     codes_of,
     compiled,
-    difference,
     encoder,
     options,
     quantized_encoder,
@@ -27,10 +26,9 @@ from workbench.cann_emulator.atc.onnx_parser import parse_onnx
 from workbench.cann_emulator.atc.operator_types import is_registered
 from workbench.cann_emulator.atc.shapes import ShapePlan, check_ranks, check_shape_flags, input_shapes, plan_shapes
 from workbench.cann_emulator.executable import Executable
-from workbench.cann_emulator.om import largest_gear
 from workbench.graph.read import load_graph, read_model
 from workbench.targets.ascend.lowering import atc_form
-from workbench.testing.encoder import ids, model_of, tiny_encoder
+from workbench.testing.encoder import model_of, tiny_encoder
 
 FLOAT = TensorProto.FLOAT
 
@@ -130,21 +128,6 @@ def test_files_that_hold_no_model(tmp_path: Path) -> None:
     assert codes(Path("/dev/zero")) == ["E13015"]
 
 
-def test_an_input_of_the_model_may_be_an_output(tmp_path: Path) -> None:
-    """omg.cc:442: the node of an input is found as any other."""
-    path = relu(tmp_path)
-    model = compiled(path, out_nodes="x:0;second:0;first:0", output_type="x:0:FP16;first:0:FP32")
-
-    assert model.output_names == ("x:0", "second:0", "first:0")
-    assert [(t.name, t.dtype) for t in model.outputs] == [("x", "float16"), ("z", "float32"), ("y", "float32")]
-    x = np.array([[-1, 0, 1], [2, 3, 4]], np.float32)
-    results = Executable(model, threads=1).run({"x": x})
-    assert np.array_equal(results["x"], x.astype(np.float16))
-    assert np.array_equal(results["y"], np.maximum(x, 0))
-    assert [t.name for t in compiled(path, out_nodes="x:0").outputs] == ["x"]
-    assert codes(path, out_nodes="x:1") == ["E10003"]
-
-
 Sizes = list[int | str] | None
 
 
@@ -221,20 +204,6 @@ def test_a_quantized_model_takes_no_dynamic_shapes(tmp_path: Path) -> None:
         {"input_shape": "ids:-1,-1", "dynamic_dims": "1,16;2,16"},
     ):
         assert codes_of(quantized_encoder(tmp_path), **flags) == ["E10055"]
-
-
-def test_gears_hold_kernels_for_every_shape_in_the_order_given(tmp_path: Path) -> None:
-    path = encoder(tmp_path)
-    model = compiled(path, input_shape="ids:-1,-1", dynamic_dims="2,32;1,16")
-    assert model.gear_kind == "dynamic_dims"
-    assert [gear.dims for gear in model.gears] == [(2, 32), (1, 16)]
-    assert model.inputs[0].shape == (-1, -1)
-    assert model.outputs[0].shape == (-1, 5)
-    assert [gear.outputs[0].shape for gear in model.gears] == [(2, 5), (1, 5)]
-    assert largest_gear(model) is model.gears[0]
-    for index, (batch, length) in enumerate(((2, 32), (1, 16))):
-        assert difference(model, path, ids(batch, length), gear=index) < 0.02
-    assert (tmp_path / "encoder.om").exists()
 
 
 def test_an_output_that_cannot_be_opened_is_found_at_the_end(tmp_path: Path) -> None:

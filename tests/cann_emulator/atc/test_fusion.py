@@ -11,7 +11,6 @@ from tests.cann_emulator.atc.compiling import (
     compiled,
     encoder,
     quantized_encoder,
-    types_of,
 )
 from workbench.cann_emulator.atc.failure import AtcFailure
 from workbench.cann_emulator.atc.fusion import Group, Switches, read_switches
@@ -72,15 +71,6 @@ def test_o1_switches_off_what_can_be_switched_off(tmp_path: Path) -> None:
     (tmp_path / "switch.json").write_text('{"ExceptionalPassOfO1Level": ["GeluFusionPass"]}')
     kept = compiled(path, input_shape=STATIC, oo_level="O1", fusion_switch_file=str(tmp_path / "switch.json"))
     assert kept.graph_fusions == {"GeluFusionPass": (1, 1)}
-
-
-def test_dumpable_quantization_stays_in_kernels_of_its_own(tmp_path: Path) -> None:
-    """atc.md §2.3, --quant_dumpable."""
-    path = quantized_encoder(tmp_path)
-    kinds = types_of(compiled(path, input_shape=STATIC, quant_dumpable="1"))
-    assert kinds["AscendDequant", "int8"] == 7
-    assert kinds["AscendQuant", "int8"] == 5
-    assert ("AscendDequant", "int8") not in types_of(compiled(path, input_shape=STATIC))
 
 
 def read(folder: Path, text: str, oo_level: str = "O3") -> Switches:

@@ -216,18 +216,6 @@ def _reference(path: Path, feeds: dict[str, Array]) -> list[Array]:
     return results
 
 
-def test_a_file_of_a_newer_exporter_runs(tmp_path: Path) -> None:
-    """Its form has a later version than the runtime knows, its operators have not."""
-    path = tmp_path / "m.onnx"
-    write(Case(nodes=[node("Relu", "x", "y")], feeds={"x": ROWS}), path, 18)
-    proto = onnx.load(path)
-    proto.ir_version = 99
-    path.write_bytes(proto.SerializeToString())
-    np.testing.assert_allclose(
-        Executable(compiled(path), threads=1).run({"x": ROWS})["y"], np.maximum(ROWS, 0), rtol=1e-3
-    )
-
-
 def test_a_shape_that_only_the_data_tell_is_open_and_makes_a_dynamic_model(tmp_path: Path) -> None:
     """atc.md §6: the name of a dynamic-shape model says os and cpu."""
     feeds = {"x": ROWS, "n": np.array([8, 4]), "k": np.array([1])}
@@ -264,35 +252,3 @@ def test_an_unforeseen_error_is_an_inner_error_and_never_a_traceback(tmp_path: P
     strict = limited(CANN_EMULATOR_STRICT="1")
     assert strict.returncode == 1
     assert "OSError" in strict.stderr
-
-
-RGB = """
-aipp_op {
-  aipp_mode: static
-  input_format: RGB888_U8
-  rbuv_swap_switch: true
-  mean_chn_0: 10
-  mean_chn_1: 20
-  mean_chn_2: 30
-  var_reci_chn_0: 0.5
-  var_reci_chn_1: 0.25
-  var_reci_chn_2: 0.125
-}
-"""
-
-
-def test_open_rows_and_columns_stay_open_and_every_size_is_prepared(tmp_path: Path) -> None:
-    """As OCR networks are converted: --dynamic_image_size with a file that says nothing of sizes."""
-    (tmp_path / "aipp.cfg").write_text(RGB)
-    values = [helper.make_tensor_value_info(n, FLOAT, ["n", 3, "h", "w"]) for n in ("x", "y")]
-    doubling = [node("Mul", "x two", "y")]
-    onnx.save(model_of(doubling, {"two": np.array(2, np.float32)}, values[:1], values[1:], 11), tmp_path / "m.onnx")
-    flags = {"input_shape": "x:1,3,-1,-1", "dynamic_image_size": "4,6;8,2", "precision_mode": "must_keep_origin_dtype"}
-    found = compiled(tmp_path / "m.onnx", insert_op_conf=str(tmp_path / "aipp.cfg"), **flags)
-    assert found.inputs[0].shape == (1, -1, -1, 3)
-    assert [gear.outputs[0].shape for gear in found.gears] == [(1, 3, *gear.dims) for gear in found.gears]
-    for index, gear in enumerate(found.gears):
-        fed = np.random.default_rng(0).integers(0, 256, (1, *gear.dims, 3), dtype=np.uint8)
-        expected = fed[..., ::-1].transpose(0, 3, 1, 2).astype(np.float32) - np.array([10, 20, 30]).reshape(3, 1, 1)
-        expected *= 2 * np.array([0.5, 0.25, 0.125]).reshape(3, 1, 1)
-        np.testing.assert_allclose(Executable(found, threads=1).run({"x": fed}, index)["y"], expected)

@@ -28,12 +28,6 @@ def test_only_fusions_and_levels_that_change_the_model_get_a_switch(folder: Path
     assert "static" in text
 
 
-def test_threads_are_halved_down_to_one(folder: Path) -> None:
-    outline = examine_model(folder / "model.onnx")
-    for cores, choices in ((1, "[1]"), (6, "[6, 3, 1]"), (16, "[16, 8, 4, 2, 1]")):
-        assert f"  serving.intra_op_threads:\n    choices: {choices}\n" in space_text("m", outline, cores)
-
-
 def test_convolutions_may_keep_8_bits_between_them_where_the_target_can_and_that_is_tried_first(
     folder: Path, tmp_path: Path
 ) -> None:

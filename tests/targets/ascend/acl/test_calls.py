@@ -11,7 +11,7 @@ from hypothesis.extra import numpy as hnp
 from tests.reference_pages import acl_codes, acl_tables
 from workbench.targets.ascend.acl import calls as acl_calls
 from workbench.targets.ascend.acl.calls import describe, meanings
-from workbench.targets.ascend.acl.dtypes import acl_type, from_device, to_device
+from workbench.targets.ascend.acl.dtypes import from_device, to_device
 from workbench.values.errors import MeasureError, ToolchainError
 
 
@@ -91,13 +91,6 @@ def test_the_retry_policy_of_the_reference_decides_and_later_codes_by_their_firs
 
 
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
-
-
-def test_a_type_that_no_array_holds_is_refused_with_the_tensors_name() -> None:
-    assert acl_type(27, "ids") == "bfloat16"
-    for code in (-1, 5, 13, 29, 30, 33, 35, 99):
-        with pytest.raises(MeasureError, match=rf"'ids' has pyACL data type {code} "):
-            acl_type(code, "ids")
 
 
 @given(hnp.arrays(np.int64, st.integers(1, 8)), st.sampled_from(INTEGERS))

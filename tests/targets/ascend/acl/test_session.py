@@ -22,7 +22,7 @@ from tests.targets.ascend.offline_files import (
 )
 from workbench.targets.ascend.acl import process as acl_process
 from workbench.targets.ascend.acl.session import AscendSession, open_session
-from workbench.targets.ascend.fitting import Shape, place, turns
+from workbench.targets.ascend.fitting import Shape, turns
 from workbench.targets.ascend.interface import Interface, Port
 from workbench.targets.ascend.settings import AscendCompile
 from workbench.targets.ascend.target import AscendTarget
@@ -256,7 +256,6 @@ def test_ten_thousand_calls_leave_no_handle_behind(acl: ModuleType, tmp_path: Pa
     session.close()
 
 
-BIAS = Port(name="bias", dtype="float32", shape=(1, "sequence", "batch"))
 GRID = [Shape(batch=b, length=n) for b, n in itertools.product((1, 4, 8), (16, 64))]
 
 
@@ -271,11 +270,3 @@ def test_the_smallest_shape_that_holds_the_call_serves_it() -> None:
     ):
         found = turns(GRID, Shape(batch=batch, length=length))
         assert [(turn.shape.batch, turn.shape.length, turn.stop - turn.start) for turn in found] == expected_turns
-
-
-def test_axes_may_stand_anywhere() -> None:
-    room = np.full((1, 3, 3), 9, np.float32)
-
-    place(np.array([[[1], [2]]], np.float32), room, BIAS)
-
-    assert room.tolist() == [[[1, 1, 1], [2, 2, 2], [0, 0, 0]]]
