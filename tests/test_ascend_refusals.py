@@ -221,31 +221,6 @@ def test_the_log_of_a_failed_evaluation_stays(refusals: dict[str, Done]) -> None
     assert "--input_shape=ids:1,8" in text
 
 
-def test_other_versions_are_told_by_the_doctor_and_by_a_run_and_do_not_stop_it(tmp_path: Path) -> None:
-    """An `npu-smi` in front of the emulator's tells of an older driver."""
-    file = write_ascend_workspace(tmp_path)
-    environment = emulated_environment(tmp_path, **QUIET)
-    for info in (tmp_path / "cann").rglob("version.info"):
-        info.write_text(info.read_text().replace("8.5.0", "7.0.0"))
-    program = tmp_path / "cann" / "bin" / "npu-smi"
-    real = program.rename(program.with_name("npu-smi.real"))
-    program.write_text(f'#!/bin/sh\n"{real}" "$@" | sed s/25.3.rc1/23.0.6/g\n', encoding="utf-8")
-    program.chmod(0o755)
-
-    answers = side_by_side(
-        {
-            "doctor": (environment, ("doctor", "--workspace", tmp_path)),
-            "run": (environment, ("evaluate", file, "--candidate", "baseline")),
-        }
-    )
-
-    assert answers["run"].returncode == 0, answers["run"].stderr
-    for done in answers.values():
-        assert "CANN 7.0.0, wanted 8.5.0" in said(done)
-        assert "driver 23.0.6, wanted 25.2.0 or newer" in said(done)
-    assert "workbench doctor" in said(answers["run"])
-
-
 def test_a_damaged_om_in_the_store_is_built_again_and_one_for_another_chip_refused(
     tmp_path: Path, emulated: Environment
 ) -> None:

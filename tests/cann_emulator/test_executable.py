@@ -8,7 +8,7 @@ import onnx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from onnx import TensorProto, helper, numpy_helper
+from onnx import numpy_helper
 
 from tests.cann_emulator.bert import LITTLE, bert, tokens
 from tests.cann_emulator.handmade import mlp, offline_model
@@ -17,7 +17,7 @@ from workbench.cann_emulator.executable import Executable, ExecutionFailed
 from workbench.cann_emulator.om import Dtype, OfflineModel
 from workbench.cann_emulator.rounding import rounded_program
 from workbench.quantization.integers.interpreter import Interpreter
-from workbench.testing.encoder import model_of, tiny_encoder
+from workbench.testing.encoder import tiny_encoder
 
 Array = npt.NDArray[np.float32]
 FUSED = (("matmul0", "add0", "relu0"), ("matmul1", "add1"))
@@ -67,22 +67,6 @@ def test_no_optimizer_reaches_across_a_rounding(dtype: Dtype) -> None:
     expected = plain_run(rounded_program(model, 0).proto()[0], dict(feeds), ["logits"])["logits"]
 
     np.testing.assert_array_equal(run(model, feeds)["logits"], expected)
-
-
-@pytest.mark.parametrize(("clip", "expected"), [("1", -65504.0), ("0", -np.inf)])
-def test_weights_beyond_a_half_are_clipped_unless_the_option_says_otherwise(clip: str, expected: float) -> None:
-    """atc.md §2.6, --is_weight_clip; the mask constant of BERT exporters (§8)."""
-    value = helper.make_tensor_value_info
-    proto = model_of(
-        [helper.make_node("Add", ["x", "lowest"], ["y"], name="add")],
-        {"lowest": np.float32([np.finfo(np.float32).min])},
-        [value("x", TensorProto.FLOAT, [1])],
-        [value("y", TensorProto.FLOAT, [1])],
-    )
-
-    y = run(offline_model(proto, options={"is_weight_clip": clip}), {"x": np.zeros(1, np.float32)})["y"]
-
-    assert y == expected
 
 
 def test_an_index_outside_the_table_fails_the_execution() -> None:

@@ -1,17 +1,14 @@
 """The time model: sensible in every direction, and by kinds of kernels."""
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from onnx import NodeProto, TensorProto, helper
 
 from tests.cann_emulator.handmade import mlp, offline_model
 from workbench.cann_emulator.om import Dtype, Gear, Kernel, OfflineModel, Tensor
 from workbench.cann_emulator.timing import copy_us, execute_us, execution_costs, kernel_times, stream_us
-from workbench.testing.encoder import model_of
 from workbench.values.modelled_times.device_data import load_device_data, timing_model
 from workbench.values.modelled_times.figures import at_errors
 
@@ -102,23 +99,6 @@ def test_a_fused_kernel_saves_the_launch_and_the_traffic() -> None:
 
     assert saved >= B3.kernel_launch_us
     assert saved == pytest.approx(kernel_times(model(two[1]), 0, B3)[0].duration_us, rel=0.01)
-
-
-def one_node(node: NodeProto, shape: list[int], weights: dict[str, Any], kind: int = TensorProto.FLOAT) -> bytes:
-    """A model of one node; the last name that it reads is the model's input."""
-    value = helper.make_tensor_value_info
-    inputs, outputs = [value(node.input[-1], kind, shape)], [value("y", TensorProto.FLOAT, None)]
-    return bytes(model_of([node], weights, inputs, outputs).SerializeToString())
-
-
-def test_the_implementation_mode_changes_vector_work() -> None:
-    erf = helper.make_node("Erf", ["x"], ["y"], name="erf")
-    graph, kernel = one_node(erf, [4096, 4096], {}), replace(elementwise(4096, 4096), nodes=("erf",))
-    (plain,) = kernel_times(model(kernel, graph=graph), 0, B3)
-
-    for mode, factor in (("high_precision", 1.6), ("high_performance", 0.85)):
-        (changed,) = kernel_times(model(replace(kernel, implementation=mode), graph=graph), 0, B3)
-        assert changed.compute_us == pytest.approx(plain.compute_us * factor)
 
 
 # --- what the model states of itself: at its own prices a costed execution takes what the model says ---

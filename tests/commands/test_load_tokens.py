@@ -8,7 +8,7 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from tests.load.openai.streams import refusing, streaming, text_events
+from tests.load.openai.streams import streaming, text_events
 from tests.load.servers import delayed, serving
 from tests.tiny_texts import write_text_workspace
 from workbench.commands.baseline import record
@@ -80,15 +80,6 @@ def test_texts_of_a_dataset_are_chats(tmp_path: Path, source: str) -> None:
     }
     assert asked
     assert asked <= texts
-
-
-def test_a_server_that_refuses_is_quoted(prompts: Path) -> None:
-    refused = refusing(b"ignore_eos", "400 Bad Request", "ignore_eos is not supported", streaming(text_events(1)))
-    with serving(refused) as server:
-        done = run(server.url, "--protocol", "openai", "--model", "m", "--data", prompts, "--ignore-eos")
-
-    assert isinstance(done.exception, ConfigError)
-    assert "status 400: ignore_eos is not supported" in str(done.exception)
 
 
 def test_what_means_nothing_beside_streams_is_refused(prompts: Path, tmp_path: Path) -> None:

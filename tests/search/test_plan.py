@@ -16,7 +16,6 @@ from workbench.evaluation.journal import Journal
 from workbench.evaluation.store import Store
 from workbench.inputs.dataset import read_manifest
 from workbench.inputs.experiment import Experiment, read_experiment
-from workbench.search.forecast import Distinct, distinct_among
 from workbench.search.limits import rejection, too_fine
 from workbench.search.memory import check_memory, memory_of
 from workbench.search.pipeline import evaluate
@@ -67,29 +66,6 @@ def test_a_rejection_shows_its_interval_and_whether_it_is_certain() -> None:
     assert unsure.startswith("accuracy_drop_pp 1.00 pp [0.5")
     assert unsure.endswith("limit 0.9: not certain: 10 of 1000 samples worse, 0 better")
     assert sure.endswith("], limit 0.5: certain")
-
-
-RECIPES = """
-version: 1
-target: onnxruntime
-parameters:
-  quantization.scheme: {choices: [none, static]}
-  quantization.algorithm: {choices: [minmax, mse, percentile], when: {quantization.scheme: [static]}}
-  quantization.percentile: {choices: [99.9, 99.99], when: {quantization.algorithm: [percentile]}}
-  quantization.activation_symmetric: {choices: [false], when: {quantization.scheme: [static]}}
-  quantization.weight_granularity: {choices: [tensor], when: {quantization.scheme: [static]}}
-  quantization.attention_matmul: {choices: [false], when: {quantization.scheme: [static]}}
-  quantization.keep_float: {choices: [0], when: {quantization.scheme: [static]}}
-  serving.intra_op_threads: {choices: [1, 2]}
-service: {max_batch_size: [1, 4], batch_timeout_ms: [0], workers: [1]}
-"""
-
-
-def test_what_candidates_share_is_counted_once(tmp_path: Path) -> None:
-    found = distinct_among(read_experiment(write_workspace(tmp_path, space=RECIPES)), 100)
-
-    # float and four static recipes, each on one thread and on two; recipes differ in scales alone
-    assert found == Distinct(candidates=10, outputs=5, structures=4, compiler_runs=5, rows=1.0)
 
 
 def test_a_sweep_that_would_swap_is_refused_before_any_work(tmp_path: Path) -> None:
@@ -192,3 +168,26 @@ def test_a_space_of_which_no_int8_is_left_says_so(tmp_path: Path) -> None:
     words = check_targets(experiment, bench)
 
     assert words[-1] == "no candidate of this space is INT8: what is left are float ones."
+
+
+def test_layers_that_stay_inside_an_if_are_counted_and_said_by_the_plan(tmp_path: Path) -> None:
+    y = helper.make_tensor_value_info("out", onnx.TensorProto.FLOAT, None)
+    branches = {
+        name: helper.make_graph([helper.make_node("MatMul", ["first", kept], ["out"])], name, [], [y])
+        for name, kept in (("then_branch", "v"), ("else_branch", "w"))
+    }
+    decided = graph_of(
+        [
+            helper.make_node("MatMul", ["x", "u"], ["first"], name="first"),
+            helper.make_node("ReduceMax", ["x"], ["top"], keepdims=0),
+            helper.make_node("Greater", ["top", "zero"], ["yes"]),
+            helper.make_node("If", ["yes"], ["y"], name="by_value", **branches),
+        ],
+        {"u": weight(6, 6), "v": weight(6, 4), "w": weight(6, 4), "zero": np.array(0, np.float32)},
+        ["n", 6],
+    )
+    experiment, bench = bench_of(tmp_path, STATIC.replace("[0, 3]", "[0]"), decided)
+
+    *_, last = make_plan(experiment, bench, probe=lambda: 1.0).warnings
+
+    assert last.startswith("2 of 3 layers lie inside If 'by_value' and stay in float")

@@ -139,7 +139,6 @@ def broken_http(rng: random.Random) -> Attack:
         [
             b"\r\n\r\n\r\n\x00\x01\x02",
             b"GET\r\n\r\n",
-            b"GET / HTTP/9.9\r\n\r\n",
             b"POST /predict\r\n\r\n",
             b"HELLO\r\n\r\n",
             b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
@@ -147,17 +146,12 @@ def broken_http(rng: random.Random) -> Attack:
             head + b"Content-Length: -5\r\n\r\n",
             head + b"Content-Length: x\r\n\r\n",
             head + b"Content-Length: 99999999999999999999999\r\n\r\n{}",
-            head + b"Content-Length: 5\r\nContent-Length: 6\r\n\r\n{}    ",
-            head + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
             head + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n0\r\n\r\n",
             head + b"Transfer-Encoding: chunked\r\n\r\n-1\r\n{}\r\n0\r\n\r\n",
             head + b"Transfer-Encoding: chunked\r\n\r\nffffffffffffffffff\r\n{}",
-            head + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}XX0\r\n\r\n",
-            head + b"Transfer-Encoding: gzip\r\n\r\n{}",
             head + b"no colon here\r\n\r\n",
             head + b"X: a\x00b\r\n\r\n",
             head + b"X y: 1\r\n\r\n",
-            b"POST /predict HTTP/1.1\nContent-Length: 2\n\n{}",
             rng.randbytes(rng.randint(1, 400)).replace(b"\r", b"x") + b"\r\n\r\n",
         ]
     )

@@ -104,3 +104,26 @@ def test_a_body_that_says_it_is_too_large_is_not_read(directory: Path) -> None:
 
     assert sent[0]["status"] == 413
     assert (b"connection", b"close") in sent[0]["headers"]
+
+
+def test_others_have_a_turn_after_every_long_text_of_a_request(directory: Path) -> None:
+    """They were once tokenized in one go: everybody waited a second and more."""
+    body = json.dumps({"texts": ["anna paid in paris " * 500] * 64}).encode()
+    turns = 0
+
+    async def run() -> None:
+        async def others() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        beside = asyncio.create_task(others())
+        service = service_of(directory, Limits())
+        service.abandon(await service.submit(body, asyncio.get_running_loop().time()))
+        beside.cancel()
+        service.stop()
+
+    asyncio.run(run())
+
+    assert turns >= 63

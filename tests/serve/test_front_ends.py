@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.serve.making import Reply, Running, asked, gone, make_bundle, metric, running, samples, standing
+from tests.serve.making import Reply, Running, gone, make_bundle, metric, running, samples
 from workbench.values.service import ServiceSettings
 
 THREE = ("--front-ends", "3")
@@ -115,24 +115,6 @@ def test_a_front_end_that_is_killed_costs_its_own_connections_and_no_counter_fal
     assert metric(service, "workbench_requests_received_total") >= received + 9
     assert samples(service, "workbench_front_end_restarts_total")['{front_end="1"}'] == 1
     assert [f["restarts"] for f in service.health().body["front_ends"]] == [0, 1, 0]
-
-
-def test_drained_under_load_every_request_is_answered_or_told_to_come_back(bundle: Path) -> None:
-    with running(bundle, *THREE) as drained, concurrent.futures.ThreadPoolExecutor(12) as pool:
-        family = drained.family()
-        with standing(drained):
-            taken = asked(drained, pool, 12)
-            drained.process.send_signal(signal.SIGTERM)
-            drained.wait_until(lambda: any(e["event"] == "draining" for e in drained.events()))
-            late = drained.predict({"text": "bell"})
-
-        assert [f.result().status for f in taken] == [200] * 12
-        assert (late.status, late.body["error"]["kind"]) == (503, "draining")
-        assert drained.process.wait(300) == 0
-        assert gone(family)
-    said = next(e for e in drained.events() if e["event"] == "drained")
-    assert said["whole"] is True
-    assert said["unanswered"] == 0
 
 
 def test_front_ends_and_workers_die_with_a_first_process_that_is_killed(bundle: Path) -> None:

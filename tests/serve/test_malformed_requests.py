@@ -3,13 +3,12 @@
 import contextlib
 import random
 import resource
-import socket
 from collections.abc import Iterator
 
 import pytest
 
-from tests.serve.attacked import peak_bytes, run_attacks, settled, vitals
-from tests.serve.attacks import OFTEN, SECRET, SELDOM, attacks, good, inputs_that_swell
+from tests.serve.attacked import peak_bytes, run_attacks, settled
+from tests.serve.attacks import OFTEN, SECRET, SELDOM, attacks, inputs_that_swell
 from tests.serve.making import Running, make_bundle, running, samples
 
 ATTACKS = 1200
@@ -67,20 +66,6 @@ def test_malformed_requests_are_refused_and_leave_nothing_behind(service: Runnin
     }
     assert not [event for event in service.events() if event["event"] in ("defect", "library", "worker_lost")]
     assert SECRET not in service.log.read_text(encoding="utf-8")
-
-
-def test_hundreds_of_silent_connections_stop_nobody(service: Running) -> None:
-    before = vitals(service.process.pid)
-    with contextlib.ExitStack() as stack:
-        for number in range(300):
-            silent = stack.enter_context(socket.create_connection((service.host, service.port), timeout=300))
-            if number % 2:
-                silent.sendall(good()[:40])
-
-        assert service.predict({"text": "anna paid"}).status == 200
-        assert service.health().status == 200
-
-    assert settled(service.process.pid, before.files).files <= before.files
 
 
 def test_kinds_of_media_that_are_json_are_taken(service: Running) -> None:

@@ -1,6 +1,5 @@
 """Heads of requests that are too long or never end, against uvicorn with our protocol on a socket of its own."""
 
-import asyncio
 import socket
 import time
 from collections.abc import Iterator
@@ -9,7 +8,7 @@ import pytest
 import uvicorn
 
 from tests.serve.attacks import posted
-from tests.serve.sockets import WAIT_S, gone, port_of, serving, talk
+from tests.serve.sockets import WAIT_S, port_of, serving, talk
 from workbench.serve.protocol import MOST_FIELDS, MOST_HEAD_BYTES
 
 PATIENCE_S = 0.4
@@ -178,22 +177,3 @@ def test_a_request_that_does_not_wait_for_the_answer_before_it_is_not_taken(port
         assert said.count(b"HTTP/1.1 ") == said.count(b"HTTP/1.1 200 ") == 1
         assert b"connection: close" in said
         assert seconds < WAIT_S
-
-
-def test_a_client_that_is_gone_is_noticed_while_it_is_owed_an_answer() -> None:
-    with serving() as own:
-
-        async def ask_and_go() -> None:
-            _, writer = await asyncio.open_connection("127.0.0.1", port_of(own))
-            writer.write(posted(b"{}", path=b"/slowest"))
-            await writer.drain()
-            await asyncio.sleep(0.05)
-            writer.close()
-            began = time.monotonic()
-            while own.server_state.connections or own.server_state.tasks:
-                assert time.monotonic() - began < WAIT_S
-                await asyncio.sleep(0.01)
-
-        asyncio.run(ask_and_go())
-
-    assert gone == ["/slowest"]

@@ -14,7 +14,7 @@ from workbench.inputs.answers import Answer, text_digest, write_answers
 from workbench.inputs.experiment import Experiment
 from workbench.shipping.agreement import Asked, Extent, agreement_of_candidate, agreement_of_sessions
 from workbench.shipping.agreement.compared import Comparison, Pair
-from workbench.shipping.agreement.ways import Shape, Way, answered, groups
+from workbench.shipping.agreement.ways import Shape, Way
 from workbench.space.space import build, complete
 from workbench.values.candidate import Candidate
 from workbench.values.errors import ConfigError
@@ -142,24 +142,6 @@ def test_answers_and_checkpoints_that_do_not_belong_to_the_model_are_refused(
             agreement_of_candidate(*_with(at, int8), SERVICE, asked)
 
 
-def test_a_service_s_calls_hold_every_request_once_in_its_own_length(at: tuple[Experiment, Bench]) -> None:
-    data = at[0].dataset
-    (window,) = data.batches("holdout", 64, stop=64)
-    assert data.preprocessor is not None
-
-    calls = list(groups(window, data, 8))
-
-    assert sorted(int(row) for rows, _ in calls for row in rows) == list(range(64))
-    for rows, feeds in calls:
-        width = feeds["input_ids"].shape[1]
-        assert len(rows) <= 8
-        for row in rows:
-            assert width == next(b for b in data.preprocessor.bins if b >= window.lengths[row])
-    assert {feeds["input_ids"].shape[1] for _, feeds in calls} == {4, 8, 16}
-    echoed = answered(window, iter(calls), lambda feeds: {"ids": feeds["input_ids"]})
-    assert np.array_equal(echoed["ids"], window.feeds["input_ids"])
-
-
 def test_a_file_that_is_wrong_in_one_shape_alone_is_found(at: tuple[Experiment, Bench]) -> None:
     """A compiled file of a batch size that the service's own grouping hardly meets."""
     question, _ = at
@@ -226,3 +208,27 @@ def test_answers_that_are_not_finite_are_counted_and_not_scored(at: tuple[Experi
     assert served.worst_cosine == 0.0
     assert {"max_abs", "mae"}.isdisjoint(fidelity_metrics(found))  # a limit on them is not met
     assert "cannot be scored" in served.about
+
+
+def test_large_answers_are_taken_in_few_samples_at_once(at: tuple[Experiment, Bench]) -> None:
+    question, _ = at
+    seen: list[int] = []
+
+    def large(feeds: object) -> dict[str, np.ndarray]:
+        assert isinstance(feeds, dict)
+        rows = len(feeds["input_ids"])
+        seen.append(rows)
+        return {"map": np.ones((rows, 1 << 22), np.float32)}  # 16 MiB for each sample
+
+    comparison = Comparison(
+        {"float32": Way(run=large), "served": Way(run=large)},
+        data=question.dataset,
+        most=64,
+        extent=Extent(samples=12, scored=False),
+        pair=lambda: Pair(()),
+    )
+    comparison.run("holdout", 64, lambda share: None)
+
+    (found,) = comparison.found()
+    assert found.samples == 12
+    assert max(seen) <= 8  # of 256 MiB

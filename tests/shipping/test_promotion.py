@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from tests.bundle.making import body_of, exact, exported, reseal
 from workbench.api.registered import register
-from workbench.bundle import description, provenance, read_bundle
+from workbench.bundle import read_bundle
 from workbench.commands.cli import app
 from workbench.inputs.experiment import read_experiment
 from workbench.inputs.metrics import ClassificationOutcomes, load_outcomes, save_outcomes
@@ -558,22 +558,3 @@ def test_both_services_are_really_loaded(folders: tuple[Path, Path], workspace: 
     )
     reliable = all(found[side]["reliable"] for side in ("candidate", "current"))
     assert said["promoted"] is reliable
-
-
-# --- provenance -------------------------------------------------------------------------------------------------------
-
-
-def test_a_version_says_where_it_comes_from(made: Path, workspace: Path) -> None:
-    bundle = read_bundle(made / "static" / "bundle")
-
-    version = register(bundle.directory, workspace)
-
-    assert version.manifest_sha256 == bundle.manifest_sha256
-    assert version.tags == {**version.tags, **provenance(bundle)}
-    assert version.tags["candidate"] == bundle.manifest.candidate_id
-    assert version.tags["source"] == str(bundle.directory)
-    said = description(bundle)
-    assert said.startswith("INT8 static, minmax, asymmetric, weights per channel. On holdout: accuracy 0.")
-    assert "## Acceptance figures" in said
-    assert "## Files" not in said
-    assert register(bundle.directory, workspace) == version

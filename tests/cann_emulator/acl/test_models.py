@@ -4,23 +4,30 @@ from __future__ import annotations
 
 import itertools
 import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
+from onnx import helper
 
 from tests.cann_emulator.acl.library import (
     Loaded,
     X,
     batch_gears,
     dataset,
+    environment,
     multilayer,
     ok,
     opened,
     saved,
     strictly,
+    taken,
     text,
 )
+from tests.small_graphs import write_graph
 from workbench.cann_emulator import acl
 from workbench.cann_emulator.acl.errors import NotEstablished
 from workbench.cann_emulator.om import MAGIC, write_om
@@ -72,17 +79,6 @@ def test_what_a_load_that_fails_returns(device: int, tmp_path: Path) -> None:
         assert load(str(file)) == 145002
 
 
-def test_unknown_and_unloaded_ids_are_145003(model: Loaded) -> None:
-    ok(acl.mdl.unload(model.id))
-    for model_id in (model.id, 99):
-        assert acl.mdl.unload(model_id) == 145003
-        assert acl.mdl.get_desc(model.desc, model_id) == 145003
-        assert acl.mdl.execute(model_id, model.input_dataset, model.output_dataset) == 145003
-        assert acl.mdl.execute_async(model_id, model.input_dataset, model.output_dataset, 0) == 145003
-        assert acl.mdl.set_dynamic_batch_size(model_id, model.input_dataset, 0, 1) == 145003
-        assert acl.mdl.set_input_dynamic_dims(model_id, model.input_dataset, 0, {"dimCount": 1, "dims": [1]}) == 145003
-
-
 def test_a_wrong_number_of_buffers_is_500002_with_e13025(model: Loaded) -> None:
     """pyacl.md §2.5, §4 rows 11 and 12."""
     for side, count in itertools.product(("inputs", "outputs"), (0, 2)):
@@ -90,13 +86,6 @@ def test_a_wrong_number_of_buffers_is_500002_with_e13025(model: Loaded) -> None:
         pair[side] = dataset(list(getattr(model, side)) * count)
         assert acl.mdl.execute(model.id, pair["inputs"], pair["outputs"]) == 500002
         assert "inconsistent" in text()
-
-
-def test_execute_and_execute_async_on_one_load_exclude_each_other(model: Loaded) -> None:
-    """pyacl.md §2.5, §4 row 30."""
-    ok(model.run())
-    assert acl.mdl.execute_async(model.id, model.input_dataset, model.output_dataset, 0) == 500002
-    assert "not support mix execute" in text()
 
 
 def test_a_host_address_in_a_data_buffer_faults_at_the_execution_and_not_before(model: Loaded) -> None:
@@ -133,3 +122,45 @@ def test_a_gear_is_kept_in_the_dataset_and_must_be_set_for_a_fresh_one(device: i
     ok(acl.mdl.set_dynamic_batch_size(batches.id, fresh, 1, 8))
     with strictly(), pytest.raises(NotEstablished, match="set last on this model"):
         batches.run()
+
+
+CASES = {
+    "static": (["--input_shape=a:2,4;b:2,4"], (2, 4)),
+    "batch": (["--input_shape=a:-1,4;b:-1,4", "--dynamic_batch_size=4,8,1"], (4, 4)),
+    "dims": (["--input_shape=a:-1,-1;b:-1,-1", "--dynamic_dims=2,8,2,8;1,4,1,4", "--input_format=ND"], (2, 8)),
+}
+
+
+@pytest.mark.parametrize("kind", CASES)
+def test_a_compiled_model_runs(device: int, tree: Path, tmp_path: Path, kind: str) -> None:
+    flags, shape = CASES[kind]
+    nodes = [
+        helper.make_node("Add", ["a", "b"], ["s"], name="add"),
+        helper.make_node("Relu", ["s"], ["y"], name="relu"),
+    ]
+    source = write_graph(tmp_path / "sum.onnx", nodes, {name: ["n", "s"] for name in "ab"}, {"y": ["n", "s"]}, 13)
+    command = [str(tree / "bin/atc"), f"--model={source}", "--framework=5", "--soc_version=Ascend910B3"]
+    subprocess.run(
+        [*command, f"--output={tmp_path / 'sum'}", *flags],
+        env={**environment(tree), "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin"},
+        check=True,
+        capture_output=True,
+        timeout=300,
+    )
+    (file,) = tmp_path.glob("*.om")
+    model = opened(str(file))
+    gear = acl.mdl.get_num_inputs(model.desc) - 1
+    if kind == "batch":
+        assert acl.mdl.get_dynamic_batch(model.desc) == ({"batchCount": 3, "batch": [4, 8, 1]}, 0)
+        assert acl.mdl.get_input_size_by_index(model.desc, 0) == 8 * 4 * 4
+        ok(acl.mdl.set_dynamic_batch_size(model.id, model.input_dataset, gear, shape[0]))
+    elif kind == "dims":
+        given = taken(acl.mdl.get_input_dynamic_dims(model.desc, -1, 2))
+        assert [gear["dims"] for gear in given] == [[2, 8, 2, 8], [1, 4, 1, 4]]
+        dims = {"name": "", "dimCount": 4, "dims": [*shape, *shape]}
+        ok(acl.mdl.set_input_dynamic_dims(model.id, model.input_dataset, gear, dims))
+    x = np.random.default_rng(0).standard_normal(shape).astype(np.float16).astype(np.float32)
+    model.put(x, x)
+    ok(model.run())
+    assert acl.mdl.get_output_name_by_index(model.desc, 0) == "relu:0:y"
+    np.testing.assert_array_equal(model.get(0, np.float32, shape), np.maximum(2 * x, 0))

@@ -1,4 +1,4 @@
-"""The library in processes and threads: import by the vendor's name, exit, what is left, environment, races."""
+"""The library in processes: what is left at exit, what the environment sets, a process that is killed."""
 
 from __future__ import annotations
 
@@ -6,15 +6,12 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.cann_emulator.acl.library import environment, multilayer, ok, run_source, saved, taken
-from workbench.cann_emulator import acl
+from tests.cann_emulator.acl.library import environment, multilayer, run_source, saved
 from workbench.cann_emulator.state import processes
 
 OPEN = "import acl, sys, os\nacl.init(); acl.rt.set_device(0)\n"
@@ -85,45 +82,3 @@ while model.run() == 0: pass
     assert processes() == ()
     again = run_source(source.replace("while model.run() == 0: pass", "print(model.run())"), tree)
     assert again.stdout == "running\n0\n"
-
-
-@pytest.fixture(autouse=True)
-def hasty_threads() -> Iterator[None]:
-    """The interpreter changes threads as often as it can, so that a race is seen in a second."""
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    yield
-    sys.setswitchinterval(before)
-
-
-def together(count: int, work: Callable[[int], None]) -> None:
-    start, failures = threading.Barrier(count), list[BaseException]()
-
-    def run(number: int) -> None:
-        start.wait()
-        try:
-            work(number)
-        except BaseException as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=run, args=(number,)) for number in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if failures:
-        raise failures[0]
-
-
-def test_threads_that_set_a_device_at_once_share_one_default_context() -> None:
-    ok(acl.init())
-    for _ in range(40):
-        contexts = set[int]()
-
-        def work(_: int, contexts: set[int] = contexts) -> None:
-            ok(acl.rt.set_device(0))
-            contexts.add(taken(acl.rt.get_context()))
-
-        together(8, work)
-        assert len(contexts) == 1
-        assert [acl.rt.reset_device(0) for _ in range(9)] == [0] * 8 + [507007]

@@ -73,16 +73,6 @@ def test_equal_work_has_equal_times_whatever_the_emulation_and_the_machine_take(
     assert len(seen) == 1
 
 
-def test_status_questions_let_the_stream_get_on(model: Loaded, stream: int) -> None:
-    """A client that polls must not wait for ever (pyacl.md §1.3)."""
-    mark = event()
-    launch(model, stream)
-    ok(acl.rt.record_event(mark, stream))
-    assert acl.rt.query_event_status(mark) == (0, 0)
-    assert acl.rt.query_event_status(mark) == (1, 0)
-    assert model.get(0, np.float32, (5, 4)).any()
-
-
 def test_a_time_out_is_507046_on_the_virtual_clock(model: Loaded, stream: int) -> None:
     """pyacl.md §2.5."""
     for _ in range(200):
@@ -90,18 +80,6 @@ def test_a_time_out_is_507046_on_the_virtual_clock(model: Loaded, stream: int) -
     assert acl.rt.synchronize_stream_with_timeout(stream, 1) == 507046
     assert acl.rt.synchronize_stream_with_timeout(stream, 10_000) == 0
     assert acl.rt.synchronize_stream_with_timeout(stream, -1) == 0
-
-
-def test_a_thread_may_ask_for_reports_before_it_is_subscribed(device: int, stream: int) -> None:
-    """Published programs start the thread first, and end it when the first report fails."""
-    codes: list[int] = []
-    thread = taken(acl.util.start_thread(lambda _: codes.append(acl.rt.process_report(10_000)), [0]))
-    time.sleep(0.02)
-    ok(acl.rt.subscribe_report(thread, stream))
-    ok(acl.rt.launch_callback(lambda _: None, None, 1, stream))
-    ok(acl.rt.synchronize_stream(stream))
-    ok(acl.util.stop_thread(thread))
-    assert codes == [0]
 
 
 CALL_MS = 60.0

@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-import statistics
 import unicodedata
 from pathlib import Path
 
 from tokenizers import Tokenizer
 
 from workbench.commands.example.build import character_tokenizer, write_tokenizer
-from workbench.commands.example.texts import CLASSES, ENTITIES, TAGS, documents
+from workbench.commands.example.texts import ENTITIES, TAGS, documents
 
 MANY = tuple(documents(3000, seed=7))
-
-
-def test_classes_are_alike_in_number_and_lengths_spread_from_short_notes_to_full_pages() -> None:
-    counts = {label: sum(d.label == label for d in MANY) for label in CLASSES}
-    lengths = sorted(len(d.text) for d in MANY)
-
-    assert len(CLASSES) == 12
-    assert min(counts.values()) > len(MANY) / 12 * 0.7
-    assert 30 <= statistics.median(lengths) <= 70
-    assert sum(n <= 20 for n in lengths) > 0.15 * len(lengths)
-    assert 0.01 * len(lengths) < sum(n > 256 for n in lengths) < 0.06 * len(lengths)
 
 
 def test_tags_are_valid_bio_of_every_entity_and_no_mark_of_a_template_is_left() -> None:

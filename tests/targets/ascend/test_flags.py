@@ -1,4 +1,4 @@
-"""Flags that a space names are passed on and kept; what ATC says of others is explained."""
+"""Flags that a space names are passed on and kept; ATC refuses others."""
 
 from __future__ import annotations
 

@@ -7,7 +7,6 @@ import sys
 import time
 from pathlib import Path
 
-import onnx
 import psutil
 import pytest
 
@@ -17,7 +16,7 @@ from workbench.graph.read import read_model
 from workbench.targets.ascend.interface import Interface, Port, interface_of
 from workbench.targets.ascend.om_set import CompiledSet, compile_set
 from workbench.targets.ascend.settings import AscendCompile
-from workbench.testing.encoder import PRODUCTS, WEIGHT_LAYERS, save, tiny_encoder
+from workbench.testing.encoder import save, tiny_encoder
 from workbench.values.candidate import Candidate, Precision
 from workbench.values.errors import CompileError, ToolchainError
 
@@ -172,18 +171,3 @@ def test_an_input_that_the_model_lacks_is_named(emulated: tuple[dict[str, str], 
     ):
         with pytest.raises(CompileError, match=words):
             compiled_encoder(emulated, tmp_path / "to", interface=Interface(inputs=inputs, outputs=()))
-
-
-def test_a_model_below_a_path_with_blanks_compiles_with_its_external_weights(
-    emulated: tuple[dict[str, str], Path], tmp_path: Path
-) -> None:
-    folder = tmp_path / "my models + weights"
-    folder.mkdir()
-    proto = onnx.load(emulated[1])
-    onnx.save(proto, folder / "m.onnx", save_as_external_data=True, location="m.weights", size_threshold=0)
-    assert (folder / "m.weights").is_file()
-
-    made = compiled_encoder(emulated, folder / "to", model=folder / "m.onnx")
-
-    assert made.float_matmuls_left == len(WEIGHT_LAYERS) + len(PRODUCTS)
-    assert (folder / "to" / "b1_s16.om").stat().st_size > 0

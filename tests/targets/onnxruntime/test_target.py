@@ -13,10 +13,9 @@ from tests.targets.masked_encoder import masked_encoder
 from workbench.graph.read import read_model
 from workbench.quantization.record import ActivationScale, LayerRecord, Provenance, QuantizationRecord, WeightScale
 from workbench.targets import apart
-from workbench.targets.int8_layer import run_int8_layer
 from workbench.targets.onnxruntime import compiler
 from workbench.targets.onnxruntime.settings import OnnxRuntimeCompile
-from workbench.targets.onnxruntime.target import INT8, OnnxRuntimeTarget, onnxruntime_findings
+from workbench.targets.onnxruntime.target import OnnxRuntimeTarget
 from workbench.testing.conformance import STATIC, HostConformance, compiled, extreme_layers
 from workbench.testing.encoder import (
     PRODUCTS,
@@ -303,16 +302,3 @@ def test_an_opset_the_runtime_does_not_know_is_an_error(tmp_path: Path) -> None:
 
     assert (severity, node) == ("error", "opset 99")
     assert "knows opsets up to" in problem
-
-
-def test_a_layer_really_runs_in_an_integer_kernel() -> None:
-    kernels, seconds = run_int8_layer(INT8)
-
-    assert kernels == 1
-    assert seconds > 0
-
-
-def test_the_finding_names_the_version() -> None:
-    (finding,) = onnxruntime_findings()
-
-    assert finding.value.startswith("yes: 1.")

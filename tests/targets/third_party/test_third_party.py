@@ -1,4 +1,4 @@
-"""A target of somebody else's, installed as any distribution is: every command works with it, and none knows it."""
+"""A target of somebody else's, installed as any distribution is: every command works with it."""
 
 import json
 import os

@@ -43,17 +43,6 @@ def test_a_failure_has_the_code_its_meaning_cann_s_own_words_and_a_remedy(ready:
     assert "\n" not in text
 
 
-def test_the_words_are_those_of_this_failure_and_not_of_an_older_one(ready: ModuleType) -> None:
-    assert acl_calls.do("init", accept=(100002,)) == 100002
-    ready.rt.malloc(0, 0)  # a failure that nobody asked about
-    assert acl_calls.do("init", accept=(100002,)) == 100002, "an accepted failure takes its words along"
-
-    with pytest.raises(MeasureError) as caught:
-        acl_calls.do("mdl.unload", 12345)
-
-    assert "EH0001" not in str(caught.value)
-
-
 def test_every_code_becomes_an_error_by_who_can_act(acl: ModuleType) -> None:
     for code in sorted(set(meanings()) - {0}):
         kind, error = describe(code).kind, acl_calls.failure("rt.free", code)

@@ -140,23 +140,6 @@ def test_a_lost_device_stops_the_sweep(files: tuple[Path, Artifact]) -> None:
     assert done.returncode == 0
 
 
-def test_devices_are_counted_as_the_process_sees_them(files: tuple[Path, Artifact]) -> None:
-    """pyacl.md §4, row 37: not by the machine's own numbers."""
-    script = """
-        try:
-            open_session(*files, device_id=2)
-        except Exception as error:
-            print(type(error).__name__, error)
-        open_session(*files).close()
-    """
-
-    done = child(script, files, CANN_EMULATOR_DEVICES="4", ASCEND_RT_VISIBLE_DEVICES="2")
-
-    assert (done.returncode, done.stderr) == (0, "")
-    for words in ("ToolchainError device 2 cannot be used: ", "107001 (INVALID_DEVICEID)", "ASCEND_RT_VISIBLE_DEVICES"):
-        assert words in done.stdout
-
-
 FEEDS = texts(2, 8)
 NULL_IS_A_VALUE = {"acl.mdl.get_input_data_type", "acl.mdl.get_output_data_type", "acl.get_recent_err_msg"}
 """What the emulator gives for them on request is a value of theirs (float32, no text), so that nobody can see it."""

@@ -11,7 +11,7 @@ from onnx import numpy_helper
 
 from tests.quantization.amct_files import conv, matmul, pool, product
 from tests.quantization.deploy_models import min_max_record
-from tests.quantization.networks import convolutions, images, perceptron, rows
+from tests.quantization.networks import perceptron, rows
 from workbench.quantization.amct.cfg import parse_cfg
 from workbench.quantization.amct.recipe import recipe_of_config
 from workbench.quantization.lowering.deploy import lower_deploy
@@ -106,15 +106,3 @@ def test_integers_of_another_model_are_refused() -> None:
 
     with pytest.raises(CalibrationError, match=r"fc1: an integer of AMCT's weight is \d\.\d steps"):
         with_amcts_integers(record, proto, deploy, learned=False)
-
-
-def test_every_kind_of_convolution_is_compared_in_its_own_layout() -> None:
-    proto = normalized(convolutions())
-    record = min_max_record(proto, images(2), per_channel=True)
-    deploy = lower_deploy(proto, record)
-
-    assert with_amcts_integers(record, proto, deploy, learned=True) == record
-
-    changed(deploy, "up", 3)
-    with pytest.raises(CalibrationError, match="up: an integer"):
-        with_amcts_integers(record, proto, deploy, learned=True)

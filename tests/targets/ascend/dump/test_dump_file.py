@@ -132,18 +132,6 @@ def test_executions_are_told_in_the_order_of_time_and_their_operators_too(tmp_pa
     ]
 
 
-def test_a_name_that_the_file_system_could_not_take_comes_from_the_mapping(tmp_path: Path) -> None:
-    place = "20261123101112/0/bert/1/0"
-    file(tmp_path, place, "00000000000000001795446940563602")
-    long = f"Add.{'x' * 300}.4.0.1795446940563602"
-    (tmp_path / place / "mapping.csv").write_text(f"00000000000000001795446940563602,{long}\nno comma\n")
-
-    ((one,),) = [execution.files for execution in executions(tmp_path)]
-
-    assert (one.op_name, one.task) == ("x" * 300, 4)
-    assert one.path.name == "00000000000000001795446940563602"
-
-
 def test_statuses_tables_notes_and_links_are_no_operators(tmp_path: Path) -> None:
     place = "20261123101112/0/m/1/0"
     kept = file(tmp_path, place, "Add.a.1.0.1795446940563602")
