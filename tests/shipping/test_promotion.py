@@ -9,13 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import Result
-from typer.testing import CliRunner
 
 from tests.bundle.making import body_of, exact, exported, reseal
+from tests.commands.running import run
 from workbench.api.registered import register
 from workbench.bundle import read_bundle
-from workbench.commands.cli import app
 from workbench.inputs.experiment import read_experiment
 from workbench.inputs.metrics import ClassificationOutcomes, load_outcomes, save_outcomes
 from workbench.shipping.promotion import Check, Limits, Verdict, judge
@@ -290,10 +288,6 @@ def test_a_service_that_does_not_work_fails_the_gate(folders: tuple[Path, Path])
 
 
 # --- the commands -----------------------------------------------------------------------------------------------------
-
-
-def run(*arguments: object) -> Result:
-    return CliRunner().invoke(app, list(map(str, arguments)))
 
 
 def aliases(workspace: Path) -> dict[str, int]:
