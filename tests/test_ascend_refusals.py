@@ -221,31 +221,6 @@ def test_the_log_of_a_failed_evaluation_stays(refusals: dict[str, Done]) -> None
     assert "--input_shape=ids:1,8" in text
 
 
-def test_other_versions_are_told_by_the_doctor_and_by_a_run_and_do_not_stop_it(tmp_path: Path) -> None:
-    """An `npu-smi` in front of the emulator's tells of an older driver."""
-    file = write_ascend_workspace(tmp_path)
-    environment = emulated_environment(tmp_path, **QUIET)
-    for info in (tmp_path / "cann").rglob("version.info"):
-        info.write_text(info.read_text().replace("8.5.0", "7.0.0"))
-    program = tmp_path / "cann" / "bin" / "npu-smi"
-    real = program.rename(program.with_name("npu-smi.real"))
-    program.write_text(f'#!/bin/sh\n"{real}" "$@" | sed s/25.3.rc1/23.0.6/g\n', encoding="utf-8")
-    program.chmod(0o755)
-
-    answers = side_by_side(
-        {
-            "doctor": (environment, ("doctor", "--workspace", tmp_path)),
-            "run": (environment, ("evaluate", file, "--candidate", "baseline")),
-        }
-    )
-
-    assert answers["run"].returncode == 0, answers["run"].stderr
-    for done in answers.values():
-        assert "CANN 7.0.0, wanted 8.5.0" in said(done)
-        assert "driver 23.0.6, wanted 25.2.0 or newer" in said(done)
-    assert "workbench doctor" in said(answers["run"])
-
-
 def test_a_damaged_om_in_the_store_is_built_again_and_one_for_another_chip_refused(
     tmp_path: Path, emulated: Environment
 ) -> None:
@@ -319,43 +294,3 @@ def test_a_full_or_forbidden_disk_stops_with_the_remedy_and_room_lets_it_go_on(
 
     subprocess.run(["mount", "-o", "remount,rw,size=8m", str(small_disk)], check=True)
     assert workbench(emulated, *evaluate).returncode == 0
-
-
-# --- operators that run beside the cores ------------------------------------------------------------------------------
-
-
-def test_an_operator_of_an_ai_cpu_is_named_by_inspect_init_and_plan_before_anything_is_compiled(
-    tmp_path: Path, emulated: Environment
-) -> None:
-    random = np.random.default_rng(0)
-    weight = numpy_helper.from_array(random.standard_normal((16, 5)).astype(np.float32), "w")
-    nodes = [
-        onnx.helper.make_node("ReverseSequence", ["x", "lengths"], ["r"], name="turn", batch_axis=0, time_axis=1),
-        onnx.helper.make_node("MatMul", ["r", "w"], ["logits"], name="last"),
-    ]
-    ends = {"x": ["batch", 16], "lengths": ["batch"], "logits": ["batch", 5]}
-    x, lengths, logits = (
-        onnx.helper.make_tensor_value_info(
-            name, onnx.TensorProto.INT64 if name == "lengths" else onnx.TensorProto.FLOAT, shape
-        )
-        for name, shape in ends.items()
-    )
-    graph = onnx.helper.make_graph(nodes, "g", [x, lengths], [logits], [weight])
-    onnx.save(
-        onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 13)], ir_version=8),
-        tmp_path / "m.onnx",
-    )
-    for split in ("train", "valid"):
-        rows = {"x": random.standard_normal((200, 16)).astype(np.float32), "lengths": np.full(200, 16)}
-        np.savez(tmp_path / f"{split}.npz", **rows, label=random.integers(0, 5, 200))
-    data = ("--data", tmp_path / "train.npz", "--data", tmp_path / "valid.npz")
-
-    inspected = workbench(emulated, "inspect", tmp_path / "m.onnx", "--target", "ascend910b3")
-    begun = workbench(emulated, "init", tmp_path / "m.onnx", *data, "--target", "ascend910b3", "--to", tmp_path / "ws")
-    planned = workbench(emulated, "plan", tmp_path / "ws" / "experiments" / "m.yaml")
-
-    for done in (inspected, begun, planned):
-        assert done.returncode == 0, done.stderr
-        assert "turn" in said(done)
-        assert "AI CPU, and the cores wait for it: at least 60 us a call (modelled)" in said(done)
-        assert "Gather with a constant index" in said(done)

@@ -112,39 +112,6 @@ def test_a_sweep_ends_well_over_shapes_precisions_and_int8_and_every_evaluation_
     assert (by_scheme["static"] or 0) > 0
 
 
-_KEPT = """
-import time
-_record = rt.record_event
-def _record_late(*given):
-    time.sleep(0.002)
-    return _record(*given)
-rt.record_event = _record_late
-"""
-
-
-def test_a_host_that_is_kept_between_the_parts_of_every_call_changes_no_digit_of_the_sweep(
-    swept: Swept, tmp_path: Path
-) -> None:
-    environment = emulated_environment(tmp_path, **QUIET)
-    (module,) = tmp_path.rglob("acl/__init__.py")
-    module.write_text(module.read_text("utf-8") + _KEPT, encoding="utf-8")
-    slow = write_ascend_workspace(tmp_path / "slow")
-
-    done = workbench(environment, "sweep", slow, "--trials", 3)
-
-    assert done.returncode == 0, done.stderr
-    for split in ("validation", "holdout"):
-        ours, theirs = (journal_of(file).evaluations(split) for file in (slow, swept.file))
-        both = ours.keys() & theirs.keys()
-        assert len(both) >= {"validation": 3, "holdout": 1}[split]
-        for found, known in ((ours[i].measurement, theirs[i].measurement) for i in both):
-            assert found.latency is not None
-            if split == "validation":  # how many calls a confirmation has, depends on the time left
-                assert (found.latency, found.device) == (known.latency, known.device)
-            assert known.latency is not None
-            assert (found.latency.p50_ms, found.latency.speedup) == (known.latency.p50_ms, known.latency.speedup)
-
-
 def test_accuracy_is_said_against_float32_and_float16_has_a_loss_of_its_own(swept: Swept) -> None:
     question = read_experiment(swept.file)
     found = evaluations_of(swept.file)

@@ -242,3 +242,22 @@ def test_every_key_that_a_file_may_have_is_on_the_page_of_keys_and_no_other() ->
         assert asked - shown == set(), heading
         for key in shown:
             assert key.isupper() or key == "…" or re.search(rf"\b{key}\b", source), (heading, key)
+
+
+def test_every_table_ships_and_is_named_by_a_module_beside_it() -> None:
+    declared = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    assert '"**/*.json"' in declared
+    for file in (ROOT / "workbench").rglob("*.json"):
+        assert any(f'"{file.name}"' in module.read_text(encoding="utf-8") for module in file.parent.glob("*.py")), file
+
+
+def test_every_option_variable_and_command_that_the_security_page_promises_exists() -> None:
+    text = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
+    sources = "\n".join(file.read_text(encoding="utf-8") for file in (ROOT / "workbench").rglob("*.py"))
+    for option in set(re.findall(r"--[a-z][a-z-]+", text)) - {"--format"}:  # git's
+        parameter = option.removeprefix("--").replace("-", "_")
+        assert f'"{option}' in sources or re.search(rf"^    {parameter}: ", sources, re.MULTILINE), option
+    for variable in set(re.findall(r"WORKBENCH_[A-Z_]+", text)):
+        assert f'"{variable}"' in sources, variable
+    for name in set(re.findall(r"`workbench ([a-z][a-z-]*)", text)):
+        assert re.search(rf"^def {name.replace('-', '_')}\(", sources, re.MULTILINE), name

@@ -4,10 +4,10 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper
 
+from tests.small_graphs import write_graph
 from tests.tiny import EXPERIMENT, MANIFEST
 from workbench.evaluation.bench import open_bench
 from workbench.evaluation.store import Store
@@ -55,18 +55,10 @@ def write_toy(root: Path, *, dense: bool) -> Path:
         helper.make_node("ReduceMax", ["both"], ["logits"], name="largest", axes=[2], keepdims=0),
     ]
     tensors = {"w": w.T.copy() if dense else w[..., None, None], "bias": bias, "halves": np.array([0, 2, HALF])}
-    graph = helper.make_graph(
-        nodes,
-        "toy",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", CHANNELS, *spread])],
-        [helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", 2])],
-        [numpy_helper.from_array(values, name) for name, values in tensors.items()],
-    )
     for folder in ("data", "experiments", "search_spaces"):
         (root / folder).mkdir()
-    onnx.save(
-        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), root / "data/model.onnx"
-    )
+    shapes = {"x": ["batch", CHANNELS, *spread]}, {"logits": ["batch", 2]}
+    write_graph(root / "data/model.onnx", nodes, *shapes, **tensors)
     for seed, (split, size) in enumerate({"calibration": 48, "validation": 320, "holdout": 160}.items()):
         random = np.random.default_rng(seed)
         label = random.integers(0, 2, size)

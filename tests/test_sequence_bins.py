@@ -94,18 +94,6 @@ def test_each_side_is_fed_its_own_bins_and_scores_alike(
         assert times["candidate_ms"].size >= 40
 
 
-def test_outcomes_of_other_bins_are_computed_anew(opened: Callable[..., Opened]) -> None:
-    question, bench = opened()
-    one, three = candidates(question)
-
-    cached = [
-        [timing.cached for timing in evaluate(question, candidate, bench).stages if timing.stage == "accuracy_full"]
-        for candidate in (one, three, three)
-    ]
-
-    assert cached == [[False], [False], [True]]
-
-
 def test_a_bundle_pads_as_its_candidate_was_measured(opened: Callable[..., Opened]) -> None:
     question, bench = opened()
     three = candidates(question)[1]

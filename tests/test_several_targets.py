@@ -9,6 +9,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from tests.spaces import space_of
 from tests.tiny import write_workspace
 from workbench.api.bundle import load_bundle
 from workbench.bundle import write_bundle
@@ -25,7 +26,7 @@ from workbench.search.sweep import run_sweep
 from workbench.shipping.handover import bundle_contents
 from workbench.space.reader import read_space
 from workbench.space.served_bins import with_lengths
-from workbench.space.space import SearchSpace, build, complete, size
+from workbench.space.space import build, complete, size
 from workbench.values.errors import ConfigError
 
 SHIPPED = Path(__file__).parent.parent / "search_spaces" / "cpu.yaml"
@@ -54,12 +55,6 @@ parameters:
   quantization.cfg: {choices: [ifmr.cfg, skip.cfg], when: {quantization.scheme: [cfg]}}
   serving.intra_op_threads: {choices: [1]}
 """
-
-
-def space_of(folder: Path, text: str) -> SearchSpace:
-    path = folder / "space.yaml"
-    path.write_text(text, encoding="utf-8")
-    return read_space(path)
 
 
 def bench_for(file: Path) -> Iterator[tuple[Experiment, Bench]]:

@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper
 
+from tests.small_graphs import write_graph
 from workbench.evaluation.bench import Bench, open_bench
 from workbench.evaluation.store import Store
 from workbench.evaluation.sweep_folders import open_journal
@@ -60,11 +60,10 @@ def write_model(path: Path, *, seed: int = 0) -> None:
     """x [batch, 16] → Linear → Relu → Linear → Relu → Linear → logits [batch, 4], weights by Xavier from a seed."""
     rng = np.random.default_rng(seed)
     sizes = (FEATURES, HIDDEN, HIDDEN, CLASSES)
-    nodes, constants, flow = [], [], "x"
+    nodes, constants, flow = [], {}, "x"
     for index, (rows, columns) in enumerate(itertools.pairwise(sizes)):
-        weight = rng.normal(0, np.sqrt(2 / rows), (rows, columns)).astype(np.float32)
-        bias = rng.normal(0, 0.1, columns).astype(np.float32)
-        constants += [numpy_helper.from_array(weight, f"w{index}"), numpy_helper.from_array(bias, f"b{index}")]
+        constants[f"w{index}"] = rng.normal(0, np.sqrt(2 / rows), (rows, columns)).astype(np.float32)
+        constants[f"b{index}"] = rng.normal(0, 0.1, columns).astype(np.float32)
         last = index == len(sizes) - 2
         nodes += [
             helper.make_node("MatMul", [flow, f"w{index}"], [f"m{index}"], name=f"dense{index}"),
@@ -75,16 +74,7 @@ def write_model(path: Path, *, seed: int = 0) -> None:
         if not last:
             nodes.append(helper.make_node("Relu", [f"a{index}"], [f"r{index}"], name=f"relu{index}"))
         flow = f"r{index}"
-    graph = helper.make_graph(
-        nodes,
-        "tiny",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", FEATURES])],
-        [helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", CLASSES])],
-        constants,
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    onnx.save(model, path)
+    write_graph(path, nodes, {"x": ["batch", FEATURES]}, {"logits": ["batch", CLASSES]}, **constants)
 
 
 def write_data(folder: Path, model: Path, *, sizes: dict[str, int] | None = None) -> None:

@@ -5,10 +5,10 @@ import json
 from pathlib import Path
 
 import numpy as np
-import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 from tokenizers import Tokenizer, models, pre_tokenizers
 
+from tests.small_graphs import write_graph
 from tests.tiny import SPACE
 
 WORDS = ("[PAD]", "[UNK]", "loan", "rate", "repay", "late", "bank", "card", "sum", "month", "please", "when")
@@ -81,14 +81,8 @@ def _write_model(path: Path) -> None:
         helper.make_node("Relu", ["h0"], ["h1"], name="relu"),
         helper.make_node("MatMul", ["h1", "w1"], ["logits"], name="dense1"),
     ]
-    inputs = [
-        helper.make_tensor_value_info(name, TensorProto.INT64, ["batch", "length"])
-        for name in ("input_ids", "attention_mask")
-    ]
-    output = helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", len(LABELS)])
-    constants = [numpy_helper.from_array(values, name) for name, values in weights.items()]
-    graph = helper.make_graph(nodes, "tiny-texts", inputs, [output], constants)
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    fed = dict.fromkeys(("input_ids", "attention_mask"), (TensorProto.INT64, ["batch", "length"]))
+    write_graph(path, nodes, fed, {"logits": ["batch", len(LABELS)]}, **weights)
 
 
 def _write_texts(data: Path) -> None:

@@ -4,17 +4,17 @@ import contextlib
 import dataclasses
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from tests.evaluations import evaluation
+from tests.small_graphs import write_graph
 from tests.tiny import EXPERIMENT, write_workspace
 from workbench.bundle import (
     BundleContents,
@@ -65,14 +65,9 @@ def write_model(path: Path) -> None:
         helper.make_node("ReduceMean", ["t"], ["m"], name="mean", axes=[1], keepdims=0),
         helper.make_node("MatMul", ["m", "w1"], ["logits"], name="dense1"),
     ]
-    graph = helper.make_graph(
-        nodes,
-        "text",
-        [helper.make_tensor_value_info("input_ids", TensorProto.INT64, ["batch", "length"])],
-        [helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", 3])],
-        [numpy_helper.from_array(rng.normal(size=s).astype(np.float32), n) for n, s in weights.items()],
-    )
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    ids = (TensorProto.INT64, ["batch", "length"])
+    drawn = {name: rng.normal(size=shape).astype(np.float32) for name, shape in weights.items()}
+    write_graph(path, nodes, {"input_ids": ids}, {"logits": ["batch", 3]}, **drawn)
 
 
 def write_tokenizer(path: Path) -> None:
@@ -92,51 +87,78 @@ def evaluated(candidate: Candidate, split: str, **chosen: float) -> Evaluation:
     )
 
 
+def contents_of(
+    root: Path,
+    candidate: Candidate,
+    golden: Sequence[tuple[Sequence[str], Mapping[str, Any]]],
+    *,
+    record: QuantizationRecord | None = None,
+    spoilt: bool = False,
+    **contents: Any,
+) -> BundleContents:
+    """Of `model.onnx` in a folder; golden outputs are what it gives, or something else where they are spoilt."""
+    model, target = read_model(root / "model.onnx"), open_target(candidate.target)
+    for name in ("lowered", "compiled"):
+        (root / name).mkdir()
+    scales = record if candidate.quantization.calibrated else None
+    lowered = target.lower(model, candidate, scales, root / "lowered")
+    artifact = target.compile(lowered, candidate, root / "compiled")
+    session, batches = target.open(artifact, root / "compiled", candidate), []
+    for texts, feeds in golden:
+        outputs = {name: array + np.float32(spoilt) for name, array in session.run(feeds).items()}
+        batches.append(GoldenBatch(feeds=feeds, outputs=outputs, texts=tuple(texts)))
+    session.close()
+    if record is not None:
+        write_record(record, root / "record.json")
+    told: dict[str, Any] = {
+        "evaluations": (dataclasses.replace(evaluated(candidate, "validation"), toolchain=artifact.toolchain),),
+        "baseline": (),
+        "datasets": {"validation": "b" * 64},
+        "tolerance": Tolerance(absolute=1e-4, relative=1e-4),
+        "record": None if record is None else root / "record.json",
+    }
+    return BundleContents(
+        candidate=candidate,
+        artifact=artifact,
+        artifact_directory=root / "compiled",
+        model=model,
+        golden=tuple(batches),
+        **(told | contents),
+    )
+
+
 def text_contents(root: Path) -> BundleContents:
     """What a bundle of the INT8 text classifier is made of, below `root`."""
-    write_model(root / "text.onnx")
+    write_model(root / "model.onnx")
     write_tokenizer(root / "tok.json")
-    model, target = read_model(root / "text.onnx"), open_target("onnxruntime")
     candidate = Candidate(
         target="onnxruntime", quantization=Quantization(scheme="dynamic", weight_granularity="channel")
     )
-    for name in ("lowered", "compiled"):
-        (root / name).mkdir()
-    artifact = target.compile(target.lower(model, candidate, None, root / "lowered"), candidate, root / "compiled")
     preprocessor = open_preprocessor(
         root / "tok.json", max_length=8, bins=(4, 8), inputs=[TokenInput(name="input_ids", role="ids")]
     )
-    session = target.open(artifact, root / "compiled", candidate)
-    golden = []
-    for texts in TEXTS:
-        feeds = collate(preprocessor, encode(preprocessor, texts))
-        golden.append(GoldenBatch(feeds=feeds, outputs=session.run(feeds), texts=texts))
-    session.close()
     record = QuantizationRecord(
-        model_sha256=model.sha256,
+        model_sha256=file_digest(root / "model.onnx"),
         layers=(),
         float_layers=(),
         provenance=Provenance(engine="native", recipe={}, statistics=None, code_revision="1"),
     )
-    write_record(record, root / "record.json")
-    return BundleContents(
+    return contents_of(
+        root,
+        candidate,
+        [(texts, collate(preprocessor, encode(preprocessor, texts))) for texts in TEXTS],
+        record=record,
         name="text-int8",
         about="a small text classifier",
         task="classification",
-        candidate=candidate,
-        artifact=artifact,
-        artifact_directory=root / "compiled",
         evaluations=(
             evaluated(candidate, "validation", accuracy=0.951, drop_pp=0.2, speedup=1.8),
             evaluated(candidate, "holdout", accuracy=0.947, drop_pp=0.3, speedup=1.7),
         ),
         baseline=(evaluated(Candidate(target="onnxruntime"), "validation"),),
-        model=model,
         datasets={"calibration": "a" * 64, "validation": "b" * 64, "holdout": "c" * 64},
         labels=("同意", "拒绝", "other"),
-        record=root / "record.json",
         preprocessor=preprocessor,
-        golden=tuple(golden),
         tolerance=Tolerance(absolute=1e-3, relative=1e-3),
     )
 

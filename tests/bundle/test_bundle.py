@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.bundle.making import body_of, emulated, exact, exported, reseal, seal
+from tests.bundle.making import body_of, emulated, exported, reseal, seal
 from tests.evaluations import evaluation
 from workbench.bundle import (
     BundleContents,
@@ -21,12 +21,11 @@ from workbench.bundle import (
     verify_bundle,
 )
 from workbench.quantization.record import read_record
-from workbench.shipping.handover import hand_over, service_settings
+from workbench.shipping.handover import hand_over
 from workbench.values.errors import BundleError, ConfigError, ToolchainError
-from workbench.values.measurement import BatchCurve, CurvePoint, ServiceFigures, ServiceResult
 from workbench.values.metrics import metrics
 from workbench.values.results import Evaluation
-from workbench.values.service import ServiceLoad, ServiceSettings
+from workbench.values.service import ServiceSettings
 
 DEPLOYED = (
     *("Dockerfile", "README.md", "alerts.yml", "autoscaler.yaml", "compose.yaml", "grafana-dashboard.json"),
@@ -71,7 +70,7 @@ def test_what_was_written_is_read_back(pristine: Path, contents: BundleContents)
     assert manifest.baseline == contents.baseline
     assert manifest.labels == contents.labels
     assert manifest.tolerance == contents.tolerance
-    assert (manifest.model.sha256, manifest.model.file) == (contents.model.sha256, "text.onnx")
+    assert (manifest.model.sha256, manifest.model.file) == (contents.model.sha256, "model.onnx")
     assert body_of(pristine)["version"] == 2
     assert read_record(pristine / "record.json").model_sha256 == contents.model.sha256
 
@@ -139,64 +138,6 @@ def test_the_readme_gives_the_times_of_the_report_corrected_for_drift_and_says_w
         assert f"\nTiming of {whose}: another process ran\n" in text
 
 
-def served(best_p99_ms: float | None, *, max_batch_size: int) -> ServiceResult:
-    """What a search of service settings found; `best_p99_ms` None where nothing kept the limit."""
-    settings = ServiceSettings(max_batch_size=max_batch_size, batch_timeout_ms=2.0, workers=2)
-    point = CurvePoint(batch=1, length=8, calls=9, p50_ms=exact(1.0), mean_ms=1.0, quantiles_ms=(1.0, 1.0))
-    figures = ServiceFigures(
-        kind="predicted",
-        settings=settings,
-        load=ServiceLoad(concurrency=100),
-        requests=5000,
-        throughput_per_s=exact(1234.0),
-        p50_ms=exact(8.0),
-        p95_ms=exact(9.0),
-        p99_ms=exact(best_p99_ms or 99.0),
-        mean_batch=4.0,
-        padding_share=0.1,
-    )
-    return ServiceResult(
-        curve=BatchCurve(points=(point,), stepped=False, threads=1, clock="host"),
-        best=figures if best_p99_ms is not None else None,
-        closest=figures,
-        untuned=figures,
-        tried=1,
-        simulated_s=0.1,
-    )
-
-
-def with_service(found: Evaluation, service: ServiceResult) -> Evaluation:
-    return dataclasses.replace(found, measurement=dataclasses.replace(found.measurement, service=service))
-
-
-def test_the_service_gets_the_best_settings_of_the_confirmation(contents: BundleContents) -> None:
-    validation, holdout = contents.evaluations
-
-    assert service_settings(contents.candidate, [validation, holdout]) == ServiceSettings(max_batch_size=1)
-    searched = with_service(validation, served(10.0, max_batch_size=4))
-    assert service_settings(contents.candidate, [searched, holdout]).max_batch_size == 4
-    confirmed = with_service(holdout, served(None, max_batch_size=8))
-    assert service_settings(contents.candidate, [searched, confirmed]).max_batch_size == 8
-
-
-def test_the_readme_says_how_to_serve_it_with_which_figures(contents: BundleContents, tmp_path: Path) -> None:
-    searched = with_service(contents.evaluations[0], served(11.0, max_batch_size=4))
-    made = dataclasses.replace(
-        contents, evaluations=(searched,), service=service_settings(contents.candidate, (searched,))
-    )
-
-    text = (hand_over(tmp_path / "bundle", made) / "README.md").read_text(encoding="utf-8")
-
-    assert read_bundle(tmp_path / "bundle").manifest.service == made.service
-    assert "workbench serve ." in text
-    assert "- settings: batch <= 4, 2 ms, 2 workers; `--workers`" in text
-    assert "one queue for each padded length: 4, 8 tokens" in text
-    assert (
-        "- predicted: 1234 requests/s, P50 8 ms, P99 11 ms under 100 clients, closed loop, 2 workers on 1 device"
-        in text
-    )
-
-
 # --- from a sweep, by engine and scheme ----------------------------------------------------------------------------
 
 
@@ -222,21 +163,6 @@ def test_an_openvino_bundle_has_both_files_and_replays(openvino_bundle: Path) ->
     assert report.samples == 12
     for sample in golden_batches(read_bundle(openvino_bundle)):
         assert all(np.isfinite(array).all() for array in sample.outputs.values())
-
-
-def test_int8_by_an_amct_configuration_is_handed_over(tmp_path: Path) -> None:
-    bundle = exported(tmp_path, "onnxruntime", "cfg")
-
-    report = verify_bundle(bundle)
-    manifest = read_bundle(bundle).manifest
-    text = (bundle / "README.md").read_text(encoding="utf-8")
-
-    assert report.largest_error == 0.0
-    assert manifest.candidate.quantization.cfg == "batch_num: 2\n"
-    assert manifest.record is not None
-    assert len(read_record(bundle / manifest.record).layers) == 3
-    assert "INT8 cfg " in text
-    assert "the configuration it follows" in text
 
 
 # --- damage --------------------------------------------------------------------------------------------------------
@@ -372,15 +298,6 @@ def test_golden_outputs_that_are_not_numbers_are_refused(contents: BundleContent
 
     with pytest.raises(BundleError, match="not finite"):
         hand_over(tmp_path / "bundle", dataclasses.replace(contents, golden=(bad,)))
-
-
-def test_a_failed_write_leaves_nothing_behind(contents: BundleContents, tmp_path: Path) -> None:
-    missing = dataclasses.replace(contents, extra_files={"extra.txt": tmp_path / "nowhere"})
-
-    with pytest.raises(FileNotFoundError):
-        hand_over(tmp_path / "out" / "bundle", missing)
-
-    assert list((tmp_path / "out").iterdir()) == []
 
 
 def test_a_folder_that_cannot_be_written_is_the_machines_fault(contents: BundleContents, tmp_path: Path) -> None:

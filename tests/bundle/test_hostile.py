@@ -10,7 +10,6 @@ import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import get_args
 
 import numpy as np
 import onnx
@@ -22,11 +21,10 @@ from onnx import TensorProto, helper
 from tests.bundle.making import BENT, Keys, body_of, places, put, reseal, seal, use
 from tests.serve.making import make_bundle
 from workbench.api.bundle import load_bundle
-from workbench.bundle import bounds, check_files, golden_batches, provenance, read_bundle, verify_bundle
+from workbench.bundle import check_files, golden_batches, provenance, read_bundle, verify_bundle
 from workbench.bundle.golden import read_npz
 from workbench.bundle.paths import name_fault, open_inside, parse_sums
 from workbench.graph.door import SECONDS_VARIABLE
-from workbench.inputs.dataset import Task
 from workbench.serve.worker import open_proved
 from workbench.shipping.promotion import Limits
 from workbench.shipping.promotion.accuracy import float_check
@@ -270,10 +268,6 @@ def test_json_that_readers_disagree_on_is_refused(folder: Path) -> None:
             read_bundle(folder)
 
 
-def test_tasks_are_those_of_datasets() -> None:
-    assert get_args(Task) == bounds._TASKS
-
-
 # --- golden samples ---------------------------------------------------------------------------------------------------
 
 
@@ -401,20 +395,17 @@ def test_a_model_that_grows_without_end_is_opened_by_a_process_with_limits_first
         verify_bundle(folder)
 
 
-@pytest.mark.parametrize("size", ["constant", "from the sample"])
-def test_golden_samples_that_fill_the_memory_end_in_a_process_with_limits(folder: Path, size: str) -> None:
+def test_golden_samples_that_fill_the_memory_end_in_a_process_with_limits(folder: Path) -> None:
+    """By a size that no look at the file, and no sample but its own, tells."""
     file = folder / "model" / "model.onnx"
     proto = onnx.load(file)
     graph = proto.graph
     graph.initializer.append(helper.make_tensor("many", TensorProto.INT64, [1], [3_000_000_000]))
-    sized = "many"
-    if size != "constant":  # which no look at the file, and no sample but its own, tells
-        graph.initializer.append(helper.make_tensor("none", TensorProto.INT64, [1], [0]))
-        graph.node.append(helper.make_node("ReduceMax", ["input_ids"], ["id"], keepdims=0))
-        graph.node.append(helper.make_node("Mul", ["id", "none"], ["zero"]))
-        graph.node.append(helper.make_node("Add", ["zero", "many"], ["sized"]))
-        sized = "sized"
-    graph.node.append(helper.make_node("ConstantOfShape", [sized], ["filled"]))
+    graph.initializer.append(helper.make_tensor("none", TensorProto.INT64, [1], [0]))
+    graph.node.append(helper.make_node("ReduceMax", ["input_ids"], ["id"], keepdims=0))
+    graph.node.append(helper.make_node("Mul", ["id", "none"], ["zero"]))
+    graph.node.append(helper.make_node("Add", ["zero", "many"], ["sized"]))
+    graph.node.append(helper.make_node("ConstantOfShape", ["sized"], ["filled"]))
     graph.node.append(helper.make_node("ReduceMax", ["filled"], ["grown"], keepdims=0))
     graph.output.append(helper.make_tensor_value_info("grown", TensorProto.FLOAT, []))
     onnx.save(proto, file)

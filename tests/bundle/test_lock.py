@@ -11,11 +11,9 @@ import pytest
 
 from tests.shipping.deployment.manifests import TARGETS, manifest
 from workbench.bundle.requirements import (
-    ARCHITECTURES,
     SHIPPED,
     Lock,
     Wheel,
-    every_pin,
     make_lock,
     read_lock,
     requirements,
@@ -44,11 +42,6 @@ def test_the_shipped_table_has_wheels_for_both_architectures() -> None:
         for wheel in wheels:
             assert wheel.file.lower().replace("_", "-").startswith(f"{name}-{version}-"), wheel.file
             assert wheel.architecture == "any" or wheel.architecture in wheel.file
-
-
-def test_a_wheel_for_one_architecture_is_not_enough() -> None:
-    assert locked("a==1", architectures=("x86_64",)).missing(["a==1"]) == ("a==1",)
-    assert locked("a==1", architectures=ARCHITECTURES).missing(["a==1", "b==2"]) == ("b==2",)
 
 
 def test_requirements_have_the_sums_of_all_or_of_none_and_say_so() -> None:
@@ -180,10 +173,3 @@ def installed(folder: Path, to: str) -> int:
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0 or "DO NOT MATCH THE HASHES" in done.stderr, done.stderr
     return done.returncode
-
-
-def test_every_target_that_is_installed_here_is_asked_for() -> None:
-    names = {pin.partition("==")[0] for pin in every_pin()}
-
-    assert {"onnxruntime", "cryptography", "uvicorn"} <= names
-    assert not names & {"mlflow", "optuna", "torch"}

@@ -39,11 +39,6 @@ def test_the_list_is_closed_under_what_packages_declare() -> None:
                         assert found[wanted] in needed.specifier
 
 
-def test_extras_are_followed() -> None:
-    assert "websockets" in closure(("litserve",))  # uvicorn[standard]
-    assert "websockets" not in closure(("uvicorn",))
-
-
 def test_the_bundles_own_versions_go_before_those_installed_here() -> None:
     found = listed("onnxruntime", {"onnxruntime": "1.2.3", "platform": "Linux x86_64"})
 

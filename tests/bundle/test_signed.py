@@ -208,15 +208,6 @@ def test_operations_check_a_bundle_with_minisign_and_sha256sum_alone(pristine: P
     assert read_bundle(pristine).manifest_sha256 in done.stdout
 
 
-@needs_minisign
-def test_a_bundle_that_minisign_signed_is_accepted(folder: Path, keys: Path) -> None:
-    (folder / "SHA256SUMS.minisig").unlink()
-    command = ["minisign", "-S", "-s", str(keys / "ours.key"), "-m", str(folder / "SHA256SUMS")]
-    subprocess.run(command, input="\n", text=True, capture_output=True, timeout=300, check=True)
-
-    assert "signed by" in verified(folder, keys).summary
-
-
 # --- deployment -------------------------------------------------------------------------------------------------------
 
 

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
+
+from workbench.testing.encoder import model_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,17 +120,11 @@ def bert(shape: Shape = BERT_SMALL, *, batch: int | str = "batch", length: int, 
             "Gemm", [pooled, "classifier.weight", "classifier.bias"], ["logits"], name="classifier/Gemm", transB=1
         )
     )
-    graph = helper.make_graph(
-        nodes,
-        "bert",
-        [
-            helper.make_tensor_value_info(name, TensorProto.INT64, [batch, length])
-            for name in ("input_ids", "attention_mask")
-        ],
-        [helper.make_tensor_value_info("logits", TensorProto.FLOAT, [batch, shape.classes])],
-        [numpy_helper.from_array(values, name) for name, values in weights.items()],
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 16)], ir_version=8)
+    fed = [
+        helper.make_tensor_value_info(n, TensorProto.INT64, [batch, length]) for n in ("input_ids", "attention_mask")
+    ]
+    logits = helper.make_tensor_value_info("logits", TensorProto.FLOAT, [batch, shape.classes])
+    return model_of(nodes, weights, fed, [logits], 16)
 
 
 def tokens(shape: Shape, batch: int, length: int, seed: int = 0) -> dict[str, npt.NDArray[np.int64]]:

@@ -11,6 +11,7 @@ from onnx import TensorProto, helper, shape_inference
 
 from workbench.cann_emulator.om import Dtype, Gear, Kernel, OfflineModel, Tensor
 from workbench.graph.read import constants
+from workbench.testing.encoder import model_of
 
 _NAMES: Mapping[int, Dtype] = {
     TensorProto.FLOAT: "float32",
@@ -140,11 +141,5 @@ def mlp(*sizes: int, batch: int = 4, seed: int = 0, spread: float = 1.0) -> onnx
         if not last:
             nodes.append(helper.make_node("Relu", [f"s{index}"], [f"r{index}"], name=f"relu{index}"))
             x = f"r{index}"
-    graph = helper.make_graph(
-        nodes,
-        "mlp",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [batch, sizes[0]])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [batch, sizes[-1]])],
-        [onnx.numpy_helper.from_array(v, k) for k, v in weights.items()],
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 16)], ir_version=8)
+    ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [batch, sizes[i]]) for n, i in (("x", 0), ("y", -1))]
+    return model_of(nodes, weights, ends[:1], ends[1:], 16)

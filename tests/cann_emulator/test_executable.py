@@ -1,6 +1,5 @@
 """What an offline model computes: halves between kernels, float32 inside them, whole numbers in INT8 layers."""
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -9,19 +8,16 @@ import onnx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from onnx import TensorProto, helper, numpy_helper
+from onnx import numpy_helper
 
 from tests.cann_emulator.bert import LITTLE, bert, tokens
 from tests.cann_emulator.handmade import mlp, offline_model
-from tests.quantization.deploy_models import min_max_record, plain_run, quantized_matmul, words
-from tests.quantization.networks import convolutions, images, perceptron, rows
+from tests.quantization.deploy_models import plain_run, quantized_matmul, words
 from workbench.cann_emulator.executable import Executable, ExecutionFailed
-from workbench.cann_emulator.integers import expanded
 from workbench.cann_emulator.om import Dtype, OfflineModel
 from workbench.cann_emulator.rounding import rounded_program
 from workbench.quantization.integers.interpreter import Interpreter
-from workbench.quantization.lowering.deploy import lower_deploy
-from workbench.testing.encoder import ids, model_of, tiny_encoder
+from workbench.testing.encoder import tiny_encoder
 
 Array = npt.NDArray[np.float32]
 FUSED = (("matmul0", "add0", "relu0"), ("matmul1", "add1"))
@@ -73,55 +69,11 @@ def test_no_optimizer_reaches_across_a_rounding(dtype: Dtype) -> None:
     np.testing.assert_array_equal(run(model, feeds)["logits"], expected)
 
 
-@pytest.mark.parametrize(("clip", "expected"), [("1", -65504.0), ("0", -np.inf)])
-def test_weights_beyond_a_half_are_clipped_unless_the_option_says_otherwise(clip: str, expected: float) -> None:
-    """atc.md §2.6, --is_weight_clip; the mask constant of BERT exporters (§8)."""
-    value = helper.make_tensor_value_info
-    proto = model_of(
-        [helper.make_node("Add", ["x", "lowest"], ["y"], name="add")],
-        {"lowest": np.float32([np.finfo(np.float32).min])},
-        [value("x", TensorProto.FLOAT, [1])],
-        [value("y", TensorProto.FLOAT, [1])],
-    )
-
-    y = run(offline_model(proto, options={"is_weight_clip": clip}), {"x": np.zeros(1, np.float32)})["y"]
-
-    assert y == expected
-
-
 def test_an_index_outside_the_table_fails_the_execution() -> None:
     feeds = {"ids": np.full((1, 7), 10**6)}
 
     with pytest.raises(ExecutionFailed, match="Gather"):
         run(offline_model(tiny_encoder()), feeds)
-
-
-def deployed(kind: str) -> tuple[onnx.ModelProto, dict[str, npt.NDArray[np.generic]]]:
-    makers: dict[str, tuple[Callable[[], onnx.ModelProto], dict[str, npt.NDArray[np.generic]]]] = {
-        "gemm": (perceptron, rows(9)),
-        "matmul": (lambda: perceptron(gemm=False), rows(9)),
-        "encoder": (lambda: tiny_encoder(batch=4, length=7), ids(4, 7)),
-        "convolutions": (convolutions, images(3)),
-    }
-    make, feeds = makers[kind]
-    proto = make()
-    record = min_max_record(proto, feeds, per_channel=kind == "convolutions")
-    return lower_deploy(proto, record, merge_bias=kind == "matmul"), feeds
-
-
-@pytest.mark.parametrize("kind", ["gemm", "matmul", "encoder"])
-@pytest.mark.parametrize("truncate", [False, True])
-def test_int8_layers_in_float32_give_the_interpreters_whole_numbers(kind: str, truncate: bool) -> None:
-    """Float operators between the layers may differ by their order of additions where a session fuses them; here the
-    result is compared with every optimizer that may do so kept out."""
-    proto, feeds = deployed(kind)
-    model = offline_model(proto, dtype="float32", truncate_deq_scale=truncate)
-    expected = Interpreter(proto, truncate_deq_scale=truncate).run(feeds)
-    name = proto.graph.output[0].name
-
-    np.testing.assert_allclose(run(model, feeds)[name], expected[name], rtol=1e-6, atol=1e-6)
-    plain = expanded(rounded_program(model, 0), truncate_deq_scale=truncate)
-    np.testing.assert_array_equal(Interpreter(plain.proto()[0]).run(feeds)[name], expected[name])
 
 
 def test_nan_becomes_zero_and_infinity_the_end_of_the_range_in_int8() -> None:

@@ -78,17 +78,3 @@ def test_a_summary_or_model_without_what_is_needed_is_refused(
     assert main([str(file), "--om", str(tmp_path / "bad.om"), "--to", str(tmp_path / "out.yaml")]) == 1
     assert "bad.om: the file does not begin with the emulator's mark" in capsys.readouterr().err
     assert not (tmp_path / "out.yaml").exists()
-
-
-def test_of_a_run_with_files_for_several_lengths_the_rows_of_the_given_file_count(tmp_path: Path) -> None:
-    summary = tmp_path / "op_summary.csv"
-    lines = ["Model Name,Op Name,OP Type,Task Duration(us)"]
-    lines += [f"b1_s64,mm,MatMulV2,{duration}" for duration in (4.0, 4.2, 3.8)]
-    lines += [f"b1_s512,mm,MatMulV2,{duration}" for duration in (30.0, 31.0, 29.0)]
-    summary.write_text("\n".join([*lines, "N/A,N/A,EVENT_RECORD,N/A"]) + "\n", encoding="utf-8")
-
-    assert read_op_summary(summary, "b1_s512")["mm"].duration_us == 30.0
-    with pytest.raises(ConfigError, match=r"2 models \(b1_s512, b1_s64\), and none of 'model'"):
-        read_op_summary(summary, "model")
-    summary.write_text("\n".join(lines[:2]), encoding="utf-8")
-    assert list(read_op_summary(summary, "model")) == ["mm"], "of a run with one model its name does not matter"

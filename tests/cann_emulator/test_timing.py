@@ -1,18 +1,14 @@
 """The time model: sensible in every direction, and by kinds of kernels."""
 
 from dataclasses import replace
-from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from onnx import NodeProto, TensorProto, helper
 
 from tests.cann_emulator.handmade import mlp, offline_model
 from workbench.cann_emulator.om import Dtype, Gear, Kernel, OfflineModel, Tensor
-from workbench.cann_emulator.timing import copy_us, execute_us, execution_costs, kernel_times, kernel_works, stream_us
-from workbench.testing.encoder import model_of
+from workbench.cann_emulator.timing import copy_us, execute_us, execution_costs, kernel_times, stream_us
 from workbench.values.modelled_times.device_data import load_device_data, timing_model
 from workbench.values.modelled_times.figures import at_errors
 
@@ -105,48 +101,6 @@ def test_a_fused_kernel_saves_the_launch_and_the_traffic() -> None:
     assert saved == pytest.approx(kernel_times(model(two[1]), 0, B3)[0].duration_us, rel=0.01)
 
 
-def test_integers_of_a_convolution_are_multiplied_as_such_with_the_error_of_what_nobody_timed() -> None:
-    found = {
-        dtype: replace(matmul(1, 4096, 2048, 2048, dtype=dtype), op_type="Conv2D") for dtype in ("float16", "int8")
-    }
-    (half,), (int8,) = (kernel_times(model(kernel), 0, B3) for kernel in found.values())
-    works = {dtype: kernel_works(model(kernel), 0, B3)[0] for dtype, kernel in found.items()}
-
-    assert 1.4 < half.compute_us / int8.compute_us < 2
-    assert [work.error_class for work in works.values()] == ["conv", "conv_others"]
-
-
-def test_gears_cost_a_little() -> None:
-    static, gears = (time_us(*[elementwise(16, 16)] * 10, gear_kind=kind) for kind in ("", "dynamic_dims"))
-
-    assert static < gears < static + 2 * B3.gear_us
-
-
-def one_node(node: NodeProto, shape: list[int], weights: dict[str, Any], kind: int = TensorProto.FLOAT) -> bytes:
-    """A model of one node; the last name that it reads is the model's input."""
-    value = helper.make_tensor_value_info
-    inputs, outputs = [value(node.input[-1], kind, shape)], [value("y", TensorProto.FLOAT, None)]
-    return bytes(model_of([node], weights, inputs, outputs).SerializeToString())
-
-
-def test_the_implementation_mode_changes_vector_work() -> None:
-    erf = helper.make_node("Erf", ["x"], ["y"], name="erf")
-    graph, kernel = one_node(erf, [4096, 4096], {}), replace(elementwise(4096, 4096), nodes=("erf",))
-    (plain,) = kernel_times(model(kernel, graph=graph), 0, B3)
-
-    for mode, factor in (("high_precision", 1.6), ("high_performance", 0.85)):
-        (changed,) = kernel_times(model(replace(kernel, implementation=mode), graph=graph), 0, B3)
-        assert changed.compute_us == pytest.approx(plain.compute_us * factor)
-
-
-def test_a_lookup_reads_rows_not_the_table() -> None:
-    gather = helper.make_node("Gather", ["table", "ids"], ["y"], name="gather")
-    graph = one_node(gather, [64], {"table": np.zeros((4, 2), np.float32)}, TensorProto.INT64)
-    read = tensor("table", 30522, 512), tensor("ids", 64, dtype="int64")
-
-    assert time_us(replace(elementwise(64, 512), nodes=("gather",), inputs=read), graph=graph) < 3 * B3.kernel_launch_us
-
-
 # --- what the model states of itself: at its own prices a costed execution takes what the model says ---
 
 CLOCK = timing_model(B3, "a test")
@@ -173,14 +127,3 @@ def test_the_stated_costs_come_to_the_models_own_time(
     copies_us = copy_us(4096, "host_to_device", B3) + copy_us(10**7, "device_to_host", B3)
     own_us = execute_us(found, 0, B3) + copies_us
     assert 1000 * at_errors(CLOCK).call_ms([costs])[0, 0] == pytest.approx(own_us, rel=1e-5)
-
-
-def test_every_error_says_what_it_was_found_on() -> None:
-    """What a refit measured is hardly open any more."""
-    assert {unknown.name for unknown in CLOCK.unknowns} == set(B3.errors)
-    for unknown in CLOCK.unknowns:
-        assert "left out" in unknown.source or "[inferred]" in unknown.source
-    refitted = replace(B3, origins={**B3.origins, "cube_efficiency_float16": "measured: a test"})
-    stated = {unknown.name: unknown for unknown in timing_model(refitted, "a test").unknowns}
-    assert stated["matrix_float16"].factor_95 == 1.1
-    assert stated["int8_gain"].factor_95 == B3.errors["int8_gain"].factor_95

@@ -99,20 +99,6 @@ def test_remove_deletes_the_trees_of_the_cache_and_nothing_else(
     assert "nothing at" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("module", ["acl", "amct_onnx"])
-def test_a_fresh_process_imports_the_vendors_modules_through_the_tree(tmp_path: Path, module: str) -> None:
-    code = (
-        f"import {module} as vendor, workbench.cann_emulator.{module} as real\n"
-        f"assert '/cann/python/site-packages/{module}/' in vendor.__file__, vendor.__file__\n"
-        "public = [n for n in vars(real) if not n.startswith('_')]\n"
-        "assert public and all(getattr(vendor, n) is getattr(real, n) for n in public)"
-    )
-
-    done = run([sys.executable, "-c", code], emulated_environment(tmp_path), tmp_path)
-
-    assert (done.returncode, done.stderr) == (0, "")
-
-
 # A capture of one idle card (pyacl.md §6.1); only figures differ
 IDLE = """\
 +------------------------------------------------------------------------------------------------+
@@ -168,54 +154,6 @@ def test_cards_look_as_in_a_capture_idle_or_at_work(
     assert (common["Aicore Usage Rate(%)"], common["Aicore curFreq(MHZ)"]) == ("70", "1800")
     assert float(common["NPU Real-time Power(W)"]) > float(other["NPU Real-time Power(W)"])
     assert (other["Aicore Usage Rate(%)"], other["Aicore curFreq(MHZ)"]) == ("0", "800")
-
-
-def test_what_npu_smi_cannot_show_is_named(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    for arguments, wrong in (
-        (["-i", "0"], "-t"),
-        (["-t", "power", "-i", "0"], "-t"),
-        (["-t", "board", "-i", "7"], "-i"),
-        (["-t", "board"], "-i"),
-        (["-x"], "-x"),
-    ):
-        text = said(capsys, "info", *arguments, code=1)
-        assert text.startswith(f"Error parameter of {wrong}\nUsage: npu-smi info <-h|-m|-t type>")
-    monkeypatch.setenv("CANN_EMULATOR_SOC", "Ascend910C")
-    assert "no chip whose times are modelled: Ascend910B1" in said(capsys, "info", code=1)
-    monkeypatch.setenv("CANN_EMULATOR_SOC", "Ascend910B4")
-    shown = said(capsys, "info")
-    assert "| 0     910B4 " in shown
-    assert "/ 32768 " in shown
-    assert "1650" in said(capsys, "info", "-t", "common", "-i", "0")
-    monkeypatch.setenv("CANN_EMULATOR_DEVICES", "0")
-    assert said(capsys, "info", code=1) == "dcmi module initialize failed. ret is -8005\n"
-
-
-# Stands for a program whose acl was told to profile; what acl itself writes is tested with acl
-APPLICATION = """\
-import os, pathlib
-folder = pathlib.Path(os.environ["CANN_EMULATOR_PROFILE"]) / "PROF_000001_1_A" / "mindstudio_profiler_output"
-folder.mkdir(parents=True)
-(folder / "op_summary_1.csv").write_text("OP Type\\n")
-"""
-
-
-def test_an_application_runs_with_profiling_on_and_a_failure_has_a_message_and_an_exit_code(tmp_path: Path) -> None:
-    (tmp_path / "run it.py").write_text(APPLICATION)
-    environment, output = emulated_environment(tmp_path), f"--output={tmp_path}/out"
-    for arguments, code, words in (
-        ([f"--application={sys.executable} 'run it.py'", output, "--task-time=on"], 0, ""),
-        ([f"{output}2", "--aic-metrics=PipeUtilization", sys.executable, "run it.py"], 0, ""),
-        (["--application=sh -c 'exit 7'"], 7, "exits with 7"),
-        (["--application=true"], 1, "No profiling data"),
-        (["--application=/nowhere/x"], 1, "cannot be started"),
-        (["--application"], 1, "Argument --application is invalid"),
-        ([], 1, "No application"),
-    ):
-        done = run(["msprof", *arguments], environment, tmp_path)
-        assert (done.returncode, words in done.stderr) == (code, True), arguments
-        assert code or "complete. Data is saved in " in done.stdout
-    assert list(tmp_path.glob("out/PROF_*/*/op_summary_1.csv"))
 
 
 def test_a_file_that_is_no_dump_is_refused(tmp_path: Path) -> None:

@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
-import typer
-from typer.testing import CliRunner, Result
 
+from tests.commands.running import run
 from tests.load.kserve.servers import TRITON, over_http, sums
 from tests.load.servers import delayed, serving
 from tests.tiny_texts import write_text_workspace
-from workbench.commands.baseline import baseline
 from workbench.inputs.answers import read_answers, text_digest
 from workbench.shipping.acceptance import read_baseline
 from workbench.values.errors import ConfigError, MeasureError
 
-app = typer.Typer()
-app.add_typer(baseline)
-
-
-def run(*arguments: object) -> Result:
-    return CliRunner().invoke(app, ["baseline", "record", *(str(a) for a in arguments)], env={"COLUMNS": "200"})
+record = partial(run, "baseline", "record")
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +28,7 @@ def manifest(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_server_becomes_a_baseline_with_intervals_conditions_and_resources(manifest: Path, tmp_path: Path) -> None:
     with over_http(metrics=TRITON) as url:
-        done = run(
+        done = record(
             *(url, "--data", manifest, "--to", tmp_path / "old.yaml", "--metrics-url", url, "--about", "a test"),
             *("--concurrency", 1, "--concurrency", 3, "--length", 8, "--duration", "2s", "--warmup", "0.1s"),
             *("--answers", 30, "--json"),
@@ -67,7 +61,7 @@ def test_a_server_becomes_a_baseline_with_intervals_conditions_and_resources(man
 
 def test_answers_are_those_of_the_very_samples(manifest: Path, tmp_path: Path) -> None:
     with over_http() as url:
-        done = run(
+        done = record(
             *(url, "--model", "sums", "--data", manifest, "--to", tmp_path / "old.yaml", "--batch", 4),
             *("--concurrency", 1, "--duration", "0.5s", "--warmup", "0.1s", "--answers", 10, "--split", "holdout"),
         )
@@ -97,7 +91,7 @@ def test_limits_of_another_file_are_taken_over_but_for_what_was_not_recorded(man
         encoding="utf-8",
     )
     with over_http(binary=False) as url:
-        done = run(
+        done = record(
             *(url, "--data", manifest, "--to", tmp_path / "old.yaml", "--limits-of", limits, "--answers", 0),
             *("--concurrency", 1, "--duration", "0.4s", "--warmup", "0.1s", "--metrics-url", "http://127.0.0.1:9"),
         )
@@ -114,7 +108,7 @@ def test_a_load_that_cannot_be_relied_on_is_not_recorded(manifest: Path, tmp_pat
     texts = tmp_path / "texts.txt"
     texts.write_text("loan\n", encoding="utf-8")
     with serving(delayed(0.01, b"HTTP/1.1 500 Internal Server Error\r\nContent-Length: 2\r\n\r\n{}")) as server:
-        done = run(
+        done = record(
             *(server.url, "--protocol", "predict", "--data", texts, "--to", tmp_path / "old.yaml"),
             *("--concurrency", 2, "--duration", "0.4s", "--warmup", "0.1s"),
         )
@@ -131,6 +125,6 @@ def test_what_cannot_be_recorded_is_said_with_the_next_step(tmp_path: Path) -> N
         ("http://127.0.0.1:9 --model m", "does not answer"),
         ("http://127.0.0.1:9 --split calibration", "none of validation, holdout"),
     ):
-        done = run(*asked.split(), "--to", tmp_path / "b.yaml")
+        done = record(*asked.split(), "--to", tmp_path / "b.yaml")
         assert isinstance(done.exception, ConfigError)
         assert says in str(done.exception)

@@ -72,13 +72,3 @@ def test_a_sweep_without_batch_curves_is_refused_with_what_to_write(tmp_path: Pa
     assert isinstance(error, ConfigError)
     assert "has no `service:` section" in str(error)
     assert "Add service: {concurrency: 100" in str(error)
-
-
-def test_the_limit_is_the_experiments_own_and_a_price_gives_the_cost(served_experiment: Path) -> None:
-    asked = ("--qps", 600, "--price-per-hour", 2)
-    shown, error = run(served_experiment, *asked)
-    assert error is None
-    assert "P99 <= 80 ms" in " ".join(shown.split())
-    found = json.loads(run(served_experiment, *asked, "--json")[0])
-    assert (found["demand"]["rate_per_s"], found["demand"]["price_per_hour"]) == (600, 2)
-    assert f"{found['members'][0]['cards'] * 2 * 730.5:,.0f}" in shown

@@ -28,13 +28,6 @@ def test_words_and_exit_codes_go_through(tmp_path: Path) -> None:
     assert (foreign.returncode, "nothing was deleted" in foreign.stderr) == (1, True)
 
 
-def test_fit_is_the_emulators_own_program() -> None:
-    done = run("fit", "--help")
-
-    assert done.returncode == 0
-    assert done.stdout.startswith("usage: workbench emulator fit")
-
-
 def test_a_module_in_the_working_directory_is_not_taken_for_ours(tmp_path: Path) -> None:
     (tmp_path / "argparse.py").write_text("raise SystemExit('the wrong argparse')")
     console = str(Path(sys.executable).with_name("workbench"))

@@ -9,9 +9,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from workbench.commands.cli import app
-from workbench.commands.guard import GUARDED
-
 ROOT = Path(__file__).parents[2]
 COMMAND = """
 import ctypes, os, sys, time
@@ -63,9 +60,3 @@ def test_a_signal_to_the_command_ends_the_work_too(number: signal.Signals) -> No
 
     assert process.returncode == (-number if number == signal.SIGKILL else 128 + number)
     assert gone or child.status() == psutil.STATUS_ZOMBIE
-
-
-def test_every_guarded_command_is_one() -> None:
-    names = {c.name or (c.callback.__name__ if c.callback else "") for c in app.registered_commands}
-
-    assert set(GUARDED) <= names

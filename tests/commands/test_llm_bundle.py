@@ -4,18 +4,14 @@ import shutil
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from tests.bundle.language import language_bundle
+from tests.commands.running import run
 from tests.targets.ascend_llm.checkpoints import checkpoint
 from tests.targets.ascend_llm.folders import CASES, GOLDEN, write_texts
-from workbench.commands.cli import app
 from workbench.values.errors import BundleError, ConfigError
 from workbench.values.exit_codes import FAILED
-
-
-def run(*words: object) -> Result:
-    return CliRunner().invoke(app, [str(word) for word in words])
 
 
 def export(base: Path, to: str = "bundle", source: Path | None = None, *more: object) -> Result:

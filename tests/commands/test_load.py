@@ -1,25 +1,17 @@
 """`workbench load`: what it prints, keeps and refuses, at real servers and a real service."""
 
 import json
-from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
-import typer
-from typer.testing import CliRunner, Result
 
+from tests.commands.running import run
 from tests.load.servers import delayed, serving
 from workbench.bundle import BundleContents, write_bundle
-from workbench.commands.load import load
-from workbench.commands.load_runs import conditions_of
-from workbench.commands.loading import Asking
 from workbench.load import read_result
-from workbench.shipping.acceptance import LoadFigures, read_baseline
 from workbench.values.errors import ConfigError
-from workbench.values.service import ServiceLoad
-
-SHIPPED = Path(__file__).parents[2] / "experiments" / "baselines" / "a100-triton.yaml"
 
 BASELINE = """
 version: 1
@@ -29,12 +21,7 @@ loads: [{concurrency: 4, throughput_per_s: 100, p99_ms: 500}]
 limits: {throughput_at_least_percent: 80, p99_at_most_percent: 120}
 """
 
-app = typer.Typer()
-app.command()(load)
-
-
-def run(*arguments: object) -> Result:
-    return CliRunner().invoke(app, [str(a) for a in arguments], env={"COLUMNS": "200"})
+load = partial(run, "load")
 
 
 @pytest.fixture
@@ -45,7 +32,7 @@ def texts(tmp_path: Path) -> Path:
 
 def test_a_url_is_loaded_and_the_result_kept(texts: Path, tmp_path: Path) -> None:
     with serving(delayed(0.01)) as server:
-        done = run(
+        done = load(
             *(server.url, "--concurrency", 4, "--duration", "1s", "--warmup", "0.2s", "--data", texts),
             *("--to", tmp_path / "out"),
         )
@@ -64,7 +51,7 @@ def test_the_exit_code_says_whether_a_criterion_failed(texts: Path, tmp_path: Pa
     for published, code, outcome in ((100, 0, "passed"), (1_000_000, 1, "failed")):
         (tmp_path / "b.yaml").write_text(BASELINE.replace(": 100,", f": {published},"), encoding="utf-8")
         with serving(delayed(0.001)) as server:
-            done = run(
+            done = load(
                 *(server.url, "--concurrency", 4, "--duration", "1.5s", "--warmup", "0.2s", "--data", texts, "--json"),
                 *("--baseline", tmp_path / "b.yaml"),
             )
@@ -79,7 +66,7 @@ def test_every_request_of_a_trace_counts_and_a_log_begins_with_its_first_line(te
     for times, count in (("0\n0.1\n0.1\n0.4\n", 4), ("1795350000.25\n1795350000.35\n1795350000.45\n", 3)):
         (tmp_path / "trace.txt").write_text(times, encoding="utf-8")
         with serving(delayed(0.001)) as server:
-            done = run(server.url, "--trace", tmp_path / "trace.txt", "--data", texts, "--json")
+            done = load(server.url, "--trace", tmp_path / "trace.txt", "--data", texts, "--json")
 
         (result,) = json.loads(done.stdout)["loads"]
         assert result["requests"] == result["answered"] == count
@@ -99,7 +86,7 @@ def test_what_cannot_be_loaded_is_said_with_the_next_step(texts: Path, tmp_path:
         ((*own, "--duration", "0.2s", "--warmup", "0.1s"), "gave no answer at all"),
     )
     for arguments, says in cases:
-        done = run(*arguments)
+        done = load(*arguments)
         assert isinstance(done.exception, ConfigError)
         assert says in str(done.exception)
 
@@ -110,7 +97,7 @@ def test_a_bundle_is_served_loaded_and_stopped(
     monkeypatch.setenv("WORKBENCH_API_KEY", "open sesame")
     bundle = write_bundle(tmp_path / "bundle", contents)
 
-    done = run(bundle, "--concurrency", 8, "--duration", "1s", "--warmup", "0.3s", "--max-batch-size", 4, "--json")
+    done = load(bundle, "--concurrency", 8, "--duration", "1s", "--warmup", "0.3s", "--max-batch-size", 4, "--json")
 
     assert done.exit_code == 0, done.output
     (result,) = json.loads(done.stdout)["loads"]
@@ -118,13 +105,3 @@ def test_a_bundle_is_served_loaded_and_stopped(
     assert 1 < result["server"]["mean_batch"] <= 4
     assert result["processes"]["processes"] >= 2
     assert "open sesame" not in done.output
-
-
-def test_a_baselines_loads_come_after_the_one_asked_for_and_only_where_they_differ() -> None:
-    theirs = (LoadFigures(concurrency=1, length=512), LoadFigures(concurrency=8), LoadFigures(concurrency=100))
-    against = replace(read_baseline(SHIPPED), loads=theirs)
-
-    found = conditions_of(ServiceLoad(concurrency=8), Asking(length=None), against)
-
-    assert [one.name for one in found] == ["closed-8", "closed-1-length-512", "closed-100"]
-    assert [one.asked for one in found] == [True, False, False]

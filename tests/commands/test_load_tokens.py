@@ -2,27 +2,19 @@
 
 import csv
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
-import typer
-from typer.testing import CliRunner, Result
 
-from tests.load.openai.streams import refusing, streaming, text_events
+from tests.commands.running import run
+from tests.load.openai.streams import streaming, text_events
 from tests.load.servers import delayed, serving
 from tests.tiny_texts import write_text_workspace
-from workbench.commands.baseline import record
-from workbench.commands.load import load
 from workbench.load import read_result
 from workbench.values.errors import ConfigError
 
-app = typer.Typer()
-app.command()(load)
-
-
-def run(*arguments: object) -> Result:
-    environment = {"COLUMNS": "200", "MY_KEY": "sk-2"}
-    return CliRunner().invoke(app, [str(a) for a in arguments], env=environment)
+load = partial(run, "load", MY_KEY="sk-2")
 
 
 @pytest.fixture
@@ -35,7 +27,7 @@ def prompts(tmp_path: Path) -> Path:
 
 def test_a_stream_is_loaded_printed_and_kept(prompts: Path, tmp_path: Path) -> None:
     with serving(streaming(text_events(4), 0.01, 0.005)) as server:
-        done = run(
+        done = load(
             *(f"{server.url}/v1", "--protocol", "openai", "--model", "m", "--data", prompts, "--concurrency", 2),
             *("--duration", "1s", "--warmup", "0.2s", "--max-tokens", 5, "--ignore-eos", "--seed", 4),
             *("--ttft-ms", 60_000, "--tpot-ms", 60_000, "--latency-ms", 60_000),
@@ -68,7 +60,7 @@ def test_texts_of_a_dataset_are_chats(tmp_path: Path, source: str) -> None:
     experiment = write_text_workspace(tmp_path)
     named = experiment if source == "--experiment" else next((tmp_path / "calibration").glob("*.yaml"))
     with serving(streaming(text_events(1))) as server:
-        done = run(
+        done = load(
             *(server.url, "--protocol", "openai", "--model", "m", source, named),
             *("--concurrency", 1, "--duration", "0.3s", "--warmup", "0.1s"),
         )
@@ -80,15 +72,6 @@ def test_texts_of_a_dataset_are_chats(tmp_path: Path, source: str) -> None:
     }
     assert asked
     assert asked <= texts
-
-
-def test_a_server_that_refuses_is_quoted(prompts: Path) -> None:
-    refused = refusing(b"ignore_eos", "400 Bad Request", "ignore_eos is not supported", streaming(text_events(1)))
-    with serving(refused) as server:
-        done = run(server.url, "--protocol", "openai", "--model", "m", "--data", prompts, "--ignore-eos")
-
-    assert isinstance(done.exception, ConfigError)
-    assert "status 400: ignore_eos is not supported" in str(done.exception)
 
 
 def test_what_means_nothing_beside_streams_is_refused(prompts: Path, tmp_path: Path) -> None:
@@ -106,15 +89,13 @@ def test_what_means_nothing_beside_streams_is_refused(prompts: Path, tmp_path: P
     )
     with serving(delayed(0)) as server:
         for options, words in cases:
-            done = run(server.url, *options)
+            done = load(server.url, *options)
             assert isinstance(done.exception, ConfigError)
             assert words in str(done.exception)
     for target, words in (
         ("https://127.0.0.1:1/v1", "no address of a service"),
         (tmp_path, "a bundle is served by our own service"),
     ):
-        assert words in str(run(target, *openai, "--data", prompts).exception)
-    other = typer.Typer()
-    other.command()(record)
-    done = CliRunner().invoke(other, ["http://127.0.0.1:1", "--to", str(tmp_path / "x.yaml"), "--protocol", "openai"])
+        assert words in str(load(target, *openai, "--data", prompts).exception)
+    done = run("baseline", "record", "http://127.0.0.1:1", "--to", tmp_path / "x.yaml", "--protocol", "openai")
     assert "a baseline is of a classifier" in str(done.exception)

@@ -1,8 +1,6 @@
 """What a running sweep says: why a candidate is tried, and in time what is known so far, without flooding a log."""
 
 import io
-import threading
-from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -11,8 +9,6 @@ from tests.evaluations import candidate, evaluation
 from tests.tiny import write_workspace
 from workbench.commands.progress import Progress
 from workbench.inputs.experiment import Experiment, read_experiment
-from workbench.values.results import StageTiming
-from workbench.values.system.steps import Steps
 
 
 @pytest.fixture(scope="module")
@@ -48,29 +44,3 @@ def test_a_log_gets_a_table_after_the_first_few_candidates_and_not_one_for_each(
     assert "measured" in said
     assert "stage" not in said  # nothing was silent for long
     assert len(said.splitlines()) < 20
-
-
-def test_a_stage_that_takes_long_is_said_again_and_again_and_what_remains_after_each_candidate(
-    question: Experiment,
-) -> None:
-    progress, stream = plain(question)
-    again = threading.Event()
-    speak = progress._steps._say
-
-    def hear(line: str) -> None:
-        speak(line)
-        if stream.getvalue().count("accuracy_full") == 2:
-            again.set()
-
-    progress._steps = Steps(hear, announced=False, silence_s=0.01)
-    with progress:
-        progress.begin(candidate_s=20.0, after_s=30.0)
-        progress.stage(question.baseline, "accuracy_full")
-        assert again.wait(60)
-        took = (StageTiming(stage="smoke", seconds=10.0),)
-        progress.evaluated(replace(evaluation(speedup=2.0, drop_pp=0.1, threads=2), stages=took), False)
-    said = stream.getvalue()
-
-    assert f"stage  {question.baseline.short_id}  accuracy_full (" in said
-    assert "s so far" in said
-    assert "[10.0 s, about 80 s more]" in said  # five candidates of 10 s, and what the plan said comes after

@@ -12,7 +12,6 @@ from typer.testing import CliRunner
 from tests.report.written.materials import FIDELITY, LOAD, VERDICT
 from workbench.commands.capacity import plan_capacity
 from workbench.commands.ship import report
-from workbench.inputs.experiment import read_experiment
 from workbench.values.documents.canonical import encode
 from workbench.values.errors import ConfigError
 
@@ -69,16 +68,6 @@ def test_every_document_of_other_commands_is_taken_up(served_experiment: Path, t
         assert fact in said
     assert "not compared (workbench fidelity)" not in said
     assert "--verdict" in said
-
-
-def test_the_baseline_may_be_named(served_experiment: Path, tmp_path: Path) -> None:
-    baseline = read_experiment(served_experiment).baseline.short_id
-    _, error = run("report", served_experiment, "--lang", "en", "--candidate", baseline, "--to", tmp_path / "r.html")
-
-    assert error is None
-    said = (tmp_path / "r.html").read_text(encoding="utf-8")
-    assert "What ships was named by the user; the search recommends another" in said
-    assert "What ships is not quantized" in said
 
 
 def test_what_is_no_such_document_is_refused_before_anything_is_written(

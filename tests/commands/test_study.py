@@ -7,10 +7,9 @@ import numpy as np
 import onnx
 import pytest
 from onnx import numpy_helper
-from typer.testing import CliRunner
 
+from tests.commands.running import run
 from tests.tiny import workbench, write_workspace
-from workbench.commands.cli import app
 from workbench.values.errors import ConfigError
 
 
@@ -86,6 +85,6 @@ def test_what_a_user_gets_wrong_is_named(experiment: Path) -> None:
         (f"sensitivity {experiment} --metric l2", "'l2' is none of"),
         (f"sensitivity {experiment} --candidate baseline", "only static INT8 keeps layers in float"),
     ):
-        result = CliRunner().invoke(app, asked.split())
+        result = run(*asked.split())
         assert isinstance(result.exception, ConfigError)  # `main` turns it into one line and exit code 2 (test_cli.py)
         assert message in str(result.exception)

@@ -66,23 +66,13 @@ class Planted:
     int8: bool = False
 
 
-EXP = (("neg", "Neg", ("h",), "g"), ("exp", "Exp", ("g",), "e"))
 BACK = ("relu", "Relu", ("b",), "c")
 HIDE = (("hide", "Tanh", ("a",), "b"), BACK)
 GROW = ("grow", "Mul", ("h", "thousands"), "a")
 PLANTED = {
     "one operator": Planted(nodes=(GROW, *HIDE), named="grow"),
-    "inside of a fused chain": Planted(
-        nodes=(*EXP, ("grow", "Mul", ("e", "million"), "a"), ("shrink", "Mul", ("a", "millionth"), "b"), BACK),
-        named="grow",
-    ),
     "with what is held out alone": Planted(
         nodes=(("grow", "Mul", ("h", "hundred"), "a"), *HIDE), named="grow", holdout=4000.0
-    ),
-    "to NaN": Planted(
-        nodes=(GROW, ("zero", "Mul", ("a", "nought"), "d"), ("isnan", "IsNaN", ("d",), "n"),
-               ("where", "Where", ("n", "nought", "d"), "b"), BACK),
-        named="grow",
     ),
     "of a sum of INT8 products": Planted(
         nodes=(("hide", "Tanh", ("h",), "b"), BACK), named="last.quant", scale=1e6, int8=True
@@ -97,9 +87,6 @@ def model(planted: Planted) -> onnx.ModelProto:
         "w2": random.standard_normal((COLUMNS, CLASSES)).astype(np.float32),
         "thousands": np.array(1e5, np.float32),
         "hundred": np.array(1e2, np.float32),
-        "nought": np.array(0.0, np.float32),
-        "million": np.array(1e6, np.float32),
-        "millionth": np.array(1e-6, np.float32),
     }
     parts = (("first", "MatMul", ("x", "w1"), "h"), *planted.nodes, ("last", "MatMul", ("c", "w2"), "logits"))
     return built(parts, known, COLUMNS)

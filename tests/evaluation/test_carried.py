@@ -3,14 +3,12 @@
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import helper
 
 from tests.evaluation.recurrent import SIZES, recurrent, sequences
+from tests.small_graphs import write_graph
 from workbench.evaluation.carried import (
-    calibration_feeds,
-    growing_axes,
     single_steps,
     states_of,
     timed_feeds,
@@ -24,7 +22,6 @@ from workbench.targets import open_target
 from workbench.targets.base import Array
 from workbench.values.candidate import Candidate
 from workbench.values.errors import ConfigError, MeasureError
-from workbench.values.interface import AxisUse
 from workbench.values.model import Model
 
 
@@ -82,7 +79,6 @@ def test_a_state_that_cannot_be_carried_is_refused(tmp_path: Path) -> None:
 
 def cached(path: Path) -> Model:
     """present = past and x, y = the sum of all that was seen, seen = mask over it: [batch, past + 1]."""
-    info, float32 = helper.make_tensor_value_info, TensorProto.FLOAT
     nodes = [
         helper.make_node("Unsqueeze", ["x", "one"], ["new"]),
         helper.make_node("Concat", ["past", "new"], ["present"], axis=1),
@@ -90,20 +86,9 @@ def cached(path: Path) -> Model:
         helper.make_node("ReduceSum", ["present", "two"], ["sums"], keepdims=0),
         helper.make_node("Mul", ["sums", "mask"], ["seen"]),
     ]
-    inputs = [
-        info("x", float32, ["batch", 2]),
-        info("mask", float32, ["batch", "past + 1"]),
-        info("past", float32, ["batch", "past", 2]),
-    ]
-    outputs = [
-        info("y", float32, ["batch", 2]),
-        info("seen", float32, ["batch", "total"]),
-        info("present", float32, ["batch", "total", 2]),
-    ]
-    sizes = [onnx.numpy_helper.from_array(np.array([axis]), name) for name, axis in (("one", 1), ("two", 2))]
-    graph = helper.make_graph(nodes, "cached", inputs, outputs, sizes)
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
-    return read_model(path)
+    inputs = {"x": ["batch", 2], "mask": ["batch", "past + 1"], "past": ["batch", "past", 2]}
+    outputs = {"y": ["batch", 2], "seen": ["batch", "total"], "present": ["batch", "total", 2]}
+    return read_model(write_graph(path, nodes, inputs, outputs, one=np.array([1]), two=np.array([2])))
 
 
 def with_cache(folder: Path, model: Model, more: str = "") -> Dataset:
@@ -141,19 +126,6 @@ def test_a_state_that_grows_begins_with_its_size_and_gives_what_each_step_added(
     assert outputs["seen"].shape == (4, 5, start + 5)
     np.testing.assert_allclose(outputs["seen"][:, 0, start], x[:, 0].sum(axis=1), rtol=1e-5)
     assert not outputs["seen"][:, 0, start + 1 :].any()
-
-
-def test_single_steps_of_a_growing_state_are_as_large_as_the_float_model_left_them(tmp_path: Path) -> None:
-    model = cached(tmp_path / "m.onnx")
-    dataset = with_cache(tmp_path, model)
-
-    feeds = list(calibration_feeds(dataset, model, batch=4, samples=4))
-    timed = timed_feeds(dataset, model, "validation", count=6, batch=1, seed=0)
-
-    assert {f["past"].shape[1] for f in feeds} == {0, 1, 2, 3, 4}
-    assert sum(len(f["x"]) for f in feeds) == SIZES.sum()
-    assert all(f["mask"].shape[1] == f["past"].shape[1] + 1 for f in (*feeds, *timed))
-    assert growing_axes(dataset.interface, model) == (AxisUse(name="past", start=0),)
 
 
 def test_what_a_growing_state_cannot_have_is_refused_with_what_to_write(tmp_path: Path) -> None:

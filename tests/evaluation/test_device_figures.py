@@ -77,18 +77,6 @@ def test_a_session_that_states_no_costs_cannot_be_modelled_whatever_its_events_t
             time_modelled(Clocked(1.0), silent(1.0), FEEDS, 1, TimingProtocol(calls=100))
 
 
-def test_the_baseline_may_be_padded_otherwise_and_a_model_beside_itself_has_a_speed_up_of_one() -> None:
-    padded = [{"ids": np.zeros((1, 64), np.int64)} for _ in FEEDS]
-    at = (Clocked(1.0), Clocked(1.0), FEEDS, 1, TimingProtocol(calls=100))
-
-    _, raw = time_modelled(*at, baseline_feeds=padded)
-    itself, _ = time_modelled(*at)
-
-    assert set(raw.candidate_ms) == {16.75, 32.75, 64.75}
-    assert set(raw.baseline_ms) == {64.75}
-    assert (itself.speedup.low, itself.speedup.value, itself.speedup.high) == (1.0, 1.0, 1.0)
-
-
 class Measured(Clocked):
     """Of a device that is there: it states nothing, and its events are what a call took."""
 

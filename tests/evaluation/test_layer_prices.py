@@ -1,4 +1,4 @@
-"""Prices of layers on a device: kernels of two files mapped to layers through their fusions."""
+"""Prices of layers on a device: kernels of two files mapped to layers."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,41 +13,15 @@ from workbench.evaluation.bench import Bench, open_bench
 from workbench.evaluation.build import artifact_of
 from workbench.evaluation.carried import calibration_feeds
 from workbench.evaluation.journal import Journal
-from workbench.evaluation.layer_prices import layer_prices, prices
+from workbench.evaluation.layer_prices import layer_prices
 from workbench.evaluation.store import Store
 from workbench.graph.layers import quantizable_layers
 from workbench.graph.read import load_graph
 from workbench.inputs.experiment import Experiment, read_experiment
 from workbench.quantization.lowering.normalize import normalized
 from workbench.study.layers import plain_recipe
-from workbench.targets.profiler import KernelTime
 from workbench.values.candidate import Candidate
 from workbench.values.modelled_times.device_data import load_device_data
-
-
-def kernel(us: float, *nodes: str) -> KernelTime:
-    return KernelTime(name="+".join(nodes), op_type="", nodes=nodes, call_us=us)
-
-
-LAYERS = frozenset({"mm1", "mm2"})
-
-
-def test_a_layer_is_charged_with_what_is_fused_with_it_in_either_file() -> None:
-    """In float the Gelu is in the product's kernel, in INT8 with the quantization of what follows."""
-    plain = [kernel(10, "mm1", "bias", "gelu"), kernel(8, "mm2"), kernel(3, "norm")]
-    int8 = [
-        kernel(1, "q1"),
-        kernel(5, "mm1", "bias", "d1"),
-        kernel(2, "gelu", "q2"),
-        kernel(4, "mm2", "d2"),
-        kernel(3, "norm"),
-    ]
-    owners = {"q1": ("mm1",), "d1": ("mm1",), "q2": ("mm2",), "d2": ("mm2",)}
-
-    found, rest = prices(plain, int8, owners, LAYERS)
-
-    assert found == {"mm1": (10, 1 + 5 + 2), "mm2": (8, 4)}
-    assert rest == 0
 
 
 @pytest.fixture(scope="module")

@@ -80,27 +80,6 @@ def test_a_mean_over_padding_stops_before_anything_is_scored(opened: Open) -> No
     assert "export again; or offer one length only: sequence_bins: {choices: [48]} in bins.yaml" in said
 
 
-def test_the_one_short_text_among_long_ones_is_found(opened: Open, tmp_path: Path) -> None:
-    """Long texts are alone what they are in company; only the short one, which does not come first, is padded."""
-    lists = SPACE.replace('"optimal 1", "optimal 3"', '"48", "8 48"')
-    question, bench = opened(mean_over_all_positions(), lists)
-    long, short = " ".join(["loan"] * 30), "pay due"
-    for last in (0, 1):  # the order is shuffled by the content: one of two places is not among the first
-        rows = [long] * 58 + ([short, long] if last == 0 else [long, short])
-        lines = [f"{text},class {row % 3}" for row, text in enumerate(rows)]
-        (tmp_path / "data" / "validation.csv").write_text("\n".join(["text,label", *lines]) + "\n", encoding="utf-8")
-        question = read_experiment(tmp_path / "experiments" / "bins.yaml")
-        (first,) = question.dataset.batches("validation", 8, stop=8)
-        if first.lengths.min() > 8:
-            break
-    assert first.lengths.min() > 8
-
-    with pytest.raises(
-        ConfigError, match=f"row {rows.index(short)} of validation gets another answer alone at length 8"
-    ):
-        evaluate(question, question.baseline, bench)
-
-
 def test_a_sound_model_passes_without_a_word(opened: Open, caplog: pytest.LogCaptureFixture) -> None:
     question, bench = opened(masked_encoder())
 

@@ -1,4 +1,4 @@
-"""Records: which are kept in the store, and which an AMCT configuration asks for."""
+"""Records: which are kept, which share a pass, what stays in float, and what an AMCT configuration asks for."""
 
 from typing import Any
 
@@ -61,3 +61,37 @@ def test_a_configuration_that_asks_for_more_batches_than_there_are_is_refused(wo
             Candidate(target="onnxruntime", quantization=Quantization(scheme="cfg", cfg=text)),
             work.bench,
         )
+
+
+def test_recipes_that_need_one_pass_share_it(work: Workplace) -> None:
+    first = work.samples_read(work.record)
+
+    later = work.samples_read(
+        lambda: [
+            work.record(algorithm="kl"),
+            work.record(algorithm="percentile", percentile=99.9),
+            work.record(algorithm="ifmr", activation_symmetric=True),
+            work.record(algorithm="hfmg", weight_algorithm="arq", weight_granularity="tensor"),
+            work.record(algorithm="mse", weight_algorithm="mse", attention_matmul=False),
+        ]
+    )
+
+    assert (first, later) == (SAMPLES, 0)
+    assert work.entries("statistics") == 1
+    assert work.entries("record") == 0
+
+
+def test_rankings_by_every_metric_come_from_one_measurement_per_unit(work: Workplace) -> None:
+    for metric in ("sqnr", "kl", "cosine", "first_order"):
+        for unit in ("layer", "group"):
+            work.record(keep_float=2, keep_float_unit=unit, sensitivity=metric)
+
+    assert work.entries("sensitivity") == 2
+    assert work.entries("statistics") == 1
+
+
+def test_more_units_in_float_than_there_are_is_refused(work: Workplace) -> None:
+    with pytest.raises(CalibrationError, match="20 layers are to stay in float, the model has 9"):
+        work.record(keep_float=20)
+    with pytest.raises(CalibrationError, match=r"20 groups are to stay in float, the model has \d\. Lower keep_float"):
+        work.record(keep_float=20, keep_float_unit="group")

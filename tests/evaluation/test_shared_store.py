@@ -4,7 +4,6 @@ it is damaged, hostile, full or away."""
 import contextlib
 import os
 import tempfile
-import time
 import uuid
 from pathlib import Path
 from random import Random
@@ -50,23 +49,6 @@ def test_json_goes_through_too_and_what_was_measured_on_a_machine_stays_there(te
     assert two.get_json("memory", KEY) is None
     assert two.get_json("structure", KEY) == {"layers": 3}
     assert two.get_json("structure", {"model": "other"}) is None
-
-
-def test_what_was_built_before_there_was_a_shared_store_is_published_when_it_is_used(team: Team) -> None:
-    one, _, faults = team.machine("one")
-    one.get_or_build("artifact", KEY, builder())
-    one.close()
-    shared = team.shared()
-    for path in stored(shared, "v1"):
-        shared.remote.remove(path)
-
-    again, _, faults = team.machine("one")
-    again.get_or_build("artifact", KEY, builder())
-    again.get_or_build("artifact", KEY, builder())
-    again.close()
-
-    assert ENTRY in stored(shared, "v1")
-    assert faults.calls.count("open") == 3  # two files and the listing, once
 
 
 @pytest.mark.parametrize(
@@ -191,22 +173,6 @@ def test_a_store_that_refuses_writes_costs_nothing_but_time(team: Team) -> None:
     assert (later.unpublished, said) == (0, [])
     other, _, _ = team.machine("two")
     assert [other.get_json("structure", {"number": n}) for n in range(3)] == [0, 1, 2]
-
-
-def test_a_store_that_takes_writes_again_gets_them_without_being_asked(team: Team) -> None:
-    store, said, faults = team.machine("one")
-    faults.refuse_writes(PermissionError("denied"))
-    publisher = store._publisher
-    publisher._pauses_s = (0.05,)
-    store.put_json("structure", KEY, 1)
-    while not any("takes no results" in words for words in said):
-        time.sleep(0.01)  # between looks at what another thread does
-
-    faults.refuse = {}
-    while store.unpublished or len(said) < 2:
-        time.sleep(0.01)
-
-    assert said[1].endswith("takes results again.")
 
 
 def test_a_store_that_is_away_is_said_once_done_without_and_asked_again_after_a_while(team: Team) -> None:
@@ -344,24 +310,3 @@ def test_cleaning_by_age_takes_entries_and_their_files(team: Team) -> None:
     assert clean(shared, older_than_s=-5.0, left_after_s=-5.0).entries == 1
 
     assert stored(shared, "v1") == []
-
-
-def test_a_file_cleaned_beside_its_publisher_is_sent_again(team: Team) -> None:
-    """The publisher relies on a file that is there, and a cleaner takes it before the listing names it."""
-    store, said, _ = team.machine("one")
-    shared = team.shared()
-    put(shared, file_of(b"content"), b"content")
-    real = store.shared.remote.write if store.shared is not None else None
-    assert real is not None
-
-    def write(path: str, blocks: object) -> None:
-        if path == ENTRY:
-            shared.remote.remove(file_of(b"content"))
-        real(path, blocks)
-
-    store.shared.remote.write = write
-    store.get_or_build("artifact", KEY, builder())
-    store.close()
-
-    assert team.machine("two")[0].find("artifact", KEY) is not None
-    assert said == []

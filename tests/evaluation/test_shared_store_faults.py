@@ -14,7 +14,6 @@ import pytest
 from tests.evaluation.shared_places import Team, on_its_own_mount, stored
 from workbench.evaluation.shared_store import clean
 from workbench.values.errors import ToolchainError
-from workbench.values.system.files import lock_file
 
 PUBLISH = """
     import os, pathlib, sys, time
@@ -104,26 +103,6 @@ def test_a_full_disk_below_a_shared_folder_keeps_results_here(tmp_path: Path) ->
 
     assert "takes no results now (OSError: [Errno 28] No space left on device" in said
     assert state == "2 []"
-
-
-@pytest.mark.parametrize("url", ["folder"], indirect=True)
-def test_large_files_wait_while_a_device_is_timed_but_not_for_ever(team: Team, monkeypatch: pytest.MonkeyPatch) -> None:
-    store, said, _ = team.machine("one")
-    quiet = "workbench.evaluation.shared_store.publishing._QUIET_S"
-    monkeypatch.setattr(quiet, 0.4)  # half a minute otherwise, which the test would sit through
-
-    def large(to: Path) -> None:
-        (to / "large").write_bytes(b"l" * (1 << 20))
-
-    with lock_file(store.root / ".locks" / "device-0.lock"):
-        began = time.monotonic()  # of whatever the publisher may wait for
-        store.put_json("structure", {"k": 1}, "small")
-        store.get_or_build("artifact", {"k": 1}, large)
-        while store.unpublished:
-            assert time.monotonic() - began < 300
-            time.sleep(0.01)  # between looks at what another thread does
-    assert time.monotonic() - began > 0.2
-    assert said == []
 
 
 @pytest.mark.parametrize("url", ["folder"], indirect=True)

@@ -3,8 +3,6 @@
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
 import workbench
 from tests.search.sweeping import SMALL_SPACE, Recorder
 from tests.tiny import SPACE, write_workspace
@@ -12,30 +10,10 @@ from workbench.api.opening import journal_of, summary_of
 from workbench.evaluation.bench import Bench
 from workbench.inputs.experiment import Experiment, read_experiment
 from workbench.report.recommendation import headline
-from workbench.search import first_look
-from workbench.search.effort import EFFORTS
 from workbench.search.first_look import LOOKED, first_int8
-from workbench.search.plan import make_plan
 from workbench.search.sweep import run_sweep
 from workbench.values.measurement import Measurement
 from workbench.values.results import Evaluation, Failure
-
-TWO_ENGINES = """
-version: 1
-target: [onnxruntime, openvino]
-parameters:
-  quantization.scheme: {choices: [none, static]}
-  quantization.algorithm: {choices: [minmax], when: {quantization.scheme: [static]}}
-  quantization.activation_symmetric: {choices: [false], when: {quantization.scheme: [static]}}
-  quantization.weight_granularity: {choices: [tensor], when: {quantization.scheme: [static]}}
-  quantization.attention_matmul: {choices: [true], when: {quantization.scheme: [static]}}
-  quantization.keep_float: {choices: [0], when: {quantization.scheme: [static]}}
-  compile.graph_optimization: {choices: [all], when: {target: [onnxruntime]}}
-  serving.intra_op_threads: {choices: [1]}
-presets:
-  - {name: openvino-int8, target: openvino, quantization.scheme: static}
-  - {name: onnxruntime-int8, quantization.scheme: static}
-"""
 
 
 def schemes(experiment: Experiment) -> list[object]:
@@ -55,25 +33,6 @@ def test_presets_of_two_schemes_come_first_and_without_presets_each_scheme_with_
     assert schemes(bare) == ["dynamic", "static"]
     assert schemes(one) == ["dynamic"]
     assert schemes(read_experiment(write_workspace(tmp_path / "none", space=none))) == []
-
-
-def test_an_engine_whose_int8_is_no_faster_than_float_on_this_cpu_comes_last(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    question = read_experiment(write_workspace(tmp_path, space=TWO_ENGINES))
-    described = first_look.described
-
-    def pays(wanted: bool) -> None:
-        monkeypatch.setattr(
-            first_look,
-            "described",
-            lambda name: replace(described(name), int8_pays=lambda: wanted or name != "openvino"),
-        )
-
-    pays(True)
-    assert [name for name, _ in first_int8(question)] == ["openvino-int8", "onnxruntime-int8"]
-    pays(False)
-    assert [name for name, _ in first_int8(question)] == ["onnxruntime-int8", "openvino-int8"]
 
 
 def test_a_look_at_each_is_told_before_anything_is_measured_and_is_kept_nowhere(
@@ -135,12 +94,3 @@ def test_int8_that_fails_is_named_with_its_failure(tmp_path: Path) -> None:
 
     assert "1 failed, the first with CompileError at lower: no kernel" in why
     assert "workbench inspect" in why
-
-
-def test_a_search_keeps_the_effort_of_what_it_has_measured(question: Experiment, warm_bench: Bench) -> None:
-    least = EFFORTS[-1]
-    run_sweep(question, warm_bench, trials=1, effort=least)
-
-    kept = make_plan(question, warm_bench, limit_s=1e6, probe=lambda: 1.0).effort
-
-    assert kept.words(question, "validation") == least.words(question, "validation") != ()

@@ -16,8 +16,6 @@ from workbench.evaluation.journal import Journal
 from workbench.evaluation.store import Store
 from workbench.inputs.dataset import read_manifest
 from workbench.inputs.experiment import Experiment, read_experiment
-from workbench.inputs.metrics import output_constraints
-from workbench.search.forecast import Distinct, distinct_among
 from workbench.search.limits import rejection, too_fine
 from workbench.search.memory import check_memory, memory_of
 from workbench.search.pipeline import evaluate
@@ -26,7 +24,6 @@ from workbench.search.refusals import candidate_errors, check_targets
 from workbench.space.space import build, complete
 from workbench.targets import open_target
 from workbench.values.errors import ConfigError
-from workbench.values.interface import Interface, OutputUse
 from workbench.values.objectives import Constraint
 from workbench.values.significance import compare
 
@@ -59,36 +56,6 @@ def test_entities_are_counted_where_they_weigh(question: Experiment, tmp_path: P
     assert too_fine(replace(ner, constraints=(Constraint(metric="accuracy_drop_pp", limit=34.0),))) == []
 
 
-def test_limits_of_outputs_are_held_against_one_sample(question: Experiment) -> None:
-    for limit, warned in ((0.999, True), (0.5, False), (1.0, False)):
-        use = OutputUse(name="logits", meaning="logits", limits=(("top1_agreement", limit), ("cosine", 0.9999)))
-        data = replace(question.dataset, task="tensors", interface=Interface(outputs=(use,)))
-
-        found = too_fine(replace(question, dataset=data, constraints=output_constraints(data, question.model)))
-
-        size = data.size("validation")
-        said = f">= 0.999 is finer than one sample of validation: of {size} samples one is {1 / size:.3g}"
-        assert any(said in one for one in found) == warned
-        assert len(found) == (2 if warned else 0)
-
-
-def test_a_sample_of_several_decisions_weighs_less_than_its_share(question: Experiment) -> None:
-    """Scores of which each is decided by itself have the shape of one vector of classes."""
-    found: dict[float | None, list[str]] = {}
-    for threshold in (0.5, None):
-        use = OutputUse(
-            name="logits", meaning="probabilities", options=(("threshold", threshold),) if threshold else ()
-        )
-        data = replace(question.dataset, task="tensors", interface=Interface(outputs=(use,)))
-        batch = next(data.batches("validation", 4, stop=4))
-        shares = np.full((len(batch), 3), 1 / 3, np.float32)
-        asked = replace(question, dataset=data, constraints=(Constraint(metric="accuracy_drop_pp", limit=0.01),))
-        found[threshold] = too_fine(asked, [(batch, {"logits": shares})])
-
-    assert "finer than one sample of validation" in found[None][0]
-    assert found[0.5] == []
-
-
 def test_a_rejection_shows_its_interval_and_whether_it_is_certain() -> None:
     right = np.ones(1000, dtype=bool)
     few, many = np.arange(1000) >= 10, np.arange(1000) >= 100
@@ -99,29 +66,6 @@ def test_a_rejection_shows_its_interval_and_whether_it_is_certain() -> None:
     assert unsure.startswith("accuracy_drop_pp 1.00 pp [0.5")
     assert unsure.endswith("limit 0.9: not certain: 10 of 1000 samples worse, 0 better")
     assert sure.endswith("], limit 0.5: certain")
-
-
-RECIPES = """
-version: 1
-target: onnxruntime
-parameters:
-  quantization.scheme: {choices: [none, static]}
-  quantization.algorithm: {choices: [minmax, mse, percentile], when: {quantization.scheme: [static]}}
-  quantization.percentile: {choices: [99.9, 99.99], when: {quantization.algorithm: [percentile]}}
-  quantization.activation_symmetric: {choices: [false], when: {quantization.scheme: [static]}}
-  quantization.weight_granularity: {choices: [tensor], when: {quantization.scheme: [static]}}
-  quantization.attention_matmul: {choices: [false], when: {quantization.scheme: [static]}}
-  quantization.keep_float: {choices: [0], when: {quantization.scheme: [static]}}
-  serving.intra_op_threads: {choices: [1, 2]}
-service: {max_batch_size: [1, 4], batch_timeout_ms: [0], workers: [1]}
-"""
-
-
-def test_what_candidates_share_is_counted_once(tmp_path: Path) -> None:
-    found = distinct_among(read_experiment(write_workspace(tmp_path, space=RECIPES)), 100)
-
-    # float and four static recipes, each on one thread and on two; recipes differ in scales alone
-    assert found == Distinct(candidates=10, outputs=5, structures=4, compiler_runs=5, rows=1.0)
 
 
 def test_a_sweep_that_would_swap_is_refused_before_any_work(tmp_path: Path) -> None:

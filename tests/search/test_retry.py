@@ -12,7 +12,6 @@ from workbench.inputs.experiment import Experiment
 from workbench.search.executors import ChildProcess, Workers
 from workbench.search.sweep import run_sweep
 from workbench.values.candidate import Candidate
-from workbench.values.results import Evaluation
 
 
 def test_a_candidate_whose_evaluation_dies_twice_while_the_sweep_lives_is_given_up(
@@ -42,28 +41,6 @@ def test_a_candidate_whose_evaluation_dies_twice_while_the_sweep_lives_is_given_
     assert "crashed 2 times" in failed.failure.message
     assert "SIGSEGV" in failed.failure.message
     assert not failed.deserves_another
-
-
-def test_a_first_look_and_the_evaluation_after_it_share_one_count_of_crashes(
-    question: Experiment, bench: Bench
-) -> None:
-    deaths: list[str] = []
-
-    def report(candidate: Candidate, stage: str) -> None:
-        if candidate.quantization.scheme == "static" and stage == "smoke":
-            deaths.append(candidate.id)
-            os.kill(executor.pid, signal.SIGSEGV)
-
-    watched = replace(bench, report=report)
-    looks: list[Evaluation] = []
-    with ChildProcess(question, watched) as executor:
-        run_sweep(question, watched, trials=3, workers=Workers(cards=(executor,)), looked=looks.append)
-
-    evaluations = bench.journal.evaluations()
-    assert (len(deaths), len(set(deaths)), len(evaluations)) == (2, 1, 3)
-    assert [look.status for look in looks] == ["stopped", "failed"]
-    failure = evaluations[deaths[0]].failure
-    assert "crashed 2 times" in failure.message
 
 
 def test_a_candidate_that_ran_out_of_time_is_tried_once_more_when_the_sweep_goes_on(

@@ -12,7 +12,6 @@ from workbench.evaluation.bench import Bench
 from workbench.evaluation.reuse import Reusable, doubtful, reusable_for, stopped_kinds
 from workbench.inputs.experiment import Experiment, read_experiment
 from workbench.search.pipeline import evaluate
-from workbench.search.stages.accuracy import SMOKE_SAMPLES
 from workbench.search.sweep import run_sweep
 from workbench.targets.base import Array, Feeds, Session
 from workbench.targets.onnxruntime.settings import OnnxRuntimeCompile
@@ -66,29 +65,6 @@ class SameAnswers(OnnxRuntimeTarget):
         return "one for all"
 
 
-class Turning:
-    """A session that answers the smoke samples right, and what comes then the other way round."""
-
-    def __init__(self, session: Session) -> None:
-        self.session, self.calls = session, 0
-
-    def run(self, feeds: Feeds) -> dict[str, Array]:
-        self.calls += 1
-        outputs = self.session.run(feeds)
-        return outputs if self.calls <= SMOKE_SAMPLES else {name: -array for name, array in outputs.items()}
-
-    def close(self) -> None:
-        self.session.close()
-
-
-class LaterAnother(OnnxRuntimeTarget):
-    """Computes something else where fusions are off."""
-
-    def open(self, artifact: Artifact, directory: Path, candidate: Candidate, *, device: int = 0) -> Session:
-        session = super().open(artifact, directory, candidate, device=device)
-        return Turning(session) if candidate.compile == UNFUSED.compile else session
-
-
 def of_kind(evaluation: Evaluation, kind: str) -> Reuse:
     return next(reuse for reuse in evaluation.reuse if reuse.kind == kind)
 
@@ -140,20 +116,6 @@ def test_answers_that_differ_for_the_first_samples_are_not_reused_whatever_a_tar
     other = measured(question, bench, BY_CHANNEL)
 
     assert of_kind(other, "accuracy").source is None
-
-
-def test_an_audit_compares_every_answer(opened: tuple[Experiment, Bench]) -> None:
-    question, honest = opened
-    bench = replace(honest, targets={"onnxruntime": LaterAnother()})
-    source = measured(question, bench, PLAIN)
-    reusable = replace(reusable_for(UNFUSED, bench.journal.evaluations(), question.seed), audited=True)
-
-    finder = measured(question, bench, UNFUSED, reusable)
-
-    audit = of_kind(finder, "accuracy").audit
-    assert (audit.source, audit.agrees) == (source.candidate.id, False)
-    assert audit.ratio.value < 1
-    assert "onnxruntime accuracy" in stopped_kinds(bench.journal.evaluations().values())
 
 
 def test_the_confirmation_and_the_baseline_measure_themselves(opened: tuple[Experiment, Bench]) -> None:

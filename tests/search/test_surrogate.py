@@ -96,19 +96,6 @@ def test_a_candidate_of_known_classes_costs_little_and_one_of_new_ones_all() -> 
     assert found.cost[:4].max() < 5 < found.cost[other]
 
 
-@pytest.mark.parametrize("drop", [2.0, 0.1])
-def test_there_is_an_order_whether_or_not_anything_keeps_the_limits(drop: float) -> None:
-    found = ranked_by([seen(p, drop=drop + 0.1 * p) for p in (0, 5, 11, 17)])
-    assert sorted(found.order) == list(range(len(EVERY)))
-    assert np.isfinite(found.gain).all()
-
-
-def test_where_everything_failed_that_was_tried_what_is_least_like_it_comes_first() -> None:
-    found = ranked_by([seen(p, failed=True) for p in range(12)])
-    first = EVERY[int(found.order[0])]
-    assert first["algorithm"] != "minmax"
-
-
 def test_where_a_compiler_takes_minutes_its_runs_are_what_a_candidate_costs() -> None:
     known = [seen(p) for p in range(0, 20, 3)]
     found = ranked_by(known, Costs(runs=lambda place: 24 if EVERY[place]["fusion"] == "on" else 0))

@@ -2,31 +2,27 @@
 
 import time
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import workbench
-from tests.evaluations import evaluation, service
 from tests.search.sweeping import Recorder, silent
-from tests.tiny import EXPERIMENT, SPACE, write_workspace
-from workbench.api.sweep import plan_lines, planned_words
+from tests.tiny import write_workspace
+from workbench.api.sweep import plan_lines
 from workbench.evaluation.bench import Bench, open_bench
 from workbench.evaluation.journal import Journal
 from workbench.evaluation.store import Store
 from workbench.inputs.experiment import Experiment, read_experiment
-from workbench.prediction.host_costs.measure import LIMIT_S
 from workbench.search.confirmation import confirm
 from workbench.search.effort import EFFORTS, FULL, Effort
 from workbench.search.executors import ChildProcess, Workers
-from workbench.search.forecast import Cost, RunTime, divided, fitting, predicted_by_search
+from workbench.search.forecast import Cost, RunTime, divided
 from workbench.search.front import front_of
 from workbench.search.pipeline import evaluate
 from workbench.search.plan import make_plan
 from workbench.search.sweep import run_sweep
 from workbench.values.results import Evaluation
-from workbench.values.reuse import Reuse
 
 COST = Cost(opening_s=2.0, calls_s=8.0, samples_s=10.0, curve_s=6.0, load_s=17.0, asked_load_s=8.0)
 
@@ -39,27 +35,6 @@ def test_a_limit_keeps_a_part_for_the_confirmation_and_says_how_much_of_it_fits(
     assert ample.confirmation_s == pytest.approx(6 * COST.confirmed_s(FULL))
     assert short.search_s + short.confirmation_s + short.report_s == pytest.approx(120.0)
     assert (short.members, short.effort) == (1, EFFORTS[-1])
-
-
-def test_less_effort_comes_before_fewer_members_and_costs_less() -> None:
-    costs = [COST.confirmed_s(effort) for effort in EFFORTS]
-
-    assert costs == sorted(costs, reverse=True)
-    assert fitting([COST] * 3, 3 * COST.confirmed_s(FULL)) == (FULL, 3)
-    assert fitting([COST] * 3, 3 * costs[1]) == (EFFORTS[1], 3)
-    assert fitting([COST] * 3, 2 * costs[-1]) == (EFFORTS[-1], 2)
-    assert fitting([COST] * 3, 1.0) == (EFFORTS[-1], 0)
-
-
-def test_the_search_leaves_time_for_the_front_it_has_found(question: Experiment) -> None:
-    baseline, fast = evaluation(), evaluation(threads=2, speedup=2.0, p50_ms=2.0, drop_pp=0.1)
-    clock = RunTime(100.0)
-
-    assert clock.search_end(question, {}) == clock.end
-    known = {e.candidate.id: e for e in (baseline, fast)}
-    assert question.baseline.id == baseline.candidate.id
-    assert clock.search_end(question, known) < clock.end
-    assert not RunTime(100.0, began=time.perf_counter() - 95.0).may_begin(question, known)
 
 
 def test_a_confirmation_without_time_is_left_out_and_a_cut_one_is_made_again_in_full(
@@ -122,33 +97,6 @@ def test_a_limit_that_is_over_before_anything_is_measured_is_said(tmp_path: Path
         workbench.sweep(write_workspace(tmp_path), timeout_s=0.01)
 
 
-def test_what_serving_costs_this_host_is_counted_once_where_it_is_not_known(tmp_path: Path) -> None:
-    known = "host: {request_ms: 0.4, batch_ms: 0.2, client_ms: 0.1, cores: 2, origin: a test}"
-    found = []
-    asked = "service: {concurrency: 4, confirm: 0"
-    for number, more in enumerate(("", f"{asked}}}", f"{asked}, {known}}}")):
-        file = write_workspace(
-            tmp_path / str(number),
-            experiment=f"{EXPERIMENT}{more}\n",
-            space=SPACE + "service: {max_batch_size: [1], batch_timeout_ms: [0], workers: [1]}\n" * (number > 0),
-        )
-        experiment = read_experiment(file)
-        bench = open_bench(experiment, Journal(root=tmp_path), Store(tmp_path / "store"), silent)
-        found.append(make_plan(experiment, bench, probe=lambda: 1.0))
-
-    assert [made.once_s for made in found] == [0.0, pytest.approx(LIMIT_S, abs=3.0), 0.0]
-    assert found[1].total_s == pytest.approx(found[1].todo * found[1].candidate_s + found[1].once_s)
-    said = [any("go once to what serving costs this host" in line for line in plan_lines(made)) for made in found]
-    assert said == [False, True, False]
-
-    made = replace(found[0], whole_s=90.0)
-    assert planned_words(made, 250.0, 0) == "Planned 54 s to 4 min 30 s, took 4 min 10 s."
-    assert "54 s to 4 min 30 s from its start to the report" in "\n".join(plan_lines(made))
-    assert replace(made, whole_s=2000.0).whole_between_s == (1200.0, made.division.limit_s)
-    one_by_one = replace(made, distinct=replace(made.distinct, compiler_runs=40, one_file_a_shape=True))
-    assert planned_words(one_by_one, 270.0, 28).endswith("; 40 compiler runs planned, 28 made.")
-
-
 def test_a_limit_shortens_measurements_before_it_has_no_room_for_two_int8_candidates(tmp_path: Path) -> None:
     experiment = read_experiment(write_workspace(tmp_path))
     bench = open_bench(experiment, Journal(root=tmp_path), Store(tmp_path / "store"), silent)
@@ -181,20 +129,3 @@ def test_the_front_is_confirmed_on_the_holdout_split_once(question: Experiment, 
     assert all(e.split == "holdout" and e.status == "complete" for e in confirmed.values())
     assert again == confirmed
     assert recorder.seen == []
-
-
-def test_a_curve_is_not_timed_again_where_a_load_comes_next(tmp_path: Path) -> None:
-    space = SPACE + "service: {max_batch_size: [1], batch_timeout_ms: [0], workers: [1]}\n"
-    quiet = service()
-    noisy = replace(quiet, curve=replace(quiet.curve, quiet=False))
-    stands = []
-    for seconds in (0, 2):
-        text = f"{EXPERIMENT}service: {{concurrency: 4, confirm: {seconds}}}\n"
-        question = read_experiment(write_workspace(tmp_path / str(seconds), experiment=text, space=space))
-        stands += [predicted_by_search(question, evaluation(served=each)) for each in (quiet, noisy, None)]
-
-    assert stands == [False, False, False, True, False, False]
-    reused = replace(evaluation(served=quiet), reuse=(Reuse(kind="curve", key="0" * 64, source="1" * 64),))
-    assert not predicted_by_search(question, reused)
-    words = Effort(curve=False, loaded=True).words(question, "holdout")
-    assert not any("curve" in word for word in words)

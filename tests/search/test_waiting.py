@@ -8,10 +8,7 @@ from workbench.inputs.experiment import Experiment
 from workbench.search.front import (
     audit_failed,
     audit_words,
-    is_deferred,
     may_be_on_front,
-    predicted_errors,
-    predicted_numbers,
 )
 from workbench.values.measurement import Estimate
 from workbench.values.objectives import Objective
@@ -61,16 +58,6 @@ def test_who_may_be_on_the_front_is_compiled_the_best_first() -> None:
     assert may_be_on_front(ASKED, by_id(slow)) == [slow], "nobody is on the front"
 
 
-def test_what_stopped_for_another_reason_does_not_wait() -> None:
-    stopped = set_waiting(1000, 0.9, 0, violations={"accuracy_drop_pp": 1.0})
-
-    assert not is_deferred(stopped)
-    assert predicted_numbers(stopped) == {}
-    assert predicted_numbers(set_waiting(1000, 0.9, 0)) == {"service_throughput_per_s": 1000, "accuracy": 0.9}
-    assert predicted_errors(set_waiting(1000, 0.9, 0)) == {"service_throughput_per_s": 200 / 3.92}
-    assert predicted_errors(stopped) == {}
-
-
 def test_an_audit_that_fails_has_everything_compiled_and_is_said() -> None:
     front, slow = member(900, 0.95), set_waiting(100, 0.5, 1)
     held = ShapeAudit(batch=8, length=64, predicted_ms=about(1.0), measured_ms=about(1.05, 0.01))
@@ -82,10 +69,3 @@ def test_an_audit_that_fails_has_everything_compiled_and_is_said() -> None:
     assert audit_failed(found.values())
     assert slow in may_be_on_front(ASKED, found)
     assert "batch 8, length 64 took 2 ms, predicted were [0.9, 1.1]" in audit_words([*found.values()])
-
-
-def test_a_set_that_serves_more_than_was_thought_possible_fails_too() -> None:
-    prediction = Prediction(structure="s", shapes=12, throughput_per_s=about(500), accuracy=0.95)
-
-    assert audit_failed([replace(member(900, 0.95), prediction=prediction)])
-    assert not audit_failed([replace(member(400, 0.95), prediction=prediction)])

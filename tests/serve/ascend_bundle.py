@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from tests.emulated_cann import emulated_environment, switched_on
-from tests.evaluations import evaluation
-from workbench.bundle import BundleContents, GoldenBatch, Tolerance, write_bundle
-from workbench.graph.read import read_model
-from workbench.quantization.record import write_record
+from tests.serve.making import bundle_of
+from workbench.bundle import read_bundle
 from workbench.targets.ascend.settings import ASCEND, AscendCompile
 from workbench.targets.ascend.target import AscendTarget
 from workbench.testing.conformance import STATIC
@@ -41,50 +39,30 @@ class Made:
 def make_ascend_bundle(root: Path) -> Made:
     """Static files for every one of BATCHES and BINS; logits of each text alone in its own bin."""
     environment = emulated_environment(root / "cann")
+    candidate = Candidate(
+        target=ASCEND,
+        precision=Precision(mode="force_fp16"),
+        quantization=STATIC,
+        compile=AscendCompile(batches=BATCHES, sequence_bins=BINS),
+    )
     with switched_on(environment):
-        target = AscendTarget()
-        file = save(tiny_encoder(), root / "model.onnx")
-        model, record = read_model(file), record_for(file, ids(8, 16))
-        candidate = Candidate(
-            target=ASCEND,
-            precision=Precision(mode="force_fp16"),
-            quantization=STATIC,
-            compile=AscendCompile(batches=BATCHES, sequence_bins=BINS),
+        file, preprocessor = save(tiny_encoder(), root / "model.onnx"), _preprocessor(root)
+        bundle = bundle_of(
+            root,
+            candidate,
+            collate(preprocessor, encode(preprocessor, TEXTS)),
+            texts=TEXTS,
+            record=record_for(file, ids(8, 16)),
+            name="tiny-910b3",
+            task="classification",
+            labels=LABELS,
+            preprocessor=preprocessor,
+            service=ServiceSettings(max_batch_size=4, batch_timeout_ms=5.0, workers=1),
         )
-        for name in ("lowered", "compiled"):
-            (root / name).mkdir()
-        lowered = target.lower(model, candidate, record, root / "lowered")
-        artifact = target.compile(lowered, candidate, root / "compiled")
-        preprocessor = _preprocessor(root)
-        session = target.open(artifact, root / "compiled", candidate)
+        session = AscendTarget().open(read_bundle(bundle).manifest.artifact, bundle / "model", candidate)
         alone = {text: collate(preprocessor, encode(preprocessor, [text])) for text in TEXTS}
         logits = {text: session.run(feeds)["logits"][0] for text, feeds in alone.items()}
-        golden = [GoldenBatch(feeds=feeds, outputs=session.run(feeds), texts=(text,)) for text, feeds in alone.items()]
         session.close()
-        write_record(record, root / "record.json")
-        made = evaluation(scheme="static", drop_pp=0.1)
-        bundle = write_bundle(
-            root / "bundle",
-            BundleContents(
-                name="tiny-910b3",
-                about="a tiny classifier for an emulated device",
-                task="classification",
-                candidate=candidate,
-                artifact=artifact,
-                artifact_directory=root / "compiled",
-                evaluations=(replace(made, candidate=candidate, toolchain=artifact.toolchain),),
-                baseline=(),
-                model=model,
-                datasets={"validation": "b" * 64},
-                labels=LABELS,
-                record=root / "record.json",
-                preprocessor=preprocessor,
-                golden=tuple(golden),
-                tolerance=Tolerance(absolute=1e-3, relative=1e-3),
-                service=ServiceSettings(max_batch_size=4, batch_timeout_ms=5.0, workers=1),
-            ),
-            allow_emulated=True,
-        )
     names = [n for n in environment if n.startswith(("ASCEND_", "CANN_", "LD_", "PYTHON", "PATH", "TOOLCHAIN"))]
     return Made(
         bundle=bundle,

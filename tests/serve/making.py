@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
-import dataclasses
 import http.client
 import json
 import multiprocessing
@@ -19,20 +18,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import psutil
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
-from tests.bundle.making import evaluated
-from workbench.bundle import BundleContents, GoldenBatch, Tolerance
+from tests.bundle.making import contents_of
+from tests.small_graphs import write_graph
 from workbench.bundle.signing import SecretKey
-from workbench.graph.read import read_model
 from workbench.serve.metrics import Metrics
 from workbench.serve.pool import Pool
 from workbench.serve.workers import Worker, WorkerMetrics
 from workbench.shipping.handover import hand_over
-from workbench.targets import open_target
 from workbench.values.candidate import Candidate
 from workbench.values.preprocess import TokenInput, collate, encode, open_preprocessor
 from workbench.values.service import ServiceSettings
@@ -88,17 +84,8 @@ def write_model(path: Path, task: str, slow: int = 0) -> None:
         nodes.append(helper.make_node("Add", [last, "zero"], ["logits"], name="out"))
     else:
         nodes.append(helper.make_node("Identity", [last], ["logits"], name="out"))
-    graph = helper.make_graph(
-        nodes,
-        "tiny",
-        [
-            helper.make_tensor_value_info(n, TensorProto.INT64, ["batch", "length"])
-            for n in ("input_ids", "attention_mask")
-        ],
-        [helper.make_tensor_value_info("logits", TensorProto.FLOAT, shape)],
-        [numpy_helper.from_array(values, name) for name, values in weights.items()],
-    )
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    fed = dict.fromkeys(("input_ids", "attention_mask"), (TensorProto.INT64, ["batch", "length"]))
+    write_graph(path, nodes, fed, {"logits": shape}, **weights)
 
 
 def write_tokenizer(path: Path) -> None:
@@ -149,31 +136,12 @@ def bundle_of(
     feeds: Mapping[str, Any],
     *,
     texts: tuple[str, ...] = (),
-    spoilt: bool = False,
     secret: SecretKey | None = None,
     **contents: Any,
 ) -> Path:
     """A bundle of `model.onnx` in a folder, whose golden samples are what the model gives for these feeds."""
-    model, target = read_model(root / "model.onnx"), open_target(candidate.target)
-    for name in ("lowered", "compiled"):
-        (root / name).mkdir()
-    artifact = target.compile(target.lower(model, candidate, None, root / "lowered"), candidate, root / "compiled")
-    session = target.open(artifact, root / "compiled", candidate)
-    outputs = {name: array + np.float32(spoilt) for name, array in session.run(feeds).items()}
-    session.close()
-    whole = BundleContents(
-        candidate=candidate,
-        artifact=artifact,
-        artifact_directory=root / "compiled",
-        evaluations=(dataclasses.replace(evaluated(candidate, "validation"), toolchain=artifact.toolchain),),
-        baseline=(),
-        model=model,
-        datasets={"validation": "b" * 64},
-        golden=(GoldenBatch(feeds=feeds, outputs=outputs, texts=texts),),
-        tolerance=Tolerance(absolute=1e-4, relative=1e-4),
-        **contents,
-    )
-    return hand_over(root / "bundle", whole, secret=secret)
+    whole = contents_of(root, candidate, [(texts, feeds)], **contents)
+    return hand_over(root / "bundle", whole, secret=secret, allow_emulated=whole.artifact.toolchain.emulated)
 
 
 def ready_workers(*device_bytes: int | None) -> list[Worker]:

@@ -9,7 +9,7 @@ from tests.serve.making import BINS, write_tokenizer
 from workbench.inputs.metrics.outcomes import CORRECT, GOLD, PREDICTED
 from workbench.inputs.metrics.score import count_entities, tag_set
 from workbench.serve.samples import NotFinite, TextSample, Tokenizing, classes, entities
-from workbench.values.preprocess import Preprocessor, TokenInput, encode, open_preprocessor
+from workbench.values.preprocess import Preprocessor, TokenInput, open_preprocessor
 
 TAGS = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
 
@@ -81,13 +81,3 @@ def test_the_entities_are_those_that_scoring_counts(preprocessor: Preprocessor, 
 
     assert (counted[..., CORRECT] == counted[..., PREDICTED]).all()
     assert (counted[..., CORRECT] == counted[..., GOLD]).all()
-
-
-def test_the_service_tokenizes_as_calibration_and_scoring_did(
-    preprocessor: Preprocessor, tokenizing: Tokenizing
-) -> None:
-    texts: tuple[str | tuple[str, ...], ...] = ("anna paid bell", "Belly in New York!", ("belly", "张"), "loan " * 40)
-    for text in texts:
-        sample = tokenizing.sample(text)
-        assert [sample.encoded] == encode(preprocessor, [text])
-        assert sample.truncated == (text == "loan " * 40)

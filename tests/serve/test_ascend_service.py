@@ -19,8 +19,6 @@ import pytest
 from tests.serve.ascend_bundle import LABELS, TEXTS, Made, make_ascend_bundle
 from tests.serve.making import Reply, Running, metric, running, samples
 from workbench.cann_emulator.state import ProcessUse, processes
-from workbench.serve.samples import rows_computed
-from workbench.targets.ascend.fitting import Shape, turns
 
 PATIENCE_S = 300.0
 Held = Callable[[], Sequence[ProcessUse]]
@@ -95,17 +93,6 @@ def test_every_device_has_a_worker_of_its_own_with_one_context(service: Running,
     assert [(w["worker"], w["device"], w["card"]) for w in workers] == [(0, 0, "0"), (1, 1, "1")]
 
 
-def test_rows_that_fill_up_a_compiled_batch_count_as_computed() -> None:
-    for rows, compiled, computed in (
-        *((3, (), 3), (1, (1, 4), 1), (2, (1, 4), 4), (4, (1, 4), 4), (5, (1, 4), 5), (7, (1, 4), 8), (9, (2,), 10)),
-    ):
-        shapes = [Shape(batch=batch, length=8) for batch in compiled]
-        if shapes:
-            served_by = turns(shapes, Shape(batch=rows, length=8))
-            assert sum(turn.shape.batch or 0 for turn in served_by) == computed, "what the session does"
-        assert rows_computed(rows, compiled) == computed
-
-
 def test_visible_devices_are_used_and_a_batch_larger_than_every_compiled_one_goes_in_turns(
     made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -120,14 +107,6 @@ def test_visible_devices_are_used_and_a_batch_larger_than_every_compiled_one_goe
 
         assert samples(wide, "workbench_batch_rows_bucket")['{le="6.0"}'] == 0, "seven rows in one batch"
         assert devices_of(processes()) == {wide.worker_pids()[0]: {2}}
-
-
-def test_more_devices_than_there_are_is_refused_before_anything_starts(made: Made) -> None:
-    with (
-        pytest.raises(AssertionError, match=r"--devices 5: this process sees 2 .*npu-smi"),
-        running(made.bundle, "--devices", "5", CANN_EMULATOR_DEVICES="2", **made.environment),
-    ):
-        pass
 
 
 def test_device_memory_is_in_the_metrics_and_is_what_the_device_says(service: Running, held: Held) -> None:

@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workbench.serve.batcher import Batcher, Row, whole_ms
+from workbench.serve.batcher import Batcher, Row
 
 
 def row(key: object, arrived_s: float) -> Row:
@@ -50,19 +50,6 @@ def test_bins_never_mix_and_go_when_they_are_full_without_a_timeout_or_drained()
         assert [None if found is None else [rows.index(r) for r in found] for found in taken] == batches
 
 
-def test_rows_of_a_lost_batch_come_first_and_past_the_limit() -> None:
-    one = batcher(size=2, timeout_s=0, limit=2)
-    lost = [row(16, 1.0), row(16, 1.1)]
-    one.add(lost)
-    assert one.take(2.0) == lost
-    one.add([row(16, 2.0), row(16, 2.1)])
-
-    one.put_back(lost)
-
-    assert one.depth == 4
-    assert one.take(3.0) == lost
-
-
 @settings(deadline=None, max_examples=200)
 @given(
     st.lists(
@@ -106,8 +93,3 @@ def test_every_row_leaves_exactly_once_whatever_happens(steps: list[tuple[str, i
         assert batch
         inside = [r for r in inside if r not in batch]
     assert one.take(now) is None
-
-
-def test_a_timer_waits_whole_milliseconds_and_never_less_than_asked() -> None:
-    waits_ms = (-1.0, 0.0, 0.0001, 0.4, 1.0, 1.2, 2.5)
-    assert [1000 * whole_ms(wait_ms / 1000) for wait_ms in waits_ms] == [1, 1, 1, 1, 1, 2, 3]

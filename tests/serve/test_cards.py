@@ -14,7 +14,6 @@ from workbench.bundle import preprocessor_of, read_bundle
 from workbench.serve.batcher import Row
 from workbench.serve.cards import Place, places_of
 from workbench.serve.dispatch import Dispatch
-from workbench.serve.front_ends import front_ends_wanted
 from workbench.serve.metrics import Metrics
 from workbench.serve.refusals import Refusal
 from workbench.serve.samples import Tokenizing
@@ -41,12 +40,6 @@ def test_cards_are_taken_all_by_number_or_by_name_and_others_are_refused(tmp_pat
             assert [place.environment["ASCEND_RT_VISIBLE_DEVICES"] for place in places] == list(cards)
         with pytest.raises(ToolchainError, match=r"no card 5, 7 of target \S+, only 0, 1, 2, 3\. .*npu-smi"):
             places_of(ASCEND, "0,5,7")
-
-
-def test_front_ends_follow_the_cards_and_leave_processors_to_others() -> None:
-    wanted = ((8, False, 192, 8), (8, False, 8, 4), (8, False, 1, 1), (1, True, 64, 1))
-    for cards, on_host, processors, count in wanted:
-        assert front_ends_wanted(cards, on_host, processors) == count
 
 
 class Asking:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.serve.attacks import posted
 from tests.serve.sockets import port_of, serving, talk
-from workbench.serve.connections import Connections, address_of
+from workbench.serve.connections import Connections
 
 
 @contextlib.contextmanager
@@ -61,11 +61,3 @@ def test_who_is_being_answered_never_gives_way_and_the_newcomer_is_told() -> Non
     assert said.startswith(b"HTTP/1.1 503 ")
     assert b"retry-after: 1" in said
     assert connections.refused == 1
-
-
-def test_a_network_of_ipv6_counts_as_one_address() -> None:
-    assert address_of(("127.0.0.1", 5)) == "127.0.0.1"
-    assert address_of(("::ffff:10.0.0.1", 5, 0, 0)) == "10.0.0.1"
-    assert address_of(("2001:db8::1", 5, 0, 0)) == address_of(("2001:db8::ffff:2", 6, 0, 0))
-    assert address_of(("2001:db8:0:1::1", 5, 0, 0)) != address_of(("2001:db8::1", 5, 0, 0))
-    assert address_of(("fe80::1%eth0", 5, 0, 2)) == "fe80::/64"

@@ -1,13 +1,11 @@
 """Several front ends behind one port: what they share, and what happens when one of them, or what they share, dies."""
 
-import asyncio
 import concurrent.futures
 import contextlib
 import http.client
 import json
 import os
 import signal
-import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -15,14 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.serve.making import Reply, Running, asked, gone, make_bundle, metric, running, samples, standing
-from workbench.bundle import preprocessor_of, read_bundle
-from workbench.serve.batcher import QueueFull, Row
-from workbench.serve.front_end import ALONE, FrontEndProcess
-from workbench.serve.refusals import Refusal
-from workbench.serve.samples import Tokenizing
-from workbench.serve.settings import Limits, ServeSettings
-from workbench.serve.wire import Message, Reader, pack
+from tests.serve.making import Reply, Running, gone, make_bundle, metric, running, samples
 from workbench.values.service import ServiceSettings
 
 THREE = ("--front-ends", "3")
@@ -124,53 +115,6 @@ def test_a_front_end_that_is_killed_costs_its_own_connections_and_no_counter_fal
     assert metric(service, "workbench_requests_received_total") >= received + 9
     assert samples(service, "workbench_front_end_restarts_total")['{front_end="1"}'] == 1
     assert [f["restarts"] for f in service.health().body["front_ends"]] == [0, 1, 0]
-
-
-def test_rows_that_run_alone_once_more_wait_however_full_the_queue_is(bundle: Path) -> None:
-    """One of them spoilt a batch. They were within the limit once; who is refused now would answer nobody."""
-
-    async def story() -> Message:
-        ours, theirs = socket.socketpair()
-        opened = read_bundle(bundle)
-        queue = FrontEndProcess(opened, ServeSettings(limits=Limits(queue=1)))
-        await queue.link.open(ours)
-        state = {"proved": True, "none_starts": False, "health": [200, {}], "facts": {}, "depth": 1, "retry": 1}
-        theirs.sendall(pack({"state": state}))
-        while queue.depth < 1:
-            await asyncio.sleep(0.01)  # until it was read
-        preprocessor = preprocessor_of(opened)
-        assert preprocessor is not None
-        sample = Tokenizing(preprocessor).sample("anna paid")
-        row = Row(key=8, item=sample, asker=None, owner=None, index=0, arrived_s=0.0, company=2)
-        with pytest.raises(QueueFull):
-            queue.add([row])
-        queue.apart([row], Refusal("internal", "The model gave a number that is not finite."))
-        await asyncio.sleep(0)
-        with theirs:
-            theirs.setblocking(False)
-            (message,) = Reader().feed(await asyncio.get_running_loop().sock_recv(theirs, 1 << 16))
-        return message
-
-    message = asyncio.run(story())
-    assert (message.head["rows"], message.head["key"]) == ([0], ALONE)
-
-
-def test_drained_under_load_every_request_is_answered_or_told_to_come_back(bundle: Path) -> None:
-    with running(bundle, *THREE) as drained, concurrent.futures.ThreadPoolExecutor(12) as pool:
-        family = drained.family()
-        with standing(drained):
-            taken = asked(drained, pool, 12)
-            drained.process.send_signal(signal.SIGTERM)
-            drained.wait_until(lambda: any(e["event"] == "draining" for e in drained.events()))
-            late = drained.predict({"text": "bell"})
-
-        assert [f.result().status for f in taken] == [200] * 12
-        assert (late.status, late.body["error"]["kind"]) == (503, "draining")
-        assert drained.process.wait(300) == 0
-        assert gone(family)
-    said = next(e for e in drained.events() if e["event"] == "drained")
-    assert said["whole"] is True
-    assert said["unanswered"] == 0
 
 
 def test_front_ends_and_workers_die_with_a_first_process_that_is_killed(bundle: Path) -> None:

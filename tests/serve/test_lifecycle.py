@@ -5,6 +5,7 @@ import os
 import resource
 import signal
 import socket
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -231,3 +232,21 @@ def test_ctrl_c_drains_like_sigterm_and_does_not_wait_for_bodies_that_do_not_com
         assert any(e["event"] == "drained" and e["whole"] for e in service.events())
         for client in slow_clients:
             client.close()
+
+
+HEAVY = ("optuna", "mlflow", "ray", "torch", "sklearn", "plotly", "pandas", "transformers", "scipy")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_service_is_two_processes_beside_the_resource_tracker_and_has_mapped_none_of_their_libraries(
+    tmp_path: Path,
+) -> None:
+    with running(make_bundle(tmp_path)) as service:
+        assert service.predict({"text": "anna"}).status == 200
+        mapped = {m.path for process in service.family() for m in process.memory_maps()}
+        commands = [" ".join(process.cmdline()) for process in service.family()[1:]]
+
+    assert any("onnxruntime" in path for path in mapped)
+    assert not [path for path in mapped for name in HEAVY if f"/site-packages/{name}/" in path]
+    assert ["resource_tracker" in command for command in sorted(commands)].count(True) == 1
+    assert len(commands) == 2

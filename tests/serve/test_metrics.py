@@ -34,49 +34,6 @@ def one_batch(metrics: Metrics, length: int = 32, rows: int = 3, worker: int = 0
     )
 
 
-def test_requests_are_counted_when_they_arrive_and_by_status_when_they_are_answered() -> None:
-    metrics = Metrics()
-
-    for status in (200, 200, 422, 503):
-        metrics.received.inc()
-        metrics.answered(status, 0.004)
-    metrics.received.inc()
-    for kind in ("queue_full", "queue_full", "no_json"):
-        metrics.rejected(kind)
-    metrics.depth.set(7)
-    metrics.depth.set(2)
-
-    assert value(metrics, "workbench_requests_received_total") == 5
-    assert value(metrics, "workbench_requests_total", status="200") == 2
-    assert value(metrics, "workbench_requests_total", status="422") == 1
-    assert value(metrics, "workbench_requests_total", status="503") == 1
-    assert value(metrics, "workbench_errors_total", kind="queue_full") == 2
-    assert value(metrics, "workbench_errors_total", kind="no_json") == 1
-    assert value(metrics, "workbench_queue_depth") == 2
-    assert value(metrics, "workbench_request_duration_seconds_count") == 2, "refusals are quick and stay out of it"
-    assert value(metrics, "workbench_request_duration_seconds_bucket", le="0.003") == 0
-    assert value(metrics, "workbench_request_duration_seconds_bucket", le="0.004") == 2
-    assert value(Metrics(), "workbench_requests_received_total") == 0, "two services in one process count apart"
-
-
-def test_a_batch_is_counted_in_its_bin_with_its_padding_its_waiting_and_its_worker() -> None:
-    metrics = Metrics(lengths=(16, 32))
-
-    one_batch(metrics, length=32, rows=3, worker=1)
-    one_batch(metrics, length=32, rows=4, worker=1)
-
-    assert value(metrics, "workbench_bin_batches_total", length="32") == 2
-    assert value(metrics, "workbench_bin_rows_total", length="32") == 7
-    assert value(metrics, "workbench_bin_rows_total", length="16") == 0
-    assert value(metrics, "workbench_positions_total") == 7 * 32
-    assert value(metrics, "workbench_padded_positions_total") == 7 * 5
-    assert value(metrics, "workbench_batch_rows_bucket", le="3.0") == 1
-    assert value(metrics, "workbench_batch_rows_bucket", le="4.0") == 2
-    assert value(metrics, "workbench_queue_duration_seconds_count") == 7
-    assert value(metrics, "workbench_model_duration_seconds_count") == 2
-    assert value(metrics, "workbench_worker_busy_seconds_total", worker="1") == 0.5
-
-
 def test_clients_cannot_grow_the_exposition_with_tensors_of_every_length() -> None:
     metrics = Metrics()
 

@@ -1,6 +1,5 @@
 """Heads of requests that are too long or never end, against uvicorn with our protocol on a socket of its own."""
 
-import asyncio
 import socket
 import time
 from collections.abc import Iterator
@@ -9,10 +8,8 @@ import pytest
 import uvicorn
 
 from tests.serve.attacks import posted
-from tests.serve.sockets import WAIT_S, gone, port_of, serving, talk
-from workbench.serve import protocol
+from tests.serve.sockets import WAIT_S, port_of, serving, talk
 from workbench.serve.protocol import MOST_FIELDS, MOST_HEAD_BYTES
-from workbench.serve.refusals import Refusal
 
 PATIENCE_S = 0.4
 
@@ -123,15 +120,6 @@ def test_what_two_servers_could_read_in_two_ways_is_refused_and_the_connection_c
         assert b'{"error": {"kind": "bad_request"' in said, sent[:200]
 
 
-def test_a_refusal_keeps_nothing_of_what_it_refused(port: int) -> None:
-    heads, chunks = posted(b"{}", head=b"X: y\r\n" * 200), CHUNKED + b"\r\n" + b"1;%s\r\nx\r\n" % (b"x" * 100) * 2000
-    for sent in (posted(b"{}") * 100, heads, chunks):
-        talk(port, sent, answers=1, wait_s=1.0)
-    constants = [one for one in vars(protocol).values() if isinstance(one, Refusal)]
-    assert constants
-    assert [one.kind for one in constants if one.__traceback__ is not None] == []
-
-
 UPGRADE = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAM\r\n"
 """Java's client asks every plain server for HTTP/2 so."""
 HALF = b"X: " + b"a" * (MOST_HEAD_BYTES // 2) + b"\r\n"
@@ -170,23 +158,6 @@ def test_a_head_of_very_many_fields_or_a_very_long_one_gets_431(port: int) -> No
         assert talk(port, sent, answers=1, wait_s=0.1)[0].startswith(b"HTTP/1.1 " + status)
 
 
-def test_a_body_may_take_longer_than_a_head() -> None:
-    whole = posted(b"x" * 100)
-
-    with serving(head_timeout_s=0.3, body_timeout_s=WAIT_S) as patient:
-        parts = whole[:-50], 0.3, whole[-50:-10], 0.3, whole[-10:]
-        said, _ = talk(port_of(patient), *parts, answers=1, wait_s=0.1)
-
-    assert said.startswith(b"HTTP/1.1 200 ")
-
-
-def test_an_idle_connection_between_requests_is_left_to_keep_alive(port: int) -> None:
-    said, seconds = talk(port, posted(b"{}"), answers=1, wait_s=1.0)
-
-    assert said.startswith(b"HTTP/1.1 200 ")
-    assert seconds == 1.0, "it was closed"
-
-
 def test_a_head_without_end_is_cut_off_with_431() -> None:
     """Also when more of it is on its way: closed with unread bytes, TCP would reset the connection and drop the 431."""
     endless: list[bytes | float] = [b"GET / HTTP/1.1\r\n", b"X: " + b"a" * (MOST_HEAD_BYTES + 1000), 0.1]
@@ -206,22 +177,3 @@ def test_a_request_that_does_not_wait_for_the_answer_before_it_is_not_taken(port
         assert said.count(b"HTTP/1.1 ") == said.count(b"HTTP/1.1 200 ") == 1
         assert b"connection: close" in said
         assert seconds < WAIT_S
-
-
-def test_a_client_that_is_gone_is_noticed_while_it_is_owed_an_answer() -> None:
-    with serving() as own:
-
-        async def ask_and_go() -> None:
-            _, writer = await asyncio.open_connection("127.0.0.1", port_of(own))
-            writer.write(posted(b"{}", path=b"/slowest"))
-            await writer.drain()
-            await asyncio.sleep(0.05)
-            writer.close()
-            began = time.monotonic()
-            while own.server_state.connections or own.server_state.tasks:
-                assert time.monotonic() - began < WAIT_S
-                await asyncio.sleep(0.01)
-
-        asyncio.run(ask_and_go())
-
-    assert gone == ["/slowest"]

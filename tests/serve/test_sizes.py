@@ -4,15 +4,13 @@ import dataclasses
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import helper
 
 from tests.serve.making import SERVICE, bundle_of, running
+from tests.small_graphs import write_graph
 from workbench.api.bundle import load_bundle
 from workbench.bundle import read_bundle
-from workbench.serve.refusals import Refusal
-from workbench.serve.samples import Padding
 from workbench.values.candidate import Candidate
 from workbench.values.errors import ConfigError
 from workbench.values.interface import AxisUse
@@ -24,20 +22,12 @@ FRAMES = AxisUse(name="frames", bins=(4, 8), pad=-1.0)
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """x [batch, 2, frames] → twice x, under another axis name, and the sum of everything that ran."""
     root, candidate = tmp_path_factory.mktemp("sizes"), Candidate(target="onnxruntime")
-    graph = helper.make_graph(
-        [
-            helper.make_node("Add", ["x", "x"], ["twice"], name="add"),
-            helper.make_node("ReduceSum", ["x", "axes"], ["sum"], name="sum", keepdims=0),
-        ],
-        "sized",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 2, "frames"])],
-        [
-            helper.make_tensor_value_info("twice", TensorProto.FLOAT, ["batch", 2, "positions"]),
-            helper.make_tensor_value_info("sum", TensorProto.FLOAT, ["batch"]),
-        ],
-        [onnx.numpy_helper.from_array(np.array([1, 2]), "axes")],
-    )
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), root / "model.onnx")
+    nodes = [
+        helper.make_node("Add", ["x", "x"], ["twice"], name="add"),
+        helper.make_node("ReduceSum", ["x", "axes"], ["sum"], name="sum", keepdims=0),
+    ]
+    shapes = {"x": ["batch", 2, "frames"]}, {"twice": ["batch", 2, "positions"], "sum": ["batch"]}
+    write_graph(root / "model.onnx", nodes, *shapes, axes=np.array([1, 2]))
     feeds = {"x": np.ones((2, 2, 4), np.float32)}
     return bundle_of(root, candidate, feeds, name="sized", task="tensors", axes=(FRAMES,), service=SERVICE)
 
@@ -67,24 +57,3 @@ def test_arrays_of_any_size_run_in_their_bin_and_answers_have_their_size(folder:
         assert np.array_equal(reply.body["outputs"]["twice"], 2 * x[:, :, :size])
     assert refused.status == 422
     assert "at most 8 along frames, not 9" in refused.body["error"]["message"]
-
-
-def test_two_axes_are_padded_each_to_its_bin_and_only_what_is_theirs_is_cut(folder: Path) -> None:
-    manifest = read_bundle(folder).manifest
-    (x,), (twice, total) = manifest.model.inputs, manifest.model.outputs
-    image = dataclasses.replace(
-        manifest.model,
-        inputs=(dataclasses.replace(x, shape=("n", "h", "w")),),
-        outputs=(dataclasses.replace(twice, shape=("n", "w", None)), total),
-    )
-    axes = (AxisUse(name="h", bins=(8,)), AxisUse(name="w", bins=(4, 16), pad=7.0))
-    padding = Padding(dataclasses.replace(manifest, model=image, axes=axes))
-
-    padded, sizes = padding.padded({"x": np.zeros((1, 5, 16), np.float32)})
-
-    assert padded["x"].shape == (1, 8, 16)
-    assert sizes == {"h": (5, 8)}
-    assert padding.cut("twice", np.zeros((1, 16, 8)), sizes).shape == (1, 16, 5)
-    assert padding.cut("sum", np.zeros(1), sizes).shape == (1,)
-    with pytest.raises(Refusal, match="at most 16 along w"):
-        padding.padded({"x": np.zeros((1, 1, 17), np.float32)})

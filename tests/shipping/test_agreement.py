@@ -1,7 +1,6 @@
 """A fidelity says how far real answers lie apart: of every way, in every shape, as a service groups its requests."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +14,7 @@ from workbench.inputs.answers import Answer, text_digest, write_answers
 from workbench.inputs.experiment import Experiment
 from workbench.shipping.agreement import Asked, Extent, agreement_of_candidate, agreement_of_sessions
 from workbench.shipping.agreement.compared import Comparison, Pair
-from workbench.shipping.agreement.ways import Shape, Way, answered, filled_shape, groups
+from workbench.shipping.agreement.ways import Shape, Way
 from workbench.space.space import build, complete
 from workbench.values.candidate import Candidate
 from workbench.values.errors import ConfigError
@@ -143,35 +142,6 @@ def test_answers_and_checkpoints_that_do_not_belong_to_the_model_are_refused(
             agreement_of_candidate(*_with(at, int8), SERVICE, asked)
 
 
-def test_a_service_s_calls_hold_every_request_once_in_its_own_length(at: tuple[Experiment, Bench]) -> None:
-    data = at[0].dataset
-    (window,) = data.batches("holdout", 64, stop=64)
-    assert data.preprocessor is not None
-
-    calls = list(groups(window, data, 8))
-
-    assert sorted(int(row) for rows, _ in calls for row in rows) == list(range(64))
-    for rows, feeds in calls:
-        width = feeds["input_ids"].shape[1]
-        assert len(rows) <= 8
-        for row in rows:
-            assert width == next(b for b in data.preprocessor.bins if b >= window.lengths[row])
-    assert {feeds["input_ids"].shape[1] for _, feeds in calls} == {4, 8, 16}
-    echoed = answered(window, iter(calls), lambda feeds: {"ids": feeds["input_ids"]})
-    assert np.array_equal(echoed["ids"], window.feeds["input_ids"])
-
-
-def test_a_compiled_shape_is_filled_whole_and_only_with_samples_that_fit(at: tuple[Experiment, Bench]) -> None:
-    data = at[0].dataset
-    (window,) = data.batches("holdout", 64, stop=64)
-
-    made = list(filled_shape(window, data, "holdout", Shape(batch=5, length=8)))
-
-    assert all(batch.feeds["input_ids"].shape == (5, 8) for _, batch, _ in made)
-    assert sum(count for _, _, count in made) == int((window.lengths <= 8).sum())
-    assert all(np.array_equal(window.indices[places], batch.indices[:count]) for places, batch, count in made)
-
-
 def test_a_file_that_is_wrong_in_one_shape_alone_is_found(at: tuple[Experiment, Bench]) -> None:
     """A compiled file of a batch size that the service's own grouping hardly meets."""
     question, _ = at
@@ -238,17 +208,6 @@ def test_answers_that_are_not_finite_are_counted_and_not_scored(at: tuple[Experi
     assert served.worst_cosine == 0.0
     assert {"max_abs", "mae"}.isdisjoint(fidelity_metrics(found))  # a limit on them is not met
     assert "cannot be scored" in served.about
-
-
-def test_a_candidate_of_other_lengths_is_compared_in_those(at: tuple[Experiment, Bench], int8: Candidate) -> None:
-    found = agreement_of_candidate(
-        *_with(at, int8), replace(SERVICE, sequence_bins=(16,)), Asked(extent=Extent(samples=30))
-    )
-
-    served = found.find("served")
-    assert served is not None
-    assert served.samples == 30
-    assert found.data == "30 samples of holdout of tiny-texts.yaml"
 
 
 def test_large_answers_are_taken_in_few_samples_at_once(at: tuple[Experiment, Bench]) -> None:

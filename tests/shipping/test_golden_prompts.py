@@ -7,7 +7,7 @@ from tests.targets.ascend_llm.folders import TEXTS
 from workbench.bundle.prompts import prompt_faults
 from workbench.shipping.language_handover import MARGIN, make_golden_prompts
 from workbench.targets.ascend_llm.prompted import prompted
-from workbench.values.errors import ConfigError, MeasureError
+from workbench.values.errors import ConfigError
 
 
 def test_texts_that_cannot_be_shown_or_hold_one_token_are_left_out() -> None:
@@ -32,11 +32,3 @@ def test_one_pass_over_prompt_and_answer_sees_the_same_tokens_as_one_after_anoth
     made = make_golden_prompts(model, TEXTS)
     assert made.largest_measured <= made.tolerance.absolute / MARGIN
     assert made.largest_measured < 1e-2 * max(step.logits[0] for prompt in made.prompts for step in prompt.steps)
-
-
-def test_a_prompt_that_the_model_cannot_read_is_an_error_of_the_checkpoint() -> None:
-    model = prompted(checkpoint())
-    with pytest.raises(MeasureError, match="the model's context is 64"):
-        model.answers([[1] * 60], 8, lambda *_: None)
-    with pytest.raises(MeasureError, match="beyond the vocabulary of 96"):
-        model.answers([[1, 96]], 2, lambda *_: None)

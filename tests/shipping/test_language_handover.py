@@ -1,8 +1,9 @@
-"""From a swept candidate of a language model to its bundle, and to the gate."""
+"""Which outputs a bundle keeps, and from a swept candidate of a language model to its bundle and to the gate."""
 
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.llm_workspace import language_bench, write_language_workspace
@@ -12,9 +13,10 @@ from workbench.evaluation.bench import Bench
 from workbench.inputs.experiment import Experiment
 from workbench.search.confirmation import confirm
 from workbench.search.sweep import run_sweep
-from workbench.shipping.handover import bundle_contents, hand_over
+from workbench.shipping.handover import bundle_contents, comparable, hand_over
 from workbench.shipping.promotion import Limits, judge
 from workbench.values.errors import BundleError, ConfigError
+from workbench.values.interface import OutputUse
 from workbench.values.results import Evaluation
 
 
@@ -90,3 +92,16 @@ def test_another_number_of_threads_than_swept_with_is_said_with_the_way_to_set_i
     measured = [replace(e, toolchain=replace(made, features=others)) for e in contents.evaluations]
     with pytest.raises(BundleError, match="export with OMP_NUM_THREADS=7, as it was swept, or sweep again"):
         hand_over(tmp_path / "bundle", replace(contents, evaluations=tuple(measured)))
+
+
+def test_texts_and_what_is_ignored_and_infinite_are_not_kept() -> None:
+    outputs = {
+        "label": np.array(["a", "b"], dtype=object),
+        "masked": np.array([-np.inf, 0.0]),
+        "beside": np.array([1.0, 2.0]),
+        "found": np.zeros((1, 0), dtype=np.int64),
+    }
+    uses = [OutputUse(name=name, meaning="ignored") for name in ("label", "masked", "beside")]
+
+    assert comparable([outputs], uses) == ("beside", "found")
+    assert comparable([outputs], ()) == ("masked", "beside", "found")  # refused later: it is compared

@@ -14,7 +14,7 @@ from workbench.bundle import BundleContents, GoldenBatch, read_bundle, write_bun
 from workbench.load import bodies_of_texts
 from workbench.load.service_process import running_service
 from workbench.shipping.load_confirmation import check_answers, confirm_bundle, load_bundle, load_seconds
-from workbench.values.errors import BundleError, MeasureError
+from workbench.values.errors import MeasureError
 from workbench.values.measurement import Estimate, ServiceFigures
 from workbench.values.service import ServiceLoad, ServiceSettings
 
@@ -84,13 +84,6 @@ def test_a_service_that_decides_otherwise_confirms_nothing(contents: BundleConte
         assert check_answers(running, read_bundle(served)) == sum(len(g.texts) for g in contents.golden)
         with pytest.raises(MeasureError, match=r"golden sample 0: .*says something else"):
             check_answers(running, read_bundle(other))
-
-
-def test_a_bundle_that_fails_its_own_golden_samples_is_not_loaded(contents: BundleContents, tmp_path: Path) -> None:
-    bundle = write_bundle(tmp_path / "bundle", turned(contents))
-
-    with pytest.raises(BundleError, match="The service ended with code 1 before it was ready"):
-        load_bundle(bundle, ServiceLoad(concurrency=2), 1.0)
 
 
 def test_what_says_nothing_of_the_device_is_answered_and_not_timed(contents: BundleContents, tmp_path: Path) -> None:

@@ -9,13 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import Result
-from typer.testing import CliRunner
 
 from tests.bundle.making import body_of, exact, exported, reseal
+from tests.commands.running import run
 from workbench.api.registered import register
-from workbench.bundle import description, provenance, read_bundle
-from workbench.commands.cli import app
+from workbench.bundle import read_bundle
 from workbench.inputs.experiment import read_experiment
 from workbench.inputs.metrics import ClassificationOutcomes, load_outcomes, save_outcomes
 from workbench.shipping.promotion import Check, Limits, Verdict, judge
@@ -292,10 +290,6 @@ def test_a_service_that_does_not_work_fails_the_gate(folders: tuple[Path, Path])
 # --- the commands -----------------------------------------------------------------------------------------------------
 
 
-def run(*arguments: object) -> Result:
-    return CliRunner().invoke(app, list(map(str, arguments)))
-
-
 def aliases(workspace: Path) -> dict[str, int]:
     with open_versions(workspace, "tiny") as versions:
         return {alias: version.number for version in versions.all() for alias in version.aliases}
@@ -558,22 +552,3 @@ def test_both_services_are_really_loaded(folders: tuple[Path, Path], workspace: 
     )
     reliable = all(found[side]["reliable"] for side in ("candidate", "current"))
     assert said["promoted"] is reliable
-
-
-# --- provenance -------------------------------------------------------------------------------------------------------
-
-
-def test_a_version_says_where_it_comes_from(made: Path, workspace: Path) -> None:
-    bundle = read_bundle(made / "static" / "bundle")
-
-    version = register(bundle.directory, workspace)
-
-    assert version.manifest_sha256 == bundle.manifest_sha256
-    assert version.tags == {**version.tags, **provenance(bundle)}
-    assert version.tags["candidate"] == bundle.manifest.candidate_id
-    assert version.tags["source"] == str(bundle.directory)
-    said = description(bundle)
-    assert said.startswith("INT8 static, minmax, asymmetric, weights per channel. On holdout: accuracy 0.")
-    assert "## Acceptance figures" in said
-    assert "## Files" not in said
-    assert register(bundle.directory, workspace) == version

@@ -16,17 +16,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import onnx
-from onnx import ModelProto, TensorProto, helper
+from onnx import ModelProto
 
 from tests.cann_emulator.atc.compiling import compiled
 from tests.cann_emulator.handmade import mlp, offline_model
 from workbench.cann_emulator import acl
 from workbench.cann_emulator.acl import clock, dumping, errors, handles, memory, models, profile, rt_device, top
 from workbench.cann_emulator.om import OfflineModel, write_om
-from workbench.testing.encoder import model_of
 
 Array = npt.NDArray[Any]
-CLIENTS = Path(__file__).parent / "clients"
 X = np.random.default_rng(5).standard_normal((5, 16)).astype(np.float32)
 """An input of `multilayer`."""
 
@@ -94,25 +92,6 @@ def batch_gears(folder: Path) -> str:
     for value in (*proto.graph.input, *proto.graph.output):
         value.type.tensor_type.shape.dim[0].dim_param = "n"
     return made(folder, proto, input_shape="x:-1,16", dynamic_batch_size="1,4,8")
-
-
-def sum_of_two(folder: Path, **flags: str) -> str:
-    """`total` = `left` (1, s) + `right` (b, s)."""
-    shapes = {"left": [1, "s"], "right": ["b", "s"], "total": ["b", "s"]}
-    *inputs, total = (helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in shapes.items())
-    node = helper.make_node("Add", ["left", "right"], ["total"], name="add")
-    return made(folder, model_of([node], {}, inputs, [total]), input_format="ND", **flags)
-
-
-def dims_gears(folder: Path) -> str:
-    """Three values choose a gear."""
-    return sum_of_two(folder, input_shape="left:1,-1;right:-1,-1", dynamic_dims="20,1,20;40,2,40")
-
-
-def image_gears(folder: Path) -> str:
-    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 1, "h", "w"]) for name in "xy"]
-    proto = model_of([helper.make_node("Relu", ["x"], ["y"], name="relu")], {}, values[:1], values[1:])
-    return made(folder, proto, input_shape="x:1,1,-1,-1", dynamic_image_size="4,6;8,12")
 
 
 def made(folder: Path, proto: ModelProto, **flags: str) -> str:
@@ -190,10 +169,5 @@ def environment(tree: Path, extra: Mapping[str, str] | None = None) -> dict[str,
 
 
 def run_source(source: str, tree: Path, *, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    return run_program([sys.executable, "-c", source], tree, env=env)
-
-
-def run_program(
-    command: Sequence[str], tree: Path, *, env: Mapping[str, str] | None = None
-) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", source]
     return subprocess.run(command, env=environment(tree, env), capture_output=True, text=True, timeout=200, check=False)

@@ -1,4 +1,4 @@
-"""acl.json and what it asks for: dumps and overflow check; each mistake; profiles (pyacl.md §2.5, §5.4-5.7)."""
+"""acl.json and what it asks for: dumps and overflow check; profiles (pyacl.md §2.5, §5.4-5.7)."""
 
 from __future__ import annotations
 
@@ -37,30 +37,6 @@ def test_missing_files_and_files_that_are_no_json(tmp_path: Path) -> None:
     for body in ("{", "[]", "7", json.dumps({"a": [[[[[[[[[[1]]]]]]]]]]})):
         assert acl.init(written(tmp_path, body)) == 100006, body
     ok(acl.init(written(tmp_path, {"a": [[[[[[[[1]]]]]]]]})))
-
-
-TENSORS: dict[str, Any] = {"dump_list": [{"model_name": "m", "layer": ["a"]}], "dump_path": "."}
-DUMP_MISTAKES: dict[str, Any] = {
-    "no list": {"dump_path": "."},
-    "empty list": {"dump_list": [], "dump_path": "."},
-    "path that does not exist": {**TENSORS, "dump_path": "/nowhere/at/all"},
-    "unknown mode": {**TENSORS, "dump_mode": "both"},
-    "model name is a number": {**TENSORS, "dump_list": [{"model_name": 1}]},
-    "not emulated": {**TENSORS, "dump_list": [{"optype_blacklist": [{"name": "MatMul"}]}]},
-    "overflow and tensors": {**TENSORS, "dump_debug": "on"},
-    "overflow without path": {"dump_debug": "on"},
-    "scene": {"dump_scene": "lite_exception"},
-}
-
-
-def test_a_bad_section_is_refused_by_name(tmp_path: Path) -> None:
-    for name, dump in DUMP_MISTAKES.items():
-        assert acl.init(written(tmp_path, {"dump": dump})) == 100009, name
-        assert "dump" in text()
-    assert acl.init(written(tmp_path, {"profiler": {"switch": "on"}})) == 100000
-    assert "profiler is not emulated; run the program under msprof" in text()
-    assert acl.init(written(tmp_path, {"defaultDevice": {"default_device": "0"}})) == 100000
-    assert "defaultDevice is not emulated" in text()
 
 
 # ---- overflow ----

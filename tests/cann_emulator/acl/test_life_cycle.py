@@ -1,34 +1,15 @@
-"""Shapes of all functions, init, contexts, threads, faults, every order of undoing (pyacl.md §1, §3.1, §4)."""
+"""Shapes of all functions, a missing context, faults (pyacl.md §1, §4)."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pytest
-
-from tests.cann_emulator.acl.library import multilayer, ok, opened, saved, taken, text
+from tests.cann_emulator.acl.library import ok, taken, text
 from tests.reference_pages import acl_calls
 from workbench.cann_emulator import acl
 from workbench.cann_emulator.acl import errors
 from workbench.cann_emulator.acl.call import CALLS
-
-
-def test_a_second_init_returns_100002_and_does_no_harm() -> None:
-    """pyacl.md §2.5, init and finalize."""
-    ok(acl.init())
-    assert acl.init() == 100002
-    ok(acl.rt.set_device(0))
-    assert acl.finalize_reference() == (1, 0)
-    assert acl.finalize_reference() == (0, 0)
-    assert acl.finalize_reference() == (0, 100037)
-    ok(acl.init())
-    acl.init()
-    ok(acl.finalize())  # whatever the count is
-    assert acl.finalize() == 100037
 
 
 def test_without_a_context_in_the_thread_it_is_107002() -> None:
@@ -39,84 +20,6 @@ def test_without_a_context_in_the_thread_it_is_107002() -> None:
         *(acl.rt.synchronize_stream(0), acl.rt.synchronize_device(), acl.rt.get_device()[1], acl.rt.get_mem_info(1)[2]),
     ]
     assert set(codes) == {107002}
-
-
-def test_the_current_context_is_per_thread_and_a_new_thread_has_none(device: int) -> None:
-    """pyacl.md §3.4, §4 row 25."""
-    context, ret = acl.rt.get_context()
-    ok(ret)
-    seen: list[object] = []
-
-    def worker() -> None:
-        seen.append(acl.rt.malloc(8, 0)[1])
-        seen.append(acl.rt.set_context(context))
-        pointer, ret = acl.rt.malloc(8, 0)
-        seen.append(ret)
-        seen.append(acl.rt.free(pointer))
-
-    thread = threading.Thread(target=worker)
-    thread.start()
-    thread.join()
-    assert seen == [107002, 0, 0, 0]
-
-
-def test_error_texts_are_per_thread_and_cleared_on_reading(device: int) -> None:
-    acl.rt.malloc(0, 0)
-    others: list[object] = []
-    thread = threading.Thread(target=lambda: others.append(acl.get_recent_err_msg()))
-    thread.start()
-    thread.join()
-    assert "Invalid_Argument(EH0001): Value [0] for [size] is invalid." in acl.get_recent_err_msg()
-    assert [*others, acl.get_recent_err_msg()] == [None, None]
-
-
-def test_contexts_are_created_current_and_destroyed_once(device: int) -> None:
-    default, _ = acl.rt.get_context()
-    mine = taken(acl.rt.create_context(0))
-    assert acl.rt.get_context() == (mine, 0)
-    ok(acl.rt.set_context(default))
-    assert acl.rt.destroy_context(default) == 107002
-    ok(acl.rt.destroy_context(mine))
-    assert acl.rt.destroy_context(mine) == 107002
-    assert acl.rt.destroy_context(0) == 100000
-    assert acl.rt.set_context(0) == 100000
-    assert "EH0002" in text()
-
-
-UNDO_ORDERS = {
-    "reverse": "buffers datasets memory desc unload stream context reset finalize",
-    "unload first": "unload desc buffers datasets memory stream context reset finalize",
-    "reset with everything there": "reset finalize",
-    "context after finalize": "unload desc memory buffers datasets reset finalize context",
-    "memory behind its context": "unload desc buffers datasets stream context memory reset finalize",
-}
-
-
-@pytest.mark.parametrize("order", UNDO_ORDERS.values(), ids=UNDO_ORDERS.keys())
-def test_every_order_of_undoing_that_programs_use_works(device: int, order: str, tmp_path: Path) -> None:
-    """pyacl.md §3.1 "Orders that occur in published programs and must work"."""
-    context = taken(acl.rt.create_context(0))
-    stream = taken(acl.rt.create_stream())
-    model = opened(saved(multilayer(), tmp_path))
-    model.put(np.ones((5, 16), np.float32))
-    ok(model.run())
-    buffers = [acl.mdl.get_dataset_buffer(d, 0) for d in (model.input_dataset, model.output_dataset)]
-    memory = [pointer for pointer, _ in (*model.inputs, *model.outputs)]
-    steps: dict[str, Callable[[], list[int]]] = {
-        "buffers": lambda: [acl.destroy_data_buffer(b) for b in buffers],
-        "datasets": lambda: [acl.mdl.destroy_dataset(d) for d in (model.input_dataset, model.output_dataset)],
-        "memory": lambda: [acl.rt.free(p) for p in memory],
-        "desc": lambda: [acl.mdl.destroy_desc(model.desc)],
-        "unload": lambda: [acl.mdl.unload(model.id)],
-        "stream": lambda: [acl.rt.destroy_stream(stream)],
-        "context": lambda: [acl.rt.destroy_context(context)],
-        "reset": lambda: [acl.rt.reset_device(0)],
-        "finalize": lambda: [acl.finalize()],
-    }
-    for step in order.split():
-        late = step == "context" and "finalize context" in order
-        results = steps[step]()
-        assert all(ret == (107002 if late else 0) for ret in results), (step, results)
 
 
 DOCUMENTED = acl_calls()
@@ -161,15 +64,6 @@ def test_each_function_gives_its_shape_when_it_fails_on_request(device: int) -> 
         else:
             assert isinstance(result, tuple)
             assert (len(result), result[-1]) == (len(gives), 507011), name
-
-
-def test_wrong_argument_types_are_type_errors(device: int) -> None:
-    """Table of mistakes, pyacl.md §4 rows 1-6 and 23; the type is [inferred], §10."""
-    for name, (forms, _) in CALLS.items():
-        takes = forms.replace("|", "")
-        if takes.strip("O"):
-            with pytest.raises((TypeError, ValueError)):
-                function(name.removeprefix("acl."))(*[(0, 0) if kind in "kKiId" else 5 for kind in takes])
 
 
 # ---- faults ----

@@ -1,22 +1,17 @@
-"""The library in processes and threads: import by the vendor's name, exit, what is left, environment, races."""
+"""The library in processes: what is left at exit, what the environment sets, a process that is killed."""
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.cann_emulator.acl.library import environment, multilayer, ok, run_source, saved, taken
-from workbench.cann_emulator import acl
-from workbench.cann_emulator.acl import memory
+from tests.cann_emulator.acl.library import environment, multilayer, run_source, saved
 from workbench.cann_emulator.state import processes
 
 OPEN = "import acl, sys, os\nacl.init(); acl.rt.set_device(0)\n"
@@ -87,73 +82,3 @@ while model.run() == 0: pass
     assert processes() == ()
     again = run_source(source.replace("while model.run() == 0: pass", "print(model.run())"), tree)
     assert again.stdout == "running\n0\n"
-
-
-def test_modules_of_the_vendor_that_are_not_emulated_are_refused_by_name(tree: Path) -> None:
-    source = "import acl\nprint(*(hasattr(acl, m) for m in ('himpi', 'media', 'op')))\nacl.himpi.sys_init()"
-    done = run_source(source, tree)
-    assert done.stdout == "False False False\n"
-    assert done.stderr.endswith(
-        "AttributeError: acl.himpi, the second interface of the picture and video units (DVPP), is not emulated\n"
-    )
-    with pytest.raises(AttributeError, match="module 'acl' has no attribute 'nothing'"):
-        acl.nothing  # noqa: B018  # the look-up is what is tested
-
-
-@pytest.fixture(autouse=True)
-def hasty_threads() -> Iterator[None]:
-    """The interpreter changes threads as often as it can, so that a race is seen in a second."""
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    yield
-    sys.setswitchinterval(before)
-
-
-def together(count: int, work: Callable[[int], None]) -> None:
-    start, failures = threading.Barrier(count), list[BaseException]()
-
-    def run(number: int) -> None:
-        start.wait()
-        try:
-            work(number)
-        except BaseException as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=run, args=(number,)) for number in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if failures:
-        raise failures[0]
-
-
-def test_threads_that_set_a_device_at_once_share_one_default_context() -> None:
-    ok(acl.init())
-    for _ in range(40):
-        contexts = set[int]()
-
-        def work(_: int, contexts: set[int] = contexts) -> None:
-            ok(acl.rt.set_device(0))
-            contexts.add(taken(acl.rt.get_context()))
-
-        together(8, work)
-        assert len(contexts) == 1
-        assert [acl.rt.reset_device(0) for _ in range(9)] == [0] * 8 + [507007]
-
-
-def test_a_destructor_that_frees_while_the_library_allocates_does_not_block(device: int) -> None:
-    """The collector may run at any allocation of Python's, also inside of the library."""
-    blocks, hosts = [taken(acl.rt.malloc(64, 0))], [taken(acl.rt.malloc_host(64))]
-    freed = []
-
-    class Dropped:
-        def __del__(self) -> None:
-            freed.append((acl.rt.free(blocks.pop()), acl.rt.free_host(hosts.pop())))
-
-    with memory.ARENAS[0].lock:
-        dropped = Dropped()
-        dropped.itself = dropped  # type: ignore[attr-defined]  # a cycle, which only the collector ends
-        del dropped
-        gc.collect()
-    assert freed == [(0, 0)]

@@ -73,47 +73,6 @@ def test_equal_work_has_equal_times_whatever_the_emulation_and_the_machine_take(
     assert len(seen) == 1
 
 
-def test_queued_copies_move_the_bytes_later_and_take_time(device: int, stream: int) -> None:
-    size = 1 << 20
-    pinned, pointer = taken(acl.rt.malloc_host(size)), taken(acl.rt.malloc(size, 0))
-    view = acl.util.ptr_to_numpy(pinned, (size,), 2)
-    view[:] = 7
-    first, last = event(8), event(8)
-    ok(acl.rt.record_event(first, stream))
-    ok(acl.rt.memcpy_async(pointer, size, pinned, size, 1, stream))
-    ok(acl.rt.record_event(last, stream))
-    view[:] = 9  # too early: the copy has not been made
-    ok(acl.rt.synchronize_stream(stream))
-    assert taken(acl.rt.event_elapsed_time(first, last)) > 0.01
-    ok(acl.rt.memcpy_async(pinned, size, pointer, size, 2, stream))
-    view[:] = 0
-    ok(acl.rt.synchronize_stream(stream))
-    assert set(view) == {9}
-
-
-def test_status_questions_let_the_stream_get_on(model: Loaded, stream: int) -> None:
-    """A client that polls must not wait for ever (pyacl.md §1.3)."""
-    mark = event()
-    launch(model, stream)
-    ok(acl.rt.record_event(mark, stream))
-    assert acl.rt.query_event_status(mark) == (0, 0)
-    assert acl.rt.query_event_status(mark) == (1, 0)
-    assert model.get(0, np.float32, (5, 4)).any()
-
-
-def test_waiting_for_an_event_orders_streams_and_their_clocks(model: Loaded, stream: int) -> None:
-    other = taken(acl.rt.create_stream())
-    first, middle, last = event(), event(), event()
-    ok(acl.rt.record_event(first, other))
-    launch(model, stream)
-    ok(acl.rt.record_event(middle, stream))
-    ok(acl.rt.stream_wait_event(other, middle))
-    ok(acl.rt.record_event(last, other))
-    ok(acl.rt.synchronize_stream(other))
-    assert model.get(0, np.float32, (5, 4)).any()
-    assert taken(acl.rt.event_elapsed_time(first, last)) >= taken(acl.rt.event_elapsed_time(first, middle)) > 0
-
-
 def test_a_time_out_is_507046_on_the_virtual_clock(model: Loaded, stream: int) -> None:
     """pyacl.md §2.5."""
     for _ in range(200):
@@ -121,18 +80,6 @@ def test_a_time_out_is_507046_on_the_virtual_clock(model: Loaded, stream: int) -
     assert acl.rt.synchronize_stream_with_timeout(stream, 1) == 507046
     assert acl.rt.synchronize_stream_with_timeout(stream, 10_000) == 0
     assert acl.rt.synchronize_stream_with_timeout(stream, -1) == 0
-
-
-def test_a_thread_may_ask_for_reports_before_it_is_subscribed(device: int, stream: int) -> None:
-    """Published programs start the thread first, and end it when the first report fails."""
-    codes: list[int] = []
-    thread = taken(acl.util.start_thread(lambda _: codes.append(acl.rt.process_report(10_000)), [0]))
-    time.sleep(0.02)
-    ok(acl.rt.subscribe_report(thread, stream))
-    ok(acl.rt.launch_callback(lambda _: None, None, 1, stream))
-    ok(acl.rt.synchronize_stream(stream))
-    ok(acl.util.stop_thread(thread))
-    assert codes == [0]
 
 
 CALL_MS = 60.0

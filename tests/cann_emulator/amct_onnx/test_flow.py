@@ -121,19 +121,6 @@ def test_balancing_needs_the_preprocess_forward(folder: Path) -> None:
     amct.quantize_model("config.json", model, "modified.onnx", "record.txt")
 
 
-def test_arguments_that_amct_refuses_are_refused(folder: Path) -> None:
-    rows: list[tuple[dict[str, Any], type[Exception], str]] = [
-        ({"skip_layers": ["nope"]}, ValueError, "'nope' is no layer"),
-        ({"skip_layers": ["fc1", "fc2"]}, ValueError, "no layer is left to quantize"),
-        ({"batch_num": 0}, ValueError, "greater than zero"),
-        ({"config_defination": "absent.cfg"}, ValueError, "no such file"),
-    ]
-    for arguments, error, message in rows:
-        with pytest.raises(error, match=message):
-            amct.create_quant_config("config.json", mlp_file(folder), **arguments)
-    assert not Path("config.json").exists()
-
-
 def test_nodes_need_names_of_their_own_and_updated_model_gives_them(folder: Path) -> None:
     """amct.md §1.2, §5."""
     proto = mlp()

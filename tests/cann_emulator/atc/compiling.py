@@ -1,7 +1,6 @@
 """Compiles of small models with the emulated atc, from Python."""
 
 import contextlib
-from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from workbench.cann_emulator.atc.console import Console
 from workbench.cann_emulator.atc.conversion import run_compile
 from workbench.cann_emulator.atc.failure import AtcFailure
 from workbench.cann_emulator.executable import Executable
-from workbench.cann_emulator.om import OfflineModel, largest_gear, load_om
+from workbench.cann_emulator.om import OfflineModel, load_om
 from workbench.graph.read import load_graph, read_model
 from workbench.quantization.lowering.deploy import lower_deploy
 from workbench.testing.encoder import ids, record_for, tiny_encoder
@@ -69,11 +68,6 @@ def quantized_encoder(folder: Path, *, products: bool = False) -> Path:
     record = record_for(path, ids(BATCH, LENGTH), symmetric=products, products=products)
     onnx.save(lower_deploy(load_graph(read_model(path)), record, merge_bias=True), folder / "deploy.onnx")
     return folder / "deploy.onnx"
-
-
-def types_of(model: OfflineModel) -> Counter[tuple[str, str]]:
-    """(type, dtype) → kernels of the largest gear."""
-    return Counter((kernel.op_type, kernel.dtype) for kernel in largest_gear(model).kernels)
 
 
 def difference(model: OfflineModel, source: Path, feeds: Mapping[str, Array], gear: int = 0) -> float:

@@ -9,12 +9,9 @@ import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper
 
-from tests import model_zoo
 from tests.cann_emulator.atc.compiling import (
-    STATIC,
     codes_of,
     compiled,
-    difference,
     encoder,
     options,
     quantized_encoder,
@@ -24,13 +21,11 @@ from workbench.cann_emulator.atc.console import Console
 from workbench.cann_emulator.atc.conversion import read_requests, run_compile, run_precheck
 from workbench.cann_emulator.atc.failure import AtcFailure
 from workbench.cann_emulator.atc.onnx_parser import parse_onnx
-from workbench.cann_emulator.atc.operator_types import is_registered
 from workbench.cann_emulator.atc.shapes import ShapePlan, check_ranks, check_shape_flags, input_shapes, plan_shapes
 from workbench.cann_emulator.executable import Executable
-from workbench.cann_emulator.om import largest_gear
 from workbench.graph.read import load_graph, read_model
 from workbench.targets.ascend.lowering import atc_form
-from workbench.testing.encoder import ids, model_of, tiny_encoder
+from workbench.testing.encoder import model_of, tiny_encoder
 
 FLOAT = TensorProto.FLOAT
 
@@ -130,21 +125,6 @@ def test_files_that_hold_no_model(tmp_path: Path) -> None:
     assert codes(Path("/dev/zero")) == ["E13015"]
 
 
-def test_an_input_of_the_model_may_be_an_output(tmp_path: Path) -> None:
-    """omg.cc:442: the node of an input is found as any other."""
-    path = relu(tmp_path)
-    model = compiled(path, out_nodes="x:0;second:0;first:0", output_type="x:0:FP16;first:0:FP32")
-
-    assert model.output_names == ("x:0", "second:0", "first:0")
-    assert [(t.name, t.dtype) for t in model.outputs] == [("x", "float16"), ("z", "float32"), ("y", "float32")]
-    x = np.array([[-1, 0, 1], [2, 3, 4]], np.float32)
-    results = Executable(model, threads=1).run({"x": x})
-    assert np.array_equal(results["x"], x.astype(np.float16))
-    assert np.array_equal(results["y"], np.maximum(x, 0))
-    assert [t.name for t in compiled(path, out_nodes="x:0").outputs] == ["x"]
-    assert codes(path, out_nodes="x:1") == ["E10003"]
-
-
 Sizes = list[int | str] | None
 
 
@@ -198,22 +178,6 @@ def test_a_good_model_passes_without_shapes_or_output(tmp_path: Path) -> None:
     assert all("cause" not in op for op in report["op"])
 
 
-def test_plugins_are_registered_by_opset() -> None:
-    """atc.md §8; amct.md §6.1. GridSample at 11 is MMCV's export; for MMCVModulatedDeformConv2d users write
-    DeformableConv2D instead."""
-    yes = {11: "MatMul GridSample DeformableConv2D", 8: "AscendDequant", 14: "Trilu", 16: "GridSample"}
-    yes |= {18: "MatMul BitwiseAnd", 22: "AscendQuant AscendRequantS16"}
-    no = {7: "MatMul", 19: "MatMul", 23: "AscendQuant", 17: "LayerNormalization QuantizeLinear BitwiseAnd"}
-    no |= {13: "MatMulInteger Loop Trilu", 15: "GridSample", 11: "Scan MMCVModulatedDeformConv2d", 14: "Bernoulli"}
-    for known, kinds in ((True, yes), (False, no)):
-        for opset, names in kinds.items():
-            for kind in names.split():
-                assert is_registered("", opset, kind) is known, (opset, kind)
-    assert is_registered("npu", 1, "NPURmsNorm")
-    for domain, opset, kind in (("npu", 1, "Add"), ("com.microsoft", 1, "MatMul"), ("com.microsoft", 11, "Add")):
-        assert not is_registered(domain, opset, kind)
-
-
 def test_a_quantized_model_takes_no_dynamic_shapes(tmp_path: Path) -> None:
     """atc.md, fact 4 (atctool_0040, General Restrictions)."""
     for flags in (
@@ -221,38 +185,6 @@ def test_a_quantized_model_takes_no_dynamic_shapes(tmp_path: Path) -> None:
         {"input_shape": "ids:-1,-1", "dynamic_dims": "1,16;2,16"},
     ):
         assert codes_of(quantized_encoder(tmp_path), **flags) == ["E10055"]
-
-
-def test_gears_hold_kernels_for_every_shape_in_the_order_given(tmp_path: Path) -> None:
-    path = encoder(tmp_path)
-    model = compiled(path, input_shape="ids:-1,-1", dynamic_dims="2,32;1,16")
-    assert model.gear_kind == "dynamic_dims"
-    assert [gear.dims for gear in model.gears] == [(2, 32), (1, 16)]
-    assert model.inputs[0].shape == (-1, -1)
-    assert model.outputs[0].shape == (-1, 5)
-    assert [gear.outputs[0].shape for gear in model.gears] == [(2, 5), (1, 5)]
-    assert largest_gear(model) is model.gears[0]
-    for index, (batch, length) in enumerate(((2, 32), (1, 16))):
-        assert difference(model, path, ids(batch, length), gear=index) < 0.02
-    assert (tmp_path / "encoder.om").exists()
-
-
-def test_an_output_that_cannot_be_opened_is_found_at_the_end(tmp_path: Path) -> None:
-    (tmp_path / "busy.om").mkdir()
-    assert codes(encoder(tmp_path), input_shape=STATIC, output=str(tmp_path / "busy")) == ["E10001", "E10042"]
-    assert (tmp_path / "fusion_result.json").exists()
-
-
-def test_float_inputs_can_be_fed_in_half_precision(tmp_path: Path) -> None:
-    path = tmp_path / "m.onnx"
-    model_zoo.write_gemms(path)
-    model = compiled(path, input_shape="x:2,12", input_fp16_nodes="x", output_type="FP16")
-    assert model.inputs[0].dtype == model.outputs[0].dtype == "float16"
-    assert not [k for k in model.gears[0].kernels if k.op_type == "Cast"]
-    feeds = {"x": model_zoo.rows(2, 0)["x"].astype(np.float16)}
-    assert Executable(model, threads=1).run(feeds)["y"].dtype == np.float16
-    assert codes_of(path, input_shape="x:2,12", input_fp16_nodes="z") == ["E10016"]
-    assert codes_of(path, input_shape="x:2,12", input_fp16_nodes="first") == ["E10017"]
 
 
 def test_the_rounding_in_front_of_a_layer_norm_is_no_part_of_it(tmp_path: Path) -> None:

@@ -11,12 +11,9 @@ from tests.cann_emulator.atc.compiling import (
     compiled,
     encoder,
     quantized_encoder,
-    types_of,
 )
 from workbench.cann_emulator.atc.failure import AtcFailure
-from workbench.cann_emulator.atc.fusion import Group, Switches, read_switches
-from workbench.cann_emulator.atc.fusion_graph import GRAPH_PASSES
-from workbench.cann_emulator.atc.fusion_ub import UB_PASSES
+from workbench.cann_emulator.atc.fusion import Switches, read_switches
 from workbench.cann_emulator.atc.precision import CUBE_TYPES
 from workbench.cann_emulator.om import Kernel, OfflineModel
 
@@ -74,34 +71,9 @@ def test_o1_switches_off_what_can_be_switched_off(tmp_path: Path) -> None:
     assert kept.graph_fusions == {"GeluFusionPass": (1, 1)}
 
 
-def test_dumpable_quantization_stays_in_kernels_of_its_own(tmp_path: Path) -> None:
-    """atc.md §2.3, --quant_dumpable."""
-    path = quantized_encoder(tmp_path)
-    kinds = types_of(compiled(path, input_shape=STATIC, quant_dumpable="1"))
-    assert kinds["AscendDequant", "int8"] == 7
-    assert kinds["AscendQuant", "int8"] == 5
-    assert ("AscendDequant", "int8") not in types_of(compiled(path, input_shape=STATIC))
-
-
 def read(folder: Path, text: str, oo_level: str = "O3") -> Switches:
     (folder / "switch.cfg").write_text(text)
     return read_switches(str(folder / "switch.cfg"), oo_level)
-
-
-def test_what_the_built_in_file_names_or_protects_is_beyond_all(tmp_path: Path) -> None:
-    """atc.md §4.2: entries of its own, the built-in ones too, come before "ALL"; what is protected stays on."""
-    passes = {fusion.name: fusion for fusion in (*GRAPH_PASSES, *UB_PASSES)}
-    rows: list[tuple[str, Group, str, bool]] = [
-        ("off", "GraphFusion", "GeluFusionPass", False),
-        ("on", "GraphFusion", "MatmulReshapeFusionPass", False),
-        ("off", "UBFusion", "TbeConvCommonRules2FusionPass", True),
-    ]
-    for state, group, name, expected in rows:
-        switches = read(tmp_path, json.dumps({"Switch": {group: {"ALL": state}}}))
-        assert switches.is_on(passes[name], group) is expected, name
-    assert read(tmp_path, '{"Switch": {"GraphFusion": {"MatmulReshapeFusionPass": "on"}}}').is_on(
-        passes["MatmulReshapeFusionPass"], "GraphFusion"
-    )
 
 
 def test_files_of_another_form_are_refused_by_code(tmp_path: Path) -> None:
@@ -154,21 +126,6 @@ def test_modes_decide_by_kind_of_operator(tmp_path: Path) -> None:
         for mode, expected in modes.items():
             model = compiled(path, input_shape=STATIC, **{flag: mode})
             assert (dtypes(model, is_cube), dtypes(model, is_vector)) == expected, mode
-
-
-def test_black_types_stay_in_float_and_grey_ones_follow(tmp_path: Path) -> None:
-    path = encoder(tmp_path)
-    plain = compiled(path, input_shape=STATIC, precision_mode="allow_mix_precision")
-    assert dtypes(plain, of_type("ReduceMeanD")) == {"float32"}  # black
-    assert dtypes(plain, of_type("GatherV2")) == {"float32"}  # grey, nothing before it
-    assert dtypes(plain, of_type("SoftmaxV2")) == {"float16"}  # grey, behind a product
-    lists = {"black-list": {"to-add": ["SoftmaxV2"], "to-remove": ["ReduceMeanD"]}}
-    (tmp_path / "mix.json").write_text(json.dumps(lists))
-    changed = compiled(
-        path, input_shape=STATIC, precision_mode="allow_mix_precision", modify_mixlist=str(tmp_path / "mix.json")
-    )
-    assert dtypes(changed, of_type("SoftmaxV2")) == {"float32"}
-    assert dtypes(changed, of_type("ReduceMeanD")) == {"float16"}
 
 
 def test_keep_dtype_by_type_and_by_the_names_of_the_file(tmp_path: Path) -> None:

@@ -106,16 +106,6 @@ def test_what_is_not_emulated_says_so(folder: Path, capsys: pytest.CaptureFixtur
         assert (status, code_of(lines), "emulated" in lines[3], what in lines[3]) == (255, "E10055", True, True)
 
 
-def test_a_log_holds_the_command_line_and_the_failure(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run(capsys, "--framework=5", "--model=none.onnx", "--output=m", CHIP, "--log=debug")
-
-    (file,) = (folder / "home/ascend/log/debug/plog").glob("plog-*.log")
-    text = file.read_text()
-    assert "] command line: atc.bin --framework=5" in text.replace("]command", "] command")
-    assert "[ERROR] GE(" in text
-    assert "E10001: " in text
-
-
 def test_the_flags_of_8_5_0_are_those_of_the_reference_page() -> None:
     listed, named = atc_flags()
 

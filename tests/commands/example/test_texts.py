@@ -2,29 +2,15 @@
 
 from __future__ import annotations
 
-import csv
-import json
-import statistics
 import unicodedata
 from pathlib import Path
 
 from tokenizers import Tokenizer
 
-from workbench.commands.example.build import character_tokenizer, write_texts, write_tokenizer
-from workbench.commands.example.texts import CLASSES, ENTITIES, TAGS, documents
+from workbench.commands.example.build import character_tokenizer, write_tokenizer
+from workbench.commands.example.texts import ENTITIES, TAGS, documents
 
 MANY = tuple(documents(3000, seed=7))
-
-
-def test_classes_are_alike_in_number_and_lengths_spread_from_short_notes_to_full_pages() -> None:
-    counts = {label: sum(d.label == label for d in MANY) for label in CLASSES}
-    lengths = sorted(len(d.text) for d in MANY)
-
-    assert len(CLASSES) == 12
-    assert min(counts.values()) > len(MANY) / 12 * 0.7
-    assert 30 <= statistics.median(lengths) <= 70
-    assert sum(n <= 20 for n in lengths) > 0.15 * len(lengths)
-    assert 0.01 * len(lengths) < sum(n > 256 for n in lengths) < 0.06 * len(lengths)
 
 
 def test_tags_are_valid_bio_of_every_entity_and_no_mark_of_a_template_is_left() -> None:
@@ -47,17 +33,6 @@ def test_tags_are_valid_bio_of_every_entity_and_no_mark_of_a_template_is_left() 
 SOME = tuple(documents(200, seed=5))
 
 
-def test_files_read_back_as_written_with_one_tag_for_each_character(tmp_path: Path) -> None:
-    write_texts(SOME, tmp_path / "a.csv")
-    with (tmp_path / "a.csv").open(encoding="utf-8", newline="") as stream:
-        rows = list(csv.DictReader(stream))
-    assert [(row["text"], row["label"]) for row in rows] == [(d.text, d.label) for d in SOME]
-    write_texts(SOME, tmp_path / "a.jsonl")
-    lines = [json.loads(line) for line in (tmp_path / "a.jsonl").read_text(encoding="utf-8").splitlines()]
-    assert ["".join(line["tokens"]) for line in lines] == [d.text for d in SOME]
-    assert [tuple(line["tags"]) for line in lines] == [d.tags for d in SOME]
-
-
 def test_tokenizer_gives_one_token_per_character_and_reads_back(tmp_path: Path) -> None:
     write_tokenizer(character_tokenizer((d.text for d in SOME), minimum_count=1), tmp_path / "tokenizer.json")
     tokenizer = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
@@ -67,11 +42,3 @@ def test_tokenizer_gives_one_token_per_character_and_reads_back(tmp_path: Path) 
         assert (encoding.tokens[0], encoding.tokens[-1]) == ("[CLS]", "[SEP]")
         assert "[UNK]" not in encoding.tokens
         assert tokenizer.encode(list(document.text), is_pretokenized=True).ids == encoding.ids
-
-
-def test_padding_is_zero_unknown_characters_have_an_id_and_full_width_digits_are_half_width() -> None:
-    tokenizer = character_tokenizer(["贷款贷款"])
-    assert [tokenizer.token_to_id(token) for token in ("[PAD]", "[UNK]", "[CLS]", "[SEP]")] == [0, 1, 2, 3]
-    assert tokenizer.encode("贷龘").tokens == ["[CLS]", "贷", "[UNK]", "[SEP]"]
-    digits = character_tokenizer(["0123456789"], minimum_count=1)
-    assert digits.encode("１２").tokens == ["[CLS]", "1", "2", "[SEP]"]

@@ -13,13 +13,11 @@ from hypothesis import strategies as st
 from tests import tiny
 from tests.commands.init.making import refused, write_text_model
 from workbench.commands.init.data import assign_splits
-from workbench.commands.init.experiment import limit_pp, p99_ms
 from workbench.commands.init.interface import declare, declared_axes, state_pairs
 from workbench.commands.init.manifest import LENGTHS, choose_lengths
-from workbench.commands.init.model import examine_model, longest_text
+from workbench.commands.init.model import longest_text
 from workbench.commands.init.targets import choose_targets
 from workbench.graph.read import load_graph, read_model
-from workbench.testing.encoder import save, tiny_encoder
 from workbench.values.errors import ConfigError
 from workbench.values.model import Model, TensorSpec
 
@@ -82,11 +80,6 @@ def test_the_shape_of_one_sample_tells_which_axis_counts_them() -> None:
     for shape, array, axes in cases:
         found = declared_axes([TensorSpec(name="x", dtype="float32", shape=shape)], {"x": array}, set())
         assert {name: chosen for name, (chosen, _) in found.items()} == ({} if axes is None else {"x": axes})
-
-
-def test_one_sample_is_less_than_the_limit() -> None:
-    assert [limit_pp(samples, 0.5) for samples in (1000, 201, 200, 100, 50, 3)] == [0.5, 0.5, 1.0, 1.5, 3.0, 50.0]
-    assert [limit_pp(samples, 2.0) for samples in (1000, 51, 50, 3)] == [2.0, 2.0, 3.0, 50.0]
 
 
 def test_targets_of_a_host_share_an_experiment_and_a_device_has_its_own() -> None:
@@ -161,10 +154,3 @@ def test_bins_hold_every_text_the_model_can_take_and_none_is_empty(lengths: list
     for lower, upper in zip((0, *bins), bins, strict=False):
         assert any(lower < min(length, limit) <= upper for length in lengths)
         assert upper in LENGTHS or upper == limit
-
-
-def test_a_picture_that_takes_longer_to_read_than_to_compute_gets_time_for_it(tmp_path: Path) -> None:
-    outline = examine_model(save(tiny_encoder(), tmp_path / "model.onnx"))
-    by_numbers = [p99_ms(outline, 2, 7.0, numbers) for numbers in (0, 32, 3 * 240 * 320)]
-
-    assert by_numbers == [200, 200, 1000]

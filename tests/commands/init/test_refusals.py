@@ -39,11 +39,6 @@ def test_a_model_that_the_reference_cannot_open_is_refused_with_its_file(tmp_pat
         started(tmp_path, TensorProto.BFLOAT16, "logits")
 
 
-def test_the_option_to_write_can_be_pasted_into_a_shell(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"such as --output 'my y=values'"):
-        started(tmp_path, TensorProto.FLOAT, "my y")
-
-
 def test_a_table_of_numbers_is_refused_with_the_program_that_makes_arrays_of_it(tmp_path: Path) -> None:
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 4])
     y = helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", 3])

@@ -11,27 +11,6 @@ from workbench.commands.init.model import examine_model
 from workbench.commands.init.space import space_text
 from workbench.space.reader import read_space
 from workbench.space.space import combinations
-from workbench.targets.onnxruntime.settings import ONNXRUNTIME_FUSIONS
-
-
-def test_only_fusions_and_levels_that_change_the_model_get_a_switch(folder: Path, tmp_path: Path) -> None:
-    experiment = start(folder, "train.csv", "dev.csv")
-    switches = {name.rpartition(".")[2] for name in parameters(experiment) if ".fusions." in name}
-    assert switches == set(examine_model(folder / "model.onnx").start.fusions)
-    assert switches <= set(ONNXRUNTIME_FUSIONS)
-
-    nodes = [helper.make_node("MatMul", ["x", "w"], ["y"])]
-    shapes = {"x": ["batch", 4]}, {"y": ["batch", 4]}
-    write_graph(tmp_path / "one.onnx", nodes, *shapes, w=np.ones((4, 4), np.float32))
-    text = space_text("one", examine_model(tmp_path / "one.onnx"), 2)
-    assert "graph_optimization" not in text
-    assert "static" in text
-
-
-def test_threads_are_halved_down_to_one(folder: Path) -> None:
-    outline = examine_model(folder / "model.onnx")
-    for cores, choices in ((1, "[1]"), (6, "[6, 3, 1]"), (16, "[16, 8, 4, 2, 1]")):
-        assert f"  serving.intra_op_threads:\n    choices: {choices}\n" in space_text("m", outline, cores)
 
 
 def test_convolutions_may_keep_8_bits_between_them_where_the_target_can_and_that_is_tried_first(

@@ -17,7 +17,6 @@ from tests.serve.making import Running, make_bundle
 from workbench.bundle.requirements import pins
 
 ROOT = Path(__file__).parents[3]
-FORBIDDEN = ("optuna", "mlflow", "ray", "torch", "sklearn", "plotly", "pandas", "scipy", "typer", "ruamel")
 
 
 @pytest.fixture(scope="module")

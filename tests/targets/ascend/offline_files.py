@@ -17,11 +17,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
 from tests.cann_emulator.handmade import offline_model
 from workbench.cann_emulator.om import Dtype, Gear, OfflineModel, Tensor, write_om
 from workbench.targets.ascend.interface import Interface, Port, write_interface
+from workbench.testing.encoder import model_of
 from workbench.values.artifact import Artifact, CompiledFile, Toolchain
 from workbench.values.documents.canonical import file_digest
 
@@ -55,17 +56,10 @@ def text_model(batch: int | str, length: int | str) -> onnx.ModelProto:
     ]
     shape = [batch, length]
     constants = {"table": TABLE, "last": np.array([2]), "one": np.array([1]), "weights": np.array([1, 2], np.float32)}
-    graph = helper.make_graph(
-        nodes,
-        "text",
-        [helper.make_tensor_value_info(name, TensorProto.INT64, shape) for name in ("ids", "mask")],
-        [
-            helper.make_tensor_value_info("logits", TensorProto.FLOAT, [batch, 3]),
-            helper.make_tensor_value_info("tokens", TensorProto.FLOAT, [batch, length, 2]),
-        ],
-        [numpy_helper.from_array(values, name) for name, values in constants.items()],
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    inputs = [helper.make_tensor_value_info(name, TensorProto.INT64, shape) for name in ("ids", "mask")]
+    told = {"logits": [batch, 3], "tokens": [batch, length, 2]}
+    outputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, sizes) for name, sizes in told.items()]
+    return model_of(nodes, constants, inputs, outputs)
 
 
 def expected(feeds: Mapping[str, Array]) -> dict[str, Array]:

@@ -1,4 +1,3 @@
-import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -187,15 +186,6 @@ def test_a_sick_card_and_a_busy_one_are_told(host: Host) -> None:
     assert troubles["card 5"] == "Warning"
     assert "npu-smi info -t health -i 5 -c 0" in host.findings()["card 5"].remedy
     assert troubles["driver"] == "driver 23.0.6, wanted 25.2.0 or newer"
-
-
-def test_a_firmware_that_does_not_fit_is_told(host: Host, tmp_path: Path) -> None:
-    host.ready()
-    board = (CAPTURES / "board.txt").read_text().replace(": OK", ": NOT OK")
-    write(tmp_path / "board.txt", board)
-    host.npu_smi(board=os.path.relpath(tmp_path / "board", CAPTURES))
-
-    assert host.troubles() == {"firmware": "7.8.0.6.201 does not fit the driver: NOT OK"}
 
 
 def test_an_npu_smi_without_cards_is_unknown_or_none(host: Host) -> None:

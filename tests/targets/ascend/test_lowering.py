@@ -9,12 +9,9 @@ from onnx import TensorProto, helper, numpy_helper
 from tests.model_zoo import ZOO
 from workbench.cann_emulator.atc.operator_types import core_of
 from workbench.graph.read import load_graph, read_model
-from workbench.quantization.lowering.deploy import lower_deploy
-from workbench.targets.ascend.lowering import atc_form, lowered_form
+from workbench.targets.ascend.lowering import atc_form
 from workbench.targets.ascend.operators import AICPU_START_US, ON_AN_AICPU, check_operators
-from workbench.targets.ascend.settings import AscendCompile
-from workbench.testing.encoder import ids, model_of, record_for, save, tiny_encoder
-from workbench.values.candidate import Candidate, Precision
+from workbench.testing.encoder import model_of
 from workbench.values.errors import LoweringError
 from workbench.values.modelled_times.device_data import load_device_data
 
@@ -51,24 +48,6 @@ def test_every_model_of_the_zoo_keeps_its_values_and_loses_what_atc_lacks(name: 
         assert np.allclose(expected, got, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("opset", [17, 18, 20])
-@pytest.mark.parametrize("shifted", [False, True])
-def test_layer_normalization_is_written_in_small_operators(opset: int, shifted: bool) -> None:
-    random = np.random.default_rng(3)
-    weights = {"gain": random.normal(size=8).astype(np.float32), "shift": random.normal(size=8).astype(np.float32)}
-    inputs = ["x", "gain", "shift"] if shifted else ["x", "gain"]
-    node = helper.make_node("LayerNormalization", inputs, ["y"], name="norm", epsilon=1e-12)
-    proto = one_node(node, weights if shifted else {"gain": weights["gain"]}, opset)
-    x = random.normal(size=(4, 8)).astype(np.float32)
-
-    lowered = atc_form(proto)
-
-    kinds = [n.op_type for n in lowered.graph.node]
-    assert kinds[:7] == ["ReduceMean", "Sub", "Pow", "ReduceMean", "Add", "Sqrt", "Div"]
-    assert lowered.opset_import[0].version == min(opset, 18)
-    assert np.allclose(outputs(proto, {"x": x})[0], outputs(lowered, {"x": x})[0], rtol=1e-5, atol=1e-6)
-
-
 @pytest.mark.parametrize("approximate", ["none", "tanh"])
 def test_gelu_of_opset_20_is_written_in_small_operators(approximate: str) -> None:
     proto = one_node(helper.make_node("Gelu", ["x"], ["y"], name="gelu", approximate=approximate), {}, 20)
@@ -94,24 +73,6 @@ def test_layer_normalization_over_several_axes_is_refused() -> None:
 
     with pytest.raises(LoweringError, match="norm: LayerNormalization over more than the last axis"):
         atc_form(one_node(node, {"gain": np.ones((4, 8), np.float32)}, 17))
-
-
-def test_scales_and_integer_biases_do_not_count_and_which_layers_are_quantized_does(tmp_path: Path) -> None:
-    plain = save(tiny_encoder(), tmp_path / "model.onnx")
-    candidate = Candidate(
-        target="ascend910b3",
-        precision=Precision(mode="force_fp16"),
-        compile=AscendCompile(batches=(1,), sequence_bins=(16,)),
-    )
-
-    def form(seed: int, *, products: bool = False) -> str:
-        record = record_for(plain, ids(4, 7, seed), symmetric=True, products=products)
-        file = tmp_path / f"{seed}{products}.onnx"
-        onnx.save(atc_form(lower_deploy(load_graph(read_model(plain)), record, merge_bias=True)), file)
-        return lowered_form(file, candidate)
-
-    assert form(0) == form(1)  # the biases of MatMul's Add and of the Gemm are integers of other scales
-    assert form(0) != form(0, products=True)
 
 
 def model(

@@ -7,18 +7,16 @@ import sys
 import time
 from pathlib import Path
 
-import onnx
 import psutil
 import pytest
 
 from tests.emulated_cann import emulated_environment
 from tests.targets.ascend.played_atc import FOUR, SUCCESS, WRITES_OM, compiled, play_atc
 from workbench.graph.read import read_model
-from workbench.targets.ascend import om_set
 from workbench.targets.ascend.interface import Interface, Port, interface_of
-from workbench.targets.ascend.om_set import CompiledSet, compile_set, parallel_compiles
+from workbench.targets.ascend.om_set import CompiledSet, compile_set
 from workbench.targets.ascend.settings import AscendCompile
-from workbench.testing.encoder import PRODUCTS, WEIGHT_LAYERS, save, tiny_encoder
+from workbench.testing.encoder import save, tiny_encoder
 from workbench.values.candidate import Candidate, Precision
 from workbench.values.errors import CompileError, ToolchainError
 
@@ -128,21 +126,6 @@ def test_an_interrupt_ends_every_compile(tmp_path: Path) -> None:
     assert not list((tmp_path / "to").glob("atc-*"))
 
 
-def test_compiles_side_by_side_are_bounded_by_memory_and_processors(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Memory:
-        available = 6 * 2**30
-
-    monkeypatch.setattr(om_set.psutil, "virtual_memory", lambda: Memory)
-    monkeypatch.setattr(om_set.os, "sched_getaffinity", lambda _: range(16))
-    assert parallel_compiles(8) == 2
-
-    Memory.available = 2**30
-    assert parallel_compiles(8) == 1
-
-    Memory.available = 10**12
-    assert (parallel_compiles(8), parallel_compiles(99)) == (8, 16)
-
-
 def test_warnings_and_a_missing_fusion_report_are_told(tmp_path: Path) -> None:
     made = compiled(tmp_path, WRITES_OM + "echo '(W11001): Op gelu does not hit the library.'\n", FOUR)
 
@@ -188,35 +171,3 @@ def test_an_input_that_the_model_lacks_is_named(emulated: tuple[dict[str, str], 
     ):
         with pytest.raises(CompileError, match=words):
             compiled_encoder(emulated, tmp_path / "to", interface=Interface(inputs=inputs, outputs=()))
-
-
-def test_a_model_below_a_path_with_blanks_compiles_with_its_external_weights(
-    emulated: tuple[dict[str, str], Path], tmp_path: Path
-) -> None:
-    folder = tmp_path / "my models + weights"
-    folder.mkdir()
-    proto = onnx.load(emulated[1])
-    onnx.save(proto, folder / "m.onnx", save_as_external_data=True, location="m.weights", size_threshold=0)
-    assert (folder / "m.weights").is_file()
-
-    made = compiled_encoder(emulated, folder / "to", model=folder / "m.onnx")
-
-    assert made.float_matmuls_left == len(WEIGHT_LAYERS) + len(PRODUCTS)
-    assert (folder / "to" / "b1_s16.om").stat().st_size > 0
-
-
-def test_nothing_is_left_behind(
-    emulated: tuple[dict[str, str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    temporary = tmp_path / "tmp"
-    temporary.mkdir()
-    monkeypatch.setattr("tempfile.tempdir", str(temporary))
-    home = tmp_path / "home"
-    home.mkdir()
-
-    compiled_encoder(emulated, tmp_path / "to", HOME=str(home))
-
-    assert list(temporary.iterdir()) == []
-    assert list(home.rglob("*")) == []
-    assert sorted(p.name for p in (tmp_path / "to").iterdir()) == ["b1_s16.log", "b1_s16.om", "json.log"]
-    assert not [child for child in psutil.Process().children(recursive=True) if "atc" in " ".join(child.cmdline())]

@@ -11,7 +11,6 @@ import pytest
 from tests.targets.ascend.played_atc import play
 from workbench.cann_emulator.dump_file import Values, dump_bytes
 from workbench.targets.ascend.overflow import CONVERTER, Overflow, decode_overflow, overflow_text, read_overflows
-from workbench.targets.ascend.profiles.read import read_profile
 from workbench.targets.ascend.profiling import AscendProfiler, run_msprof
 from workbench.values.artifact import Artifact, Toolchain
 from workbench.values.errors import MeasureError, ToolchainError
@@ -144,18 +143,6 @@ def put(folder: Path, name: str, text: str) -> Path:
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text)
     return folder / "PROF_000001_20261121_ABC"
-
-
-def test_time_is_summed_by_operator_the_costliest_first(tmp_path: Path) -> None:
-    found = read_profile([put(tmp_path, "op_summary_20261121.csv", SUMMARY)])
-
-    assert found.operators_us == 100
-    assert [(o.op_type, o.core, o.total_us, o.int8) for o in found.operators[:2]] == [
-        ("MatMulV2", "AI_CORE", 40, True),
-        ("MatMulV2", "MIX_AIC", 20, False),
-    ]
-    shares = (found.conversion_share, found.quantization_share, found.product_share, found.int8_share)
-    assert shares == pytest.approx((0.2, 0.1, 0.6, 2 / 3))
 
 
 CHAIN = Toolchain(target="ascend910b3", components={"cann": "8.5.0"}, device="Ascend910B3")

@@ -17,7 +17,6 @@ from workbench.targets.ascend.settings import ASCEND, AscendCompile
 from workbench.testing.conformance import STATIC
 from workbench.values.candidate import Candidate, Precision, Quantization, Serving
 from workbench.values.errors import ConfigError
-from workbench.values.setting_groups import describe
 
 TWICE = "a::InputDtype:float,OutputDtype:float"
 STATIC_IFMR = replace(STATIC, algorithm="ifmr")
@@ -73,16 +72,6 @@ def test_bins_on_ascend_are_compiled_ones() -> None:
     assert candidate().sequence_bins is None
     with pytest.raises(ConfigError, match=r"Name the bins in compile\.sequence_bins"):
         replace(candidate(sequence_bins=(64, 128)), serving=Serving(sequence_bins=(64, 128)))
-
-
-def test_a_candidate_is_described_by_what_differs_from_the_defaults() -> None:
-    one = candidate("allow_mix_precision", STATIC_IFMR, sequence_bins=(64, 128), disabled_fusions=("gelu",))
-    several = candidate(sequence_bins=(128,), batches=(1, 8))
-
-    assert describe(one) == (
-        "INT8 static, ifmr, asymmetric, weights per tensor, bins 64 128, the rest allow_mix_precision, no gelu"
-    )
-    assert describe(several) == "force_fp16, length 128, batches 1 8"
 
 
 def test_groups_become_a_switch_file_in_json_with_every_pass_named() -> None:

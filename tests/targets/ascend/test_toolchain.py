@@ -14,7 +14,6 @@ from workbench.targets.ascend.installation import (
     cann_problem,
     driver_problem,
     find_installation,
-    read_installation,
 )
 from workbench.targets.ascend.toolchain import ascend_toolchain, choose_chip, device_ids, forget_toolchain
 from workbench.values.errors import ConfigError, ToolchainError
@@ -86,17 +85,6 @@ def test_the_fingerprint_follows_driver_and_cann_and_versions_it_is_not_written_
         "CANN 7.0.0, wanted 8.5.0",
         "driver 23.0.6, wanted 25.2.0 or newer",
     ]
-
-
-def test_amct_is_known_by_what_its_wheel_left(vendor: Vendor, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WORKBENCH_AMCT_PYTHON", str(vendor.folder / "venv/bin/python"))
-    assert ascend_toolchain().components["amct_onnx"] == f"of {vendor.folder}/venv/bin/python"
-
-    left = vendor.folder / "venv/lib/python3.9/site-packages/amct_onnx-0.21.3.dist-info/METADATA"
-    left.parent.mkdir(parents=True)
-    left.write_text("Metadata-Version: 2.1\nName: amct_onnx\nVersion: 0.21.3\n")
-    forget_toolchain()
-    assert ascend_toolchain().components["amct_onnx"] == "0.21.3"
 
 
 def test_an_emulated_compiler_makes_all_of_it_emulated(
@@ -184,18 +172,6 @@ def test_devices_are_those_of_npu_smi_or_those_that_the_variable_leaves_and_an_u
     (vendor.folder / "bin/npu-smi").unlink()
     assert device_ids() == (0,)
     assert "device 0 alone is used" in caplog.text
-
-
-def test_the_version_is_taken_where_atc_looks_first(tmp_path: Path) -> None:
-    for places, version in (
-        ({"opp": "8.2.RC1", "compiler": "8.3.RC1"}, "8.3.RC1"),
-        ({"share/info/runtime": "8.4.0"}, "8.4.0"),
-        ({"share/info/ge-compiler": "8.5.0"}, "8.5.0"),
-    ):
-        for place, each in places.items():
-            (tmp_path / place).mkdir(parents=True, exist_ok=True)
-            (tmp_path / place / "version.info").write_text(f"package_name=x\nVersion={each}\n")
-        assert read_installation(tmp_path, {}).version == version
 
 
 def test_no_cann_says_how_to_get_one_and_how_to_rehearse() -> None:

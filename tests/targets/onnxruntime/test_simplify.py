@@ -1,5 +1,4 @@
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -8,16 +7,12 @@ import onnxruntime as ort
 import pytest
 from onnx import ModelProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
-from workbench.graph.read import read_model
 from workbench.quantization.lowering.qdq import lower_static
 from workbench.targets.onnxruntime.compiler import count_kernels
 from workbench.targets.onnxruntime.fusions import fused
-from workbench.targets.onnxruntime.projections import with_convolutions, with_split_transposes
+from workbench.targets.onnxruntime.projections import with_convolutions
 from workbench.targets.onnxruntime.simplify import simplified
-from workbench.targets.onnxruntime.target import OnnxRuntimeTarget
-from workbench.testing.conformance import STATIC, compiled
 from workbench.testing.encoder import HEADS, WIDTH, Array, ids, model_of, record_for, run, save, tiny_encoder
-from workbench.values.candidate import Candidate
 
 LONGEST = 40
 
@@ -176,9 +171,6 @@ def test_a_shape_that_changes_only_for_long_texts_stays(window: int) -> None:
         assert np.array_equal(run(model, ids(2, length))[0], run(simple, ids(2, length))[0])
 
 
-BENCH = Path(__file__).parents[3] / "../shared/bench/banking77/minilm_l6_banking77.onnx"
-
-
 @pytest.fixture(scope="module")
 def optimized(tmp_path_factory: pytest.TempPathFactory) -> ModelProto:
     """The tiny encoder, everything in INT8, from the runtime's optimizer and with our first fusions."""
@@ -261,30 +253,3 @@ def test_what_a_convolution_cannot_compute_stays(change: str, optimized: ModelPr
     made = {node.output[0]: node for node in rewritten.graph.node}
     assert made[query.output[0]].op_type == "MatMulIntegerToFloat"
     assert sum(n.op_type == "MatMulIntegerToFloat" for n in rewritten.graph.node) == len(products) - others
-
-
-def test_two_transpositions_do_what_one_did(optimized: ModelProto) -> None:
-    split = with_split_transposes(optimized)
-
-    kernels = [Counter(node.op_type for node in model.graph.node) for model in (optimized, split)]
-    assert kernels[1] - kernels[0] == Counter(Transpose=3)  # query, value, context
-    for feeds in (ids(1, 1), ids(3, 9), ids(2, WIDTH // HEADS)):
-        assert np.array_equal(run(optimized, feeds)[0], run(split, feeds)[0])
-
-
-@pytest.mark.skipif(not BENCH.exists(), reason="the reference benchmark is not beside the checkout")
-def test_every_layer_of_a_real_encoder_gets_its_convolution(tmp_path: Path) -> None:
-    random = np.random.default_rng(0)
-    feeds: dict[str, Array] = {
-        "input_ids": random.integers(1000, 20000, (4, 16)),
-        "attention_mask": np.ones((4, 16), np.int64),
-    }
-    record = record_for(BENCH, feeds, per_channel=True, products=True)
-
-    artifact, _ = compiled(
-        OnnxRuntimeTarget(), read_model(BENCH), Candidate(target="onnxruntime", quantization=STATIC), record, tmp_path
-    )
-
-    assert (artifact.int8_ops, artifact.float_matmuls_left) == (6 * 8 + 1, 0)
-    expected = {"QLinearConv": 6, "Split": 6, "Reshape": 18, "Transpose": 30, "Where": 1, "Gather": 3}
-    assert {kind: artifact.kernels.get(kind) for kind in expected} == expected

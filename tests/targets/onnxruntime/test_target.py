@@ -7,17 +7,15 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
-from onnx import TensorProto, helper
+from onnx import helper
 
 from tests.targets.masked_encoder import masked_encoder
 from workbench.graph.read import read_model
-from workbench.quantization.lowering.qdq import lower_static
 from workbench.quantization.record import ActivationScale, LayerRecord, Provenance, QuantizationRecord, WeightScale
 from workbench.targets import apart
-from workbench.targets.int8_layer import run_int8_layer
-from workbench.targets.onnxruntime import compiler, fusions
+from workbench.targets.onnxruntime import compiler
 from workbench.targets.onnxruntime.settings import OnnxRuntimeCompile
-from workbench.targets.onnxruntime.target import INT8, OnnxRuntimeTarget, onnxruntime_findings
+from workbench.targets.onnxruntime.target import OnnxRuntimeTarget
 from workbench.testing.conformance import STATIC, HostConformance, compiled, extreme_layers
 from workbench.testing.encoder import (
     PRODUCTS,
@@ -34,7 +32,6 @@ from workbench.testing.encoder import (
 from workbench.values.artifact import Artifact
 from workbench.values.candidate import Candidate, Quantization
 from workbench.values.errors import CompileError
-from workbench.values.system.cpu import this_cpu
 
 TARGET = OnnxRuntimeTarget()
 DYNAMIC = Candidate(target="onnxruntime", quantization=Quantization(scheme="dynamic", weight_granularity="channel"))
@@ -131,44 +128,6 @@ def executed(proto: onnx.ModelProto, to: Path, level: ort.GraphOptimizationLevel
 
 
 # --- compiled files ------------------------------------------------------------------------------------------------
-
-
-def test_our_fusions_change_no_result_beyond_rounding(encoder: Path, tmp_path: Path) -> None:
-    lowered = lower_static(onnx.load(encoder), record_for(encoder, ids(4, 7), per_channel=True, products=True))
-    executed(lowered, tmp_path, ort.GraphOptimizationLevel.ORT_ENABLE_ALL, ["MatMulAddFusion"])
-    optimized = onnx.load(tmp_path / "executed.onnx")
-    before = optimized.SerializeToString(deterministic=True)
-
-    fused = fusions.fused(optimized)
-
-    (expected,), (got,) = run(optimized, ids(4, 7)), run(fused, ids(4, 7))
-    kernels = [Counter(n.op_type for n in m.graph.node) for m in (optimized, fused)]
-    assert optimized.SerializeToString(deterministic=True) == before
-    assert kernels[1]["Add"] <= kernels[0]["Add"] - 5
-    assert [(k["BiasGelu"], k["Gelu"]) for k in kernels] == [(1, 0), (0, 1)]
-    assert [k["Mul"] + k["Div"] for k in kernels] == [1, 0]
-    assert np.allclose(expected, got, rtol=1e-5, atol=1e-5)
-
-
-def test_products_of_activations_stay_uint8_by_int8(encoder: Path, tmp_path: Path) -> None:
-    """The runtime would make both uint8, for which there is no fast kernel; where that alone is exact, they are."""
-    quantized = record_for(encoder, ids(4, 7), products=True)
-    candidate = Candidate(target="onnxruntime", quantization=STATIC)
-    artifact, directory = compiled(TARGET, read_model(encoder), candidate, quantized, tmp_path)
-
-    model = onnx.load(directory / artifact.files[0].file)
-
-    made = {name: node for node in model.graph.node for name in node.output}
-    types = {tensor.name: tensor.data_type for tensor in model.graph.initializer}
-    seconds = []
-    for node in model.graph.node:
-        second = {"MatMulIntegerToFloat": 1, "QLinearMatMul": 3}.get(node.op_type)
-        if second is not None and node.input[second] in made:
-            maker = made[node.input[second]]
-            while maker.op_type not in ("QuantizeLinear", "Cast"):
-                maker = made[maker.input[0]]
-            seconds.append(maker.attribute[0].i if maker.op_type == "Cast" else types[maker.input[2]])
-    assert seconds == [TensorProto.UINT8 if this_cpu().saturates else TensorProto.INT8] * len(PRODUCTS)
 
 
 def masked(added: str = "plain") -> onnx.ModelProto:
@@ -343,16 +302,3 @@ def test_an_opset_the_runtime_does_not_know_is_an_error(tmp_path: Path) -> None:
 
     assert (severity, node) == ("error", "opset 99")
     assert "knows opsets up to" in problem
-
-
-def test_a_layer_really_runs_in_an_integer_kernel() -> None:
-    kernels, seconds = run_int8_layer(INT8)
-
-    assert kernels == 1
-    assert seconds > 0
-
-
-def test_the_finding_names_the_version() -> None:
-    (finding,) = onnxruntime_findings()
-
-    assert finding.value.startswith("yes: 1.")

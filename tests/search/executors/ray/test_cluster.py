@@ -93,15 +93,6 @@ def _evaluations(experiment: Path) -> list[dict[str, object]]:
     return [json.loads(file.read_text(encoding="utf-8"))["evaluation"] for file in files]
 
 
-def _cards(experiment: Path) -> dict[str, str | None]:
-    """Candidate → the card that its evaluation is of."""
-    found = {}
-    for file in (_folder(experiment) / "evaluations").glob("[0-9a-f]*.json"):
-        place = json.loads(file.read_text(encoding="utf-8"))["evaluation"]["place"]
-        found[file.stem] = place["card"] if place else None
-    return found
-
-
 def _until(done: Callable[[], bool], process: "subprocess.Popen[str]") -> None:
     deadline = time.monotonic() + PATIENCE_S
     while not done():

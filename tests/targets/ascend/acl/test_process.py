@@ -52,16 +52,6 @@ def test_sessions_open_side_by_side_and_close_in_any_order(acl: ModuleType, file
     third.close()
 
 
-def test_pyacl_can_be_shut_down_and_used_again(acl: ModuleType, files: tuple[Path, Artifact]) -> None:
-    feeds = texts(1, 8)
-    for _ in range(2):
-        session = open_session(*files)
-        assert_right(session.run(feeds), feeds)
-        acl_process.shut_down()  # closes what is still open
-        with pytest.raises(MeasureError, match="closed"):
-            session.run(feeds)
-
-
 # --- processes -----------------------------------------------------------------------------------------------------
 
 
@@ -148,23 +138,6 @@ def test_a_lost_device_stops_the_sweep(files: tuple[Path, Artifact]) -> None:
         assert "507899 (DRV_INTERNAL_ERROR)" in line
         assert "Do not use this device" in line
     assert done.returncode == 0
-
-
-def test_devices_are_counted_as_the_process_sees_them(files: tuple[Path, Artifact]) -> None:
-    """pyacl.md §4, row 37: not by the machine's own numbers."""
-    script = """
-        try:
-            open_session(*files, device_id=2)
-        except Exception as error:
-            print(type(error).__name__, error)
-        open_session(*files).close()
-    """
-
-    done = child(script, files, CANN_EMULATOR_DEVICES="4", ASCEND_RT_VISIBLE_DEVICES="2")
-
-    assert (done.returncode, done.stderr) == (0, "")
-    for words in ("ToolchainError device 2 cannot be used: ", "107001 (INVALID_DEVICEID)", "ASCEND_RT_VISIBLE_DEVICES"):
-        assert words in done.stdout
 
 
 FEEDS = texts(2, 8)
@@ -265,17 +238,6 @@ def test_each_call_may_fail_once_and_nothing_stays_behind(
         else:  # a call that gives no code
             assert f"{name} gave" in str(error) or "interface says" in str(error), where
     clean_up()
-
-
-def test_out_of_device_memory_is_this_candidates_trouble_and_may_pass(
-    acl: ModuleType, compiled: tuple[Path, Artifact]
-) -> None:
-    errors.arm("acl.mdl.load_from_file:1=245000")
-
-    with pytest.raises(MeasureError, match=r"\.om: pyACL cannot load it: .*245000 .*smaller batches") as caught:
-        open_session(*compiled)
-    assert caught.value.transient
-    open_run_close(compiled)
 
 
 def test_after_a_time_out_the_runtime_is_built_anew(acl: ModuleType, compiled: tuple[Path, Artifact]) -> None:

@@ -20,15 +20,11 @@ from tests.targets.ascend.offline_files import (
     static_model,
     texts,
 )
-from workbench.targets.ascend.acl import process as acl_process
 from workbench.targets.ascend.acl.session import AscendSession, open_session
-from workbench.targets.ascend.fitting import Shape, place, turns
+from workbench.targets.ascend.fitting import Shape, turns
 from workbench.targets.ascend.interface import Interface, Port
-from workbench.targets.ascend.settings import AscendCompile
-from workbench.targets.ascend.target import AscendTarget
 from workbench.targets.base import DeviceSession
 from workbench.values.artifact import Artifact
-from workbench.values.candidate import Candidate, Precision
 from workbench.values.errors import MeasureError, ToolchainError
 
 
@@ -60,22 +56,6 @@ def test_calls_of_a_compiled_shape_and_of_any_other_give_the_models_results(sess
     for batch, length in ((1, 8), (4, 16), (1, 16), (4, 8), (1, 1), (2, 8), (3, 11), (5, 16), (13, 9)):
         feeds = texts(batch, length)
         assert_right(session.run(feeds), feeds)
-
-
-def test_a_target_opens_the_whole_set_whatever_batch_was_timed(acl: ModuleType, files: tuple[Path, Artifact]) -> None:
-    """A service may form any batch that was compiled; memory and start-up are those of the whole set."""
-    artifact, directory = files[1], files[0]
-    settings = AscendCompile(batches=(1, 4), sequence_bins=(8, 16))
-    candidate = Candidate(target="ascend910b3", precision=Precision(mode="force_fp16"), compile=settings)
-    assert candidate.serving.batch == 1
-
-    opened, both = AscendTarget().open(artifact, directory, candidate), open_session(*files)
-
-    assert isinstance(opened, DeviceSession)
-    assert opened.device_memory_bytes() == both.device_memory_bytes()
-    assert_right(opened.run(texts(4, 16)), texts(4, 16))
-    opened.close()
-    both.close()
 
 
 # --- types ---------------------------------------------------------------------------------------------------------
@@ -196,25 +176,6 @@ def test_copies_and_execution_are_timed_apart(session: AscendSession) -> None:
     assert isinstance(session, DeviceSession)
 
 
-def test_device_memory_counts_weights_work_memory_and_buffers(acl: ModuleType, files: tuple[Path, Artifact]) -> None:
-    acl.init()
-    acl.rt.set_device(0)
-    free_before, _, _ = acl.rt.get_mem_info(1)
-    session = open_session(*files)
-    acl.rt.set_device(0)
-    free_after, _, _ = acl.rt.get_mem_info(1)
-
-    held = session.device_memory_bytes()
-
-    assert held == pytest.approx(free_before - free_after, rel=0.2)
-    assert held > 4 * (4096 + 1024)
-    session.close()
-    assert acl.rt.reset_device(0) == 0
-    assert acl.rt.reset_device(0) == 0
-    acl_process.shut_down()
-    assert acl.finalize() == 0
-
-
 # --- threads and handles ----------------------------------------------------------------------------------------------
 
 
@@ -240,23 +201,6 @@ def test_threads_share_a_session_and_get_their_own_answers(session: AscendSessio
     assert wrong == []
 
 
-def test_ten_thousand_calls_leave_no_handle_behind(acl: ModuleType, tmp_path: Path) -> None:
-    from workbench.cann_emulator.acl import handles
-
-    session = open_session(tmp_path, grid((1,), (8,), tmp_path))
-    feeds = texts(1, 8)
-    session.run(feeds)
-    before = sorted(handles.left_behind())
-
-    for _ in range(10_000):
-        session.run(feeds)
-
-    assert sorted(handles.left_behind()) == before
-    assert_right(session.run(feeds), feeds)
-    session.close()
-
-
-BIAS = Port(name="bias", dtype="float32", shape=(1, "sequence", "batch"))
 GRID = [Shape(batch=b, length=n) for b, n in itertools.product((1, 4, 8), (16, 64))]
 
 
@@ -271,11 +215,3 @@ def test_the_smallest_shape_that_holds_the_call_serves_it() -> None:
     ):
         found = turns(GRID, Shape(batch=batch, length=length))
         assert [(turn.shape.batch, turn.shape.length, turn.stop - turn.start) for turn in found] == expected_turns
-
-
-def test_axes_may_stand_anywhere() -> None:
-    room = np.full((1, 3, 3), 9, np.float32)
-
-    place(np.array([[[1], [2]]], np.float32), room, BIAS)
-
-    assert room.tolist() == [[[1, 1, 1], [2, 2, 2], [0, 0, 0]]]

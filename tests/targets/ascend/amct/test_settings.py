@@ -11,7 +11,7 @@ from onnx import numpy_helper
 
 from tests.quantization.amct_files import conv, matmul, pool, product
 from tests.quantization.deploy_models import min_max_record
-from tests.quantization.networks import convolutions, images, perceptron, rows
+from tests.quantization.networks import perceptron, rows
 from workbench.quantization.amct.cfg import parse_cfg
 from workbench.quantization.amct.recipe import recipe_of_config
 from workbench.quantization.lowering.deploy import lower_deploy
@@ -68,23 +68,6 @@ def test_one_kind_of_operators_alone_becomes_int8_by_both() -> None:
         assert ("operators" in quantization.settings()) == (operators != "all")
 
 
-def test_a_percentile_is_ifmr_with_a_search_of_one_per_cent() -> None:
-    text = quantization_to_amct_cfg(point(algorithm="percentile", percentile=99.99), LAYERS)
-
-    activation = recipe_of_config(parse_cfg(text), LAYERS).layers["query"].activation
-    assert (activation.max_percentile, activation.min_percentile) == (0.9999, 0.9999)
-    assert (activation.search_start, activation.search_end) == (1.0, 1.01)
-
-
-def test_convolutions_have_a_scale_per_channel_where_it_is_asked_for() -> None:
-    layers = (conv("conv1"),)
-    for granularity, channels in (("channel", True), ("tensor", False)):
-        text = quantization_to_amct_cfg(point(weight_granularity=granularity), layers)
-        weight = recipe_of_config(parse_cfg(text), layers).layers["conv1"].weight
-        assert weight is not None
-        assert weight.per_channel == channels
-
-
 def test_what_amct_cannot_do_says_what_to_set_instead() -> None:
     for changes, message in (
         ({"algorithm": "mse"}, "find ranges by 'mse'.*ifmr, hfmg or percentile"),
@@ -123,25 +106,3 @@ def test_integers_of_another_model_are_refused() -> None:
 
     with pytest.raises(CalibrationError, match=r"fc1: an integer of AMCT's weight is \d\.\d steps"):
         with_amcts_integers(record, proto, deploy, learned=False)
-
-
-def test_a_layer_under_another_name_is_taken_for_rounded_to_nearest_unless_it_was_learned() -> None:
-    """amct.md §13, question 2: names in amct_onnx's own deploy model are not known."""
-    proto, record, deploy = given()
-    next(node for node in deploy.graph.node if node.name == "fc1").name = "fc1_quantized"
-
-    assert with_amcts_integers(record, proto, deploy, learned=False) == record
-    with pytest.raises(CalibrationError, match="no layer 'fc1' with a constant weight"):
-        with_amcts_integers(record, proto, deploy, learned=True)
-
-
-def test_every_kind_of_convolution_is_compared_in_its_own_layout() -> None:
-    proto = normalized(convolutions())
-    record = min_max_record(proto, images(2), per_channel=True)
-    deploy = lower_deploy(proto, record)
-
-    assert with_amcts_integers(record, proto, deploy, learned=True) == record
-
-    changed(deploy, "up", 3)
-    with pytest.raises(CalibrationError, match="up: an integer"):
-        with_amcts_integers(record, proto, deploy, learned=True)

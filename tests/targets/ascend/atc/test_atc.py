@@ -1,22 +1,16 @@
 """Runs of programs that play an atc, on paths that it takes, and what output and codes mean (atc.md §5, §8)."""
 
-import string
 import textwrap
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.reference_pages import atc_codes
-from workbench.cann_emulator.atc.checks import check_output
-from workbench.cann_emulator.atc.failure import AtcFailure
 from workbench.targets.ascend.atc.atc import (
     Run,
     compile_environment,
-    find_atc,
-    place_model,
-    refused_in,
     run_atc,
     work_directory,
 )
@@ -65,14 +59,6 @@ def test_a_program_that_prints_without_end_is_stopped(tmp_path: Path) -> None:
     assert not error.transient if isinstance(error, CompileError) else False
 
 
-def test_bytes_that_are_no_text_do_no_harm(tmp_path: Path) -> None:
-    run = ran(tmp_path, r"printf '\377\376\000\033[31m\200'; exit 255")
-
-    error = failure_of(run, "the model")
-    assert "exit status 255 and gave no reason" in str(error)
-    assert str(error).isprintable()  # nothing that would colour or clear the terminal
-
-
 def test_a_run_that_is_killed_may_be_tried_again_told_by_signal_or_by_a_launcher(tmp_path: Path) -> None:
     for how in ("kill -KILL $$", "exit 137"):
         error = failure_of(ran(tmp_path, how), "the model")
@@ -119,11 +105,6 @@ def test_a_log_is_completed_with_what_goes_away(tmp_path: Path) -> None:
     assert "[ERROR] GE(1): why" in log
 
 
-def test_without_atc_the_message_says_how_to_get_it(tmp_path: Path) -> None:
-    with pytest.raises(ToolchainError, match=r"CANN is not installed .*workbench emulator env"):
-        find_atc({"PATH": str(tmp_path), "HOME": str(tmp_path)})
-
-
 def test_what_no_key_holds_does_not_reach_atc_and_operator_compilers_are_bounded(tmp_path: Path) -> None:
     outside = ("ASCEND_WORK_PATH", "TUNE_BANK_PATH", "ASCEND_CUSTOM_OPP_PATH", "ENABLE_WHATEVER")
     assert compile_environment({**dict.fromkeys(outside, "/elsewhere"), "HOME": "/h"}, tmp_path, workers=2) == {
@@ -136,18 +117,6 @@ def test_what_no_key_holds_does_not_reach_atc_and_operator_compilers_are_bounded
         assert compile_environment(base, tmp_path, workers=workers)["TE_PARALLEL_COMPILER"] == bounded
 
 
-@given(name=st.text(string.ascii_letters + string.digits + "_- +@~:=模", min_size=1, max_size=20))
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_both_readings_have_the_same_alphabet(tmp_path: Path, name: str) -> None:
-    path = str(tmp_path / name)
-    refused = set(refused_in(tmp_path / name)) - {"模"}
-    if refused:
-        with pytest.raises(AtcFailure):
-            check_output(path, "output")
-    else:
-        check_output(path, "output")
-
-
 def test_work_is_done_in_the_temporary_folder_where_it_does_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -157,19 +126,6 @@ def test_work_is_done_in_the_temporary_folder_where_it_does_not(
 
     with work_directory(tmp_path / "a b", "atc") as made:
         assert made.parent == (tmp_path / "tmp").resolve()
-
-
-def test_a_link_with_a_safe_name_to_an_unsafe_path_is_not_trusted(tmp_path: Path) -> None:
-    """ATC resolves the input's path first (atc.md §5.4)."""
-    (tmp_path / "a b").mkdir()
-    (tmp_path / "a b" / "m.onnx").write_bytes(b"onnx")
-    (tmp_path / "link.onnx").symlink_to(tmp_path / "a b" / "m.onnx")
-    (tmp_path / "root").mkdir()
-
-    placed = place_model(tmp_path / "link.onnx", tmp_path / "root")
-
-    assert placed.is_relative_to(tmp_path / "root")
-    assert placed.read_bytes() == b"onnx"
 
 
 def test_every_code_of_the_reference_page_and_of_the_table_has_a_cause_and_a_remedy() -> None:
@@ -270,20 +226,6 @@ def test_the_layout_of_8_1_and_before_is_read() -> None:
     assert message.trace == ("Check input shape failed.[FUNC:f][FILE:g.cc][LINE:3]",)
 
 
-def test_a_success_may_come_with_warnings() -> None:
-    output = parse_output(
-        "ATC start working now, please wait for a moment.\n...\nATC run success, welcome to the next use.\n"
-        "[PID: 9] 2026-01-02-03:04:05.006.007 Performance_Not_Optimal_Operator(W11001): Op a does not hit.\n"
-        "W11003: [PID: 9] 2026-01-02-03:04:05.006.007 Operator b lacks required tiling implementation.\n\n"
-    )
-
-    assert output.errors == ()
-    assert [(m.code, m.text) for m in output.warnings] == [
-        ("W11001", "Op a does not hit."),
-        ("W11003", "Operator b lacks required tiling implementation."),
-    ]
-
-
 def test_an_inner_error_takes_its_words_from_the_records_behind_it() -> None:
     """If all are inner, `<Code>: Inner Error!` and then the records: error_manager.cc:549-565 of runtime v8.5.0."""
     time = "2026-01-02-03:04:05.006.007"
@@ -295,16 +237,6 @@ def test_an_inner_error_takes_its_words_from_the_records_behind_it() -> None:
         ).errors
         assert message.text == "Inner Error! domain ai.onnx is not imported[FUNC:x]"
         assert message.trace == ("Parse failed",)
-
-
-def test_an_unknown_flag_is_told_on_stderr_only() -> None:
-    output = parse_output(
-        "ATC start working now, please wait for a moment.\nERROR: unknown command line flag 'x'\n"
-        "ATC run failed, Please check the detail log, Try 'atc --help' for more information\n\n"
-    )
-
-    assert output.errors == ()
-    assert output.complaints == ("ERROR: unknown command line flag 'x'",)
 
 
 @given(

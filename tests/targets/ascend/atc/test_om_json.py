@@ -13,11 +13,7 @@ from onnx import TensorProto, helper
 
 from tests.emulated_cann import emulated_environment, switched_on
 from workbench.targets.ascend.atc.om_json import ask_om, count_kernels, form_in, operators_in
-from workbench.targets.ascend.settings import AscendCompile
-from workbench.targets.ascend.target import AscendTarget
 from workbench.testing.encoder import model_of, save
-from workbench.values.artifact import Artifact, CompiledFile, Toolchain
-from workbench.values.candidate import Candidate, Precision, Serving
 from workbench.values.errors import CompileError
 
 
@@ -70,45 +66,6 @@ def test_all_else_counts() -> None:
         model(attr=attributes(_datadump_original_op_names={"list": {"s": ["dense", "dense.quant"]}})),
     ):
         assert form_of(other) != form_of(model())
-
-
-def om_set(batches: tuple[int, ...], lengths: tuple[int, ...], *, changed: int = 0) -> Artifact:
-    """Files whose content is told by their shape, but for those of one batch."""
-    chain = Toolchain(target="ascend910b3", components={"cann": "8.5.0"}, device="910B3", features=())
-    files = tuple(
-        CompiledFile(
-            batch=batch,
-            sequence_bin=length,
-            file=f"b{batch}-n{length}.om",
-            sha256=f"{batch:032d}{length:032d}" if batch != changed else "f" * 64,
-            size_bytes=1,
-        )
-        for batch in batches
-        for length in lengths
-    )
-    return Artifact(target="ascend910b3", files=files, toolchain=chain, int8_ops=1, float_matmuls_left=0, kernels={})
-
-
-def test_sets_whose_scored_files_are_the_same_give_the_same_answers() -> None:
-    """Samples come in the serving batch; what else a set holds is a service's."""
-
-    def form(artifact: Artifact, batch: int = 1) -> str:
-        settings = AscendCompile(shapes="static", batches=(1, 4, 8), sequence_bins=(16, 32, 64))
-        served = Candidate(
-            target="ascend910b3",
-            precision=Precision(mode="allow_fp32_to_fp16"),
-            compile=settings,
-            serving=Serving(batch=batch),
-        )
-        return AscendTarget().numerics_form(artifact, Path(), served)
-
-    plain = form(om_set((1, 4), (16, 32)))
-
-    assert form(om_set((1, 8), (16, 32))) == plain
-    assert form(om_set((1, 4), (16, 32), changed=4)) == plain
-    assert form(om_set((1, 4), (16, 32), changed=1)) != plain
-    assert form(om_set((1, 4), (16, 64))) != plain
-    assert form(om_set((1, 4), (16, 32)), batch=4) != plain
 
 
 def counts_of(data: Any) -> tuple[Mapping[str, int], int, int]:

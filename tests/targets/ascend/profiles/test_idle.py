@@ -68,25 +68,3 @@ def test_all_idle_time_is_told_also_what_is_no_bubble(tmp_path: Path) -> None:
 
     assert (found.edges_us, found.short_gaps_us, found.causes) == (66, 0.4, {"scheduling": 10})
     assert found.idle_us == pytest.approx(76.4)
-
-
-def test_the_same_gap_of_many_executions_is_one_line(tmp_path: Path) -> None:
-    rows = []
-    for number, gap in enumerate((10, 12, 50), 1):
-        rows += [operator("a", 1000 * number, 20, execution=number)]
-        rows += [operator("b", 1000 * number + 20 + gap, 20, execution=number)]
-
-    found = bubble_of(read_profile([put(tmp_path, rows)]), "a", "b")
-
-    assert (found.times, found.total_us, found.median_us, found.longest_us) == (3, 72, 12, 50)
-    assert found.longest_start_us == 2020
-
-
-def test_streams_that_overlap_leave_the_cores_no_gap(tmp_path: Path) -> None:
-    rows = [operator("a", 0, 50, stream=1), operator("b", 40, 60, stream=2), operator("c", 100, 10, stream=1)]
-
-    found = read_profile([put(tmp_path, rows)])
-
-    assert found.bubbles == ()
-    assert found.idle_us == 0
-    assert [(use.stream, use.idle_share) for use in found.streams] == [("1", pytest.approx(50 / 110)), ("2", 0)]

@@ -95,20 +95,6 @@ def test_what_runs_beside_another_counts_as_far_as_it_lasts_longer(tmp_path: Pat
     assert kernel_us(tasks(tmp_path, rows)) == {"a": 30, "b": 0, "c": 5}
 
 
-def test_without_numbers_an_execution_begins_where_a_name_comes_again(tmp_path: Path) -> None:
-    """Infer ID is not shown by default."""
-    place = HEADER.split(",").index("Infer ID")
-    rows = []
-    for number in range(3):
-        rows += [operator("a", 100 * number, 10), operator("b", 100 * number + 30, 10)]
-    cut = [",".join(cell for at, cell in enumerate(row.split(",")) if at != place) for row in rows]
-
-    read = tasks(tmp_path, cut, HEADER.replace("Infer ID,", ""))
-
-    assert read.execution.tolist() == [0, 0, 1, 1, 2, 2]
-    assert kernel_us(read) == {"a": 10, "b": 30}
-
-
 def test_multiply_accumulates() -> None:
     places = {"input_shapes": 0, "output_shapes": 1, "input_formats": 2}
     for kind, shapes, result, formats, expected in (
