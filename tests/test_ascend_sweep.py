@@ -142,14 +142,14 @@ def test_what_was_confirmed_says_how_far_its_answers_lie_from_float32(swept: Swe
     confirmed = journal.evaluation(chosen, "holdout")
 
     assert confirmed is not None
-    assert confirmed.fidelity is not None
-    served, float16 = confirmed.fidelity.find("served"), confirmed.fidelity.find("float16 compiled")
+    assert confirmed.agreement is not None
+    served, float16 = confirmed.agreement.find("served"), confirmed.agreement.find("float16 compiled")
     assert served is not None
     assert float16 is not None
     assert served.emulated
     assert served.samples == question.dataset.size("holdout")
     assert float16.max_abs > 0.0
-    assert "float32 compiled" in confirmed.fidelity.missing
+    assert "float32 compiled" in confirmed.agreement.missing
 
 
 def test_table_and_command_lines_say_that_it_is_emulated(swept: Swept, chosen: str) -> None:

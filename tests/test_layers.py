@@ -60,7 +60,7 @@ EVALUATION = (
 VALUES = (
     (
         *("candidate", "damage", "device_profile", "evidence", "artifact", "interface", "measurement", "metrics"),
-        *("model", "objectives", "preprocess", "normalizer", "results", "device_use", "reuse", "fidelity"),
+        *("model", "objectives", "preprocess", "normalizer", "results", "device_use", "reuse", "agreement"),
         *("prediction", "finding", "service", "setting_groups", "significance", "paired_scores", "simultaneous"),
         *("bins", "modelled_times", "compile_settings", "dimension", "installed_targets"),
     ),

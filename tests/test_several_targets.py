@@ -194,7 +194,7 @@ def test_a_model_of_a_fixed_batch_is_confirmed_verified_and_served(tmp_path: Pat
         found = bench.journal.evaluations()
         confirmed = confirm(question, bench, front_of(question, found))
         assert {e.status for e in confirmed.values()} == {"complete"}, [e.failure for e in confirmed.values()]
-        assert all(e.fidelity is not None for e in confirmed.values())
+        assert all(e.agreement is not None for e in confirmed.values())
         (batch,) = question.dataset.batches("holdout", 7, stop=7)
         exact = open_reference(question.model).run(batch.feeds)["logits"]
         for candidate in [e.candidate for e in found.values()]:

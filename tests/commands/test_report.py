@@ -9,7 +9,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from tests.report.written.materials import FIDELITY, LOAD, VERDICT
+from tests.report.written.materials import AGREEMENT, LOAD, VERDICT
 from workbench.commands.capacity import plan_capacity
 from workbench.commands.ship import report
 from workbench.values.documents.canonical import encode
@@ -44,7 +44,7 @@ def test_every_document_of_other_commands_is_taken_up(served_experiment: Path, t
     documents = {
         "capacity.json": json.loads(planned),
         "verdict.json": VERDICT.to_json(),
-        "fidelity.json": FIDELITY.to_json(),
+        "agreement.json": AGREEMENT.to_json(),
         "load-closed-100.json": LOAD.to_json(),
     }
     for name, body in documents.items():
@@ -53,7 +53,7 @@ def test_every_document_of_other_commands_is_taken_up(served_experiment: Path, t
 
     _, error = run(
         *("report", served_experiment, "--lang", "en", "--to", page, "--verdict", tmp_path / "verdict.json"),
-        *("--fidelity", tmp_path / "fidelity.json", "--load", tmp_path, "--capacity", tmp_path / "capacity.json"),
+        *("--agreement", tmp_path / "agreement.json", "--load", tmp_path, "--capacity", tmp_path / "capacity.json"),
     )
 
     assert error is None
@@ -66,7 +66,7 @@ def test_every_document_of_other_commands_is_taken_up(served_experiment: Path, t
         "2 an hour for each process",
     ):
         assert fact in said
-    assert "not compared (workbench fidelity)" not in said
+    assert "not compared (workbench agreement)" not in said
     assert "--verdict" in said
 
 
@@ -80,7 +80,7 @@ def test_what_is_no_such_document_is_refused_before_anything_is_written(
         ("--to report.pdf", "none of .docx, .html"),
         ("--to r.html --candidate ffff", "no candidate"),
         ("--to r.html --verdict junk.json", "holds no verdict"),
-        ("--to r.html --fidelity junk.json", "no fidelity"),
+        ("--to r.html --agreement junk.json", "no agreement"),
         ("--to r.html --load junk.json", "no result of a load"),
         ("--to r.html --load empty", "holds no load-"),
         ("--to r.html --layers junk.json", "no comparison"),

@@ -29,7 +29,7 @@ def test_one_command_makes_the_parts_of_a_report_and_keeps_those_that_are_there(
     (parts,) = (tmp_path / "report-parts").iterdir()
     said = page.read_text(encoding="utf-8")
     assert "the old platform" in said
-    assert {"bundle", "load", "fidelity.json", "capacity.json"} <= {one.name for one in parts.iterdir()}
+    assert {"bundle", "load", "agreement.json", "capacity.json"} <= {one.name for one in parts.iterdir()}
     before = {one: one.stat().st_mtime_ns for one in parts.rglob("*.json")}
     again = workbench(*asked)
     assert again.returncode == 0, again.stderr

@@ -59,7 +59,7 @@ def test_a_sound_candidate_passes_every_stage_in_order(opened: Callable[..., Ope
 
     assert found.status == "complete"
     assert stages(found) == [s for s in STAGES if s not in ("calibrate", "service")]
-    assert found.fidelity is None, "nobody asks for it in the search"
+    assert found.agreement is None, "nobody asks for it in the search"
     assert found.measurement.int8_ops == 3
     assert found.measurement.float_matmuls_left == 0
     assert found.measurement.accuracy.samples == 320
@@ -82,7 +82,7 @@ def test_the_baseline_and_whoever_has_no_gates_stop_nowhere(opened: Callable[...
     assert evaluate(question, DYNAMIC, bench, gates=False).status == "complete"
     confirmed = evaluate(question, DYNAMIC, bench, gates=False, split="holdout")
     assert confirmed.measurement.accuracy is not None
-    assert confirmed.fidelity.find("served") is not None
+    assert confirmed.agreement.find("served") is not None
     assert metrics(confirmed)["cosine"] > 0.9
 
 
@@ -146,6 +146,6 @@ def test_a_limit_on_the_cosine_is_measured_in_the_search_and_stops_who_breaks_it
 
     assert evaluation.status == "stopped"
     assert (evaluation.stop.stage, set(evaluation.stop.violations)) == ("accuracy_full", {"worst_cosine"})
-    served = evaluation.fidelity.find("served")
+    served = evaluation.agreement.find("served")
     assert metrics(evaluation)["worst_cosine"] == served.worst_cosine < 0.9999999
     assert evaluation_from_json(evaluation.to_json()) == evaluation

@@ -21,8 +21,8 @@ from workbench.shipping.acceptance import (
     write_baseline,
 )
 from workbench.shipping.acceptance.verdict import verdict_lines
+from workbench.values.agreement import Agreement, AgreementPath, Agreements, OutputAgreement
 from workbench.values.errors import ConfigError
-from workbench.values.fidelity import Agreement, Fidelity, FidelityPath, OutputAgreement
 from workbench.values.measurement import Estimate
 from workbench.values.service import ServiceLoad
 
@@ -62,7 +62,7 @@ def figures(*results: LoadResult) -> list[LoadFigures]:
     return [found for one in results if (found := of_load(one)) is not None]
 
 
-def agreement(path: FidelityPath, reference: FidelityPath, **changed: object) -> Agreement:
+def agreement(path: AgreementPath, reference: AgreementPath, **changed: object) -> Agreement:
     output = OutputAgreement(
         output="logits", samples=1000, elements=12000, worst_cosine=0.9995, mean_cosine=0.9999, max_abs=5e-4, mae=5e-5
     )
@@ -71,16 +71,16 @@ def agreement(path: FidelityPath, reference: FidelityPath, **changed: object) ->
     return replace(made, **changed)  # type: ignore[arg-type]  # fields of the value
 
 
-def fidelity(*paths: Agreement) -> Fidelity:
+def agreements(*paths: Agreement) -> Agreements:
     found = paths or (agreement("float32 compiled", "float32"), agreement("served", "float32"))
-    return Fidelity(candidate_id="c", data="validation", paths=found, missing={"pytorch": "no checkpoint is known"})
+    return Agreements(candidate_id="c", data="validation", paths=found, missing={"pytorch": "no checkpoint is known"})
 
 
 def complete(**changed: object) -> Verdict:
     """Everything measured and kept, but for what is changed."""
     given: dict[str, object] = {
         "loads": figures(result(1), result(100)),
-        "fidelity": fidelity(),
+        "agreement": agreements(),
         "accuracy_drop_pp": estimate(0.1),
         "int8": False,
     }
@@ -128,7 +128,7 @@ def test_outputs_that_lie_too_far_apart_fail_by_their_criterion() -> None:
         made = agreement("float32 compiled", "float32")
         far = replace(made, outputs=(replace(made.outputs[0], **changed),))  # type: ignore[arg-type]  # fields
 
-        verdict = complete(fidelity=fidelity(far, agreement("served", "float32")))
+        verdict = complete(agreement=agreements(far, agreement("served", "float32")))
 
         assert row(verdict, name).outcome == "failed"
 
@@ -137,7 +137,7 @@ def test_answers_of_the_old_platform_come_before_our_own_reference() -> None:
     other = agreement("served", "old platform", top1=Estimate(value=0.98, low=0.97, high=0.99))
     paths = (agreement("float32 compiled", "float32"), agreement("served", "float32"), other)
 
-    verdict = complete(fidelity=fidelity(*paths))
+    verdict = complete(agreement=agreements(*paths))
 
     assert row(verdict, "top-1 change").outcome == "failed"
     assert "old platform" in row(verdict, "top-1 change").note

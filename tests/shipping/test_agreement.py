@@ -1,4 +1,4 @@
-"""A fidelity says how far real answers lie apart: of every way, in every shape, as a service groups its requests."""
+"""A agreement says how far real answers lie apart: of every way, in every shape, as a service groups its requests."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,10 +16,10 @@ from workbench.shipping.agreement import Asked, Extent, agreement_of_candidate, 
 from workbench.shipping.agreement.compared import Comparison, Pair
 from workbench.shipping.agreement.ways import Shape, Way
 from workbench.space.space import build, complete
+from workbench.values.agreement import Agreements, agreements_from_json
 from workbench.values.candidate import Candidate
 from workbench.values.errors import ConfigError
-from workbench.values.fidelity import Fidelity, fidelity_from_json
-from workbench.values.metrics import fidelity_metrics
+from workbench.values.metrics import agreement_metrics
 from workbench.values.service import ServiceSettings
 
 SERVICE = ServiceSettings(max_batch_size=8)
@@ -38,7 +38,7 @@ def int8(at: tuple[Experiment, Bench]) -> Candidate:
 
 
 @pytest.fixture(scope="module")
-def of_int8(at: tuple[Experiment, Bench], int8: Candidate) -> Fidelity:
+def of_int8(at: tuple[Experiment, Bench], int8: Candidate) -> Agreements:
     return agreement_of_candidate(*_with(at, int8), SERVICE, Asked())
 
 
@@ -58,7 +58,7 @@ def host_logits(question: Experiment) -> dict[int, np.ndarray]:
 
 
 def test_figures_are_those_of_every_sample_computed_alone(
-    at: tuple[Experiment, Bench], int8: Candidate, of_int8: Fidelity
+    at: tuple[Experiment, Bench], int8: Candidate, of_int8: Agreements
 ) -> None:
     from workbench.evaluation.build import artifact_of
 
@@ -87,7 +87,7 @@ def test_figures_are_those_of_every_sample_computed_alone(
     assert found.worst_cosine < 0.9999
 
 
-def test_the_float_path_agrees_and_int8_is_scored_beside_it(of_int8: Fidelity) -> None:
+def test_the_float_path_agrees_and_int8_is_scored_beside_it(of_int8: Agreements) -> None:
     floats, served = of_int8.find("float32 compiled"), of_int8.find("served")
 
     assert floats is not None
@@ -98,7 +98,7 @@ def test_the_float_path_agrees_and_int8_is_scored_beside_it(of_int8: Fidelity) -
     assert served.drop.drop_pp.value == pytest.approx(100 * (theirs - ours))
     assert theirs == 1.0  # labels are the float model's answers
     assert set(of_int8.missing) == {"pytorch", "float16 compiled", "old platform"}
-    assert fidelity_from_json(of_int8.to_json()) == of_int8
+    assert agreements_from_json(of_int8.to_json()) == of_int8
 
 
 def test_what_another_platform_said_is_held_against_every_way(
@@ -206,7 +206,7 @@ def test_answers_that_are_not_finite_are_counted_and_not_scored(at: tuple[Experi
     assert sum(each.not_finite for each in served.outputs) > 0
     assert served.samples == 40
     assert served.worst_cosine == 0.0
-    assert {"max_abs", "mae"}.isdisjoint(fidelity_metrics(found))  # a limit on them is not met
+    assert {"max_abs", "mae"}.isdisjoint(agreement_metrics(found))  # a limit on them is not met
     assert "cannot be scored" in served.about
 
 

@@ -8,7 +8,7 @@ import pytest
 from workbench.api.opening import opened
 from workbench.shipping.agreement import Asked, Extent, agreement_of_candidate
 from workbench.space.space import build, complete
-from workbench.values.fidelity import Fidelity
+from workbench.values.agreement import Agreements
 from workbench.values.service import ServiceSettings
 
 torch = pytest.importorskip("torch", reason="PyTorch belongs to the extra [export]")
@@ -47,7 +47,7 @@ calibration: {samples: 8, batch: 4}
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> Fidelity:
+def found(tmp_path_factory: pytest.TempPathFactory) -> Agreements:
     from transformers import BertForTokenClassification
 
     root = tmp_path_factory.mktemp("tags")
@@ -75,7 +75,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Fidelity:
         )
 
 
-def test_the_checkpoint_beside_the_model_is_found_and_agrees_with_its_export(found: Fidelity) -> None:
+def test_the_checkpoint_beside_the_model_is_found_and_agrees_with_its_export(found: Agreements) -> None:
     torch_way, floats = found.find("pytorch"), found.find("float32", "pytorch")
 
     assert torch_way is not None
@@ -86,7 +86,7 @@ def test_the_checkpoint_beside_the_model_is_found_and_agrees_with_its_export(fou
     assert torch_way.samples == 40
 
 
-def test_tags_are_scored_by_token_and_entity(found: Fidelity) -> None:
+def test_tags_are_scored_by_token_and_entity(found: Agreements) -> None:
     served = found.find("served")
 
     assert served is not None
@@ -98,7 +98,7 @@ def test_tags_are_scored_by_token_and_entity(found: Fidelity) -> None:
     assert output.elements < 40 * 32 * len(TAGS)  # padding is not among them
 
 
-def test_what_ships_is_also_held_against_the_checkpoint(found: Fidelity) -> None:
+def test_what_ships_is_also_held_against_the_checkpoint(found: Agreements) -> None:
     served = found.find("served", "pytorch")
 
     assert served is not None

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.evaluations import estimate, evaluation, service
+from workbench.values.agreement import Agreement, Agreements, OutputAgreement
 from workbench.values.errors import ConfigError
-from workbench.values.fidelity import Agreement, Fidelity, OutputAgreement
 from workbench.values.metrics import metrics
 from workbench.values.objectives import (
     METRICS,
@@ -38,8 +38,8 @@ def test_every_metric_is_one_that_an_evaluation_can_have() -> None:
     served = Agreement(
         path="served", reference="float32", outputs=(output,), samples=8, top1=estimate(1.0, 0.0), accuracy={}
     )
-    found = Fidelity(candidate_id="c", data="validation", paths=(served,), missing={})
-    known = replace(evaluation(drop_pp=0.1, scheme="static", served=service()), fidelity=found)
+    found = Agreements(candidate_id="c", data="validation", paths=(served,), missing={})
+    known = replace(evaluation(drop_pp=0.1, scheme="static", served=service()), agreement=found)
 
     assert set(METRICS) - own_unit - of_language_models <= set(metrics(known))
 

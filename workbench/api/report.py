@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, get_args
 
 from workbench import __version__
-from workbench.api.fidelity import read_fidelity
+from workbench.api.agreement import read_agreement
 from workbench.api.opening import find_candidate, journal_of, question_of, refuse_language_model, summary_of
-from workbench.bundle import Bundle, bundle_fidelity, check_files, read_bundle
+from workbench.bundle import Bundle, bundle_agreement, check_files, read_bundle
 from workbench.bundle.manifest import SourceModel
 from workbench.evaluation.journal import Journal
 from workbench.inputs.experiment import Experiment
@@ -43,7 +43,7 @@ class Given:
 
     Attributes:
         verdict: of `workbench load --baseline`.
-        fidelity: of `workbench fidelity --to`, instead of what the sweep or bundle holds.
+        agreement: of `workbench agreement --to`, instead of what the sweep or bundle holds.
         loads: results of `workbench load --to`, or folders of them.
         layers: of `workbench compare --json`.
         capacity: of `workbench plan-capacity --json`.
@@ -51,7 +51,7 @@ class Given:
     """
 
     verdict: Path | None = None
-    fidelity: Path | None = None
+    agreement: Path | None = None
     loads: Sequence[Path] = ()
     layers: Path | None = None
     capacity: Path | None = None
@@ -124,7 +124,7 @@ def _of_sweep(question: Experiment, source: str, candidate: str | None, at: str)
         settings=service_settings(chosen.candidate, evaluations) if question.service is not None else None,
         layers=_quantized(record_from_json(_object(record))) if record.exists() else None,
         summary=summary,
-        fidelity=next((e.fidelity for e in reversed(evaluations) if e.fidelity is not None), None),  # held-out first
+        agreement=next((e.agreement for e in reversed(evaluations) if e.agreement is not None), None),  # held-out first
         changes=tuple(_changes_of_sweep(question, summary, at)),
     )
 
@@ -205,7 +205,7 @@ def _of_bundle(bundle: Bundle, source: str, at: str) -> Material:
         files=m.artifact.files,
         settings=m.service,
         layers=None if record is None else _quantized(record),
-        fidelity=bundle_fidelity(bundle),
+        agreement=bundle_agreement(bundle),
         changes=(
             ChangeLine(at=m.created_at, act="bundled", what=m.candidate.short_id),
             ChangeLine(at=at, act="reported", what=__version__),
@@ -224,7 +224,7 @@ def _with_documents(found: Material, given: Given) -> Material:
     return replace(
         found,
         verdict=None if given.verdict is None else read_verdict(given.verdict),
-        fidelity=found.fidelity if given.fidelity is None else read_fidelity(given.fidelity),
+        agreement=found.agreement if given.agreement is None else read_agreement(given.agreement),
         comparison=None if given.layers is None else _comparison(given.layers),
         loads=loads_found,
         loads_emulated=bool(loads_found) and found.emulated,

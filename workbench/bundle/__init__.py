@@ -9,7 +9,7 @@ Nothing here knows a sweep; how a bundle is filled and brought to production is 
     model/            the compiled files, as the target wrote them
     golden/           samples with the outputs this very artifact gave, and their texts; of a language model prompts,
                       with greedy answers and the logits there
-    fidelity.json     how far its answers lie from float32 and others, where that was measured
+    agreement.json     how far its answers lie from float32 and others, where that was measured
     record.json       the QuantizationRecord, for static INT8
     outcomes/         what became of every holdout sample: two bundles are compared by it without the data
     deploy/           container recipe, service unit, Kubernetes manifests, dashboard; or files for an engine of others
@@ -20,7 +20,7 @@ The sums find damage: one changed byte anywhere. They are no signature: whoever 
 Who wrote a bundle is proved by the signature alone, against a file of trusted keys that lies elsewhere.
 """
 
-from workbench.bundle.golden import GoldenBatch, bundle_fidelity, golden_batches, preprocessor_of
+from workbench.bundle.golden import GoldenBatch, bundle_agreement, golden_batches, preprocessor_of
 from workbench.bundle.manifest import HoldoutOutcomes, Manifest, Tolerance
 from workbench.bundle.opened import Bundle, read_bundle
 from workbench.bundle.provenance import description, provenance
@@ -39,7 +39,7 @@ __all__ = [
     "Signer",
     "Tolerance",
     "VerifyReport",
-    "bundle_fidelity",
+    "bundle_agreement",
     "check_bundle",
     "check_files",
     "check_free",

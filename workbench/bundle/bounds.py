@@ -28,7 +28,7 @@ MOST_DIMENSION, MOST_RANK = 1 << 40, 16
 MOST_NAME = 200
 MOST_BYTES = {
     **{"golden": 1 << 30, "golden_texts": 1 << 28, "text.tokenizer": 1 << 28, "outcomes.file": 1 << 30},
-    **{"fidelity": 1 << 26},
+    **{"agreement": 1 << 26},
 }
 MOST_MODEL_BYTES = 1 << 40
 _LARGEST_INT = 1 << 63
@@ -131,7 +131,7 @@ def _paths(manifest: Manifest) -> Iterator[str]:
         "golden": manifest.golden,
         "golden_texts": manifest.golden_texts,
         "record": manifest.record,
-        "fidelity": manifest.fidelity,
+        "agreement": manifest.agreement,
         "text.tokenizer": None if text is None else text.tokenizer,
         "outcomes.file": None if outcomes is None else outcomes.file,
     }

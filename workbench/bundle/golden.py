@@ -20,10 +20,10 @@ from workbench.bundle.bounds import LANGUAGE, absolute_fault, value_fault
 from workbench.bundle.manifest import Manifest
 from workbench.bundle.opened import Bundle
 from workbench.targets.base import Array, Feeds
+from workbench.values.agreement import Agreements, agreements_from_json
 from workbench.values.documents.canonical import DecodeError
 from workbench.values.documents.json_reader import loads
 from workbench.values.errors import BundleError, ConfigError
-from workbench.values.fidelity import Fidelity, fidelity_from_json
 from workbench.values.preprocess import Preprocessor, Text, open_preprocessor
 
 
@@ -143,13 +143,13 @@ def _check_labels(batch: GoldenBatch, manifest: Manifest) -> None:
         raise ValueError(f"the manifest names {len(labels)} labels, and output {name!r} has {shape[-1]} classes")
 
 
-def bundle_fidelity(bundle: Bundle) -> Fidelity | None:
+def bundle_agreement(bundle: Bundle) -> Agreements | None:
     """None where nobody measured it before it was exported.
 
     Raises:
         BundleError: the file is damaged, holds none, or that of another candidate.
     """
-    name = bundle.manifest.fidelity
+    name = bundle.manifest.agreement
     if name is None:
         return None
     try:
@@ -158,7 +158,7 @@ def bundle_fidelity(bundle: Bundle) -> Fidelity | None:
             raise ValueError(fault)
         if not isinstance(body, dict):
             raise ValueError("it holds no JSON object")
-        found = fidelity_from_json(body)
+        found = agreements_from_json(body)
     except (DecodeError, ValueError) as error:
         raise BundleError(f"{bundle.directory}: {name} cannot be used: {error}.") from error
     if found.candidate_id != bundle.manifest.candidate_id:

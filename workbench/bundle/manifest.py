@@ -114,7 +114,7 @@ class Manifest:
         outcomes: None where the candidate was not confirmed on holdout.
         golden: of a language model its prompts, and `golden_batches` how many they are.
         axes: those that arrays are padded along, to which sizes and with what.
-        fidelity: file in the bundle with its `values.fidelity.Fidelity`; None where nobody measured it.
+        agreement: file in the bundle with its `values.agreement.Agreements`; None where nobody measured it.
     """
 
     name: str
@@ -141,7 +141,7 @@ class Manifest:
     service: ServiceSettings = field(default_factory=ServiceSettings)
     outcomes: HoldoutOutcomes | None = None
     axes: tuple[AxisUse, ...] = added_later(())  # it gives a dataclass field
-    fidelity: str | None = added_later(None)  # it gives a dataclass field
+    agreement: str | None = added_later(None, stored="fidelity")  # it gives a dataclass field
 
     @property
     def unconfirmed(self) -> str:

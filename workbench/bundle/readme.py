@@ -171,7 +171,7 @@ def figures(manifest: Manifest) -> list[str]:
     return lines
 
 
-_FIDELITY = {
+_AGREEMENT = {
     "worst_cosine": "worst cosine with float32",
     "max_abs": "largest difference to float32",
     "mae": "mean absolute difference to float32",
@@ -195,8 +195,8 @@ def _numbers(evaluation: Evaluation) -> dict[str, str]:
             found[f"of it beyond the float model's own, {m.accuracy.against_baseline.unit}"] = (
                 f"{drop.value:.2f} [{drop.low:.2f}, {drop.high:.2f}]"
             )
-    for name, words in _FIDELITY.items():
-        if evaluation.fidelity is not None and name in numbers:
+    for name, words in _AGREEMENT.items():
+        if evaluation.agreement is not None and name in numbers:
             found[words] = f"{numbers[name]:.6g}"
     if m.language is not None:
         for name, at in (("prefill", m.language.prefill_ms), ("decode of one token", m.language.decode_ms)):

@@ -39,11 +39,11 @@ from workbench.bundle.sbom import SBOM, sbom
 from workbench.bundle.signed import sign_bundle
 from workbench.bundle.signing import SecretKey
 from workbench.targets.base import Array
+from workbench.values.agreement import Agreements
 from workbench.values.artifact import Artifact, Toolchain
 from workbench.values.candidate import Candidate
 from workbench.values.documents.canonical import encode, file_digest
 from workbench.values.errors import BundleError, ConfigError, ToolchainError
-from workbench.values.fidelity import Fidelity
 from workbench.values.interface import AxisUse
 from workbench.values.model import Model
 from workbench.values.preprocess import Preprocessor
@@ -53,7 +53,7 @@ from workbench.values.system.scratch import scratch_folder
 
 _GOLDEN, _TEXTS, _RECORD = "golden/samples.npz", "golden/texts.json", "record.json"
 _OUTCOMES = "outcomes/holdout.npz"
-_FIDELITY = "fidelity.json"
+_AGREEMENT = "agreement.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +73,7 @@ class BundleContents:
         outcomes: file of the holdout outcomes, None when the candidate was not confirmed.
         outcome_samples_sha256: `HoldoutOutcomes.samples_sha256` of that file.
         prompts: of a language model, in place of `golden`.
-        fidelity: how far its answers lie from float32, by the strongest evidence; None where nobody measured it.
+        agreement: how far its answers lie from float32, by the strongest evidence; None where nobody measured it.
         extra_files: name in the bundle → file to copy.
     """
 
@@ -97,7 +97,7 @@ class BundleContents:
     outcomes: Path | None = None
     outcome_samples_sha256: str = ""
     prompts: GoldenPrompts | None = None
-    fidelity: Fidelity | None = None
+    agreement: Agreements | None = None
     extra_files: Mapping[str, Path] = field(default_factory=dict)
 
 
@@ -202,8 +202,8 @@ def _fill(
     if contents.outcomes is not None:
         _copy(contents.outcomes, to, _OUTCOMES)
         outcomes = HoldoutOutcomes(file=_OUTCOMES, samples_sha256=contents.outcome_samples_sha256)
-    if contents.fidelity is not None:
-        _write_json(to / _FIDELITY, contents.fidelity.to_json())
+    if contents.agreement is not None:
+        _write_json(to / _AGREEMENT, contents.agreement.to_json())
     if contents.prompts is not None:
         (to / PROMPTS).parent.mkdir()
         _write_json(to / PROMPTS, contents.prompts.to_json())
@@ -244,7 +244,7 @@ def _fill(
         service=contents.service,
         outcomes=outcomes,
         axes=contents.axes,
-        fidelity=None if contents.fidelity is None else _FIDELITY,
+        agreement=None if contents.agreement is None else _AGREEMENT,
     )
     if deployment is not None:
         (to / DEPLOY).mkdir()

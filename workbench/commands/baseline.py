@@ -85,7 +85,7 @@ def record(
     as_json: AsJson = False,
 ) -> None:
     """Load a server and keep its figures with their conditions and intervals, memory and power where they can be read,
-    and its answers for `fidelity --reference`."""
+    and its answers for `agreement --reference`."""
     from workbench.shipping.acceptance import read_baseline, recorded, write_baseline
     from workbench.shipping.acceptance.baseline import USUAL_LIMITS
     from workbench.values.service import ServiceLoad

@@ -34,7 +34,7 @@ TASKS: dict[str, tuple[Callable[..., None], ...]] = {
     "Prepare": (*(prepare.doctor, prepare.inspect, prepare.space, prepare.init, prepare.convert, prepare.example),),
     "Search": (search.sweep, search.plan, search.show, search.evaluate, search.ui, search.log),
     "Ship": (
-        *(ship.export, ship.verify, ship.fidelity, serve, api_key, load, plan_capacity, ship.report),
+        *(ship.export, ship.verify, ship.agreement, serve, api_key, load, plan_capacity, ship.report),
         *(release.promote, release.rollback, release.releases, signing.sign, signing.keygen, ship.lock),
     ),
     "Study one model": (study.calibrate, study.sensitivity, study.compare, study.profile, study.repair, study.tune),
@@ -42,6 +42,9 @@ TASKS: dict[str, tuple[Callable[..., None], ...]] = {
     "Around it": (cache, cluster),
 }
 """What commands are for: the headings of `workbench --help`, in the order in which a user needs them."""
+
+FORMER = {"fidelity": "agreement", "--fidelity": "--agreement"}
+"""What a command and an option were called before; still understood."""
 
 app = typer.Typer(
     name="workbench",
@@ -62,6 +65,10 @@ def main() -> None:
         try:
             if len(sys.argv) > 1 and sys.argv[1] in GUARDED:
                 guarded(sys.argv[1])
+            for place, word in enumerate(sys.argv):
+                if word in FORMER and (place == 1 or word.startswith("--")):
+                    sys.argv[place] = FORMER[word]
+                    note("note", f"{word} is called {FORMER[word]} now")
             app()
         except (WorkbenchError, DecodeError) as error:
             said = f"a stored file does not fit this version: {error}" if isinstance(error, DecodeError) else str(error)

@@ -74,9 +74,9 @@ def load(
             exists=True, dir_okay=False, help="another platform's figures to judge by; exit code 1 when failed"
         ),
     ] = None,
-    fidelity: Annotated[
+    agreement: Annotated[
         Path | None,
-        typer.Option(exists=True, dir_okay=False, help="of `workbench fidelity --to`; default: the bundle's own"),
+        typer.Option(exists=True, dir_okay=False, help="of `workbench agreement --to`; default: the bundle's own"),
     ] = None,
     float_bundle: Annotated[
         Path | None,
@@ -105,8 +105,8 @@ def load(
     if how.protocol == OPENAI and baseline is not None:
         raise ConfigError("a verdict is of a service that classifies, not of tokens.", key="--baseline, --protocol")
     against = read_baseline(baseline) if baseline is not None else None
-    if against is None and (float_bundle is not None or fidelity is not None):
-        raise ConfigError("is for a verdict.", key="--float, --fidelity", hint="Name the --baseline as well.")
+    if against is None and (float_bundle is not None or agreement is not None):
+        raise ConfigError("is for a verdict.", key="--float, --agreement", hint="Name the --baseline as well.")
     seconds = seconds_of(duration, "--duration")
     warm_s = seconds_of(warmup, "--warmup") if warmup is not None else 0.0
     if warmup is None and asked.arrivals != "trace":  # every request of a trace counts
@@ -138,7 +138,7 @@ def load(
         floats: list[LoadFigures] = []
         if float_bundle is not None and not interrupted:
             floats = _float_loads(float_bundle, emulated, how, against, common, key, quiet=as_json)
-        verdict = replace(_verdict(against, results, floats, server, facts, fidelity, how), command=command)
+        verdict = replace(_verdict(against, results, floats, server, facts, agreement, how), command=command)
         if to is not None:
             write_json_atomically(to / "verdict.json", verdict.to_json())
     if emulated:
@@ -197,17 +197,17 @@ def _verdict(
     floats: Sequence[LoadFigures],
     server: Server,
     facts: Mapping[str, Any],
-    fidelity: Path | None,
+    agreement: Path | None,
     how: Asking,
 ) -> Verdict:
-    from workbench.api.fidelity import read_fidelity
-    from workbench.bundle import bundle_fidelity
+    from workbench.api.agreement import read_agreement
+    from workbench.bundle import bundle_agreement
     from workbench.shipping.acceptance import judge, of_load
     from workbench.values.measurement import Estimate
 
-    known = None if server.bundle is None else bundle_fidelity(server.bundle)
-    if fidelity is not None:
-        known = read_fidelity(fidelity)
+    known = None if server.bundle is None else bundle_agreement(server.bundle)
+    if agreement is not None:
+        known = read_agreement(agreement)
 
     figures = facts.get("figures") or {}
     split = "holdout" if "holdout" in figures else "validation"
@@ -225,7 +225,7 @@ def _verdict(
         against,
         loads=loads,
         float_loads=floats,
-        fidelity=known,
+        agreement=known,
         accuracy_drop_pp=drop,
         accuracy_level="measured held-out" if split == "holdout" else "measured",
         accuracy_samples=int(best.get("accuracy_samples", 0)),

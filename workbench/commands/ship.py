@@ -1,4 +1,4 @@
-"""What ships: `export`, `verify` and `lock` of a bundle, `fidelity` of its outputs, and the acceptance `report`.
+"""What ships: `export`, `verify` and `lock` of a bundle, `agreement` of its outputs, and the acceptance `report`.
 
 `cli` registers the commands; heavy libraries are imported inside them. Bundles themselves are `workbench.bundle`.
 """
@@ -129,7 +129,7 @@ def lock(
     say(f"{to}: {len(made.wheels)} packages, {wheels} wheels")
 
 
-def fidelity(
+def agreement(
     what: Annotated[
         Path,
         typer.Argument(metavar="EXPERIMENT|BUNDLE", help="experiment file, or folder of a bundle"),
@@ -141,7 +141,7 @@ def fidelity(
         Path | None, typer.Option(help="of a bundle: the file it comes from, for its model and data")
     ] = None,
     reference: Annotated[
-        Path | None, typer.Option(help="file of the old platform's answers (NPZ; docs/fidelity.md)")
+        Path | None, typer.Option(help="file of the old platform's answers (NPZ; docs/agreement.md)")
     ] = None,
     checkpoint: Annotated[
         Path | None, typer.Option(help="folder of the model in PyTorch; default: checkpoint/ beside the ONNX file")
@@ -153,7 +153,7 @@ def fidelity(
     as_json: AsJson = False,
 ) -> None:
     """Compare what ships with float32, PyTorch, today's float model and the old platform, over the same samples."""
-    from workbench.api.fidelity import fidelity_of, measure_fidelity
+    from workbench.api.agreement import agreement_of, measure_agreement
     from workbench.api.opening import journal_of, question_of, recommended_of, summary_of
     from workbench.report.written.files import on_terminal
     from workbench.report.written.precision import agreement
@@ -163,14 +163,14 @@ def fidelity(
     if experiment is not None and not is_bundle:
         raise ConfigError("belongs to a bundle.", key="--experiment", hint="Name the experiment alone.")
     if is_bundle and experiment is None:
-        found = fidelity_of(what, answers=reference)
+        found = agreement_of(what, answers=reference)
     else:
         question = question_of(experiment or what, workspace)
         chosen = ""
         if not is_bundle:
             chosen = candidate or recommended_of(question, summary_of(question, journal_of(question))).id
         with Steps(tell) as steps:
-            found = measure_fidelity(
+            found = measure_agreement(
                 question,
                 chosen,
                 bundle=what if is_bundle else None,
@@ -205,7 +205,7 @@ def report(
         typer.Option(
             exists=True,
             dir_okay=False,
-            help="of an EXPERIMENT: first export, fidelity, load against these figures and plan-capacity, "
+            help="of an EXPERIMENT: first export, agreement, load against these figures and plan-capacity, "
             "into a folder of TO-parts",
         ),
     ] = None,
@@ -216,7 +216,7 @@ def report(
         Path | None,
         typer.Option(exists=True, dir_okay=False, help="verdict.json of `workbench load --baseline … --to`"),
     ] = None,
-    fidelity: Annotated[
+    agreement: Annotated[
         Path | None,
         typer.Option(exists=True, dir_okay=False, help="outputs of what ships, compared path by path (JSON)"),
     ] = None,
@@ -246,11 +246,11 @@ def report(
             raise ConfigError("measures an experiment's winner anew.", key="--baseline", hint="Name the experiment.")
         parts = _measured_parts(subject, to.with_name(f"{to.stem}-parts"), baseline, qps, candidate, workspace)
         verdict, load = parts / "load" / "verdict.json", [parts / "load"]
-        fidelity = fidelity or parts / "fidelity.json"
+        agreement = agreement or parts / "agreement.json"
         capacity = capacity or (parts / "capacity.json" if qps is not None else None)
     given = Given(
         verdict=verdict,
-        fidelity=fidelity,
+        agreement=agreement,
         loads=tuple(load or ()),
         layers=layers,
         capacity=capacity,
@@ -290,7 +290,7 @@ def _measured_parts(
     bundle, kept = str(to / "bundle"), str(to / "load")
     steps = {
         to / "bundle" / "manifest.json": ["export", experiment, "--to", bundle, "--allow-emulated", *chosen, *place],
-        to / "fidelity.json": ["fidelity", experiment, "--to", str(to / "fidelity.json"), *chosen, *place],
+        to / "agreement.json": ["agreement", experiment, "--to", str(to / "agreement.json"), *chosen, *place],
         to / "load" / "verdict.json": [
             *("load", bundle, "--experiment", experiment, "--baseline", str(baseline), "--to", kept)
         ],

@@ -28,9 +28,9 @@ from workbench.inputs.experiment import Experiment
 from workbench.search.first_look import look
 from workbench.search.stages.accuracy import (
     SMOKE_SAMPLES,
-    fidelity,
     full_accuracy,
     growing_subsets,
+    measure_agreement,
     smoke,
     take_answers,
 )
@@ -93,7 +93,7 @@ def carry_out(task: Task, experiment: Experiment, bench: Bench) -> Evaluation:
         reuse=result.reuse,
         prediction=result.prediction,
         place=Place(host=platform.node(), card=bench.card),
-        fidelity=result.fidelity,
+        agreement=result.agreement,
         overflow=result.overflow,
     )
 
@@ -175,7 +175,7 @@ def _run(request: Request, progress: Progress, sessions: contextlib.ExitStack) -
             progress.then(replace(progress.result, overflow=overflow))
         if progress.then(full_accuracy(request, progress.result, scores)):
             return
-        if progress.then(fidelity(request, progress.result, session, baseline)):
+        if progress.then(measure_agreement(request, progress.result, session, baseline)):
             return
     with progress.stage("latency_full"):
         progress.then(full_latency(request, progress.result, *files))

@@ -96,7 +96,7 @@ def bundle_contents(experiment: Experiment, candidate: Candidate, bench: Bench, 
         preprocessor=padded.preprocessor,
         axes=(*(() if padded.sizing is None else padded.sizing.uses), *growing_axes(data.interface, experiment.model)),
         service=service,
-        fidelity=next((e.fidelity for e in reversed(evaluations) if e.fidelity is not None), None),
+        agreement=next((e.agreement for e in reversed(evaluations) if e.agreement is not None), None),
         outcome_samples_sha256=_scored_samples(experiment),
     )
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from workbench.values.fidelity import Agreement, Fidelity
+from workbench.values.agreement import Agreement, Agreements
 from workbench.values.measurement import (
     Accuracy,
     AccuracyComparison,
@@ -88,12 +88,12 @@ def _value(name: str) -> Callable[[Accuracy], Reading]:
     return lambda a: a.values.get(name)
 
 
-def _agreed(name: str, *, reference: str = "float32") -> Callable[[Fidelity], Reading]:
+def _agreed(name: str, *, reference: str = "float32") -> Callable[[Agreements], Reading]:
     """What ships against `reference`, the worst over every way it is called. No errors where an answer is not finite:
     nobody knows how large they are."""
 
-    def read(fidelity: Fidelity) -> Reading:
-        one = fidelity.find("served", reference)  # type: ignore[arg-type]  # one of `FidelityPath`
+    def read(agreement: Agreements) -> Reading:
+        one = agreement.find("served", reference)  # type: ignore[arg-type]  # one of `AgreementPath`
         if one is None or ("cosine" not in name and name != "top1" and not _is_finite(one)):
             return None
         found = getattr(one, name)
@@ -421,7 +421,7 @@ def shown_in(place: Shown) -> tuple[str, ...]:
 def part_of(evaluation: Evaluation, source: Source) -> object | None:
     """What the metrics of `source` are read from; None where it was not measured."""
     if source == "agreement":
-        return evaluation.fidelity
+        return evaluation.agreement
     return evaluation.measurement if source == "files" else getattr(evaluation.measurement, source)
 
 
@@ -462,9 +462,9 @@ def accuracy_metrics(accuracy: Accuracy) -> dict[str, float]:
     return dict(accuracy.values) | _read_of("accuracy", accuracy)
 
 
-def fidelity_metrics(fidelity: Fidelity) -> dict[str, float]:
+def agreement_metrics(agreement: Agreements) -> dict[str, float]:
     """The part of `metrics` that an agreement alone decides."""
-    return _read_of("agreement", fidelity)
+    return _read_of("agreement", agreement)
 
 
 def _read_of(source: Source, part: object) -> dict[str, float]:

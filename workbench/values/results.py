@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from workbench.values.agreement import Agreements
 from workbench.values.artifact import Toolchain
 from workbench.values.candidate import Candidate, candidate_from_json
 from workbench.values.documents.canonical import added_later, decode, encode
-from workbench.values.fidelity import Fidelity
 from workbench.values.measurement import Measurement, Split
 from workbench.values.prediction import Prediction
 from workbench.values.reuse import Reuse
@@ -115,7 +115,7 @@ class Evaluation:
         reuse: what of the measurement other candidates may take, and what was taken from others.
         prediction: what was predicted before it was measured whole; None where nothing was.
         place: where it was made; None where that was not kept.
-        fidelity: how far its answers lie from float32; None where nobody measured it.
+        agreement: how far its answers lie from float32; None where nobody measured it.
         overflow: what overflows on its device, in words with the way on; '' where nothing does or nobody looked.
     """
 
@@ -134,7 +134,7 @@ class Evaluation:
     reuse: tuple[Reuse, ...] = added_later(())
     prediction: Prediction | None = added_later(None)  # noqa: RUF009  # it gives a dataclass field
     place: Place | None = added_later(None)  # noqa: RUF009  # it gives a dataclass field
-    fidelity: Fidelity | None = added_later(None)  # noqa: RUF009  # it gives a dataclass field
+    agreement: Agreements | None = added_later(None, stored="fidelity")  # noqa: RUF009  # it gives a dataclass field
     overflow: str = added_later("")
 
     def __post_init__(self) -> None:

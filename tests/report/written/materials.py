@@ -14,8 +14,8 @@ from workbench.study.compared import Comparison
 from workbench.study.device_findings import DeviceFindings, FirstBad
 from workbench.study.limits import FLOAT
 from workbench.targets.inside import Remedy
+from workbench.values.agreement import Agreement, Agreements, OutputAgreement
 from workbench.values.device_use import DeviceUse, Spread
-from workbench.values.fidelity import Agreement, Fidelity, OutputAgreement
 from workbench.values.measurement import AccuracyComparison, Estimate
 from workbench.values.model import TensorSpec
 from workbench.values.results import Evaluation
@@ -89,7 +89,7 @@ def most() -> Material:
         settings=ServiceSettings(max_batch_size=8, batch_timeout_ms=2.0, workers=2),
         layers=QuantizedLayers(by="native", kinds={"MatMul": 24, "Gemm": 2}, float_layers=("/l0/MatMul", "/l1/MatMul")),
         verdict=VERDICT,
-        fidelity=FIDELITY,
+        agreement=AGREEMENT,
         loads=(LOAD,),
         capacity=capacity(),
         command="workbench report experiments/tiny.yaml --verdict load/verdict.json --to report.docx",
@@ -145,7 +145,7 @@ def agreement(path: str, *, reference: str = "float32", shape: str = "", drop: f
     )
 
 
-FIDELITY = Fidelity(
+AGREEMENT = Agreements(
     candidate_id=INT8.candidate.id,
     data="400 samples of validation of loans.yaml",
     paths=(

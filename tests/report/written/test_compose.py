@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.report.written.materials import (
+    AGREEMENT,
     BAD,
-    FIDELITY,
     INT8,
     LOAD,
     VERDICT,
@@ -249,10 +249,10 @@ NOTED = {
     "every figure missing": {},
     "an emulated device": {"emulated": True},
     "another load": {"loads": [of_load(LOAD)]},
-    "the same load and a fidelity": {"loads": [of_load(replace(LOAD, length=512))], "fidelity": FIDELITY, "int8": True},
+    "that load and an agreement": {"loads": [of_load(replace(LOAD, length=512))], "agreement": AGREEMENT, "int8": True},
     "few answers": {"loads": [of_load(replace(LOAD, load=ServiceLoad(concurrency=1), length=512, answered=90))]},
     "a drop that few samples cannot prove": {"accuracy_drop_pp": estimate(0.3, 0.9), "accuracy_samples": 400},
-    "no INT8": {"int8": False, "fidelity": replace(FIDELITY, missing={}, paths=())},
+    "no INT8": {"int8": False, "agreement": replace(AGREEMENT, missing={}, paths=())},
 }
 
 

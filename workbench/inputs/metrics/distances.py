@@ -15,7 +15,7 @@ from workbench.inputs.dataset.batch import NOT_SCORED, Batch
 from workbench.inputs.metrics.agreement.judge import cosines, counted, one_of
 from workbench.inputs.metrics.extents import Extents, own_parts
 from workbench.inputs.metrics.score import common_part
-from workbench.values.fidelity import OutputAgreement
+from workbench.values.agreement import OutputAgreement
 from workbench.values.measurement import Estimate
 
 Array = npt.NDArray[np.generic]

@@ -209,12 +209,12 @@ def _found(m: Material) -> Iterator[tuple[str, str]]:
             yield _said(
                 "The goal {name} is open: {why}.", "Measure as it says, and judge again.", name=goal.name, why=why
             )
-    if m.fidelity is None:
+    if m.agreement is None:
         yield _said(
             "Outputs of what ships were not compared with PyTorch and ONNX Runtime.",
-            "workbench fidelity, then --fidelity.",
+            "workbench agreement, then --agreement.",
         )
-    elif any(output.not_finite for a in m.fidelity.paths for output in a.outputs):
+    elif any(output.not_finite for a in m.agreement.paths for output in a.outputs):
         yield _said(
             "Outputs hold NaN or infinity (see the precision compared).",
             "Find the first operator that overflows layer by layer, and keep its precision.",
@@ -312,7 +312,7 @@ def _lines(m: Material) -> Iterator[str]:
         emulated = " --allow-emulated" if m.emulated else ""
         yield f"workbench export {source} --candidate {at} --to {bundle}{emulated}"
     yield f"workbench verify {bundle}"
-    asked = (m.fidelity, *m.loads, m.verdict, m.capacity)
+    asked = (m.agreement, *m.loads, m.verdict, m.capacity)
     yield from dict.fromkeys(one.command for one in asked if one is not None and one.command)
     if not m.loads and m.verdict is None:
         yield f"workbench load {bundle} --baseline {baseline} --to load"

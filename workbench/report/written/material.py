@@ -14,8 +14,8 @@ from workbench.prediction.capacity import CapacityPlan
 from workbench.report.summary import Summary
 from workbench.shipping.acceptance import Verdict
 from workbench.study.compared import Comparison
+from workbench.values.agreement import Agreements
 from workbench.values.artifact import CompiledFile
-from workbench.values.fidelity import Fidelity
 from workbench.values.model import TensorSpec
 from workbench.values.results import Evaluation
 from workbench.values.service import ServiceSettings
@@ -97,7 +97,7 @@ class Material:
     layers: QuantizedLayers | None = None
     summary: Summary | None = None
     verdict: Verdict | None = None
-    fidelity: Fidelity | None = None
+    agreement: Agreements | None = None
     comparison: Comparison | None = None
     loads: tuple[LoadResult, ...] = ()
     loads_emulated: bool = False

@@ -14,8 +14,8 @@ from workbench.report.written.cells import chinese, number, say, spoken, unit_wo
 from workbench.report.written.document import Cell, State
 from workbench.shipping.acceptance import Criterion
 from workbench.shipping.acceptance.verdict import Key
+from workbench.values.agreement import AgreementPath
 from workbench.values.candidate import Candidate
-from workbench.values.fidelity import FidelityPath
 from workbench.values.measurement import Split
 from workbench.values.metrics import declared
 from workbench.values.service import ServiceLoad, ServiceSettings, bins_words
@@ -26,7 +26,7 @@ SPLIT: dict[Split, str] = {
     "validation": "validation",
     "holdout": "held-out",
 }
-PATH: dict[FidelityPath, str] = {
+PATH: dict[AgreementPath, str] = {
     "pytorch": "PyTorch",
     "float32": "ONNX Runtime float32",
     "float32 compiled": "target, float32",

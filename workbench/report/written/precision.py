@@ -28,8 +28,8 @@ from workbench.report.written.material import Material
 from workbench.report.written.naming import PATH, SPLIT, candidate_name, note_words
 from workbench.study.compared import Comparison, TensorComparison
 from workbench.study.device_findings import Cause, DeviceFindings, FirstBad
+from workbench.values.agreement import Agreement, AgreementPath, Agreements
 from workbench.values.evidence import Evidence, level_of
-from workbench.values.fidelity import Agreement, Fidelity, FidelityPath
 from workbench.values.measurement import AccuracyComparison
 from workbench.values.results import Evaluation
 
@@ -60,16 +60,16 @@ _MOST_LAYERS, _MOST_NAMES, _MOST_SHAPES = 15, 20, 40
 
 def precision(m: Material) -> Section:
     blocks: list[Block] = [heading(_PATHS)]
-    if m.fidelity is None:
+    if m.agreement is None:
         blocks += [
             paragraph(
-                "Outputs were not compared (workbench fidelity): cosine, largest and mean absolute error between "
+                "Outputs were not compared (workbench agreement): cosine, largest and mean absolute error between "
                 "PyTorch, ONNX Runtime and the compiled files are not measured."
             ),
             _paths(None),
         ]
     else:
-        blocks += agreement(m.fidelity)
+        blocks += agreement(m.agreement)
     blocks += [heading(_ACCURACY), *_accuracy(m), heading(_LAYERS)]
     blocks += (
         [paragraph("No comparison by layers was given (workbench compare … --json, --layers).")]
@@ -80,7 +80,7 @@ def precision(m: Material) -> Section:
     return section("Precision compared", blocks)
 
 
-def agreement(found: Fidelity) -> Iterator[Block]:
+def agreement(found: Agreements) -> Iterator[Block]:
     """How far the outputs of each path lie from their reference, and what is missing."""
     yield paragraph(
         "The same inputs ({data}) through every path, compared with the reference sample by sample; cosine "
@@ -99,9 +99,9 @@ def agreement(found: Fidelity) -> Iterator[Block]:
         yield _scores(found)
 
 
-def _paths(found: Fidelity | None) -> Table:
+def _paths(found: Agreements | None) -> Table:
     rows: list[tuple[Cell, ...]] = []
-    for path in get_args(FidelityPath):
+    for path in get_args(AgreementPath):
         met = [] if found is None else [a for a in _telling(found) if a.path == path]
         if not met and path == "float32":
             continue  # the reference itself
@@ -120,7 +120,7 @@ def _pair(a: Agreement) -> str:
     return say("{path} ({reference})", path=_path(a.path), reference=_path(a.reference))
 
 
-def _telling(found: Fidelity) -> list[Agreement]:
+def _telling(found: Agreements) -> list[Agreement]:
     """Without paths in between held against PyTorch where they are held against float32 too: two ends are enough."""
     against = {a.path for a in found.paths if a.reference == "float32" and not a.shape}
     kept = [a for a in found.paths if not a.shape]
@@ -144,7 +144,7 @@ def _level(a: Agreement) -> Evidence:
     return "modelled" if a.emulated else "measured"
 
 
-def _not_finite(found: Fidelity) -> Iterator[str]:
+def _not_finite(found: Agreements) -> Iterator[str]:
     for a in found.paths:
         for output in a.outputs:
             if output.not_finite:
@@ -170,7 +170,7 @@ def _shapes(shapes: list[Agreement]) -> Table:
     return table("Outputs by compiled shape", "shape|samples|cosine, worst|max abs error|MAE", rows)
 
 
-def _scores(found: Fidelity) -> Table:
+def _scores(found: Agreements) -> Table:
     rows = []
     for a in _telling(found):
         for index, (metric, (own, reference)) in enumerate(a.accuracy.items()):
@@ -329,11 +329,11 @@ def _count(found: int | None) -> Cell:
 def _loss(m: Material) -> Table:
     """Of accuracy on the task, then of the comparison of outputs; each loss apart from the other."""
     rows = [*_losses_of_accuracy(m)]
-    if m.fidelity is not None:
+    if m.agreement is not None:
         parts = (
-            (_FP16, m.fidelity.find("float16 compiled")),
-            (_MORE, m.fidelity.find("served", "float16 compiled")),
-            (_TOTAL, m.fidelity.find("served")),
+            (_FP16, m.agreement.find("float16 compiled")),
+            (_MORE, m.agreement.find("served", "float16 compiled")),
+            (_TOTAL, m.agreement.find("served")),
         )
         rows += [_loss_row(name, a) for name, a in parts if a is not None]
     return table(_LOSS, "where it comes from|drop [95 %]|about", rows)

@@ -39,7 +39,7 @@ from workbench.values import significance
 from workbench.values.artifact import Artifact
 from workbench.values.errors import MeasureError
 from workbench.values.measurement import SAME_ANSWERS, Accuracy, AccuracyComparison, Estimate
-from workbench.values.metrics import METRICS, accuracy_metrics, drop_metric, fidelity_metrics
+from workbench.values.metrics import METRICS, accuracy_metrics, agreement_metrics, drop_metric
 from workbench.values.results import Evaluation
 from workbench.values.reuse import Reuse, audit_of_answers
 
@@ -190,12 +190,12 @@ _NAMES = frozenset(name for name, metric in METRICS.items() if metric.source == 
 
 
 def is_asked(experiment: Experiment) -> bool:
-    """Whether a figure of fidelity is an objective or a limit."""
+    """Whether a figure of agreement is an objective or a limit."""
     limited = [constraint.metric for constraint in experiment.constraints if constraint.of_output is None]
     return not _NAMES.isdisjoint([*(objective.metric for objective in experiment.objectives), *limited])
 
 
-def fidelity(request: Request, result: StageResult, session: Session, baseline: Session) -> StageResult:
+def measure_agreement(request: Request, result: StageResult, session: Session, baseline: Session) -> StageResult:
     """A stop where a limit on it is broken; nothing is measured where nobody asks, or the set is not whole yet."""
     if request.split != "holdout" and not is_asked(request.experiment):
         return result
@@ -208,7 +208,7 @@ def fidelity(request: Request, result: StageResult, session: Session, baseline: 
         split=request.split,
         extent=SEARCHED,
     )
-    return replace(result, fidelity=distance).within(request, fidelity_metrics(distance))
+    return replace(result, agreement=distance).within(request, agreement_metrics(distance))
 
 
 SMOKE_SAMPLES = 8
@@ -273,5 +273,5 @@ def _on_the_target(request: Request) -> str:
     if not apart_from_baseline(request.experiment):
         return ""
     return (
-        f" where it computes in {request.candidate.precision.mode} (in float32 it may not: `workbench fidelity` tells)"
+        f" where it computes in {request.candidate.precision.mode} (in float32 it may not: `workbench agreement` tells)"
     )

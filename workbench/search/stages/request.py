@@ -22,10 +22,10 @@ from workbench.inputs.experiment import Experiment
 from workbench.search.effort import FULL, Effort
 from workbench.search.refusals import candidate_errors
 from workbench.targets.base import Session
+from workbench.values.agreement import Agreements
 from workbench.values.artifact import Artifact
 from workbench.values.candidate import Candidate
 from workbench.values.errors import CheckError
-from workbench.values.fidelity import Fidelity
 from workbench.values.measurement import Measurement, Split
 from workbench.values.objectives import violations
 from workbench.values.prediction import Prediction
@@ -142,7 +142,7 @@ class StageResult:
     measurement: Measurement = field(default_factory=Measurement)
     reuse: tuple[Reuse, ...] = ()
     prediction: Prediction | None = None
-    fidelity: Fidelity | None = None
+    agreement: Agreements | None = None
     witness: str = ""
     proof: str = ""
     alike: str = ""

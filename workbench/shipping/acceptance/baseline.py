@@ -139,7 +139,7 @@ class Baseline:
         source: who measured the figures, and what is known about how.
         level: 'published' figures have no intervals, and nobody here saw them measured.
         memory, power: under the load of the throughput.
-        answers: what the platform answered (`workbench.inputs.answers`), for `workbench fidelity --reference`.
+        answers: what the platform answered (`workbench.inputs.answers`), for `workbench agreement --reference`.
     """
 
     name: str

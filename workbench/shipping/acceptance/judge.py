@@ -19,8 +19,8 @@ from workbench.shipping.acceptance.verdict import (
     exact,
     share,
 )
+from workbench.values.agreement import Agreement, AgreementPath, Agreements
 from workbench.values.evidence import Evidence
-from workbench.values.fidelity import Agreement, Fidelity, FidelityPath
 from workbench.values.measurement import Estimate
 from workbench.values.significance import drop_variance
 
@@ -33,7 +33,7 @@ def judge(
     *,
     loads: Sequence[LoadFigures] = (),
     float_loads: Sequence[LoadFigures] = (),
-    fidelity: Fidelity | None = None,
+    agreement: Agreements | None = None,
     accuracy_drop_pp: Estimate | None = None,
     accuracy_level: Evidence = "measured held-out",
     accuracy_samples: int = 0,
@@ -45,8 +45,8 @@ def judge(
     Args:
         loads: of what ships. One is compared with a load of the baseline where clients, length and batch are equal.
         float_loads: of the float model's service as it runs on the new platform today, for what INT8 promises.
-        fidelity: None where nobody measured it.
-        accuracy_drop_pp: of what ships against the float model; that of `fidelity` where it is None.
+        agreement: None where nobody measured it.
+        accuracy_drop_pp: of what ships against the float model; that of `agreement` where it is None.
         accuracy_samples: that the drop rests on; 0 where nobody said it.
         int8: whether what ships is quantized; None where that is not known.
         emulated: the device was an emulator: loads that were measured are no figures, and what else is known of it is
@@ -58,7 +58,7 @@ def judge(
     criteria = [*_timed(baseline, loads, emulated)]
     if (percent := baseline.limits.int8_throughput_at_least_percent) is not None:
         criteria.append(_int8(baseline, percent, loads, float_loads, int8, emulated))
-    criteria += agreement_criteria(baseline, fidelity, accuracy_drop_pp, accuracy_level, accuracy_samples)
+    criteria += agreement_criteria(baseline, agreement, accuracy_drop_pp, accuracy_level, accuracy_samples)
     limits = baseline.limits
     for key, unit, theirs, percent in (
         ("memory", "GB", baseline.memory, limits.memory_at_most_percent),
@@ -211,33 +211,33 @@ def _busiest(baseline: Baseline) -> LoadFigures | None:
     return max(loads, key=lambda load: load.concurrency, default=None)
 
 
-_MEASURE = "workbench fidelity measures it"
+_MEASURE = "workbench agreement measures it"
 _UNTOLD = 1000
 """Samples that a drop is taken to rest on where nobody said it."""
-_FLOAT: tuple[FidelityPath, ...] = ("float32 compiled", "float16 compiled", "float32")
+_FLOAT: tuple[AgreementPath, ...] = ("float32 compiled", "float16 compiled", "float32")
 """The float path of what ships, the most exact first."""
 
 
 def agreement_criteria(
-    baseline: Baseline, fidelity: Fidelity | None, drop: Estimate | None, level: Evidence, samples: int
+    baseline: Baseline, agreement: Agreements | None, drop: Estimate | None, level: Evidence, samples: int
 ) -> Iterator[Criterion]:
     """One for each limit that is set.
 
-    Top-1 and cosine are held against the other platform's answers where the baseline has some or the fidelity compares
+    Top-1 and cosine are held against the other platform's answers where the baseline has some or the agreement compares
     with them, else against our own float32 reference, and say so. Maximum and mean distance are the float path's from
     the float32 reference (PyTorch's where the float path is that reference itself).
 
     Args:
-        drop: of what ships against float, where it is known; else that of `fidelity`.
+        drop: of what ships against float, where it is known; else that of `agreement`.
     """
     limits = baseline.limits
     theirs = baseline.answers is not None or (
-        fidelity is not None and any("old platform" in (a.path, a.reference) for a in fidelity.paths)
+        agreement is not None and any("old platform" in (a.path, a.reference) for a in agreement.paths)
     )
-    yield _drop(limits.accuracy_drop_pp, fidelity, drop, level, samples)
-    served = _found(fidelity, ("served",), "old platform" if theirs else "float32", baseline.answers)
-    of_float = _float_path(fidelity)
-    cosine = _found(fidelity, _FLOAT, "old platform", baseline.answers) if theirs else of_float
+    yield _drop(limits.accuracy_drop_pp, agreement, drop, level, samples)
+    served = _found(agreement, ("served",), "old platform" if theirs else "float32", baseline.answers)
+    of_float = _float_path(agreement)
+    cosine = _found(agreement, _FLOAT, "old platform", baseline.answers) if theirs else of_float
     rows: tuple[tuple[Key, str, Bound, float | None, tuple[Agreement | None, str], str], ...] = (
         ("top-1 change", "top-1 change", "at most", limits.top1_change_pp, served, ""),
         ("cosine", "cosine of the float path", "at least", limits.cosine_at_least, cosine, "worst_cosine"),
@@ -273,11 +273,11 @@ def _changed(found: Agreement) -> Estimate:
 
 
 def _drop(
-    limit: float | None, fidelity: Fidelity | None, drop: Estimate | None, level: Evidence, samples: int
+    limit: float | None, agreement: Agreements | None, drop: Estimate | None, level: Evidence, samples: int
 ) -> Criterion:
     asked = Criterion(key="accuracy drop", name="accuracy drop", unit="pp", bound="at most", limit=limit)
     note = "against the float model"
-    served, _ = _found(fidelity, ("served",), "float32")
+    served, _ = _found(agreement, ("served",), "float32")
     if drop is None and served is not None and served.drop is not None and served.drop.unit == "pp":
         drop, samples, note = served.drop.drop_pp, served.samples, f"against float32, {served.samples} samples"
         level = "modelled" if served.emulated else "measured"
@@ -292,30 +292,30 @@ def _drop(
     return replace(found, needed=data_needed(drop, limit, samples, "samples", drop_variance(drop, samples or _UNTOLD)))
 
 
-def _float_path(fidelity: Fidelity | None) -> tuple[Agreement | None, str]:
+def _float_path(agreement: Agreements | None) -> tuple[Agreement | None, str]:
     """The most exact compiled float path beside float32; where none is compiled, float32 itself beside PyTorch."""
-    found, why = _found(fidelity, ("float32 compiled",), "float32")
-    if found is None and fidelity is not None:
-        beside, _ = _found(fidelity, ("float32",), "pytorch")
+    found, why = _found(agreement, ("float32 compiled",), "float32")
+    if found is None and agreement is not None:
+        beside, _ = _found(agreement, ("float32",), "pytorch")
         return (beside, "") if beside is not None else (None, why)
     return found, why
 
 
 def _found(
-    fidelity: Fidelity | None, paths: Sequence[FidelityPath], reference: FidelityPath, answers: Path | None = None
+    agreement: Agreements | None, paths: Sequence[AgreementPath], reference: AgreementPath, answers: Path | None = None
 ) -> tuple[Agreement | None, str]:
     """The first of these paths that was compared with the reference, whichever of the two was called so.
 
     Args:
         answers: the other platform's, where the baseline has some: then they are what is missing.
     """
-    if fidelity is not None:
+    if agreement is not None:
         for path in paths:
-            found = fidelity.find(path, reference) or fidelity.find(reference, path)
+            found = agreement.find(path, reference) or agreement.find(reference, path)
             if found is not None:
                 return found, ""
     hint = _MEASURE
     if reference == "old platform":
         hint += f"; with --reference {shlex.quote(str(answers or 'answers.npz'))} for the other platform's answers"
-    missing = {} if fidelity is None or (reference == "old platform" and answers is not None) else fidelity.missing
+    missing = {} if agreement is None or (reference == "old platform" and answers is not None) else agreement.missing
     return None, next((missing[path] for path in (*paths, reference) if path in missing), hint)

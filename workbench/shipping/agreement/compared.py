@@ -14,8 +14,8 @@ from workbench.inputs.metrics import Outcomes, Outputs, concatenate, cut_alike, 
 from workbench.inputs.metrics.distances import Decisions, Distances
 from workbench.inputs.metrics.extents import Extents
 from workbench.shipping.agreement.ways import Recorded, Shape, Way, answered, filled_shape, groups, taken
+from workbench.values.agreement import Agreement, AgreementPath, OutputAgreement
 from workbench.values.errors import MeasureError
-from workbench.values.fidelity import Agreement, FidelityPath, OutputAgreement
 from workbench.values.measurement import Split
 from workbench.values.model import Model
 from workbench.values.significance import compare
@@ -73,7 +73,7 @@ class Pair:
             if name in self._classes and mine.ndim > 1 and mine.shape[-1] > 1:
                 self._decisions.add(name, mine, other, batch)
 
-    def agreement(self, path: FidelityPath, against: FidelityPath, *, emulated: bool, about: str) -> Agreement:
+    def agreement(self, path: AgreementPath, against: AgreementPath, *, emulated: bool, about: str) -> Agreement:
         return Agreement(
             path=path,
             reference=against,
@@ -102,7 +102,7 @@ class Comparison:
 
     def __init__(
         self,
-        ways: Mapping[FidelityPath, Way],
+        ways: Mapping[AgreementPath, Way],
         *,
         data: Dataset,
         most: int,
@@ -114,12 +114,12 @@ class Comparison:
     ) -> None:
         self._ways, self._data, self._most, self._extent, self._new_pair = ways, data, most, extent, pair
         self._recorded = recorded
-        paths: tuple[FidelityPath, ...] = (*ways, *(() if recorded is None else ("old platform",)))
+        paths: tuple[AgreementPath, ...] = (*ways, *(() if recorded is None else ("old platform",)))
         self._scorers = {} if model is None else {path: scorer_of(data, model) for path in paths}
-        self._outcomes: dict[FidelityPath, list[Outcomes]] = {path: [] for path in paths}
-        self._unscored: dict[FidelityPath, str] = {}
+        self._outcomes: dict[AgreementPath, list[Outcomes]] = {path: [] for path in paths}
+        self._unscored: dict[AgreementPath, str] = {}
         self._told: list[npt.NDArray[np.bool_]] = []
-        self._pairs: dict[tuple[FidelityPath, FidelityPath, str], Pair] = {}
+        self._pairs: dict[tuple[AgreementPath, AgreementPath, str], Pair] = {}
         self._left = dict.fromkeys(shapes, extent.of_a_shape)
 
     def run(self, split: Split, size: int, told: Callable[[float], None]) -> None:
@@ -136,7 +136,7 @@ class Comparison:
         rows, answered_rows = size * len(self._ways) + shapes, 0
         told(0.0)
         for window in self._data.batches(split, self._together(split), stop=self._extent.samples):
-            found: dict[FidelityPath, Outputs] = {}
+            found: dict[AgreementPath, Outputs] = {}
             for path, way in self._ways.items():
                 together = iter([(np.arange(len(window), dtype=np.int64), window.feeds)])
                 queued = groups(window, self._data, self._most)
@@ -170,7 +170,7 @@ class Comparison:
         for scorer in self._scorers.values():
             scorer.close()
 
-    def _score(self, path: FidelityPath, outputs: Outputs, batch: Batch, reference: Outputs) -> None:
+    def _score(self, path: AgreementPath, outputs: Outputs, batch: Batch, reference: Outputs) -> None:
         """Keep what came of the samples; of one that cannot be scored, such as NaN, why.
 
         Args:
@@ -182,7 +182,7 @@ class Comparison:
             except MeasureError as error:
                 self._unscored[path] = str(error)
 
-    def _scored(self, path: FidelityPath, beside: FidelityPath) -> Any:
+    def _scored(self, path: AgreementPath, beside: AgreementPath) -> Any:
         """Outcomes of the samples that both answered."""
         found: Any = concatenate(self._outcomes[path])  # a union's members do not mix
         if beside == "old platform" and path != "old platform":
@@ -196,17 +196,17 @@ class Comparison:
         size_bytes = sum(array.nbytes for array in (*one.feeds.values(), *answers.values()))
         return max(1, min(max(WINDOW, 4 * self._most), MOST_BYTES // (size_bytes * len(self._ways) or 1)))
 
-    def _wanted(self) -> Iterator[tuple[FidelityPath, FidelityPath]]:
+    def _wanted(self) -> Iterator[tuple[AgreementPath, AgreementPath]]:
         yield from ((path, "float32") for path in self._ways if path != "float32")
         if "pytorch" in self._ways:
             yield from ((path, "pytorch") for path in self._ways if path != "pytorch")
         if "float16 compiled" in self._ways:
             yield "served", "float16 compiled"
 
-    def _pair(self, path: FidelityPath, against: FidelityPath, shape: str = "") -> Pair:
+    def _pair(self, path: AgreementPath, against: AgreementPath, shape: str = "") -> Pair:
         return self._pairs.setdefault((path, against, shape), self._new_pair())
 
-    def _old_platform(self, window: Batch, found: Mapping[FidelityPath, Outputs]) -> None:
+    def _old_platform(self, window: Batch, found: Mapping[AgreementPath, Outputs]) -> None:
         if self._recorded is None:
             return
         places = self._recorded.places(window)
@@ -241,7 +241,7 @@ class Comparison:
                 if self._left[shape] <= 0:
                     break
 
-    def _agreement(self, path: FidelityPath, against: FidelityPath, shape: str) -> Agreement:
+    def _agreement(self, path: AgreementPath, against: AgreementPath, shape: str) -> Agreement:
         accuracy: Mapping[str, tuple[float, float]] = {}
         drop = None
         words = [self._ways[path].about] if path in self._ways and self._ways[path].about else []

@@ -1,4 +1,4 @@
-"""A fidelity: of a candidate, of a bundle's own files, of sessions that are open anyway, of golden samples alone."""
+"""A agreement: of a candidate, of a bundle's own files, of sessions that are open anyway, of golden samples alone."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ from workbench.shipping.agreement.ways import (
 )
 from workbench.targets import open_target
 from workbench.targets.base import Session, computes_in_float32
+from workbench.values.agreement import AgreementPath, Agreements
 from workbench.values.candidate import Candidate
 from workbench.values.errors import BundleError, CandidateError, ConfigError
-from workbench.values.fidelity import Fidelity, FidelityPath
 from workbench.values.measurement import Split
 from workbench.values.service import ServiceSettings
 
-_NOT_ASKED = "`workbench fidelity` measures it"
+_NOT_ASKED = "`workbench agreement` measures it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What a fidelity is measured over and against.
+    """What an agreement is measured over and against.
 
     Attributes:
         answers: a file of another platform's answers; None without.
@@ -60,7 +60,7 @@ class Asked:
 
 def agreement_of_candidate(
     experiment: Experiment, candidate: Candidate, bench: Bench, service: ServiceSettings, asked: Asked
-) -> Fidelity:
+) -> Agreements:
     """All ways, compiled where they were not yet.
 
     Args:
@@ -76,7 +76,7 @@ def agreement_of_candidate(
         return _measured(experiment, candidate, bench, service, asked, served)
 
 
-def agreement_of_bundle(experiment: Experiment, bundle: Bundle, bench: Bench, asked: Asked) -> Fidelity:
+def agreement_of_bundle(experiment: Experiment, bundle: Bundle, bench: Bench, asked: Asked) -> Agreements:
     """The same with a bundle's own files, as they lie.
 
     Raises:
@@ -106,18 +106,18 @@ def agreement_of_sessions(
     baseline: Session,
     split: Split,
     extent: Extent,
-) -> Fidelity:
+) -> Agreements:
     """Of what is open in an evaluation: nothing further is compiled.
 
     Args:
         baseline: the float model as it runs today, or the very same session for the baseline itself.
     """
     largest = max(candidate.compile.compiled_batches(), default=candidate.serving.batch)
-    ways: dict[FidelityPath, Way] = {}
+    ways: dict[AgreementPath, Way] = {}
     missing: dict[str, str] = {"pytorch": _NOT_ASKED, "old platform": _NOT_ASKED}
     with contextlib.ExitStack() as closing:
         ways["float32"] = on_the_host(experiment, closing)
-        float_path: FidelityPath = "float16 compiled"
+        float_path: AgreementPath = "float16 compiled"
         if computes_in_float32(experiment.baseline):
             float_path, missing["float16 compiled"] = "float32 compiled", "the float model runs in float32 here"
         else:
@@ -128,7 +128,7 @@ def agreement_of_sessions(
         return _compared(experiment, candidate, service, Asked(split=split, extent=extent), ways, missing)
 
 
-def agreement_of_golden(bundle: Bundle, answers: Path) -> Fidelity:
+def agreement_of_golden(bundle: Bundle, answers: Path) -> Agreements:
     """A bundle's files against another platform's answers to its golden samples, where no experiment is at hand.
 
     Raises:
@@ -165,7 +165,7 @@ def agreement_of_golden(bundle: Bundle, answers: Path) -> Fidelity:
     why = "a bundle holds no float model: name the experiment it comes from with --experiment"
     emulated = manifest.artifact.toolchain.emulated
     found = pair.agreement("served", "old platform", emulated=emulated, about=recorded.source)
-    return Fidelity(
+    return Agreements(
         candidate_id=manifest.candidate_id,
         data=f"{pair.samples} golden samples of the bundle",
         paths=(found,),
@@ -180,13 +180,13 @@ def _measured(
     service: ServiceSettings,
     asked: Asked,
     served: Way,
-) -> Fidelity:
-    ways: dict[FidelityPath, Way] = {}
+) -> Agreements:
+    ways: dict[AgreementPath, Way] = {}
     missing: dict[str, str] = {}
     baseline = experiment.baseline
     with contextlib.ExitStack() as closing:
 
-        def take(path: FidelityPath, make: Callable[[], Way]) -> None:
+        def take(path: AgreementPath, make: Callable[[], Way]) -> None:
             asked.report(path, 0.0)
             try:
                 ways[path] = make()
@@ -215,9 +215,9 @@ def _compared(
     candidate: Candidate,
     service: ServiceSettings,
     asked: Asked,
-    ways: dict[FidelityPath, Way],
+    ways: dict[AgreementPath, Way],
     missing: dict[str, str],
-) -> Fidelity:
+) -> Agreements:
     data = experiment.dataset.with_bins(service.sequence_bins or candidate.sequence_bins)
     recorded = None if asked.answers is None else Recorded(asked.answers, data, asked.split)
     size = min(asked.extent.samples or data.size(asked.split), data.size(asked.split))
@@ -242,7 +242,7 @@ def _compared(
             file=asked.answers,
             hint="Record the answers of this split's samples, or name the other one with --split.",
         )
-    return Fidelity(
+    return Agreements(
         candidate_id=candidate.id,
         data=f"{size} samples of {asked.split} of {experiment.dataset.path.name}",
         paths=found,

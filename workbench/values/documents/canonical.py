@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 _LATER = "left out while it has its default"
+_STORED = "its name in the canonical form"
 _MOST_SHOWN = 200
 """Characters of a value that does not fit: it may be a whole measurement."""
 _SCALARS = frozenset({str, int, float, bool, type(None)})
@@ -28,10 +29,14 @@ class DecodeError(ValueError):
     """Stored JSON does not have the shape its type demands; the message starts with the path inside it."""
 
 
-def added_later(default: T) -> T:
+def added_later(default: T, *, stored: str | None = None) -> T:
     """A dataclass field that came after values of its class were stored: while it has its default it is left out of
-    the canonical form, so that those values keep their digests."""
-    field: T = dataclasses.field(default=default, metadata={_LATER: True})
+    the canonical form, so that those values keep their digests.
+
+    Args:
+        stored: what it is called there, where that was another name.
+    """
+    field: T = dataclasses.field(default=default, metadata={_LATER: True, _STORED: stored})
     return field
 
 
@@ -41,7 +46,7 @@ def encode(value: object) -> Any:
     if kind in _SCALARS:
         return value
     if (fields := _fields(kind)) is not None:
-        found = [(name, getattr(value, name), later, default) for name, later, default in fields]
+        found = [(stored, getattr(value, name), later, default) for name, stored, later, default in fields]
         return {name: encode(part) for name, part, later, default in found if not (later and part == default)}
     if isinstance(value, Mapping):
         return {str(key): encode(item) for key, item in value.items()}
@@ -55,11 +60,15 @@ def encode(value: object) -> Any:
 
 
 @functools.cache
-def _fields(kind: type) -> tuple[tuple[str, bool, Any], ...] | None:
-    """(name, whether it is left out while it has its default, default) of a dataclass; None for any other type."""
+def _fields(kind: type) -> tuple[tuple[str, str, bool, Any], ...] | None:
+    """(name, name when stored, whether it is left out while it has its default, default) of a dataclass; None for any
+    other type."""
     if not dataclasses.is_dataclass(kind):
         return None
-    return tuple((field.name, bool(field.metadata.get(_LATER)), field.default) for field in dataclasses.fields(kind))
+    return tuple(
+        (field.name, field.metadata.get(_STORED) or field.name, bool(field.metadata.get(_LATER)), field.default)
+        for field in dataclasses.fields(kind)
+    )
 
 
 def canonical_json(value: object) -> str:
@@ -175,7 +184,7 @@ def _decode_dataclass(kind: Any, data: Any, path: str) -> Any:
         raise DecodeError(f"{path}: expected an object, got {type(data).__name__}")
     if hasattr(kind, "from_earlier"):
         data = kind.from_earlier(data)
-    fields = {f.name: f for f in dataclasses.fields(kind)}
+    fields = {f.metadata.get(_STORED) or f.name: f for f in dataclasses.fields(kind)}
     if unknown := sorted(set(data) - set(fields)):
         raise DecodeError(f"{path}: unknown key {unknown[0]!r}")
     for name, field in fields.items():
@@ -183,7 +192,7 @@ def _decode_dataclass(kind: Any, data: Any, path: str) -> Any:
         if required and name not in data:
             raise DecodeError(f"{path}: key {name!r} is missing")
     hints = {**_hints(kind), **(kind.types_within(data) if hasattr(kind, "types_within") else {})}
-    values = {name: _decode(hints[name], item, f"{path}.{name}") for name, item in data.items()}
+    values = {fields[name].name: _decode(hints[fields[name].name], data[name], f"{path}.{name}") for name in data}
     try:
         return kind(**values)
     except ValueError as error:

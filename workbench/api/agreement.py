@@ -13,7 +13,7 @@ from workbench.values.errors import ConfigError, ToolchainError
 if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
     from workbench.evaluation.journal import Journal
     from workbench.inputs.experiment import Experiment
-    from workbench.values.fidelity import Fidelity
+    from workbench.values.agreement import Agreements
     from workbench.values.measurement import Split
 
 
@@ -24,7 +24,7 @@ def _silent(step: str, share: float = 0.0) -> None:
     """Tells nobody."""
 
 
-def measure_fidelity(
+def measure_agreement(
     experiment: Experiment | Path | str,
     candidate: str,
     *,
@@ -36,7 +36,7 @@ def measure_fidelity(
     workspace: Path | str | None = None,
     report: Callable[[str, float], None] = _silent,
     command: str = "",
-) -> Fidelity:
+) -> Agreements:
     """The same samples through every way to compute the model, compared pair by pair.
 
     Where the candidate belongs to the last sweep, the result is kept in its evaluation of that split.
@@ -78,41 +78,41 @@ def measure_fidelity(
         return found
 
 
-def fidelity_of(bundle: Path | str, *, answers: Path | str | None = None) -> Fidelity:
+def agreement_of(bundle: Path | str, *, answers: Path | str | None = None) -> Agreements:
     """What a bundle says of itself; with a file of answers, its files against those to its golden samples.
 
     Raises:
         ConfigError: nobody measured it, or the file answers none of them.
         BundleError: the bundle is damaged.
     """
-    from workbench.bundle import bundle_fidelity, read_bundle
+    from workbench.bundle import bundle_agreement, read_bundle
     from workbench.shipping.agreement import agreement_of_golden
 
     read = read_bundle(Path(bundle))
     if answers is not None:
         return agreement_of_golden(read, Path(answers))
-    found = bundle_fidelity(read)
+    found = bundle_agreement(read)
     if found is None:
         raise ConfigError(
-            "says nothing of its fidelity: nobody measured it before it was exported.",
+            "says nothing of its agreement: nobody measured it before it was exported.",
             file=bundle,
-            hint="Measure it now: workbench fidelity BUNDLE --experiment FILE.",
+            hint="Measure it now: workbench agreement BUNDLE --experiment FILE.",
         )
     return found
 
 
-def read_fidelity(file: Path) -> Fidelity:
-    """What `workbench fidelity --to` wrote."""
+def read_agreement(file: Path) -> Agreements:
+    """What `workbench agreement --to` wrote."""
+    from workbench.values.agreement import agreements_from_json
     from workbench.values.documents.json_reader import read_json
-    from workbench.values.fidelity import fidelity_from_json
 
     try:
-        return fidelity_from_json(read_json(file, limit_bytes=_MOST_BYTES))
+        return agreements_from_json(read_json(file, limit_bytes=_MOST_BYTES))
     except (ValueError, TypeError) as error:
-        raise ConfigError(f"is no fidelity of this workbench: {error}.", file=file, key="--fidelity") from error
+        raise ConfigError(f"is no agreement of this workbench: {error}.", file=file, key="--agreement") from error
 
 
-def _keep(journal: Journal, found: Fidelity, split: Split, report: Callable[[str, float], None]) -> None:
+def _keep(journal: Journal, found: Agreements, split: Split, report: Callable[[str, float], None]) -> None:
     """In the evaluation of this split, unless a sweep that runs holds the journal."""
     from workbench.evaluation.sweep_folders import exclusive
 
@@ -121,7 +121,7 @@ def _keep(journal: Journal, found: Fidelity, split: Split, report: Callable[[str
         return
     try:
         with exclusive(journal):
-            journal.write(replace(evaluation, fidelity=found))
+            journal.write(replace(evaluation, agreement=found))
         report(f"kept in the evaluation on {split}", 0.0)
     except ToolchainError as error:
         report(f"not kept in the evaluation: {error}", 0.0)

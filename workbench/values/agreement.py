@@ -1,4 +1,4 @@
-"""Fidelity: how far the answers of what ships lie from those of other ways to compute the same model.
+"""Agreement: how far the answers of what ships lie from those of other ways to compute the same model.
 
 `shipping/agreement` measures it; the evaluation, the bundle, the verdict and the report hold it in this form.
 """
@@ -12,7 +12,7 @@ from typing import Any, Literal
 from workbench.values.documents.canonical import added_later, decode, encode
 from workbench.values.measurement import AccuracyComparison, Estimate
 
-FidelityPath = Literal["pytorch", "float32", "float32 compiled", "float16 compiled", "served", "old platform"]
+AgreementPath = Literal["pytorch", "float32", "float32 compiled", "float16 compiled", "served", "old platform"]
 """Who answered: the checkpoint in PyTorch; the float ONNX file in ONNX Runtime; the float model compiled by the target
 in float32, and as it runs there today, in float16; the candidate's compiled files as they are served; a file of another
 platform's answers."""
@@ -52,8 +52,8 @@ class Agreement:
         about: versions, files and what was left out, in words.
     """
 
-    path: FidelityPath
-    reference: FidelityPath
+    path: AgreementPath
+    reference: AgreementPath
     outputs: tuple[OutputAgreement, ...]
     samples: int
     shape: str = ""
@@ -81,13 +81,13 @@ class Agreement:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fidelity:
+class Agreements:
     """All paths of one candidate.
 
     Attributes:
         candidate_id: of what ships.
         data: split and manifest, in words.
-        paths: in the order of `FidelityPath`, the whole of a path before its shapes.
+        paths: in the order of `AgreementPath`, the whole of a path before its shapes.
         missing: path → why it could not be taken.
         command: the command line that asked for it; '' where there was none.
     """
@@ -98,7 +98,7 @@ class Fidelity:
     missing: Mapping[str, str]
     command: str = added_later("")
 
-    def find(self, path: FidelityPath, reference: FidelityPath = "float32") -> Agreement | None:
+    def find(self, path: AgreementPath, reference: AgreementPath = "float32") -> Agreement | None:
         """All shapes together, or None where this pair was not compared."""
         return next((a for a in self.paths if (a.path, a.reference, a.shape) == (path, reference, "")), None)
 
@@ -106,13 +106,13 @@ class Fidelity:
         return {"version": 1, **encode(self)}
 
 
-def fidelity_from_json(data: dict[str, Any]) -> Fidelity:
-    """Rebuild what `Fidelity.to_json` gave.
+def agreements_from_json(data: dict[str, Any]) -> Agreements:
+    """Rebuild what `Agreements.to_json` gave.
 
     Raises:
         ValueError: another version; DecodeError, which is one: the stored form does not fit.
     """
     body = dict(data)
     if (version := body.pop("version", None)) != 1:
-        raise ValueError(f"fidelity version {version!r} is unknown; this workbench reads version 1")
-    return decode(Fidelity, body, "fidelity")
+        raise ValueError(f"agreement version {version!r} is unknown; this workbench reads version 1")
+    return decode(Agreements, body, "agreement")

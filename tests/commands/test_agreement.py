@@ -1,4 +1,4 @@
-"""`workbench fidelity` as a user runs it: on an experiment, on a bundle, with answers of another platform."""
+"""`workbench agreement` as a user runs it: on an experiment, on a bundle, with answers of another platform."""
 
 import json
 import shutil
@@ -12,12 +12,12 @@ from typer.testing import CliRunner
 from tests.bundle.making import reseal
 from tests.tiny import write_model, write_workspace
 from workbench.api.bundle import export
-from workbench.bundle import bundle_fidelity, read_bundle
+from workbench.bundle import bundle_agreement, read_bundle
 from workbench.commands.cli import app
 from workbench.inputs.answers import Answer, feeds_digest, write_answers
 from workbench.inputs.experiment import read_experiment
+from workbench.values.agreement import agreements_from_json
 from workbench.values.errors import BundleError, ConfigError
-from workbench.values.fidelity import fidelity_from_json
 
 
 @pytest.fixture(scope="module")
@@ -44,34 +44,34 @@ def preset(file: Path) -> str:
 @pytest.fixture(scope="module")
 def bundle(swept: Path) -> Path:
     folder = swept.parent.parent / "bundle"
-    run("fidelity", swept, "--candidate", preset(swept))
+    run("agreement", swept, "--candidate", preset(swept))
     export(swept, folder, candidate=preset(swept), register=False)
     return folder
 
 
-def test_a_fidelity_is_printed_kept_and_shown(swept: Path, tmp_path: Path) -> None:
+def test_a_agreement_is_printed_kept_and_shown(swept: Path, tmp_path: Path) -> None:
     chosen = preset(swept)
 
-    said = run("fidelity", swept, "--candidate", chosen, "--samples", 50, "--to", tmp_path / "f.json")
+    said = run("agreement", swept, "--candidate", chosen, "--samples", 50, "--to", tmp_path / "f.json")
 
     said = " ".join(said.split())
     assert "what ships" in said
     assert "PyTorch: no checkpoint is known" in said
     assert "50 samples of holdout" in said
-    kept = fidelity_from_json(json.loads((tmp_path / "f.json").read_text(encoding="utf-8")))
+    kept = agreements_from_json(json.loads((tmp_path / "f.json").read_text(encoding="utf-8")))
     assert kept.candidate_id == chosen
-    assert kept == fidelity_from_json(
-        json.loads(run("fidelity", swept, "--candidate", chosen, "--samples", 50, "--json"))
+    assert kept == agreements_from_json(
+        json.loads(run("agreement", swept, "--candidate", chosen, "--samples", 50, "--json"))
     )
 
 
 def test_a_bundle_says_what_was_measured_and_is_measured_anew(swept: Path, bundle: Path) -> None:
-    kept = bundle_fidelity(read_bundle(bundle))
+    kept = bundle_agreement(read_bundle(bundle))
 
     assert kept is not None
-    assert "fidelity.json" in read_bundle(bundle).manifest.files
-    assert kept == fidelity_from_json(json.loads(run("fidelity", bundle, "--json")))
-    anew = fidelity_from_json(json.loads(run("fidelity", bundle, "--experiment", swept, "--json")))
+    assert "agreement.json" in read_bundle(bundle).manifest.files
+    assert kept == agreements_from_json(json.loads(run("agreement", bundle, "--json")))
+    anew = agreements_from_json(json.loads(run("agreement", bundle, "--experiment", swept, "--json")))
     ours, theirs = kept.find("served"), anew.find("served")
     assert ours is not None
     assert theirs is not None
@@ -89,7 +89,7 @@ def test_a_bundle_alone_is_held_against_answers_to_its_golden_samples(
     answers = [Answer(digest=feeds_digest(own), outputs={"logits": logits[row]}) for row, own in enumerate(rows)]
     write_answers(tmp_path / "old.npz", answers, source="the old rack")
 
-    found = fidelity_from_json(json.loads(run("fidelity", bundle, "--reference", tmp_path / "old.npz", "--json")))
+    found = agreements_from_json(json.loads(run("agreement", bundle, "--reference", tmp_path / "old.npz", "--json")))
 
     (one,) = found.paths
     assert (one.path, one.reference, one.about) == ("served", "old platform", "the old rack")
@@ -97,25 +97,25 @@ def test_a_bundle_alone_is_held_against_answers_to_its_golden_samples(
     assert set(found.missing) == {"pytorch", "float32", "float32 compiled", "float16 compiled"}
 
 
-def test_a_fidelity_of_another_candidate_in_a_bundle_is_refused(bundle: Path, tmp_path: Path) -> None:
+def test_a_agreement_of_another_candidate_in_a_bundle_is_refused(bundle: Path, tmp_path: Path) -> None:
     folder = tmp_path / "bundle"
     shutil.copytree(bundle, folder)
-    body = json.loads((folder / "fidelity.json").read_text(encoding="utf-8"))
-    (folder / "fidelity.json").write_text(json.dumps({**body, "candidate_id": "0" * 64}), encoding="utf-8")
+    body = json.loads((folder / "agreement.json").read_text(encoding="utf-8"))
+    (folder / "agreement.json").write_text(json.dumps({**body, "candidate_id": "0" * 64}), encoding="utf-8")
     reseal(folder, {})
 
     with pytest.raises(BundleError, match="not of its own"):
-        bundle_fidelity(read_bundle(folder))
+        bundle_agreement(read_bundle(folder))
 
 
 def test_what_does_not_fit_is_refused(swept: Path, bundle: Path, tmp_path: Path) -> None:
     other = write_workspace(tmp_path)
     write_model(tmp_path / "data" / "model.onnx", seed=5)
     with pytest.raises(BundleError, match="Name the experiment it comes from"):
-        run("fidelity", bundle, "--experiment", other)
+        run("agreement", bundle, "--experiment", other)
     for options, said in (
         (("--split", "train"), "is none of calibration, validation, holdout"),
         (("--experiment", "x.yaml"), "belongs to a bundle"),
     ):
         with pytest.raises(ConfigError, match=said):
-            run("fidelity", swept, *options)
+            run("agreement", swept, *options)
