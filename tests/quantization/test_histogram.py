@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from tests.quantization.histograms import content, histogram_of
-from workbench.quantization.histogram import BINS_PER_SIDE, Histogram
+from workbench.quantization.histogram import BINS_PER_SIDE, Histogram, HistogramCounter
 
 Floats = npt.NDArray[np.float32]
 finite = hnp.arrays(
@@ -64,3 +64,17 @@ def test_any_split_in_any_order_gives_the_same_bits(values: Floats, data: st.Dat
 def test_nan_and_infinity_are_refused(bad: float) -> None:
     with pytest.raises(ValueError, match="values range from"):
         histogram_of(np.array([1.0, bad, 2.0], np.float32))
+
+
+def test_values_are_counted_however_they_lie_in_memory() -> None:
+    values = np.linspace(-3, 5, 24, dtype=np.float32)
+    fixed = values.copy()
+    fixed.flags.writeable = False
+    spread = np.zeros((24, 5), np.float32)
+    spread[:, 2] = values
+    counted = []
+    for form in (values, fixed, spread[:, 2], values[::-1]):
+        counter = HistogramCounter()
+        counter.add(form, -3.0, 5.0)
+        counted.append(counter.histogram())
+    assert all(np.array_equal(one.counts, counted[0].counts) for one in counted)
