@@ -94,7 +94,7 @@ class HistogramCounter:
         self._minimum, self._maximum = min(self._minimum, low), max(self._maximum, high)
         # from an exponent of 1 on a scaled float32 may underflow to zero and so change sides
         exact = np.float64 if self._exponent > 0 else np.float32
-        values = np.require(values, requirements="CW")  # the only form that is compiled
+        values = np.require(values, requirements=["C", "W"])  # the only form that is compiled
         self._zeros += compiled_count()(values, exact(math.ldexp(1.0, -self._exponent)), self._counts)
 
     def histogram(self) -> Histogram:
