@@ -100,11 +100,15 @@ def test_a_file_that_would_overflow_on_this_processor_does_not_open(made_for: st
     assert np.allclose(expected, got["wide_y"], rtol=1e-6)
 
 
+@pytest.mark.parametrize("bias", [None, "zeros"])
 @pytest.mark.parametrize("between", [None, "int8"])
-def test_a_residual_net_runs_in_integers_and_answers_as_its_file_says(between: str | None, tmp_path: Path) -> None:
+def test_a_residual_net_runs_in_integers_and_answers_as_its_file_says(
+    between: str | None, bias: str | None, tmp_path: Path
+) -> None:
     """Strides of one pixel, a convolution without bias that two operators read, and an addition of two blocks."""
     rng = np.random.default_rng(0)
     weights = {n: rng.normal(size=(8, 8, int(n[1]), int(n[1]))).astype(np.float32) / 8 for n in ("w1", "v1", "w3")}
+    weights["zeros"] = np.zeros(8, np.float32)
     one = {"kernel_shape": [1, 1]}
     nodes = [
         helper.make_node("Conv", ["x", "w3"], ["a"], "a", kernel_shape=[3, 3], pads=[1] * 4),
@@ -114,7 +118,7 @@ def test_a_residual_net_runs_in_integers_and_answers_as_its_file_says(between: s
         helper.make_node("Relu", ["d"], ["e"], "e"),
         helper.make_node("Conv", ["e", "w3"], ["f"], "f", kernel_shape=[3, 3], pads=[1] * 4),
         helper.make_node("Add", ["f", "c"], ["g"], "g"),
-        helper.make_node("Conv", ["g", "w1"], ["h"], "h", **one),
+        helper.make_node("Conv", ["g", "w1", *([] if bias is None else ["zeros"])], ["h"], "h", **one),
         helper.make_node("GlobalAveragePool", ["h"], ["i"], "i"),
         helper.make_node("Mul", ["h", "i"], ["j"], "j"),
         helper.make_node("Add", ["h", "j"], ["y"], "y"),

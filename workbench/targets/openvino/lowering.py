@@ -13,7 +13,7 @@ What shapes it (OpenVINO 2026.4.1, AVX512-VNNI, measured; `tests/targets/openvin
   not. With its output and the tensors of additions rounded too, nothing between the layers of a residual net is float.
 - A 1×1 Conv with strides runs in float: a MaxPool is put before it, in the middle of its Q/DQ pair. Ours stands before
   the pair is looked at (`strides.py`).
-- A Conv without bias whose input has a zero point is wrong by the zero point's share where more than one operator reads
+- A Conv without bias, or with one of 0, whose input has a zero point is wrong by the zero point's share where more than one operator reads
   it: 93 to 100 % of the result in a net of one layer. Any bias but 0 puts it right.
 - SiLU and hard-swish belong to the convolution's kernel while they are float.
 - On AVX2 every integer kernel but that of depthwise convolutions adds pairs of products in 16 bits, of any types. With
@@ -138,19 +138,26 @@ def _with_quantized_factors(model: ModelProto, convolutions: Mapping[str, LayerR
 
 
 def _with_biases(model: ModelProto) -> ModelProto:
-    """With a bias that adds nothing for each quantized Conv without one, see above."""
+    """With a bias that adds nothing for each quantized Conv whose bias is 0 or absent, see above."""
     makers = {name: node for node in model.graph.node for name in node.output}
     known = constants(model)
     names = Names(model.graph)
+
+    def stored(name: str) -> str:
+        """Of a dequantized constant the integers; the name itself otherwise."""
+        return makers[name].input[0] if name in makers and makers[name].op_type == "DequantizeLinear" else name
+
     for node in model.graph.node:
-        weight = makers.get(node.input[1]) if node.op_type == "Conv" and not any(node.input[2:]) else None
-        if weight is None or weight.op_type != "DequantizeLinear" or weight.input[0] not in known:
+        if node.op_type != "Conv" or stored(node.input[1]) == node.input[1] or stored(node.input[1]) not in known:
             continue
-        bias = tensor_of(
-            np.full(known[weight.input[0]].dims[0], _NOTHING, np.float32), names.fresh(f"{node.name}_bias")
-        )
+        given = [stored(name) for name in node.input[2:] if name]
+        if any(name not in known or array_of(known[name]).any() for name in given):
+            continue
+        values = np.full(known[stored(node.input[1])].dims[0], _NOTHING, np.float32)
+        bias = tensor_of(values, names.fresh(f"{node.name}_bias"))
         model.graph.initializer.append(bias)
         node.input[2:] = [bias.name]
+    prune_constants(model.graph)
     return model
 
 
