@@ -13,8 +13,8 @@ What shapes it (OpenVINO 2026.4.1, AVX512-VNNI, measured; `tests/targets/openvin
   not. With its output and the tensors of additions rounded too, nothing between the layers of a residual net is float.
 - A 1×1 Conv with strides runs in float: a MaxPool is put before it, in the middle of its Q/DQ pair. Ours stands before
   the pair is looked at (`strides.py`).
-- A Conv without bias, or with one of 0, whose input has a zero point is wrong by the zero point's share where more than one operator reads
-  it: 93 to 100 % of the result in a net of one layer. Any bias but 0 puts it right.
+- A Conv without bias, or with one of 0, whose input has a zero point is wrong by the zero point's share where more
+  than one operator reads it: 93 to 100 % of the result in a net of one layer. Any other bias puts it right.
 - SiLU and hard-swish belong to the convolution's kernel while they are float.
 - On AVX2 every integer kernel but that of depthwise convolutions adds pairs of products in 16 bits, of any types. With
   weights within ±64 all are exact; a product of activations, whose factors take all their steps, stays in float there.
