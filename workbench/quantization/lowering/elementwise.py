@@ -47,11 +47,10 @@ def with_integers_between(lowered: ModelProto, *, everything: bool = True) -> Mo
     Pure and deterministic; a graph without such places stays as it is.
 
     Args:
-        everything: False for the activations of ReLU's kind and additions alone.
+        everything: False for the activations of ReLU's kind, MaxPool and additions alone.
     """
     graph = _Graph(copied(lowered))
-    if everything:
-        graph.round_before_moving()
+    graph.round_before_moving(everything)
     graph.cut_by_rounding()
     if everything:
         graph.round_gates()
@@ -115,8 +114,8 @@ class _Graph:
 
     # --- what moves values ---
 
-    def round_before_moving(self) -> None:
-        for node in reversed(list(self.nodes)):
+    def round_before_moving(self, everything: bool) -> None:
+        for node in [node for node in reversed(self.nodes) if everything or node.op_type == "MaxPool"]:
             if node.op_type in _MOVES or (node.op_type == "Resize" and attributes_of(node).get("mode") in _NEAREST):
                 name, result = node.input[0], node.output[0]
                 if result in self.pairs and self._free(name) and self.readers[name] == 1:
