@@ -23,6 +23,7 @@ def net(nodes: list[NodeProto], side: int, outputs: tuple[str, ...] = ("y",)) ->
     rng = np.random.default_rng(side)
     weights = {f"w{size}": rng.normal(size=(4, 4, size, size)).astype(np.float32) for size in (1, 3)}
     weights["by_pixel"] = rng.normal(size=(1, 1, side, side)).astype(np.float32)
+    weights["by_column"] = rng.normal(size=side).astype(np.float32)
     weights["by_channel"] = rng.normal(size=(4, 1, 1)).astype(np.float32)
     given = [value("x", ["n", 4, side, side])]
     return model_of(nodes, weights, given, [value(name, None) for name in outputs]), rng.normal(
@@ -62,6 +63,7 @@ def test_strides_stay_where_somebody_reads_what_they_skip() -> None:
         ([conv("h", "y", 1, 2), node("GlobalAveragePool", ["h"], "z")], ("y", "z")),
         ([conv("h", "y", 1, 2)], ("y", "h")),  # an output of the model
         ([node("Add", ["h", "by_pixel"], "i"), conv("i", "y", 1, 2)], ("y",)),  # a constant for each pixel
+        ([node("Add", ["h", "by_column"], "i"), conv("i", "y", 1, 2)], ("y",)),
     ):
         proto, _ = net([*BOTTLENECK, *more], 9, outputs)
 

@@ -9,6 +9,7 @@ convolution's positions, and of the addition, are read by nobody. Values do not 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 from onnx import ModelProto, NodeProto, helper
@@ -108,12 +109,12 @@ class _Graph:
         return self.wanted.get(reader.output[0]) if reader.op_type in _BY_VALUE and self._spreads(reader) else None
 
     def _spreads(self, node: NodeProto) -> bool:
-        """Its constants are one number, or one for each channel."""
+        """Its constants are one number, or one for each channel: the same at all positions."""
         rank = self._rank(node.output[0])
-        return rank is not None and all(
-            len(dims) < 2 or all(size == 1 for size in dims[max(0, len(dims) - rank + 2) :])
-            for dims in (list(self.known[name].dims) for name in node.input if name in self.known)
-        )
+        constants = [list(self.known[name].dims) for name in node.input if name in self.known]
+        if node.op_type in ("QuantizeLinear", "DequantizeLinear"):
+            return attributes_of(node).get("axis", 1) == 1 or all(math.prod(dims) == 1 for dims in constants)
+        return rank is not None and all(math.prod(dims[-(rank - 2) :]) == 1 for dims in constants)
 
     def _moving(self, node: NodeProto) -> Iterator[str]:
         return (name for name in node.input if name and name not in self.known)
