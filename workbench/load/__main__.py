@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
-import pickle
 import resource
 import signal
 import sys
@@ -24,6 +23,7 @@ import uvloop
 from workbench.load.client import Clients, Connection, plain
 from workbench.load.plan import LoadPlan
 from workbench.load.run import END, TIMES
+from workbench.values.documents.canonical import decode
 
 if TYPE_CHECKING:
     from workbench.load.openai.answer import Streams
@@ -34,7 +34,8 @@ _OTHER_FILES = 64
 
 
 def main(folder: Path) -> None:
-    plan, requests = pickle.load(sys.stdin.buffer)  # of the process that started this one
+    head = json.loads(sys.stdin.buffer.readline())  # of the process that started this one
+    plan, requests = decode(LoadPlan, head["plan"]), [sys.stdin.buffer.read(length) for length in head["lengths"]]
     _allow_files(plan.open_connections + _OTHER_FILES)
     random = np.random.default_rng([plan.seed, 1])  # beside the stream of arrival times
     rounds = -(-_ORDER // len(requests))

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import pickle
 import shutil
 import signal
 import subprocess
@@ -30,6 +29,7 @@ from workbench.load.plan import LoadPlan, is_loopback
 from workbench.load.requests import Request
 from workbench.load.result import CLIENT_LIMIT, P99_ANSWERS, LoadResult
 from workbench.load.server import DeviceReaders, ServerWatch, listener, scrape
+from workbench.values.documents.canonical import canonical_json
 from workbench.values.errors import ConfigError, ToolchainError
 from workbench.values.system.files import temporary_beside
 from workbench.values.system.lifeline import tied
@@ -112,7 +112,9 @@ def _run_child(folder: Path, plan: LoadPlan, requests: list[bytes], watch: Serve
         try:
             assert child.stdin is not None  # piped
             with contextlib.suppress(BrokenPipeError), child.stdin as told:  # why it ended, its exit code says
-                pickle.dump((plan, requests), told)
+                lengths = [len(request) for request in requests]
+                told.write(canonical_json({"plan": plan, "lengths": lengths}).encode() + b"\n")
+                told.writelines(requests)
             _wait(child, limit_s)
         finally:
             if child.poll() is None:
