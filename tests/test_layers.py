@@ -211,6 +211,11 @@ def test_every_room_says_what_lives_there_and_what_may_not() -> None:
         assert len(said.splitlines()) > 1, f"workbench/{room}/__init__.py says too little: {said!r}"
 
 
+def test_nothing_is_read_or_written_by_pickle() -> None:
+    forbidden = re.compile(r"^\s*(?:import|from) (?:pickle|marshal|shelve|dill|cloudpickle|joblib)\b", re.MULTILINE)
+    assert [str(f) for f in SOURCES if forbidden.search(f.read_text(encoding="utf-8"))] == []
+
+
 def test_scipy_is_loaded_by_what_needs_it_and_by_no_module() -> None:
     """Every process that evaluates would spend a quarter of a second at its start."""
     early = re.compile(r"^(?:from|import) scipy", re.MULTILINE)
