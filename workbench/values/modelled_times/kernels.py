@@ -108,17 +108,13 @@ class KernelWork:
     aicpu_elements: int = 0
 
 
-def kernel_cost(work: KernelWork, device: DeviceData, *, beyond_start_us: float = 0.0) -> Work:
+def kernel_cost(work: KernelWork, device: DeviceData) -> Work:
     """A kernel by what its time has the error of: its start, and the rest, which is a part of its class's, or of HBM's
-    where that decides it.
-
-    Args:
-        beyond_start_us: what starting it takes longer than a start on the device.
-    """
+    where that decides it."""
     start_us, compute_us, memory_us, rest_us = times_us(work, device)
     start = "aicpu_launch" if work.kind == "aicpu" else "kernel_start"
     far = memory_us > compute_us and work.read_far > work.read_near + work.written
-    parts = {start: start_us + beyond_start_us, "far_memory" if far else work.error_class: rest_us}
+    parts = {start: start_us, "far_memory" if far else work.error_class: rest_us}
     return Work(count=1, amounts=amounts(**parts))
 
 
