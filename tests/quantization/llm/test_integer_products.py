@@ -4,21 +4,13 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Callable
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workbench.quantization.llm import integer_products
-from workbench.quantization.llm.integer_products import (
-    KERNELS,
-    MOST_COLUMNS,
-    integer_product,
-    is_exact,
-    quickest_kernel,
-)
+from workbench.quantization.llm.integer_products import KERNELS, MOST_COLUMNS, is_exact
 
 
 def whole(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
@@ -27,35 +19,7 @@ def whole(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
 
 
 EXACT = [name for name, kernel in KERNELS.items() if is_exact(kernel)]
-"""On a processor without VNNI the first may be missing; the other two are exact everywhere."""
-
-
-def test_the_exact_kernel_that_took_least_time_once_is_taken_for_shapes_of_a_class(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """On a clock that kernels move: what a busy machine adds to a run is not what decides, nor the order of names."""
-    seconds = 0.0
-    waits = {"int8": iter([9.0, 5.0, 5.0, 5.0, 5.0]), "float32": iter([9.0, 8.0, 7.0, 0.2, 9.0])}
-
-    def taking(name: str) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
-        def kernel(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-            nonlocal seconds
-            seconds += next(waits.get(name, iter(())), 0.5 if name == "int8" else 1.0)
-            return whole(x, weight).to(torch.int32)
-
-        return kernel
-
-    monkeypatch.setattr(integer_products, "KERNELS", {name: taking(name) for name in ("int8", "float32", "float64")})
-    monkeypatch.setattr(integer_products, "exact_kernels", lambda: ("int8", "float32", "float64"))
-    monkeypatch.setattr(integer_products, "perf_counter", lambda: seconds)
-    monkeypatch.setattr(integer_products, "_QUICKEST", {})
-    x, weight = torch.ones(20, 40, dtype=torch.int8), torch.ones(9, 40, dtype=torch.int8)
-    assert quickest_kernel(x, weight) == "float32"
-    taken = seconds
-    assert quickest_kernel(x[:17, :33], weight[:8, :33]) == "float32"  # sizes between the same powers of two
-    assert seconds == taken
-    assert integer_product(x, weight).eq(40).all()
-    assert quickest_kernel(x[:2], weight) == "int8"  # timed anew: by now it is the quickest
+"""On a processor without VNNI the first may be missing; the other is exact everywhere."""
 
 
 @pytest.mark.parametrize("kernel", EXACT)
@@ -109,9 +73,9 @@ def test_without_vnni_another_kernel_is_taken_and_the_sums_are_right() -> None:
     """oneDNN is held to AVX2, where it adds pairs of products in 16 bits (2.13's saturates)."""
     code = (
         "import torch\n"
-        "from workbench.quantization.llm.integer_products import KERNELS, exact_kernels, integer_product, is_exact\n"
+        "from workbench.quantization.llm.integer_products import KERNELS, exact_kernel, integer_product, is_exact\n"
         "x = torch.full((4, 640), -128, dtype=torch.int8)\n"
-        "print(is_exact(KERNELS['int8']), exact_kernels()[0], set(integer_product(x, x).flatten().tolist()))"
+        "print(is_exact(KERNELS['int8']), exact_kernel(), set(integer_product(x, x).flatten().tolist()))"
     )
     limited = {**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX2"}
     done = subprocess.run([sys.executable, "-c", code], env=limited, capture_output=True, text=True, timeout=300)

@@ -1,4 +1,4 @@
-"""Products of 8-bit integers with exact 32-bit sums, by the kernel that is quickest here of those that are exact.
+"""Products of 8-bit integers with exact 32-bit sums, by the first kernel here that is exact.
 
 Kernels:
 
@@ -7,19 +7,15 @@ Kernels:
 - `float32`: float products of 1024 columns at a time, added as integers. 1024 · 128 · 128 = 2**24, so every partial
   sum is an integer that float32 holds, in whatever order a kernel adds. A caller who lowered torch's precision of
   float32 products (`torch.set_float32_matmul_precision`) makes it inexact.
-- `float64`: one product; every partial sum is an integer below 2**53.
 
 Before the first product of a process each is tried on the extremes that saturate or cancel (±128 · 128, ±127 · 127, in
-shapes with and without whole tiles) and on random integers. Those that give every sum exactly are timed on the first
-product of each class of shapes, and the quickest is taken for the class; which one it is changes no digit.
+shapes with and without whole tiles) and on random integers, and the first that gives every sum exactly is taken.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import cache, partial
-from time import perf_counter
-from timeit import timeit
+from functools import cache
 
 import torch
 
@@ -27,7 +23,6 @@ Kernel = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 MOST_COLUMNS = (1 << 17) - 1
 """K up to which no sum of products of two int8 numbers leaves int32: K · 128 · 128 < 2**31."""
 _COLUMNS_IN_FLOAT32 = 1024
-_QUICKEST: dict[tuple[int, ...], str] = {}
 _TRIED_ROWS = (1, 3, 17, 64)
 _TRIED_SHAPES = ((7, 1), (5, 3), (16, 64), (33, 255), (64, 576))
 """(N, K), tried with each number of rows."""
@@ -49,25 +44,15 @@ def integer_product(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         raise ValueError(f"{list(x.shape)} by {list(weight.shape)} have no product over the last axis.")
     if x.shape[1] > MOST_COLUMNS:
         raise ValueError(f"{x.shape[1]} columns; above {MOST_COLUMNS} a sum may leave int32.")
-    return KERNELS[quickest_kernel(x, weight)](x, weight)
-
-
-def quickest_kernel(x: torch.Tensor, weight: torch.Tensor) -> str:
-    """The name of the kernel for such a product: by number of threads, and by the sizes up to a factor of two."""
-    shape = (torch.get_num_threads(), *(size.bit_length() for size in (*x.shape, len(weight))))
-    if shape not in _QUICKEST:  # the first run prepares a kernel; in turn, as others may hold the processor for a while
-        names = exact_kernels()
-        calls = [partial(KERNELS[name], x, weight) for name in names]
-        rounds = [[timeit(call, timer=perf_counter, number=1) for call in calls] for _ in range(5)]
-        _QUICKEST[shape] = min(zip(map(min, *rounds), names, strict=True))[1]
-    return _QUICKEST[shape]
+    return KERNELS[exact_kernel()](x, weight)
 
 
 @cache
-def exact_kernels() -> tuple[str, ...]:
-    """The names of those that are exact here; the first call tries them. Raises as `quickest_kernel`."""
-    if found := tuple(name for name, kernel in KERNELS.items() if is_exact(kernel)):
-        return found
+def exact_kernel() -> str:
+    """The name of the first that is exact here; the first call tries them."""
+    for name, kernel in KERNELS.items():
+        if is_exact(kernel):
+            return name
     raise RuntimeError("no kernel of torch gives exact sums of 8-bit products on this machine; reinstall torch.")
 
 
@@ -110,8 +95,4 @@ def _float32(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     return total
 
 
-def _float64(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    return (x.to(torch.float64) @ weight.to(torch.float64).T).to(torch.int32)
-
-
-KERNELS: dict[str, Kernel] = {"int8": _int8, "float32": _float32, "float64": _float64}
+KERNELS: dict[str, Kernel] = {"int8": _int8, "float32": _float32}
