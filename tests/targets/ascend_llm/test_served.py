@@ -45,7 +45,7 @@ def test_a_checkpoint_of_ours_is_read_with_its_types_and_dtypes() -> None:
     served = read_served(checkpoint())
     block = read_served_block(served, 1)
     assert set(served.types.values()) == {"W8A8"}
-    assert (served.unserved, served.ignored, served.cached) == ((), (), frozenset())
+    assert (served.unserved, served.cached) == ((), frozenset())
     linear = block.linears["self_attn.q_proj"]
     assert linear.weight.dtype == torch.int8
     assert linear.factors is not None

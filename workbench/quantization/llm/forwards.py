@@ -161,101 +161,65 @@ def greedy(
     given: Sequence[torch.Tensor] | None = None,
     seen: Callable[[int, int, torch.Tensor], None] = lambda prompt, step, logits: None,
 ) -> list[torch.Tensor]:
-    """The most probable continuation of every prompt; of equal logits the lowest id.
+    """The most probable continuation of every prompt, [tokens]; of equal logits the lowest id.
 
     A prompt is computed in stage 'prefill', every further token in stage 'decode' on the kept keys and values. All
     prompts go step by step together, so that a block serves them all while it is in memory.
 
     Args:
-        prompts: ids, each [1, tokens].
-        tokens: of each continuation, at most.
+        prompts: ids, each [1, tokens]; with its continuation none is longer than the context.
+        tokens: of each continuation.
         given: go on with these ids in place of the most probable, [tokens] for every prompt.
         seen: told the number of a prompt, of a step, and the logits there, [vocabulary].
-
-    Returns:
-        For every prompt the ids that follow it, [n] with n at most `tokens`, less where the context is full.
     """
-    check_ids(decoder.config, prompts)
+    config = decoder.config
+    check_ids(config, prompts)
     found: list[list[int]] = [[] for _ in prompts]
-    running = list(range(len(prompts))) if tokens > 0 else []
-    sizes = [ids.shape[1] + tokens for ids in prompts]
-    stores = [[_Store(decoder.config, size) for size in sizes] for _ in range(decoder.config.layers)]
-    embedding, head = decoder.embedding(), decoder.head()
+    nothing = torch.empty(1, config.kv_heads, 0, config.head_dim, dtype=config.dtype)
+    stores: list[list[tuple[torch.Tensor, ...]]] = [[(nothing, nothing) for _ in prompts] for _ in range(config.layers)]
+    embedding, head, position = decoder.embedding(), decoder.head(), None
+    parts = [(ids, [number]) for number, ids in enumerate(prompts)]
     with torch.inference_mode():
-        last = _prefilled(decoder, embedding, prompts, stores) if running else []
         for step in range(tokens):
-            if step:
-                position = torch.tensor([prompts[number].shape[1] + step - 1 for number in running])
-                latest = F.embedding(torch.tensor([[found[number][-1]] for number in running]), embedding)
-                kept = [[stores[index][number] for number in running] for index in range(decoder.config.layers)]
-                last = list(_decoded(decoder, latest, position, kept, step)[:, None])
-            said = _logits(decoder.config, head, torch.cat(last))[:, 0]
-            for number, logits, token in zip(running, said, said.argmax(-1).tolist(), strict=True):
+            hidden = [F.embedding(ids, embedding) for ids, _ in parts]
+            for index, ours in enumerate(stores):
+                block = decoder.block(index, "decode" if step else "prefill")
+                for number, (_, rows) in enumerate(parts):
+                    attention = _storing(config, block.kept, ours, rows, prefill=not step)
+                    hidden[number] = _run(decoder, block, hidden[number], attention=attention, position=position)
+                    where = f"token {step} behind the prompts" if step else f"prompt {number}"
+                    _check_finite(hidden[number], index, where)
+            said = _logits(config, head, torch.cat([x[:, -1:] for x in hidden]))[:, 0]
+            for number, (logits, token) in enumerate(zip(said, said.argmax(-1).tolist(), strict=True)):
                 seen(number, step, logits)
                 found[number].append(token if given is None else int(given[number][step]))
-            running = [number for number in running if prompts[number].shape[1] + step < decoder.config.context]
-            if not running:
-                break
+            parts = [(torch.tensor([ids[-1:] for ids in found]), list(range(len(prompts))))]
+            position = torch.tensor([ids.shape[1] + step for ids in prompts])
     return [torch.tensor(ids, dtype=torch.int64) for ids in found]
 
 
-class _Store:
-    """Keys and values of one prompt in one block, as attention reads them later."""
+def _storing(
+    config: LlmConfig,
+    kept: Cache,
+    stores: list[tuple[torch.Tensor, ...]],
+    rows: Sequence[int],
+    *,
+    prefill: bool,
+) -> Attention:
+    """Attention that puts keys and values of prompts behind those in `stores`; a prompt's own reads them as they came.
 
-    def __init__(self, config: LlmConfig, size: int) -> None:
-        shape = (2, 1, config.kv_heads, size, config.head_dim)
-        self._held = torch.empty(shape, dtype=config.dtype)
-        self._length = 0
+    Args:
+        stores: of each prompt keys and values, [1, kv_heads, tokens, head_dim].
+        rows: which prompts the batch is of.
+    """
 
-    def add(self, key: torch.Tensor, value: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Both of all tokens so far, [1, kv_heads, tokens, head_dim], with the new ones behind."""
-        end = self._length + key.shape[2]
-        self._held[0][:, :, self._length : end] = key
-        self._held[1][:, :, self._length : end] = value
-        self._length = end
-        return self._held[0][:, :, :end], self._held[1][:, :, :end]
-
-
-def _prefilled(
-    decoder: Decoder, embedding: torch.Tensor, prompts: Sequence[torch.Tensor], stores: Sequence[Sequence[_Store]]
-) -> list[torch.Tensor]:
-    """The last token of every prompt behind the last block, each [1, 1, hidden]; the stores are filled."""
-    hidden = [F.embedding(ids, embedding) for ids in prompts]
-    for index, ours in enumerate(stores):
-        block = decoder.block(index, "prefill")
-        for number, (x, store) in enumerate(zip(hidden, ours, strict=True)):
-            hidden[number] = _run(decoder, block, x, attention=_filling(decoder.config, block.kept, store))
-            _check_finite(hidden[number], index, f"prompt {number}")
-    return [x[:, -1:] for x in hidden]
-
-
-def _decoded(
-    decoder: Decoder, x: torch.Tensor, position: torch.Tensor, stores: Sequence[Sequence[_Store]], step: int
-) -> torch.Tensor:
-    """One token of every running prompt through all blocks, [prompts, 1, hidden]."""
-    for index, ours in enumerate(stores):
-        block = decoder.block(index, "decode")
-        x = _run(decoder, block, x, attention=_extending(decoder.config, block.kept, ours), position=position)
-        _check_finite(x, index, f"token {step} behind the prompts")
-    return x
-
-
-def _filling(config: LlmConfig, kept: Cache, store: _Store) -> Attention:
     def attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-        store.add(kept("key", key), kept("value", value))
-        return causal_attention(config, query, key, value)
-
-    return attention
-
-
-def _extending(config: LlmConfig, kept: Cache, stores: Sequence[_Store]) -> Attention:
-    def attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-        key, value = kept("key", key), kept("value", value)
-        rows = []
-        for row, store in enumerate(stores):
+        new, found = (kept("key", key), kept("value", value)), []
+        for row, number in enumerate(rows):
             part = slice(row, row + 1)
-            rows.append(causal_attention(config, query[part], *store.add(key[part], value[part])))
-        return torch.cat(rows)
+            stores[number] = tuple(torch.cat((old, x[part]), 2) for old, x in zip(stores[number], new, strict=True))
+            found.append(causal_attention(config, query[part], *((key, value) if prefill else stores[number])))
+        return torch.cat(found)
 
     return attention
 

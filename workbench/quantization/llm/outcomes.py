@@ -107,14 +107,25 @@ _BLOCK_BYTES = 1 << 25
 """Of one block's float64 logits; half a dozen such arrays stand beside each other."""
 
 
+COLUMNS = ("nll", "predictions", "kl", "agreed")
+"""Of `WindowOutcomes`."""
+
+
+def outcomes_of(
+    nll: npt.ArrayLike, predictions: npt.ArrayLike, kl: npt.ArrayLike, agreed: npt.ArrayLike
+) -> WindowOutcomes:
+    """WindowOutcomes of a value for each window."""
+    return WindowOutcomes(
+        nll=np.array(nll, dtype=np.float64),
+        predictions=np.array(predictions, dtype=np.int64),
+        kl=np.array(kl, dtype=np.float64),
+        agreed=np.array(agreed, dtype=np.int64),
+    )
+
+
 def joined(parts: Sequence[WindowOutcomes]) -> WindowOutcomes:
     """Parts of one model one after another; at least one."""
-    return WindowOutcomes(
-        nll=np.concatenate([part.nll for part in parts]),
-        predictions=np.concatenate([part.predictions for part in parts]),
-        kl=np.concatenate([part.kl for part in parts]),
-        agreed=np.concatenate([part.agreed for part in parts]),
-    )
+    return outcomes_of(*(np.concatenate([getattr(part, name) for part in parts]) for name in COLUMNS))
 
 
 def text_outcomes(
@@ -138,7 +149,7 @@ def text_outcomes(
         _check("the float model", number, window, ours, ours.shape[-1])
         _check(name, number, window, theirs, ours.shape[-1])
         rows.append(_scored(window, ours, theirs))
-    return _of_rows(rows)
+    return outcomes_of(*zip(*rows, strict=True))
 
 
 def float_outcomes(windows: Sequence[Window], logits: Iterable[torch.Tensor]) -> WindowOutcomes:
@@ -148,7 +159,7 @@ def float_outcomes(windows: Sequence[Window], logits: Iterable[torch.Tensor]) ->
         _check("the float model", number, window, given, given.shape[-1])
         nll = sum(-float(block.gather(1, targets[:, None]).sum()) for block, targets in _blocks(window, given))
         rows.append((nll, window.predictions, 0.0, window.predictions))
-    return _of_rows(rows)
+    return outcomes_of(*zip(*rows, strict=True))
 
 
 def _scored(window: Window, ours: torch.Tensor, theirs: torch.Tensor) -> tuple[float, int, float, int]:
@@ -182,16 +193,6 @@ def _check(name: str, number: int, window: Window, logits: torch.Tensor, vocabul
             f"{name}: {bad} logits of window {number} are NaN or infinite. "
             "A scale is damaged, or a layer overflows its dtype: leave that layer float, or smooth it."
         )
-
-
-def _of_rows(rows: Sequence[tuple[float, int, float, int]]) -> WindowOutcomes:
-    columns = list(zip(*rows, strict=True)) or [(), (), (), ()]
-    return WindowOutcomes(
-        nll=np.array(columns[0], dtype=np.float64),
-        predictions=np.array(columns[1], dtype=np.int64),
-        kl=np.array(columns[2], dtype=np.float64),
-        agreed=np.array(columns[3], dtype=np.int64),
-    )
 
 
 # --- what separates models on the same windows ------------------------------------------------------------------------

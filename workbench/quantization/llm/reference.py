@@ -12,16 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from workbench.quantization.llm.checkpoint import LlmModel
 from workbench.quantization.llm.fixed_order import kernels
-from workbench.quantization.llm.forward import check_ids
 from workbench.quantization.llm.forwards import embedded, float_decoder, head_logits, through
 from workbench.values.documents.canonical import digest, file_digest
-from workbench.values.documents.json_reader import JsonError, loads
-from workbench.values.system.files import temporary_beside, write_json_atomically
+from workbench.values.documents.sealed_json import Unsound, read_sealed, write_sealed
+from workbench.values.system.files import temporary_beside
 from workbench.values.system.source_closure import closure_digest
 
 MOST_KEPT_BYTES = 2 << 30
@@ -56,54 +54,35 @@ def float_reference(model: LlmModel, ids: Sequence[torch.Tensor], *, kept_in: Pa
         ConfigError: a window is longer than the context or has tokens beyond the vocabulary, or weights are damaged.
         OSError: the folder cannot be written.
     """
-    check_ids(model.config, ids)
     size = sum(each.numel() for each in ids) * model.config.hidden * model.config.dtype.itemsize
-    if kept_in is None or size > MOST_KEPT_BYTES:
-        return FloatReference(model=model, states=_states(model, ids))
-    file = kept_in / f"{_key(model, ids)}.safetensors"
-    states = _kept(file)
-    if states is None:
-        states = _states(model, ids)
-        kept_in.mkdir(parents=True, exist_ok=True)
+    file = None if kept_in is None or size > MOST_KEPT_BYTES else kept_in / f"{_key(model, ids)}.safetensors"
+    if file is not None and _sound(file):
+        file.touch()
+        read = load_file(file)
+        return FloatReference(model=model, states=tuple(read[name] for name in sorted(read)))
+    decoder = float_decoder(model)
+    states = embedded(decoder, ids)
+    for _ in through(decoder, states, "prefill"):
+        pass
+    if file is not None:
+        file.parent.mkdir(parents=True, exist_ok=True)
         with temporary_beside(file) as draft:
             save_file({f"{number:06}": state for number, state in enumerate(states)}, draft)
-        write_json_atomically(_seal(file), {"sha256": file_digest(file)})
-        _make_room(kept_in)
-    return FloatReference(model=model, states=states)
+        write_sealed(file.with_suffix(".json"), {"file": file_digest(file)})
+        left = MOST_KEPT_BYTES
+        for other in sorted(file.parent.glob("*.safetensors"), key=lambda each: -each.stat().st_mtime):
+            left -= other.stat().st_size
+            if left < 0:
+                other.unlink(missing_ok=True)
+                other.with_suffix(".json").unlink(missing_ok=True)
+    return FloatReference(model=model, states=tuple(states))
 
 
-def _states(model: LlmModel, ids: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
-    decoder = float_decoder(model)
-    hidden = embedded(decoder, ids)
-    for _ in through(decoder, hidden, "prefill"):
-        pass
-    return tuple(hidden)
-
-
-def _kept(file: Path) -> tuple[torch.Tensor, ...] | None:
-    """States of such a file; None where there is none or it is damaged."""
+def _sound(file: Path) -> bool:
     try:
-        if loads(_seal(file).read_bytes()) != {"sha256": file_digest(file)}:
-            return None
-        read = load_file(file)
-    except (OSError, JsonError, SafetensorError):
-        return None
-    file.touch()
-    return tuple(read[name] for name in sorted(read))
-
-
-def _seal(file: Path) -> Path:
-    return file.with_suffix(".json")
-
-
-def _make_room(folder: Path) -> None:
-    """Remove the files that nobody asked for longest."""
-    left = MOST_KEPT_BYTES
-    for file in sorted(folder.glob("*.safetensors"), key=lambda each: -each.stat().st_mtime):
-        left -= file.stat().st_size
-        if left < 0:
-            file.unlink(missing_ok=True)
-            _seal(file).unlink(missing_ok=True)
+        return bool(read_sealed(file.with_suffix(".json"))["file"] == file_digest(file))
+    except (OSError, Unsound):
+        return False
 
 
 def _key(model: LlmModel, ids: Sequence[torch.Tensor]) -> str:

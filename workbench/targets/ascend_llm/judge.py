@@ -8,12 +8,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import torch
 
 from workbench.quantization.llm import choices as multiple
 from workbench.quantization.llm.checkpoint import LlmModel, open_model
-from workbench.quantization.llm.choices import Answers, AskedQuestion, ChoiceComparison, read_questions
+from workbench.quantization.llm.choices import AskedQuestion, ChoiceComparison, read_questions
 from workbench.quantization.llm.forwards import Forward, float_logits
 from workbench.quantization.llm.outcomes import (
     TextComparison,
@@ -130,17 +129,6 @@ class Judging:
     kept_in: Path | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Asked:
-    """Everything that models are asked, as tokens, and what the float model says to it."""
-
-    windows: Sequence[Window]
-    reference: FloatReference
-    outcomes: WindowOutcomes
-    questions: Sequence[AskedQuestion]
-    chosen: Answers
-
-
 def judge(
     model_folder: Path,
     checkpoints: Sequence[Path],
@@ -164,26 +152,31 @@ def judge(
     served = {name: read_served(folder) for name, folder in _named(checkpoints).items()}
     for each in served.values():
         _check_same(model, each)
-    asked = _ask(model, judging, report)
-    outcomes, chosen, judged = [asked.outcomes], [asked.chosen], []
+    windows, asked = _asked(model, judging)
+    report(f"float: {len(windows)} windows, {len(asked)} questions")
+    outcomes, chosen, judged, load = [], [], [], LanguageLoad()
+    if windows:
+        reference = float_reference(model, [window.ids for window in windows], kept_in=judging.kept_in)
+        outcomes.append(float_outcomes(windows, reference.logits()))
+    if asked:
+        chosen.append(multiple.answers(FLOAT, asked, float_logits(model)))
     for name, each in served.items():
         forward, text, choice = served_logits(each), None, None
         with _named_errors(name):
-            if asked.windows:
-                key = "" if judging.kept_in is None else judged_key(model, each)
-                outcomes.append(_on_windows(name, forward, asked, judging.kept_in, key, report))
-                text = compare_text(asked.outcomes, outcomes[-1])
-            if asked.questions:
-                report(f"{name}: {len(asked.questions)} questions")
-                chosen.append(multiple.answers(name, asked.questions, forward))
-                choice = multiple.compare_answers(asked.questions, asked.chosen, chosen[-1])
+            if windows:
+                outcomes.append(_on_windows(name, model, each, forward, reference, windows, judging.kept_in, report))
+                text = compare_text(outcomes[0], outcomes[-1])
+            if asked:
+                report(f"{name}: {len(asked)} questions")
+                chosen.append(multiple.answers(name, asked, forward))
+                choice = multiple.compare_answers(asked, chosen[0], chosen[-1])
         judged.append(
             JudgedModel(
                 name=name,
                 folder=each.folder,
                 types=dict(Counter(each.types.values()).most_common()),
                 quantized_cache=bool(each.cached),
-                figures=served_figures(model, each, LanguageLoad()),
+                figures=served_figures(model, each, load),
                 text=text,
                 choices=choice,
                 notes=each.unserved,
@@ -196,20 +189,20 @@ def judge(
             folder=model_folder,
             types={"FLOAT": len(list(model.linears()))},
             quantized_cache=False,
-            figures=served_figures(model, None, LanguageLoad()),
-            text=compare_text(asked.outcomes, asked.outcomes) if asked.windows else None,
+            figures=served_figures(model, None, load),
+            text=compare_text(outcomes[0], outcomes[0]) if windows else None,
         ),
         checkpoints=tuple(judged),
         window=judging.window,
         stride=judging.stride,
-        windows=len(asked.windows),
-        predictions=sum(window.predictions for window in asked.windows),
-        perplexity=_alike(names, perplexity_pairs(outcomes)) if asked.windows else None,
-        kl=_alike(names[1:], kl_pairs(outcomes[1:])) if asked.windows and served else None,
-        accuracy=_alike(names, multiple.accuracy_pairs(asked.questions, chosen)) if asked.questions else None,
-        chance=multiple.chance(asked.questions) if asked.questions else None,
-        float_accuracy=multiple.accuracy(asked.questions, asked.chosen) if asked.questions else None,
-        load=LanguageLoad(),
+        windows=len(windows),
+        predictions=sum(window.predictions for window in windows),
+        perplexity=_alike(names, perplexity_pairs(outcomes)) if windows else None,
+        kl=_alike(names[1:], kl_pairs(outcomes[1:])) if windows and served else None,
+        accuracy=_alike(names, multiple.accuracy_pairs(asked, chosen)) if asked else None,
+        chance=multiple.chance(asked) if asked else None,
+        float_accuracy=multiple.accuracy(asked, chosen[0]) if asked else None,
+        load=load,
         clock=card_times().name,
     )
 
@@ -237,47 +230,45 @@ def _check_same(model: LlmModel, served: Served) -> None:
             )
 
 
-def _ask(model: LlmModel, judging: Judging, report: Callable[[str], None]) -> _Asked:
+def _asked(model: LlmModel, judging: Judging) -> tuple[list[Window], list[AskedQuestion]]:
     config = model.config
     encode = encoder_of(read_tokenizer(model.folder, config))
     texts = [torch.tensor([encode(text)]) for path in judging.texts for text in read_documents(path)]
-    windows = (
-        all_windows(texts, config, window=judging.window, stride=judging.stride, most=judging.windows) if texts else []
-    )
+    windows: list[Window] = []
+    if texts:
+        windows = all_windows(texts, config, window=judging.window, stride=judging.stride, most=judging.windows)
     examples = read_questions(judging.examples) if judging.examples else []
     questions = read_questions(judging.questions) if judging.questions else []
     asked = multiple.asked(questions, encode, config, shots=judging.shots, examples=examples)
     lengths = [window.ids.shape[-1] for window in windows]
     longest = max([*lengths, *(len(ids) for each in asked for ids in each.inputs)])
     check_memory(memory_bytes(config, tokens=sum(lengths), longest=longest, scored=True), "--windows")
-    report(f"float: {len(windows)} windows, {len(asked)} questions")
-    reference = float_reference(model, [window.ids for window in windows], kept_in=judging.kept_in if windows else None)
-    return _Asked(
-        windows=windows,
-        reference=reference,
-        outcomes=float_outcomes(windows, reference.logits()),
-        questions=asked,
-        chosen=multiple.answers(FLOAT, asked, float_logits(model)) if asked else np.empty(0, dtype=np.int64),
-    )
+    return windows, asked
 
 
 def _on_windows(
-    name: str, forward: Forward, asked: _Asked, kept_in: Path | None, key: str, report: Callable[[str], None]
+    name: str,
+    model: LlmModel,
+    served: Served,
+    forward: Forward,
+    reference: FloatReference,
+    windows: Sequence[Window],
+    kept_in: Path | None,
+    report: Callable[[str], None],
 ) -> WindowOutcomes:
-    parts: list[WindowOutcomes] = []
-    for first in range(0, len(asked.windows), _WINDOWS_AT_ONCE):
-        windows = asked.windows[first : first + _WINDOWS_AT_ONCE]
-        file = None if kept_in is None else outcomes_file(kept_in, key, windows)
-        part = None if file is None else kept_outcomes(file, len(windows))
+    key, parts = "" if kept_in is None else judged_key(model, served), []
+    for first in range(0, len(windows), _WINDOWS_AT_ONCE):
+        chosen = windows[first : first + _WINDOWS_AT_ONCE]
+        file = None if kept_in is None else outcomes_file(kept_in, key, chosen)
+        part = None if file is None else kept_outcomes(file)
         if part is None:
-            floats = asked.reference.logits(first, first + len(windows))
-            logits = forward([window.ids for window in windows])
-            part = text_outcomes(name, windows, floats, logits, numbered_from=first)
+            floats, logits = reference.logits(first, first + len(chosen)), forward([window.ids for window in chosen])
+            part = text_outcomes(name, chosen, floats, logits, numbered_from=first)
             if file is not None:
                 keep_outcomes(file, part)
         parts.append(part)
-        done = first + len(windows)
-        report(f"{name}: {done} of {len(asked.windows)} windows, perplexity {joined(parts).perplexity:.4g}")
+        done = first + len(chosen)
+        report(f"{name}: {done} of {len(windows)} windows, perplexity {joined(parts).perplexity:.4g}")
     return joined(parts)
 
 

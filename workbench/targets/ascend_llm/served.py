@@ -7,21 +7,19 @@ wrongly, is refused with file, tensor and reason.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 
 import torch
 
 from workbench.quantization.llm.checkpoint import (
     EMBEDDING,
-    FINAL_NORM,
     HEAD,
     LINEARS,
-    NORMS,
-    block_shapes,
     header,
+    tensor_shapes,
     weight_map,
 )
 from workbench.quantization.llm.config import LlmConfig, read_config
@@ -35,6 +33,7 @@ from workbench.values.errors import ConfigError, nearest
 _FLOATS = ("F16", "BF16", "F32")
 _MOST_DESCRIPTION_BYTES = 1 << 26
 _MOST_FILES = 1000
+_CACHE_PARTS = ("scale", "offset")
 _ABOUT_ALL = {
     *("version", "model_quant_type", "kv_cache_type", "kv_quant_type", "group_size", "metadata", "optional"),
     *("fa_quant_type", "reduce_quant_type"),
@@ -58,9 +57,8 @@ class Served:
     Attributes:
         kind: what the description calls the whole.
         types: full name of a linear → its type, every linear.
-        tensors: full name → where it is.
+        tensors: full name → where it is; without biases that the engine skips, as `quant_bias` holds them already.
         cached: blocks whose keys and values are kept as int8.
-        ignored: tensors that the engine skips, biases which `quant_bias` holds already.
         unserved: sentences on why the engine would not run this model, though it is computed here: a float32 model.
     """
 
@@ -70,7 +68,6 @@ class Served:
     types: Mapping[str, Type]
     tensors: Mapping[str, Held]
     cached: frozenset[int]
-    ignored: tuple[str, ...]
     unserved: tuple[str, ...]
 
 
@@ -88,29 +85,37 @@ def read_served(folder: Path) -> Served:
     file = folder / DESCRIPTION
     kind, description = _description(file)
     tensors = _held(folder)
-    types = _types(config, description, file)
-    cached = _cached(config, description, file)
+    types, cached = _types(config, description, file), _cached(config, description, file)
     wanted = dict(_wanted(config, types, cached, description))
-    ignored = _check_surplus(config, types, tensors, wanted)
-    _check_listed(config, description, tensors, file)
+    skipped = {name for name in tensors if name not in wanted and _skipped(name, tensors[name], config, types)}
+    # the description and the files name the same tensors (msmodelslim.md §3.1)
+    for name in description:
+        if name not in tensors and not (config.tied and name == f"{HEAD}.weight"):
+            raise ConfigError(
+                "is listed, but in no weight file of the folder.",
+                file=file,
+                key=name,
+                hint="A weight file is missing; copy the whole folder.",
+            )
+    for name, held in tensors.items():
+        if name not in description:
+            raise ConfigError(f"{name} is not listed in {DESCRIPTION}.", file=held.file)
     for name, want in wanted.items():
         _check_header(name, want, tensors.get(name), types, config, folder)
+    unserved = []
+    if config.dtype == torch.float32:
+        unserved.append("a float32 model: vLLM-Ascend computes quantized models in bfloat16 and float16 alone.")
+        if set(STATIC) & set(types.values()):
+            unserved.append("a float32 model: it knows no deq_scale for it. The factors are taken whole here.")
     return Served(
         folder=folder,
         config=config,
         kind=kind,
-        types=MappingProxyType(types),
-        tensors=MappingProxyType({name: held for name, held in tensors.items() if name not in ignored}),
+        types=types,
+        tensors={name: held for name, held in tensors.items() if name not in skipped},
         cached=cached,
-        ignored=ignored,
-        unserved=_unserved(config, types),
+        unserved=tuple(unserved),
     )
-
-
-def linear_shapes(config: LlmConfig) -> dict[str, tuple[int, int, bool]]:
-    """Linear of a block → rows, columns, and whether the architecture has a bias there."""
-    shapes = block_shapes(config)
-    return {name: (*shapes[f"{name}.weight"], f"{name}.bias" in shapes) for name in LINEARS}  # type: ignore[misc]  # 2-D
 
 
 def _description(file: Path) -> tuple[str, dict[str, str]]:
@@ -118,31 +123,22 @@ def _description(file: Path) -> tuple[str, dict[str, str]]:
     found = read_json(file, limit_bytes=_MOST_DESCRIPTION_BYTES)
     if not isinstance(found, dict):
         raise ConfigError("holds no JSON object.", file=file)
-    if found.get("fa_quant_type"):
-        raise ConfigError("quantized attention is not computed here.", file=file, key="fa_quant_type")
-    if found.get("group_size"):
-        raise ConfigError(
-            f"scales of groups of {found['group_size']} columns are not computed here.", file=file, key="group_size"
-        )
-    metadata = found.get("metadata")
-    if isinstance(metadata, dict) and metadata.get("quarot"):
-        raise ConfigError("rotations at run time are not computed here.", file=file, key="metadata.quarot")
-    if found.get("kv_cache_type") not in (None, CACHE_TYPE):
-        raise ConfigError(
-            f"{found['kv_cache_type']!r} is not {CACHE_TYPE!r}, the only kind of cache that the engine reads here.",
-            file=file,
-            key="kv_cache_type",
-        )
+    metadata, cache, groups = found.get("metadata"), found.get("kv_cache_type"), found.get("group_size")
     types = {key: value for key, value in found.items() if key not in _ABOUT_ALL}
-    for key, value in types.items():
-        if not isinstance(value, str):
-            raise ConfigError(f"expected the name of a type, got {value!r}.", file=file, key=key)
-    if any(value == CACHE_TYPE for value in types.values()) and found.get("kv_cache_type") != CACHE_TYPE:
-        raise ConfigError(
-            f"is missing although {CACHE_TYPE} tensors are listed; the engine would keep a float cache.",
-            file=file,
-            key="kv_cache_type",
-        )
+    wrong = {key: f"expected the name of a type, got {kind!r}." for key, kind in types.items() if type(kind) is not str}
+    if found.get("fa_quant_type"):
+        wrong["fa_quant_type"] = "quantized attention is not computed here."
+    if groups:
+        wrong["group_size"] = f"scales of groups of {groups} columns are not computed here."
+    if isinstance(metadata, dict) and metadata.get("quarot"):
+        wrong["metadata.quarot"] = "rotations at run time are not computed here."
+    if cache not in (None, CACHE_TYPE):
+        wrong["kv_cache_type"] = f"{cache!r} is not {CACHE_TYPE!r}, the only kind of cache that the engine reads here."
+    elif cache is None and CACHE_TYPE in types.values():
+        rule = f"is missing although {CACHE_TYPE} tensors are listed; the engine would keep a float cache."
+        wrong["kv_cache_type"] = rule
+    for key, rule in wrong.items():
+        raise ConfigError(rule, file=file, key=key)
     return str(found.get("model_quant_type", "FLOAT")), types
 
 
@@ -153,7 +149,19 @@ def _held(folder: Path) -> dict[str, Held]:
         raise ConfigError(
             f"holds {len(files)} weight files; expected from 1 to {_MOST_FILES} .safetensors.", file=folder
         )
-    _check_shards(folder, {path.name for path in files})
+    names = {path.name for path in files}
+    for index in sorted(folder.glob("*.safetensors.index.json")):
+        listed = set(weight_map(index).values())
+        if missing := sorted(listed - names):
+            raise ConfigError(
+                f"shard {missing[0]} is missing.", file=index, hint="Copy the whole folder, or calibrate again."
+            )
+        if index.name == "model.safetensors.index.json" and (left_out := sorted(names - listed)):
+            raise ConfigError(
+                f"does not list {left_out[0]}; the engine loads only what an index of this name lists.",
+                file=index,
+                hint="It is the float model's; remove it.",
+            )
     held: dict[str, Held] = {}
     for file in files:
         for name, (dtype, shape) in header(file).items():
@@ -165,22 +173,6 @@ def _held(folder: Path) -> dict[str, Held]:
                 )
             held[name] = Held(file=file, dtype=dtype, shape=shape)
     return held
-
-
-def _check_shards(folder: Path, names: set[str]) -> None:
-    float_index = folder / "model.safetensors.index.json"
-    for index in sorted(folder.glob("*.safetensors.index.json")):
-        places = weight_map(index)
-        if missing := sorted(set(places.values()) - names):
-            raise ConfigError(
-                f"shard {missing[0]} is missing.", file=index, hint="Copy the whole folder, or calibrate again."
-            )
-        if index == float_index and (left_out := sorted(names - set(places.values()))):
-            raise ConfigError(
-                f"does not list {left_out[0]}; the engine loads only what an index of this name lists.",
-                file=index,
-                hint="It is the float model's; remove it.",
-            )
 
 
 def _types(config: LlmConfig, description: Mapping[str, str], file: Path) -> dict[str, Type]:
@@ -208,15 +200,10 @@ def _types(config: LlmConfig, description: Mapping[str, str], file: Path) -> dic
 def _cached(config: LlmConfig, description: Mapping[str, str], file: Path) -> frozenset[int]:
     found = set()
     for block in range(config.layers):
-        keys = [
-            f"model.layers.{block}.{linear}.kv_cache_{part}"
-            for linear in CACHED.values()
-            for part in ("scale", "offset")
-        ]
+        keys = [f"model.layers.{block}.{linear}.kv_cache_{part}" for linear in CACHED.values() for part in _CACHE_PARTS]
         there = [key for key in keys if key in description]
-        if there and len(there) < len(keys):
-            missing = next(key for key in keys if key not in description)
-            raise ConfigError(f"is missing although {there[0]} is listed.", file=file, key=missing)
+        if there and (missing := [key for key in keys if key not in description]):
+            raise ConfigError(f"is missing although {there[0]} is listed.", file=file, key=missing[0])
         if there:
             found.add(block)
     return frozenset(found)
@@ -225,50 +212,30 @@ def _cached(config: LlmConfig, description: Mapping[str, str], file: Path) -> fr
 def _wanted(
     config: LlmConfig, types: Mapping[str, Type], cached: frozenset[int], description: Mapping[str, str]
 ) -> Iterator[tuple[str, _Wanted]]:
-    """Every tensor that the engine has a parameter for."""
-
-    def norm(name: str, size: int) -> Iterator[tuple[str, _Wanted]]:
-        for part in ("weight", "bias"):
-            if part == "weight" or f"{name}.bias" in description:
-                yield f"{name}.{part}", ((size,), _FLOATS, False)
-
-    table = (config.vocabulary, config.hidden)
-    yield f"{EMBEDDING}.weight", (table, _FLOATS, False)
-    for block in range(config.layers):
-        prefix = f"model.layers.{block}"
-        for name in NORMS:
-            yield from norm(f"{prefix}.{name}", config.hidden)
-        if config.qk_norm:
-            for which in ("q", "k"):
-                yield from norm(f"{prefix}.self_attn.{which}_norm", config.head_dim)
-        for linear, (rows, columns, biased) in linear_shapes(config).items():
-            name = f"{prefix}.{linear}"
-            yield from _linear(name, types[name], rows, columns, biased, config.dtype)
-        if block in cached:
-            size = config.kv_heads * config.head_dim
-            for linear in CACHED.values():
-                for part in ("scale", "offset"):
-                    yield f"{prefix}.{linear}.kv_cache_{part}", ((size,), _FLOATS, False)
-    yield from norm(FINAL_NORM, config.hidden)
-    yield f"{HEAD}.weight", (table, _FLOATS, config.tied)
-
-
-def _linear(
-    name: str, kind: Type, rows: int, columns: int, biased: bool, dtype: torch.dtype
-) -> Iterator[tuple[str, _Wanted]]:
-    """The tensors of a linear (msmodelslim.md §3.2)."""
-    yield f"{name}.weight", ((rows, columns), _FLOATS if kind == "FLOAT" else ("I8",), False)
-    if biased:
-        yield f"{name}.bias", ((rows,), _FLOATS, kind == "W8A8")
-    if kind == "FLOAT":
-        return
-    for part in ("weight_scale", "weight_offset"):
-        yield f"{name}.{part}", ((rows, 1), _FLOATS, kind == "W8A8")
-    if kind in STATIC:
-        yield f"{name}.input_scale", ((1,), _FLOATS, False)
-        yield f"{name}.input_offset", ((1,), (*_FLOATS, "I8"), False)
-        yield f"{name}.quant_bias", ((rows,), ("I32",), False)
-        yield f"{name}.deq_scale", ((rows,), ("F32",) if dtype == torch.bfloat16 else ("I64",), False)
+    """Every tensor that the engine has a parameter for (msmodelslim.md §3.2)."""
+    for name, shape in tensor_shapes(config).items():
+        module, _, part = name.rpartition(".")
+        kind = types.get(module, "FLOAT")
+        if part == "bias":
+            yield name, (shape, _FLOATS, kind == "W8A8")
+            continue
+        yield name, (shape, _FLOATS if kind == "FLOAT" else ("I8",), name == f"{HEAD}.weight" and config.tied)
+        if len(shape) == 1 and f"{module}.bias" in description:  # of a norm
+            yield f"{module}.bias", (shape, _FLOATS, False)
+        if kind == "FLOAT":
+            continue
+        rows = shape[0]
+        for part in ("weight_scale", "weight_offset"):
+            yield f"{module}.{part}", ((rows, 1), _FLOATS, kind == "W8A8")
+        if kind in STATIC:
+            yield f"{module}.input_scale", ((1,), _FLOATS, False)
+            yield f"{module}.input_offset", ((1,), (*_FLOATS, "I8"), False)
+            yield f"{module}.quant_bias", ((rows,), ("I32",), False)
+            factors = "F32" if config.dtype == torch.bfloat16 else "I64"
+            yield f"{module}.deq_scale", ((rows,), (factors,), False)
+    for block, linear, part in itertools.product(sorted(cached), CACHED.values(), _CACHE_PARTS):
+        size = config.kv_heads * config.head_dim
+        yield f"model.layers.{block}.{linear}.kv_cache_{part}", ((size,), _FLOATS, False)
 
 
 def _check_header(
@@ -299,57 +266,27 @@ def _check_header(
         )
 
 
-def _check_surplus(
-    config: LlmConfig, types: Mapping[str, Type], tensors: Mapping[str, Held], wanted: Mapping[str, _Wanted]
-) -> tuple[str, ...]:
-    """Refuse tensors that the engine has no parameter for; it skips biases, which is right where quant_bias has them.
+def _skipped(name: str, held: Held, config: LlmConfig, types: Mapping[str, Type]) -> bool:
+    """Whether the engine, which has no parameter for a tensor, skips it, and rightly so; raises where it does not.
 
-    That biases are skipped is [inferred] from vLLM's loader of these families.
+    That biases are skipped is [inferred] from vLLM's loader of these families; quant_bias of W8A8 has them.
     """
-    skipped = []
-    for name, held in tensors.items():
-        if name in wanted or name.endswith("rotary_emb.inv_freq"):
-            continue
-        linear, _, part = name.rpartition(".")
-        if part == "bias" and linear in types:
-            if types[linear] == "W8A8":
-                skipped.append(name)
-                continue
-            raise ConfigError(
-                f"{name}: {config.family} has no bias there, so the engine skips it, and a {types[linear]} linear has "
-                "it nowhere else. What comes out would lack the shift of the smoothing.",
-                file=held.file,
-                hint="Use W8A8 for this linear, or a smoothing without shift.",
-            )
-        raise ConfigError(
+    if name.endswith("rotary_emb.inv_freq"):
+        return False
+    linear, _, part = name.rpartition(".")
+    if part == "bias" and linear in types:
+        if types[linear] == "W8A8":
+            return True
+        rule = (
+            f"{name}: {config.family} has no bias there, so the engine skips it, and a {types[linear]} linear has "
+            "it nowhere else. What comes out would lack the shift of the smoothing."
+        )
+        hint = "Use W8A8 for this linear, or a smoothing without shift."
+    else:
+        rule, hint = (
             f"{name} is no tensor of this architecture; the engine would stop at it.",
-            file=held.file,
-            hint="v0 writes such names for a quantized cache of Qwen3; use dynamic_cache of v1."
+            "v0 writes such names for a quantized cache of Qwen3; use dynamic_cache of v1."
             if "kv_cache" in name
             else "The file belongs to another model, or was written by another tool.",
         )
-    return tuple(skipped)
-
-
-def _check_listed(config: LlmConfig, description: Mapping[str, str], tensors: Mapping[str, Held], file: Path) -> None:
-    """The description and the files name the same tensors (msmodelslim.md §3.1)."""
-    for name in description:
-        if name not in tensors and not (config.tied and name == f"{HEAD}.weight"):
-            raise ConfigError(
-                "is listed, but in no weight file of the folder.",
-                file=file,
-                key=name,
-                hint="A weight file is missing; copy the whole folder.",
-            )
-    for name, held in tensors.items():
-        if name not in description:
-            raise ConfigError(f"{name} is not listed in {DESCRIPTION}.", file=held.file)
-
-
-def _unserved(config: LlmConfig, types: Mapping[str, Type]) -> tuple[str, ...]:
-    if config.dtype != torch.float32:
-        return ()
-    found = ["a float32 model: vLLM-Ascend computes quantized models in bfloat16 and float16 alone."]
-    if set(STATIC) & set(types.values()):
-        found.append("a float32 model: it knows no deq_scale for it. The factors are taken whole here.")
-    return tuple(found)
+    raise ConfigError(rule, file=held.file, hint=hint)

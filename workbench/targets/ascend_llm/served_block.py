@@ -7,12 +7,14 @@ float32 (vllm_ascend/quantization/methods/w8a8, msmodelslim.md §3.3, §8).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NoReturn
 
 import torch
 from safetensors import safe_open
 
-from workbench.quantization.llm.checkpoint import EMBEDDING, FINAL_NORM, HEAD, LINEARS, NORMS, stored_tensors
+from workbench.quantization.llm.affine import Affine
+from workbench.quantization.llm.checkpoint import EMBEDDING, FINAL_NORM, HEAD, LINEARS, NORMS, Tensors, stored_tensors
 from workbench.quantization.llm.integer_products import MOST_COLUMNS
 from workbench.quantization.llm.recipe import Type
 from workbench.targets.ascend_llm.served import Served
@@ -25,17 +27,6 @@ _ROWS_COMPARED = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StaticInput:
-    """Attributes:
-    scale: [1] in the model's dtype.
-    offset: int8 [1].
-    """
-
-    scale: torch.Tensor
-    offset: torch.Tensor
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ServedLinear:
     """A linear that an engine runs in integers.
 
@@ -43,7 +34,7 @@ class ServedLinear:
         weight: int8 [N, K].
         scale: of the weight, [N] in the model's dtype; None where the file has none (W8A8 of v1).
         bias: [N] in the model's dtype, or None; static execution does not add it, `integer_bias` holds it.
-        input: of W8A8 and W8A8_MIX.
+        input: of W8A8 and W8A8_MIX: scale [1] in the model's dtype, offset int8 [1].
         integer_bias: int32 [N], of the same.
         factors: deq_scale as float32 [N], of the same.
     """
@@ -52,7 +43,7 @@ class ServedLinear:
     weight: torch.Tensor
     scale: torch.Tensor | None
     bias: torch.Tensor | None
-    input: StaticInput | None = None
+    input: Affine | None = None
     integer_bias: torch.Tensor | None = None
     factors: torch.Tensor | None = None
 
@@ -80,26 +71,26 @@ def read_served_block(served: Served, index: int) -> ServedBlock:
             dtype; an offset that int8 does not hold, or that the kernel leaves out; a sum that may leave int32; ranges
             of one input that differ between linears that are loaded as one).
     """
-    prefix = f"model.layers.{index}"
-    names = [name for name in served.tensors if name.startswith(f"{prefix}.")]
-    read = {name.removeprefix(f"{prefix}."): value for name, value in _values(served, names).items()}
+    prefix, dtype = f"model.layers.{index}", served.config.dtype
+    read = _values(served, [name for name in served.tensors if name.startswith(f"{prefix}.")])
     tensors: dict[str, torch.Tensor] = {}
     linears: dict[str, ServedLinear] = {}
-    for linear in LINEARS:
-        kind = served.types[f"{prefix}.{linear}"]
-        if kind == "FLOAT":
-            for part in ("weight", "bias"):
-                if f"{linear}.{part}" in read:
-                    tensors[f"{linear}.{part}"] = read[f"{linear}.{part}"].to(served.config.dtype)
-        else:
-            linears[linear] = _Checked(served, prefix, linear, read).linear(kind)
+    for name in LINEARS:
+        kind = served.types[f"{prefix}.{name}"]
+        if kind != "FLOAT":
+            linears[name] = _linear(served, read, f"{prefix}.{name}", kind)
+            continue
+        parts = {part: read.get(f"{prefix}.{name}.{part}") for part in ("weight", "bias")}
+        tensors |= {f"{name}.{part}": value.to(dtype) for part, value in parts.items() if value is not None}
     _check_shared_inputs(served, prefix, linears)
-    norms = [*NORMS, *(f"self_attn.{which}_norm" for which in ("q", "k") if served.config.qk_norm)]
-    for norm in norms:
-        tensors |= _norm(read, norm, served.config.dtype)
+    for norm in (*NORMS, *(f"self_attn.{which}_norm" for which in "qk" if served.config.qk_norm)):
+        tensors |= _norm(read, f"{prefix}.{norm}", norm, dtype)
     cache: dict[str, torch.Tensor] = {}
-    if index in served.cached:
-        cache = {what: _Checked(served, prefix, linear, read).cache_scale() for what, linear in CACHED.items()}
+    for what, name in CACHED.items() if index in served.cached else ():
+        cache[what] = _scale(served, read, f"{prefix}.{name}.kv_cache_scale")
+        _check_zero(
+            served, read, f"{prefix}.{name}.kv_cache_offset", "the engine reads the cache back by its scale alone"
+        )
     return ServedBlock(index=index, tensors=tensors, linears=linears, cache=cache)
 
 
@@ -111,13 +102,10 @@ def read_served_embedding(served: Served) -> torch.Tensor:
 
 def read_served_head(served: Served) -> dict[str, torch.Tensor]:
     """Final norm and output projection by their full names, in the model's dtype (a norm's bias in float32)."""
-    name = f"{EMBEDDING}.weight" if served.config.tied else f"{HEAD}.weight"
-    wanted = [
-        name,
-        *(f"{FINAL_NORM}.{part}" for part in ("weight", "bias") if f"{FINAL_NORM}.{part}" in served.tensors),
-    ]
-    read = _values(served, wanted)
-    return {f"{HEAD}.weight": read[name].to(served.config.dtype), **_norm(read, FINAL_NORM, served.config.dtype)}
+    name = f"{EMBEDDING if served.config.tied else HEAD}.weight"
+    norms = [each for each in (f"{FINAL_NORM}.weight", f"{FINAL_NORM}.bias") if each in served.tensors]
+    read, dtype = _values(served, [name, *norms]), served.config.dtype
+    return {f"{HEAD}.weight": read[name].to(dtype), **_norm(read, FINAL_NORM, FINAL_NORM, dtype)}
 
 
 def check_tied(served: Served) -> None:
@@ -141,93 +129,61 @@ def check_tied(served: Served) -> None:
                 )
 
 
-class _Checked:
-    """The tensors of one linear of one block, each looked at when it is taken."""
-
-    def __init__(self, served: Served, prefix: str, linear: str, read: Mapping[str, torch.Tensor]) -> None:
-        self._served, self._name, self._linear, self._read = served, f"{prefix}.{linear}", linear, read
-        self._dtype = served.config.dtype
-
-    def linear(self, kind: Type) -> ServedLinear:
-        weight = self._read[f"{self._linear}.weight"]
-        scale = self._scale("weight_scale")
-        self._no_offset("weight_offset", f"{kind} kernels leave it out or add it")
-        bias = self._read.get(f"{self._linear}.bias")
-        given = StaticInput(scale=self._scale("input_scale"), offset=self._offset()) if kind in STATIC else None  # type: ignore[arg-type]  # the headers say that it is there
-        linear = ServedLinear(
-            type=kind,
-            weight=weight,
-            scale=None if scale is None else scale.flatten(),
-            bias=None if bias is None else bias.to(self._dtype),
-            input=given,
-            integer_bias=self._read.get(f"{self._linear}.quant_bias"),
-            factors=self._factors() if kind in STATIC else None,
-        )
-        self._check_sums(linear)
+def _linear(served: Served, read: Tensors, name: str, kind: Type) -> ServedLinear:
+    weight, bias, scale = read[f"{name}.weight"], read.get(f"{name}.bias"), None
+    if f"{name}.weight_scale" in read:
+        scale = _scale(served, read, f"{name}.weight_scale").flatten()
+    _check_zero(served, read, f"{name}.weight_offset", f"{kind} kernels leave it out or add it")
+    if weight.shape[1] > MOST_COLUMNS:
+        rule = f"has {weight.shape[1]} columns; sums of {MOST_COLUMNS} stay in int32."
+        _refuse(served, f"{name}.weight", rule)
+    linear = ServedLinear(
+        type=kind, weight=weight, scale=scale, bias=None if bias is None else bias.to(served.config.dtype)
+    )
+    if kind not in STATIC:
         return linear
-
-    def cache_scale(self) -> torch.Tensor:
-        scale = self._scale("kv_cache_scale")
-        assert scale is not None  # the headers say so
-        self._no_offset("kv_cache_offset", "the engine reads the cache back by its scale alone")
-        return scale
-
-    def _scale(self, part: str) -> torch.Tensor | None:
-        value = self._read.get(f"{self._linear}.{part}")
-        if value is None:
-            return None
-        value = value.to(self._dtype)
-        if not bool((value > 0).all()) or not bool(torch.isfinite(value).all()):
-            self._refuse(part, f"holds {_first_bad(value)}; a scale is positive and finite.")
-        if part in ("input_scale", "kv_cache_scale") and not bool(torch.isfinite(1 / value).all()):
-            self._refuse(
-                part,
-                f"holds {float(value.min())}, whose reciprocal is beyond {self._dtype}; the engine multiplies by it.",
-            )
-        return value
-
-    def _offset(self) -> torch.Tensor:
-        value = self._read[f"{self._linear}.input_offset"].to(torch.float32)
-        if not bool(((value == value.round()) & (value >= -128) & (value <= 127)).all()):
-            self._refuse("input_offset", f"is {float(value[0])}; the engine holds it as int8.")
-        return value.to(torch.int8)
-
-    def _no_offset(self, part: str, why: str) -> None:
-        value = self._read.get(f"{self._linear}.{part}")
-        if value is not None and bool((value != 0).any()):
-            self._refuse(part, f"is not zero everywhere; {why}, so the file would mean something else.")
-
-    def _factors(self) -> torch.Tensor:
-        value = self._read[f"{self._linear}.deq_scale"]
-        if value.dtype == torch.int64:
-            if not torch.equal(value, value.to(torch.int32).to(torch.int64)):
-                self._refuse("deq_scale", "holds integers beyond 32 bits; they are the bits of float32, sign-extended.")
-            value = value.to(torch.int32).view(torch.float32)
-        if not bool((value > 0).all()) or not bool(torch.isfinite(value).all()):
-            self._refuse("deq_scale", f"holds {_first_bad(value)}; a factor is positive and finite.")
-        return value
-
-    def _check_sums(self, linear: ServedLinear) -> None:
-        """No input of int8 may drive a sum out of int32, so that what is computed here is what any order gives."""
-        if linear.weight.shape[1] > MOST_COLUMNS:
-            self._refuse("weight", f"has {linear.weight.shape[1]} columns; sums of {MOST_COLUMNS} stay in int32.")
-        if linear.integer_bias is None:
-            return
-        largest = 128 * linear.weight.to(torch.int32).abs().sum(1, dtype=torch.int64)
-        if int((largest + linear.integer_bias.to(torch.int64).abs()).max()) > _LARGEST_SUM:
-            row = int((largest + linear.integer_bias.to(torch.int64).abs()).argmax())
-            self._refuse(
-                "quant_bias", f"is {int(linear.integer_bias[row])} in row {row}, where the sum may leave int32."
-            )
-
-    def _refuse(self, part: str, rule: str) -> None:
-        name = f"{self._name}.{part}"
-        raise ConfigError(f"{name} {rule}", file=self._served.tensors[name].file, hint="Calibrate the model again.")
+    offset, whole = read[f"{name}.input_offset"].to(torch.float32), read[f"{name}.quant_bias"]
+    if not bool(((offset == offset.round()) & (offset >= -128) & (offset <= 127)).all()):
+        _refuse(served, f"{name}.input_offset", f"is {float(offset[0])}; the engine holds it as int8.")
+    factors = read[f"{name}.deq_scale"]
+    if factors.dtype == torch.int64:
+        if not torch.equal(factors, factors.to(torch.int32).to(torch.int64)):
+            rule = "holds integers beyond 32 bits; they are the bits of float32, sign-extended."
+            _refuse(served, f"{name}.deq_scale", rule)
+        factors = factors.to(torch.int32).view(torch.float32)
+    _check_positive(served, f"{name}.deq_scale", factors, "a factor")
+    # no input of int8 may drive a sum out of int32, so that what is computed here is what any order gives
+    largest = 128 * weight.to(torch.int32).abs().sum(1, dtype=torch.int64) + whole.to(torch.int64).abs()
+    if int(largest.max()) > _LARGEST_SUM:
+        row = int(largest.argmax())
+        rule = f"is {int(whole[row])} in row {row}, where the sum may leave int32."
+        _refuse(served, f"{name}.quant_bias", rule)
+    given = Affine(scale=_scale(served, read, f"{name}.input_scale"), offset=offset.to(torch.int8))
+    return replace(linear, input=given, integer_bias=whole, factors=factors)
 
 
-def _first_bad(value: torch.Tensor) -> float:
+def _scale(served: Served, read: Tensors, name: str) -> torch.Tensor:
+    value = read[name].to(served.config.dtype)
+    _check_positive(served, name, value, "a scale")
+    if not name.endswith(".weight_scale") and not bool(torch.isfinite(1 / value).all()):
+        rule = f"holds {float(value.min())}, whose reciprocal is beyond {value.dtype}; the engine multiplies by it."
+        _refuse(served, name, rule)
+    return value
+
+
+def _check_positive(served: Served, name: str, value: torch.Tensor, what: str) -> None:
     bad = value[~(torch.isfinite(value) & (value > 0))]
-    return float(bad.flatten()[0])
+    if bad.numel():
+        _refuse(served, name, f"holds {float(bad.flatten()[0])}; {what} is positive and finite.")
+
+
+def _check_zero(served: Served, read: Tensors, name: str, why: str) -> None:
+    if name in read and bool((read[name] != 0).any()):
+        _refuse(served, name, f"is not zero everywhere; {why}, so the file would mean something else.")
+
+
+def _refuse(served: Served, name: str, rule: str) -> NoReturn:
+    raise ConfigError(f"{name} {rule}", file=served.tensors[name].file, hint="Calibrate the model again.")
 
 
 def _check_shared_inputs(served: Served, prefix: str, linears: Mapping[str, ServedLinear]) -> None:
@@ -247,10 +203,10 @@ def _check_shared_inputs(served: Served, prefix: str, linears: Mapping[str, Serv
                 )
 
 
-def _norm(read: Mapping[str, torch.Tensor], name: str, dtype: torch.dtype) -> dict[str, torch.Tensor]:
-    found = {f"{name}.weight": read[f"{name}.weight"].to(dtype)}
+def _norm(read: Tensors, name: str, to: str, dtype: torch.dtype) -> dict[str, torch.Tensor]:
+    found = {f"{to}.weight": read[f"{name}.weight"].to(dtype)}
     if f"{name}.bias" in read:
-        found[f"{name}.bias"] = read[f"{name}.bias"].to(torch.float32)
+        found[f"{to}.bias"] = read[f"{name}.bias"].to(torch.float32)
     return found
 
 
