@@ -6,14 +6,11 @@ import platform
 import subprocess
 import sys
 from collections.abc import Iterator
-from fractions import Fraction
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from workbench.quantization.llm import fixed_order
 from workbench.quantization.llm.fixed_order import causal_attention, linear_product
@@ -66,65 +63,6 @@ def test_the_bytes_do_not_change_where_torch_is_held_to_avx2() -> None:
     limited = {**os.environ, "ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "MKL_CBWR": "AVX2"}
     done = subprocess.run([sys.executable, "-c", code], env=limited, capture_output=True, text=True, timeout=600)
     assert done.stdout == "True\n", done.stderr
-
-
-@settings(max_examples=20, deadline=None)
-@given(rows=st.integers(1, 20), columns=st.integers(1, 70), biased=st.booleans(), seed=st.integers(0, 2**31))
-def test_a_bfloat16_linear_adds_the_odd_column_of_each_pair_first(
-    rows: int, columns: int, biased: bool, seed: int
-) -> None:
-    random = np.random.default_rng(seed)
-    x, weight, bias = (
-        torch.from_numpy(random.normal(size=shape).astype(np.float32)).to(torch.bfloat16)
-        for shape in ((rows, columns), (3, columns), (3,))
-    )
-    wide, by = x.to(torch.float32).numpy(), weight.to(torch.float32).numpy()
-    sums = np.zeros((rows, 3), np.float32)
-    for pair in range(0, columns, 2):
-        for column in (pair + 1, pair):
-            if column < columns:
-                sums += wide[:, column, None] * by[:, column]
-    if biased:
-        sums += bias.to(torch.float32).numpy()
-    given = linear_product(x, weight, bias if biased else None)
-    assert torch.equal(given, torch.from_numpy(sums).to(torch.bfloat16))
-
-
-@settings(max_examples=20, deadline=None)
-@given(columns=st.integers(1, 9), seed=st.integers(0, 2**31))
-def test_a_float32_linear_rounds_once_for_each_column(columns: int, seed: int) -> None:
-    random = np.random.default_rng(seed)
-    x, weight = (random.normal(size=(rows, columns)).astype(np.float32) for rows in (5, 2))
-    given = linear_product(torch.from_numpy(x), torch.from_numpy(weight))
-    for row, output in np.ndindex(5, 2):
-        total = np.float32(0)
-        for left, right in zip(x[row], weight[output], strict=True):
-            total = nearest(Fraction(float(total)) + Fraction(float(left)) * Fraction(float(right)))
-        assert given[row, output].item() == total
-
-
-def nearest(exact: Fraction) -> np.float32:
-    """The float32 that is nearest, the even one of two."""
-    near = np.float32(float(exact))
-    around = [np.nextafter(near, np.float32(-np.inf)), near, np.nextafter(near, np.float32(np.inf))]
-    return min(around, key=lambda each: (abs(Fraction(float(each)) - exact), int(each.view(np.int32)) & 1))
-
-
-@pytest.mark.parametrize("name", TYPES)
-@pytest.mark.parametrize("tokens", [1, 15, 34, 70, 530])
-def test_attention_is_the_softmax_of_what_came_before(name: str, tokens: int) -> None:
-    query, key, value = (
-        torch.randn(2, heads, tokens, 16, generator=torch.Generator().manual_seed(heads)).to(TYPES[name])
-        for heads in (4, 2, 2)
-    )
-    wide = (each.to(torch.float64) for each in (query, key, value))
-    exact = F.scaled_dot_product_attention(*wide, is_causal=True, scale=0.25, enable_gqa=True)
-    ours = fixed_order._attention(query, key, value)
-    assert ours.dtype == TYPES[name]
-    steps = (
-        32 * torch.finfo(TYPES[name]).eps
-    )  # the exponentials are of 20 steps of float32, and 16-bit types round them
-    assert float((ours.to(torch.float64) - exact).abs().max()) < steps * float(value.abs().max())
 
 
 def test_a_kernel_of_another_order_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,18 +14,6 @@ def heavy(seed: int, size: int = 4000) -> torch.Tensor:
     return torch.randn(size, generator=torch.Generator().manual_seed(seed)).pow(3)
 
 
-@settings(max_examples=25, deadline=None)
-@given(st.lists(st.integers(0, 10**6), min_size=1, max_size=4), st.sampled_from([torch.float32, torch.bfloat16]))
-def test_a_range_ends_at_values_of_the_last_sample(seeds: list[int], dtype: torch.dtype) -> None:
-    histogram = Histogram()
-    for seed in seeds:
-        x = heavy(seed).to(dtype)
-        low, high = histogram.update(x)
-    assert low.dtype == torch.float32
-    assert (x.float() == low).any()
-    assert (x.float() == high).any()
-
-
 @settings(max_examples=8, deadline=None)
 @given(st.integers(0, 10**6), st.booleans())
 def test_the_range_of_least_error_is_pytorchs(seed: int, falling: bool) -> None:

@@ -61,9 +61,6 @@ def test_a_kernel_that_saturates_pairs_in_16_bits_is_not_taken() -> None:
         return (added + rest).to(torch.int32)
 
     assert not is_exact(saturating)
-
-
-def test_a_kernel_that_adds_in_float32_beyond_its_integers_is_not_taken() -> None:
     assert not is_exact(lambda x, weight: (x.to(torch.float32) @ weight.to(torch.float32).T).to(torch.int32) | 1)
     assert not is_exact(lambda x, weight: (x.to(torch.bfloat16) @ weight.to(torch.bfloat16).T).to(torch.int32))
 

@@ -1,4 +1,4 @@
-"""Likelihood, KL and top-1 agreement of logits, against what is computed at once."""
+"""Windows of texts, what logits are worth on them, and what is said of models on the same windows."""
 
 import math
 from pathlib import Path
@@ -12,10 +12,19 @@ from hypothesis import strategies as st
 
 from tests.quantization.llm.tiny_models import VOCABULARY, write_model
 from workbench.quantization.llm.checkpoint import open_model
+from workbench.quantization.llm.config import read_config
 from workbench.quantization.llm.forwards import float_logits
-from workbench.quantization.llm.outcomes import Window, float_outcomes, text_outcomes
+from workbench.quantization.llm.outcomes import (
+    Window,
+    all_windows,
+    compare_text,
+    float_outcomes,
+    perplexity_pairs,
+    text_outcomes,
+    windows_of,
+)
 from workbench.quantization.llm.reference import float_reference
-from workbench.values.errors import MeasureError
+from workbench.values.errors import ConfigError, MeasureError
 from workbench.values.paired_scores import WindowOutcomes
 
 
@@ -104,3 +113,99 @@ def test_damaged_kept_states_are_made_again(tmp_path: Path, harm: str) -> None:
         file.with_suffix(".json").unlink()
     again = float_reference(model, ids, kept_in=tmp_path / "kept")
     assert all(torch.equal(a, b) for a, b in zip(first.states, again.states, strict=True))
+
+
+def predicted(windows: list[Window]) -> list[int]:
+    """The tokens that count; texts below are 0, 1, 2 …, so they are places too."""
+    return [int(token) for window in windows for token in window.targets]
+
+
+@given(tokens=st.integers(0, 200), window=st.integers(2, 40), data=st.data())
+def test_an_overlap_has_every_token_but_the_first_predicted_once(tokens: int, window: int, data: st.DataObject) -> None:
+    stride = data.draw(st.integers(1, window - 1))
+    windows = windows_of(torch.arange(tokens)[None], window=window, stride=stride)
+    assert predicted(windows) == list(range(1, tokens))
+    assert all(2 <= each.ids.shape[-1] <= window for each in windows)
+    assert sum(each.predictions for each in windows) == max(tokens - 1, 0)
+
+
+@given(tokens=st.integers(0, 200), window=st.integers(2, 40))
+def test_without_overlap_only_first_tokens_of_windows_are_left_out(tokens: int, window: int) -> None:
+    windows = windows_of(torch.arange(tokens)[None], window=window, stride=window)
+    assert predicted(windows) == [place for place in range(tokens) if place % window]
+
+
+@pytest.mark.parametrize(("window", "stride", "said"), [(1, 1, "predicts nothing"), (8, 0, "stride of 0"), (8, 9, "9")])
+def test_sizes_that_make_no_windows_are_refused(window: int, stride: int, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        windows_of(torch.arange(20)[None], window=window, stride=stride)
+
+
+def test_windows_of_several_texts_come_whole_and_in_an_order_of_the_seed(tmp_path: Path) -> None:
+    config = read_config(write_model(tmp_path / "m", "qwen2"))
+    texts = [torch.arange(50)[None], torch.arange(50, 61)[None]]
+
+    def order(seed: int, most: int | None = None) -> list[int]:
+        return predicted(all_windows(texts, config, window=8, stride=4, most=most, seed=seed))
+
+    assert sorted(order(0)) == [place for place in range(61) if place not in (0, 50)]
+    assert order(0) == order(0) != order(1)
+    assert sorted(order(0, most=2)) == list(range(1, 12))
+
+
+def test_a_window_beyond_the_context_and_a_text_of_one_token_are_refused(tmp_path: Path) -> None:
+    config = read_config(write_model(tmp_path / "m", "qwen2"))
+    with pytest.raises(ConfigError, match=r"a window of 65 tokens is longer than the model's context of 64"):
+        all_windows([torch.arange(99)[None]], config, window=65, stride=65)
+    with pytest.raises(ConfigError, match="less than 2 tokens"):
+        all_windows([torch.arange(1)[None]], config, window=8, stride=8)
+
+
+def outcomes(ratio: float, count: int = 24, *, noise: float = 0.01, seed: int = 0, kl: float = 0.02) -> WindowOutcomes:
+    """A model whose windows are as hard as those of ratio 1, and log(ratio) nats a token worse but for noise."""
+    hard, own = np.random.default_rng(7), np.random.default_rng(seed)
+    means = 3 + hard.normal(size=count) + math.log(ratio)
+    if ratio != 1:
+        means += noise * own.normal(size=count)
+    predictions = np.full(count, 511)
+    agreed = predictions if ratio == 1 else predictions - own.integers(5, 30, size=count)
+    return WindowOutcomes(
+        nll=means * predictions,
+        predictions=predictions,
+        kl=(0.0 if ratio == 1 else kl) * predictions * own.uniform(0.5, 1.5, size=count),
+        agreed=agreed,
+    )
+
+
+def test_a_ratio_is_that_of_the_perplexities_and_its_interval_is_paired() -> None:
+    reference, worse = outcomes(1), outcomes(1.05)
+    found = compare_text(reference, worse)
+    assert found.ratio.value == pytest.approx(worse.perplexity / reference.perplexity)
+    assert found.ratio.low > 1
+    assert found.ratio.high - found.ratio.low < 0.02
+    assert found.perplexity.high - found.perplexity.low > 5  # texts differ far more than the two models
+    assert found.kl.low < found.kl.value < found.kl.high
+    assert found.top1.value == worse.agreed.sum() / worse.predictions.sum()
+    assert found.windows_needed is None
+
+
+def test_the_float_model_against_itself_has_no_difference_but_no_certain_agreement() -> None:
+    found = compare_text(outcomes(1), outcomes(1))
+    assert (found.ratio.low, found.ratio.value, found.ratio.high) == (1, 1, 1)
+    assert found.kl.value == 0
+    assert found.top1.low < found.top1.value == 1
+
+
+def test_a_difference_within_noise_says_how_many_windows_would_show_it() -> None:
+    found = compare_text(outcomes(1), outcomes(1.002, noise=0.02, seed=3))
+    assert found.ratio.low < 1 < found.ratio.high
+    assert found.windows_needed is not None
+    assert found.windows_needed > 24
+
+
+def test_recipes_are_told_apart_from_each_other_and_from_float_at_once() -> None:
+    models = [outcomes(1), outcomes(1.02, seed=1), outcomes(1.0201, seed=2), outcomes(1.3, seed=3)]
+    alike = perplexity_pairs(models).alike
+    assert alike[1, 2]
+    assert not alike[0, 1:].any()
+    assert not alike[3, :3].any()

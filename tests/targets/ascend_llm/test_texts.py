@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
 
 from tests.quantization.llm.tiny_models import VOCABULARY, write_model
 from tests.targets.ascend_llm.folders import TEXTS
@@ -21,31 +21,25 @@ from workbench.values.errors import ConfigError
 SPECIAL = ["<unk>", "<s>", "</s>"]
 
 
-def byte_level() -> Tokenizer:
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.train_from_iterator(
-        TEXTS, trainers.BpeTrainer(vocab_size=90, special_tokens=SPECIAL, show_progress=False)
-    )
+def trained(model: models.Model, trainer: type[trainers.Trainer], **more: object) -> Tokenizer:
+    """On the texts; words are parts of a line for those that ask for it."""
+    tokenizer = Tokenizer(model)
+    if not isinstance(model, models.Unigram):
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.train_from_iterator(TEXTS, trainer(vocab_size=90, special_tokens=SPECIAL, show_progress=False, **more))
     return tokenizer
+
+
+def byte_level() -> Tokenizer:
+    return trained(models.BPE(), trainers.BpeTrainer)
 
 
 def unigram() -> Tokenizer:
-    tokenizer = Tokenizer(models.Unigram())
-    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
-    trainer = trainers.UnigramTrainer(vocab_size=60, special_tokens=SPECIAL, unk_token="<unk>", show_progress=False)
-    tokenizer.train_from_iterator(TEXTS, trainer)
-    return tokenizer
+    return trained(models.Unigram(), trainers.UnigramTrainer, unk_token="<unk>")
 
 
 def word_piece() -> Tokenizer:
-    tokenizer = Tokenizer(models.WordPiece(unk_token="<unk>"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    tokenizer.train_from_iterator(
-        TEXTS, trainers.WordPieceTrainer(vocab_size=90, special_tokens=SPECIAL, show_progress=False)
-    )
-    return tokenizer
+    return trained(models.WordPiece(unk_token="<unk>"), trainers.WordPieceTrainer)
 
 
 def with_template(tokenizer: Tokenizer) -> Tokenizer:
@@ -77,23 +71,16 @@ def test_a_plain_tokenizer_adds_nothing_and_one_with_a_template_what_it_says(
 
 
 @pytest.mark.parametrize("template", [False, True])
-@pytest.mark.parametrize(
-    ("said", "before", "behind"),
-    [
-        ({}, [1], []),
-        ({"add_bos_token": False}, [], []),
-        ({"add_eos_token": True}, [1], [2]),
-        ({"add_bos_token": False, "add_eos_token": True}, [], [2]),
-    ],
-)
-def test_llamas_class_goes_by_its_settings_alone(
-    tmp_path: Path, template: bool, said: dict[str, object], before: list[int], behind: list[int]
-) -> None:
+def test_llamas_class_goes_by_its_settings_alone(tmp_path: Path, template: bool) -> None:
     tokenizer = byte_level()
     plain = tokenizer.encode(TEXTS[0]).ids
     if template:
         with_template(tokenizer)
-    assert ids(tmp_path, tokenizer, tokenizer_class="LlamaTokenizerFast", **said) == [*before, *plain, *behind]
+    for begin, end in ((True, False), (False, False), (True, True), (False, True)):
+        said = {"add_bos_token": begin, "add_eos_token": end}
+        expected = [*[1][:begin], *plain, *[2][:end]]
+        assert ids(tmp_path, tokenizer, tokenizer_class="LlamaTokenizerFast", **said) == expected
+    assert ids(tmp_path, tokenizer, tokenizer_class="LlamaTokenizerFast") == [1, *plain]
 
 
 def test_a_tokenizer_with_more_tokens_than_the_model_is_refused(tmp_path: Path) -> None:
@@ -114,6 +101,8 @@ def test_lines_and_lists_of_json_are_one_each(tmp_path: Path) -> None:
     [
         ("a.txt", " \n", "holds no text"),
         ("a.jsonl", '{"text": "x"}\n{"txt": "y"}\n', r"a\.jsonl:2: has no key 'text' or 'inputs_pretokenized'"),
+        ("a.jsonl", '{"messages": []}', "as the model's chat template gives it, under 'inputs_pretokenized'"),
+        ("a.jsonl", '{"text": 3}', "item 0 is 3, not a text"),
         ("a.jsonl", "{\n", r"a\.jsonl:1: not valid JSON"),
         ("a.json", '{"text": "x"}', "expected a list"),
     ],

@@ -233,12 +233,10 @@ def _assemble(model: LlmModel, recipe: LlmRecipe, read: ReadRecipe, kept: Kept, 
     names = (f"{EMBEDDING}.weight", f"{HEAD}.weight")
     tensors = [stored(names[0], outer[names[0]])]
     for index in range(model.config.layers):
-        found, types = stored_block(kept.folder / block_file(index))
-        tensors += found
-        description.update(types)
+        tensors += stored_block(kept.folder / block_file(index))
     tensors += [stored(name, value) for name, value in outer.items() if name not in names]
     tensors.append(stored(names[1], outer[names[1]]))
-    description.update({name: "FLOAT" for name in outer})
+    description |= {each.name: each.type for each in tensors}
     v1 = recipe.generation == "v1"
     stem = "quant_model_weights" if v1 else f"quant_model_weight_{recipe.type.lower()}"
     ready = kept.folder / "ready"

@@ -19,7 +19,7 @@ from workbench.quantization.llm.fixed_order import kernels
 from workbench.quantization.llm.outcomes import COLUMNS, Window, outcomes_of
 from workbench.quantization.llm.walk import Stream
 from workbench.targets.ascend_llm.served import Served
-from workbench.targets.ascend_llm.tensors import DESCRIPTION, STORED_TYPES, Entry, Stored, stored, write_weights
+from workbench.targets.ascend_llm.tensors import DESCRIPTION, STORED_TYPES, Stored, stored, write_weights
 from workbench.values.documents.canonical import digest, file_digest
 from workbench.values.documents.sealed_json import Unsound, read_sealed, write_sealed
 from workbench.values.paired_scores import WindowOutcomes
@@ -52,13 +52,13 @@ class Kept:
             streams[int(name.split(".")[0])].append(read[name])
         return state["done"], streams
 
-    def keep(self, index: int, entries: Sequence[Entry], streams: Sequence[Stream]) -> None:
+    def keep(self, index: int, tensors: Sequence[Stored], streams: Sequence[Stream]) -> None:
         """Keep a block and the streams behind it; what was kept before stays until this is whole."""
         files = self._state().get("files", {}) if index else {}
         files.pop(_streams(index), None)
-        types = {entry.name: entry.type for entry in entries}
+        types = {each.name: each.type for each in tensors}
         with temporary_beside(self.folder / block_file(index)) as draft:
-            write_weights([stored(e.name, e.value) for e in entries], draft, {"types": json.dumps(types)})
+            write_weights(tensors, draft, {"types": json.dumps(types)})
         hidden = [stored(f"{p}.{n}", x) for p, stream in enumerate(streams) for n, x in enumerate(stream)]
         with temporary_beside(self.folder / _streams(index + 1)) as draft:
             write_weights(hidden, draft)
@@ -80,21 +80,20 @@ def block_file(index: int) -> str:
     return f"block_{index:05}.safetensors"
 
 
-def stored_block(file: Path) -> tuple[list[Stored], dict[str, str]]:
-    """The tensors of a kept block, read when they are written, and their types."""
+def stored_block(file: Path) -> list[Stored]:
+    """The tensors of a kept block, read when they are written."""
     with safe_open(file, framework="pt") as block:
-        types: dict[str, str] = json.loads(block.metadata()["types"])
-        pieces = {name: block.get_slice(name) for name in types}
-        found = [
+        return [
             Stored(
                 name=name,
                 dtype=STORED_TYPES[piece.get_dtype()],
                 shape=tuple(piece.get_shape()),
                 read=partial(_read, file, name),
+                type=kind,
             )
-            for name, piece in pieces.items()
+            for name, kind in json.loads(block.metadata()["types"]).items()
+            for piece in [block.get_slice(name)]
         ]
-    return found, types
 
 
 def _read(file: Path, name: str) -> torch.Tensor:

@@ -22,7 +22,7 @@ from workbench.values.documents.yaml_reader import Section
 from workbench.values.errors import nearest
 
 _OBSERVERS: dict[int, Observer] = {1: "mean_extremes", 2: "truncated_histogram", 3: "automatic"}
-_WEIGHTS: dict[str, WeightMethod] = {"MinMax": "minmax", "MSE": "mse", "OutputMSE": "output_mse"}
+W_METHODS: dict[str, WeightMethod] = {"MinMax": "minmax", "MSE": "mse", "OutputMSE": "output_mse"}
 _MIXED: dict[str, Type] = {"w8a8": "W8A8", "w8a16": "W8A16", "w8a8_dynamic": "W8A8_DYNAMIC", "float": "FLOAT"}
 _NORMS: tuple[Group, ...] = ("norm-linear",)
 _ALL: tuple[Group, ...] = ("norm-linear", "ov", "up-down")
@@ -112,12 +112,9 @@ def _calibration(section: Section, model: LlmModel) -> tuple[Type, LinearRecipe,
             )
         act = section.integer("act_method", default=1, minimum=1, maximum=3)
         method = section.text("w_method", default="MinMax")
-        if method not in _WEIGHTS:
-            section.refuse(
-                "w_method",
-                f"{method} is not computed here.",
-                f"Computed: MinMax, and {', '.join(list(_WEIGHTS)[1:])} of our own.",
-            )
+        if method not in W_METHODS:
+            own = ", ".join(list(W_METHODS)[1:])
+            section.refuse("w_method", f"{method} is not computed here.", f"Computed: MinMax, and {own} of our own.")
             method = "MinMax"
         by_tensor = section.flag("mm_tensor", default=True)
         symmetric = section.flag("w_sym", default=True)
@@ -140,7 +137,7 @@ def _calibration(section: Section, model: LlmModel) -> tuple[Type, LinearRecipe,
         linear = LinearRecipe(
             type=kind,
             observer=_OBSERVERS[act],
-            weight=_WEIGHTS[method],
+            weight=W_METHODS[method],
             weight_symmetric=symmetric,
             by_channel=not by_tensor,
         )
@@ -168,14 +165,7 @@ def _parameters(section: Section, model: LlmModel, linear: LinearRecipe) -> tupl
         for name in model.linears():
             matching = next((kind for pattern, kind in wanted.items() if fnmatch.fnmatchcase(name, pattern)), None)
             if (chosen := wanted.get(name, matching)) is not None:
-                found[name] = LinearRecipe(
-                    type=chosen,
-                    ranged=chosen == "W8A8_DYNAMIC" != linear.type,
-                    observer=linear.observer,
-                    weight=linear.weight,
-                    weight_symmetric=linear.weight_symmetric,
-                    by_channel=linear.by_channel,
-                )
+                found[name] = replace(linear, type=chosen, ranged=chosen == "W8A8_DYNAMIC" != linear.type)
         return int(level[1:]), found
 
 

@@ -27,7 +27,7 @@ from workbench.values.documents.yaml_reader import Section
 from workbench.values.errors import ConfigError
 
 _STRENGTH: tuple[Type, ...] = ("FLOAT", "W8A16", "W8A8_DYNAMIC", "W8A8_MIX", "W8A8")
-_TYPES: dict[str, Type] = {"per_tensor": "W8A8", "per_token": "W8A8_DYNAMIC", "pd_mix": "W8A8_MIX"}
+SCOPES: dict[str, Type] = {"per_tensor": "W8A8", "per_token": "W8A8_DYNAMIC", "pd_mix": "W8A8_MIX"}
 _OBSERVERS: dict[str, Observer] = {"minmax": "extremes", "histogram": "histogram"}
 _WEIGHTS: dict[str, WeightMethod] = {"minmax": "minmax", "ssz": "ssz", "mse": "mse", "output_mse": "output_mse"}
 _GROUPS: tuple[Group, ...] = ("norm-linear", "ov", "up-down")
@@ -73,18 +73,12 @@ def read_v1(spec: Section, model: LlmModel) -> tuple[LlmRecipe, float]:
             else:
                 stages.append(_smoothing(section, kind, model))
     strongest = max(quantized.values(), key=_STRENGTH.index, default=TYPES[-1])
-    return LlmRecipe(generation="v1", type=strongest, phases=(Phase(stages=tuple(stages)),), rotate=rotate), _part_size(
-        spec
-    )
-
-
-def _part_size(spec: Section) -> float:
     size = 4.0
     for section in spec.items("save"):
         with section:
             expect(section, type="ascendv1_saver")
             size = section.number("part_file_size", default=4.0, minimum=0.0, maximum=1e6)
-    return size
+    return LlmRecipe(generation="v1", type=strongest, phases=(Phase(stages=tuple(stages)),), rotate=rotate), size
 
 
 def _rotation(section: Section, model: LlmModel) -> Rotate:
@@ -137,7 +131,7 @@ def _activation(config: Section) -> tuple[Type, Observer, bool]:
     if not config.has("act"):
         return "W8A16", "extremes", True
     with config.section("act") as act:
-        scope = act.text("scope", choices=tuple(_TYPES))
+        scope = act.text("scope", choices=tuple(SCOPES))
         expect(act, dtype="int8")
         symmetric = act.flag("symmetric", default=scope == "per_token")
         if scope == "per_token" and not symmetric:
@@ -151,7 +145,7 @@ def _activation(config: Section) -> tuple[Type, Observer, bool]:
         if mean and method != "minmax":
             act.refuse("ext", "aggregation_type is for minmax.", "Leave it out.")
         observer: Observer = "mean_wide" if mean else _OBSERVERS.get(method, "extremes")
-        return _TYPES.get(scope, "W8A8"), observer, symmetric
+        return SCOPES.get(scope, "W8A8"), observer, symmetric
 
 
 def _no_extras(section: Section) -> None:
@@ -176,7 +170,22 @@ def _smoothing(section: Section, kind: str, model: LlmModel) -> Smooth:
     ]
     left = frozenset(sources) - frozenset(_matching(section, sources))
     if kind == "flex_smooth_quant":
-        return _flexible(section, groups, left, qwen3=model.config.family == "qwen3")
+        alpha, beta = (
+            section.optional(key, lambda key: section.number(key, minimum=0.0, maximum=1.0))
+            for key in ("alpha", "beta")
+        )
+        if (alpha is None) != (beta is None):
+            section.refuse("alpha", "and beta are given together or not at all.", "The tool would look for both again.")
+        return Smooth(
+            method="search" if alpha is None else "power",
+            generation="v1",
+            groups=groups,
+            alpha=alpha or 0.0,
+            beta=beta or 0.0,
+            skipped=left,
+            head_reduction="max" if model.config.family == "qwen3" else "mean",
+            per_token=True,
+        )
     if kind == "flex_awq_ssz":
         judged = _linear(section.section("qconfig"))
         alpha = section.optional("alpha", lambda key: section.number(key, minimum=0.0, maximum=1.0))
@@ -229,24 +238,6 @@ def _groups(section: Section, kind: str, model: LlmModel) -> tuple[Group, ...]:
         if each not in (*_GROUPS, "linear-linear"):
             section.refuse("enable_subgraph_type", f"{each!r} is no type of a subgraph.")
     return tuple(each for each in offered if each in wanted)
-
-
-def _flexible(section: Section, groups: tuple[Group, ...], left: frozenset[str], *, qwen3: bool) -> Smooth:
-    exponents = [
-        section.optional(key, lambda key: section.number(key, minimum=0.0, maximum=1.0)) for key in ("alpha", "beta")
-    ]
-    if (exponents[0] is None) != (exponents[1] is None):
-        section.refuse("alpha", "and beta are given together or not at all.", "The tool would look for both again.")
-    return Smooth(
-        method="power" if exponents[0] is not None else "search",
-        generation="v1",
-        groups=groups,
-        alpha=exponents[0] or 0.0,
-        beta=exponents[1] or 0.0,
-        skipped=left,
-        head_reduction="max" if qwen3 else "mean",
-        per_token=True,
-    )
 
 
 def _matching(section: Section, names: Sequence[str]) -> list[str]:

@@ -16,8 +16,8 @@ import torch
 
 from workbench.quantization.llm.checkpoint import LlmModel, block_shapes
 from workbench.quantization.llm.recipe import LlmRecipe, Quantize, Smooth, Survey
-from workbench.targets.ascend_llm.recipe_v0 import read_v0
-from workbench.targets.ascend_llm.recipe_v1 import read_v1
+from workbench.targets.ascend_llm.recipe_v0 import W_METHODS, read_v0
+from workbench.targets.ascend_llm.recipe_v1 import SCOPES, read_v1
 from workbench.targets.ascend_llm.settings import FUSED, GROUPS, STATIC, LinearType, LlmSettings, mixed_types
 from workbench.values.documents.yaml_reader import read_yaml
 
@@ -72,10 +72,8 @@ def read_recipe(path: Path, model: LlmModel) -> ReadRecipe:
 
 
 _ACT_METHODS = {"minmax": 1, "histogram": 2, "automatic": 3}
-_W_METHODS = {"minmax": "MinMax", "mse": "MSE", "output_mse": "OutputMSE"}
 _STRONGEST: tuple[LinearType, ...] = ("W8A8_MIX", "W8A8", "W8A8_DYNAMIC", "W8A16")
 """A recipe of v0 has one type, and others by pattern: the first of these that occurs is taken for the whole."""
-_SCOPES = {"W8A8": "per_tensor", "W8A8_DYNAMIC": "per_token", "W8A8_MIX": "pd_mix"}
 
 
 def recipe_text(settings: LlmSettings, left_float: Sequence[str] = ()) -> str:
@@ -100,7 +98,7 @@ def _v0(settings: LlmSettings, left_float: Sequence[str]) -> dict[str, object]:
         "a_bit": 16 if whole == "W8A16" else 8,
         "mm_tensor": False,
         "act_method": _ACT_METHODS[settings.activations or "minmax"],
-        "w_method": _W_METHODS[settings.weights or "minmax"],
+        "w_method": _named(W_METHODS, settings.weights or "minmax"),
         "is_dynamic": whole == "W8A8_DYNAMIC",
         "pdmix": whole == "W8A8_MIX",
         **({"disable_names": list(left_float)} if left_float else {}),
@@ -146,12 +144,17 @@ def _config(settings: LlmSettings, kind: LinearType) -> dict[str, object]:
         return {"weight": weight}
     histogram = kind == "W8A8" and settings.activations == "histogram"
     act = {
-        "scope": _SCOPES[kind],
+        "scope": _named(SCOPES, kind),
         "dtype": "int8",
         "symmetric": kind not in STATIC,
         "method": "histogram" if histogram else "minmax",
     }
     return {"act": act, "weight": weight}
+
+
+def _named(names: Mapping[str, str], meant: str) -> str:
+    """What the tool's files call it."""
+    return next(name for name, ours in names.items() if ours == meant)
 
 
 def _pattern(linear: str) -> str:

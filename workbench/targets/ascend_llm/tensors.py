@@ -7,7 +7,7 @@ import json
 import math
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -20,72 +20,6 @@ CACHED = {"key": "self_attn.k_proj", "value": "self_attn.v_proj"}
 CACHE_TYPE = "C8"
 DESCRIPTION = "quant_model_description.json"
 """The type of every tensor of a finished checkpoint (msmodelslim.md §3.1)."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
-    name: str
-    type: str
-    value: torch.Tensor
-
-
-def block_entries(block: QuantizedBlock, prefix: str, generation: Generation, dtype: torch.dtype) -> Iterator[Entry]:
-    """Every tensor of a block."""
-    for name, value in block.tensors.items():
-        yield Entry(name=f"{prefix}.{name}", type="FLOAT", value=value)
-    for name, linear in block.linears.items():
-        yield from linear_entries(linear, f"{prefix}.{name}", generation, dtype)
-    for what, by in block.cache.items():
-        for part, value in (("scale", by.scale), ("offset", by.offset)):
-            yield Entry(name=f"{prefix}.{CACHED[what]}.kv_cache_{part}", type=CACHE_TYPE, value=value)
-
-
-def linear_entries(linear: QuantizedLinear, name: str, generation: Generation, dtype: torch.dtype) -> Iterator[Entry]:
-    """The tensors of one linear: v0 in the model's dtype, v1 in float32 (msmodelslim.md §3.2)."""
-
-    def stored(value: torch.Tensor) -> torch.Tensor:
-        return value.to(torch.float32) if generation == "v1" else value
-
-    def entry(part: str, value: torch.Tensor) -> Entry:
-        return Entry(name=f"{name}.{part}", type=linear.type, value=value)
-
-    yield entry("weight", linear.weight)
-    if linear.bias is not None:
-        yield Entry(name=f"{name}.bias", type="FLOAT", value=stored(linear.bias))
-    if generation == "v0" or linear.type != "W8A8":
-        yield entry("weight_scale", stored(linear.by.scale))
-        yield entry("weight_offset", stored(linear.by.offset))
-    if linear.input is None:
-        return
-    yield entry("input_scale", stored(linear.input.scale))
-    yield entry("input_offset", stored(linear.input.offset))
-    deq = dequantization(linear)
-    yield entry("quant_bias", integer_bias(linear, linear.input, deq, generation))
-    yield entry("deq_scale", deq.flatten() if dtype == torch.bfloat16 else _as_bits(deq.flatten()))
-
-
-def dequantization(linear: QuantizedLinear) -> torch.Tensor:
-    """input_scale · weight_scale in the dtype of the two, widened to float32: [N, 1] (msmodelslim.md §3.3)."""
-    assert linear.input is not None  # only static linears have one
-    deq = (linear.input.scale * linear.by.scale).to(torch.float32)
-    return deq.expand(len(linear.weight), 1)
-
-
-def integer_bias(linear: QuantizedLinear, given: Affine, deq: torch.Tensor, generation: Generation) -> torch.Tensor:
-    """round(bias / deq − offset · Σ_k q) as int32 [N] (msmodelslim.md §3.4)."""
-    correction = given.offset.to(torch.float32) * linear.weight.to(torch.float32).sum(1)
-    if linear.bias is None:
-        return torch.round(-correction).to(torch.int32)
-    by = deq.flatten()
-    if generation == "v1":  # in the dtype of the scales: that of the model, or float32 behind a histogram
-        by = by.to(given.scale.dtype)
-    bias = linear.bias / by
-    return torch.round(bias.to(torch.float32) - correction).to(torch.int32)
-
-
-def _as_bits(scales: torch.Tensor) -> torch.Tensor:
-    """The bits of float32 as signed integers, widened to int64, which the vendor's operators take for float16."""
-    return scales.contiguous().view(torch.int32).to(torch.int64)
 
 
 STORED_TYPES = {
@@ -103,21 +37,67 @@ _ALIGNMENT = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stored:
-    """A tensor to be written."""
+    """A tensor to be written; `type` is what the description says of it."""
 
     name: str
     dtype: torch.dtype
     shape: tuple[int, ...]
     read: Callable[[], torch.Tensor]
+    type: str = "FLOAT"
 
     @property
     def size_bytes(self) -> int:
         return self.dtype.itemsize * math.prod(self.shape)
 
 
-def stored(name: str, value: torch.Tensor) -> Stored:
+def stored(name: str, value: torch.Tensor, kind: str = "FLOAT") -> Stored:
     """A tensor that is in memory."""
-    return Stored(name=name, dtype=value.dtype, shape=tuple(value.shape), read=lambda: value)
+    return Stored(name=name, dtype=value.dtype, shape=tuple(value.shape), read=lambda: value, type=kind)
+
+
+def block_entries(block: QuantizedBlock, prefix: str, generation: Generation, dtype: torch.dtype) -> Iterator[Stored]:
+    """Every tensor of a block."""
+    for name, value in block.tensors.items():
+        yield stored(f"{prefix}.{name}", value)
+    for name, linear in block.linears.items():
+        yield from linear_entries(linear, f"{prefix}.{name}", generation, dtype)
+    for what, by in block.cache.items():
+        for part, value in (("scale", by.scale), ("offset", by.offset)):
+            yield stored(f"{prefix}.{CACHED[what]}.kv_cache_{part}", value, CACHE_TYPE)
+
+
+def linear_entries(linear: QuantizedLinear, name: str, generation: Generation, dtype: torch.dtype) -> Iterator[Stored]:
+    """The tensors of one linear: v0 in the model's dtype, v1 in float32 (msmodelslim.md §3.2)."""
+
+    def entry(part: str, value: torch.Tensor) -> Stored:
+        wide = generation == "v1" and value.is_floating_point()
+        return stored(f"{name}.{part}", value.to(torch.float32) if wide else value, linear.type)
+
+    yield entry("weight", linear.weight)
+    if linear.bias is not None:
+        yield replace(entry("bias", linear.bias), type="FLOAT")
+    if generation == "v0" or linear.type != "W8A8":
+        yield entry("weight_scale", linear.by.scale)
+        yield entry("weight_offset", linear.by.offset)
+    if linear.input is None:
+        return
+    yield entry("input_scale", linear.input.scale)
+    yield entry("input_offset", linear.input.offset)
+    # in the dtype of the two, widened to float32 (msmodelslim.md §3.3)
+    deq = (linear.input.scale * linear.by.scale).to(torch.float32).expand(len(linear.weight), 1).flatten()
+    yield entry("quant_bias", integer_bias(linear, linear.input, deq, generation))
+    # for float16 the vendor's operators take the bits of float32 as signed integers, widened to int64
+    yield entry("deq_scale", deq if dtype == torch.bfloat16 else deq.contiguous().view(torch.int32).to(torch.int64))
+
+
+def integer_bias(linear: QuantizedLinear, given: Affine, deq: torch.Tensor, generation: Generation) -> torch.Tensor:
+    """round(bias / deq − offset · Σ_k q) as int32 [N] (msmodelslim.md §3.4)."""
+    correction = given.offset.to(torch.float32) * linear.weight.to(torch.float32).sum(1)
+    if linear.bias is None:
+        return torch.round(-correction).to(torch.int32)
+    if generation == "v1":  # in the dtype of the scales: that of the model, or float32 behind a histogram
+        deq = deq.to(given.scale.dtype)
+    return torch.round((linear.bias / deq).to(torch.float32) - correction).to(torch.int32)
 
 
 def write_weights(tensors: Sequence[Stored], file: Path, metadata: Mapping[str, str] | None = None) -> None:
