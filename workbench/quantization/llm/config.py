@@ -85,128 +85,104 @@ def read_config(folder: Path, *, quantized: bool = False) -> LlmConfig:
         ConfigError: no such file, not JSON, an architecture or a kind of rotary positions that is not supported, a
             model that is quantized already, or sizes that do not fit each other.
     """
-    file = folder / "config.json"
     if not folder.is_dir():
         raise ConfigError("is no folder.", file=folder, hint="Give the folder of a model in Hugging Face's format.")
-    found = read_json(file)
-    if not isinstance(found, dict):
-        raise ConfigError("holds no JSON object.", file=file)
-    family = _family(found, file)
+    found = read_json(folder / "config.json")
+    try:
+        if not isinstance(found, dict):
+            raise ConfigError("holds no JSON object.")
+        return _config(found, quantized)
+    except ConfigError as error:
+        raise ConfigError(error.rule, file=folder / "config.json", key=error.key, hint=error.hint) from error
+
+
+def _config(found: dict[str, Any], quantized: bool) -> LlmConfig:
+    family = _family(found)
     if not quantized and (found.get("quantization_config") or found.get("quantize")):
-        raise ConfigError(
-            "the model is quantized already.", file=file, key="quantization_config", hint="Give the float model."
-        )
+        raise ConfigError("the model is quantized already.", key="quantization_config", hint="Give the float model.")
     if found.get("hidden_act", "silu") not in ("silu", "swish"):
-        raise ConfigError(
-            f"{found['hidden_act']!r} is not supported; these families use silu.", file=file, key="hidden_act"
-        )
-    heads = _size(found, "num_attention_heads", file)
-    hidden = _size(found, "hidden_size", file)
-    kv_heads = _size(found, "num_key_value_heads", file, heads)
-    positions = _size(found, "max_position_embeddings", file, _DEFAULT_POSITIONS[family])
-    head_dim = _size(found, "head_dim", file, 128 if family == "qwen3" else max(hidden // heads, 1))
+        raise ConfigError(f"{found['hidden_act']!r} is not supported; these families use silu.", key="hidden_act")
+    heads = _size(found, "num_attention_heads")
+    hidden = _size(found, "hidden_size")
+    kv_heads = _size(found, "num_key_value_heads", heads)
+    head_dim = _size(found, "head_dim", 128 if family == "qwen3" else max(hidden // heads, 1))
     if heads % kv_heads:
-        raise ConfigError(
-            f"{heads} heads cannot share {kv_heads} heads of keys and values.", file=file, key="num_key_value_heads"
-        )
+        raise ConfigError(f"{heads} heads cannot share {kv_heads} heads of keys and values.", key="num_key_value_heads")
     if head_dim % 2 or (family != "qwen3" and "head_dim" not in found and hidden % heads):
-        raise ConfigError(f"a head of {hidden}/{heads} = {hidden / heads:g} values cannot be rotated.", file=file)
-    attention_bias = _flag(found, "attention_bias", file)
+        raise ConfigError(f"a head of {hidden}/{heads} = {hidden / heads:g} values cannot be rotated.")
+    dtype_key = "dtype" if "dtype" in found else "torch_dtype"
+    dtype = str(found.get(dtype_key)).removeprefix("torch.")
+    if dtype not in DTYPES:
+        rule = f"{found.get(dtype_key)!r} is no dtype that is computed in."
+        raise ConfigError(rule, key=dtype_key, hint=f"Supported: {', '.join(DTYPES)}.")
+    # transformers slides where `layer_types` says so, else, by `use_sliding_window`, from layer max_window_layers
+    slides = family != "llama" and found.get("use_sliding_window") and found.get("sliding_window") is not None
+    attention_bias = _flag(found, "attention_bias")
     return LlmConfig(
         family=family,
-        dtype=_dtype(found, file),
-        layers=_size(found, "num_hidden_layers", file),
+        dtype=DTYPES[dtype],
+        layers=_size(found, "num_hidden_layers"),
         hidden=hidden,
-        intermediate=_size(found, "intermediate_size", file),
+        intermediate=_size(found, "intermediate_size"),
         heads=heads,
         kv_heads=kv_heads,
         head_dim=head_dim,
-        vocabulary=_size(found, "vocab_size", file),
-        epsilon=_number(found, "rms_norm_eps", file, 1e-6),
-        positions=positions,
-        window=_window(found, file, family),
+        vocabulary=_size(found, "vocab_size"),
+        epsilon=_number(found, "rms_norm_eps", 1e-6),
+        positions=_size(found, "max_position_embeddings", _DEFAULT_POSITIONS[family]),
+        window=_size(found, "sliding_window") if slides else None,
         qkv_bias=attention_bias or family == "qwen2",
         output_bias=attention_bias and family != "qwen2",
-        mlp_bias=family == "llama" and _flag(found, "mlp_bias", file),
+        mlp_bias=family == "llama" and _flag(found, "mlp_bias"),
         qk_norm=family == "qwen3",
-        tied=_flag(found, "tie_word_embeddings", file),
-        rope=_rope(found, file),
+        tied=_flag(found, "tie_word_embeddings"),
+        rope=_rope(found),
         written=found,
     )
 
 
-def _family(found: dict[str, Any], file: Path) -> Family:
-    named = found.get("architectures")
+def _family(found: dict[str, Any]) -> Family:
+    named, supported = found.get("architectures"), f"Supported: {SUPPORTED}."
     if not isinstance(named, list) or not named or not all(isinstance(each, str) for each in named):
-        raise ConfigError("names no architecture.", file=file, key="architectures", hint=f"Supported: {SUPPORTED}.")
+        raise ConfigError("names no architecture.", key="architectures", hint=supported)
     family = _ARCHITECTURES.get(named[0])
     if family is None:
-        raise ConfigError(
-            f"{named[0]} is not supported.", file=file, key="architectures", hint=f"Supported: {SUPPORTED}."
-        )
-    if found.get("model_type") != family:
-        raise ConfigError(
-            f"{found.get('model_type')!r} is not what {named[0]} is of.",
-            file=file,
-            key="model_type",
-            hint=f"Expected {family!r}.",
-        )
+        raise ConfigError(f"{named[0]} is not supported.", key="architectures", hint=supported)
+    if (kind := found.get("model_type")) != family:
+        raise ConfigError(f"{kind!r} is not what {named[0]} is of.", key="model_type", hint=f"Expected {family!r}.")
     return family
 
 
-def _dtype(found: dict[str, Any], file: Path) -> torch.dtype:
-    key = "dtype" if "dtype" in found else "torch_dtype"
-    name = found.get(key)
-    if not isinstance(name, str) or name.removeprefix("torch.") not in DTYPES:
-        raise ConfigError(
-            f"{name!r} is no dtype that is computed in.", file=file, key=key, hint=f"Supported: {', '.join(DTYPES)}."
-        )
-    return DTYPES[name.removeprefix("torch.")]
-
-
-def _window(found: dict[str, Any], file: Path, family: Family) -> int | None:
-    """transformers slides where `layer_types` says so, else, by `use_sliding_window`, from layer max_window_layers."""
-    if family == "llama" or not found.get("use_sliding_window") or found.get("sliding_window") is None:
-        return None
-    return _size(found, "sliding_window", file)
-
-
-def _rope(found: dict[str, Any], file: Path) -> dict[str, Any]:
+def _rope(found: dict[str, Any]) -> dict[str, Any]:
     """Both spellings: `rope_theta` and `rope_scaling` of transformers 4, `rope_parameters` of 5."""
     key = "rope_parameters" if found.get("rope_parameters") is not None else "rope_scaling"
     said = found.get(key) or {}
     if not isinstance(said, dict):
-        raise ConfigError(f"expected an object, got {said!r}.", file=file, key=key)
+        raise ConfigError(f"expected an object, got {said!r}.", key=key)
     kind = said.get("rope_type", said.get("type", "default"))
     if kind not in ROPE_KINDS:
-        raise ConfigError(
-            f"rotary positions of kind {kind!r} are not supported.",
-            file=file,
-            key=key,
-            hint=nearest(str(kind), ROPE_KINDS),
-        )
-    theta = _number(said if "rope_theta" in said else found, "rope_theta", file, 10000.0)
+        rule = f"rotary positions of kind {kind!r} are not supported."
+        raise ConfigError(rule, key=key, hint=nearest(str(kind), ROPE_KINDS))
+    theta = _number(said if "rope_theta" in said else found, "rope_theta", 10000.0)
     return {**said, "rope_type": kind, "rope_theta": theta}
 
 
-def _size(found: dict[str, Any], key: str, file: Path, default: int | None = None) -> int:
-    value = found.get(key)
-    if value is None:
-        value = default
+def _size(found: dict[str, Any], key: str, default: int | None = None) -> int:
+    value = default if found.get(key) is None else found[key]
     if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= _MOST:
-        raise ConfigError(f"{value!r} is no size from 1 to {_MOST}.", file=file, key=key)
+        raise ConfigError(f"{value!r} is no size from 1 to {_MOST}.", key=key)
     return value
 
 
-def _number(found: dict[str, Any], key: str, file: Path, default: float) -> float:
+def _number(found: dict[str, Any], key: str, default: float) -> float:
     value = found.get(key, default)
     if not isinstance(value, int | float) or isinstance(value, bool) or not (math.isfinite(value) and value > 0):
-        raise ConfigError(f"{value!r} is no positive number.", file=file, key=key)
+        raise ConfigError(f"{value!r} is no positive number.", key=key)
     return float(value)
 
 
-def _flag(found: dict[str, Any], key: str, file: Path) -> bool:
+def _flag(found: dict[str, Any], key: str) -> bool:
     value = found.get(key)
     if value is not None and not isinstance(value, bool):
-        raise ConfigError(f"{value!r} is neither true nor false.", file=file, key=key)
+        raise ConfigError(f"{value!r} is neither true nor false.", key=key)
     return bool(value)

@@ -214,46 +214,22 @@ class Ranging(Protocol):
         """See one more sample; least and largest value so far, shape (1,)."""
 
 
-class MeanExtremes:
-    """The mean of the samples' least values, and of their largest, in the dtype of the samples."""
+class Extremes:
+    """The least and the largest value of all samples; or the mean of the samples' least values and that of their
+    largest, summed in the dtype of the samples or, for 'mean_wide' (`aggregation_type: mean`), in float64."""
 
-    def __init__(self) -> None:
-        self._lows: list[torch.Tensor] = []
-        self._highs: list[torch.Tensor] = []
+    def __init__(self, kind: Observer) -> None:
+        self._kind, self._lows, self._highs = kind, list[torch.Tensor](), list[torch.Tensor]()
 
     def update(self, x: torch.Tensor) -> Range:
         low, high = extremes(x)
         self._lows.append(low)
         self._highs.append(high)
-        return torch.cat(self._lows).mean().reshape(1), torch.cat(self._highs).mean().reshape(1)
-
-
-class WideMeanExtremes:
-    """The same with the sums in float64 (`aggregation_type: mean`)."""
-
-    def __init__(self) -> None:
-        self._seen = 0
-        self._sums: Range | None = None
-
-    def update(self, x: torch.Tensor) -> Range:
-        low, high = (each.to(torch.float64) for each in extremes(x))
-        self._sums = (low, high) if self._sums is None else (self._sums[0] + low, self._sums[1] + high)
-        self._seen += 1
-        return (self._sums[0] / self._seen).to(x.dtype), (self._sums[1] / self._seen).to(x.dtype)
-
-
-class Extremes:
-    """The least and the largest value of all samples."""
-
-    def __init__(self) -> None:
-        self._range: Range | None = None
-
-    def update(self, x: torch.Tensor) -> Range:
-        low, high = extremes(x)
-        if self._range is not None:
-            low, high = torch.minimum(low, self._range[0]), torch.maximum(high, self._range[1])
-        self._range = (low, high)
-        return self._range
+        lows, highs = torch.cat(self._lows), torch.cat(self._highs)
+        if self._kind == "extremes":
+            return lows.min().reshape(1), highs.max().reshape(1)
+        wide = torch.float64 if self._kind == "mean_wide" else x.dtype
+        return lows.to(wide).mean().to(x.dtype).reshape(1), highs.to(wide).mean().to(x.dtype).reshape(1)
 
 
 def observing(kind: Observer, spread: float | None) -> Ranging:
@@ -261,14 +237,9 @@ def observing(kind: Observer, spread: float | None) -> Ranging:
     if kind == "automatic":
         assert spread is not None, "a survey goes before an automatic choice"
         kind = "truncated_histogram" if spread <= MOST_SPREAD else "mean_extremes"
-    made: dict[Observer, type[Ranging]] = {
-        "mean_extremes": MeanExtremes,
-        "extremes": Extremes,
-        "mean_wide": WideMeanExtremes,
-        "truncated_histogram": TruncatedHistogram,
-        "histogram": Histogram,
-    }
-    return made[kind]()
+    if kind == "truncated_histogram":
+        return TruncatedHistogram()
+    return Histogram() if kind == "histogram" else Extremes(kind)
 
 
 class Spread:
@@ -279,24 +250,19 @@ class Spread:
     """
 
     def __init__(self) -> None:
-        self._seen = 0
-        self._largest: torch.Tensor | None = None
-        self._deviation: torch.Tensor | None = None
+        self._seen: list[Range] = []
 
     def update(self, x: torch.Tensor) -> None:
         """See a sample [batch, tokens, K]; those after the fifth change nothing."""
-        self._seen += 1
-        if self._seen > SURVEYED_SAMPLES:
-            return
-        rows = x.reshape(-1, x.shape[-1])
-        low, high = torch.aminmax(rows, dim=0)
-        largest, deviation = rows.abs().max(), (rows - (high + low)).std()
-        self._largest = largest if self._largest is None else torch.maximum(largest, self._largest)
-        self._deviation = deviation if self._deviation is None else torch.maximum(deviation, self._deviation)
+        if len(self._seen) < SURVEYED_SAMPLES:
+            rows = x.reshape(-1, x.shape[-1])
+            low, high = torch.aminmax(rows, dim=0)
+            self._seen.append((rows.abs().max(), (rows - (high + low)).std()))
 
     @property
     def value(self) -> float:
         """0 where nothing was seen."""
-        if self._largest is None or self._deviation is None:
+        if not self._seen:
             return 0.0
-        return float(self._largest / self._deviation)
+        largest, deviation = (torch.stack(each).max() for each in zip(*self._seen, strict=True))
+        return float(largest / deviation)

@@ -15,7 +15,7 @@ from workbench.quantization.llm.affine import Affine, affine, extremes, fake_qua
 from workbench.quantization.llm.config import LlmConfig
 from workbench.quantization.llm.fixed_order import causal_attention, linear_product
 from workbench.quantization.llm.forward import Cache, Linear, Rope, run_block
-from workbench.quantization.llm.observers import Ranging, Spread, observing
+from workbench.quantization.llm.observers import Range, Ranging, Spread, observing
 from workbench.quantization.llm.quantized import (
     SOURCES,
     QuantizedBlock,
@@ -125,23 +125,19 @@ def run_through(
 
 
 def take_phase(block: WorkingBlock, phase: Phase, stream: Stream) -> None:
-    """The stages of one phase on one block; `stream` is changed to what is behind it."""
+    """The stages of one phase on one block: for each of them the stream goes through, then the block is what the stage
+    makes of it; `stream` is changed to what is behind the last."""
     running = [number for number, stage in enumerate(phase.stages) if needs_data(stage)]
     for number, stage in enumerate(phase.stages):
-        last = bool(running) and number == running[-1]
-        take_stage(block, stage, stream if last else list(stream))
-
-
-def take_stage(block: WorkingBlock, stage: Stage, stream: Stream) -> None:
-    """One stage of one block: its stream goes through, then the block is what the stage makes of it."""
-    if isinstance(stage, Smooth):
-        _smooth(block, stage, stream)
-    elif isinstance(stage, Survey):
-        _survey(block, stage, stream)
-    elif isinstance(stage, Quantize):
-        _quantize(block, stage, stream)
-    elif isinstance(stage, QuantizeCache):
-        _quantize_cache(block, stage, stream)
+        ours = stream if running and number == running[-1] else list(stream)
+        if isinstance(stage, Smooth):
+            _smooth(block, stage, ours)
+        elif isinstance(stage, Survey):
+            _survey(block, stage, ours)
+        elif isinstance(stage, Quantize):
+            _quantize(block, stage, ours)
+        else:
+            _quantize_cache(block, stage, ours)
 
 
 def _first_readers(linear: Linear, see: Callable[[str, torch.Tensor], None]) -> Linear:
@@ -225,11 +221,11 @@ def _quantize(block: WorkingBlock, stage: Quantize, stream: Stream) -> None:
         return
     ranging = _Ranging(block, asked, stage)
     for number, hidden in enumerate(stream):
-        ranging.sample = number
+        ranging.found.clear()
         stream[number] = run_through(block, [hidden], ranging.linear)[0]
     for name, recipe in asked.items():
         if recipe.static:
-            by = ranging.range_of(name)
+            by, _ = ranging.found[ranging.key(name)]
             if not bool(torch.isfinite(by.scale).all()):
                 raise ConfigError(
                     f"{block.prefix}.{name} sees values beyond {block.config.dtype} on the calibration texts.",
@@ -239,43 +235,42 @@ def _quantize(block: WorkingBlock, stage: Quantize, stream: Stream) -> None:
 
 
 class _Ranging:
-    """The linears of a block while their inputs' ranges are found; linears with the same input share one observer."""
+    """The linears of a block while their inputs' ranges are found; linears with the same input share one observer.
+
+    Attributes:
+        found: what was found by the sample that is on its way: range, and its bounds.
+    """
 
     def __init__(self, block: WorkingBlock, asked: dict[str, LinearRecipe], stage: Quantize) -> None:
-        self.sample = 0
-        self._block, self._asked, self._stage = block, asked, stage
+        self._block, self._asked, self._generation = block, asked, stage.generation
         self._observers: dict[tuple[str, str, bool], Ranging] = {}
-        self._found: dict[tuple[str, str, bool], tuple[int, Affine]] = {}
-        self._bounds: dict[tuple[str, str, bool], tuple[torch.Tensor, torch.Tensor]] = {}
+        self.found: dict[tuple[str, str, bool], tuple[Affine, Range]] = {}
 
     def linear(self, name: str, x: torch.Tensor) -> torch.Tensor:
         recipe = self._asked.get(name)
         if recipe is None or not (recipe.static or recipe.ranged):
             return self._block.linear(name, x)
-        key = self._key(name)
-        if self._found.get(key, (-1, None))[0] != self.sample:
+        key = self.key(name)
+        if key not in self.found:
             if key not in self._observers:
                 self._observers[key] = observing(recipe.observer, self._block.spreads.get(SOURCES[name]))
             low, high = self._observers[key].update(x)
-            found = affine(low, high, symmetric=recipe.symmetric, generation=self._stage.generation)
-            if x.dtype == torch.bfloat16 and self._stage.generation == "v0":
+            by = affine(low, high, symmetric=recipe.symmetric, generation=self._generation)
+            if x.dtype == torch.bfloat16 and self._generation == "v0":
                 # a histogram's range is float32, which float16 models and v1 keep (found in the tool's files)
-                found = Affine(scale=found.scale.to(x.dtype), offset=found.offset.to(x.dtype))
-            self._found[key], self._bounds[key] = (self.sample, found), (low.view(()), high.view(()))
-        by = self._found[key][1]
+                by = Affine(scale=by.scale.to(x.dtype), offset=by.offset.to(x.dtype))
+            self.found[key] = by, (low.view(()), high.view(()))
+        by, bounds = self.found[key]
         linear = self._block.linears[name]
-        if self._stage.generation == "v1" and recipe.type == "W8A8_MIX":
+        if self._generation == "v1" and recipe.type == "W8A8_MIX":
             # in calibration the tool's dynamic input has one symmetric range for the sample (msmodelslim.md §9)
             by = affine(*extremes(x), symmetric=True, generation="v1")
         given = fake_quantized(x, by)
         if recipe.observer == "histogram":  # the tool cuts what rounding carries beyond the range
-            given = given.clamp(*self._bounds[key])
+            given = given.clamp(*bounds)
         return float_product(given, linear.meant, linear.bias)
 
-    def range_of(self, name: str) -> Affine:
-        return self._found[self._key(name)][1]
-
-    def _key(self, name: str) -> tuple[str, str, bool]:
+    def key(self, name: str) -> tuple[str, str, bool]:
         recipe = self._asked[name]
         return SOURCES[name], recipe.observer, recipe.symmetric
 

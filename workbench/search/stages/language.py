@@ -30,14 +30,13 @@ from workbench.inputs.metrics import (
 from workbench.search.stages.accuracy import with_rejection
 from workbench.search.stages.request import Progress, Request, StageResult
 from workbench.space.space import Forbidden, build
-from workbench.targets.language import LanguageCosts, language_target
+from workbench.targets.language import language_target
 from workbench.values import significance
 from workbench.values.artifact import Artifact
 from workbench.values.documents.canonical import digest
 from workbench.values.errors import MeasureError
 from workbench.values.measurement import (
     Accuracy,
-    AccuracyComparison,
     Estimate,
     LanguageFigures,
     Latency,
@@ -72,8 +71,11 @@ def language(request: Request, progress: Progress) -> None:
     experiment = request.effort.scored(request.experiment, request.split)
     at = (experiment, request.candidate, request.bench, request.split)
     scores = WindowPass(*at, artifact=artifact, directory=directory)
-    with progress.stage("smoke"):
-        _smoke(request, scores)
+    with progress.stage("smoke"):  # the first window alone: logits that are NaN or infinite end here
+        try:
+            scores.first(SMOKE_WINDOWS)
+        except MeasureError as error:
+            raise MeasureError(f"the float model itself: {error}" if request.is_baseline else str(error)) from error
     with progress.stage("accuracy_subset"):
         if progress.then(_looks(request, progress.result.under(Reuse(kind="accuracy", key=scores.key)), scores)):
             return
@@ -90,14 +92,14 @@ def modelled(request: Request, artifact: Artifact, directory: Path) -> tuple[Lat
     load = request.experiment.load
     assert load is not None  # of a language model
     target = language_target(request.bench.target(request.candidate))
-    ours = target.costs(request.experiment.model, artifact, directory, load)
-    if request.is_baseline:
-        theirs = ours
-    else:
-        theirs = target.costs(
-            request.experiment.model, *artifact_of(request.experiment, request.experiment.baseline, request.bench), load
-        )
-    prefill, decode = (_calls(ours, theirs, name) for name in ("prefill", "decode"))
+    question = request.experiment
+    ours = theirs = target.costs(question.model, artifact, directory, load)
+    if not request.is_baseline:
+        theirs = target.costs(question.model, *artifact_of(question, question.baseline, request.bench), load)
+    prefill, decode = (
+        ModelledCalls(clock=ours.clock, candidate=(mine,), baseline=(base,), pairs=((0, 0, 1),))
+        for mine, base in ((ours.prefill, theirs.prefill), (ours.decode, theirs.decode))
+    )
     times = at_errors(ours.clock).call_ms([ours.prefill, ours.decode, theirs.decode])
     prefill_ms, decode_ms, baseline_ms = (interval(each) for each in times)
     figures = LanguageFigures(
@@ -129,12 +131,6 @@ def modelled(request: Request, artifact: Artifact, directory: Path) -> tuple[Lat
     return with_intervals(latency), figures, digest([ours.clock, ours.prefill, ours.decode])
 
 
-def _calls(ours: LanguageCosts, theirs: LanguageCosts, name: str) -> ModelledCalls:
-    return ModelledCalls(
-        clock=ours.clock, candidate=(getattr(ours, name),), baseline=(getattr(theirs, name),), pairs=((0, 0, 1),)
-    )
-
-
 def _numbers(measurement: Measurement) -> dict[str, float]:
     """Of `_EXACT`, under their public names."""
     numbers = {} if measurement.size_bytes is None else {"size_mb": measurement.size_bytes / 1e6}
@@ -145,16 +141,6 @@ def _numbers(measurement: Measurement) -> dict[str, float]:
             "kv_kb_per_token": figures.kv_bytes_per_token / 1e3,
         }
     return numbers
-
-
-def _smoke(request: Request, scores: WindowPass) -> None:
-    """The first window alone: logits that are NaN or infinite end here."""
-    try:
-        scores.first(SMOKE_WINDOWS)
-    except MeasureError as error:
-        if request.is_baseline:
-            raise MeasureError(f"the float model itself: {error}") from error
-        raise
 
 
 def _gated(request: Request) -> bool:
@@ -182,9 +168,11 @@ def _looks(request: Request, result: StageResult, scores: WindowPass) -> StageRe
         theirs = take(scores.reference(), size(ours))
         result = _with_accuracy(request, result, ours, theirs)
         if limit is not None:
-            low = certainly_worse(theirs, ours, _in_nats(request, limit), len(planned))
+            relative = request.experiment.dataset.measure == "perplexity"  # a limit in percent of it, else in nats
+            nats = math.log1p(limit / 100) if relative else limit
+            low = certainly_worse(theirs, ours, nats, len(planned))
             if low is not None:
-                loss = _in_drop_unit(request, low)
+                loss = 100 * math.expm1(low) if relative else low
                 unit = result.measurement.accuracy.unit if result.measurement.accuracy else ""
                 return result.stopped(
                     f"after {size(ours)} of {scores.total} windows the loss in {request.experiment.dataset.measure} "
@@ -260,15 +248,6 @@ def certainly_worse(
     return low if low > limit_nats else None
 
 
-def _in_nats(request: Request, drop: float) -> float:
-    """A loss in the unit of `accuracy_drop`: percent of a perplexity, or nats of a divergence."""
-    return math.log1p(drop / 100) if request.experiment.dataset.measure == "perplexity" else drop
-
-
-def _in_drop_unit(request: Request, nats: float) -> float:
-    return 100 * math.expm1(nats) if request.experiment.dataset.measure == "perplexity" else nats
-
-
 def _full(request: Request, result: StageResult, scores: WindowPass) -> StageResult:
     outcomes = scores.full()
     save_outcomes(request.bench.journal.outcomes(request.candidate.id, request.split), outcomes)
@@ -287,8 +266,12 @@ def _with_accuracy(
     comparison = None
     if reference is not None:
         comparison = significance.compare(per_sample(reference), per_sample(outcomes))
-        if measure == "perplexity":
-            comparison = _relative(comparison)
+        if (
+            measure == "perplexity"
+        ):  # of log perplexities as the ratio's percentage above 1: its ends keep their coverage
+            drop = comparison.drop_pp
+            value, low, high = (100 * math.expm1(nats) for nats in (drop.value, drop.low, drop.high))
+            comparison = replace(comparison, drop_pp=replace(drop, value=value, low=low, high=high), unit="%")
     accuracy = Accuracy(
         primary=measure,
         unit="%" if measure == "perplexity" else "nats",
@@ -299,10 +282,3 @@ def _with_accuracy(
         comparison=comparison,
     )
     return result.measured(accuracy=accuracy)
-
-
-def _relative(comparison: AccuracyComparison) -> AccuracyComparison:
-    """A difference of log perplexities as the ratio's percentage above 1: its ends keep their coverage."""
-    drop = comparison.drop_pp
-    value, low, high = (100 * math.expm1(nats) for nats in (drop.value, drop.low, drop.high))
-    return replace(comparison, drop_pp=replace(drop, value=value, low=low, high=high), unit="%")

@@ -6,10 +6,9 @@ model, and no card is asked for anything. See `workbench.targets.language`.
 
 from __future__ import annotations
 
-import contextlib
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -119,8 +118,9 @@ class AscendLlmTarget:
             opened = open_model(model.path)
             if candidate.quantization.scheme == "none":
                 return ()
-            with _recipe_file(recipe_text(settings)) as cfg:
-                read = read_recipe(cfg, opened)
+            with tempfile.TemporaryDirectory(prefix="workbench-recipe-") as folder:
+                (Path(folder) / RECIPE).write_text(recipe_text(settings), encoding="utf-8")
+                read = read_recipe(Path(folder) / RECIPE, opened)
         except ConfigError as error:
             return (_issue("error", error.key or "recipe", error.rule, error.hint or "Take another recipe."),)
         wrong = _refused(read.recipe, opened)
@@ -145,18 +145,16 @@ class AscendLlmTarget:
         opened, settings = open_model(model.path), _settings(candidate)
         if candidate.quantization.scheme == "none":
             return self._of_float(opened)
-        left = _left_float(settings, ranking() if settings.left_float else {})
-        text = recipe_text(settings, left)
+        text = recipe_text(settings, _left_float(settings, ranking() if settings.left_float else {}))
         given = [torch.from_numpy(ids)[None] for ids in samples]
-        with _recipe_file(text) as cfg:
-            try:
-                read = read_recipe(cfg, opened)
-            except ConfigError as error:
-                raise CalibrationError(f"the recipe does not fit the model: {error.rule}") from error
-            if wrong := _refused(read.recipe, opened):
-                raise CalibrationError(f"an engine would refuse it: {wrong[0]}")
-            made = quantize_samples(opened, read, cfg, {"calibration": given}, to)
         (to / RECIPE).write_text(text, encoding="utf-8")
+        try:
+            read = read_recipe(to / RECIPE, opened)
+        except ConfigError as error:
+            raise CalibrationError(f"the recipe does not fit the model: {error.rule}") from error
+        if wrong := _refused(read.recipe, opened):
+            raise CalibrationError(f"an engine would refuse it: {wrong[0]}")
+        made = quantize_samples(opened, read, to / RECIPE, {"calibration": given}, to)
         return self._artifact(to, (*made.files, RECIPE), made.types)
 
     def _of_float(self, model: LlmModel) -> Artifact:
@@ -272,14 +270,6 @@ def _left_float(settings: LlmSettings, ranking: Mapping[str, float]) -> list[str
     rest = [name for name in ranked if name not in down][: settings.float_groups]
     chosen = (name.rpartition(".")[::2] for name in (*down, *rest))
     return [f"{block}.{linear}" for block, group in chosen for linear in GROUPS[group]]
-
-
-@contextlib.contextmanager
-def _recipe_file(text: str) -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="workbench-recipe-") as folder:
-        file = Path(folder) / RECIPE
-        file.write_text(text, encoding="utf-8")
-        yield file
 
 
 def _file(folder: Path, file: Path) -> CompiledFile:
