@@ -54,20 +54,16 @@ def test_letters_are_asked_as_the_harness_does_and_share_one_input(config: LlmCo
     assert one.answer == 1
 
 
-def test_examples_of_the_subject_stand_before_with_their_answers(config: LlmConfig) -> None:
+def test_examples_of_the_subject_stand_before_and_chinese_questions_are_asked_in_chinese(config: LlmConfig) -> None:
     shown = [question("1 + 1?", 2), question("other", 0, subject="songs"), question("0 + 1?", 0)]
-    (one,) = asked([question()], encode, config, shots=1, examples=shown)
-    said = (
+    english = (
         "The following are multiple choice questions (with answers) about sums.\n\n"
         "1 + 1?\nA. 3\nB. 4\nC. 5\nAnswer: C\n\n2 + 2?\nA. 3\nB. 4\nC. 5\nAnswer: A"
     )
-    assert list(one.inputs[0]) == encode(said)[:-1]
-
-
-def test_chinese_questions_are_asked_in_chinese(config: LlmConfig) -> None:
-    (one,) = asked([question("问", language="zh")], encode, config)
-    said = "以下是单项选择题，请选出其中的正确答案。\n\n问\nA. 3\nB. 4\nC. 5\n答案： A"
-    assert list(one.inputs[0]) == encode(said)[:-1]
+    chinese = "以下是单项选择题，请选出其中的正确答案。\n\n问\nA. 3\nB. 4\nC. 5\n答案： A"
+    for given, shots, said in ((question(), 1, english), (question("问", language="zh"), 0, chinese)):
+        (one,) = asked([given], encode, config, shots=shots, examples=shown)
+        assert list(one.inputs[0]) == encode(said)[:-1]
 
 
 def test_more_examples_than_there_are_and_questions_beyond_the_context_are_refused(config: LlmConfig) -> None:

@@ -21,7 +21,7 @@ from workbench.targets.ascend_llm import judge as module
 from workbench.targets.ascend_llm.execution import served_logits
 from workbench.targets.ascend_llm.judge import Judging, judge
 from workbench.targets.ascend_llm.served import read_served
-from workbench.targets.ascend_llm.serving_times import card_times, load_costs, served_figures, served_size
+from workbench.targets.ascend_llm.serving_times import card_times, load_costs, served_size
 from workbench.targets.ascend_llm.tensors import stored, write_weights
 from workbench.values.errors import ConfigError, MeasureError
 from workbench.values.measurement import LanguageLoad
@@ -144,32 +144,19 @@ def test_questions_are_compared_in_pairs(tmp_path: Path) -> None:
     assert found.perplexity is None
 
 
-def test_a_checkpoint_of_another_model_is_refused(tmp_path: Path) -> None:
-    other = checkpoint("llama")
-    with pytest.raises(ConfigError, match=r"family is llama, that of .* qwen2"):
-        judge(model(), [other], judging(tmp_path))
-
-
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"texts": ()}, "nothing to judge on"),
-        ({"window": 65, "stride": 65}, "longer than the model's context of 64"),
-    ],
-)
-def test_what_cannot_be_judged_is_refused_before_any_work(
-    tmp_path: Path, changes: dict[str, object], said: str
-) -> None:
-    with pytest.raises(ConfigError, match=said):
-        judge(model(), [checkpoint()], replace(judging(tmp_path), **changes))  # type: ignore[arg-type]  # of its fields
-
-
-def test_one_folder_twice_and_too_little_memory_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ConfigError, match="is given twice"):
-        judge(model(), [checkpoint(), checkpoint()], judging(tmp_path))
+def test_what_cannot_be_judged_is_refused_before_any_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given, once = judging(tmp_path), [checkpoint()]
+    for folders, wrong, said in (
+        ([checkpoint("llama")], given, r"family is llama, that of .* qwen2"),
+        (once, replace(given, texts=()), "nothing to judge on"),
+        (once, replace(given, window=65, stride=65), "longer than the model's context of 64"),
+        (once * 2, given, "is given twice"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            judge(model(), folders, wrong)
     monkeypatch.setattr(module, "memory_bytes", lambda *_, **__: 1 << 60)  # no machine lacks memory on request
-    with pytest.raises(ConfigError, match=r"the run needs about 1024 PiB|of memory"):
-        judge(model(), [checkpoint()], judging(tmp_path))
+    with pytest.raises(ConfigError, match=r"the run needs about .* of memory"):
+        judge(model(), once, given)
 
 
 @pytest.mark.parametrize("width", [80, 120])
@@ -216,25 +203,14 @@ def decode_ms(config: LlmConfig, kind: str = "FLOAT", **load: int) -> float:
     return float(at_errors(card_times()).call_ms([costs(config, kind, **load)[1]])[0, 0])
 
 
-@pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3"])
 @pytest.mark.parametrize("tied", [False, True])
-def test_a_float_model_weighs_what_its_weights_do(tmp_path: Path, family: str, tied: bool) -> None:
-    model = open_model(write_model(tmp_path / "m", family, "float16", tie_word_embeddings=tied))
-    data = (tmp_path / "m" / "model.safetensors").read_bytes()
-    header = 8 + int.from_bytes(data[:8], "little")
-    size = served_size(model.config, {}, quantized_cache=False)
-    assert size.weights_bytes == len(data) - header
-    config = model.config
-    assert size.kv_bytes_per_token == 2 * 2 * config.layers * config.kv_heads * config.head_dim
-
-
-def test_int8_halves_linears_and_the_cache_but_for_scales(large: LlmConfig) -> None:
-    float_, int8 = (
-        served_size(large, types(large, kind), quantized_cache=kind != "FLOAT") for kind in ("FLOAT", "W8A8")
-    )
-    outer = 2 * 2 * large.vocabulary * large.hidden
-    assert (int8.weights_bytes - outer) / (float_.weights_bytes - outer) == pytest.approx(0.5, abs=0.01)
-    assert int8.kv_bytes_per_token * 2 == float_.kv_bytes_per_token
+def test_a_float_model_weighs_what_its_weights_do(tmp_path: Path, tied: bool) -> None:
+    for family in ("llama", "qwen2", "qwen3"):
+        opened = open_model(write_model(tmp_path / family, family, "float16", tie_word_embeddings=tied))
+        data, config = (tmp_path / family / "model.safetensors").read_bytes(), opened.config
+        size = served_size(config, {}, quantized_cache=False)
+        assert size.weights_bytes == len(data) - 8 - int.from_bytes(data[:8], "little")
+        assert size.kv_bytes_per_token == 2 * 2 * config.layers * config.kv_heads * config.head_dim
 
 
 def test_a_token_of_a_large_model_takes_what_its_weights_take_to_stream(large: LlmConfig) -> None:
@@ -249,15 +225,3 @@ def test_pdmix_is_dynamic_in_prefill_and_static_in_decode(large: LlmConfig) -> N
     mix, static, dynamic = (costs(large, kind) for kind in ("W8A8_MIX", "W8A8", "W8A8_DYNAMIC"))
     assert mix[0] == dynamic[0] != static[0]
     assert mix[1] == static[1] != dynamic[1]
-
-
-def test_a_ratio_is_surer_than_the_times_it_is_of(tmp_path: Path) -> None:
-    float_, ours = (
-        served_figures(open_model(model()), served, LanguageLoad())
-        for served in (None, read_served(copied(checkpoint(), tmp_path / "static")))
-    )
-    ratio, ours_ms, float_ms = ours.decode_ratio, ours.decode_ms, float_.decode_ms
-    assert ratio is not None
-    assert ratio.value == pytest.approx(ours_ms.value / float_ms.value)
-    assert ratio.high / ratio.low < float_ms.high / float_ms.low
-    assert float_.decode_ratio is None

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.targets.ascend_llm.folders import LINEAR, STATIC, WEIGHT, write_llm, write_v0, write_v1
+from tests.targets.ascend_llm.folders import LINEAR, WEIGHT, write_llm, write_v0, write_v1
 from workbench.quantization.llm.checkpoint import LlmModel, open_model
 from workbench.quantization.llm.recipe import Quantize, QuantizeCache, Smooth, Survey
 from workbench.quantization.llm.rotation import rotation_of
@@ -81,18 +81,14 @@ def test_v1_refuses(tmp_path: Path, qwen3: LlmModel, process: str, said: str) ->
         read_recipe(write_v1(tmp_path / "r.yaml", process), qwen3)
 
 
-@pytest.mark.parametrize("hidden", [2560, 3584, 5120])
-def test_a_rotation_of_no_power_of_two_is_refused_with_a_block_that_is_taken(
-    tmp_path: Path, qwen3: LlmModel, hidden: int
-) -> None:
-    model = replace(qwen3, config=replace(qwen3.config, hidden=hidden, head_dim=128))
-    with pytest.raises(ConfigError, match=f"a rotation of {hidden} values is not built.* Write block_size: 128"):
+def test_a_rotation_of_no_power_of_two_is_refused_with_a_block_that_is_taken(tmp_path: Path, qwen3: LlmModel) -> None:
+    model = replace(qwen3, config=replace(qwen3.config, hidden=2560, head_dim=128))
+    with pytest.raises(ConfigError, match=r"a rotation of 2560 values is not built.* Write block_size: 128"):
         read_recipe(write_v1(tmp_path / "r.yaml", "{type: quarot}", LINEAR), model)
     read = read_recipe(write_v1(tmp_path / "r.yaml", "{type: quarot, block_size: 128}", LINEAR), model)
     assert read.recipe.rotate is not None
     turned = rotation_of(model.config, read.recipe.rotate)
-    torch.testing.assert_close(turned.residual @ turned.residual.T, torch.eye(hidden), rtol=0, atol=1e-5)
-    torch.testing.assert_close(turned.head, turned.residual[-128:, -128:], rtol=0, atol=0)
+    torch.testing.assert_close(turned.residual @ turned.residual.T, torch.eye(2560), rtol=0, atol=1e-5)
     assert not turned.residual[:128, 128:].any()
 
 
@@ -134,20 +130,7 @@ def test_what_awq_of_the_tool_ruins_is_told(tmp_path: Path, qwen3: LlmModel, qwe
     assert not refused_by_engine(read_recipe(sound, qwen3).recipe, qwen3)
 
 
-def test_types_by_layer_take_the_exact_name_before_the_first_pattern(tmp_path: Path, qwen2: LlmModel) -> None:
-    mixed = "calib_params: {mix_cfg: {'*.down_proj': w8a8_dynamic, 'model.layers.1.mlp.down_proj': float}}"
-    recipe = read_recipe(write_v0(tmp_path / "r.yaml", STATIC, mixed), qwen2).recipe
-    stage = recipe.stages[-1]
-    assert isinstance(stage, Quantize)
-    assert [stage.linears[f"model.layers.{b}.mlp.down_proj"].type for b in (0, 1)] == ["W8A8_DYNAMIC", "FLOAT"]
-
-
 EVERY_W8A8: dict[str, Any] = dict.fromkeys(GROUPS, "W8A8")
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> LlmModel:
-    return open_model(write_llm(tmp_path_factory.mktemp("qwen2"), "qwen2"))
 
 
 def of(scheme: str = "recipe", **given: Any) -> Candidate:
@@ -189,11 +172,11 @@ def test_rows_say_what_a_recipe_is() -> None:
     assert words == "W8A8, down W8A8_DYNAMIC, m4, 2 down_proj in float"
 
 
-def test_groups_left_float_are_left_float_and_no_others(tmp_path: Path, model: LlmModel) -> None:
+def test_groups_left_float_are_left_float_and_no_others(tmp_path: Path, qwen2: LlmModel) -> None:
     left = ["model.layers.1.mlp.down_proj", *(f"model.layers.0.{name}" for name in GROUPS["qkv"])]
     for smoothing in ("m4", "iter_smooth"):
         (tmp_path / "r.yaml").write_text(recipe_text(LlmSettings(**EVERY_W8A8, smoothing=smoothing), left))
-        types = types_of(read_recipe(tmp_path / "r.yaml", model).recipe, model)
+        types = types_of(read_recipe(tmp_path / "r.yaml", qwen2).recipe, qwen2)
         assert sorted(name for name, kind in types.items() if kind == "FLOAT") == sorted(left)
 
 
@@ -211,7 +194,7 @@ KINDS = ("W8A8", "W8A8_DYNAMIC", "W8A8_MIX", "W8A16", "FLOAT")
     generation=st.sampled_from((None, "v0", "v1")),
 )
 def test_every_possible_recipe_is_read_by_the_tools_reader_as_it_was_meant(
-    model: LlmModel, tmp_path_factory: pytest.TempPathFactory, kinds: tuple[str, ...], **given: Any
+    qwen2: LlmModel, tmp_path_factory: pytest.TempPathFactory, kinds: tuple[str, ...], **given: Any
 ) -> None:
     try:
         candidate = of(**dict(zip(GROUPS, kinds, strict=True)), **given)
@@ -221,12 +204,12 @@ def test_every_possible_recipe_is_read_by_the_tools_reader_as_it_was_meant(
     assert isinstance(recipe_settings, LlmSettings)
     file = tmp_path_factory.mktemp("recipe") / "r.yaml"
     file.write_text(recipe_text(recipe_settings))
-    recipe = read_recipe(file, model).recipe
+    recipe = read_recipe(file, qwen2).recipe
     assert recipe.generation == recipe_settings.of_generation
-    types = types_of(recipe, model)
+    types = types_of(recipe, qwen2)
     for group, kind in zip(GROUPS, kinds, strict=True):
         assert {types[f"model.layers.1.{name}"] for name in GROUPS[group]} == {kind}
     assert any(isinstance(stage, Smooth) for stage in recipe.stages) == (recipe_settings.smoothing is not None)
     cached = any(isinstance(s, QuantizeCache) or (isinstance(s, Survey) and s.cache) for s in recipe.stages)
     assert cached == (recipe_settings.kv_cache is not None)
-    assert refused_by_engine(recipe, model) == ()  # no candidate breaks the engine's rules
+    assert refused_by_engine(recipe, qwen2) == ()  # no candidate breaks the engine's rules

@@ -30,7 +30,7 @@ def laid_out(to: Path, folder: Path, name: str = "tiny") -> Path:
 def asked_of_vllm(deploy: Path, *options: str, **variables: str) -> list[str]:
     """The arguments that the script gives to `vllm`; the program of that name writes them down."""
     programs = deploy / "programs"
-    programs.mkdir()
+    programs.mkdir(exist_ok=True)
     program = programs / "vllm"
     program.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
     program.chmod(0o755)
@@ -55,11 +55,8 @@ def test_the_command_names_quantization_dtype_and_length_of_this_checkpoint(tmp_
         "--host": "127.0.0.1",
         "--port": "8100",
     }
-
-
-def test_more_cards_than_heads_divide_into_are_refused_before_anything_starts(tmp_path: Path) -> None:
-    with pytest.raises(subprocess.CalledProcessError) as failed:
-        asked_of_vllm(laid_out(tmp_path, checkpoint()), TENSOR_PARALLEL="3")
+    with pytest.raises(subprocess.CalledProcessError) as failed:  # more cards than heads divide into
+        asked_of_vllm(tmp_path / "deploy", TENSOR_PARALLEL="3")
     assert failed.value.returncode == 2
     assert "TENSOR_PARALLEL=3" in failed.value.stderr
 

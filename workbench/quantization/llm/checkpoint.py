@@ -28,7 +28,6 @@ NORMS = ("input_layernorm", "post_attention_layernorm")
 EMBEDDING, FINAL_NORM, HEAD = "model.embed_tokens", "model.norm", "lm_head"
 _FLOATS = {"F16": torch.float16, "BF16": torch.bfloat16, "F32": torch.float32}
 _MOST_INDEX_BYTES = 1 << 26
-_MOST_TOLD = 3
 
 Tensors = Mapping[str, torch.Tensor]
 
@@ -68,21 +67,24 @@ def open_model(folder: Path) -> LlmModel:
     """
     config = read_config(folder)
     places = _places(folder)
-    found = _headers(places)
+    headers = {file: header(file) for file in dict.fromkeys(places.values())}
+    for name, file in places.items():
+        if name not in headers[file]:
+            raise ConfigError(f"does not hold {name}, which the index places in it.", file=file)
+    found = {name: headers[file][name] for name, file in places.items()}
     expected = tensor_shapes(config)
     if config.tied and f"{HEAD}.weight" not in found:
         expected.pop(f"{HEAD}.weight")
     if missing := [name for name in expected if name not in found]:
         bare = missing[0].removeprefix("model.")
-        other = next((name for name in found if f".{name}".endswith(f".{bare}")), None)
-        raise ConfigError(
-            f"has no tensor {missing[0]!r}" + (f" and {len(missing) - 1} more." if missing[1:] else "."),
-            file=folder,
-            hint="The weights are of another architecture or size than config.json says."
-            if other is None
-            else f"It is named {other!r} there, as a part of the model was saved alone or inside another. Load it with "
-            "transformers' AutoModelForCausalLM and save_pretrained() it to a new folder.",
-        )
+        hint = "The weights are of another architecture or size than config.json says."
+        if other := next((name for name in found if f".{name}".endswith(f".{bare}")), None):
+            hint = (
+                f"It is named {other!r} there, as a part of the model was saved alone or inside another. Load it with "
+                "transformers' AutoModelForCausalLM and save_pretrained() it to a new folder."
+            )
+        more = f" and {len(missing) - 1} more." if missing[1:] else "."
+        raise ConfigError(f"has no tensor {missing[0]!r}{more}", file=folder, hint=hint)
     for name, shape in expected.items():
         kind, stored = found[name]
         if stored != shape:
@@ -187,34 +189,23 @@ def _places(folder: Path) -> dict[str, Path]:
         named = weight_map(index)
         if not named:
             raise ConfigError("holds no map from tensors to files.", file=index, key="weight_map")
-        for each in dict.fromkeys(named.values()):
+        files = dict.fromkeys(named.values())
+        for each in files:
             if Path(each).name != each or not each.endswith(".safetensors"):
-                raise ConfigError(
-                    f"{each!r} is no name of a .safetensors file beside it.", file=index, key="weight_map"
-                )
-        missing = [each for each in dict.fromkeys(named.values()) if not is_file(folder / each)]
-        if missing:
+                rule = f"{each!r} is no name of a .safetensors file beside it."
+                raise ConfigError(rule, file=index, key="weight_map")
+        if missing := [each for each in files if not is_file(folder / each)]:
             more = f" and {len(missing) - 1} more shards are" if missing[1:] else " is"
-            raise ConfigError(
-                f"shard {missing[0]}{more} missing of {len(set(named.values()))}.",
-                file=folder,
-                hint="Fetch the model again, or copy the whole folder.",
-            )
+            rule = f"shard {missing[0]}{more} missing of {len(files)}."
+            raise ConfigError(rule, file=folder, hint="Fetch the model again, or copy the whole folder.")
         return {name: folder / file for name, file in named.items()}
     if is_file(single):
         return dict.fromkeys(header(single), single)
-    pickled = sorted(each.name for pattern in ("*.bin", "*.pt", "*.pth") for each in folder.glob(pattern))
-    rule = f"holds only pickled weights ({pickled[0]}), which can run code." if pickled else "holds no weights."
-    raise ConfigError(
-        rule,
-        file=folder,
-        hint="model.safetensors, or shards with model.safetensors.index.json, are read."
-        + (
-            " Where you trust their origin, load them once and save_pretrained(safe_serialization=True)."
-            if pickled
-            else ""
-        ),
-    )
+    rule, hint = "holds no weights.", "model.safetensors, or shards with model.safetensors.index.json, are read."
+    if pickled := sorted(each.name for pattern in ("*.bin", "*.pt", "*.pth") for each in folder.glob(pattern)):
+        rule = f"holds only pickled weights ({pickled[0]}), which can run code."
+        hint += " Where you trust their origin, load them once and save_pretrained(safe_serialization=True)."
+    raise ConfigError(rule, file=folder, hint=hint)
 
 
 def weight_map(index: Path) -> dict[str, str]:
@@ -224,19 +215,6 @@ def weight_map(index: Path) -> dict[str, str]:
     if not isinstance(named, dict) or not all(isinstance(each, str) for each in named.values()):
         raise ConfigError("holds no map from tensors to files.", file=index, key="weight_map")
     return named
-
-
-def _headers(places: Mapping[str, Path]) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """Tensor → (type, shape), of every tensor that is where the index says."""
-    found: dict[str, tuple[str, tuple[int, ...]]] = {}
-    for file in dict.fromkeys(places.values()):
-        held = header(file)
-        wanted = [name for name, place in places.items() if place == file]
-        if lost := [name for name in wanted if name not in held]:
-            told = ", ".join(lost[:_MOST_TOLD])
-            raise ConfigError(f"does not hold {told}, which the index places in it.", file=file)
-        found.update({name: held[name] for name in wanted})
-    return found
 
 
 def header(file: Path) -> dict[str, tuple[str, tuple[int, ...]]]:

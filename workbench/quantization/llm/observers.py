@@ -218,7 +218,7 @@ class Extremes:
     """The least and the largest value of all samples; or the mean of the samples' least values and that of their
     largest, summed in the dtype of the samples or, for 'mean_wide' (`aggregation_type: mean`), in float64."""
 
-    def __init__(self, kind: Observer) -> None:
+    def __init__(self, kind: Observer = "extremes") -> None:
         self._kind, self._lows, self._highs = kind, list[torch.Tensor](), list[torch.Tensor]()
 
     def update(self, x: torch.Tensor) -> Range:

@@ -10,6 +10,7 @@ tokens]. The baseline and the space's presets, which others are compared with, t
 
 from __future__ import annotations
 
+import contextlib
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -52,8 +53,6 @@ SMOKE_WINDOWS = 1
 _SMALLEST_LOOK = 8
 """Windows at the first look; with fewer a recipe's spread is not known well enough to be certain of anything."""
 DROP = "accuracy_drop"
-_EXACT = ("size_mb", "prefill_ms", "decode_ms", "kv_kb_per_token")
-"""Objectives whose numbers carry no noise of a measurement."""
 
 
 def language(request: Request, progress: Progress) -> None:
@@ -65,8 +64,7 @@ def language(request: Request, progress: Progress) -> None:
     with progress.stage("latency_short"):
         latency, figures, key = modelled(request, artifact, directory)
         result = progress.result.under(Reuse(kind="latency", key=key)).measured(latency=latency, language=figures)
-        exact = {name: value for name, value in _numbers(result.measurement).items() if name in _EXACT}
-        if progress.then(result.within(request, exact)):
+        if progress.then(result.within(request, _numbers(result.measurement))):
             return
     experiment = request.effort.scored(request.experiment, request.split)
     at = (experiment, request.candidate, request.bench, request.split)
@@ -132,15 +130,16 @@ def modelled(request: Request, artifact: Artifact, directory: Path) -> tuple[Lat
 
 
 def _numbers(measurement: Measurement) -> dict[str, float]:
-    """Of `_EXACT`, under their public names."""
-    numbers = {} if measurement.size_bytes is None else {"size_mb": measurement.size_bytes / 1e6}
-    if (figures := measurement.language) is not None:
-        numbers |= {
-            "prefill_ms": figures.prefill_ms.value,
-            "decode_ms": figures.decode_ms.value,
-            "kv_kb_per_token": figures.kv_bytes_per_token / 1e3,
-        }
-    return numbers
+    """Of what carries no noise, under its public name."""
+    figures = measurement.language
+    assert figures is not None  # they were modelled before
+    assert measurement.size_bytes is not None  # of files that are there
+    return {
+        "size_mb": measurement.size_bytes / 1e6,
+        "prefill_ms": figures.prefill_ms.value,
+        "decode_ms": figures.decode_ms.value,
+        "kv_kb_per_token": figures.kv_bytes_per_token / 1e3,
+    }
 
 
 def _gated(request: Request) -> bool:
@@ -162,7 +161,12 @@ def _looks(request: Request, result: StageResult, scores: WindowPass) -> StageRe
         return result
     planned = looks(scores.total)
     limit = next((c.limit for c in request.experiment.constraints if c.metric == DROP), None)
-    rivals = [(e, known) for e in request.incumbents if (known := _outcomes_of(request, e, scores.total)) is not None]
+    rivals = []
+    for incumbent in request.incumbents:
+        with contextlib.suppress(FileNotFoundError, ValueError):  # its file is gone or damaged
+            known = load_outcomes(request.bench.journal.outcomes(incumbent.candidate.id, request.split))
+            if isinstance(known, MeasuredOutcomes) and size(known) == scores.total:
+                rivals.append((incumbent, known))
     for look in planned:
         ours = scores.first(look)
         theirs = take(scores.reference(), size(ours))
@@ -188,15 +192,6 @@ def _looks(request: Request, result: StageResult, scores: WindowPass) -> StageRe
     return result
 
 
-def _outcomes_of(request: Request, evaluation: Evaluation, total: int) -> MeasuredOutcomes | None:
-    """Of an incumbent over the whole split; None where its file is gone, damaged or of other windows."""
-    try:
-        known = load_outcomes(request.bench.journal.outcomes(evaluation.candidate.id, request.split))
-    except (FileNotFoundError, ValueError):
-        return None
-    return known if isinstance(known, MeasuredOutcomes) and size(known) == total else None
-
-
 def _dominated(
     request: Request,
     result: StageResult,
@@ -209,7 +204,7 @@ def _dominated(
     mine, its = _numbers(result.measurement), metrics(incumbent)
     for objective in request.experiment.objectives:
         name = objective.metric
-        if name in _EXACT:
+        if name in mine:
             if METRICS[name].direction == "minimize" and its[name] > mine[name]:
                 return False
         elif name not in ("accuracy", DROP, request.experiment.dataset.measure):
@@ -266,9 +261,8 @@ def _with_accuracy(
     comparison = None
     if reference is not None:
         comparison = significance.compare(per_sample(reference), per_sample(outcomes))
-        if (
-            measure == "perplexity"
-        ):  # of log perplexities as the ratio's percentage above 1: its ends keep their coverage
+        if measure == "perplexity":
+            # a ratio's percentage above 1, of log perplexities: its ends keep their coverage
             drop = comparison.drop_pp
             value, low, high = (100 * math.expm1(nats) for nats in (drop.value, drop.low, drop.high))
             comparison = replace(comparison, drop_pp=replace(drop, value=value, low=low, high=high), unit="%")

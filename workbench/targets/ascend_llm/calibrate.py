@@ -19,7 +19,7 @@ import torch
 from workbench.quantization.llm.checkpoint import EMBEDDING, HEAD, LlmModel, open_model
 from workbench.quantization.llm.fixed_order import kernels
 from workbench.quantization.llm.forward import check_ids
-from workbench.quantization.llm.recipe import LlmRecipe
+from workbench.quantization.llm.recipe import Data, LlmRecipe
 from workbench.quantization.llm.run import (
     Samples,
     blocks,
@@ -160,7 +160,15 @@ def quantize_samples(
             if not lock.held:
                 raise ToolchainError(f"another run writes {to}. Wait for it or choose another folder.")
             kept = Kept(folder=work, key=_key(model, cfg, samples))
-            resumed = _quantize(model, recipe, samples, kept, report)
+            resumed, streams = kept.resume()
+            if resumed:
+                report(f"going on behind block {resumed} of {model.config.layers}, which an earlier run finished")
+            if streams is None:
+                streams = start(model, recipe, samples)
+            for block in blocks(model, recipe, streams, first=resumed):
+                prefix, dtype = model.prefix(block.index), model.config.dtype
+                kept.keep(block.index, list(block_entries(block, prefix, recipe.generation, dtype)), streams)
+                report(f"block {block.index + 1} of {model.config.layers}")
             files = _assemble(model, recipe, read, kept, to)
         shutil.rmtree(work)
     except OSError as error:
@@ -181,21 +189,20 @@ def quantize_samples(
 
 
 def _samples(model: LlmModel, read: ReadRecipe, cfg: Path, data: Path | str | None, anti: Path | str | None) -> Samples:
+    """Of the files given, else of those that the recipe names, which lie beside it."""
     tokenizer = read_tokenizer(model.folder, model.config)
-    file = data or _named(read.data, cfg)
+    file, smoothing = (
+        given or (None if named is None else cfg.parent / named)
+        for given, named in ((data, read.data), (anti, read.smoothing_data))
+    )
     if file is None:
         raise ConfigError("calibration needs texts.", key="--data", hint="Give a .jsonl or .json file.")
-    samples: dict[str, list[torch.Tensor]] = {
+    samples: dict[Data, list[torch.Tensor]] = {
         "calibration": calibration_samples(read_texts(Path(file)), tokenizer, model.folder)
     }
-    smoothing = anti or _named(read.smoothing_data, cfg)
     if smoothing is not None:
         samples["smoothing"] = padded_samples(read_texts(Path(smoothing)), tokenizer, read.smoothing_batch)
-    return samples  # type: ignore[return-value]  # its keys are the two names of Data
-
-
-def _named(name: str | None, cfg: Path) -> Path | None:
-    return None if name is None else cfg.parent / name
+    return samples
 
 
 def _key(model: LlmModel, cfg: Path, samples: Samples) -> str:
@@ -212,19 +219,6 @@ def _key(model: LlmModel, cfg: Path, samples: Samples) -> str:
             "kernels": kernels(),
         }
     )
-
-
-def _quantize(model: LlmModel, recipe: LlmRecipe, samples: Samples, kept: Kept, report: Callable[[str], None]) -> int:
-    done, streams = kept.resume()
-    if streams is None:
-        streams = start(model, recipe, samples)
-    elif done:
-        report(f"going on behind block {done} of {model.config.layers}, which an earlier run finished")
-    for block in blocks(model, recipe, streams, first=done):
-        entries = list(block_entries(block, model.prefix(block.index), recipe.generation, model.config.dtype))
-        kept.keep(block.index, entries, streams)
-        report(f"block {block.index + 1} of {model.config.layers}")
-    return done
 
 
 def _assemble(model: LlmModel, recipe: LlmRecipe, read: ReadRecipe, kept: Kept, to: Path) -> tuple[str, ...]:
@@ -258,14 +252,9 @@ def _assemble(model: LlmModel, recipe: LlmRecipe, read: ReadRecipe, kept: Kept, 
         if is_file(file) and file.suffix in _COPIED and not file.name.endswith(_LEFT):
             shutil.copyfile(file, ready / file.name)
     (ready / DESCRIPTION).write_text(json.dumps(description, indent=4 if v1 else 2) + "\n")
-    return _put_in_place(ready, to)
-
-
-def _put_in_place(ready: Path, to: Path) -> tuple[str, ...]:
-    """Rename all files out of the folder of work, the description last."""
-    found = sorted(str(file.relative_to(ready)) for file in ready.rglob("*") if file.is_file())
-    names = [*(name for name in found if name != DESCRIPTION), DESCRIPTION]
-    for name in names:
+    made = {str(file.relative_to(ready)) for file in ready.rglob("*") if file.is_file()}
+    put = (*sorted(made - {DESCRIPTION}), DESCRIPTION)
+    for name in put:
         (to / name).parent.mkdir(exist_ok=True)
         (ready / name).replace(to / name)
-    return tuple(names)
+    return put

@@ -34,6 +34,7 @@ from functools import lru_cache, partial
 
 import torch
 
+from workbench.quantization.llm.affine import Affine
 from workbench.quantization.llm.fixed_order import plain_linear
 from workbench.quantization.llm.forward import float_linear, rope_of
 from workbench.quantization.llm.forwards import Decoder, Forward, RunningBlock, Stage, logits_of
@@ -51,57 +52,6 @@ from workbench.targets.ascend_llm.served_block import (
 
 _KEPT_BITS = -(1 << 13)
 """0xFFFFE000: sign, exponent and ten bits of the mantissa."""
-
-
-def static_integers(x: torch.Tensor, scale: torch.Tensor, offset: torch.Tensor) -> torch.Tensor:
-    """int8 of x by one range.
-
-    The reciprocal is rounded to the model's dtype first, so in bfloat16 a large value may lie a step from x / scale.
-    """
-    reciprocal = (1 / scale).to(torch.float32)
-    return _int8(x.to(torch.float32).mul(reciprocal).add_(offset.to(torch.float32)))
-
-
-def dynamic_integers(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """int8 of x by token (the last axis), and the scale of every token [..., 1] in float32.
-
-    A token of zeros gives zeros and the scale 0: 127 / 0 is infinite, and so the kernel's 1 / r is 0.
-    """
-    wide = x.to(torch.float32)
-    largest = wide.abs().amax(-1, keepdim=True)
-    reciprocal = torch.full_like(largest, 127.0) / largest  # a number over a tensor is rounded twice in torch
-    return _int8(wide * reciprocal), 1 / reciprocal
-
-
-def static_output(sums: torch.Tensor, factors: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Sums with their integer bias, int32 [..., N], times factors [N] in float32, rounded to `dtype`."""
-    return sums.to(torch.float32).mul_(factors).to(dtype)
-
-
-def dynamic_output(
-    sums: torch.Tensor, scale: torch.Tensor, tokens: torch.Tensor, bias: torch.Tensor | None, dtype: torch.dtype
-) -> torch.Tensor:
-    """Sums int32 [..., N] times the weight's scale [N], times the tokens' [..., 1], plus bias; rounded to `dtype`."""
-    wide = sums.to(torch.float32).mul_(scale.to(torch.float32)).mul_(tokens)
-    return (wide if bias is None else wide.add_(bias.to(torch.float32))).to(dtype)
-
-
-def device_factors(factors: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Factors as the card multiplies by them: whole for bfloat16 (and float32), 19 bits of them for float16."""
-    if dtype != torch.float16:
-        return factors
-    return (factors.view(torch.int32) & _KEPT_BITS).view(torch.float32)
-
-
-def cached(x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
-    """Keys or values as they come back out of an int8 cache, in their dtype."""
-    by = scale.view(1, x.shape[1], 1, x.shape[3])
-    return torch.round(x * (1 / by)).clamp_(-128, 127) * by
-
-
-def _int8(wide: torch.Tensor) -> torch.Tensor:
-    """Half to even, beyond int8 to its ends; NaN to 0 as the vector unit's conversion to integers has it [inferred]."""
-    return torch.nan_to_num_(wide.round_(), nan=0.0).clamp_(-128, 127).to(torch.int8)
 
 
 _Integers = tuple[torch.Tensor, torch.Tensor | None]
@@ -153,8 +103,12 @@ def served_decoder(served: Served, *, keep: bool = False) -> Decoder:
 def running_block(block: ServedBlock, dtype: torch.dtype) -> Callable[[Stage], RunningBlock]:
     """How a block computes, by stage; linears that read one tensor share its integers."""
     floats = float_linear(block.tensors)
-    meant = {name: _meant(linear) for name, linear in block.linears.items() if linear.type == "W8A16"}
     latest: dict[tuple[str, bool], tuple[torch.Tensor, _Integers]] = {}
+    meant = {  # of W8A16 in the model's dtype, as the kernel widens it before a float product
+        name: linear.weight.to(dtype) * linear.scale[:, None]
+        for name, linear in block.linears.items()
+        if linear.type == "W8A16" and linear.scale is not None
+    }
 
     def linear(stage: Stage, name: str, x: torch.Tensor) -> torch.Tensor:
         ours = block.linears.get(name)
@@ -166,38 +120,49 @@ def running_block(block: ServedBlock, dtype: torch.dtype) -> Callable[[Stage], R
         key = SOURCES[name], static
         seen, integers = latest.pop(key, (None, None))
         if integers is None or seen is not x:
-            integers = _integers(ours, x, static)
+            integers = _integers(x.reshape(-1, x.shape[-1]), ours.input if static else None)
         if _LAST_READERS[SOURCES[name]] != name:  # nothing of a window stays with a block that stays in memory
             latest[key] = (x, integers)
         return _output(ours, integers, dtype).view(*x.shape[:-1], -1)
 
     def kept(what: str, x: torch.Tensor) -> torch.Tensor:
-        return cached(x, block.cache[what]) if what in block.cache else x
+        """Keys or values as they come back out of an int8 cache, in their dtype."""
+        if what not in block.cache:
+            return x
+        by = block.cache[what].view(1, x.shape[1], 1, x.shape[3])
+        return torch.round(x * (1 / by)).clamp_(-128, 127) * by
 
     return lambda stage: RunningBlock(tensors=block.tensors, linear=partial(linear, stage), kept=kept)
 
 
-def _integers(linear: ServedLinear, x: torch.Tensor, static: bool) -> _Integers:
-    rows = x.reshape(-1, x.shape[-1])
-    if static:
-        assert linear.input is not None  # a static type has one
-        return static_integers(rows, linear.input.scale, linear.input.offset), None
-    return dynamic_integers(rows)
+def _integers(x: torch.Tensor, by: Affine | None) -> _Integers:
+    """int8 of x by a static range, or by token.
+
+    The reciprocal of a static scale is rounded to the model's dtype first, so in bfloat16 a large value may lie a step
+    from x / scale. A token of zeros gives zeros and the scale 0: 127 / 0 is infinite, and so the kernel's 1 / r is 0.
+    Half is rounded to even, beyond int8 to its ends, NaN to 0 as the vector unit's conversion has it [inferred].
+    """
+    wide, tokens = x.to(torch.float32), None
+    if by is not None:
+        wide = wide.mul((1 / by.scale).to(torch.float32)).add_(by.offset.to(torch.float32))
+    else:
+        largest = wide.abs().amax(-1, keepdim=True)
+        reciprocal = torch.full_like(largest, 127.0) / largest  # a number over a tensor is rounded twice in torch
+        wide, tokens = wide * reciprocal, 1 / reciprocal
+    return torch.nan_to_num_(wide.round_(), nan=0.0).clamp_(-128, 127).to(torch.int8), tokens
 
 
 def _output(linear: ServedLinear, given: _Integers, dtype: torch.dtype) -> torch.Tensor:
     """[tokens, N] in the model's dtype. The float bias of a static linear is in its integer bias."""
-    values, scales = given
+    values, tokens = given
     sums = integer_product(values, linear.weight)
-    if scales is None:
+    if tokens is None:
         assert linear.integer_bias is not None  # a static type has it,
         assert linear.factors is not None  # and this
-        return static_output(sums.add_(linear.integer_bias), device_factors(linear.factors, dtype), dtype)
+        factors = linear.factors
+        if dtype == torch.float16:  # of which the card reads 19 bits, else all
+            factors = (factors.view(torch.int32) & _KEPT_BITS).view(torch.float32)
+        return sums.add_(linear.integer_bias).to(torch.float32).mul_(factors).to(dtype)
     assert linear.scale is not None  # so has a dynamic one
-    return dynamic_output(sums, linear.scale, scales, linear.bias, dtype)
-
-
-def _meant(linear: ServedLinear) -> torch.Tensor:
-    """The weight of W8A16 in the model's dtype, as the kernel widens it before a float product."""
-    assert linear.scale is not None  # the headers say so
-    return linear.weight.to(linear.scale.dtype) * linear.scale[:, None]
+    wide = sums.to(torch.float32).mul_(linear.scale.to(torch.float32)).mul_(tokens)
+    return (wide if linear.bias is None else wide.add_(linear.bias.to(torch.float32))).to(dtype)

@@ -209,13 +209,13 @@ def judge(
 
 def _named(checkpoints: Sequence[Path]) -> dict[str, Path]:
     """Names of folders, with the folder above where two are alike."""
-    plain = [folder.resolve().name for folder in checkpoints]
-    found: dict[str, Path] = {}
-    for name, folder in zip(plain, checkpoints, strict=True):
-        unique = name if plain.count(name) == 1 and name != FLOAT else f"{folder.resolve().parent.name}/{name}"
-        if unique in found:
+    plain, found = Counter(folder.resolve().name for folder in checkpoints), dict[str, Path]()
+    for folder in checkpoints:
+        place = folder.resolve()
+        name = place.name if plain[place.name] == 1 and place.name != FLOAT else f"{place.parent.name}/{place.name}"
+        if name in found:
             raise ConfigError(f"{folder} is given twice.", key="CHECKPOINT")
-        found[unique] = folder
+        found[name] = folder
     return found
 
 

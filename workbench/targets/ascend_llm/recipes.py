@@ -57,15 +57,11 @@ def read_recipe(path: Path, model: LlmModel) -> ReadRecipe:
             top.refuse("spec", "is missing.", "The recipe stands below it.")
         top.settle()
         with spec:
-            if api == "modelslim_v0":
-                recipe, saved = read_v0(spec, model)
-                data, smoothing = (
-                    spec.text(key) if spec.has(key) else None for key in ("calib_dataset", "anti_dataset")
-                )
-                batch = spec.integer("batch_size", default=4, minimum=1, maximum=1024)
-            else:
-                recipe, saved = read_v1(spec, model)
-                data, smoothing, batch = spec.text("dataset") if spec.has("dataset") else None, None, 1
+            v0 = api == "modelslim_v0"
+            recipe, saved = (read_v0 if v0 else read_v1)(spec, model)
+            keys = ("calib_dataset", "anti_dataset") if v0 else ("dataset",)
+            data, smoothing = (*(spec.text(key) if spec.has(key) else None for key in keys), None)[:2]
+            batch = spec.integer("batch_size", default=4, minimum=1, maximum=1024) if v0 else 1
     return ReadRecipe(
         recipe=recipe, data=data, smoothing_data=smoothing, smoothing_batch=batch, part_bytes=round(saved * 1e9)
     )

@@ -46,24 +46,36 @@ def serving_files(folder: Path, name: str) -> dict[str, str]:
     """
     served = read_served(folder)
     name = re.sub(r"[^A-Za-z0-9.]+", "-", name).strip("-.")[:80] or "model"
+    longest = min(served.config.context, _LONGEST)
+    # keys of the server's conf/config.json that concern the model (MindIE 2.1.RC1, 配置参数说明(服务化))
+    model = {
+        "modelInstanceType": "Standard",
+        "modelName": name,
+        "modelWeightPath": f"/path/to/{name}",
+        "worldSize": 1,
+        "backendType": "atb",
+        "trustRemoteCode": False,
+    }
+    deployed = {
+        "maxSeqLen": longest,
+        "maxInputTokenLen": longest - 1,
+        "truncation": False,
+        "ModelConfig": [model],
+    }
+    server = {"BackendConfig": {"npuDeviceIds": [[0]], "ModelDeployConfig": deployed}}
     patched = {**served.config.written, "quantize": _mindie_type(served)}
-    files = {README: _readme(served, name)}
-    if not _refused_by_vllm(served):
-        files[VLLM] = _vllm(served, name)
-    files[MINDIE_MODEL] = json.dumps(patched, indent=2, ensure_ascii=False) + "\n"
-    files[MINDIE_SERVER] = json.dumps(_server(served, name), indent=2) + "\n"
-    files[MINDIE_INSTALL] = _INSTALL
-    return files
+    return {
+        README: _readme(served, name),
+        **({} if _refused_by_vllm(served) else {VLLM: _vllm(served, name)}),
+        MINDIE_MODEL: json.dumps(patched, indent=2, ensure_ascii=False) + "\n",
+        MINDIE_SERVER: json.dumps(server, indent=2) + "\n",
+        MINDIE_INSTALL: _INSTALL,
+    }
 
 
 def _dtype(served: Served) -> str:
     """As vLLM's `--dtype` and config.json name it."""
     return next(name for name, dtype in DTYPES.items() if dtype == served.config.dtype)
-
-
-def _longest(served: Served) -> int:
-    """Tokens of a request, prompt and answer."""
-    return min(served.config.context, _LONGEST)
 
 
 def _kinds(served: Served) -> dict[str, int]:
@@ -91,18 +103,15 @@ def _parallel(served: Served) -> list[int]:
 def _refused_by_vllm(served: Served) -> str:
     """Why vLLM-Ascend does not load the checkpoint although its types are known to it; '' where nothing is known."""
     if _dtype(served) == "float32" and set(served.types.values()) != {"FLOAT"}:
-        lacking = "; it has no deq_scale parameter for it (msmodelslim.md §8)" if _static(served) else ""
+        lacking = (
+            "; it has no deq_scale parameter for it (msmodelslim.md §8)" if set(STATIC) & set(_kinds(served)) else ""
+        )
         return (
             f"The model is float32, and vLLM-Ascend computes quantized models in bfloat16 and float16 alone{lacking}. "
             "With --dtype float16 it would load the file [inferred], but then every step rounds to float16, and no "
             "figure here holds. Convert the float model to bfloat16 or float16, and quantize that."
         )
     return ""
-
-
-def _static(served: Served) -> bool:
-    """Whether any linear has the deq_scale whose encoding is bound to the dtype."""
-    return any(kind in STATIC for kind in served.types.values())
 
 
 def _vllm(served: Served, name: str) -> str:
@@ -127,7 +136,7 @@ exec vllm serve "$folder" \\
     --served-model-name {name} \\
     --quantization ascend \\
     --dtype {_dtype(served)} \\
-    --max-model-len "${{MAX_MODEL_LEN:-{_longest(served)}}}" \\
+    --max-model-len "${{MAX_MODEL_LEN:-{min(served.config.context, _LONGEST)}}}" \\
     --tensor-parallel-size "$cards" \\
     --max-logprobs 20 \\
     --host 127.0.0.1 \\
@@ -137,25 +146,6 @@ exec vllm serve "$folder" \\
 
 def _mindie_type(served: Served) -> str:
     return _MINDIE_TYPES.get(served.kind, served.kind.lower())
-
-
-def _server(served: Served, name: str) -> dict[str, object]:
-    """Keys of the server's conf/config.json that concern the model (MindIE 2.1.RC1, 配置参数说明(服务化))."""
-    model = {
-        "modelInstanceType": "Standard",
-        "modelName": name,
-        "modelWeightPath": f"/path/to/{name}",
-        "worldSize": 1,
-        "backendType": "atb",
-        "trustRemoteCode": False,
-    }
-    deployed = {
-        "maxSeqLen": _longest(served),
-        "maxInputTokenLen": _longest(served) - 1,
-        "truncation": False,
-        "ModelConfig": [model],
-    }
-    return {"BackendConfig": {"npuDeviceIds": [[0]], "ModelDeployConfig": deployed}}
 
 
 _INSTALL = """\
@@ -176,10 +166,12 @@ find "$to" -type f -exec chmod 640 {} +
 def _readme(served: Served, name: str) -> str:
     kinds = ", ".join(f"{count} linears {kind}" for kind, count in _kinds(served).items())
     refused = _refused_by_vllm(served)
+    read = [kind for kind in _kinds(served) if kind in _VERSIONS] + ([CACHE_TYPE] if served.cached else [])
+    needs = "; ".join(f"{kind}, {_VERSIONS[kind]}" for kind in read) or "any version, as nothing is quantized"
     start = (
         f"**Not servable as it is.** {refused}"
         if refused
-        else f"```\nsh {VLLM}\n```\n\n{_bullets(_vllm_notes(served))}\n\nReads it: {_needs(served)}."
+        else f"```\nsh {VLLM}\n```\n\n{_bullets(_vllm_notes(served))}\n\nReads it: {needs}."
     )
     return f"""\
 # Serving {name}
@@ -209,11 +201,6 @@ there.
 """
 
 
-def _needs(served: Served) -> str:
-    kinds = [kind for kind in _kinds(served) if kind in _VERSIONS] + ([CACHE_TYPE] if served.cached else [])
-    return "; ".join(f"{kind}, {_VERSIONS[kind]}" for kind in kinds) or "any version, as nothing is quantized"
-
-
 def _vllm_notes(served: Served) -> list[str]:
     config, dtype, types = served.config, _dtype(served), _kinds(served)
     notes = [
@@ -221,9 +208,9 @@ def _vllm_notes(served: Served) -> list[str]:
         "(msmodelslim.md §8). No `--trust-remote-code`: the model's own code is never needed.",
         f"Cards (`TENSOR_PARALLEL`): {', '.join(map(str, _parallel(served)))}; {config.heads} heads, {config.kv_heads} "
         "heads of keys and values.",
-        f"`--max-model-len` {_longest(served)}; the model takes {config.context} at most.",
+        f"`--max-model-len` {min(served.config.context, _LONGEST)}; the model takes {config.context} at most.",
     ]
-    if _static(served):
+    if set(STATIC) & set(types):
         stored = "float32" if dtype == "bfloat16" else "int64 with the bits of float32"
         notes.append(
             f"Leave `--dtype {dtype}`: deq_scale is stored as {stored}, which no other dtype reads "

@@ -24,7 +24,7 @@ from workbench.targets.ascend_llm.settings import GROUPS
 from workbench.values.measurement import Estimate, LanguageLoad
 from workbench.values.modelled_times.device_data import DeviceData, load_device_data, timing_model
 from workbench.values.modelled_times.figures import at_errors, interval
-from workbench.values.modelled_times.kernels import Array, Dtype, KernelWork, Sides, kernel_cost, operator_work
+from workbench.values.modelled_times.kernels import Array, Dtype, Sides, kernel_cost, operator_work
 from workbench.values.modelled_times.statement import CallCosts, TimingModel, Work, summed
 
 CHIP = "Ascend910B3"
@@ -170,7 +170,7 @@ def _attention(config: LlmConfig, quantized_cache: bool, load: LanguageLoad, *, 
     given = _FLOAT_BYTES * math.prod(heads)
     width = 1 if quantized_cache else _FLOAT_BYTES
     far, near = (cached * width, given) if decode else (0, given + cached * _FLOAT_BYTES)
-    return _timed(replace(work, read_far=far, read_near=near))
+    return kernel_cost(replace(work, read_far=far, read_near=near), device)
 
 
 Shape = tuple[int, int]
@@ -184,8 +184,8 @@ def _kernel(
     products: Sides = (),
     dtype: Dtype = "float16",
     far: int = 0,
-    near: int | None = None,
-    written: int | None = None,
+    near: float | None = None,
+    written: float | None = None,
 ) -> Work:
     """One kernel over tensors of halves.
 
@@ -196,18 +196,9 @@ def _kernel(
     work = operator_work(
         [operator], [*map(_half, inputs)], [*map(_half, outputs)], _card(), products=products, dtype=dtype
     )
-    return _timed(
-        replace(
-            work,
-            read_far=far,
-            read_near=work.read_far if near is None else near,
-            written=work.written if written is None else written,
-        )
-    )
-
-
-def _timed(work: KernelWork) -> Work:
-    return kernel_cost(work, _card())
+    near = work.read_far if near is None else near
+    written = work.written if written is None else written
+    return kernel_cost(replace(work, read_far=far, read_near=near, written=written), _card())
 
 
 def _half(shape: Shape) -> Array:

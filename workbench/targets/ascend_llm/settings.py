@@ -40,24 +40,16 @@ WITH_STRENGTH = ("m6", "smooth_quant", "iter_smooth", "flex_smooth_quant")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LlmSettings(CompileSettings):
-    """The defaults leave everything float. What means nothing beside the other settings is dropped, so that equal
-    recipes are equal candidates.
+    """The defaults leave everything float; `description.DIMENSIONS` says what each setting means. What means nothing
+    beside the other settings is dropped, so that equal recipes are equal candidates.
 
     Attributes:
-        qkv, o, gate_up, down: the type of every linear of the group, as the vendor's description names it.
-        activations: how static ranges are found: 'minmax' (the mean of the samples' extremes in v0, msmodelslim.md
-            §4.4; the extremes of all in v1, §4.7), 'histogram' (act_method 2, v1's histogram), 'automatic' (act_method
-            3, v0 alone). None where no group is static.
-        weights: how a weight's scale is chosen; 'mse' and 'output_mse' are ours. None where nothing is quantized.
-        smoothing: m1 to m6 are of the tool's v0, the others of its v1.
-        strength: the exponent of the activations' extremes, that of the weights' is 1 − strength; None for the tool's
-            own, which m6 and flex_smooth_quant search.
-        rotate: turn the residual stream by a Hadamard matrix before all else (quarot, v1).
-        generation: whose order of operations, where neither smoothing nor rotation says it; 'v0' where it is not given,
-            and 'v1' beside a quantized cache.
-        float_down: `down_proj` of so many blocks stays float, the most sensitive first.
-        float_groups: so many more groups of single blocks stay float, of any kind, the most sensitive first.
-        kv_cache: 'C8' keeps keys and values as int8; of v1 alone, whose ranges are those that an engine needs.
+        activations: 'minmax' is the mean of the samples' extremes in v0 (msmodelslim.md §4.4), the extremes of all in
+            v1 (§4.7). None where no group is static.
+        weights: None where nothing is quantized.
+        strength: the exponent of the weights' extremes is 1 − strength; None for the tool's own, which m6 and
+            flex_smooth_quant search.
+        generation: 'v0' where it is not given, and 'v1' beside a quantized cache.
     """
 
     part: ClassVar[str] = "recipe"

@@ -136,7 +136,11 @@ def encoder_of(tokenizer: Tokenizer) -> Callable[[str], list[int]]:
 def _template(tokenizer: Tokenizer, folder: Path) -> TemplateProcessing | None:
     """What goes around a text, where the tokenizer's class says it rather than tokenizer.json."""
     file = folder / "tokenizer_config.json"
-    said = _settings(file) if is_file(file) else {}
+    try:
+        # transformers writes "no limit" as an integer of 100 bits, which our strict JSON refuses
+        said = json.loads(read_text(file, limit_bytes=_MOST_BYTES), parse_int=float) if is_file(file) else {}
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"not valid JSON: {error}.", file=file) from error
     if not isinstance(said, dict):
         raise ConfigError("holds no JSON object.", file=file)
     if said.get("tokenizer_class") not in _OWN_TEMPLATE:
@@ -150,12 +154,3 @@ def _template(tokenizer: Tokenizer, folder: Path) -> TemplateProcessing | None:
             pieces.insert(0 if token == "bos_token" else len(pieces), name)
             numbers[name] = number
     return TemplateProcessing(single=pieces, special_tokens=list(numbers.items()))
-
-
-def _settings(file: Path) -> object:
-    """transformers writes "no limit" as an integer of 100 bits, which our strict JSON refuses; no number is asked for
-    here, so integers are read as floats."""
-    try:
-        return json.loads(read_text(file, limit_bytes=_MOST_BYTES), parse_int=float)
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"not valid JSON: {error}.", file=file) from error
