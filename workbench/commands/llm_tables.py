@@ -54,10 +54,6 @@ def _rows(columns: Sequence[Column], models: Iterable[JudgedModel]) -> list[list
     return [[head for head, _ in columns], *([cell(each) for _, cell in columns] for each in models)]
 
 
-def _of(estimate: Estimate | None, digits: int) -> str:
-    return "" if estimate is None else _interval(estimate, digits)
-
-
 def _text_rows(found: Judgement) -> list[list[str]]:
     alike = _letters(found.perplexity)
     rows = [["", "perplexity", "of float", "KL (nats)", "top-1", "alike"]]
@@ -131,9 +127,9 @@ _SIZES: tuple[Column, ...] = (
 _TIMES: tuple[Column, ...] = (
     ("", lambda each: each.name),
     ("prefill ms", lambda each: f"{each.figures.prefill_ms.value:.3g}"),
-    ("of float", lambda each: _of(each.figures.prefill_ratio, 3)),
+    ("of float", lambda each: _interval(each.figures.prefill_ratio, 3)),
     ("decode ms", lambda each: f"{each.figures.decode_ms.value:.3g}"),
-    ("of float", lambda each: _of(each.figures.decode_ratio, 3)),
+    ("of float", lambda each: _interval(each.figures.decode_ratio, 3)),
 )
 
 
@@ -143,8 +139,10 @@ def _letters(alike: Alike | None) -> dict[str, str]:
     return dict(zip(alike.names, letters(len(alike.names), lambda i, j: alike.alike[i][j]), strict=True))
 
 
-def _interval(estimate: Estimate, digits: int, *, signed: bool = False) -> str:
+def _interval(estimate: Estimate | None, digits: int, *, signed: bool = False) -> str:
     """'1.023 [1.018, 1.029]', of what is hundreds of times too large fewer digits; '1' where there is no interval."""
+    if estimate is None:
+        return ""
     digits = digits if abs(estimate.high) < 100 else 2
     sign = "+" if signed else ""
     low, value, high = (f"{x:{sign}.{digits}g}" for x in (estimate.low, estimate.value, estimate.high))

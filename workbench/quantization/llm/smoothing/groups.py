@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -35,12 +35,7 @@ INPUT = SmoothingGroup(
     linears=("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
     reads="attention",
 )
-INPUT_KEYS_FIRST = SmoothingGroup(
-    kind="norm-linear",
-    source="input_layernorm",
-    linears=("self_attn.k_proj", "self_attn.q_proj", "self_attn.v_proj"),
-    reads="attention",
-)
+INPUT_KEYS_FIRST = replace(INPUT, linears=("self_attn.k_proj", "self_attn.q_proj", "self_attn.v_proj"))
 """The order in which v1 names them for Qwen3, which decides the order of sums over their rows."""
 POST = SmoothingGroup(
     kind="norm-linear", source="post_attention_layernorm", linears=("mlp.gate_proj", "mlp.up_proj"), reads="mlp"
