@@ -227,7 +227,7 @@ def test_predictions_are_the_service_s_and_the_golden_outputs(bundle: Path) -> N
 
 
 def test_a_bundle_is_opened_only_when_it_is_whole_and_signed_by_somebody_trusted(tmp_path: Path) -> None:
-    make_keys(tmp_path / "ours.key", tmp_path / "ours.pub", None)
+    make_keys(tmp_path / "ours.key", tmp_path / "ours.pub")
     folder = make_bundle(tmp_path)
     with pytest.raises(workbench.BundleError, match="not signed"):
         workbench.load_bundle(folder, trusted_keys=str(tmp_path / "ours.pub"))

@@ -4,7 +4,6 @@ import os
 import shutil
 import subprocess
 import sys
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -19,24 +18,22 @@ from workbench.commands import signing as signing_command
 from workbench.shipping.deployment import DeploymentSettings, deployment_files
 from workbench.shipping.promotion import Limits
 from workbench.shipping.promotion.judge import judge
-from workbench.values.errors import BundleError, ConfigError
+from workbench.values.errors import BundleError
 
 
 @pytest.fixture(scope="module")
 def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with plain keys ours and other, and files that trust the first, the second, and revoke the first."""
     root = tmp_path_factory.mktemp("keys")
-    ours, other = (make_keys(root / f"{name}.key", root / f"{name}.pub", None) for name in ("ours", "other"))
+    ours, other = (make_keys(root / f"{name}.key", root / f"{name}.pub") for name in ("ours", "other"))
     (root / "trusted").write_text(f"{ours.text} release 2026\n")
     (root / "strangers").write_text(f"{other.text} somebody else\n")
     (root / "revoked").write_text(f"revoked {ours.text} laptop lost\n{other.text} new\n")
-    (root / "sealed-password").write_text("geheim\n")
-    make_keys(root / "sealed.key", root / "sealed.pub", "geheim", memlimit=1 << 20)
     return root
 
 
 def secret(keys: Path, name: str = "ours") -> SecretKey:
-    return read_secret_key(keys / f"{name}.key", lambda: "")
+    return read_secret_key(keys / f"{name}.key")
 
 
 @pytest.fixture(scope="module")
@@ -144,14 +141,13 @@ def workbench(*arguments: object, module: str = "workbench", **environment: str)
     return done.returncode, " ".join((done.stdout + done.stderr).split())
 
 
-def test_a_bundle_is_signed_with_a_password_from_a_file_and_checked(
-    folder: Path, keys: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_a_bundle_is_signed_again_by_a_command_and_checked(
+    folder: Path, keys: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("WORKBENCH_SIGNING_PASSWORD_FILE", str(keys / "sealed-password"))
-    signing_command.sign(folder, keys / "sealed.key")
+    signing_command.sign(folder, keys / "other.key")
 
     assert "signed by key" in capsys.readouterr().out
-    code, said = workbench("verify", folder, "--no-replay", "--trusted-keys", keys / "sealed.pub")
+    code, said = workbench("verify", folder, "--no-replay", "--trusted-keys", keys / "other.pub")
     assert (code, "; signed by" in said) == (0, True), said
 
 
@@ -172,25 +168,10 @@ def test_a_service_starts_with_a_trusted_signature_and_logs_whose_it_is(pristine
     assert read_bundle(pristine).manifest_sha256 in event["comment"]
 
 
-def test_a_password_is_needed_and_nobody_is_asked_without_a_terminal(
-    folder: Path, keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before = (folder / "SHA256SUMS.minisig").read_bytes()
-    monkeypatch.setattr(sys, "stdin", StringIO())
-    with pytest.raises(ConfigError, match="there is no terminal to ask for it"):
-        signing_command.sign(folder, keys / "sealed.key")
-    for content, words in (("guess\n", "the password is wrong"), ("", "must hold the password"), ("a\nb", "must hold")):
-        (tmp_path / "password").write_text(content)
-        monkeypatch.setenv("WORKBENCH_SIGNING_PASSWORD_FILE", str(tmp_path / "password"))
-        with pytest.raises(ConfigError, match=words):
-            signing_command.sign(folder, keys / "sealed.key")
-    assert (folder / "SHA256SUMS.minisig").read_bytes() == before
-
-
 def test_keys_are_made_by_a_command_that_prints_the_line_to_trust(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    signing_command.keygen(tmp_path / "release.key", None, plain=True)
+    signing_command.keygen(tmp_path / "release.key", None)
 
     line = capsys.readouterr().out.splitlines()[-1]
     (tmp_path / "trusted").write_text(line)

@@ -41,7 +41,7 @@ def test_no_bundle_is_written_into_a_checkpoint(tmp_path: Path) -> None:
 
 
 def test_a_signed_bundle_asks_for_no_other_key(tmp_path: Path) -> None:
-    assert run("keygen", tmp_path / "key", "--plain").exit_code == 0
+    assert run("keygen", tmp_path / "key").exit_code == 0
     done = export(tmp_path, "bundle", None, "--sign", tmp_path / "key")
     assert done.exit_code == 0, done.output
     assert "signed by" in done.output

@@ -6,12 +6,11 @@ that is written here, and the other way round.
     public key    "Ed" · key id (8) · Ed25519 public key (32), in base64
     signature     "ED" · key id (8) · Ed25519 over BLAKE2b-512 of the content (64), in base64, and below the trusted
                   comment Ed25519 over that signature and the comment (64)
-    secret key    "Ed" · "Sc" or two zero bytes · "B2" · salt (32) · opslimit, memlimit (8 each, little-endian)
-                  · key id (8) · seed (32) and public key (32) · BLAKE2b-256 of "Ed", key id and both
+    secret key    "Ed" · two zero bytes · "B2" · 48 zero bytes · key id (8) · seed (32) and public key (32) ·
+                  BLAKE2b-256 of "Ed", key id and both, or zeros
 
-Signatures marked "Ed", over the content itself, are of minisign before 0.6 and refused. The last 104 bytes of a secret
-key are XORed with what scrypt makes of the password; "two zero bytes" stands for a plain key, which minisign -W writes.
-minisign takes libsodium's "sensitive" limits: 1 GiB of memory, some seconds.
+Signatures marked "Ed", over the content itself, are of minisign before 0.6 and refused. So is a secret key with a
+password, which minisign writes without -W: minisign itself signs a bundle's SHA256SUMS with it.
 
 Operations keep a file of trusted keys outside every bundle:
 
@@ -28,17 +27,20 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
-import hmac
 import os
 import re
 import secrets
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from workbench.values.documents.input_files import read_text
 from workbench.values.errors import ConfigError, ToolchainError
+
+if TYPE_CHECKING:  # the library is imported where a key is used
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 UNTRUSTED, TRUSTED = "untrusted comment: ", "trusted comment: "
 ALGORITHM, PREHASHED = b"Ed", b"ED"
@@ -270,22 +272,15 @@ def _key(file: Path, number: int, line: str) -> TrustedKey:
     return TrustedKey(public=public, name=name, revoked=match["revoked"] is not None)
 
 
-PASSWORD_VARIABLE = "WORKBENCH_SIGNING_PASSWORD_FILE"
-"""Names a file with the password of a secret key, for whoever signs without a terminal."""
-OPSLIMIT, MEMLIMIT = 1 << 25, 1 << 30
-_MOST_OPSLIMIT, _MOST_MEMLIMIT = 1 << 28, 1 << 30
-"""Eight times minisign's own time, and its own memory, which is the most that hashlib.scrypt takes."""
-_SCRYPT, _PLAIN, _CHECKSUM = b"Sc", b"\0\0", b"B2"
-_SALT_BYTES, _SEALED_BYTES, _CHECK_BYTES = 32, 104, 32
-_HEAD_BYTES = 2 + 2 + 2 + _SALT_BYTES + 8 + 8
+_PLAIN, _CHECKSUM = b"\0\0", b"B2"
+_PLAIN_BYTES, _CHECK_BYTES = 48, 32
+"""Of a plain key's salt and limits, all zeros; of its checksum."""
+_SECRET_BYTES = 2 + 2 + 2 + _PLAIN_BYTES + KEY_ID_BYTES + 2 * KEY_BYTES + _CHECK_BYTES
 _MOST_KEY_BYTES = 1 << 12
-_BLOCK = 8
-"""scrypt's r in libsodium."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecretKey:
-    key_id: bytes
     seed: bytes = field(repr=False)
     public: PublicKey
 
@@ -298,16 +293,15 @@ def sign(secret: SecretKey, content: bytes, trusted_comment: str) -> Signature:
     made = key.sign(hashlib.blake2b(content).digest())
     over_comment = key.sign(made + trusted_comment.encode("utf-8"))
     return Signature(
-        key_id=secret.key_id, signature=made, trusted_comment=trusted_comment, comment_signature=over_comment
+        key_id=secret.public.key_id,
+        signature=made,
+        trusted_comment=trusted_comment,
+        comment_signature=over_comment,
     )
 
 
-def make_keys(secret_file: Path, public_file: Path, password: str | None, *, memlimit: int = MEMLIMIT) -> PublicKey:
+def make_keys(secret_file: Path, public_file: Path) -> PublicKey:
     """Make a pair of keys and write both files; the secret one readable by its owner only.
-
-    Args:
-        password: None leaves the secret key plain.
-        memlimit: bytes that opening it takes; minisign's own by default.
 
     Raises:
         ConfigError: one of the files exists.
@@ -316,33 +310,21 @@ def make_keys(secret_file: Path, public_file: Path, password: str | None, *, mem
     for file in (secret_file, public_file):
         if os.path.lexists(file):
             raise ConfigError("exists already and is left alone.", file=file, hint="Choose another name.")
-    seed, key_id = secrets.token_bytes(32), secrets.token_bytes(KEY_ID_BYTES)
-    public = PublicKey(key_id=key_id, key=_public_bytes(seed))
-    opslimit = min(OPSLIMIT, memlimit // 32)
+    seed, key_id = secrets.token_bytes(KEY_BYTES), secrets.token_bytes(KEY_ID_BYTES)
+    public = PublicKey(key_id=key_id, key=_private(seed).public_key().public_bytes_raw())
     body = key_id + seed + public.key
     body += hashlib.blake2b(ALGORITHM + body, digest_size=_CHECK_BYTES).digest()
-    if password is None:
-        head = ALGORITHM + _PLAIN + _CHECKSUM + bytes(_SALT_BYTES + 16)
-    else:
-        salt = secrets.token_bytes(_SALT_BYTES)
-        limits = opslimit.to_bytes(8, "little") + memlimit.to_bytes(8, "little")
-        head = ALGORITHM + _SCRYPT + _CHECKSUM + salt + limits
-        body = _xor(body, _stream(password, salt, opslimit, memlimit))
-    kind = "minisign secret key" if password is None else "minisign encrypted secret key"
-    _write_new(secret_file, f"{UNTRUSTED}{kind}\n{base64.b64encode(head + body).decode('ascii')}\n", 0o600)
+    raw = base64.b64encode(ALGORITHM + _PLAIN + _CHECKSUM + bytes(_PLAIN_BYTES) + body).decode("ascii")
+    _write_new(secret_file, f"{UNTRUSTED}minisign secret key\n{raw}\n", 0o600)
     _write_new(public_file, f"{UNTRUSTED}minisign public key {public.name}\n{public.text}\n", 0o644)
     return public
 
 
-def read_secret_key(file: Path, ask: Callable[[], str]) -> SecretKey:
-    """Open a secret key.
-
-    Args:
-        ask: gives the password; called where the key has one.
+def read_secret_key(file: Path) -> SecretKey:
+    """Read a secret key.
 
     Raises:
-        ConfigError: no such file, no secret key, readable by everybody, or the wrong password.
-        ToolchainError: not enough memory to open it.
+        ConfigError: no such file, no secret key, one with a password, or readable by everybody.
     """
     text = read_text(file, limit_bytes=_MOST_KEY_BYTES, key="--sign")
     if stat.S_IMODE(file.stat().st_mode) & 0o007:
@@ -353,72 +335,28 @@ def read_secret_key(file: Path, ask: Callable[[], str]) -> SecretKey:
             hint=f"Run chmod 600 {file}, and ask yourself who may have copied it.",
         )
     lines = text.splitlines()
-    hint = "Make one with `workbench keygen` or `minisign -G`; the public key is another file."
     try:
-        raw = decoded(lines[1] if len(lines) == 2 else "", _HEAD_BYTES + _SEALED_BYTES, "a secret key of minisign")
+        raw = decoded(lines[1] if len(lines) == 2 else "", _SECRET_BYTES, "a secret key of minisign")
+        if raw[:2] != ALGORITHM or raw[4:6] != _CHECKSUM:
+            raise SignatureError("it is no secret key of minisign")
+        if raw[2:4] != _PLAIN:
+            raise SignatureError("it has a password, which minisign alone asks for: minisign -S -s KEY -m SHA256SUMS")
     except SignatureError as error:
+        hint = "Make one with `workbench keygen` or `minisign -G -W`; the public key is another file."
         raise ConfigError(f"{error}.", file=file, key="--sign", hint=hint) from None
-    algorithm, derivation, checksum = raw[:2], raw[2:4], raw[4:6]
-    if algorithm != ALGORITHM or checksum != _CHECKSUM or derivation not in (_SCRYPT, _PLAIN):
-        raise ConfigError("it is no secret key of minisign.", file=file, key="--sign", hint=hint)
-    salt, limits, body = raw[6 : 6 + _SALT_BYTES], raw[6 + _SALT_BYTES : _HEAD_BYTES], raw[_HEAD_BYTES:]
-    sealed = derivation == _SCRYPT
-    if sealed:
-        opslimit, memlimit = int.from_bytes(limits[:8], "little"), int.from_bytes(limits[8:], "little")
-        if not 0 < opslimit <= _MOST_OPSLIMIT or not 0 < memlimit <= _MOST_MEMLIMIT:
-            raise ConfigError("asks for more memory or time than any key needs.", file=file, key="--sign", hint=hint)
-        body = _xor(body, _stream(ask(), salt, opslimit, memlimit))
-    key_id, seed, key, check = body[:8], body[8:40], body[40:72], body[72:]
-    expected = hashlib.blake2b(ALGORITHM + body[:72], digest_size=_CHECK_BYTES).digest()
+    body, check = raw[-_CHECK_BYTES - 72 : -_CHECK_BYTES], raw[-_CHECK_BYTES:]
+    seed, public = body[8:40], PublicKey(key_id=body[:8], key=body[40:])
+    expected = hashlib.blake2b(ALGORITHM + body, digest_size=_CHECK_BYTES).digest()
     # minisign writes zeros for the check of a plain key
-    if not hmac.compare_digest(check, expected) and (sealed or any(check)):
-        why = "the password is wrong, or the file is damaged." if sealed else "the file is damaged."
-        raise ConfigError(why, file=file, key="--sign")
-    if _public_bytes(seed) != key:
-        raise ConfigError(f"the two halves of key {key_name(key_id)} do not belong together.", file=file, key="--sign")
-    return SecretKey(key_id=key_id, seed=seed, public=PublicKey(key_id=key_id, key=key))
+    if (any(check) and check != expected) or _private(seed).public_key().public_bytes_raw() != public.key:
+        raise ConfigError(f"key {public.name} is damaged.", file=file, key="--sign")
+    return SecretKey(seed=seed, public=public)
 
 
-def _stream(password: str, salt: bytes, opslimit: int, memlimit: int) -> bytes:
-    n, p = _cost(opslimit, memlimit)
-    try:
-        return hashlib.scrypt(
-            password.encode(), salt=salt, n=n, r=_BLOCK, p=p, maxmem=128 * _BLOCK * (n + p + 8), dklen=_SEALED_BYTES
-        )
-    except (MemoryError, ValueError) as error:
-        raise ToolchainError(
-            f"the secret key's password cannot be turned into a key: {error or 'out of memory'}. Opening it takes "
-            f"{128 * _BLOCK * n >> 20} MiB; use a machine that has them."
-        ) from error
-
-
-def _cost(opslimit: int, memlimit: int) -> tuple[int, int]:
-    """scrypt's n and p of libsodium's two limits (`pickparams` of crypto_pwhash_scryptsalsa208sha256)."""
-    opslimit = max(opslimit, 32_768)
-    if opslimit < memlimit // 32:
-        return _power_above(opslimit // (4 * _BLOCK) // 2), 1
-    n = _power_above(memlimit // (128 * _BLOCK) // 2)
-    return n, max(1, min(opslimit // 4 // n, 0x3FFFFFFF) // _BLOCK)
-
-
-def _power_above(least: int) -> int:
-    """The smallest power of two, from 2 on, above `least`."""
-    return max(2, 1 << least.bit_length())
-
-
-def _xor(one: bytes, other: bytes) -> bytes:
-    return bytes(a ^ b for a, b in zip(one, other, strict=True))
-
-
-def _private(seed: bytes):  # type: ignore[no-untyped-def]  # the library is imported where a key is used
+def _private(seed: bytes) -> Ed25519PrivateKey:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
     return Ed25519PrivateKey.from_private_bytes(seed)
-
-
-def _public_bytes(seed: bytes) -> bytes:
-    found: bytes = _private(seed).public_key().public_bytes_raw()
-    return found
 
 
 def _write_new(file: Path, text: str, mode: int) -> None:

@@ -9,7 +9,7 @@ import typer
 
 from workbench.commands.console import print_json, say, tell
 from workbench.commands.options import AsJson
-from workbench.commands.signing import SigningKey, opened_key
+from workbench.commands.signing import SigningKey
 from workbench.values.documents.canonical import encode
 
 
@@ -108,8 +108,9 @@ def export_llm(
     """Write the bundle of a finished language model checkpoint and verify it: files for vLLM-Ascend and MindIE, golden
     prompts, sums."""
     from workbench.api.llm import export_llm as run
+    from workbench.bundle.signing import read_secret_key
 
-    secret = None if sign is None else opened_key(sign)  # a wrong password costs no work
+    secret = None if sign is None else read_secret_key(sign)  # a wrong file costs no work
     done = run(checkpoint, to, model=model, cfg=cfg, prompts=prompts, name=name, secret=secret)
     for warning in done.warnings:
         tell(f"warning: {warning}")

@@ -22,7 +22,7 @@ from workbench.commands.options import (
     one_of,
     tell_damage_of_last,
 )
-from workbench.commands.signing import SigningKey, TrustedKeysFile, opened_key
+from workbench.commands.signing import SigningKey, TrustedKeysFile
 from workbench.values.documents.canonical import digest, file_digest
 from workbench.values.errors import ConfigError, ToolchainError
 from workbench.values.exit_codes import FAILED
@@ -53,10 +53,11 @@ def export(
     from workbench.api.opening import question_of
     from workbench.bundle import read_bundle
     from workbench.bundle.requirements import read_lock
+    from workbench.bundle.signing import read_secret_key
     from workbench.shipping.deployment import DeploymentSettings, unpinned
 
     deployment = DeploymentSettings(lock=None if lock is None else read_lock(lock), base_image=base_image)
-    secret = None if sign is None else opened_key(sign)  # a wrong password costs no work
+    secret = None if sign is None else read_secret_key(sign)  # a wrong file costs no work
     question = question_of(experiment, workspace)
     tell_damage_of_last(question.workspace, question.name)
     done = run(
