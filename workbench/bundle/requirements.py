@@ -3,167 +3,69 @@
 Resolved from what each installed package declares, so that the file can be installed with `--no-deps`: the image then
 holds these packages and no other, whatever was published since.
 
-What is installed does not say which wheel it came from: pip keeps no sum of it. So a table says it, made by asking pip
-which file it would take for each platform (`workbench lock`, which needs an index). The workbench ships the table of
-the versions it was tested with; a bundle made with others needs a table of its own.
+What is installed does not say which wheel it came from: pip keeps no sum of it. So a file of requirements with hashes
+says it, as `uv pip compile --generate-hashes` writes it from an index. The workbench ships one of the versions it was
+tested with; a bundle made with others needs one of its own.
 """
 
 from __future__ import annotations
 
 import importlib.metadata
-import json
 import re
-import subprocess
-import sys
-import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from workbench.bundle.bounds import LANGUAGE
 from workbench.bundle.manifest import Manifest
 from workbench.targets import described, descriptions
-from workbench.values.documents.canonical import DecodeError, decode, encode
-from workbench.values.documents.json_reader import read_json
+from workbench.values.documents.input_files import read_text
 from workbench.values.errors import ConfigError, ToolchainError
 from workbench.values.installed_targets import distributions_of
-from workbench.values.system.files import write_text_atomically
 from workbench.values.versions import install_command
 
-SHIPPED = Path(__file__).with_name("serving-lock.json")
-VERSION = 1
-PYTHON = "3.11"
-ARCHITECTURES = ("x86_64", "aarch64")
-"""Hosts of cards are of both kinds."""
-_GLIBC = (39, 28, 17)
-"""Of the systems that serve: newer than Ubuntu 22.04 and openEuler 22.03, as old as these, and as old as wheels go."""
-_OLDEST_GLIBC = 5
-_TIMEOUT_S = 600.0
-_NONE_FOUND = "No matching distribution found"
-_PIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*==[A-Za-z0-9][A-Za-z0-9.!+_-]*")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wheel:
-    """Attributes:
-    architecture: 'any' where it holds no machine code.
-    """
-
-    file: str
-    sha256: str
-    architecture: str
+SHIPPED = Path(__file__).with_name("serving-lock.txt")
+MAKE_LOCK = (
+    "uv pip compile deploy/requirements-serve.txt --no-deps --generate-hashes --python-version 3.11 -o FILE asks your "
+    "index for them; then export with --lock FILE"
+)
+_MOST_BYTES = 1 << 24
+_PIN = re.compile(
+    r"^([A-Za-z0-9][A-Za-z0-9._-]*==[A-Za-z0-9.!+_-]+)|--hash=sha256:([0-9a-f]{64})(?=\s|$)", re.MULTILINE
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lock:
     """Attributes:
-    wheels: 'name==version' → its wheels; the name in its canonical form.
+    sums: 'name==version' → sha256 of each of its wheels; the name in its canonical form.
     """
 
     file: Path
-    wheels: Mapping[str, tuple[Wheel, ...]]
+    sums: Mapping[str, tuple[str, ...]]
 
     def missing(self, pins: Sequence[str]) -> tuple[str, ...]:
-        """Those of which no wheel is known for one of the architectures."""
-        known = {pin: {wheel.architecture for wheel in self.wheels.get(pin, ())} for pin in pins}
-        return tuple(pin for pin in pins if "any" not in known[pin] and not known[pin] >= set(ARCHITECTURES))
+        """Those of which no wheel is known."""
+        return tuple(pin for pin in pins if not self.sums.get(pin))
 
 
 def read_lock(file: Path = SHIPPED) -> Lock:
-    """Read a table.
+    """Read a file of requirements with hashes, in pip's format.
 
     Raises:
-        ConfigError: there is none, or it is none.
+        ConfigError: it cannot be read, or holds no such line.
     """
-    body = read_json(file, limit_bytes=1 << 24)
-    hint = "Make one with: workbench lock --to FILE"
-    if not isinstance(body, dict) or body.get("version") != VERSION or not isinstance(body.get("packages"), dict):
-        raise ConfigError("is no table of wheels.", file=file, key="--lock", hint=hint)
-    try:
-        wheels = {pin: decode(tuple[Wheel, ...], listed, pin) for pin, listed in body["packages"].items()}
-    except DecodeError as error:
-        raise ConfigError(f"{error}.", file=file, key="--lock", hint=hint) from error
-    for pin, found in wheels.items():
-        if not (_PIN.fullmatch(pin) and all(re.fullmatch("[0-9a-f]{64}", wheel.sha256) for wheel in found)):
-            raise ConfigError(f"the wheels of {pin[:80]!r} are none.", file=file, key="--lock", hint=hint)
-    return Lock(file=file, wheels=wheels)
-
-
-def make_lock(
-    pins: Sequence[str], to: Path, say: Callable[[str], None], *, newest_glibc: Sequence[int] = _GLIBC
-) -> Lock:
-    """Ask pip for the wheel of each pin on each platform, by the index it is configured with, and keep their sums.
-
-    Nothing is installed.
-
-    Args:
-        newest_glibc: minor releases of glibc 2, one search each: pip takes another wheel on an older system.
-
-    Raises:
-        ToolchainError: no pip, no index, or a package without a wheel for a platform.
-    """
-    found: dict[str, dict[str, Wheel]] = {pin: {} for pin in pins}
-    for architecture in ARCHITECTURES:
-        for glibc in newest_glibc:
-            say(f"{architecture}, glibc up to 2.{glibc}")
-            for pin, wheel in _search(pins, architecture, glibc):
-                found[pin].setdefault(wheel.file, wheel)
-    lock = Lock(
-        file=to,
-        wheels={pin: tuple(sorted(wheels.values(), key=lambda w: w.file)) for pin, wheels in sorted(found.items())},
-    )
-    if missing := lock.missing(pins):
-        raise ToolchainError(
-            f"the index has no wheel of {', '.join(missing)} for Python {PYTHON} on {' and '.join(ARCHITECTURES)}. "
-            "Build one and add it to an index of yours, or install a version that has one."
-        )
-    body = {"version": VERSION, "python": PYTHON, "packages": encode(lock.wheels)}
-    write_text_atomically(to, json.dumps(body, indent=1, sort_keys=True) + "\n")
-    return lock
-
-
-def _search(pins: Sequence[str], architecture: str, glibc: int) -> Iterator[tuple[str, Wheel]]:
-    """All at once; one by one where some have no wheel for so old a system."""
-    report = _report(pins, architecture, glibc)
-    reports = [report] if report is not None else [_report([pin], architecture, glibc) for pin in pins]
-    for one in reports:
-        for item in one["install"] if one is not None else ():
-            from packaging.utils import canonicalize_name  # only whoever writes a bundle needs it
-
-            pin = f"{canonicalize_name(item['metadata']['name'])}=={item['metadata']['version']}"
-            file = str(item["download_info"]["url"]).rpartition("/")[2].partition("#")[0]
-            sha256 = item["download_info"]["archive_info"]["hashes"]["sha256"]
-            yield pin, Wheel(file=file, sha256=sha256, architecture="any" if "-any.whl" in file else architecture)
-
-
-def _report(pins: Sequence[str], architecture: str, glibc: int) -> Any:
-    """pip's report of what it would install; None where a package has no wheel for this."""
-    platforms = [f"manylinux_2_{minor}_{architecture}" for minor in range(glibc, _OLDEST_GLIBC - 1, -1)]
-    platforms += [f"manylinux2014_{architecture}", f"linux_{architecture}"]
-    with tempfile.TemporaryDirectory(prefix="workbench-lock-") as folder:
-        file = Path(folder) / "report.json"
-        command = [
-            *(sys.executable, "-m", "pip", "install", "--dry-run", "--ignore-installed", "--no-deps", "--no-input"),
-            *("--only-binary", ":all:", "--python-version", PYTHON, "--implementation", "cp"),
-            *(part for abi in ("cp311", "abi3", "none") for part in ("--abi", abi)),
-            *(part for platform in platforms for part in ("--platform", platform)),
-            *("--target", str(Path(folder) / "nothing"), "--report", str(file), "--quiet", *pins),
-        ]
-        try:
-            done = subprocess.run(
-                command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
-            )
-        except subprocess.TimeoutExpired as error:
-            raise ToolchainError(f"pip did not answer within {_TIMEOUT_S:g} s. Is its index reachable?") from error
-        if done.returncode == 0:
-            return json.loads(file.read_text(encoding="utf-8"))
-    if _NONE_FOUND in done.stderr:
-        return None
-    lines = done.stderr.strip().splitlines() or ["it wrote nothing"]
-    raise ToolchainError(
-        f"pip cannot say which wheels it would take: {lines[-1]} See its configuration: pip config list."
-    )
+    sums: dict[str, tuple[str, ...]] = {}
+    pin = ""
+    for named, sha256 in _PIN.findall(read_text(file, limit_bytes=_MOST_BYTES, key="--lock")):
+        if named:
+            name, _, version = named.partition("==")
+            pin = f"{re.sub('[-_.]+', '-', name).lower()}=={version}"
+        elif pin:
+            sums[pin] = (*sums.get(pin, ()), sha256)
+    if not sums:
+        raise ConfigError("has no requirement with a hash.", file=file, key="--lock", hint=f"{MAKE_LOCK}.")
+    return Lock(file=file, sums=sums)
 
 
 SERVING = (
@@ -189,13 +91,19 @@ def requirements(found: Sequence[str], lock: Lock) -> str:
     lines = "".join(f"# left out: {name} ({why})\n" for name, why in left_out().items())
     if missing := lock.missing(found):
         head = (
-            f"# NO HASHES: the sums of {', '.join(missing)} are not in the table {lock.file.name}.\n"
-            "# `workbench lock --to FILE` asks pip's index for them; then export with --lock FILE.\n"
+            f"# NO HASHES: the sums of {', '.join(missing)} are not in {lock.file.name}.\n"
+            f"# {MAKE_LOCK}.\n"
             "# Install with --no-deps: this is the whole list.\n"
         )
         return head + lines + "".join(f"{pin}\n" for pin in found)
     head = "# Install with --no-deps --require-hashes: this is the whole list, for x86_64 and aarch64.\n"
-    return head + lines + "".join(_hashed(pin, lock) for pin in found)
+    return (
+        head
+        + lines
+        + "".join(
+            " \\\n".join([pin, *(f"    --hash=sha256:{sha256}" for sha256 in lock.sums[pin])]) + "\n" for pin in found
+        )
+    )
 
 
 def pins(target: str, made_with: Mapping[str, str]) -> tuple[str, ...]:
@@ -224,34 +132,12 @@ def serving_pins(manifest: Manifest) -> tuple[str, ...]:
     return pins(manifest.artifact.target, manifest.artifact.toolchain.components)
 
 
-def every_pin() -> tuple[str, ...]:
-    """`pins` of all targets whose packages are installed here."""
-    found: set[str] = set()
-    for target in descriptions():
-        if not target.language and all(_is_installed(name) for name in target.packages):
-            found.update(pins(target.name, {}))
-    return tuple(sorted(found))
-
-
 def left_out() -> dict[str, str]:
     """`LEFT_OUT` and what the installed targets leave out: package → why."""
     found = dict(LEFT_OUT)
     for target in descriptions():
         found.update(target.unneeded)
     return found
-
-
-def _is_installed(distribution: str) -> bool:
-    try:
-        importlib.metadata.distribution(distribution)
-    except importlib.metadata.PackageNotFoundError:
-        return False
-    return True
-
-
-def _hashed(pin: str, lock: Lock) -> str:
-    lines = [pin, *(f"    --hash=sha256:{sha256}" for sha256 in sorted({w.sha256 for w in lock.wheels[pin]}))]
-    return " \\\n".join(lines) + "\n"
 
 
 def closure(roots: tuple[str, ...]) -> dict[str, str]:

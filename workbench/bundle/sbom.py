@@ -12,7 +12,7 @@ from typing import Any
 
 from workbench.bundle.bounds import LANGUAGE
 from workbench.bundle.manifest import Manifest
-from workbench.bundle.requirements import Lock, serving_pins
+from workbench.bundle.requirements import serving_pins
 from workbench.values.documents.canonical import digest
 
 SBOM = "sbom.cdx.json"
@@ -20,17 +20,14 @@ SPEC_VERSION = "1.6"
 _ROOT, _MODEL, _SOURCE, _TOOL = "bundle", "model", "source-model", "int8-workbench"
 
 
-def sbom(manifest: Manifest, lock: Lock) -> dict[str, Any]:
+def sbom(manifest: Manifest) -> dict[str, Any]:
     """The document.
-
-    Args:
-        lock: sums of the wheels of the packages, as far as they are known.
 
     Raises:
         ToolchainError: a package that serving needs is not installed here.
     """
     data = [_data(split, found) for split, found in sorted(manifest.datasets.items())]
-    packages = [_package(pin, lock) for pin in serving_pins(manifest)]
+    packages = [_package(pin) for pin in serving_pins(manifest)]
     version = {"version": manifest.candidate_id[:12]}
     serial = uuid.uuid5(uuid.NAMESPACE_OID, digest([manifest.candidate_id, manifest.created_at]))
     return {
@@ -72,7 +69,7 @@ def _model(manifest: Manifest) -> dict[str, Any]:
         "emulated": str(artifact.toolchain.emulated).lower(),
         **{f"toolchain:{name}": version for name, version in sorted(artifact.toolchain.components.items())},
     }
-    hashes = {"hashes": _sha256(artifact.files[0].sha256)} if len(artifact.files) == 1 else {}
+    hashes = {"hashes": [{"alg": "SHA-256", "content": artifact.files[0].sha256}]} if len(artifact.files) == 1 else {}
     return _component("machine-learning-model", _MODEL, manifest.name, properties=_properties(said), **hashes)
 
 
@@ -102,20 +99,10 @@ def _data(split: str, found: str) -> dict[str, Any]:
     )
 
 
-def _package(pin: str, lock: Lock) -> dict[str, Any]:
+def _package(pin: str) -> dict[str, Any]:
     name, _, version = pin.partition("==")
     purl = f"pkg:pypi/{name}@{version.replace('+', '%2B')}"
-    found = _component("library", purl, name, version=version, purl=purl)
-    if wheels := lock.wheels.get(pin):
-        found["externalReferences"] = [
-            {"type": "distribution", "url": wheel.file, "comment": wheel.architecture, "hashes": _sha256(wheel.sha256)}
-            for wheel in wheels
-        ]
-    return found
-
-
-def _sha256(value: str) -> list[dict[str, str]]:
-    return [{"alg": "SHA-256", "content": value}]
+    return _component("library", purl, name, version=version, purl=purl)
 
 
 def _properties(values: Mapping[str, str]) -> list[dict[str, str]]:

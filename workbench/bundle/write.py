@@ -34,7 +34,6 @@ from workbench.bundle.manifest import (
 from workbench.bundle.paths import SUMS, entries, name_fault, sums_text
 from workbench.bundle.prompts import PROMPTS, GoldenPrompts
 from workbench.bundle.readme import readme
-from workbench.bundle.requirements import Lock, read_lock
 from workbench.bundle.sbom import SBOM, sbom
 from workbench.bundle.signed import sign_bundle
 from workbench.bundle.signing import SecretKey
@@ -107,14 +106,12 @@ def write_bundle(
     *,
     allow_emulated: bool = False,
     secret: SecretKey | None = None,
-    lock: Lock | None = None,
     deployment: Callable[[Manifest], Mapping[str, str]] | None = None,
 ) -> Path:
     """Write a bundle that appears whole, by one rename, and return its folder.
 
     Args:
         secret: signs it.
-        lock: sums of the wheels that serving installs, for the bill of materials; None for the shipped table.
         deployment: name → text of the files under deploy/; without it the bundle has none.
 
     Raises:
@@ -131,7 +128,7 @@ def write_bundle(
         with scratch_folder("bundle", inside=to.parent) as scratch:
             building = scratch / to.name
             building.mkdir()
-            _fill(building, contents, lock or read_lock(), deployment)
+            _fill(building, contents, deployment)
             if secret is not None:
                 sign_bundle(building, contents.name, file_digest(building / MANIFEST), secret)
             _flush(building)
@@ -180,9 +177,7 @@ def _refuse_unfit(contents: BundleContents, allow_emulated: bool) -> None:
                 raise BundleError(f"Output {name!r} of a golden sample is not finite; such a model must not be served.")
 
 
-def _fill(
-    to: Path, contents: BundleContents, lock: Lock, deployment: Callable[[Manifest], Mapping[str, str]] | None
-) -> None:
+def _fill(to: Path, contents: BundleContents, deployment: Callable[[Manifest], Mapping[str, str]] | None) -> None:
     for file in contents.artifact.files:
         _copy(contents.artifact_directory / file.file, to, f"{MODEL}/{file.file}")
     for name, source in contents.extra_files.items():
@@ -251,7 +246,7 @@ def _fill(
         for name, words in deployment(manifest).items():
             (to / DEPLOY / name).parent.mkdir(exist_ok=True)
             (to / DEPLOY / name).write_text(words, encoding="utf-8")
-    _write_json(to / SBOM, sbom(manifest, lock))
+    _write_json(to / SBOM, sbom(manifest))
     (to / README).write_text(readme(replace(manifest, files=_sums(to))), encoding="utf-8")
     sums = _sums(to)
     body = replace(manifest, files=sums).to_json()

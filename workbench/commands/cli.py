@@ -35,7 +35,7 @@ TASKS: dict[str, tuple[Callable[..., None], ...]] = {
     "Search": (search.sweep, search.plan, search.show, search.evaluate, search.ui, search.log),
     "Ship": (
         *(ship.export, ship.verify, ship.agreement, serve, api_key, load, plan_capacity, ship.report),
-        *(release.promote, release.rollback, release.releases, signing.sign, signing.keygen, ship.lock),
+        *(release.promote, release.rollback, release.releases, signing.sign, signing.keygen),
     ),
     "Study one model": (study.calibrate, study.sensitivity, study.compare, study.profile, study.repair, study.tune),
     "Language models": (llm.calibrate_llm, llm.judge_llm, llm.export_llm),

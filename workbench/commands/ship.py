@@ -1,4 +1,4 @@
-"""What ships: `export`, `verify` and `lock` of a bundle, `agreement` of its outputs, and the acceptance `report`.
+"""What ships: `export` and `verify` of a bundle, `agreement` of its outputs, and the acceptance `report`.
 
 `cli` registers the commands; heavy libraries are imported inside them. Bundles themselves are `workbench.bundle`.
 """
@@ -43,7 +43,7 @@ def export(
     sign: SigningKey = None,
     lock: Annotated[
         Path | None,
-        typer.Option(help="sums of the wheels that serving installs, by `workbench lock`; default: the shipped table"),
+        typer.Option(help="requirements with hashes of the wheels that serving installs; default: the shipped ones"),
     ] = None,
     base_image: Annotated[str, typer.Option(help="that the Dockerfile starts from, by digest: NAME@sha256:…")] = "",
     workspace: Workspace = None,
@@ -114,20 +114,6 @@ def verify(
             note("fault", fault, "bold red")
         if found.faults:
             raise SystemExit(FAILED)
-
-
-def lock(
-    to: Annotated[Path, typer.Option(help="file to write, for `workbench export --lock`")],
-) -> None:
-    """Ask pip's index for the sums of the wheels that serving installs, at the versions installed here.
-
-    For Python 3.11 on x86_64 and aarch64. Only needed where `export` says that its own table lacks a version.
-    """
-    from workbench.bundle.requirements import every_pin, make_lock
-
-    made = make_lock(every_pin(), to, tell)
-    wheels = sum(len(found) for found in made.wheels.values())
-    say(f"{to}: {len(made.wheels)} packages, {wheels} wheels")
 
 
 def agreement(

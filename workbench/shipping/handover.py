@@ -132,7 +132,6 @@ def hand_over(
         contents,
         allow_emulated=allow_emulated,
         secret=secret,
-        lock=chosen.lock,
         deployment=deployed,
     )
 

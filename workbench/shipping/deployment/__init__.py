@@ -31,7 +31,7 @@ from typing import Any
 
 from workbench.bundle.bounds import LANGUAGE
 from workbench.bundle.manifest import Manifest
-from workbench.bundle.requirements import Lock, read_lock, requirements, serving_pins
+from workbench.bundle.requirements import MAKE_LOCK, Lock, read_lock, requirements, serving_pins
 from workbench.bundle.signing import TRUSTED_VARIABLE
 from workbench.targets import described
 from workbench.targets.description import DeploymentFacts
@@ -66,7 +66,7 @@ class DeploymentSettings:
 
     Attributes:
         signed: the bundle will be, so that the service asks for a trusted signature.
-        lock: sums of the wheels that serving installs; None for the table that the workbench ships.
+        lock: sums of the wheels that serving installs; None for those that the workbench ships.
         base_image: that the Dockerfile starts from, with its digest; '' for the public one by its tag, whose digest
             nobody can know here.
     """
@@ -94,7 +94,7 @@ def deployment_files(manifest: Manifest, settings: DeploymentSettings | None = N
         settings: `DeploymentSettings()` where it is not given.
 
     Raises:
-        ConfigError: the table of wheels cannot be read.
+        ConfigError: the sums of wheels cannot be read.
         ToolchainError: a package that serving needs is not installed here, so its version is unknown.
     """
     settings = settings or DeploymentSettings()
@@ -119,10 +119,7 @@ def unpinned(manifest: Manifest, settings: DeploymentSettings) -> list[str]:
     found = []
     lock = settings.lock or read_lock()
     if missing := lock.missing(serving_pins(manifest)):
-        found.append(
-            f"requirements-serve.txt has no hashes: {lock.file} lacks {', '.join(missing)}. `workbench lock --to FILE` "
-            "asks pip's index for them; then export with --lock FILE"
-        )
+        found.append(f"requirements-serve.txt has no hashes: {lock.file} lacks {', '.join(missing)}. {MAKE_LOCK}")
     if not settings.base_image:
         found.append(
             f"the Dockerfile's base image has no digest, so its tag may mean another image tomorrow: {_DIGEST_HINT}, "
