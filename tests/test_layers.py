@@ -61,7 +61,7 @@ VALUES = (
     (
         *("candidate", "damage", "device_profile", "evidence", "artifact", "interface", "measurement", "metrics"),
         *("model", "objectives", "preprocess", "normalizer", "results", "device_use", "reuse", "agreement"),
-        *("prediction", "finding", "service", "setting_groups", "significance", "paired_scores", "simultaneous"),
+        *("prediction", "finding", "service", "setting_groups", "significance", "paired_scores"),
         *("bins", "modelled_times", "compile_settings", "dimension", "installed_targets"),
     ),
     ("documents", "system", "exit_codes"),
@@ -81,8 +81,6 @@ OWNERS = {
     "docx": {"report/written"},
     "sklearn": {"report", "inputs/library_metrics"},
     "jiwer": {"inputs/library_metrics"},
-    "pystoi": {"inputs/library_metrics"},
-    "pesq": {"inputs/library_metrics"},
     "typer": {"commands"},
     "rich": {"commands", "report", "study/inspection.py"},
     "uvicorn": {"serve"},

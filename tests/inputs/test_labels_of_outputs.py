@@ -9,8 +9,7 @@ import pytest
 from tests.inputs.meanings import scorer, use
 from workbench.inputs.dataset import Batch
 from workbench.inputs.dataset.arrays import read_arrays
-from workbench.inputs.metrics import concatenate, summarize
-from workbench.inputs.metrics.meaning_scorer import MeaningScorer
+from workbench.inputs.metrics import summarize
 from workbench.values.errors import ConfigError
 from workbench.values.interface import Meaning
 
@@ -18,10 +17,6 @@ from workbench.values.interface import Meaning
 def batch_of(truths: list[Any], valid: object = None) -> Batch:
     mask = None if valid is None else np.asarray(valid, dtype=bool)
     return Batch(feeds={}, targets=None, indices=np.arange(len(truths)), valid=mask, truths=tuple(truths))
-
-
-def one_of_many(truths: Any, at: slice) -> Batch:
-    return Batch(feeds={}, targets=None, indices=np.arange(len(truths))[at], truths=tuple(truths[at]))
 
 
 def scored(
@@ -80,23 +75,6 @@ def test_decisions_masks_and_values_have_labels_too() -> None:
     assert mask["iou"] == 0.5
     assert mask["pixel_agreement"] == pytest.approx(2 / 3)
     assert values["relative_error"] == pytest.approx(2 / 5)
-
-
-def test_r_squared_is_that_of_the_whole_validation() -> None:
-    generator = np.random.default_rng(0)
-    truths = generator.normal(size=(12, 3)) + np.array([0, 5, -2])
-    outputs = truths + 0.3 * generator.normal(size=(12, 3))
-    whole = batch_of(list(truths))
-    uses = (use("y", "values", against="labels", primary="r2"),)
-
-    judged = MeaningScorer(uses=uses, file=Path("m.yaml"), declared=True, labelled=lambda: [whole])
-    parts = [
-        judged.score({"y": outputs[at]}, one_of_many(truths, at), {"y": outputs[at]})
-        for at in (slice(0, 5), slice(5, 12))
-    ]
-
-    wanted = 1 - np.square(outputs - truths).sum() / np.square(truths - truths.mean(axis=0)).sum()
-    assert summarize(concatenate(parts))["r2"] == pytest.approx(wanted)
 
 
 @pytest.mark.parametrize(

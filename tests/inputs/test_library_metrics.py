@@ -13,7 +13,6 @@ from workbench.inputs.library_metrics import NAMED
 from workbench.inputs.metrics import scorer_of, summarize
 
 GENERATOR = np.random.default_rng(0)
-SPEECH = GENERATOR.normal(size=(2, 16000)) * np.sin(np.arange(16000) / 1500) ** 2
 SCORES = GENERATOR.normal(size=(2, 4)).astype(np.float32)
 
 
@@ -46,18 +45,6 @@ def test_transcripts(tmp_path: Path) -> None:
     assert words == {"wer": pytest.approx(1 / 3)}
     assert letters == {"cer": pytest.approx(1 / 5)}
     assert itself == {"wer": 0.0}
-
-
-@pytest.mark.parametrize("name", ["stoi", "pesq"])
-def test_speech(tmp_path: Path, name: str) -> None:
-    installed(name)
-    noise = GENERATOR.normal(size=SPEECH.shape)
-
-    clean = value(tmp_path, {"name": name, "rate": 16000}, SPEECH, y=SPEECH)[name]
-    noisy = value(tmp_path, {"name": name, "rate": 16000}, SPEECH, y=SPEECH + noise)[name]
-
-    assert clean > {"stoi": 0.999, "pesq": 4.6}[name]
-    assert noisy < clean - 0.2
 
 
 def test_labels_and_numbers(tmp_path: Path) -> None:

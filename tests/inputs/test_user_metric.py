@@ -139,7 +139,7 @@ def test_source_and_declaration_are_part_of_what_results_are_kept_for(read: Call
         ("{function: metric.py:f, highre: true}", "metric.highre: unknown key"),
         ("{name: wre}", "metric.name: 'wre' is no metric of a library. Did you mean 'wer'"),
         ("{name: roc_auc}", "is one number of a whole set: it has no score per sample"),
-        ("{name: stoi}", "needs pystoi, not installed here. pip install pystoi"),
+        ("{name: wer}", "needs jiwer, not installed here. pip install jiwer"),
         ("3", "metric: expected file.py:function or a mapping"),
     ],
 )

@@ -100,10 +100,10 @@ def test_candidates_of_one_class_with_equal_outcomes_are_pairs_wherever_they_dif
 def test_few_candidates_and_modelled_times_advise_nothing() -> None:
     advice = advised(swept()[: LEAST_CANDIDATES - 1])
     few = "7 candidates measured to the end: too few to say which dimensions matter; 8 are needed."
-    assert (advice.dropped(), advice.sentences()) == ([], [few])
+    assert (advice.findings, advice.sentences()) == ((), [few])
     emulated = [replace(e, toolchain=replace(e.toolchain, emulated=True)) for e in swept()]
     assert "modelled" in advised(emulated).note
-    assert advised(emulated).dropped() == []
+    assert advised(emulated).findings == ()
 
 
 def test_a_prediction_may_keep_a_dimension_and_drops_none() -> None:

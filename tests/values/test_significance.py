@@ -14,6 +14,7 @@ from scipy import stats
 from workbench.values.measurement import Estimate
 from workbench.values.paired_scores import PairedScores
 from workbench.values.significance import (
+    all_pairs,
     bootstrap_rounds,
     certain_violation,
     compare,
@@ -292,3 +293,16 @@ def test_times_may_be_equal_when_the_interval_of_their_ratio_holds_one() -> None
     assert all(may_be_equal(a, b) and may_be_equal(b, a) for a, b in alike)
     assert not may_be_equal(slow, estimate(1.59, 1.54, 1.64)), "they overlap, and yet"
     assert not may_be_equal(estimate(300.0, 200.0, 640.0), quick)
+
+
+def test_all_pairs_are_told_apart_at_once() -> None:
+    random = np.random.default_rng(1)
+    values = 3 + random.normal(size=20) + random.normal(size=(4, 20)) / 50
+    values[2] += 0.5
+    values[1] = values[0]
+    pairs = all_pairs(values, np.linspace(1, 2, 20))
+
+    assert pairs.alike.tolist() == [[i == j or 2 not in (i, j) for j in range(4)] for i in range(4)]
+    assert np.allclose(pairs.low, -pairs.high.T)
+    assert pairs.high[0, 1] == 0.0, "the same model twice"
+    assert all_pairs(values[:, :1], np.ones(1)).alike.all(), "one sample tells nothing"

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from workbench.commands.console import out, print_json, say
-from workbench.commands.options import AsJson, Constants, Workspace, pairs
+from workbench.commands.options import AsJson, Constants, pairs
 from workbench.values.errors import ConfigError
 from workbench.values.exit_codes import FAILED
 
@@ -55,28 +55,9 @@ def inspect(
 
 
 def space(
-    file: Annotated[Path | None, typer.Argument(help="search space (YAML)")] = None,
-    advise: Annotated[
-        Path | None,
-        typer.Option(help="an experiment that was swept: write its space without what made no difference or lost"),
-    ] = None,
-    workspace: Workspace = None,
+    file: Annotated[Path, typer.Argument(help="search space (YAML)")],
 ) -> None:
     """Explain every dimension of a search space: what it does, when it applies, what excludes it."""
-    if (file is None) == (advise is None):
-        raise ConfigError("expected a search space to explain, or --advise EXPERIMENT.", key="space")
-    if advise is not None:
-        from workbench.api.advice import narrow_space
-
-        found = narrow_space(advise, workspace=workspace)
-        kept = [f"{one.name} {one.choice} stays: the space needs it" for one in found.kept]
-        words = "nothing to leave out; wrote nothing" if found.file is None else f"wrote {found.file}"
-        say("\n".join([*found.advice.sentences(), *kept, words]))
-    if file is not None:
-        _explain(file)
-
-
-def _explain(file: Path) -> None:
     from workbench.space.reader import read_space
     from workbench.space.served_bins import to_service
     from workbench.space.space import BINS, explain, size

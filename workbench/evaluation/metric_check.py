@@ -220,7 +220,6 @@ def _in_its_own_eyes(data: Dataset, model: Model, runs: Sequence[Run]) -> Iterat
         elif isinstance(whole, MeasuredOutcomes):
             higher, share = bool(whole.higher[at]), not whole.units[at]
             best = float(whole.bounds[at][int(higher)]) if share or not higher else math.nan  # dB end anywhere
-            best = known.best if known is not None and known.best is not None else best
         else:
             return
         if math.isfinite(best) and not metric.endswith("image_ap"):  # which looks at a hundred of a class alone

@@ -55,10 +55,6 @@ class Advice:
     findings: tuple[Finding, ...] = ()
     note: str = ""
 
-    def dropped(self) -> list[tuple[str, Scalar, str]]:
-        """(parameter, choice, why) of what may be taken out of the space."""
-        return [(found.name, choice, found.words) for found in self.findings for choice in found.dropped]
-
     def sentences(self) -> list[str]:
         said = [
             f"{found.name} {_shown(found.dropped[0])}: {found.words}"

@@ -1,7 +1,7 @@
 """How the recipes of a language model compare: each with the best of the space's presets.
 
 The presets are what is tried without a search. Differences between recipes are paired over windows, with intervals that
-hold for all pairs at once (`values.simultaneous`): with two dozen recipes one pair in twenty would differ by chance.
+hold for all pairs at once (`significance.all_pairs`): with two dozen recipes one pair in twenty would differ by chance.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from workbench.report.words import count_of, interval
 from workbench.values.measurement import Estimate
 from workbench.values.paired_scores import PairedScores
 from workbench.values.results import Evaluation
-from workbench.values.simultaneous import all_pairs
+from workbench.values.significance import all_pairs
 
 _FEW_WINDOWS = 10
 """With fewer, intervals over windows are rough."""

@@ -1,16 +1,15 @@
-"""Writing a search space: a narrowed one, with why each choice was taken out; and one with a further preset."""
+"""Writing a search space, and one with a further preset."""
 
 from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 
 from workbench.space.dimensions import CFG, OFF, TARGET, dimension_of
 from workbench.space.space import (
     Assignment,
-    Forbid,
     Forbidden,
     Parameter,
     Preset,
@@ -22,51 +21,6 @@ from workbench.space.space import (
 from workbench.values.candidate import Candidate
 from workbench.values.dimension import Scalar
 from workbench.values.service import ServiceChoices, ServiceSettings
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Dropped:
-    """A choice that is taken out of a space, and why."""
-
-    name: str
-    choice: Scalar
-    why: str
-
-
-def narrowed(space: SearchSpace, dropped: Sequence[Dropped]) -> SearchSpace:
-    """The space without these choices; conditions, rules and presets that name them follow.
-
-    A condition that no choice is left for takes its parameter along, and a preset loses its name for it: what differs
-    from a default that is gone is no known-good configuration any more. The first of the choices that stay is the
-    default; one that every candidate needs, the only one left, is never taken out.
-    """
-    gone: dict[str, set[Scalar]] = {}
-    parameters: list[Parameter] = []
-    for parameter in space.parameters:
-        unwanted = {d.choice for d in dropped if d.name == parameter.name}
-        left = tuple(c for c in parameter.choices if c not in unwanted) or parameter.choices[:1]
-        when = {name: _without(values, gone.get(name, set())) for name, values in parameter.when.items()}
-        gone[parameter.name] = set(parameter.choices) - set(left)
-        if all(when.values()):
-            parameters.append(replace(parameter, choices=left, when=when))
-        else:
-            gone[parameter.name] = set(parameter.choices)
-    targets = tuple(t for t in space.targets if t not in gone.get(TARGET, set()))
-    if len(targets) == 1:  # it is no parameter then, and a condition on it always holds
-        parameters = [
-            replace(p, when={n: v for n, v in p.when.items() if n != TARGET}) for p in parameters if p.name != TARGET
-        ]
-    known = {p.name for p in parameters}
-    kept = {f"{p.name} {choice}" for p in parameters for choice in p.choices}
-    return replace(
-        space,
-        targets=targets,
-        parameters=tuple(parameters),
-        forbid=tuple(rule for f in space.forbid if (rule := _rule_left(f, known, gone)) is not None),
-        presets=tuple(p for p in space.presets if not any(v in gone.get(n, ()) for n, v in p.assignment.items())),
-        configurations={c: text for c, text in space.configurations.items() if c not in gone.get(CFG, set())},
-        files={key: text for key, text in space.files.items() if key in kept},
-    )
 
 
 def with_preset(
@@ -128,16 +82,13 @@ def _possible(space: SearchSpace, *partial: Assignment) -> Assignment | None:
     return None
 
 
-def space_yaml(space: SearchSpace, *, about: Sequence[str] = (), dropped: Sequence[Dropped] = ()) -> str:
-    """The file of a space, which `read_space` reads; comments say what was taken out and why."""
+def space_yaml(space: SearchSpace, *, about: Sequence[str] = ()) -> str:
+    """The file of a space, which `read_space` reads."""
     lines = [*(f"# {line}".rstrip() for line in about), "version: 1"]
     lines += [f"target: {_listed(space.targets) if len(space.targets) > 1 else space.targets[0]}", "", "parameters:"]
     for parameter in space.parameters:
         if parameter.name != TARGET:
-            lines += [f"  # {_one_line(d.choice)} left out: {d.why}" for d in dropped if d.name == parameter.name]
             lines += _parameter(space, parameter)
-    kept = {p.name for p in space.parameters}
-    lines += [f"  # {d.name} {_one_line(d.choice)} left out: {d.why}" for d in dropped if d.name not in kept]
     if space.service is not None:
         lines += ["", "service:", *_service(space.service, space.today_bins)]
     if space.forbid:
@@ -148,19 +99,6 @@ def space_yaml(space: SearchSpace, *, about: Sequence[str] = (), dropped: Sequen
     if space.presets:
         lines += ["", "presets:", *(f"  - {{{_preset(space, preset)}}}" for preset in space.presets)]
     return "\n".join(lines) + "\n"
-
-
-def _without(values: tuple[Scalar, ...], gone: set[Scalar]) -> tuple[Scalar, ...]:
-    return tuple(value for value in values if value not in gone)
-
-
-def _rule_left(rule: Forbid, known: set[str], gone: Mapping[str, set[Scalar]]) -> Forbid | None:
-    """None for a rule that forbids nothing any more."""
-    left = {name: _without(values, gone.get(name, set())) for name, values in rule.values.items()}
-    if not all(left.values()):
-        return None
-    left = {name: values for name, values in left.items() if name in known or name != TARGET}
-    return replace(rule, values=left) if left and set(left) <= known else None
 
 
 def _parameter(space: SearchSpace, parameter: Parameter) -> list[str]:
@@ -216,7 +154,3 @@ def _scalar(value: Scalar) -> str:
 
 
 _READ_OTHERWISE = ("on", OFF, "yes", "no", "true", "false", "null", "none", "y", "n", "inf", "nan", "-inf")
-
-
-def _one_line(choice: Scalar) -> str:
-    return str(choice).lower() if isinstance(choice, bool) else " ".join(str(choice).split())

@@ -15,6 +15,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -79,6 +80,50 @@ def mcnemar(baseline: Arrays, candidate: Arrays) -> AccuracyComparison:
         p_value=p_value,
         test="McNemar exact",
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Pairs:
+    """Differences of all pairs, [models, models]; row less column.
+
+    Attributes:
+        low, high: intervals that hold all at once; infinite with a single sample.
+        alike: whether one holds 0: the two cannot be told apart.
+    """
+
+    difference: Floats
+    low: Floats
+    high: Floats
+
+    @property
+    def alike(self) -> npt.NDArray[np.bool_]:
+        return np.asarray((self.low <= 0) & (self.high >= 0))
+
+
+def all_pairs(numerators: Floats, denominators: Floats) -> Pairs:
+    """Paired differences of ratios of sums, such as nats a token, between all pairs of models over the same samples.
+
+    Intervals are Student's of the linearized ratio, with Bonferroni's correction: six recipes and the float model are
+    21 pairs, of which one in twenty would differ by chance at 5 % each.
+
+    Args:
+        numerators: [models, samples], by sample near to normal: means or sums over many parts.
+        denominators: [samples], positive, of every model.
+    """
+    from scipy import special  # a quarter of a second that whoever tests nothing need not spend
+
+    models, samples = numerators.shape
+    values = numerators.sum(axis=1) / denominators.sum()
+    residuals = numerators - values[:, None] * denominators
+    apart = np.sqrt([[np.square(ours - theirs).sum() for theirs in residuals] for ours in residuals])
+    half = np.where(np.eye(models, dtype=np.bool_), 0.0, np.inf)
+    if samples > 1:
+        tail = (1 - CONFIDENCE) / 2 / max(1, models * (models - 1) // 2)
+        half = (
+            -float(special.stdtrit(samples - 1, tail)) * math.sqrt(samples / (samples - 1)) / denominators.sum() * apart
+        )
+    difference = values[:, None] - values
+    return Pairs(difference=difference, low=difference - half, high=difference + half)
 
 
 def times_the_data(figure: Estimate, limit: float, variance: Callable[[float], float] | None) -> float:

@@ -54,8 +54,8 @@ def test_an_output_is_held_against_numbers_of_its_size_or_as_the_user_says(tmp_p
 
     assert started(tmp_path, Wishes(), labels=labels) == {"angle": {"against": "labels"}}, "numbers of its own size"
     (tmp_path / "workspace").rename(tmp_path / "told by labels")
-    found = started(tmp_path, Wishes(outputs={"angle": "values:against=labels,primary=r2"}), labels=labels)
-    assert found == {"angle": {"against": "labels", "primary": "r2"}}
+    found = started(tmp_path, Wishes(outputs={"angle": "values:against=labels,primary=mae"}), labels=labels)
+    assert found == {"angle": {"against": "labels", "primary": "mae"}}
 
 
 def test_labels_that_no_output_takes_are_refused_with_what_to_write(tmp_path: Path) -> None:

@@ -134,9 +134,6 @@ def _named(section: Section) -> MetricUse:
             options[option] = section.number(option)
         else:
             options[option] = section.text(option, choices=kind if isinstance(kind, tuple) else None)
-    for option in known.required:
-        if option not in options:
-            raise section.error(option, "missing.", f"{name} needs it: {known.about}.")
     return MetricUse(
         code=read_code(known.file, name, key="metric"),
         name=name,

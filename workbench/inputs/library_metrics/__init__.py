@@ -27,7 +27,6 @@ class NamedMetric:
         module: file beside this one, without `.py`; its function has the metric's name.
         package: of pip's; the module that is imported is called as it is, but for scikit-learn's.
         bounds, unit: as `MetricUse` has them; an empty unit is that of shares.
-        best: of an answer beside itself, at least, where it is not the end of `bounds`.
     """
 
     about: str
@@ -36,9 +35,7 @@ class NamedMetric:
     higher: bool = True
     bounds: tuple[float | None, float | None] = (0.0, 1.0)
     unit: str = ""
-    best: float | None = None
     options: Mapping[str, Option]
-    required: tuple[str, ...] = ()
 
     @property
     def file(self) -> Path:
@@ -60,19 +57,6 @@ def _error_rate(of: str) -> NamedMetric:
     )
 
 
-def _of_speech(package: str, about: str, low: float, high: float, unit: str, best: float) -> NamedMetric:
-    return NamedMetric(
-        about=about,
-        module="speech",
-        package=package,
-        bounds=(low, high),
-        unit=unit,
-        best=best,
-        options={"output": "text", "rate": "integer"},
-        required=("rate",),
-    )
-
-
 def _of_labels(about: str, unit: str = "", **options: Option) -> NamedMetric:
     """Of scikit-learn: a share, of which more is better, or an error in a unit."""
     return NamedMetric(
@@ -89,14 +73,6 @@ def _of_labels(about: str, unit: str = "", **options: Option) -> NamedMetric:
 NAMED: Mapping[str, NamedMetric] = {
     "wer": _error_rate("word"),
     "cer": _error_rate("character"),
-    "stoi": _of_speech(
-        "pystoi", "short-time objective intelligibility of speech beside the clean signal", -1.0, 1.0, "STOI", 1.0
-    ),
-    "pesq": _of_speech(
-        "pesq",
-        "perceptual quality of speech beside the clean signal (P.862), narrow band at 8000, wide band at 16000",
-        *(-0.5, 4.7, "MOS", 4.5),
-    ),
     "log_loss": _of_labels(
         "negative logarithm of the probability of the right class", "nats", **{"from": ("logits", "probabilities")}
     ),
@@ -113,7 +89,7 @@ WHOLE_SET: Mapping[str, str] = {
     "f1_macro": "`task: classification` reports macro_f1 beside accuracy.",
     "mcc": "`task: classification` compares accuracy and reports macro_f1.",
     "roc_auc": "Use log_loss, or accuracy by `task: classification`.",
-    "r2": "Use `outputs:` with the meaning values, `against: labels` and `primary: r2`; or mean_squared_error.",
+    "r2": "Use mean_squared_error, or `outputs:` with the meaning values and `against: labels`.",
     "map": "Use image_ap, each image's own average precision: `outputs:` with the meaning boxes and "
     "`primary: image_ap`.",
     "bleu": "Use cer or wer, or your own function that gives sentence scores.",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -43,17 +43,14 @@ class MeaningScorer(Scorer):
         file: Path,
         declared: bool,
         extents: Extents | None = None,
-        labelled: Callable[[], Iterable[Batch]] | None = None,
     ) -> None:
         """
         Args:
             file: the manifest, for errors.
             declared: the manifest says what outputs mean; else the model and the code did.
-            labelled: batches of the validation, for metrics that ask for the mean of its labels.
             extents: what tells of padded samples where their outputs end; None where nothing is padded.
         """
         self.uses, self.file, self._declared, self._extents = tuple(uses), file, declared, extents
-        self._labelled = labelled
         try:
             for use in self.uses:
                 rules = MEANINGS[use.meaning]
@@ -137,8 +134,6 @@ class MeaningScorer(Scorer):
         tops, lows = [], []
         for judge, order in zip(self.judges, self.order, strict=True):
             try:
-                if isinstance(judge, LabelledJudge) and self._labelled is not None:
-                    judge.learn(self._labelled)
                 numerators, denominators = self._judged(judge, outputs, reference, batch)
             except ConfigError as error:
                 raise replace_file(error, self.file) from error

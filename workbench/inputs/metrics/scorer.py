@@ -99,10 +99,6 @@ def _inferred(model: Model, state: tuple[tuple[str, str], ...]) -> tuple[Inferre
     return infer_outputs(model, load_graph(model), state=state)
 
 
-_READ_AT_ONCE = 64
-_labels: dict[str, tuple[Batch, ...]] = {}
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskScorer(Scorer):
     """By the task alone: classes and tags against labels."""
@@ -134,17 +130,8 @@ def scorer_of(dataset: Dataset, model: Model | None) -> Scorer:
         uses=uses_of(dataset, model),
         file=dataset.path,
         declared=bool(dataset.interface.outputs),
-        labelled=functools.partial(_labels_of, dataset),
         extents=Extents(model, dataset.interface) if model is not None and dataset.interface.axes else None,
     )
-
-
-def _labels_of(dataset: Dataset) -> tuple[Batch, ...]:
-    """What the data say of every sample of the validation; read once by a process."""
-    key = dataset.digest("validation")
-    if key not in _labels:
-        _labels[key] = tuple(replace(batch, feeds={}) for batch in dataset.batches("validation", _READ_AT_ONCE))
-    return _labels[key]
 
 
 def output_constraints(dataset: Dataset, model: Model) -> tuple[Constraint, ...]:

@@ -27,8 +27,7 @@ from workbench.values.documents.input_files import open_lines
 from workbench.values.documents.json_reader import parse_json
 from workbench.values.errors import ConfigError, MeasureError
 from workbench.values.measurement import AccuracyComparison, Estimate
-from workbench.values.significance import mcnemar
-from workbench.values.simultaneous import Pairs, all_pairs
+from workbench.values.significance import Pairs, all_pairs, mcnemar
 
 Language = Literal["en", "zh"]
 Encode = Callable[[str], list[int]]

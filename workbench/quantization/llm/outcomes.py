@@ -23,8 +23,7 @@ from workbench.quantization.llm.config import LlmConfig
 from workbench.values.errors import ConfigError, MeasureError
 from workbench.values.measurement import Estimate
 from workbench.values.paired_scores import PairedScores, WindowOutcomes
-from workbench.values.significance import paired_bootstrap
-from workbench.values.simultaneous import Pairs, all_pairs
+from workbench.values.significance import Pairs, all_pairs, paired_bootstrap
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

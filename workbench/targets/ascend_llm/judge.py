@@ -36,7 +36,7 @@ from workbench.targets.language import Scores, TokenWindow
 from workbench.values.errors import ConfigError, MeasureError
 from workbench.values.measurement import Estimate, LanguageLoad
 from workbench.values.paired_scores import WindowOutcomes
-from workbench.values.simultaneous import Pairs
+from workbench.values.significance import Pairs
 
 FLOAT = "float"
 

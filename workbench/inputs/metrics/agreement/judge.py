@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -98,24 +98,15 @@ class Judge(abc.ABC):
 
     def labelled(self, outputs: Outputs, labels: Sequence[Any], batch: Batch) -> Fractions:
         """Sample by sample, each label as the answer of a model that is always right."""
-        name = self.use.name
-        return joined(
-            [
-                self.judge({name: ours}, {name: truth}, one)
-                for ours, truth, one in self.beside_labels(outputs, labels, batch)
-            ]
-        )
-
-    def beside_labels(
-        self, outputs: Outputs, labels: Sequence[Any], batch: Batch
-    ) -> Iterator[tuple[Array, Array, Batch]]:
-        """(the output of a sample [1, ...], its label in that form, a batch of it)."""
-        output = output_of(outputs, self.use.name)
+        name, parts = self.use.name, []
+        output = output_of(outputs, name)
         for row, label in enumerate(labels):
             ours, one = output[row : row + 1], one_of(batch, row)
             if one.valid is not None and ours.ndim > 1 and ours.shape[1] == one.valid.shape[1]:
                 ours = ours if np.size(label) == ours.size else ours[:, one.valid[0]]
-            yield ours, self.truth(label, ours.shape, int(batch.indices[row])), one
+            truth = self.truth(label, ours.shape, int(batch.indices[row]))
+            parts.append(self.judge({name: ours}, {name: truth}, one))
+        return joined(parts)
 
     def check_label(self, label: Any, sample: int) -> None:
         """Whether a label is one of this meaning's, as far as it can be told without an output."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -93,7 +93,7 @@ class LabelledJudge(Judge):
     def __init__(self, judge: Judge) -> None:
         super().__init__(use=judge.use)
         self._judge = judge
-        self._key, self._learned = _key(judge.use), False
+        self._key = _key(judge.use)
         if not judge.label_metrics:
             raise ConfigError(
                 f"{judge.use.meaning} cannot be compared with labels.",
@@ -115,12 +115,6 @@ class LabelledJudge(Judge):
         right, right_of = self._judge.labelled(outputs, self._labels(batch), batch)
         same, same_of = self._judge.judge(outputs, reference, batch)
         return np.concatenate([right, same], axis=1), np.concatenate([right_of, same_of], axis=1)
-
-    def learn(self, batches: Callable[[], Iterable[Batch]]) -> None:
-        """What the labels of a whole split tell; once, and only where the judge asks for it."""
-        if isinstance(self._judge, ValuesJudge) and not self._learned:
-            self._learned = True
-            self._judge.learn([label for batch in batches() for label in self._labels(batch)])
 
     def check(self, batch: Batch) -> None:
         """Raises ConfigError where a sample of the batch has no label, or none of this meaning's."""

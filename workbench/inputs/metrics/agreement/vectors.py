@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -35,37 +34,7 @@ GALLERY = 512
 
 
 class ValuesJudge(Judge):
-    """Numbers of any kind, and states: the error beside the size of the float model's numbers.
-
-    Against labels also R²: how much less the squared error is than that of always giving the mean of the validation's
-    labels. On the whole validation it is the usual R²; on a holdout it says what is gained over that mean there.
-    """
-
-    def __init__(self, *, use: OutputUse) -> None:
-        super().__init__(use=use)
-        self._mean: Floats | None = None
-
-    @property
-    def label_metrics(self) -> tuple[MetricSpec, ...]:
-        about = "share of the labels' variance about the validation's mean that is explained"
-        return (*super().label_metrics, MetricSpec(name="r2", about=about, bounds=None))
-
-    def learn(self, labels: Sequence[Any]) -> None:
-        """Takes the mean of all labels: value by value where they have one shape, else of all values."""
-        arrays = [np.asarray(numbers_of(self.use, label, at), np.float64) for at, label in enumerate(labels)]
-        alike = len({array.shape for array in arrays}) == 1
-        mean = np.mean(arrays, axis=0) if alike else np.concatenate([array.reshape(-1) for array in arrays]).mean()
-        self._mean = np.asarray(mean, np.float64).reshape(-1)
-
-    def labelled(self, outputs: Outputs, labels: Sequence[Any], batch: Batch) -> Fractions:
-        found, of = super().labelled(outputs, labels, batch)
-        gained, there = np.zeros(len(batch)), np.zeros(len(batch))
-        if self._mean is not None:
-            for row, (ours, truth, _) in enumerate(self.beside_labels(outputs, labels, batch)):
-                right = truth.astype(np.float64).reshape(-1)
-                there[row] = np.square(right - self._mean).sum()
-                gained[row] = there[row] - np.square(ours.astype(np.float64).reshape(-1) - right).sum()
-        return np.column_stack([found, gained]), np.column_stack([of, there])
+    """Numbers of any kind, and states: the error beside the size of the float model's numbers."""
 
     def specs(self, whose: str) -> tuple[MetricSpec, ...]:
         return (
