@@ -1,7 +1,6 @@
 """Sets of compiled shapes, predicted before they are compiled: a sweep of texts on the emulated device."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,9 +12,7 @@ from tests.tiny import bench_of
 from workbench.evaluation.bench import Bench
 from workbench.inputs.experiment import Experiment, read_experiment
 from workbench.search.front import audit_failed, is_deferred, may_be_on_front
-from workbench.search.stages import predict
 from workbench.search.sweep import run_sweep
-from workbench.targets.ascend.target import AscendTarget
 
 SPACE = """
 version: 1
@@ -48,11 +45,10 @@ def opened(tmp_path: Path) -> Iterator[tuple[Experiment, Bench]]:
 
 
 def test_sets_share_files_are_deferred_and_only_those_on_the_front_are_compiled_whole(
-    opened: tuple[Experiment, Bench], monkeypatch: pytest.MonkeyPatch
+    opened: tuple[Experiment, Bench],
 ) -> None:
     question, bench = opened
     runs = Recorder()
-    monkeypatch.setattr(predict, "is_audited", lambda candidate, seed, what: False)  # the draw, not the audit
 
     run_sweep(question, bench, listeners=[runs])
 
@@ -73,17 +69,3 @@ def test_sets_share_files_are_deferred_and_only_those_on_the_front_are_compiled_
 
     assert run_sweep(question, bench).new == 0
     assert bench.journal.evaluations() == found
-
-
-def test_an_audit_finds_a_target_that_lies_about_structure(
-    opened: tuple[Experiment, Bench], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    question, bench = opened
-    monkeypatch.setattr(AscendTarget, "lowered_form", lambda self, lowered, candidate: "all alike")  # a lie
-    monkeypatch.setattr(predict, "is_audited", lambda candidate, seed, what: True)  # the draw, not the audit
-
-    run_sweep(replace(question, trials=4), bench)
-
-    found = bench.journal.evaluations()
-    assert audit_failed(found.values())
-    assert not any(map(is_deferred, found.values())), "everything was compiled whole"

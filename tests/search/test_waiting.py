@@ -1,18 +1,14 @@
 """Sets of shapes that wait, predicted by a few of them: which are compiled whole."""
 
 from dataclasses import replace
-from typing import Any, cast
+from typing import cast
 
 from tests.evaluations import candidate, evaluation, service
 from workbench.inputs.experiment import Experiment
-from workbench.search.front import (
-    audit_failed,
-    audit_words,
-    may_be_on_front,
-)
+from workbench.search.front import audit_failed, audit_words, may_be_on_front
 from workbench.values.measurement import Estimate
 from workbench.values.objectives import Objective
-from workbench.values.prediction import Prediction, ShapeAudit
+from workbench.values.prediction import Prediction
 from workbench.values.results import Evaluation, Stop
 
 
@@ -35,13 +31,9 @@ def member(rate: float, accuracy: float, threads: int = 1) -> Evaluation:
     return evaluation(threads=threads, accuracy=accuracy, served=service(rate))
 
 
-def set_waiting(
-    rate: float, accuracy: float, keep_float: int, audit: ShapeAudit | None = None, **stopped: Any
-) -> Evaluation:
-    prediction = Prediction(
-        structure="s", shapes=12, throughput_per_s=about(rate), accuracy=accuracy, basis="", audit=audit
-    )
-    stop = Stop(stage="predict", reason="predicted", **stopped)
+def set_waiting(rate: float, accuracy: float, keep_float: int) -> Evaluation:
+    prediction = Prediction(structure="s", shapes=12, throughput_per_s=about(rate), accuracy=accuracy)
+    stop = Stop(stage="predict", reason="predicted")
     return replace(evaluation(scheme="static", keep_float=keep_float, stop=stop), prediction=prediction)
 
 
@@ -58,14 +50,15 @@ def test_who_may_be_on_the_front_is_compiled_the_best_first() -> None:
     assert may_be_on_front(ASKED, by_id(slow)) == [slow], "nobody is on the front"
 
 
-def test_an_audit_that_fails_has_everything_compiled_and_is_said() -> None:
+def test_a_prediction_that_was_wrong_has_everything_compiled_and_is_said() -> None:
     front, slow = member(900, 0.95), set_waiting(100, 0.5, 1)
-    held = ShapeAudit(batch=8, length=64, predicted_ms=about(1.0), measured_ms=about(1.05, 0.01))
-    wrong = replace(held, measured_ms=about(2.0, 0.01))
+    held, wrong = member(900, 0.94, 3), member(900, 0.94, 4)
+    predictions = [Prediction(structure="s", shapes=12, throughput_per_s=about(rate)) for rate in (900, 100)]
+    held, wrong = (replace(e, prediction=p) for e, p in zip((held, wrong), predictions, strict=True))
 
-    assert may_be_on_front(ASKED, by_id(front, slow, set_waiting(100, 0.5, 2, held))) == []
-    assert "1 of the predictions was audited and holds" in audit_words([front, set_waiting(100, 0.5, 2, held)])
-    found = by_id(front, slow, set_waiting(100, 0.5, 2, wrong))
+    assert may_be_on_front(ASKED, by_id(front, slow, held)) == []
+    assert "2 sets of shapes were predicted" in audit_words([front, slow, held])
+    found = by_id(front, slow, wrong)
     assert audit_failed(found.values())
     assert slow in may_be_on_front(ASKED, found)
-    assert "batch 8, length 64 took 2 ms, predicted were [0.9, 1.1]" in audit_words([*found.values()])
+    assert "serves 900/s, predicted were 110 at most" in audit_words([*found.values()])

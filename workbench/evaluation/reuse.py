@@ -19,7 +19,7 @@ from workbench.values.reuse import BETWEEN, Reuse, reusable
 from workbench.values.reuse import between as between_measurements
 
 AUDITED = 0.2
-"""The share of candidates that measure what they could reuse, or what could be predicted."""
+"""The share of candidates that measure what they could reuse."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,13 +57,9 @@ def reusable_for(candidate: Candidate, evaluations: Mapping[str, Evaluation], se
     )
 
 
-def is_audited(candidate: Candidate, seed: int, what: str = "audit") -> bool:
-    """Drawn by the sweep's seed and the candidate's content: the same whenever it is asked.
-
-    Args:
-        what: is audited; each is drawn by itself.
-    """
-    return int(digest([seed, what, candidate.id])[:8], 16) < AUDITED * 16**8
+def is_audited(candidate: Candidate, seed: int) -> bool:
+    """Drawn by the sweep's seed and the candidate's content: the same whenever it is asked."""
+    return int(digest([seed, "audit", candidate.id])[:8], 16) < AUDITED * 16**8
 
 
 def stopped_kinds(evaluations: Iterable[Evaluation]) -> tuple[str, ...]:

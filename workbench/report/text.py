@@ -77,15 +77,8 @@ def detail(summary: Summary, candidate_id: str) -> str:
 
 def _prediction(prediction: Prediction) -> list[str]:
     assert prediction.throughput_per_s is not None  # nothing was predicted otherwise
-    rate, audit = prediction.throughput_per_s, prediction.audit
-    lines = [f"service {rate.value:.0f}/s [{rate.low:.0f}, {rate.high:.0f}]", prediction.basis]
-    if audit is not None:
-        lines.append(
-            f"audit: batch {audit.batch}, length {audit.length} took {audit.measured_ms.value:.3g} ms, predicted "
-            f"[{audit.predicted_ms.low:.3g}, {audit.predicted_ms.high:.3g}]"
-            + ("" if audit.agrees else ": wrong, so everything is compiled whole since")
-        )
-    return lines
+    rate = prediction.throughput_per_s
+    return [f"service {rate.value:.0f}/s [{rate.low:.0f}, {rate.high:.0f}]", prediction.basis]
 
 
 def _compiled(stage: StageTiming) -> str:

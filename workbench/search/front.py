@@ -118,56 +118,37 @@ def known_times(evaluations: Iterable[Evaluation]) -> dict[str, dict[tuple[int, 
 
 
 def audit_failed(evaluations: Iterable[Evaluation]) -> bool:
-    """Whether a shape's time lay outside of its interval, or a whole set served more than was thought possible."""
-    return any(_wrong(evaluation) for evaluation in evaluations)
+    """Whether a whole set served more than was thought possible."""
+    return any(map(_wrong, evaluations))
 
 
 def _wrong(evaluation: Evaluation) -> bool:
-    prediction = evaluation.prediction
-    if prediction is None:
-        return False
-    if prediction.audit is not None and not prediction.audit.agrees:
-        return True
-    service = evaluation.measurement.service
-    if (
-        evaluation.status != "complete"
-        or prediction.throughput_per_s is None
-        or service is None
-        or service.best is None
-    ):
+    prediction, service = evaluation.prediction, evaluation.measurement.service
+    if prediction is None or prediction.throughput_per_s is None or service is None or service.best is None:
         return False
     reached = (service.best.own or service.best).throughput_per_s  # modelled: by the predictions' own model
-    return reached.low > prediction.throughput_per_s.high
+    return evaluation.status == "complete" and reached.low > prediction.throughput_per_s.high
 
 
 def audit_words(evaluations: Sequence[Evaluation]) -> str:
-    """'14 sets of shapes were predicted before …; 3 audits, all within their intervals'; nothing where none was."""
+    """'14 sets of shapes were predicted before …, 11 of them left at that.'; nothing where none was."""
     predicted = [e for e in evaluations if e.prediction is not None and e.prediction.throughput_per_s is not None]
     if not predicted:
         return ""
-    audits = sum(e.prediction is not None and e.prediction.audit is not None for e in predicted)
-    what = "1 set of shapes was predicted before it was"
-    if len(predicted) > 1:
-        what = f"{len(predicted)} sets of shapes were predicted before they were"
-    words = f"{what} compiled whole, {sum(map(is_deferred, predicted))} of them left at that"
-    if not audit_failed(evaluations):
-        held = {0: "none was audited", 1: "1 of the predictions was audited and holds"}
-        return f"{words}; {held.get(audits, f'{audits} of the predictions were audited and hold')}."
-    why = next(_why_wrong(e) for e in predicted if _wrong(e))
-    return f"{words}; an audit found the predictions wrong ({why}), so everything is compiled whole since."
-
-
-def _why_wrong(evaluation: Evaluation) -> str:
-    prediction, service = evaluation.prediction, evaluation.measurement.service
-    assert prediction is not None  # it was predicted
-    if prediction.audit is not None and not prediction.audit.agrees:
-        wrong = prediction.audit
-        return (
-            f"batch {wrong.batch}, length {wrong.length} took {wrong.measured_ms.value:.3g} ms, predicted were "
-            f"[{wrong.predicted_ms.low:.3g}, {wrong.predicted_ms.high:.3g}]"
-        )
-    assert service is not None  # nothing else is wrong
-    best, most = service.best or service.closest, _rate(evaluation).high
-    return (
-        f"{evaluation.candidate.short_id} serves {best.throughput_per_s.value:.0f}/s, predicted were {most:.0f} at most"
+    several = len(predicted) > 1
+    what = (
+        f"{len(predicted)} sets of shapes were predicted before they were"
+        if several
+        else ("1 set of shapes was predicted before it was")
     )
+    words = f"{what} compiled whole, {sum(map(is_deferred, predicted))} of them left at that"
+    wrong = next(filter(_wrong, predicted), None)
+    if wrong is None:
+        return f"{words}."
+    service = wrong.measurement.service
+    assert service is not None  # nothing else is wrong
+    why = (
+        f"{wrong.candidate.short_id} serves {(service.best or service.closest).throughput_per_s.value:.0f}/s, "
+        f"predicted were {_rate(wrong).high:.0f} at most"
+    )
+    return f"{words}; the predictions were found wrong ({why}), so everything is compiled whole since."

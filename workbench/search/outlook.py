@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Mapping, Sequence
 from statistics import median
 
 import numpy as np
 
 from workbench.inputs.experiment import Experiment
 from workbench.search.front import front_of, predicted_errors, predicted_numbers, with_baseline_drop
-from workbench.search.parts import BESIDE_RUNS, FEWEST, Costs, Goals, Ranking, Seen, logged, rank
+from workbench.search.parts import FEWEST, Costs, Goals, Ranking, Seen, logged, rank
 from workbench.search.surrogate import Codes, axes_of
 from workbench.space.space import Assignment, Forbidden, SearchSpace, build, combinations, complete, draw, raw_size
-from workbench.values.candidate import Candidate
 from workbench.values.dimension import Scalar
 from workbench.values.results import Evaluation
 
@@ -26,10 +24,6 @@ _SURELY = 0.2
 """A class that is new with less probability is said to be known."""
 _NUMERICS = ("calibrate", "lower", "accuracy_subset", "accuracy_full")
 _TIME = ("latency_short", "latency_full", "service")
-
-
-File = tuple[object, int, int]
-"""Everything that decides it but its shape; batch and length."""
 
 
 def proposal(
@@ -59,15 +53,11 @@ def proposal(
     drawn, codes = _drawn(space, experiment.seed)
     near = _neighbours(space, fronts)
     pool, axes = [*drawn, *near], axes_of(space)
-    costs = _costs(known)
-    by_runs = any(e.compiled or e.shared for e in known.values())
-    if by_runs:
-        costs = replace(costs, runs=_runs_of(space, pool, known.values()))
     question = Goals(objectives=experiment.objectives, constraints=experiment.constraints)
     if flying := [tried[i] for i in in_flight if i in tried]:
         expected = rank(question, axes, axes.codes(flying), seen, Costs(), np.random.default_rng(seed))
         seen += [_believed(expected, place, assignment) for place, assignment in enumerate(flying)]
-    found = rank(question, axes, np.vstack([codes, axes.codes(near)]), seen, costs, np.random.default_rng(seed))
+    found = rank(question, axes, np.vstack([codes, axes.codes(near)]), seen, _costs(known), np.random.default_rng(seed))
     for place in found.order:
         try:
             candidate_id = build(space, pool[place]).id
@@ -75,36 +65,11 @@ def proposal(
             continue
         if candidate_id not in known and candidate_id not in in_flight:
             modelled = any(e.toolchain.emulated for e in known.values())
-            return pool[place], _words(experiment, found, int(place), by_runs=by_runs, modelled=modelled)
+            return pool[place], _words(experiment, found, int(place), modelled=modelled)
     return None
 
 
-def _runs_of(space: SearchSpace, pool: Sequence[Assignment], known: Iterable[Evaluation]) -> Callable[[int], int]:
-    """Files that no candidate before has had compiled, by what the settings say."""
-    made = {part for e in known if e.failure is None for part in compiled_files(e.candidate)}
-
-    def runs(place: int) -> int:
-        try:
-            return len(compiled_files(build(space, pool[place])) - made)
-        except Forbidden:
-            return 0  # it is passed over
-
-    return runs
-
-
-def compiled_files(candidate: Candidate) -> frozenset[File]:
-    """Of a target that compiles a file for each shape: what tells its files apart."""
-    settings = candidate.compile
-    batches, lengths = settings.compiled_batches(), settings.compiled_lengths()
-    if not settings.one_file_a_shape():
-        return frozenset({(candidate.id, 0, 0)} if batches or lengths else ())
-    alone = settings.for_shapes(batches[:1], lengths[-1:])
-    same = (candidate.target, candidate.precision, candidate.quantization, alone)
-    return frozenset((same, batch, length) for batch in batches for length in lengths or (0,))
-
-
-def _words(experiment: Experiment, found: Ranking, place: int, *, by_runs: bool, modelled: bool) -> str:
-    """Args: by_runs: costs are runs of a compiler, not seconds."""
+def _words(experiment: Experiment, found: Ranking, place: int, *, modelled: bool) -> str:
     words = []
     for metric in dict.fromkeys(o.metric for o in experiment.objectives):
         if metric in found.predicted:
@@ -115,11 +80,9 @@ def _words(experiment: Experiment, found: Ranking, place: int, *, by_runs: bool,
             words.append(f"{metric} {low:.4g} to {high:.4g}")
     shares = {"answers": found.new_numerics[place], "times": found.new_time[place]}
     known = [name for name, share in shares.items() if share <= _SURELY]
-    cost = float(found.cost[place])
-    priced = f"about {max(cost - BESIDE_RUNS, 0):.0f} runs of the compiler" if by_runs else f"about {cost:.0f} s"
     expected = " and ".join(words) or "to keep the limits"
     reused = f" ({' and '.join(known)} known from others)" if known else ""
-    return f"expected {expected}{' (modelled)' if modelled else ''} for {priced}{reused}"
+    return f"expected {expected}{' (modelled)' if modelled else ''} for about {found.cost[place]:.0f} s{reused}"
 
 
 # --- of what it is made -----------------------------------------------------------------------------------------

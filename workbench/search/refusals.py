@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import math
-import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from workbench.evaluation.bench import Bench
@@ -16,7 +16,7 @@ from workbench.inputs.experiment import Experiment
 from workbench.quantization.lowering.normalize import normalized
 from workbench.quantization.recipe import OPERATORS, wants
 from workbench.space.dimensions import TARGET
-from workbench.space.space import Assignment, Forbidden, SearchSpace, build, choice_text, suggest
+from workbench.space.space import Assignment, Forbidden, SearchSpace, build, choice_text, complete
 from workbench.targets import described
 from workbench.targets.base import OperatorIssue, Target
 from workbench.values.candidate import Candidate, Quantization
@@ -28,7 +28,6 @@ SCHEME = "quantization.scheme"
 DECIDING = (SCHEME, "quantization.operators", "quantization.attention_matmul", "quantization.keep_float")
 """Settings that decide what of a model becomes INT8; one candidate stands for all that agree in them."""
 _SHOWN = 5
-_DRAWS = 40
 _STOOD_FOR = 200
 """Most combinations of those settings that are asked about."""
 
@@ -125,33 +124,19 @@ def _kinds(space: SearchSpace, target: str, alike: Sequence[Assignment]) -> list
 
 
 def _standing_for(space: SearchSpace, target: str) -> list[tuple[Assignment, Candidate]]:
-    """(assignment, candidate) for each combination of what decides about INT8 that a target can have; float first.
-
-    A space without a scheme of float has its float baseline all the same.
-    """
+    """(assignment, candidate) for each combination of what decides about INT8 that a target can have, with the defaults
+    for the rest; float first, which a space without a scheme of float has all the same."""
     offered: dict[str, tuple[Scalar, ...]] = {p.name: p.choices for p in space.parameters if p.name in DECIDING}
     offered[SCHEME] = tuple(dict.fromkeys(("none", *offered.get(SCHEME, ()))))
-    found: dict[tuple[tuple[str, Scalar], ...], tuple[Assignment, Candidate]] = {}
+    found: dict[tuple[Scalar | None, ...], tuple[Assignment, Candidate]] = {}
     for values in itertools.islice(itertools.product(*offered.values()), _STOOD_FOR):
-        wanted = {TARGET: target, **dict(zip(offered, values, strict=True))}
-        for assignment in _walks(space, wanted):
-            try:
-                candidate = build(space, assignment)
-            except Forbidden:
-                continue
+        assignment = complete(space, {TARGET: target, **dict(zip(offered, values, strict=True))})
+        with contextlib.suppress(Forbidden):
+            candidate = build(space, assignment)
             scheme = candidate.quantization.scheme
-            told = tuple((n, assignment[n]) for n in DECIDING if n in assignment and scheme not in ("none", "cfg"))
-            found.setdefault(((SCHEME, scheme), *told), (assignment, candidate))
-            break
+            told = DECIDING if scheme not in ("none", "cfg") else ()
+            found.setdefault((scheme, *map(assignment.get, told)), (assignment, candidate))
     return sorted(found.values(), key=lambda each: each[1].quantization.scheme != "none")
-
-
-def _walks(space: SearchSpace, wanted: Assignment) -> Iterator[dict[str, Scalar]]:
-    """Assignments with these values where they apply: the defaults for the rest, then anything."""
-    yield suggest(space, lambda name, choices: wanted.get(name, choices[0]))
-    rng = random.Random(0)
-    for _ in range(_DRAWS):
-        yield suggest(space, lambda name, choices: wanted[name] if name in wanted else rng.choice(choices))
 
 
 # --- what becomes INT8 -----------------------------------------------------------------------------------------------

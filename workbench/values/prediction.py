@@ -1,13 +1,11 @@
-"""What was predicted of a candidate before it was measured whole, and how an audit judged it."""
+"""What was predicted of a candidate before it was measured whole."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from workbench.values.measurement import Estimate
-
-SLACK = 0.01
-"""Of an audit: the interval of a median says nothing of how calls of another moment differ."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,26 +15,6 @@ class ShapeTime:
     batch: int
     length: int
     p50_ms: Estimate
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShapeAudit:
-    """A shape that was compiled and timed only to see whether its time had been predicted well.
-
-    Attributes:
-        agrees: whether the measured interval and the predicted one overlap, but for `SLACK`.
-    """
-
-    batch: int
-    length: int
-    predicted_ms: Estimate
-    measured_ms: Estimate
-
-    @property
-    def agrees(self) -> bool:
-        reach = 1 + SLACK
-        predicted, measured = self.predicted_ms, self.measured_ms
-        return predicted.low <= measured.high * reach and measured.low <= predicted.high * reach
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,4 +38,8 @@ class Prediction:
     throughput_per_s: Estimate | None = None
     accuracy: float | None = None
     basis: str = ""
-    audit: ShapeAudit | None = None
+
+    @classmethod
+    def from_earlier(cls, data: dict[str, Any]) -> dict[str, Any]:
+        """Without the audit by one more shape, which there was once."""
+        return {name: value for name, value in data.items() if name != "audit"}

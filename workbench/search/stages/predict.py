@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import random
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -19,7 +18,6 @@ from workbench.evaluation.accuracy_pass import AccuracyPass
 from workbench.evaluation.bench import Bench
 from workbench.evaluation.build import artifact_of, structure_of
 from workbench.evaluation.device_lock import device_lock
-from workbench.evaluation.reuse import is_audited
 from workbench.evaluation.shared_shapes import Shape, only_shapes, shapes_of, shares_shapes
 from workbench.inputs.experiment import Experiment
 from workbench.prediction.curve import at_first_speed
@@ -33,7 +31,7 @@ from workbench.values.candidate import Candidate
 from workbench.values.errors import CandidateError, CompileError
 from workbench.values.measurement import BatchCurve, CurvePoint, Estimate, Split
 from workbench.values.metrics import accuracy_metrics
-from workbench.values.prediction import Prediction, ShapeAudit, ShapeTime
+from workbench.values.prediction import Prediction, ShapeTime
 from workbench.values.results import StageTiming
 from workbench.values.service import ServiceChoices
 
@@ -97,7 +95,6 @@ def predict(request: Request, progress: Progress) -> None:
         predicted = _with_more_shapes(request, progress, known, structure, times, baseline)
         if predicted is None:
             return
-        audit = _audit(request, progress, known, structure, times, baseline)
     with progress.stage("predict"):
         curve_times = {(b, n or 0): predicted.times[b, n or 0] for b, n in shapes_of(request.candidate)}
         rate = predicted_throughput(*request.at, curve_times, request.split)
@@ -110,10 +107,9 @@ def predict(request: Request, progress: Progress) -> None:
         throughput_per_s=rate,
         accuracy=None if measured is None else accuracy_metrics(measured)["accuracy"],
         basis=_basis(predicted, len(times), count),
-        audit=audit,
     )
     result = replace(progress.result, prediction=prediction)
-    if rate is not None and (audit is None or audit.agrees):
+    if rate is not None:
         result = result.stopped(
             f"predicted to serve {rate.value:.0f}/s [{rate.low:.0f}, {rate.high:.0f}] from "
             f"{'modelled times of ' if emulated else ''}{len(times)} of {count} shapes; the others are compiled where "
@@ -163,30 +159,6 @@ def telling_shapes(candidate: Candidate) -> list[Shape]:
             length = lengths[round(quantile * (len(lengths) - 1))]
             ordered.append((batch, length or None))
     return list(dict.fromkeys([*ordered, *shapes]))
-
-
-def _audit(
-    request: Request,
-    progress: Progress,
-    known: Mapping[str, Mapping[tuple[int, int], Estimate]],
-    structure: str,
-    times: dict[Shape, ShapeTime],
-    baseline: Session,
-) -> ShapeAudit | None:
-    """One shape more, of a seeded share of candidates, predicted first and compiled all the same."""
-    if not is_audited(request.candidate, request.experiment.seed, "shape audit"):
-        return None
-    left = [shape for shape in shapes_of(request.candidate) if shape not in times]
-    if not left:
-        return None
-    shape = random.Random(f"{request.experiment.seed} {request.candidate.id}").choice(left)
-    at = (shape[0], shape[1] or 0)
-    predicted = predict_times(_joined(known, structure, times), structure, [at])
-    if predicted is None:
-        return None
-    timed = _compiled_and_timed(request, progress, shape, baseline)
-    times[shape] = timed
-    return ShapeAudit(batch=at[0], length=at[1], predicted_ms=predicted.times[at], measured_ms=timed.p50_ms)
 
 
 def _compiled_and_timed(request: Request, progress: Progress, shape: Shape, baseline: Session) -> ShapeTime:
