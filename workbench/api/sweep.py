@@ -26,7 +26,7 @@ from workbench.search.effort import Effort
 from workbench.search.executors import TimeUp, Worker, local_workers
 from workbench.search.executors.ray import cluster_settings, cluster_workers
 from workbench.search.first_look import FIRST
-from workbench.search.forecast import Distinct, RunTime
+from workbench.search.forecast import RunTime
 from workbench.search.memory import check_memory
 from workbench.search.plan import Plan, make_plan
 from workbench.search.sweep import SweepEnd, run_sweep
@@ -287,7 +287,6 @@ def plan_lines(made: Plan) -> list[str]:
         f"space:      {bound}{made.space.candidates} candidates, {made.space.compiles} distinct {files}",
         *(f"service:    {sentence}" for sentence in made.service),
         f"this sweep: {made.trials} candidates, {made.done} done, {made.todo} to do (at most {made.compiles} {files})",
-        *([f"work:       {distinct_words(made.distinct)}"] if made.todo and not made.language else []),
         f"time:       about {minutes(made.total_s)} to search {together}({made.candidate_s:.1f} s a candidate, "
         f"from {made.basis}; one float {call} takes {made.call_ms:.2f} ms)" + _whole(made),
         f"limit:      {_division(made)}",
@@ -299,26 +298,9 @@ def plan_lines(made: Plan) -> list[str]:
     ]
 
 
-def distinct_words(distinct: Distinct) -> str:
-    """'14 candidates come to about 12 different outputs and 9 structures to be timed; about 12 compiler runs'."""
-    files = "compiler runs, one for each batch and length" if distinct.one_file_a_shape else "compiler runs"
-    outputs, structures = count_of(distinct.outputs, "different output"), count_of(distinct.structures, "structure")
-    return (
-        f"{count_of(distinct.candidates, 'candidate')} come to about {outputs} and {structures} to be timed, "
-        f"{distinct.compiler_runs} {files}; estimated from their settings, before any is compiled"
-    )
-
-
-def planned_words(made: Plan, took_s: float, compiled: int) -> str:
-    """'Planned 3 min 09 s to 6 min 45 s, took 4 min 10 s.', and compiler runs where each batch and length is one.
-
-    Args:
-        compiled: runs of the compiler, for all candidates of the sweep.
-    """
-    files = ""
-    if made.distinct.one_file_a_shape and not made.done:
-        files = f"; {count_of(made.distinct.compiler_runs, 'compiler run')} planned, {compiled} made"
-    return f"Planned {_between(made)}, took {minutes(took_s)}{files}."
+def planned_words(made: Plan, took_s: float) -> str:
+    """'Planned 3 min 09 s to 6 min 45 s, took 4 min 10 s.'"""
+    return f"Planned {_between(made)}, took {minutes(took_s)}."
 
 
 def _between(made: Plan) -> str:

@@ -101,7 +101,7 @@ def sweep(
     if verbose:
         said += found.links
         if found.plan is not None and found.plan.whole_s:
-            said.append(planned_words(found.plan, found.took_s, sum(e.compiled for e in summary.evaluations)))
+            said.append(planned_words(found.plan, found.took_s))
         said += next_lines(experiment, workspace, summary)
     if said:
         say("\n".join(said))

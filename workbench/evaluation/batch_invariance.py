@@ -19,10 +19,9 @@ from workbench.evaluation.build import lowered_file
 from workbench.evaluation.carried import first_steps, whole_samples
 from workbench.inputs.dataset import Batch
 from workbench.inputs.dataset.arrays import ArrayRows
-from workbench.inputs.dataset.batch import IntArray
 from workbench.inputs.dataset.loader import LoaderRows
 from workbench.inputs.experiment import Experiment
-from workbench.inputs.metrics import Outputs, cut_alike
+from workbench.inputs.metrics import Outputs
 from workbench.inputs.metrics.score import common_part
 from workbench.space.dimensions import dimension_of
 from workbench.targets.base import FLOAT32_ROWS, INT8_ROWS, Session, row_tolerance
@@ -30,8 +29,8 @@ from workbench.values.errors import ConfigError
 from workbench.values.measurement import Split
 
 TEXTS_LOOKED_AT, SAMPLES_LOOKED_AT = 512, 64
-"""From so many of the split's first texts those are chosen that cover all lengths; of other samples the smallest and
-the largest."""
+"""From so many of the split's first texts the shortest of each padded length and the longest are looked at; of other
+samples the smallest and the largest."""
 _STEPS = 8
 Moved = tuple[float, str]
 """Largest difference as a share of an output's largest value, that output."""
@@ -51,16 +50,12 @@ def _of_any_length(experiment: Experiment, bench: Bench, session: Session) -> It
         yield probe
 
 
-# --- texts ----------------------------------------------------------------------------------------------------------
-
-
-def check_padding(experiment: Experiment, bench: Bench, session: Session, split: Split, samples: int) -> None:
+def check_padding(experiment: Experiment, bench: Bench, session: Session, split: Split) -> None:
     """Run a few texts alone in their smallest length, and together in the longest: the answers must be the same.
 
     Up to `row_tolerance` nothing is said, up to one percent a warning. Nothing is run where texts have one length only.
 
     Args:
-        samples: so many texts, or more where that takes more to have one of every length (`_covering`).
         session: of the float baseline. Where it has compiled lengths only, its lowered model runs on the host instead.
 
     Raises:
@@ -69,21 +64,20 @@ def check_padding(experiment: Experiment, bench: Bench, session: Session, split:
     lengths, data = _offered_lengths(experiment), experiment.dataset
     if len(lengths) < 2:
         return
-    worst, output, row, length = 0.0, "", -1, 0
+    (worst, output), row, length = (0.0, ""), -1, 0
     with _of_any_length(experiment, bench, session) as runs:
         (looked_at,) = data.with_bins(lengths[-1:]).batches(split, TEXTS_LOOKED_AT, stop=TEXTS_LOOKED_AT)
-        places = _covering(looked_at.lengths, lengths, samples)
-        padded = _only(looked_at, places)
-        together = runs.run(padded.feeds)
-        largest = {name: float(np.abs(array.astype(np.float64)).max(initial=0.0)) for name, array in together.items()}
+        tokens = looked_at.lengths
+        padded = np.searchsorted(np.asarray(lengths), tokens)
+        shortest = (min(np.flatnonzero(padded == place), key=lambda text: tokens[text]) for place in np.unique(padded))
+        places = sorted({*map(int, shortest), int(tokens.argmax())})
+        together = runs.run({name: array[places] for name, array in looked_at.feeds.items()})
         for at, place in enumerate(places):
             (alone,) = data.with_bins(lengths).batches(split, 1, start=place, stop=place + 1)
-            reference = {name: array[at : at + 1] for name, array in together.items()}
-            for name, by in _differences(runs.run(alone.feeds), alone, reference, _only(padded, [at])).items():
-                share = by / largest[name] if largest[name] else by
-                if not share <= worst:  # NaN counts
-                    assert alone.valid is not None  # texts have a mask
-                    worst, output, row, length = share, name, int(alone.indices[0]), alone.valid.shape[1]
+            moved = _moved(runs.run(alone.feeds), alone, together, at, lengths[-1])
+            if not moved[0] <= worst:  # NaN counts
+                assert alone.valid is not None
+                (worst, output), row, length = moved, int(alone.indices[0]), alone.valid.shape[1]
     tolerance = row_tolerance(experiment.baseline)
     assert tolerance is not None  # the baseline is float
     if worst <= tolerance:
@@ -123,45 +117,6 @@ def _offered_lengths(experiment: Experiment) -> tuple[int, ...]:
     return tuple(sorted(found))
 
 
-def _covering(tokens: IntArray, lengths: tuple[int, ...], count: int) -> list[int]:
-    """Places of texts, ascending: the shortest of each padded length, which is padded most, the longest of all, and
-    from the first on as many more as make `count`.
-
-    Args:
-        tokens: of each text, none longer than the last of `lengths`, which are sorted.
-    """
-    padded = np.searchsorted(np.asarray(lengths), tokens)
-    shortest = [int(min(np.flatnonzero(padded == place), key=lambda text: tokens[text])) for place in np.unique(padded)]
-    chosen = dict.fromkeys((*shortest, int(tokens.argmax())))
-    for text in range(len(tokens)):
-        if len(chosen) >= count:
-            break
-        chosen[text] = None
-    return sorted(chosen)
-
-
-def _only(batch: Batch, rows: list[int]) -> Batch:
-    assert batch.valid is not None  # texts have a mask
-    feeds = {name: array[rows] for name, array in batch.feeds.items()}
-    return Batch(feeds=feeds, targets=None, indices=batch.indices[rows], valid=batch.valid[rows])
-
-
-def _differences(outputs: Outputs, batch: Batch, reference: Outputs, other: Batch) -> dict[str, float]:
-    """Output → largest difference, positions of padding left out."""
-    ours, theirs, common = cut_alike(outputs, batch, reference, other)
-    widths = [b.valid.shape[1] for b in (batch, other, common) if b.valid is not None]
-    found = {}
-    for name, array in ours.items():
-        difference = np.abs(array.astype(np.float64) - theirs[name].astype(np.float64))
-        if [a.shape[1] for a in (outputs[name], reference[name], array) if a.ndim > 1] == widths:
-            difference = difference[common.valid]  # a value for each position
-        found[name] = float(difference.max(initial=0.0))
-    return found
-
-
-# --- arrays ---------------------------------------------------------------------------------------------------------
-
-
 def check_batch_invariance(experiment: Experiment, bench: Bench, session: Session, split: Split) -> None:
     """Nothing is run where samples are texts, or neither padded nor offered in batches of several.
 
@@ -197,13 +152,12 @@ def check_batch_invariance(experiment: Experiment, bench: Bench, session: Sessio
         runs = whole_samples(any_shape, data.interface, model)
         alone, both = first_steps(source.read([np.array([small]), np.array([small, large])]), _STEPS)
         padded = {name: array[:1] for name, array in both.feeds.items()}
-        reference = runs.run(padded)
+        reference, width = runs.run(padded), 0 if both.valid is None else both.valid.shape[1]
         by_padding, by_company = (0.0, ""), (0.0, "")
         if any(array.shape != padded[name].shape for name, array in alone.feeds.items()):
-            by_padding = _moved(runs.run(alone.feeds), reference, alone)
+            by_padding = _moved(runs.run(alone.feeds), alone, reference, 0, width)
         if several:
-            beside = {name: array[:1] for name, array in runs.run(both.feeds).items()}
-            by_company = _moved(reference, beside, alone)
+            by_company = _moved(reference, alone, runs.run(both.feeds), 0, width)
     moves = f"of sample {small} of {split} moves by {{:.2g}} of its largest value"
     share, output = by_padding
     if not share <= FLOAT32_ROWS:
@@ -230,16 +184,21 @@ def check_batch_invariance(experiment: Experiment, bench: Bench, session: Sessio
         _log.warning("%s: %s Candidates of other batches differ by as much.", model.path, said)
 
 
-def _moved(ours: Outputs, theirs: Outputs, alone: Batch) -> Moved:
-    """Over what both have and, where
-    positions or steps are counted, over those of the sample itself."""
+def _moved(ours: Outputs, alone: Batch, theirs: Outputs, row: int, width: int) -> Moved:
+    """How far one sample's outputs lie from a row of others, over what both have and, where positions or steps are
+    counted, over those of the sample itself.
+
+    Args:
+        width: padded positions of the others.
+    """
     found = (0.0, "")
     for name, array in ours.items():
-        a, b = common_part(np.asarray(array, np.float64), np.asarray(theirs[name], np.float64))
-        if alone.valid is not None and a.ndim > 1 and a.shape[1] >= alone.valid.shape[1]:
+        largest = float(np.abs(np.asarray(theirs[name], np.float64)).max(initial=0.0))
+        a, b = common_part(np.asarray(array, np.float64), np.asarray(theirs[name][row : row + 1], np.float64))
+        sizes = array.shape[1:2], theirs[name].shape[1:2]
+        if alone.valid is not None and sizes in (((alone.valid.shape[1],), (width,)), ((width,), (width,))):
             steps = int(alone.lengths[0])
             a, b = a[:, :steps], b[:, :steps]
-        largest = float(np.abs(b).max(initial=0.0))
         by = float(np.abs(a - b).max(initial=0.0))
         share = by / largest if largest else by
         if not share <= found[0]:  # NaN counts

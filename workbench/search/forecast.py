@@ -1,17 +1,12 @@
 """How long a search and its confirmation take: before anything is measured by one call of the float model, then by what
 this sweep's evaluations took; and how the time limit of a run, which covers all of it, is divided between them.
 
-A candidate pays for what it changes: compiling once for equal files, accuracy once for equal outputs, timing once for
-equal structures, apart from those that are timed all the same as an audit. Which candidates are equal is known of
-compiled files alone, so here it is told by the settings, over candidates drawn from the space.
-
 The search gives way to the confirmation: it ends early enough for the front it has found to be confirmed, up to a
 share of the limit. The confirmation is cut to what is left. What is in flight at the end is ended.
 """
 
 from __future__ import annotations
 
-import random
 import statistics
 import time
 from collections.abc import Mapping, Sequence
@@ -19,7 +14,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from workbench.evaluation.reuse import AUDITED
 from workbench.inputs.experiment import Experiment
 from workbench.load.result import P99_ANSWERS
 from workbench.prediction.curve import FEWEST_CALLS
@@ -28,9 +22,6 @@ from workbench.search.effort import EFFORTS, FULL, Effort
 from workbench.search.front import front_of
 from workbench.search.stages.accuracy import SEARCHED
 from workbench.shipping.load_confirmation import LOAD_START_S, LONGEST_LOAD, SHORTEST_LOAD_S, load_seconds
-from workbench.space.space import Forbidden, build, compile_key, draw, size
-from workbench.values.candidate import Candidate
-from workbench.values.documents.canonical import digest, encode
 from workbench.values.evidence import source_of
 from workbench.values.results import Evaluation
 from workbench.values.reuse import ReuseKind
@@ -49,26 +40,6 @@ CONFIRMATION_SHARE = 1 / 3
 """Of what is left for search and confirmation, the most that the confirmation takes from a search that goes on."""
 FRONT, USUAL_FRONT = 5, 3
 """Members that a front is taken to have before one is known, so that there is room for them; that it mostly has."""
-_SCALES_ONLY = ("algorithm", "percentile", "activation_symmetric")
-"""Settings that choose the values of scales alone: times do not depend on them."""
-_MOST_DRAWS = 20
-"""For each candidate that is wanted, before a space counts as nearly empty."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Distinct:
-    """So many of so many candidates differ in what is computed, in what is timed, in what the compiler is run for.
-
-    Attributes:
-        rows: of mean length, that one call of each shape computes, of a candidate in the mean.
-    """
-
-    candidates: int
-    outputs: int
-    structures: int
-    compiler_runs: int
-    rows: float = 0.0
-    one_file_a_shape: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,14 +59,9 @@ class Cost:
     load_s: float = 0.0
     asked_load_s: float = 0.0
 
-    def searched_s(self, effort: Effort, distinct: Distinct) -> float:
-        """Of one of so many candidates of a search, with what they share paid for once."""
-        if not distinct.candidates:
-            return 0.0
-        timed = 1 - (1 - distinct.structures / distinct.candidates) * (1 - AUDITED)
-        files = distinct.compiler_runs / distinct.candidates if distinct.one_file_a_shape else 1.0
-        scoring_s = self.samples_s * effort.samples * distinct.outputs / distinct.candidates
-        return self.opening_s * max(1.0, files) + scoring_s + (self.calls_s + self.curve_s) * effort.calls * timed
+    def searched_s(self, effort: Effort) -> float:
+        """Of a candidate of a search."""
+        return self.opening_s + self.samples_s * effort.samples + (self.calls_s + self.curve_s) * effort.calls
 
     def confirmed_s(self, effort: Effort) -> float:
         """Of its confirmation."""
@@ -113,67 +79,17 @@ class Cost:
 # --- before anything is measured -----------------------------------------------------------------------------------
 
 
-def distinct_among(experiment: Experiment, wanted: int) -> Distinct:
-    """Among the baseline, the presets, and candidates drawn by the experiment's seed, `wanted` in all.
-
-    A sampler that has learned draws more alike ones than that, so these counts are rather too high.
-    """
-    space, rng, most = experiment.space, random.Random(experiment.seed), min(wanted, size(experiment.space).candidates)
-    found = {experiment.baseline.id: experiment.baseline}
-    first = [preset.assignment for preset in space.presets]
-    for number in range(_MOST_DRAWS * most):
-        if len(found) >= most:
-            break
-        try:
-            candidate = build(space, first[number] if number < len(first) else draw(space, rng))
-        except Forbidden:
-            continue
-        found.setdefault(candidate.id, candidate)
-    candidates = list(found.values())[:wanted]
-    rows = [_tokens(candidate) / _mean_length(experiment) for candidate in candidates]
-    return Distinct(
-        candidates=len(candidates),
-        outputs=len({compile_key(candidate) for candidate in candidates}),
-        structures=len({_structure(candidate) for candidate in candidates}),
-        compiler_runs=len({run for candidate in candidates for run in _compiler_runs(candidate)}),
-        rows=statistics.fmean(rows) if rows else 0.0,
-        one_file_a_shape=any(candidate.compile.one_file_a_shape() for candidate in candidates),
-    )
-
-
-def _structure(candidate: Candidate) -> str:
-    body = candidate.to_json()
-    body["quantization"] = {n: value for n, value in body["quantization"].items() if n not in _SCALES_ONLY}
-    return digest(body)
-
-
-def _tokens(candidate: Candidate) -> int:
-    batches, lengths = candidate.compile.compiled_batches(), candidate.compile.compiled_lengths()
-    return sum(batches or (candidate.serving.batch,)) * sum(lengths or (1,))
-
-
-def _compiler_runs(candidate: Candidate) -> set[str]:
-    settings = candidate.compile
-    batches, lengths = settings.compiled_batches(), settings.compiled_lengths()
-    if not settings.one_file_a_shape() or not batches:
-        return {compile_key(candidate)}
-    body = candidate.to_json() | {"serving": None}
-    shapes = [((batch,), (length,) if lengths else ()) for batch in batches for length in lengths or (0,)]
-    return {digest(body | {"compile": encode(settings.for_shapes(*shape))}) for shape in shapes}
-
-
-def search_cost(experiment: Experiment, call_ms: float, opening_s: float, *, timed: bool, rows: float = 0.0) -> Cost:
+def search_cost(experiment: Experiment, call_ms: float, opening_s: float, *, timed: bool) -> Cost:
     """Of a candidate in the search, from one call of the float model.
 
     Args:
-        timed: False where times are modelled, which takes a call of each shape: of so many rows in all.
+        timed: False where times are modelled, which costs next to nothing.
     """
     settings, one_s = experiment.measure, CALL_SHARE * call_ms / 1000
     calls = settings.short_calls + settings.calls + 2 * UNTIMED_CALLS
     served_s = SIMULATION_S if experiment.service is not None else 0.0
-    around_s = MEMORY_S if timed else one_s * rows / experiment.baseline.serving.batch
     return Cost(
-        opening_s=opening_s + around_s + served_s,
+        opening_s=opening_s + MEMORY_S * timed + served_s,
         samples_s=experiment.dataset.size("validation") * experiment.dataset.calls_a_sample * one_s,
         calls_s=calls * (1 + CALL_SHARE) * call_ms / 1000 * timed,
         curve_s=_curve_s(experiment, CALL_SHARE * call_ms) * timed,

@@ -27,7 +27,6 @@ from workbench.evaluation.overflow import overflow_of
 from workbench.inputs.experiment import Experiment
 from workbench.search.first_look import look
 from workbench.search.stages.accuracy import (
-    SMOKE_SAMPLES,
     full_accuracy,
     growing_subsets,
     measure_agreement,
@@ -153,7 +152,7 @@ def _run(request: Request, progress: Progress, sessions: contextlib.ExitStack) -
         if progress.then(smoke(request, progress.result, session, reference or baseline)):
             return
         if request.is_baseline and request.split == "validation":
-            check_padding(request.experiment, request.bench, session, request.split, SMOKE_SAMPLES)
+            check_padding(request.experiment, request.bench, session, request.split)
             check_batch_invariance(request.experiment, request.bench, session, request.split)
             proof = check_metric(request.experiment, session, request.split)
             alike = look_at_decisions(request.experiment, session, request.split)

@@ -27,10 +27,8 @@ from workbench.search.forecast import (
     REPORT_S,
     USUAL_FRONT,
     Cost,
-    Distinct,
     Division,
     confirmation_cost,
-    distinct_among,
     divided,
     known_cost,
     search_cost,
@@ -65,7 +63,6 @@ class Plan:
     float model and from what its candidates are taken to share (`forecast`).
 
     Attributes:
-        distinct: what the candidates that are to be done come to.
         whole_s: the run from its start to its report, within its limit; 0 where nothing is to be searched.
         division: how the time limit of the whole run is divided.
         effort: of the search: less than all where the limit leaves no room for the baseline and two INT8 candidates.
@@ -97,7 +94,6 @@ class Plan:
     once_s: float
     total_s: float
     cards: int
-    distinct: Distinct
     whole_s: float
     division: Division
     effort: Effort
@@ -163,7 +159,6 @@ def make_plan(
         call_ms = probe_call_ms(experiment, bench) if probe is None else probe()
     gone_s = gone()
     measured = [known_cost(experiment, e, known) for e in known.values() if e.status == "complete"]
-    distinct = distinct_among(experiment, todo)
     once_s = _once_s(experiment, bench) if todo else 0.0
     limit_s = experiment.timeout_s if limit_s is None else limit_s
     wanted, language = min(todo, _AT_LEAST), experiment.model.is_language_model
@@ -176,14 +171,14 @@ def make_plan(
     else:
         timed = not (language or bench.toolchain(experiment.baseline).emulated)
         opened_s = 1.0 + experiment.model.size_bytes / 50e6 + (_quantizing_s(experiment, call_ms) if language else 0.0)
-        searched = search_cost(experiment, call_ms, opened_s, timed=timed, rows=distinct.rows)
+        searched = search_cost(experiment, call_ms, opened_s, timed=timed)
         cost = confirmation_cost(experiment, searched, call_ms)
-        division, least_s = divided(limit_s, cost), searched.searched_s(EFFORTS[-1], distinct)
+        division, least_s = divided(limit_s, cost), searched.searched_s(EFFORTS[-1])
         if not known and not language:
             room_s = (division.search_s - once_s) / _SPARE
-            fitting = (each for each in EFFORTS if wanted * searched.searched_s(each, distinct) <= room_s)
+            fitting = (each for each in EFFORTS if wanted * searched.searched_s(each) <= room_s)
             effort = next(fitting, EFFORTS[-1])
-        candidate_s = searched.searched_s(effort, distinct)
+        candidate_s = searched.searched_s(effort)
         probed = "one block" if language else f"{PROBE_CALLS} calls"
         basis = f"a probe of {probed} of the float model"
     # the shortest limit with so much time for the search and for confirming the baseline and one member in full
@@ -193,8 +188,7 @@ def make_plan(
     at_once = max(1, min(here, len(os.sched_getaffinity(0))) + cards - here)
     search_s = once_s + candidate_s * (min(1, todo) + max(0, todo - 1) / at_once)
     compiles = min(todo, space.compiles)
-    # a lowered file and the compiled ones (each in the store once); INT8 ones are a quarter of the float size
-    copies = 1.0 if language else 1.0 + distinct.compiler_runs / max(1, distinct.outputs)
+    copies = 1 if language else 2  # a lowered file and the compiled one; INT8 ones are a quarter of the float size
     return Plan(
         space=space,
         trials=budget,
@@ -206,13 +200,12 @@ def make_plan(
         once_s=once_s,
         total_s=search_s,
         cards=cards,
-        distinct=distinct,
         whole_s=_whole_s(division, search_s, cost, gone_s),
         division=division,
         effort=effort,
         least_s=least_s,
         basis=basis,
-        disk_bytes=int(compiles * copies * _file_bytes(experiment, bench)),
+        disk_bytes=compiles * copies * _file_bytes(experiment, bench),
         free_bytes=shutil.disk_usage(bench.store.root).free,
         memory_bytes=memory_of(experiment, here),
         available_bytes=available_memory_bytes(),
