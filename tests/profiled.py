@@ -4,7 +4,6 @@ from typing import Any
 
 from workbench.values.device_profile import (
     Bubble,
-    CubeUse,
     DeviceProfile,
     OperatorTime,
     ProfiledTask,
@@ -52,9 +51,8 @@ def profile(*, modelled: bool = True) -> DeviceProfile:
             ),
         ),
         causes={"host copy": 30.0, "scheduling": 10.0},
-        cube=(CubeUse(dtype="int8", peak_tops=589.8, macs=10**9, told_us=30.0, total_us=60.0, active_percent=40.0),),
         tasks=(
-            task("mm</script><b>", "cube", 0.0, 30.0, int8=True, macs=10**9),
+            task("mm</script><b>", "cube", 0.0, 30.0, int8=True),
             task("MEMCPY_ASYNC", "copy", 35.0, 30.0, execution=None),
             task("nn", "cube", 70.0, 30.0, int8=False),
         ),

@@ -50,7 +50,6 @@ from workbench.targets.ascend.atc.om_json import count_kernels, read_operators
 from workbench.targets.ascend.dump.dump_file import read_dump_file
 from workbench.targets.ascend.npu_smi import parse_info, parse_mapping, parse_pairs
 from workbench.targets.ascend.profiles.read import read_profile
-from workbench.targets.ascend.profiles.tables import Reading
 from workbench.targets.ascend.profiles.tasks import read_tasks
 from workbench.values.errors import WorkbenchError
 from workbench.values.modelled_times.device_data import SHIPPED, load_device_data
@@ -194,7 +193,7 @@ def prepare(folder: Path) -> dict[str, Format]:
         "acl.json": (lambda path: parse_acl(path.read_bytes(), str(path)), ACL_JSON, acl),
         "op_summary.csv": (read_op_summary, OP_SUMMARY, vendor),
         "op_summary_0.csv": (lambda path: read_profile([path.parent]), OP_SUMMARY, vendor),
-        "task_time_0.csv": (lambda path: read_tasks([path.parent], Reading(left=1000)), TASK_TIME, vendor),
+        "task_time_0.csv": (lambda path: read_tasks([path.parent]), TASK_TIME, vendor),
     }
     formats |= {
         n: Format(name=n, folder="vendor", seeds=[s], make=hostile_text, read=r, refusals=e)

@@ -6,7 +6,7 @@ import itertools
 from typing import Any
 
 from workbench.report.words import count_of
-from workbench.values.device_profile import Bubble, CubeUse, DeviceProfile
+from workbench.values.device_profile import Bubble, DeviceProfile
 
 _LONGEST = 48
 
@@ -16,7 +16,6 @@ def profile_lines(profile: DeviceProfile, *, top: int = 10) -> list[str]:
     return [
         *_operators(profile, top),
         *_idle(profile, top),
-        *_cube(profile),
         *(f"note: {note}" for note in profile.notes),
     ]
 
@@ -82,23 +81,6 @@ def _bubble(bubble: Bubble, whole_us: float) -> str:
     )
 
 
-def _cube(profile: DeviceProfile) -> list[str]:
-    return [f"matrix products in {use.dtype}: {cube_words(use, profile.chip)}" for use in profile.cube]
-
-
-def cube_words(use: CubeUse, chip: str) -> str:
-    """How much of the chip's rate they reach."""
-    achieved, part = use.achieved_tops, use.of_peak
-    told = "their shapes do not tell how much they compute" if achieved is None else f"{achieved:.3g} TOPS"
-    if part is not None and use.peak_tops is not None:
-        told += f", {part:.1%} of the {use.peak_tops:.0f} of {chip}"
-    if achieved is not None and use.told_us < use.total_us:
-        told += f" (over {use.told_us / use.total_us:.0%} of their time)"
-    if use.active_percent is not None:
-        told += f"; cores at work {use.active_percent:.1f} % of the cycles, by the profiler"
-    return told
-
-
 def short(name: str) -> str:
     """A long name without its middle; its end tells most."""
     return name if len(name) <= _LONGEST else f"{name[:10]}…{name[11 - _LONGEST :]}"
@@ -129,7 +111,7 @@ def chrome_trace(profile: DeviceProfile, title: str) -> dict[str, Any]:
     for (device, stream), tid in threads.items():
         events += _named("thread", devices[device], tid, f"stream {stream}", tid)
     for task in profile.tasks:
-        told = {"op type": task.op_type, "execution": task.execution, "int8": task.int8, "macs": task.macs}
+        told = {"op type": task.op_type, "execution": task.execution, "int8": task.int8}
         events.append(
             {
                 "name": task.name,

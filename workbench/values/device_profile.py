@@ -32,7 +32,6 @@ class ProfiledTask:
         device, stream: as in `StreamUse`.
         execution: which call of a model it belongs to, from 1; None where the profile does not tell.
         int8: whether its factors are INT8; None where the profile does not tell.
-        macs: multiply-accumulates, from its shapes; None where they do not tell.
     """
 
     name: str
@@ -44,7 +43,6 @@ class ProfiledTask:
     duration_us: float
     execution: int | None = None
     int8: bool | None = None
-    macs: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,37 +109,6 @@ class Bubble:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CubeUse:
-    """Matrix products of one number format against what the chip's matrix units can do.
-
-    Attributes:
-        dtype: of the factors.
-        peak_tops: of the chip in that format, 10^12 operations a second, two for each multiply-accumulate; None where
-            no rate is published.
-        told_us: time of the products whose shapes tell their multiply-accumulates; `macs` are theirs.
-        total_us: time of all of them.
-        active_percent: the profiler's own figure, weighted by time: cycles in which the cores worked, whatever they
-            did; None where the profile has none.
-    """
-
-    dtype: str
-    peak_tops: float | None
-    macs: int
-    told_us: float
-    total_us: float
-    active_percent: float | None
-
-    @property
-    def achieved_tops(self) -> float | None:
-        return 2 * self.macs / self.told_us / 1e6 if self.told_us else None
-
-    @property
-    def of_peak(self) -> float | None:
-        achieved = self.achieved_tops
-        return achieved / self.peak_tops if achieved is not None and self.peak_tops else None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceProfile:
     """A profiled run.
 
@@ -181,7 +148,6 @@ class DeviceProfile:
     streams: tuple[StreamUse, ...]
     bubbles: tuple[Bubble, ...]
     causes: Mapping[Cause, float]
-    cube: tuple[CubeUse, ...]
     tasks: tuple[ProfiledTask, ...]
     tasks_left_out: int
     notes: tuple[str, ...]
@@ -190,7 +156,6 @@ class DeviceProfile:
     def to_json(self) -> dict[str, Any]:
         """For programs: everything but the single tasks, which `chrome_trace` writes."""
         body = {name: value for name, value in encode(self).items() if name != "tasks"}
-        cube = [{**encode(use), "achieved_tops": use.achieved_tops, "of_peak": use.of_peak} for use in self.cube]
         streams = [{**encode(use), "idle_share": use.idle_share} for use in self.streams]
         evidence = "modelled" if self.modelled else "measured"
-        return {"version": 1, "evidence": evidence, **body, "cube": cube, "streams": streams}
+        return {"version": 1, "evidence": evidence, **body, "streams": streams}

@@ -18,7 +18,6 @@ from workbench.targets.ascend.interface import INTERFACE
 from workbench.targets.ascend.npu_smi import VARIABLE
 from workbench.targets.ascend.overflow import overflow_text, read_overflows, suspects, way_on
 from workbench.targets.ascend.profiles.read import read_profile
-from workbench.targets.ascend.profiles.tables import MOST_ROWS, Reading
 from workbench.targets.ascend.profiles.tasks import kernel_us, read_tasks
 from workbench.targets.profiler import KernelTime, Overflows
 from workbench.values.artifact import Artifact
@@ -63,7 +62,7 @@ class AscendProfiler:
     ) -> tuple[KernelTime, ...]:
         """By msprof, whose names of operators are those of ATC's JSON of the OM [inferred]."""
         (om,) = [directory / file.file for file in artifact.files if file.file != INTERFACE]
-        tasks, _ = read_tasks(run_msprof(replay, to, environment=environment), Reading(left=MOST_ROWS))
+        tasks, _, _ = read_tasks(run_msprof(replay, to, environment=environment))
         took, origins = kernel_us(tasks), ask_om(om, operators_in)
         kernels = tuple(
             KernelTime(

@@ -195,23 +195,6 @@ def chip_names() -> tuple[str, ...]:
     return tuple(_shipped()[1])
 
 
-def peak_tops(name: str, dtype: str) -> float | None:
-    """10^12 operations a second of all cores, two for each multiply-add; None where no rate is known.
-
-    Cores × clock × multiply-adds × 2 [inferred]: 910B3 comes to 294.9 TFLOPS in FP16 and 589.8 TOPS in INT8, where 313
-    and 626 are quoted for it, so a share of the peak may be a twentieth too high.
-
-    Args:
-        name: of the chip, with or without the family before it.
-    """
-    soc_version = "Ascend" + name.replace(" ", "").removeprefix("Ascend")
-    if soc_version not in chip_names() or dtype not in ("float16", "bfloat16", "int8"):
-        return None
-    data = load_device_data(soc_version)
-    macs: float = getattr(data, f"cube_macs_{dtype}")
-    return data.cube_cores * data.clock_mhz * macs * 2 / 1e6
-
-
 def with_parameters(data: DeviceData, values: Mapping[str, float]) -> DeviceData:
     """The same chip with other values of some `PARAMETERS`."""
     changed: Mapping[str, Any] = values

@@ -22,17 +22,11 @@ def operator(
     stream: int = 1,
     execution: int = 1,
     device: int = 0,
-    shapes: str = "16,64;64,32",
-    types: str = "FLOAT16;FLOAT16",
-    formats: str = "ND;ND",
-    result: str = "16,32",
 ) -> str:
     """A row of op_summary; `at` microseconds behind the start of the run."""
     start = f'"{_exact(at)}\t"'
-    return (
-        f'{device},4,1,{stream},{execution},{name},{kind},static,{core},{start},{took},0,20,"{shapes}",{types},'
-        f'{formats},"{result}",FLOAT16,ND'
-    )
+    shapes = '"16,64;64,32",FLOAT16;FLOAT16,ND;ND,"16,32",FLOAT16,ND'
+    return f"{device},4,1,{stream},{execution},{name},{kind},static,{core},{start},{took},0,20,{shapes}"
 
 
 def task(kind: str, at: float, took: float, *, stream: int = 0, device: int = 0) -> str:

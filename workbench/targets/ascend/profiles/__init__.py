@@ -1,3 +1,3 @@
-"""Profiles of msprof: its tables read (`tables`, `tasks`), idle time and its causes, the matrix units' use. Running
-msprof is `targets/ascend/profiling`; showing a profile is `report`, which knows no vendor.
+"""Profiles of msprof: its tables read (`tasks`), what they come to (`read`). Running msprof is
+`targets/ascend/profiling`; showing a profile is `report`, which knows no vendor.
 """

@@ -1,161 +1,269 @@
-"""A profile of msprof as a `DeviceProfile`: `read_profile`."""
+"""A profile of msprof as a `DeviceProfile`: its operators, and when the cores had nothing to do and why."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+import re
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
-import numpy as np
-
-from workbench.targets.ascend.profiles.idle import idle_time, stream_uses, us_of
-from workbench.targets.ascend.profiles.tables import MOST_ROWS, Reading
-from workbench.targets.ascend.profiles.tasks import KINDS, PRODUCTS, Tasks, read_tasks
-from workbench.values.device_profile import CubeUse, DeviceProfile, OperatorTime, ProfiledTask
+from workbench.targets.ascend.profiles.tasks import Task, read_tasks
+from workbench.values.device_profile import (
+    COMPUTING,
+    Bubble,
+    Cause,
+    DeviceProfile,
+    OperatorTime,
+    ProfiledTask,
+    StreamUse,
+    TaskKind,
+)
 from workbench.values.errors import MeasureError
-from workbench.values.modelled_times.device_data import peak_tops
 
 MOST_TASKS = 50_000
 """Of a profile, that are kept one by one."""
+_PRODUCTS = re.compile(r"matmul|conv|fullyconnection|gemm", re.IGNORECASE)
 _CONVERSIONS = frozenset({"cast", "transdata", "transpose", "transposed", "reformat"})
 _QUANTIZATION = frozenset(
     {"ascendquant", "ascenddequant", "ascendantiquant", "quantize", "dequantize", "ascendrequant"}
 )
 _EMULATED = "emulated.txt"
 """In the folder of each device, written by the emulator beside its tables."""
+_SHORTEST_NS = 500
+"""Shorter gaps are no bubbles: the next task is being started."""
+_MOST_BUBBLES = 20
+_COMPUTING = frozenset(COMPUTING)
+_CAUSES: Mapping[TaskKind, Cause] = {
+    "cpu": "host operator",
+    "copy": "host copy",
+    "wait": "synchronization",
+    "other": "scheduling",
+}
+"""Why the cores had nothing to do, by what ran: what is both a wait and something else counts as the other, an operator
+before a copy."""
 
 
 def read_profile(folders: Iterable[Path], *, chip: str = "") -> DeviceProfile:
     """The tables below PROF_* folders: op_summary and task_time.
 
     Args:
-        chip: what the device calls itself, for its peaks.
+        chip: what the device calls itself.
 
     Raises:
         MeasureError: there is none of them, or they hold no operator with a time.
     """
     places = list(folders)
-    reading = Reading(left=MOST_ROWS)
-    tasks, files = read_tasks(places, reading)
-    operators, told = _of_tasks(tasks)
+    tasks, files, notes = read_tasks(places)
+    operators = [task for task in tasks if task.operator]
     if not operators:
         looked = ", ".join(map(str, places)) or "no PROF_* folder"
         raise MeasureError(f"No op_summary_*.csv with operators in {looked}.")
-    total = sum(operator.total_us for operator in operators)
-    products = [operator for operator in operators if PRODUCTS.search(operator.op_type)]
-    product_us = sum(operator.total_us for operator in products)
-    idle = idle_time(tasks)
-    timed = np.flatnonzero(tasks.start >= 0)
-    ends = tasks.start[timed] + tasks.duration[timed]
-    notes = list(reading.notes())
-    if not len(timed):
+    timed = [task for task in tasks if task.start_ns >= 0]
+    if not timed:
         notes.append("the tables tell no starts, so nothing is known of idle time")
-    elif not (~tasks.operator).any():
+    elif len(operators) == len(tasks):
         notes.append("there is no task_time table, so copies and waits are not told from other idle time")
+    total = _us(operators)
+    products = [task for task in operators if _PRODUCTS.search(task.op_type)]
+    idle = _idle_time(timed)
+    numbers = {each: at for at, each in enumerate(dict.fromkeys(t.execution for t in tasks if t.execution), 1)}
     return DeviceProfile(
         chip=chip,
         modelled=any(next(place.rglob(_EMULATED), None) is not None for place in places),
-        executions=len(np.unique(tasks.execution[tasks.execution >= 0])),
-        span_us=float(ends.max()) / 1000 if len(timed) else 0.0,
+        executions=len(numbers),
+        span_us=max((task.end_ns for task in timed), default=0) / 1000,
         operators_us=total,
-        computing_us=idle.computing_ns / 1000,
-        idle_us=idle.idle_ns / 1000,
-        edges_us=idle.edges_ns / 1000,
-        short_gaps_us=idle.short_gaps_ns / 1000,
-        operators=tuple(
-            replace(operator, share=_part(operator.total_us, total))
-            for operator in sorted(operators, key=lambda o: (-o.total_us, o.op_type, o.core))
+        computing_us=idle.computing / 1000,
+        idle_us=idle.idle / 1000,
+        edges_us=idle.edges / 1000,
+        short_gaps_us=idle.short / 1000,
+        operators=_by_type(operators, total),
+        conversion_share=_us(t for t in operators if t.op_type.lower() in _CONVERSIONS) / (total or 1.0),
+        quantization_share=_us(t for t in operators if t.op_type.lower() in _QUANTIZATION) / (total or 1.0),
+        product_share=_us(products) / (total or 1.0),
+        int8_share=_us(task for task in products if task.int8) / (_us(products) or 1.0)
+        if any(task.int8 is not None for task in products)
+        else None,
+        streams=_stream_uses(timed),
+        bubbles=tuple(_bubbles(idle.gaps, timed)),
+        causes=_us_of(idle.causes),
+        tasks=tuple(
+            ProfiledTask(
+                name=task.name,
+                op_type=task.op_type,
+                kind=task.kind,
+                device=task.device,
+                stream=task.stream,
+                start_us=task.start_ns / 1000,
+                duration_us=task.duration_ns / 1000,
+                execution=numbers.get(task.execution),
+                int8=task.int8,
+            )
+            for task in timed[:MOST_TASKS]
         ),
-        conversion_share=_share(operators, _CONVERSIONS, total),
-        quantization_share=_share(operators, _QUANTIZATION, total),
-        product_share=_part(product_us, total),
-        int8_share=_part(sum(told), product_us) if told else None,
-        streams=stream_uses(tasks),
-        bubbles=idle.bubbles,
-        causes=us_of(idle.causes_ns),
-        cube=_cube_use(tasks, chip),
-        tasks=_one_by_one(tasks, timed[:MOST_TASKS].tolist()),
         tasks_left_out=max(0, len(timed) - MOST_TASKS),
         notes=tuple(notes),
         sources=tuple(map(str, files)),
     )
 
 
-def _of_tasks(tasks: Tasks) -> tuple[list[OperatorTime], list[float]]:
-    """(each type of operator on each kind of core; of those products whose types are told, microseconds in INT8)."""
-    found, products = [], []
-    own = np.flatnonzero(tasks.operator)
-    keys, groups = np.unique(np.stack([tasks.op_type[own], tasks.core[own]]), axis=1, return_inverse=True)
-    for number, (op_type, core) in enumerate(keys.T):
-        group = own[groups.reshape(-1) == number]
-        int8_us = float(tasks.duration[group[tasks.int8[group] == 1]].sum()) / 1000
-        if (tasks.int8[group] >= 0).any() and PRODUCTS.search(tasks.op_types[op_type]):
-            products.append(int8_us)
-        total_us = float(tasks.duration[group].sum()) / 1000
-        found.append(
-            OperatorTime(
-                op_type=tasks.op_types[op_type],
-                core=tasks.cores[core],
-                calls=len(group),
-                total_us=total_us,
-                share=0.0,
-                int8=int8_us > 0,
-            )
+def _by_type(operators: Sequence[Task], total: float) -> tuple[OperatorTime, ...]:
+    """Each type on each kind of core, the one that takes most time first."""
+    found: dict[tuple[str, str], list[Task]] = {}
+    for task in operators:
+        found.setdefault((task.op_type, task.core), []).append(task)
+    times = [
+        OperatorTime(
+            op_type=op_type,
+            core=core,
+            calls=len(group),
+            total_us=_us(group),
+            share=_us(group) / (total or 1.0),
+            int8=any(task.int8 and task.duration_ns for task in group),
         )
-    return found, products
+        for (op_type, core), group in found.items()
+    ]
+    return tuple(sorted(times, key=lambda one: (-one.total_us, one.op_type, one.core)))
 
 
-def _cube_use(tasks: Tasks, chip: str) -> tuple[CubeUse, ...]:
-    """By number format of the factors, the one that takes most time first; a format that is not told is left out."""
+def _stream_uses(timed: Sequence[Task]) -> tuple[StreamUse, ...]:
+    """Of every stream that has a task with a start, in order of device and stream."""
+    streams: dict[tuple[str, str], list[Task]] = {}
+    for task in timed:
+        streams.setdefault((task.device, task.stream), []).append(task)
     found = []
-    product = np.array([bool(PRODUCTS.search(name)) for name in tasks.op_types], dtype=bool)
-    own = np.flatnonzero(tasks.operator & (tasks.dtype >= 0))
-    own = own[product[tasks.op_type[own]]] if len(own) else own
-    for number, dtype in enumerate(tasks.dtypes):
-        group = own[tasks.dtype[own] == number]
-        if not len(group):
-            continue
-        told = group[tasks.macs[group] >= 0]
-        active = group[np.isfinite(tasks.active_percent[group]) & (tasks.duration[group] > 0)]
+    for (device, stream), own in streams.items():
+        intervals = list(_intervals(own))
+        busy = sum(end - start for start, end, running in intervals if running - {"wait"})
+        computing = sum(end - start for start, end, running in intervals if running & _COMPUTING)
         found.append(
-            CubeUse(
-                dtype=dtype,
-                peak_tops=peak_tops(chip, dtype),
-                macs=sum(map(int, tasks.macs[told])),
-                told_us=float(tasks.duration[told].sum()) / 1000,
-                total_us=float(tasks.duration[group].sum()) / 1000,
-                active_percent=(
-                    float(np.average(tasks.active_percent[active], weights=tasks.duration[active]))
-                    if len(active)
-                    else None
-                ),
+            StreamUse(
+                device=device,
+                stream=stream,
+                tasks=len(own),
+                span_us=(max(task.end_ns for task in own) - own[0].start_ns) / 1000,
+                busy_us=busy / 1000,
+                computing_us=computing / 1000,
             )
         )
-    return tuple(sorted(found, key=lambda use: -use.total_us))
+    return tuple(sorted(found, key=lambda use: (_natural(use.device), _natural(use.stream))))
 
 
-def _one_by_one(tasks: Tasks, chosen: Sequence[int]) -> tuple[ProfiledTask, ...]:
-    numbers = {int(key): place for place, key in enumerate(dict.fromkeys(tasks.execution[tasks.execution >= 0]), 1)}
-    return tuple(
-        ProfiledTask(
-            name=tasks.names[tasks.name[task]],
-            op_type=tasks.op_types[tasks.op_type[task]],
-            kind=KINDS[tasks.kind[task]],
-            device=tasks.streams[tasks.stream[task]][0],
-            stream=tasks.streams[tasks.stream[task]][1],
-            start_us=int(tasks.start[task]) / 1000,
-            duration_us=int(tasks.duration[task]) / 1000,
-            execution=numbers.get(int(tasks.execution[task])),
-            int8=None if tasks.int8[task] < 0 else bool(tasks.int8[task]),
-            macs=None if tasks.macs[task] < 0 else int(tasks.macs[task]),
+@dataclass(slots=True, kw_only=True)
+class _Gap:
+    """The cores of a device have nothing to do, between two operators on them."""
+
+    start_ns: int
+    end_ns: int
+    within: Counter[Cause]
+
+    @property
+    def ns(self) -> int:
+        return self.end_ns - self.start_ns
+
+
+@dataclass(slots=True, kw_only=True)
+class _Idle:
+    """Of all devices together, nanoseconds.
+
+    Attributes:
+        computing: in which an operator ran on the cores of a device.
+        edges: before the first operator of a device and after its last; all of a device on which none ran.
+        short: between operators, in gaps that are too short to be bubbles.
+        gaps: (device, operator before, operator behind) → every gap between two such.
+        causes: of all gaps, listed or not. What a gap holds is looked for on every stream of its device: a copy on
+            one stream holds up the model on another.
+    """
+
+    computing: int = 0
+    idle: int = 0
+    edges: int = 0
+    short: int = 0
+    gaps: dict[tuple[str, str, str], list[_Gap]] = field(default_factory=dict)
+    causes: Counter[Cause] = field(default_factory=Counter)
+
+
+def _idle_time(timed: Sequence[Task]) -> _Idle:
+    found = _Idle()
+    for device in dict.fromkeys(task.device for task in timed):
+        own = [task for task in timed if task.device == device]
+        cores = [task for task in reversed(own) if task.kind in _COMPUTING and task.duration_ns]
+        started, ended = {task.start_ns: task for task in cores}, {task.end_ns: task for task in cores}
+        gap: _Gap | None = None
+        computed = False
+        for start, end, running in _intervals(own):
+            if not running & _COMPUTING:
+                found.idle += end - start
+                if not computed:
+                    found.edges += end - start
+                    continue
+                gap = gap or _Gap(start_ns=start, end_ns=start, within=Counter())
+                gap.end_ns = end
+                if (cause := next((cause for kind, cause in _CAUSES.items() if kind in running), None)) is not None:
+                    gap.within[cause] += end - start
+                continue
+            computed = True
+            found.computing += end - start
+            if gap is not None and gap.ns < _SHORTEST_NS:
+                found.short += gap.ns
+            elif gap is not None:
+                before, after = ended[gap.start_ns], started[gap.end_ns]
+                same = before.execution is not None and before.execution == after.execution
+                gap.within["scheduling" if same else "host launch"] += gap.ns - gap.within.total()
+                found.causes.update(gap.within)
+                found.gaps.setdefault((device, before.name, after.name), []).append(gap)
+            gap = None
+        found.edges += gap.ns if gap is not None else 0
+    return found
+
+
+def _bubbles(gaps: Mapping[tuple[str, str, str], list[_Gap]], timed: Sequence[Task]) -> Iterator[Bubble]:
+    """The same pair of neighbours together, those that cost most first."""
+    costliest = sorted(gaps.items(), key=lambda item: (-sum(gap.ns for gap in item[1]), item[0]))[:_MOST_BUBBLES]
+    for (device, before, after), alike in costliest:
+        longest = max(alike, key=lambda gap: gap.ns)
+        within = sum((gap.within for gap in alike), Counter[Cause]())
+        others = [task for task in timed if task.device == device and task.kind not in _COMPUTING]
+        inside = [task for task in others if task.start_ns < longest.end_ns and task.end_ns > longest.start_ns]
+        inside.sort(key=lambda task: -task.duration_ns)
+        names = (task.name if task.name == task.op_type else f"{task.name} ({task.op_type})" for task in inside[:50])
+        yield Bubble(
+            device=device,
+            before=before,
+            after=after,
+            times=len(alike),
+            total_us=sum(gap.ns for gap in alike) / 1000,
+            median_us=statistics.median(gap.ns for gap in alike) / 1000,
+            longest_us=longest.ns / 1000,
+            longest_start_us=longest.start_ns / 1000,
+            cause=max(within, key=lambda cause: within[cause]),
+            within=_us_of(within),
+            tasks=tuple(dict.fromkeys(names))[:4],
         )
-        for task in chosen
-    )
 
 
-def _share(operators: Iterable[OperatorTime], kinds: frozenset[str], total_us: float) -> float:
-    return _part(sum(o.total_us for o in operators if o.op_type.lower() in kinds), total_us)
+def _intervals(tasks: Sequence[Task]) -> Iterator[tuple[int, int, Set[TaskKind]]]:
+    """Between every start or end and the next one: which kinds of these tasks run."""
+    changes: dict[int, Counter[TaskKind]] = {}
+    for task in tasks:
+        changes.setdefault(task.start_ns, Counter())[task.kind] += 1
+        changes.setdefault(task.end_ns, Counter())[task.kind] -= 1
+    running: Counter[TaskKind] = Counter()
+    for start, end in pairwise(sorted(changes)):
+        running.update(changes[start])
+        yield start, end, {kind for kind, count in running.items() if count > 0}
 
 
-def _part(part: float, whole: float) -> float:
-    return part / whole if whole else 0.0
+def _us(tasks: Iterable[Task]) -> float:
+    return sum(task.duration_ns for task in tasks) / 1000
+
+
+def _us_of(causes: Counter[Cause]) -> dict[Cause, float]:
+    return {cause: ns / 1000 for cause, ns in causes.most_common() if ns}
+
+
+def _natural(text: str) -> tuple[int, str]:
+    return (int(text), "") if text.isdecimal() and len(text) < 19 else (1 << 62, text)

@@ -1,234 +1,194 @@
-"""Every task of a profile, as columns: operators from op_summary, copies and marks of events from task_time."""
+"""Every task of a profile: operators from msprof's op_summary, copies and marks of events from its task_time.
+
+Columns are found by name, whatever the version called them (pyacl.md §5.4). Cells may be quoted, padded with tabs, or
+`N/A` where a switch was off. A profile of a long run has gigabytes: `MOST_ROWS` rows are read at most.
+"""
 
 from __future__ import annotations
 
-import math
+import csv
 import re
 import statistics
-from array import array
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
-import numpy as np
-import numpy.typing as npt
-
-from workbench.targets.ascend.profiles.tables import Reading, Row, rows, tables
 from workbench.values.device_profile import TaskKind
+from workbench.values.errors import MeasureError
 
-Ints = npt.NDArray[np.int64]
-KINDS: tuple[TaskKind, ...] = ("cube", "vector", "mix", "cpu", "copy", "wait", "other")
+MOST_ROWS = 500_000
+"""Of all tables of a profile together."""
+_LONGEST_NAME = 300
+_MOST_NS = 1 << 62
+_NUMBER = re.compile(r"(\d{1,18})(?:\.(\d+))?$")
+
+_COLUMNS: Mapping[str, tuple[str, ...]] = {
+    "device": ("device_id", "device id"),
+    "model_id": ("model id",),
+    "stream": ("stream id", "stream_id"),
+    "execution": ("infer id", "step id"),
+    "name": ("op name", "name", "kernel_name"),
+    "op_type": ("op type", "type"),
+    "task_type": ("task type", "accelerator core", "core type", "kernel_type"),
+    "start": ("task start time(us)", "task start time", "start time(us)", "task_start(us)"),
+    "duration": ("task duration(us)", "duration(us)", "task_time(us)"),
+    "input_types": ("input data types",),
+    "int8_ratio": ("aic_mac_int8_ratio", "mac_int8_ratio"),
+}
+"""What is read → the names it has had, lower case, by version, and in the tables that torch_npu makes of them."""
 _OF_TYPE: Mapping[str, TaskKind] = {
-    "AI_CORE": "cube",
-    "AI_CUBE_CORE": "cube",
-    "AI_VECTOR_CORE": "vector",
-    "AIV": "vector",
-    "AIC": "cube",
-    "MIX_AIC": "mix",
-    "MIX_AIV": "mix",
-    "AI_CPU": "cpu",
-    "AICPU": "cpu",
+    **{"AI_CORE": "cube", "AI_CUBE_CORE": "cube", "AIC": "cube", "AI_VECTOR_CORE": "vector", "AIV": "vector"},
+    **{"MIX_AIC": "mix", "MIX_AIV": "mix", "AI_CPU": "cpu", "AICPU": "cpu"},
 }
 """Task Type → what it occupies. An operator whose type is AI_CORE may well be one of vectors: on chips whose cores are
 not apart all are."""
 _COPIES = re.compile(r"MEMCPY|MEMSET|SDMA|PCIE|DMA")
-_WAITS = re.compile(r"WAIT")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tasks:
-    """Column by column, in order of their start; times are nanoseconds from the first start.
+@dataclass(slots=True, kw_only=True)
+class Task:
+    """One task of one stream.
 
     Attributes:
-        kind: index into `KINDS`.
-        name, op_type, stream: index into the texts of the same name, `core` into the vendor's types.
-        execution: which call of which model; -1 where that is not known.
-        int8: 1, 0, or -1 where they do not tell.
-        macs: -1 where the shapes do not tell.
-        dtype: index into `dtypes`, of the factors; -1 where they do not tell.
-        active_percent: cube_utilization(%), NaN without.
+        core: the vendor's type of it.
+        start_ns: from the first start of the profile; -1 where the table tells none.
+        execution: which call of which model; None where that is not known.
+        int8: None where the table does not tell.
         operator: whether it is one of op_summary's.
     """
 
-    start: Ints
-    duration: Ints
-    kind: Ints
-    name: Ints
-    op_type: Ints
-    core: Ints
-    stream: Ints
-    execution: Ints
-    int8: Ints
-    macs: Ints
-    dtype: Ints
-    active_percent: npt.NDArray[np.float64]
-    operator: npt.NDArray[np.bool_]
-    names: tuple[str, ...]
-    op_types: tuple[str, ...]
-    cores: tuple[str, ...]
-    streams: tuple[tuple[str, str], ...]
-    dtypes: tuple[str, ...]
+    name: str
+    op_type: str
+    core: str
+    kind: TaskKind
+    device: str
+    stream: str
+    model: tuple[str, str]
+    start_ns: int
+    duration_ns: int
+    execution: object
+    int8: bool | None
+    operator: bool
+
+    @property
+    def end_ns(self) -> int:
+        return self.start_ns + self.duration_ns
 
 
-_COLUMNS = (
-    *("start", "duration", "kind", "name", "op_type", "core", "stream", "execution", "model", "int8", "macs", "dtype"),
-    "operator",
-)
-_TEXTS = ("name", "op_type", "core", "stream", "execution", "model", "dtype")
-"""Columns that are numbers of texts."""
-
-
-@dataclass(slots=True)
-class _Columns:
-    """Rows of `_COLUMNS`, one behind the other: a list of tuples would take five times the memory."""
-
-    ints: array[int] = field(default_factory=lambda: array("q"))
-    active: array[float] = field(default_factory=lambda: array("d"))
-    texts: dict[str, dict[object, int]] = field(default_factory=lambda: {name: {} for name in _TEXTS})
-
-    def number(self, column: str, text: object) -> int:
-        """Each text has one."""
-        known = self.texts[column]
-        return known.setdefault(text, len(known))
-
-    def told(self, column: str) -> tuple[str, ...]:
-        return tuple(map(str, self.texts[column]))
-
-
-def read_tasks(folders: Iterable[Path], reading: Reading) -> tuple[Tasks, tuple[Path, ...]]:
-    """The tasks below PROF_* folders, and the tables that told of them; none where no table has a time.
+def read_tasks(folders: Iterable[Path]) -> tuple[list[Task], list[Path], list[str]]:
+    """The tasks below PROF_* folders in order of their start, the tables that told of them, and what could not be read.
 
     Raises:
         MeasureError: a table cannot be read, or is none.
     """
-    places, columns, files = list(folders), _Columns(), []
-    for file in tables(places, "op_summary_*.csv"):
-        files.append(file)
-        for row in rows(file, reading):
-            _add(columns, row, file, reading, operator=True)
-    for file in tables(places, "task_time_*.csv"):
-        files.append(file)
-        for row in rows(file, reading):
-            kind = row.cell("task_type").upper()
-            if kind and kind not in _OF_TYPE:
-                _add(columns, row, file, reading, operator=False)
-    return _finished(columns), tuple(files)
+    places, met = list(folders), Counter[str]()
+    tasks, files = list[Task](), list[Path]()
+    for pattern in ("op_summary_*.csv", "task_time_*.csv"):
+        operator = pattern.startswith("op")
+        for file in sorted({file for folder in places for file in islice(folder.rglob(pattern), 10_000)}):
+            files.append(file)
+            for row in _rows(file, met):
+                kind = row.get("task_type", "").upper()
+                if operator or (kind and kind not in _OF_TYPE):
+                    if (task := _task(row, file, operator=operator)) is None:
+                        met["skipped"] += 1
+                    else:
+                        tasks.append(task)
+    tasks.sort(key=lambda task: task.start_ns)
+    first = next((task.start_ns for task in tasks if task.start_ns >= 0), 0)
+    for task in tasks:
+        task.start_ns -= first if task.start_ns >= 0 else 0
+    _count_executions([task for task in tasks if task.operator])
+    notes = {
+        "cut": f"the tables are longer: the first {MOST_ROWS:,} rows were read",
+        "skipped": f"{met['skipped']:,} rows have no time that can be read and were left out",
+        "unfinished": "a table ends within a row, as of a run that was cut off; that row was left out",
+    }
+    return tasks, files, [words for what, words in notes.items() if met[what]]
 
 
-def _add(columns: _Columns, row: Row, file: Path, reading: Reading, *, operator: bool) -> None:
-    duration = row.ns("duration")
-    task_type, name = row.name("task_type"), row.name("name")
-    op_type = row.name("op_type") or (name if operator else task_type)
-    if duration is None or not (op_type or name):
-        reading.skipped += 1
-        return
-    start = row.ns("start")
-    types = _types(row.cell("input_types"))
-    kind = _kind(task_type.upper(), operator=operator)
-    ratio = row.number("int8_ratio")
-    int8 = -1 if not types and ratio is None else int("INT8" in types[:2] or bool(ratio))
-    dtype = _DTYPES.get(types[0], types[0].lower()) if types else ""
-    execution = row.cell("execution")
-    percent = row.number("active_percent")
-    columns.ints.extend(
-        (
-            -1 if start is None else start,
-            duration,
-            KINDS.index(kind),
-            columns.number("name", name or op_type),
-            columns.number("op_type", op_type),
-            columns.number("core", task_type),
-            columns.number("stream", (row.cell("device") or _device_beside(file), row.cell("stream") or "0")),
-            columns.number("execution", (row.cell("model_id"), execution)) if execution else -1,
-            columns.number("model", (row.cell("device"), row.cell("model_id"))),
-            int8,
-            product_macs(op_type, row) if operator else -1,
-            columns.number("dtype", "int8" if int8 == 1 else dtype) if dtype else -1,
-            int(operator),
-        )
-    )
-    columns.active.append(float("nan") if percent is None else percent)
-
-
-def _finished(columns: _Columns) -> Tasks:
-    table = np.array(columns.ints, dtype=np.int64).reshape(-1, len(_COLUMNS)).T
-    order = np.argsort(table[0], kind="stable")
-    told = dict(zip(_COLUMNS, table[:, order], strict=True))
-    start, operator, model = told["start"], told.pop("operator") > 0, told.pop("model")
-    known = start[start >= 0]
-    told["start"] = np.where(start >= 0, start - (known.min() if len(known) else 0), -1)
-    told["execution"] = _executions(told["execution"], model, told["name"], operator)
-    return Tasks(
-        **told,
-        active_percent=np.array(columns.active, dtype=np.float64)[order],
-        operator=operator,
-        names=columns.told("name"),
-        op_types=columns.told("op_type"),
-        cores=columns.told("core"),
-        streams=tuple(place for place in columns.texts["stream"] if isinstance(place, tuple)),
-        dtypes=columns.told("dtype"),
-    )
-
-
-def _executions(told: Ints, model: Ints, name: Ints, operator: npt.NDArray[np.bool_]) -> Ints:
-    """As the table tells them. By default msprof does not (pyacl.md §5.4): then the one after begins where a name of a
-    model comes again."""
-    if (told[operator] >= 0).any():
-        return told
-    found, begun = told.copy(), 0
-    seen, number = dict[int, set[int]](), dict[int, int]()
-    for task in np.flatnonzero(operator):
-        own, what = int(model[task]), int(name[task])
-        if own not in seen or what in seen[own]:
-            seen[own], number[own] = set(), begun
-            begun += 1
-        seen[own].add(what)
-        found[task] = number[own]
-    return found
-
-
-def kernel_us(tasks: Tasks) -> Mapping[str, float]:
+def kernel_us(tasks: Sequence[Task]) -> Mapping[str, float]:
     """Operator → microseconds by which it moves the end of its execution, the median over executions.
 
     That is its duration and the start in front of it; what runs beside another counts as far as it lasts longer. Over
     all operators it adds up to the execution from the first one's start to the last one's end.
     """
-    found: dict[int, list[int]] = defaultdict(list)
-    reached: dict[int, int] = {}
-    for task in np.flatnonzero(tasks.operator & (tasks.start >= 0) & (tasks.execution >= 0)):
-        execution, start = int(tasks.execution[task]), int(tasks.start[task])
-        end = start + int(tasks.duration[task])
-        before = reached.get(execution, start)
-        found[int(tasks.name[task])].append(max(0, end - before))
-        reached[execution] = max(before, end)
-    return {tasks.names[name]: statistics.median(each) / 1000 for name, each in found.items()}
+    found: dict[str, list[int]] = defaultdict(list)
+    reached: dict[object, int] = {}
+    for task in tasks:
+        if task.operator and task.start_ns >= 0 and task.execution is not None:
+            before = reached.get(task.execution, task.start_ns)
+            found[task.name].append(max(0, task.end_ns - before))
+            reached[task.execution] = max(before, task.end_ns)
+    return {name: statistics.median(each) / 1000 for name, each in found.items()}
 
 
-_DTYPES: Mapping[str, str] = {
-    "FLOAT": "float32",
-    "FLOAT32": "float32",
-    "FLOAT16": "float16",
-    "HALF": "float16",
-    "BF16": "bfloat16",
-    "BFLOAT16": "bfloat16",
-}
+def _rows(file: Path, met: Counter[str]) -> Iterator[dict[str, str]]:
+    """What is read → its cell, row by row; `N/A` and columns that the table lacks are left out."""
+    try:
+        with file.open("rb") as content:
+            content.seek(max(0, content.seek(0, 2) - 1))
+            cut_off = content.read() not in (b"", b"\n", b"\r")
+        with file.open(encoding="utf-8-sig", errors="replace", newline="") as text:
+            table = csv.reader(text)
+            header = [" ".join(name.lower().split()) for name in next(table, [])]
+            named = ((column, next((n for n in names if n in header), "")) for column, names in _COLUMNS.items())
+            places = {column: header.index(name) for column, name in named if name}
+            for cells in table:
+                if met["rows"] == MOST_ROWS:
+                    met["cut"] += 1
+                    return
+                met["rows"] += 1
+                if cut_off and len(cells) < len(header):
+                    met["unfinished"] += 1
+                    continue
+                told = {column: cells[at].strip(" \t\n\"'") for column, at in places.items() if at < len(cells)}
+                yield {column: cell for column, cell in told.items() if cell.upper() != "N/A"}
+    except (csv.Error, OSError) as error:
+        raise MeasureError(f"{file} is no table of msprof: {error}.") from error
 
 
-def _types(text: str) -> list[str]:
-    """['INT8', 'FLOAT16'] of 'DT_INT8;DT_FLOAT16'."""
-    parts = re.split(r"[;,\s]+", text)
-    return [part.strip().strip("\"'").upper().removeprefix("DT_") for part in parts] if text else []
+def _task(row: Mapping[str, str], file: Path, *, operator: bool) -> Task | None:
+    """None for a row without a time or a name."""
+    task_type, name = row.get("task_type", "")[:_LONGEST_NAME], row.get("name", "")[:_LONGEST_NAME]
+    op_type = row.get("op_type", "")[:_LONGEST_NAME] or (name if operator else task_type)
+    duration, start = _ns(row.get("duration", "")), _ns(row.get("start", ""))
+    if duration is None or not (op_type or name):
+        return None
+    types = [part.upper().removeprefix("DT_") for part in re.split(r"[;,\s\"']+", row.get("input_types", "")) if part]
+    ratio = _NUMBER.match(row.get("int8_ratio", ""))
+    execution, model_id = row.get("execution"), row.get("model_id", "")
+    return Task(
+        name=name or op_type,
+        op_type=op_type,
+        core=task_type,
+        kind=_kind(task_type.upper(), operator=operator),
+        device=row.get("device") or _device_beside(file),
+        stream=row.get("stream") or "0",
+        model=(row.get("device", ""), model_id),
+        start_ns=-1 if start is None else start,
+        duration_ns=duration,
+        execution=(model_id, execution) if execution else None,
+        int8="INT8" in types[:2] or bool(ratio and float(ratio[0])) if types or ratio else None,
+        operator=operator,
+    )
+
+
+def _ns(text: str) -> int | None:
+    """Microseconds as whole nanoseconds: a start of the epoch has more digits than a float; None for no number."""
+    found = _NUMBER.match(text)
+    value = _MOST_NS if found is None else int(found[1]) * 1000 + int(f"{found[2] or ''}000"[:3])
+    return value if value < _MOST_NS else None
 
 
 def _kind(task_type: str, *, operator: bool) -> TaskKind:
-    if task_type in _OF_TYPE:
-        return _OF_TYPE[task_type]
     if operator and not task_type:
         return "cube"  # older tables have no column for it and list operators of the cores alone
-    if _COPIES.search(task_type):
+    if task_type not in _OF_TYPE and _COPIES.search(task_type):
         return "copy"
-    return "wait" if _WAITS.search(task_type) else "other"
+    return _OF_TYPE.get(task_type, "wait" if "WAIT" in task_type else "other")
 
 
 def _device_beside(file: Path) -> str:
@@ -237,65 +197,15 @@ def _device_beside(file: Path) -> str:
     return found[0] if len(found) == 1 else "0"
 
 
-# --- multiply-accumulates of an operator, from the shapes beside it --------------------------------------------------
-
-
-PRODUCTS = re.compile(r"matmul|conv|fullyconnection|gemm", re.IGNORECASE)
-_CONVOLUTION = re.compile(r"conv", re.IGNORECASE)
-_SEVERAL = re.compile(r"attention", re.IGNORECASE)
-_MOST = 1 << 61
-
-
-def product_macs(op_type: str, row: Row) -> int:
-    """-1 for an operator that is no product, and where the shapes do not tell.
-
-    Of a [b, m, k] · [k, n] the elements of factors and result are bmk, kn and bmn, whose product is the square of the
-    multiply-accumulates; of stacks of b products on both sides it is b times that square. It holds in ND and, with
-    what is padded counted too, in NZ. Of a convolution every result takes a kernel's weights.
-    """
-    if not PRODUCTS.search(op_type) or _SEVERAL.search(op_type):
-        return -1
-    inputs, outputs = _shapes(row.cell("input_shapes")), _shapes(row.cell("output_shapes"))
-    if len(inputs) < 2 or not outputs or not all((*inputs[:2], outputs[0])):
-        return -1
-    first, second, result = inputs[0], inputs[1], outputs[0]
-    if _CONVOLUTION.search(op_type):
-        channels = _output_channels(second, row.cell("input_formats"))
-        macs = math.prod(result) * math.prod(second) // channels if channels else -1
-    else:
-        square = math.prod(first) * math.prod(second) * math.prod(result)
-        macs = math.isqrt(square // _stacked(first, second, row.cell("input_formats")))
-    return macs if macs < _MOST else -1
-
-
-def _shapes(text: str) -> list[tuple[int, ...]]:
-    """'1,128;128,64' of a table; () for a scalar and for what is no shape."""
-    parts = text.split(";")[:16] if text else []
-    return [
-        tuple(int(size) for size in re.findall(r"\d{1,9}", part)) if re.fullmatch(r"[\[\]\d,\s]*", part) else ()
-        for part in parts
-    ]
-
-
-def _stacked(first: tuple[int, ...], second: tuple[int, ...], formats: str) -> int:
-    """Products in a stack: the axes in front of the matrices, where both factors have the same."""
-    front = first[: len(first) - _axes(formats, 0)]
-    return math.prod(front) if front == second[: len(second) - _axes(formats, 1)] else 1
-
-
-def _axes(formats: str, factor: int) -> int:
-    """Of one matrix: NZ cuts it into blocks, [n1, m1, m0, n0]."""
-    return 4 if _layout(formats, factor).endswith("NZ") else 2
-
-
-def _layout(formats: str, factor: int) -> str:
-    layouts = formats.split(";")
-    return layouts[factor].strip().upper() if factor < len(layouts) else ""
-
-
-def _output_channels(weight: tuple[int, ...], formats: str) -> int:
-    """0 where the weight's layout does not tell them: NCHW has them in front, FRACTAL_Z is [C1HW, N1, N0, C0]."""
-    layout = _layout(formats, 1)
-    if layout.startswith("FRACTAL_Z") and len(weight) == 4:
-        return weight[1] * weight[2]
-    return weight[0] if layout in ("NCHW", "NCDHW", "ND", "") else 0
+def _count_executions(operators: Sequence[Task]) -> None:
+    """By default msprof does not tell executions (pyacl.md §5.4): then the one after begins where a name of a model
+    comes again."""
+    if any(task.execution is not None for task in operators):
+        return
+    seen: dict[object, set[str]] = {}
+    begun = Counter[object]()
+    for task in operators:
+        if task.name in seen.setdefault(task.model, set()):
+            seen[task.model], begun[task.model] = set(), begun[task.model] + 1
+        seen[task.model].add(task.name)
+        task.execution = task.model, begun[task.model]
