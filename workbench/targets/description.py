@@ -177,7 +177,6 @@ class SpaceStart:
         parameters: name → choices, the default first; of precision and of the compiler.
         fusions: those that change the model, each to be a switch; without the prefix of their dimensions.
         int8_fusions: more of them, that only a quantized model has.
-        forbid: choices that no INT8 scheme goes together with, each with its reason.
         notes: comments for the space, a line each.
         calibration_samples: how many are enough.
         scored: (validation, holdout) samples that are enough where every pass is slow; None for all.
@@ -191,7 +190,6 @@ class SpaceStart:
     parameters: Choices = field(default_factory=dict)
     fusions: tuple[str, ...] = ()
     int8_fusions: tuple[str, ...] = ()
-    forbid: tuple[tuple[Choices, str], ...] = ()
     notes: tuple[str, ...] = ()
     service: ServiceStart = ServiceStart()
     calibration_samples: int = 128

@@ -9,7 +9,6 @@ import numpy as np
 
 from workbench.commands.init.model import Outline
 from workbench.space.dimensions import CFG, TARGET, dimensions_of
-from workbench.space.space import choice_text
 from workbench.space.words import bins_of
 from workbench.targets import described
 from workbench.values.dimension import FUSION_PREFIX, Scalar
@@ -258,11 +257,6 @@ def _forbidden(outline: Outline, schemes: dict[str, tuple[str, ...]]) -> list[st
             lines.append(f"  - target: [{', '.join(lacking)}]")
             lines.append(f"    quantization.scheme: [{scheme}]")
             lines.append(f"    reason: {' and '.join(described(t).title for t in lacking)} has no {scheme} INT8.")
-    for start in outline.starts if schemes else ():
-        for values, reason in start.forbid:
-            lines.append(f"  - quantization.scheme: [{', '.join(schemes)}]")
-            lines += [f"    {other}: [{', '.join(map(choice_text, choices))}]" for other, choices in values.items()]
-            lines.append(f"    reason: {reason}")
     return ["", "forbid:", *lines] if lines else []
 
 

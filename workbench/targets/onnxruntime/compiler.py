@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import onnx
 from onnx import ModelProto
 
-from workbench.graph.read import graph_of, load_graph, operator_counts, read_model
+from workbench.graph.read import graph_of, load_graph, read_model
 from workbench.graph.runtime_errors import RUNTIME_ERRORS
 from workbench.graph.write import write_model, write_shared
 from workbench.quantization.exact_operands import exact
@@ -106,7 +105,7 @@ def optimize(lowered: Path, candidate: Candidate, to: Path, *, saturates: bool =
             disabled.update(_OFF_FOR_FAST_PRODUCTS)
     raw = to / f"{settings.graph_optimization}.onnx"
     try:
-        log = _run_optimizer(lowered, to, [settings.graph_optimization], sorted(disabled), log_path)
+        log = _run_optimizer(lowered, to, settings.graph_optimization, sorted(disabled), log_path)
         model = graph_of(raw)
         if quantized:
             model, notes = _with_own_fusions(model)
@@ -129,7 +128,7 @@ def _with_own_fusions(model: ModelProto) -> tuple[ModelProto, list[str]]:
     notes = []
     try:
         simple = simplified(model)
-        notes.append(f"{len(model.graph.node) - len(simple.graph.node)} nodes of shapes, masks and embeddings less")
+        notes.append(f"{len(model.graph.node) - len(simple.graph.node)} nodes of shapes and masks less")
         model, note = fuse_attention(simple)
         notes.append(note)
     except RUNTIME_ERRORS as error:
@@ -151,10 +150,6 @@ def count_kernels(model: ModelProto) -> tuple[int, int, Mapping[str, int]]:
     return int8_ops, float_matmuls_left, dict(sorted(kernels.items()))
 
 
-_LEVELS: tuple[GraphOptimization, ...] = ("all", "extended", "basic")
-_LARGE_BYTES = 64 << 20
-
-
 def fusions_that_fire(model_path: Path) -> tuple[str, ...]:
     """Names of `ONNXRUNTIME_FUSIONS` that change this float model or its dynamic INT8 form, sorted.
 
@@ -166,76 +161,25 @@ def fusions_that_fire(model_path: Path) -> tuple[str, ...]:
     """
     with scratch_folder("fusions") as folder:
         fired = _fired(model_path, folder)
-        lowered = _dynamic_form(model_path, folder)
-        return fired if lowered is None else tuple(sorted({*fired, *_fired(lowered, folder, _ALWAYS_OFF_FOR_INT8)}))
-
-
-def levels_that_differ(model_path: Path) -> tuple[GraphOptimization, ...]:
-    """Levels from all that a model is optimized by down to `basic`, one of those that give its float form and its
-    dynamic INT8 form the same operators. All of them where looking would take long, or the runtime refuses a form, and
-    of convolutions, whose static INT8 form is laid out anew at `all` whatever becomes of the float one.
-
-    Raises:
-        ConfigError: the model cannot be read.
-    """
-    model = read_model(model_path)
-    convolved = {"Conv", "ConvTranspose"} & operator_counts(load_graph(model)).keys()
-    if convolved or model.size_bytes > _LARGE_BYTES:
-        return _LEVELS
-    with scratch_folder("levels") as folder:
-        kept = _kept_levels(model_path, _LEVELS, folder)
-        lowered = _dynamic_form(model_path, folder)
-        integer = () if lowered is None else _kept_levels(lowered, _LEVELS[:-1], folder)
-    return tuple(level for level in _LEVELS if level in {*kept, *integer})
-
-
-def _dynamic_form(model_path: Path, folder: Path) -> Path | None:
-    """None for a model without INT8 layers, which has only its float form."""
-    try:
-        quantized = lower_dynamic(load_graph(read_model(model_path)), "tensor")
-    except LoweringError:
-        return None
-    lowered = folder / "dynamic.onnx"
-    write_model(quantized, lowered)
-    return lowered
-
-
-def _kept_levels(model_path: Path, levels: Sequence[GraphOptimization], folder: Path) -> Sequence[GraphOptimization]:
-    try:
-        _run_optimizer(model_path, folder, levels, (), folder / LOG)
-        operators = {level: sorted(_operators(onnx.load(folder / f"{level}.onnx").graph)) for level in levels}
-    except CompileError:
-        return levels
-    return [level for level in levels if level == next(one for one in levels if operators[one] == operators[level])]
-
-
-def _operators(graph: onnx.GraphProto) -> Iterator[str]:
-    """What is computed, whatever the nodes and tensors are called."""
-    for node in graph.node:
-        subgraphs = [inner for a in node.attribute for inner in (a.g, *a.graphs) if inner.node]
-        attributes = sorted(a.SerializeToString().hex() for a in node.attribute if not (a.g.node or a.graphs))
-        yield f"{node.domain} {node.op_type} {len(node.input)} {' '.join(attributes)}"
-        for inner in subgraphs:
-            yield from _operators(inner)
+        try:
+            quantized = lower_dynamic(load_graph(read_model(model_path)), "tensor")
+        except LoweringError:  # without INT8 layers it has only its float form
+            return fired
+        write_model(quantized, folder / "dynamic.onnx")
+        return tuple(sorted({*fired, *_fired(folder / "dynamic.onnx", folder, _ALWAYS_OFF_FOR_INT8)}))
 
 
 def _fired(model_path: Path, folder: Path, disabled: Sequence[str] = ()) -> tuple[str, ...]:
-    log = _run_optimizer(model_path, folder, ["all"], disabled, folder / LOG)
+    log = _run_optimizer(model_path, folder, "all", disabled, folder / LOG)
     return tuple(sorted(set(_MODIFIED.findall(log)) & set(ONNXRUNTIME_FUSIONS)))
 
 
-def _run_optimizer(
-    lowered: Path, to: Path, levels: Sequence[GraphOptimization], disabled: Sequence[str], log: Path
-) -> str:
-    """Write `LEVEL.onnx` below `to` for each level; returns the child's log, which is kept too.
+def _run_optimizer(lowered: Path, to: Path, level: GraphOptimization, disabled: Sequence[str], log: Path) -> str:
+    """Write `LEVEL.onnx` below `to`; returns the child's log, which is kept too.
 
     Raises:
         CompileError: as `compile_apart`.
     """
     program = Path(__file__).with_name("optimize.py")
-    arguments = [str(lowered), str(to), ",".join(levels), str(_INFO), *disabled]
-    return compile_apart("ONNX Runtime", program, arguments, log, _last_line)
-
-
-def _last_line(log: str) -> str:
-    return (log.strip().splitlines() or [""])[-1]
+    arguments = [str(lowered), str(to), level, str(_INFO), *disabled]
+    return compile_apart("ONNX Runtime", program, arguments, log, lambda text: (text.strip().splitlines() or [""])[-1])

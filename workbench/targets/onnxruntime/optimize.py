@@ -1,6 +1,6 @@
-"""The child process that runs ONNX Runtime's graph optimizer: a model in, FOLDER/LEVEL.onnx out for each level.
+"""The child process that runs ONNX Runtime's graph optimizer: a model in, FOLDER/LEVEL.onnx out.
 
-    python -P optimize.py LOWERED FOLDER LEVEL[,LEVEL...] SEVERITY [DISABLED_FUSION ...]
+    python -P optimize.py LOWERED FOLDER LEVEL SEVERITY [DISABLED_FUSION ...]
 
 The log goes to stderr: the runtime logs to file descriptor 2 and nowhere else. Imports nothing of the workbench; `-P`
 keeps this folder off the import path.
@@ -24,23 +24,22 @@ LEVELS = {
 _APART = "session.optimized_model_external_initializers_"
 
 
-def main(lowered: str, folder: str, levels: str, severity: str, *disabled: str) -> int:
-    for level in levels.split(","):
-        options = ort.SessionOptions()
-        options.graph_optimization_level = LEVELS[level]
-        options.optimized_model_filepath = str(Path(folder) / f"{level}.onnx")
-        options.log_severity_level = int(severity)
-        if Path(lowered).with_name("weights").is_dir():  # a large model, whose optimized form keeps them apart too
-            options.add_session_config_entry(f"{_APART}file_name", f"{level}.onnx.data")
-            options.add_session_config_entry(f"{_APART}min_size_in_bytes", "65536")
-        options.intra_op_num_threads = options.inter_op_num_threads = 1
-        providers = ["CPUExecutionProvider"]
-        try:
-            ort.InferenceSession(lowered, options, providers=providers, disabled_optimizers=list(disabled) or None)
-        # the last line of a program: whatever the runtime raised becomes its exit code and the last line of its log
-        except Exception as error:
-            print(f"{type(error).__name__}: {error}", file=sys.stderr)
-            return 1
+def main(lowered: str, folder: str, level: str, severity: str, *disabled: str) -> int:
+    options = ort.SessionOptions()
+    options.graph_optimization_level = LEVELS[level]
+    options.optimized_model_filepath = str(Path(folder) / f"{level}.onnx")
+    options.log_severity_level = int(severity)
+    if Path(lowered).with_name("weights").is_dir():  # a large model, whose optimized form keeps them apart too
+        options.add_session_config_entry(f"{_APART}file_name", f"{level}.onnx.data")
+        options.add_session_config_entry(f"{_APART}min_size_in_bytes", "65536")
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    providers = ["CPUExecutionProvider"]
+    try:
+        ort.InferenceSession(lowered, options, providers=providers, disabled_optimizers=list(disabled) or None)
+    # the last line of a program: whatever the runtime raised becomes its exit code and the last line of its log
+    except Exception as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        return 1
     return 0
 
 

@@ -1,49 +1,35 @@
-"""What exporters leave around an encoder, in fewer nodes: shapes, masks and embeddings of compiled graphs.
+"""What exporters leave around an encoder, in fewer nodes: shapes and masks of compiled graphs.
 
     Reshape to a computed shape                        ⇒   Reshape to a constant such as [0, 0, heads, size]
     mask for the scores, from some 30 nodes            ⇒   6 nodes, once for the model
-    Add of an embedding with always the same index     ⇒   the row goes into another table, or is a constant
 
-That saves 88 of the 290 nodes of a MiniLM with 6 layers and INT8 products, exported by TorchScript, and 6 % of its time
-for one text of 16 or 32 tokens, 4 % for 64, 1 to 2 % at batch 8 of 64. With float products, where fusing attention has
-removed most of them already, 18 nodes and 2 % for 16 or 32 tokens are left (onnxruntime 1.31.1, interleaved medians of
-one thread's CPU time on a busy machine).
+Together with an embedding of always the same index, which is left as it is now, that saved 88 of the 290 nodes of a
+MiniLM with 6 layers and INT8 products, exported by TorchScript, and 6 % of its time for one text of 16 or 32 tokens,
+4 % for 64, 1 to 2 % at batch 8 of 64. With float products, where fusing attention has removed most of them already, 18
+nodes and 2 % for 16 or 32 tokens were left (onnxruntime 1.31.1, interleaved medians of one thread's CPU time on a busy
+machine).
 
-Shapes and masks are found by running the model (`draws`), shapes up to 1100 tokens where it takes as many;
-that an index is always the same is read off the graph. Results change by the order of two additions in the embeddings,
-if at all.
+Both are found by running the model (`draws`), shapes up to 1100 tokens where it takes as many. Results stay as they
+are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
-from workbench.graph.apart import array_of, tensor_of
+from workbench.graph.apart import tensor_of
 from workbench.graph.nodes import Names, copied, names_read, opset_of, replace_nodes
 from workbench.quantization.lowering.surgery import prune_constants
-from workbench.targets.onnxruntime.draws import Draw, Values, distant_draws, draws, mask_of, needed_nodes
+from workbench.targets.onnxruntime.draws import Draw, distant_draws, draws, mask_of, needed_nodes
 from workbench.targets.onnxruntime.fusions import attribute_of
 
 _AXES_AS_INPUT = 13  # the opset from which Unsqueeze takes its axes as an input
 _LONGEST = 1100  # shows windows of up to 512 positions, of which it is no multiple
-_MOVES_VALUES = frozenset({"Expand", "Flatten", "Identity", "Reshape", "Slice", "Squeeze", "Tile", "Transpose"})
-_TAKES_VALUES = frozenset({"Gather", "GatherElements", "GatherND"})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Row:
-    """An Add of a tensor and one row of a table."""
-
-    add: NodeProto
-    other: str
-    gathered: str
-    row: npt.NDArray[np.float32]
 
 
 def simplified(model: ModelProto) -> ModelProto:
@@ -65,12 +51,10 @@ def simplified(model: ModelProto) -> ModelProto:
         and not attribute_of(node, "allowzero", 0)
     ]
     biases = _added_to_scores(model, makers, known)
-    rows = _constant_rows(model, makers, known)
-    if not (reshapes or biases or rows):
+    if not (reshapes or biases):
         return model
     reshaped = {name for node in reshapes for name in (node.input[0], node.output[0])}
-    tensors = reshaped | set(biases) | {name for item in rows for name in (item.other, item.add.output[0])}
-    found = draws(model, tensors)
+    found = draws(model, reshaped | set(biases))
     if not found:
         return model
     measured = [*found, *distant_draws(model, reshaped, longest=_LONGEST)]
@@ -79,8 +63,7 @@ def simplified(model: ModelProto) -> ModelProto:
     if biases and opset_of(model) >= _AXES_AS_INPUT:
         everything = [*found, *distant_draws(model, biases)]
         masks = {name: mask for name in biases if (mask := mask_of(name, everything)) is not None}
-    same_shape = [i for i in rows if all(v[i.other].shape == v[i.add.output[0]].shape for _, v in found)]
-    return _rewritten(model, {name: shape for name, shape in shapes.items() if shape is not None}, masks, same_shape)
+    return _rewritten(model, {name: shape for name, shape in shapes.items() if shape is not None}, masks)
 
 
 # --- finding -------------------------------------------------------------------------------------------------------
@@ -118,48 +101,11 @@ def _added_to_scores(
     return found
 
 
-def _constant_rows(model: ModelProto, makers: Mapping[str, NodeProto], known: Mapping[str, TensorProto]) -> list[_Row]:
-    outputs = {output.name for output in model.graph.output}
-    rows = []
-    for node in model.graph.node:
-        if node.op_type != "Add" or node.output[0] in outputs:
-            continue
-        for name, other in (tuple(node.input), tuple(reversed(node.input))):
-            gather = makers.get(name)
-            if gather is None or gather.op_type != "Gather" or gather.input[0] not in known or other not in makers:
-                continue
-            index = _uniform(gather.input[1], makers, known)
-            table = array_of(known[gather.input[0]])
-            if (
-                index is not None
-                and table.ndim == 2
-                and table.dtype == np.float32
-                and attribute_of(gather, "axis", 0) == 0
-            ):
-                rows.append(_Row(add=node, other=other, gathered=name, row=np.array(table[int(index)])))
-                break
-    return rows
-
-
-def _uniform(name: str, makers: Mapping[str, NodeProto], known: Mapping[str, TensorProto]) -> float | None:
-    """The one value that all elements of a tensor have, whatever the inputs; None where that is not certain."""
-    if name in known:
-        values: Values = array_of(known[name])
-        return values.flat[0].item() if values.size and (values == values.flat[0]).all() else None
-    node = makers.get(name)
-    if node is None or node.domain not in ("", "ai.onnx") or node.op_type not in _MOVES_VALUES | _TAKES_VALUES:
-        return None
-    return _uniform(node.input[0], makers, known)
-
-
 # --- writing -------------------------------------------------------------------------------------------------------
 
 
 def _rewritten(
-    model: ModelProto,
-    shapes: Mapping[str, tuple[int, ...]],
-    masks: Mapping[str, tuple[str, float]],
-    rows: Sequence[_Row],
+    model: ModelProto, shapes: Mapping[str, tuple[int, ...]], masks: Mapping[str, tuple[str, float]]
 ) -> ModelProto:
     copy = copied(model)
     names = Names(copy.graph)
@@ -171,15 +117,15 @@ def _rewritten(
                 stored[shape] = names.fresh("shape_" + "_".join(map(str, shape)))
                 copy.graph.initializer.append(tensor_of(np.array(shape, np.int64), stored[shape]))
             node.input[1] = stored[shape]
-    for item in rows:
-        _fold_row(copy, names, item)
     made: dict[tuple[str, float], str] = {}
     nodes: list[NodeProto] = []
     for tensor, mask in masks.items():
         if mask not in made:
             made[mask] = names.fresh(f"{mask[0]}_for_scores")
             nodes.extend(_mask_nodes(copy, names, mask, made[mask]))
-        _read_instead(copy, tensor, made[mask])
+        for node in copy.graph.node:
+            for position, name in enumerate(node.input):
+                node.input[position] = made[mask] if name == tensor else name
     nodes.extend(copy.graph.node)
     replace_nodes(copy.graph, needed_nodes(nodes, {output.name for output in copy.graph.output}))
     prune_constants(copy.graph)
@@ -210,50 +156,3 @@ def _mask_nodes(model: ModelProto, names: Names, mask: tuple[str, float], to: st
     lowest = constant("lowest", np.array(number, np.float32))
     chosen = node("Where", "", [keeps.output[0], zeros.output[0], lowest])
     return [over_keys, keeps, over_queries, floats, zeros, chosen]
-
-
-def _fold_row(model: ModelProto, names: Names, item: _Row) -> None:
-    """Add the row to the smallest table whose rows are summed here anyway, or give it to the Add as a constant."""
-    graph = model.graph
-    readers: dict[str, list[NodeProto]] = {}
-    for node in graph.node:
-        for name in node.input:
-            readers.setdefault(name, []).append(node)
-    tables = {tensor.name: tensor for tensor in graph.initializer}
-    makers = {name: node for node in graph.node for name in node.output}
-    (add,) = [node for node in graph.node if item.add.output[0] in node.output]
-    after = readers.get(add.output[0], [])
-    summed = [item.other]
-    if len(after) == 1 and after[0].op_type == "Add":
-        summed.extend(name for name in after[0].input if name != add.output[0])
-    outputs = {output.name for output in graph.output}
-    gathers = []
-    for name in summed:
-        gather = makers.get(name) if name not in outputs else None
-        if (
-            gather is None
-            or gather.op_type != "Gather"
-            or len(readers[name]) != 1
-            or attribute_of(gather, "axis", 0) != 0
-        ):
-            continue
-        table = tables.get(gather.input[0])
-        if table is not None and len(readers[table.name]) == 1 and list(table.dims)[1:] == list(item.row.shape):
-            gathers.append((gather, table))
-    if not gathers:
-        position = list(add.input).index(item.gathered)
-        add.input[position] = names.fresh(f"{item.gathered}_row")
-        graph.initializer.append(tensor_of(item.row, add.input[position]))
-        return
-    gather, table = min(gathers, key=lambda found: found[1].dims[0])
-    name = names.fresh(f"{table.name}_with_row")
-    graph.initializer.append(tensor_of(array_of(table) + item.row, name))
-    gather.input[0] = name
-    _read_instead(model, add.output[0], item.other)
-
-
-def _read_instead(model: ModelProto, tensor: str, other: str) -> None:
-    for node in model.graph.node:
-        for position, name in enumerate(node.input):
-            if name == tensor:
-                node.input[position] = other
