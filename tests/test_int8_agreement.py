@@ -31,7 +31,6 @@ from workbench.quantization.lowering.qdq import lower_static
 from workbench.quantization.lowering.surgery import serialize
 from workbench.quantization.record import QuantizationRecord
 from workbench.targets.ascend.amct.amct import AmctResult, calibrate_with_amct, run_in_amct, simulation_difference
-from workbench.targets.ascend.amct.calibrator import quantization_to_amct_cfg
 from workbench.targets.ascend.amct.process import VARIABLE, AmctInstallation, find_amct
 from workbench.targets.ascend.interface import interface_of
 from workbench.targets.ascend.lowering import atc_form
@@ -86,8 +85,9 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
     environment["PYTHONPATH"] = f"{environment['PYTHONPATH']}:{root}"
     installation = find_amct(environment)
     assert installation is not None
-    layers = quantizable_layers(normalized(load_graph(model)))
-    cfg = quantization_to_amct_cfg(QUANTIZATION, layers, batch_num=3)
+    cfg = (
+        "batch_num: 3\nactivation_offset: true\ncommon_config { arq_quantize { } ifmr_quantize { asymmetric: true } }\n"
+    )
     calibration = [ids(BATCH, LENGTH, seed) for seed in range(3)]
     return Bench(
         model=model,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 
 from onnx import ModelProto
@@ -53,13 +52,7 @@ def record_of(
 
     calibrator = bench.calibrators.get(candidate.target)
     if calibrator is not None:
-
-        def sensitive() -> tuple[str, ...]:
-            if not q.keep_float:
-                return ()
-            return kept_in_float(experiment, candidate, bench, statistics_of(experiment, bench, StageClock()))
-
-        config = calibrator.configuration(candidate, experiment.model, sensitive, _batch_count(experiment))
+        config = calibrator.configuration(candidate)
         if config is not None:
             key = {**data_key(experiment), "calibrator": calibrator.identity(), "config": config}
             key["code"] = closure_digest(type(calibrator).__module__, "workbench.inputs.dataset", alone=(__name__,))
@@ -68,9 +61,7 @@ def record_of(
                 with log_kept(bench, candidate):
                     calibrator.write_record(experiment.model, config, calibration_batches(experiment), to)
 
-            record = _stored(bench, clock, key, build)
-            # its files do not tell why a layer is in float; a configuration ranks nothing
-            return replace(record, float_layers=sensitive()) if q.scheme == "static" else record
+            return _stored(bench, clock, key, build)
     if q.scheme == "cfg":
         return ours({"cfg": q.cfg}, lambda: _by_configuration(experiment, q))
     statistics = statistics_of(experiment, bench, clock)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -14,14 +14,8 @@ from workbench.values.model import Model
 class Calibrator(Protocol):
     """Made once for a sweep; it looks at the machine when it is made, and whether it can help at each question."""
 
-    def configuration(
-        self, candidate: Candidate, model: Model, kept: Callable[[], Sequence[str]], batches: int
-    ) -> str | None:
+    def configuration(self, candidate: Candidate) -> str | None:
         """What the quantizer is told about a candidate; None where the workbench calibrates it.
-
-        Args:
-            kept: names of layers that stay in float; takes long, so it is asked only where it is needed.
-            batches: calibration batches there are.
 
         Raises:
             CalibrationError: the candidate asks for the quantizer, which is not there or cannot do it.

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Literal
 
 from onnx import ModelProto
 
-from workbench.graph.layers import Layer, quantizable_layers
+from workbench.graph.layers import quantizable_layers
 from workbench.graph.read import load_graph
-from workbench.quantization.amct.config import unsupported
 from workbench.quantization.lowering.normalize import normalized
-from workbench.quantization.recipe import wants
-from workbench.targets.ascend.amct.process import amct_is_named
 from workbench.targets.ascend.interface import has_axis, interface_of
 from workbench.targets.ascend.lowering import atc_form
 from workbench.targets.ascend.operators import check_operators
@@ -80,10 +76,6 @@ def _int8_issues(proto: ModelProto, candidate: Candidate) -> Iterator[OperatorIs
     layers = quantizable_layers(normalized(proto))
     if not layers:
         yield nothing_to_quantize()
-    asked = candidate.quantization.calibrator
-    by_amct = asked == "amct" or (asked is None and amct_is_named(os.environ))
-    if candidate.quantization.scheme == "static" and by_amct:
-        yield from _left_by_amct([layer for layer in layers if wants(candidate.quantization, layer)], layers)
     products = [layer for layer in layers if layer.second is not None]
     if products and candidate.quantization.attention_matmul:
         yield _issue(
@@ -94,27 +86,6 @@ def _int8_issues(proto: ModelProto, candidate: Candidate) -> Iterator[OperatorIs
             "amct.md §13, question 4",
             "MatMul",
         )
-
-
-def _left_by_amct(wanted: Sequence[Layer], layers: Sequence[Layer]) -> Iterator[OperatorIssue]:
-    """Layers that a candidate would have in INT8 and AMCT leaves in float; an error where those are all."""
-    reasons = unsupported(layers)
-    left = [layer for layer in wanted if layer.name in reasons]
-    if not left:
-        return
-    first = left[0]
-    every = len(left) == len(wanted)
-    yield _issue(
-        "error" if every else "warning",
-        first.name,
-        f"AMCT quantizes {'none' if every else len(wanted) - len(left)} of the {len(wanted)} layers that would be "
-        f"INT8; of {first.name!r}: {reasons[first.name]}",
-        "A sweep for a target on the processor quantizes them: `workbench init` writes one."
-        if every
-        else "What it leaves stays in float here.",
-        "amct.md §5",
-        first.op_type,
-    )
 
 
 def _issue(

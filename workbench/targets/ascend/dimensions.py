@@ -27,11 +27,11 @@ DIMENSIONS: Mapping[str, Dimension] = {
         source="ge v8.5.0 api/atc/cmd_flag_info.cc; ATC manual, General Restrictions",
     ),
     "quantization.calibrator": Dimension(
-        about="who derives the scales: amct (the vendor's, in its own interpreter) or workbench; off takes AMCT where "
-        "it is installed and knows the recipe, the workbench otherwise",
+        about="who calibrates an AMCT configuration: amct (the vendor's, in its own interpreter) or workbench; off takes "
+        "AMCT where it is installed, the workbench otherwise",
         values=CALIBRATORS,
         may_be_off=True,
-        excludes="amct: algorithms other than ifmr, hfmg and cfg",
+        excludes="amct: schemes other than cfg, and ada_quantize in it",
         source="AMCT manual, create_quant_config and its configuration file",
     ),
     "compile.batches": Dimension(

@@ -54,8 +54,8 @@ _RESTRICTIONS = "(ATC manual, General Restrictions)"
 
 
 CALIBRATORS = ("amct", "workbench")
-"""Values of `quantization.calibrator`: the vendor's AMCT, or this workbench. Without one AMCT calibrates where it is
-installed and knows the recipe, the workbench otherwise."""
+"""Values of `quantization.calibrator`: the vendor's AMCT, or this workbench. Without one AMCT calibrates configurations
+where it is installed, the workbench everything else."""
 
 _FILES: tuple[tuple[str, str, Callable[[Iterable[str]], str]], ...] = (
     ("modify_mixlist", "mixlist.json", mixlist),

@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import onnx
 import pytest
 
@@ -20,14 +19,15 @@ from workbench.graph.layers import quantizable_layers
 from workbench.graph.read import load_graph, read_model
 from workbench.quantization.amct.cfg import parse_cfg
 from workbench.quantization.amct.recipe import recipe_of_config
-from workbench.quantization.amct.record_file import parse_record, record_text
+from workbench.quantization.amct.record_file import record_text
 from workbench.quantization.calibrate import follow_amct
-from workbench.quantization.integers.interpreter import Interpreter
-from workbench.quantization.lowering.deploy import lower_deploy
 from workbench.quantization.lowering.normalize import normalized
 from workbench.targets.ascend.amct.amct import calibrate_with_amct, simulation_difference
+from workbench.targets.ascend.amct.calibrator import AmctCalibrator
 from workbench.targets.ascend.amct.process import AmctInstallation, find_amct
+from workbench.targets.ascend.settings import AscendCompile
 from workbench.testing.encoder import ids, save, tiny_encoder
+from workbench.values.candidate import Candidate, Precision, Quantization
 from workbench.values.errors import CalibrationError, ToolchainError
 from workbench.values.model import Model
 
@@ -192,21 +192,24 @@ def test_a_configuration_that_amct_refuses_fails_the_candidate_with_its_words(
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["amct.log"]
 
 
-def test_learned_rounding_is_read_from_the_integers_of_the_deploy_model(
-    installation: AmctInstallation, tmp_path: Path
-) -> None:
-    """The record file has scales only; with them alone our lowering would round AMCT's weights to nearest."""
-    model = mlp_model(tmp_path)
-    cfg = CFG + " common_config { ada_quantize { } }"
+def test_who_calibrates_is_amct_for_a_configuration_that_its_record_tells_whole(installation: AmctInstallation) -> None:
+    def asked(scheme: str, cfg: str | None, calibrator: str | None, found: AmctInstallation | None) -> str | None:
+        static = {"algorithm": "ifmr", "activation_symmetric": True, "weight_granularity": "tensor"}
+        rest = {**static, "attention_matmul": False, "keep_float": 0} if scheme == "static" else {}
+        quantization = Quantization(scheme=scheme, cfg=cfg, calibrator=calibrator, **rest)  # type: ignore[arg-type]  # of a table
+        candidate = Candidate(target="ascend910b3", precision=Precision(mode="fp16"), quantization=quantization)
+        return AmctCalibrator(installation=found).configuration(replace(candidate, compile=AscendCompile()))
 
-    result = calibrate_with_amct(model, cfg, mlp_batches(), tmp_path / "out", installation=installation)
-
-    layers = quantizable_layers(normalized(load_graph(model)))
-    nearest = parse_record((tmp_path / "out/record.txt").read_text(), layers=layers, model_sha256=model.sha256)
-    feeds = mlp_batches(1)[0]
-    expected = Interpreter(onnx.load(result.deploy_model)).run(feeds)["y"]
-    np.testing.assert_array_equal(Interpreter(lower_deploy(mlp(), result.record)).run(feeds)["y"], expected)
-    assert not np.array_equal(Interpreter(lower_deploy(mlp(), nearest)).run(feeds)["y"], expected)
+    learned = CFG + " common_config { ada_quantize { } }"
+    assert asked("cfg", CFG, None, installation) == asked("cfg", CFG, "amct", installation) == CFG
+    for scheme, cfg, found, words in (
+        ("static", None, installation, "scheme: cfg"),
+        ("cfg", CFG, None, "WORKBENCH_AMCT_PYTHON"),
+        ("cfg", learned, installation, "ada_quantize"),
+    ):
+        assert asked(scheme, cfg, None, found) is asked(scheme, cfg, "workbench", found) is None
+        with pytest.raises(CalibrationError, match=words):
+            asked(scheme, cfg, "amct", found)
 
 
 # --- finding it ----------------------------------------------------------------------------------------------------

@@ -6,8 +6,7 @@
 
 The record read back is lowered and interpreted by the workbench like any other, so that what AMCT decided can be
 checked on a CPU; `simulation_difference` holds AMCT's simulation against our interpreter of its deploy model. AMCT's
-record has only the scales of weights: where ada_quantize learned their rounding, its integers are taken from the deploy
-model as the record's rounding bits.
+record has only the scales of weights: what ada_quantize learned to round is not in it, and is not calibrated here.
 """
 
 from __future__ import annotations
@@ -20,24 +19,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import onnx
-from onnx import ModelProto, NodeProto, helper
+from onnx import helper
 
-from workbench.graph.apart import array_of
-from workbench.graph.layers import Layer, quantizable_layers
+from workbench.graph.layers import quantizable_layers
 from workbench.graph.nodes import opset_of
-from workbench.graph.read import constants, load_graph
+from workbench.graph.read import load_graph
 from workbench.graph.write import write_model
 from workbench.quantization.amct.cfg import AmctConfig
 from workbench.quantization.amct.config import parse_config
 from workbench.quantization.amct.record_file import parse_record
 from workbench.quantization.integers.interpreter import Interpreter
 from workbench.quantization.lowering.normalize import normalized
-from workbench.quantization.lowering.prepare import prepare
-from workbench.quantization.record import LayerRecord, Provenance, QuantizationRecord
-from workbench.quantization.rounding import encoded_bits
-from workbench.quantization.weights import scales_over
+from workbench.quantization.record import Provenance, QuantizationRecord
 from workbench.targets.ascend.amct.process import LOG, AmctInstallation, ask, write_feeds
 from workbench.targets.base import Array, Feeds
 from workbench.values.documents.canonical import digest
@@ -58,8 +52,7 @@ class AmctResult:
     """What AMCT wrote.
 
     Attributes:
-        record: AMCT's record for the model as the workbench normalizes it, with the rounding of AMCT's own integers
-            where that is not to the nearest; provenance engine 'amct'.
+        record: AMCT's record for the model as the workbench normalizes it; provenance engine 'amct'.
         deploy_model, fake_quant_model: AMCT's own ONNX files, beside its record and its configuration.
         log: everything AMCT said.
     """
@@ -223,15 +216,9 @@ def _read_back(
             raise CalibrationError(f"AMCT did not write {name}; it wrote {wrote}.", log_path=to / LOG)
     try:
         text = (folder / RECORD).read_text(encoding="utf-8")
-        learned = "ada_quantize" in (folder / CONFIG).read_text(encoding="utf-8")
         record = parse_record(text, layers=quantizable_layers(proto), model_sha256=model.sha256, file=RECORD)
     except (OSError, UnicodeDecodeError, ConfigError) as error:
         raise CalibrationError(f"AMCT's record cannot be read back: {error}", log_path=to / LOG) from error
-    try:
-        record = with_amcts_integers(record, proto, onnx.load(folder / "result" / DEPLOY), learned=learned)
-    except CalibrationError as error:
-        error.log_path = to / LOG
-        raise
     provenance = Provenance(
         engine="amct",
         recipe={
@@ -247,84 +234,3 @@ def _read_back(
     for file in (*files, folder / RECORD, folder / CONFIG):
         file.replace(to / file.name)
     return replace(record, provenance=provenance)
-
-
-# --- which integers AMCT chose for the weights: its record has their scales only --------------------------------------
-
-
-def with_amcts_integers(
-    record: QuantizationRecord, proto: ModelProto, deploy: ModelProto, *, learned: bool
-) -> QuantizationRecord:
-    """The record with rounding bits for layers whose weights AMCT did not round to the nearest integer.
-
-    Args:
-        proto: the normalized float model that AMCT was given.
-        deploy: AMCT's deploy model of it.
-        learned: AMCT learned its rounding. Otherwise a layer that AMCT gave another name is taken to be rounded to
-            nearest, as ARQ does.
-
-    Raises:
-        CalibrationError: AMCT's integers are none of the two beside w / scale: the files do not belong together.
-    """
-    prepared = prepare(proto, record)
-    stored = constants(prepared)
-    theirs, nodes = constants(deploy), {node.name: node for node in deploy.graph.node}
-    layers = {layer.name: layer for layer in quantizable_layers(prepared)}
-    found: list[LayerRecord] = []
-    for recorded in record.layers:
-        layer, node = layers[recorded.layer], nodes.get(recorded.layer)
-        if recorded.weight is None or layer.weight is None:
-            found.append(recorded)
-            continue
-        if node is None or len(node.input) < 2 or node.input[1] not in theirs:
-            if learned:
-                raise CalibrationError(
-                    f"AMCT's deploy model has no layer {recorded.layer!r} with a constant weight, so that its learned "
-                    "rounding cannot be read. Use arq_quantize."
-                )
-            found.append(recorded)
-            continue
-        integers = _as_stored(array_of(theirs[node.input[1]]), node, layer)
-        values = array_of(stored[layer.weight])
-        bits = _rounding(values, integers, recorded, layer)
-        if bits is None:
-            found.append(recorded)
-        else:
-            found.append(replace(recorded, weight=replace(recorded.weight, rounding=encoded_bits(bits))))
-    return replace(record, layers=tuple(found))
-
-
-def _as_stored(integers: npt.NDArray[Any], node: NodeProto, layer: Layer) -> npt.NDArray[Any]:
-    """AMCT writes a Gemm's weight for transB = 0 (amct.md §6.4), whatever the float model has."""
-    transposed = any(a.name == "transB" and helper.get_attribute_value(a) for a in node.attribute)
-    return integers.T if layer.transposed and not transposed else integers
-
-
-def _rounding(
-    values: npt.NDArray[np.float32], integers: npt.NDArray[Any], recorded: LayerRecord, layer: Layer
-) -> npt.NDArray[np.bool_] | None:
-    """q - floor(w / scale) of every weight; None where q is the nearest integer everywhere."""
-    assert recorded.weight is not None
-    if integers.dtype != np.int8 or integers.shape != values.shape:
-        raise CalibrationError(
-            f"{recorded.layer}: AMCT's weight is {integers.dtype} {integers.shape}, the model's has shape "
-            f"{values.shape}."
-        )
-    quotients = values / scales_over(recorded.weight, values.shape, layer)
-    if np.array_equal(np.clip(np.rint(quotients), -128, 127), integers):
-        return None
-    lower = np.floor(quotients)
-    difference = integers - np.clip(lower, -128, 127)
-    if not np.isin(difference, (0, 1)).all():
-        worst = float(np.abs(integers - quotients).max())
-        raise CalibrationError(
-            f"{recorded.layer}: an integer of AMCT's weight is {worst:.1f} steps from the model's value; its deploy "
-            "model and its record do not belong together."
-        )
-    if layer.op_type == "ConvTranspose" and layer.groups > 1 and recorded.weight.axis is not None:
-        raise CalibrationError(
-            f"{recorded.layer}: learned rounding of a grouped ConvTranspose cannot be kept in the record. Use "
-            "arq_quantize for it."
-        )
-    bits: npt.NDArray[np.bool_] = difference.astype(np.bool_)
-    return bits

@@ -221,11 +221,6 @@ VARIABLE = "WORKBENCH_AMCT_PYTHON"
 _TIMEOUT_S = 120.0
 
 
-def amct_is_named(environment: Mapping[str, str]) -> bool:
-    """Whether there is something that `find_amct` would ask."""
-    return bool(environment.get(VARIABLE)) or importlib.util.find_spec("amct_onnx") is not None
-
-
 def find_amct(environment: Mapping[str, str], *, timeout_s: float = _TIMEOUT_S) -> AmctInstallation | None:
     """The interpreter that WORKBENCH_AMCT_PYTHON names, or this one where it can import amct_onnx; None without both.
 
