@@ -27,8 +27,8 @@ DIMENSIONS: Mapping[str, Dimension] = {
         source="ge v8.5.0 api/atc/cmd_flag_info.cc; ATC manual, General Restrictions",
     ),
     "quantization.calibrator": Dimension(
-        about="who calibrates an AMCT configuration: amct (the vendor's, in its own interpreter) or workbench; off takes "
-        "AMCT where it is installed, the workbench otherwise",
+        about="who calibrates an AMCT configuration: amct (the vendor's, in its own interpreter) or workbench; off "
+        "takes AMCT where it is installed, the workbench otherwise",
         values=CALIBRATORS,
         may_be_off=True,
         excludes="amct: schemes other than cfg, and ada_quantize in it",
