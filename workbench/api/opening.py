@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
     from workbench.evaluation.store import Store
     from workbench.inputs.experiment import Experiment
     from workbench.report import Summary
+    from workbench.report.advice import Advice
     from workbench.report.alike import OutcomesOf
     from workbench.tracking import Tracker
     from workbench.values.candidate import Candidate
@@ -243,6 +244,17 @@ def summary_of(question: Experiment, journal: Journal) -> Summary:
         presets=_presets(question),
         offers_int8=bool(first_int8(question)),
     )
+
+
+def advice_of(question: Experiment, summary: Summary, journal: Journal) -> Advice:
+    """What its measurements say of the search space; quick."""
+    from workbench.report.advice import advise
+    from workbench.space.space import assignment_of
+
+    pairs = ((e.candidate.id, assignment_of(question.space, e.candidate)) for e in summary.evaluations)
+    chosen = {identity: assignment for identity, assignment in pairs if assignment is not None}
+    offered = {p.name: p.choices for p in question.space.parameters if len(p.choices) > 1}
+    return advise(summary, outcomes_of(journal), chosen, offered)
 
 
 def _presets(question: Experiment) -> dict[str, str]:

@@ -6,6 +6,7 @@ A command is one door to one module; heavy libraries are imported inside it.
 from __future__ import annotations
 
 import atexit
+import faulthandler
 import logging
 import os
 import sys
@@ -21,7 +22,6 @@ from workbench.commands.cache import cache, cluster
 from workbench.commands.capacity import plan_capacity
 from workbench.commands.console import note, out
 from workbench.commands.emulator import emulator
-from workbench.commands.guard import GUARDED, guarded
 from workbench.commands.load import load
 from workbench.commands.options import arranged
 from workbench.commands.serve import api_key, serve
@@ -60,11 +60,10 @@ def main() -> None:
     The codes stand in `workbench.values.exit_codes`.
     """
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
+    faulthandler.enable()  # where a crash inside of a runtime came from; models of others are opened in a process apart
     with ended_by_signals():
         remove_abandoned()
         try:
-            if len(sys.argv) > 1 and sys.argv[1] in GUARDED:
-                guarded(sys.argv[1])
             for place, word in enumerate(sys.argv):
                 if word in FORMER and (place == 1 or word.startswith("--")):
                     sys.argv[place] = FORMER[word]

@@ -54,9 +54,7 @@ def inspect(
         out.print(inspection_table(found))
 
 
-def space(
-    file: Annotated[Path, typer.Argument(help="search space (YAML)")],
-) -> None:
+def space(file: Annotated[Path, typer.Argument(help="search space (YAML)")]) -> None:
     """Explain every dimension of a search space: what it does, when it applies, what excludes it."""
     from workbench.space.reader import read_space
     from workbench.space.served_bins import to_service

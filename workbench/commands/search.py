@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from workbench.api.opening import find_candidate, journal_of, named_candidate, opened, summary_of
+from workbench.api.opening import advice_of, find_candidate, journal_of, named_candidate, opened, summary_of
 from workbench.commands.console import out, print_json, say, tell
 from workbench.commands.options import (
     AsJson,
@@ -167,7 +167,6 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show what the last sweep found: what is recommended, with its figures, and the front; -v tells why."""
-    from workbench.api.advice import advice_of
     from workbench.graph.structure import layers_inside
     from workbench.inputs.experiment import read_experiment
     from workbench.report import detail, to_json
@@ -181,7 +180,7 @@ def show(
         text = detail(summary, chosen.id)
         print(json.dumps(journal.evaluations()[chosen.id].to_json(), ensure_ascii=False) if as_json else text)
     elif as_json:
-        print_json(to_json(summary) | {"advice": encode(advice_of(question, journal))})
+        print_json(to_json(summary) | {"advice": encode(advice_of(question, summary, journal))})
     else:
         _print_report(summary, experiment, workspace, verbose=verbose)
         if html is not None:
@@ -191,7 +190,7 @@ def show(
             say(f"wrote {html}")
         if not verbose:
             return
-        said = advice_of(question, journal).sentences()
+        said = advice_of(question, summary, journal).sentences()
         say("\n".join(["", "On the search space:", *(f"  {one}" for one in said)]))
         if not question.model.is_language_model and (inside := layers_inside(question.model)):
             say(f"Mind: {inside}")
