@@ -449,7 +449,7 @@ def test_the_log_of_releases_is_read_and_checked_by_a_command(released: tuple[Pa
         versions.client.set_model_version_tag("tiny.releases", "3", "line", changed)
     damaged = run(*asked)
     assert damaged.exit_code == 1
-    assert "line 4 does not continue line 3: one of the two was changed" in damaged.stderr
+    assert "line 4 continues no line before it: one was changed or removed" in damaged.stderr
     assert json.loads(run(*asked, "--json").stdout)["whole"] is False
 
 

@@ -1,7 +1,5 @@
-"""The Model Registry of a team's server: bundles from other machines, promoters at once, and kills in between."""
+"""The Model Registry of a team's server: bundles from other machines, users with fewer rights, files that are gone."""
 
-import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +9,9 @@ from tests.tracking.team import Team
 from tests.tracking.test_team import client
 from tests.tracking.test_versions import aliases, roll_back
 from tests.tracking.test_versions import registered as registered_in
-from workbench.tracking import champion, links_of
+from workbench.tracking import links_of
 from workbench.tracking.champion import open_versions, promote
-from workbench.tracking.versions import CHAMPION, PREVIOUS, Version, Versions
+from workbench.tracking.versions import CHAMPION, Version, Versions
 from workbench.values.errors import ConfigError, ToolchainError
 
 pytestmark = pytest.mark.usefixtures("server")
@@ -27,30 +25,7 @@ def registered(workspace: Path, name: str, letter: str) -> Version:
 def said(versions: Versions) -> list[dict[str, Any]]:
     log = versions.releases()
     assert log.problems == ()
-    return [(line.content or {})["release"] for line in log.lines]
-
-
-def moved_to(versions: Versions) -> int:
-    return [line["champion_after"] for line in said(versions)][-1]
-
-
-def at_once(*calls: Callable[[], Any]) -> list[Any]:
-    """What each gave or raised."""
-    barrier, results = threading.Barrier(len(calls)), [None] * len(calls)
-
-    def run(place: int) -> None:
-        barrier.wait()
-        try:
-            results[place] = calls[place]()
-        except (ConfigError, ToolchainError) as error:
-            results[place] = error  # type: ignore[call-overload]
-
-    threads = [threading.Thread(target=run, args=(place,)) for place in range(len(calls))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return results
+    return [line.release for line in log.lines]
 
 
 def test_what_one_machine_promotes_another_rolls_back_with_the_bundle_from_the_server(
@@ -79,43 +54,6 @@ def test_what_one_machine_promotes_another_rolls_back_with_the_bundle_from_the_s
     assert not (theirs / "mlruns").exists()
 
 
-def test_of_four_who_promote_at_once_one_moves_champion_and_the_others_are_told(
-    tmp_path: Path,
-    name: str,
-) -> None:
-    first = registered(tmp_path, name, "a")
-    others = [registered(tmp_path, name, letter) for letter in "bcde"]
-    with open_versions(tmp_path, name) as versions:
-        promote(versions, first, over=None)
-
-    def promoter(place: int) -> Callable[[], Any]:
-        def run() -> Any:
-            with open_versions(tmp_path / str(place), name) as versions:
-                return promote(versions, others[place], over=first)
-
-        return run
-
-    results = at_once(*(promoter(place) for place in range(4)))
-
-    winners = [one.champion.number for one in results if not isinstance(one, ConfigError)]
-    assert len(winners) == 1
-    assert all("changed while this bundle was compared" in str(one) for one in results if isinstance(one, ConfigError))
-    with open_versions(tmp_path, name) as versions:
-        assert aliases(versions) == {CHAMPION: winners[0], PREVIOUS: first.number}
-        assert moved_to(versions) == winners[0]
-
-
-def test_of_two_who_register_one_bundle_at_once_there_is_one_version_and_one_line(
-    tmp_path: Path,
-    name: str,
-) -> None:
-    results = at_once(*(lambda place=place: registered(tmp_path / place, name, "a") for place in "xy"))
-
-    with open_versions(tmp_path, name) as versions:
-        assert {v.number for v in results} == {v.number for v in versions.all()}
-        assert [line["act"] for line in said(versions)] == ["registration"]
-
-
 def test_who_may_edit_and_not_delete_rolls_back_to_a_champion_without_a_previous(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -137,31 +75,6 @@ def test_who_may_edit_and_not_delete_rolls_back_to_a_champion_without_a_previous
         assert versions.with_alias(CHAMPION) == moved.champion
         with pytest.raises(ConfigError, match="has no previous version"):
             roll_back(versions)
-
-
-def test_who_sets_the_aliases_late_sets_what_is_newest(
-    tmp_path: Path,
-    name: str,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    a, b, c = (registered(tmp_path, name, letter) for letter in "abc")
-    follow = champion._follow
-    late: list[bool] = []
-
-    def slow(versions: Versions, move: Any) -> None:
-        if not late:
-            late.append(True)
-            with open_versions(tmp_path / "quick", name) as quick:
-                promote(quick, c, over=b)
-        follow(versions, move)
-
-    with open_versions(tmp_path, name) as versions:
-        promote(versions, a, over=None)
-        monkeypatch.setattr(champion, "_follow", slow)  # itself, after somebody else was quicker: no timing decides
-        promote(versions, b, over=a)
-
-        assert aliases(versions) == {CHAMPION: 3, PREVIOUS: 2}
-        assert moved_to(versions) == 3
 
 
 def test_files_that_somebody_deleted_are_named_and_put_back_by_registering_again(

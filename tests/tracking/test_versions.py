@@ -9,7 +9,7 @@ import pytest
 
 from workbench.tracking import links_of, store
 from workbench.tracking.champion import Moved, open_versions, promote, recover, restorable, rollback
-from workbench.tracking.releases import NOTHING, Mark, Release, text_of
+from workbench.tracking.releases import Release, text_of
 from workbench.tracking.versions import CHAMPION, PREVIOUS, Version, Versions
 from workbench.values.errors import ConfigError, ToolchainError
 
@@ -136,7 +136,7 @@ def test_a_champion_that_changed_during_the_comparison_stops_the_move(versions: 
 
 
 WRITES = (
-    *("create_model_version", "set_model_version_tag", "set_registered_model_tag"),
+    *("create_model_version", "set_model_version_tag"),
     *("set_registered_model_alias", "delete_registered_model_alias"),
 )
 
@@ -166,32 +166,41 @@ def kill_after(writes: int, monkeypatch: pytest.MonkeyPatch) -> None:
         counted(name)
 
 
-@pytest.mark.parametrize(
-    ("command", "writes"),
-    [(command, writes) for command, most in (("promote", 7), ("rollback", 6)) for writes in range(most)],
-)
+@pytest.mark.parametrize(("command", "most"), [("promote", 5), ("rollback", 4)])
 def test_a_kill_between_any_two_writes_leaves_the_old_or_the_new_state(
-    versions: Versions, workspace: Path, command: str, writes: int
+    workspace: Path, tmp_path: Path, command: str, most: int
 ) -> None:
-    _, b, c = promoted(versions, workspace, "abc")
+    with open_versions(workspace, NAME) as versions:
+        promoted(versions, workspace, "abc")
     old = {CHAMPION: 2, PREVIOUS: 1}
     new = {CHAMPION: 3, PREVIOUS: 2} if command == "promote" else {CHAMPION: 1}
+    for writes in range(most):
+        copied = tmp_path / f"{writes}"
+        shutil.copytree(workspace / "mlruns", copied / "mlruns")
+        with open_versions(copied, NAME) as versions, pytest.MonkeyPatch.context() as patched:
+            b, c = versions.version(2), versions.version(3)
+            kill_after(writes, patched)
+            with pytest.raises(Killed):
+                promote(versions, c, over=b) if command == "promote" else roll_back(versions)
+        with open_versions(copied, NAME) as versions:
+            stands = aliases(versions)
+            log = versions.releases()
+            assert recover(versions) == ""
 
-    with pytest.MonkeyPatch.context() as patched:
-        kill_after(writes, patched)
-        with pytest.raises(Killed):
-            promote(versions, c, over=b) if command == "promote" else roll_back(versions)
+        assert stands == (old if writes < most - 2 else new), f"after {writes} writes"
+        assert log.problems == ()
+        said = log.lines[-1].release
+        assert said["champion_after"] == stands[CHAMPION], "the log's last line is not what stands"
+        assert said["act"] == ("promotion" if stands == old else "recovery")
 
-    assert {old[PREVIOUS], old[CHAMPION]} & {*aliases(versions).values()}, "both are lost"
+
+def test_an_alias_that_somebody_moved_by_hand_stands_and_is_in_the_log(versions: Versions, workspace: Path) -> None:
+    promoted(versions, workspace, "abc")
+    versions.client.set_registered_model_alias(NAME, CHAMPION, "3")
+
     with open_versions(workspace, NAME) as again:
-        stands = new if writes else old  # a line of the log is the move, the aliases follow it
-        assert aliases(again) == stands
-        assert recover(again) == ""
-        log = again.releases()
-    assert log.problems == ()
-    said = [(line.content or {})["release"] for line in log.lines]
-    assert said[-1]["champion_after"] == stands[CHAMPION], "the log's last line is not what stands"
-    assert said[-1]["act"] == ("promotion" if not writes or command == "promote" else "rollback")
+        assert aliases(again)[CHAMPION] == 3
+        assert again.releases().lines[-1].release["reason"].startswith("found so")
 
 
 def test_a_champion_that_was_lost_leaves_its_previous_to_roll_back_to(versions: Versions, workspace: Path) -> None:
@@ -214,7 +223,7 @@ def test_a_previous_that_was_deleted_is_named_and_a_promotion_after_a_lost_champ
     assert aliases(versions) == {CHAMPION: 3, PREVIOUS: 1}
     versions.client.delete_model_version(NAME, "1")
 
-    with pytest.raises(ConfigError, match="no previous version: version 3 is the only one that was champion"):
+    with pytest.raises(ConfigError, match="no previous version: version 1, which version 3 replaced, was deleted"):
         restorable(versions)
     assert aliases(versions) == {CHAMPION: 3}
 
@@ -229,25 +238,6 @@ def test_what_changed_between_the_look_and_the_rollback_stops_it(versions: Versi
     assert aliases(versions) == {CHAMPION: 3, PREVIOUS: 2}
 
 
-@pytest.mark.parametrize("deleted", ["1", "2"])
-def test_a_registry_whose_versions_were_deleted_after_a_kill_opens_again(
-    versions: Versions, workspace: Path, deleted: str
-) -> None:
-    """Between champion and previous: what was to become previous is gone, or the new champion itself."""
-    a, b = (registered(versions, workspace, letter) for letter in "ab")
-    promote(versions, a, over=None)
-    with pytest.MonkeyPatch.context() as patched:
-        kill_after(5, patched)
-        with pytest.raises(Killed):
-            promote(versions, b, over=a)
-    versions.client.delete_model_version(NAME, deleted)
-
-    with open_versions(workspace, NAME) as again:
-        assert aliases(again) == ({CHAMPION: 2} if deleted == "1" else {PREVIOUS: 1})
-        assert recover(again) == ""
-        assert again.releases().problems == ()
-
-
 def test_every_export_promotion_and_rollback_has_its_line(versions: Versions, workspace: Path) -> None:
     a, b = (registered(versions, workspace, letter) for letter in "ab")
     registered(versions, workspace, "a")
@@ -257,7 +247,7 @@ def test_every_export_promotion_and_rollback_has_its_line(versions: Versions, wo
     roll_back(versions)
 
     log = versions.releases()
-    said = [(line.content or {})["release"] for line in log.lines]
+    said = [line.release for line in log.lines]
 
     assert log.problems == ()
     assert [(s["act"], s["version"], s["champion_before"], s["champion_after"]) for s in said] == [
@@ -276,20 +266,11 @@ def test_every_export_promotion_and_rollback_has_its_line(versions: Versions, wo
 def test_the_file_of_an_earlier_workbench_is_the_beginning_of_the_log(versions: Versions, workspace: Path) -> None:
     a = registered(versions, workspace, "a")
     versions.client.delete_registered_model(f"{NAME}.releases")
-    release = Release(
-        act="promotion",
-        version=1,
-        manifest_sha256="a" * 64,
-        champion_before=None,
-        champion_after=1,
-        previous_after=None,
-    )
-    text = text_of(NAME, release, Mark(number=0, sha256=NOTHING))
+    said = {"act": "registration", "version": 1, "manifest_sha256": "a" * 64}
+    text = text_of(NAME, Release(**said, champion_before=None, champion_after=None), ())  # type: ignore[arg-type]
     file = workspace / "mlruns" / "releases" / f"{NAME}.jsonl"
     file.parent.mkdir()
     file.write_text(f"{text}\n", encoding="utf-8")
-    mark = Mark(number=1, sha256=hashlib.sha256(text.encode()).hexdigest())
-    versions.client.set_registered_model_tag(NAME, "workbench.releases", str(mark))
 
     with open_versions(workspace, NAME) as opened:
         promote(opened, a, over=None)

@@ -291,15 +291,12 @@ def releases(
             problems.append(f"no line has sha256 {wanted}: it was changed or removed")
     if as_json:
         body = {"version": 1, "name": name, "file": file, "whole": not problems, "problems": problems}
-        left = {"unmarked": log.unmarked, "overtaken": log.overtaken}
-        print_json({**body, **left, "lines": shown(log.lines)})
+        print_json({**body, "lines": shown(log.lines)})
     else:
         if log.lines:
             say("\n".join(_rows(shown(log.lines))))
         end = f"sha256 of the last line: {log.lines[-1].sha256}" if log.lines else f"{name}: nothing was released yet"
         say(end)
-        if log.unmarked == 1 and not problems:
-            tell("the last line is not in the registry yet: a command was killed, or somebody added it")
         for problem in problems:
             tell(f"DAMAGED  {file}: {problem}", style="bold red")
     if problems:

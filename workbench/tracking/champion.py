@@ -1,22 +1,22 @@
 """Champion and previous: moved by a promotion or a rollback, in an order that a kill at any moment leaves recoverable.
 
-A line of the log of releases is the one write by which champion moves; the aliases follow it, and no alias is taken
-away before the other stands. Whoever opens the registry next finishes what was begun (`release_logs`).
+The alias champion is the one write by which it moves. The tag `replaced` of each version, written before, says what
+previous is while that one is champion; the alias previous and the log of releases follow. Whoever opens the registry
+next and finds that the log does not say what stands makes up for it (`recover`).
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from workbench.tracking.place import Place, place_of, without_password
-from workbench.tracking.release_logs import Move, Overtaken
-from workbench.tracking.releases import Release
-from workbench.tracking.server import check_reachable, if_permitted, insisted, todo_of
+from workbench.tracking.releases import Act, Line, Release
+from workbench.tracking.server import check_reachable, if_permitted, todo_of
 from workbench.tracking.store import client_of, mlflow_errors, prepare
 from workbench.tracking.versions import (
     AGAIN,
@@ -102,12 +102,7 @@ def promote(
     Raises:
         ConfigError: another version became champion meanwhile; nothing was moved.
     """
-    return _until_first(lambda: _promote(versions, version, over, former, verdict))
-
-
-def _promote(versions: Versions, version: Version, over: Version | None, former: Version | None, verdict: str) -> Moved:
     with versions.writing():
-        _settle(versions)
         now = versions.with_alias(CHAMPION)
         if number_of(now) != number_of(over):
             raise ConfigError(
@@ -117,23 +112,11 @@ def _promote(versions: Versions, version: Version, over: Version | None, former:
             )
         if now is not None and now.number == version.number:
             raise ConfigError(f"version {version.number} of {versions.name!r} is the champion already.")
-        before = now or former
-        kept = before or versions.with_alias(PREVIOUS)
-        _move(
-            versions,
-            {version.number: {_REPLACED: str(before.number) if before else "", "promoted_at": _now()}},
-            Release(
-                act="promotion",
-                version=version.number,
-                manifest_sha256=version.manifest_sha256,
-                champion_before=number_of(now),
-                champion_after=version.number,
-                verdict="passed",
-                verdict_sha256=sha256_of(verdict),
-                previous_after=kept.number if kept is not None and kept.number != version.number else None,
-            ),
-        )
-        return Moved(champion=versions.version(version.number), previous=_previous(versions), before=now)
+        before = now or former or versions.with_alias(PREVIOUS)
+        kept = before is not None and before.number != version.number
+        versions.tag(version.number, _REPLACED, str(number_of(before)) if kept else "")
+        versions.tag(version.number, "promoted_at", _now())
+        return _move(versions, "promotion", version, now, verdict_sha256=sha256_of(verdict))
 
 
 def restorable(versions: Versions) -> tuple[Version | None, Version]:
@@ -167,12 +150,7 @@ def rollback(versions: Versions, to: Version, *, over: Version | None, reason: s
     Raises:
         ConfigError: either changed meanwhile; nothing was moved.
     """
-    return _until_first(lambda: _rollback(versions, to, over, reason))
-
-
-def _rollback(versions: Versions, to: Version, over: Version | None, reason: str) -> Moved:
     with versions.writing():
-        _settle(versions)
         champion, previous = restorable(versions)
         if (number_of(champion), previous.number) != (number_of(over), to.number):
             raise ConfigError(
@@ -180,76 +158,75 @@ def _rollback(versions: Versions, to: Version, over: Version | None, reason: str
                 f"{_called(champion)} and {_called(previous)}.",
                 hint="Nothing was moved. Look at the registry, and run the command again.",
             )
-        earlier = previous.tags.get(_REPLACED, "")
-        known = {version.number for version in versions.all()} - {number_of(champion), previous.number}
-        _move(
-            versions,
-            {champion.number: {"rolled_back_at": _now()}} if champion is not None else {},
-            Release(
-                act="rollback",
-                version=previous.number,
-                manifest_sha256=previous.manifest_sha256,
-                champion_before=number_of(champion),
-                champion_after=previous.number,
-                verdict="passed",
-                reason=reason,
-                previous_after=int(earlier) if earlier.isdecimal() and int(earlier) in known else None,
-            ),
-        )
-        return Moved(champion=versions.version(previous.number), previous=_previous(versions), before=champion)
-
-
-def _until_first(decide: Callable[[], Moved]) -> Moved:
-    """Decide anew, from what stands then, where somebody else on the server was quicker."""
-    while True:
-        with contextlib.suppress(Overtaken):
-            return decide()
+        if champion is not None:
+            versions.tag(champion.number, "rolled_back_at", _now())
+            if previous.tags.get(_REPLACED) == str(champion.number):  # it is no way back any more
+                versions.tag(previous.number, _REPLACED, "")
+        return _move(versions, "rollback", previous, champion, reason=reason)
 
 
 def recover(versions: Versions) -> str:
-    """Finish a move of aliases that was killed; says in words what was done, nothing when there was none."""
-    with versions.errors():
-        last = versions.log.last_move()
-        if last is None or last.settled:
+    """Make up for what a kill left undone: the alias previous, and a line in the log for a champion that it does not
+    know of; says in words what was done, nothing when there was nothing to do."""
+    if not _unsaid(versions):
+        return ""
+    with versions.writing():  # whoever is moving it just now holds the lock until it is done
+        if not (lines := _unsaid(versions)):
             return ""
-    with versions.writing():  # whoever is moving them just now holds the lock until it is done
-        return _settle(versions)
+        champion = versions.with_alias(CHAMPION)
+        _follow(versions)
+        before = lines[-1].release.get("champion_after")
+        versions.note(
+            Release(
+                act="recovery",
+                version=number_of(champion) or before or 0,
+                manifest_sha256="" if champion is None else champion.manifest_sha256,
+                champion_before=before,
+                champion_after=number_of(champion),
+                reason="found so: a command was killed, or somebody moved the alias",
+            )
+        )
+        return f"champion is {_called(champion)}, which the log of releases did not say until now"
 
 
-def _settle(versions: Versions) -> str:
-    return versions.log.settle(lambda move: _follow(versions, move))
+def _unsaid(versions: Versions) -> tuple[Line, ...]:
+    """The log's lines where the last does not say who is champion."""
+    lines = versions.releases().lines
+    stands = number_of(versions.with_alias(CHAMPION))
+    return lines if lines and lines[-1].release.get("champion_after") != stands else ()
 
 
-def _move(versions: Versions, tags: Mapping[int, Mapping[str, str]], release: Release) -> None:
-    """Args:
-    tags: of versions, by their numbers.
-    """
-    versions.note(release)
-    for number, values in tags.items():
-        for key, value in values.items():
-            versions.tag(number, key, value)
-    _settle(versions)
+def _move(versions: Versions, act: Act, to: Version, now: Version | None, **said: str) -> Moved:
+    """Args: said: fields of the log's line."""
+    versions.alias(CHAMPION, to.number)
+    _follow(versions)
+    versions.note(
+        Release(
+            act=act,
+            version=to.number,
+            manifest_sha256=to.manifest_sha256,
+            champion_before=number_of(now),
+            champion_after=to.number,
+            verdict="passed",
+            **said,
+        )
+    )
+    return Moved(champion=versions.version(to.number), previous=_previous(versions), before=now)
 
 
-def _follow(versions: Versions, move: Move) -> None:
-    """Set the aliases as the log says; those of versions that were deleted since stay away."""
-    known = {version.number: version for version in versions.all()}
-    if move.champion in known:
-        insisted(lambda: versions.client.set_registered_model_alias(versions.name, CHAMPION, str(move.champion)))
-        if _REPLACED not in known[move.champion].tags:  # its promotion was killed
-            versions.tag(move.champion, _REPLACED, "" if move.previous is None else str(move.previous))
-    _set_previous(versions, move.previous if move.previous in known else None)
-
-
-def _set_previous(versions: Versions, number: int | None) -> None:
-    if number is not None:
-        insisted(lambda: versions.client.set_registered_model_alias(versions.name, PREVIOUS, str(number)))
+def _follow(versions: Versions) -> None:
+    """Set the alias previous to what the champion replaced; none where that was deleted since."""
+    champion = versions.with_alias(CHAMPION)
+    if champion is None or _REPLACED not in champion.tags:
+        return
+    wanted = champion.tags[_REPLACED]
+    if wanted in {str(version.number) for version in versions.all()}:
+        versions.alias(PREVIOUS, int(wanted))
         return
     with if_permitted() as refused:
         versions.client.delete_registered_model_alias(versions.name, PREVIOUS)
-    champion = versions.with_alias(CHAMPION)
-    if refused and champion is not None:  # who may only edit says it so: the champion has no previous but itself
-        insisted(lambda: versions.client.set_registered_model_alias(versions.name, PREVIOUS, str(champion.number)))
+    if refused:  # who may only edit says it so: the champion has no previous but itself
+        versions.alias(PREVIOUS, champion.number)
 
 
 def _previous(versions: Versions) -> Version | None:

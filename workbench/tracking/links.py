@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from workbench.evaluation.sweep_folders import current_journal
 from workbench.tracking.place import Place, place_of, without_password
-from workbench.tracking.release_logs import model_of
 from workbench.tracking.run import sweep_id_of
 from workbench.tracking.server import check_reachable, todo_of
 from workbench.tracking.store import (
@@ -21,6 +20,7 @@ from workbench.tracking.store import (
     find_runs,
     follow_move,
     mlflow_errors,
+    model_of,
     store_uri,
 )
 from workbench.values.errors import ToolchainError

@@ -1,9 +1,9 @@
 """The log of a model's releases: a line for each export, promotion and rollback, chained so that a change shows.
 
-Lines are only ever added. Each holds its number and, as `before`, the sha256 of the line before it, so a line that was
-changed, removed or put between others breaks the chain. Lines taken from the end would not: the registry's mark, a tag
-of the registered model, holds number and digest of the last one. Who can write to both can rewrite both; against that
-helps only a digest that was kept elsewhere (`workbench releases NAME --contains DIGEST`).
+A line is a version of the registered model NAME.releases, and lines are only ever added. Each holds its number and, as
+`before`, the sha256 of the line that was last when it was written (of two that were added at once on a server, both
+follow the same one), so a line that was changed, exchanged or removed between others breaks the chain. Lines taken from
+the end do not: against that helps a digest that was kept elsewhere (`workbench releases NAME --contains DIGEST`).
 """
 
 from __future__ import annotations
@@ -14,18 +14,25 @@ import os
 import pwd
 import socket
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote
 
+from workbench.tracking.store import make_model, versions_named
 from workbench.values.documents.canonical import canonical_json
 from workbench.values.errors import ToolchainError
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
 
 Act = Literal["export", "registration", "promotion", "rollback", "recovery"]
 NOTHING = "0" * 64
 """What stands as `before` in the first line."""
+_LINE = "line"
+_SOURCE = "workbench:/releases"
+"""A version must name a source; a line has none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +45,6 @@ class Release:
         verdict: 'passed' or 'failed'; '' where nothing was judged.
         verdict_sha256: of the verdict's whole text, which the registry keeps; '' where there is none.
         reason: in words.
-        previous_after: what the alias previous became where champion moved.
     """
 
     act: Act
@@ -49,18 +55,13 @@ class Release:
     verdict: str = ""
     verdict_sha256: str = ""
     reason: str = ""
-    previous_after: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mark:
-    """The last line that the registry knows."""
-
-    number: int
-    sha256: str
 
     def __str__(self) -> str:
-        return f"{self.number}:{self.sha256}"
+        """For the registry's page."""
+        before, after = ("none" if n is None else str(n) for n in (self.champion_before, self.champion_after))
+        champion = f"champion {before} -> {after}" if before != after else f"champion stays {after}"
+        words = [f"{self.act} of version {self.version}", champion, self.verdict, self.reason[:500]]
+        return ", ".join(filter(None, words))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,26 +72,40 @@ class Line:
     sha256: str
     content: dict[str, Any] | None
 
+    @property
+    def release(self) -> dict[str, Any]:
+        found: dict[str, Any] = (self.content or {"release": {}})["release"]
+        return found
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Log:
-    """A log that was read.
-
-    Attributes:
-        problems: what shows that it is not as it was written; empty for a whole one.
-        unmarked: lines behind the mark; a kill leaves one at most.
-        overtaken: lines that count for nothing: another was quicker to follow the same one.
-    """
+    """Attributes: problems: what shows that it is not as it was written; empty for a whole one."""
 
     lines: tuple[Line, ...]
     problems: tuple[str, ...]
-    unmarked: int
-    overtaken: int = 0
 
-    @property
-    def end(self) -> Mark:
-        """The last line, as a mark."""
-        return Mark(number=self.lines[-1].number, sha256=self.lines[-1].sha256)
+
+def log_name(model: str) -> str:
+    return f"{model}.releases"
+
+
+def read_log(client: MlflowClient, model: str, kept: Sequence[Line]) -> Log:
+    """Every line, checked. Call it inside `mlflow_errors`.
+
+    Args:
+        kept: lines of an earlier workbench, which come before those of the registry.
+    """
+    found = sorted(versions_named(client, log_name(model)), key=lambda version: int(version.version))
+    return checked([*kept, *(line_of(version.tags.get(_LINE, "").encode()) for version in found)])
+
+
+def append(client: MlflowClient, model: str, release: Release, log: Log) -> None:
+    """Add a line behind those of the log."""
+    said = f"The log of releases of {model}, written by the workbench: `workbench releases {model}`"
+    make_model(client, log_name(model), said)
+    tags = {_LINE: text_of(model, release, log.lines)}
+    client.create_model_version(log_name(model), _SOURCE, tags=tags, description=str(release), await_creation_for=0)
 
 
 def kept_lines(store: Path, name: str) -> tuple[Line, ...]:
@@ -108,58 +123,34 @@ def kept_lines(store: Path, name: str) -> tuple[Line, ...]:
         raise ToolchainError(f"{file} cannot be read: {error.strerror}. Mend its permissions.") from error
 
 
-def mark_of(text: str) -> Mark | None:
-    """A mark as the registry keeps it; None for none, number 0 for what is no mark."""
-    if not text:
-        return None
-    number, _, sha256 = text.partition(":")
-    return Mark(number=int(number) if number.isdecimal() else 0, sha256=sha256)
-
-
-def checked(lines: Sequence[Line], mark: Mark | None) -> Log:
-    """Lines in their order, and what shows that they are not all, or not the ones that were written."""
-    problems = []
-    before, number = NOTHING, 1
+def checked(lines: Sequence[Line]) -> Log:
+    """Lines in their order, and what shows that they are not the ones that were written."""
+    problems: list[str] = []
+    numbers = {NOTHING: 0}
     for place, line in enumerate(lines, 1):
+        before = str((line.content or {}).get("before"))
         if line.content is None:
             problems.append(f"line {place} is no line of a log of releases")
-        elif line.number != number:
-            problems.append(
-                f"line {place} has the number {line.number} instead of {number}: lines were removed or added"
-            )
-        elif line.content.get("before") != before:
-            problems.append(f"line {place} does not continue line {place - 1}: one of the two was changed")
-        before, number = line.sha256, (number if line.content is None else line.number) + 1
-    unmarked = 0
-    if mark is None and lines:
-        problems.append("the registry has no mark of the log: its tag was removed, or the model deleted")
-    elif mark is not None:
-        found = next((line for line in lines if line.number == mark.number), None)
-        if found is None:
-            problems.append(f"line {mark.number}, the last that the registry knows, is missing")
-        elif found.sha256 != mark.sha256:
-            problems.append(f"line {mark.number} is not the one that the registry knows as the last")
-        unmarked = max(0, number - 1 - mark.number)
-    return Log(lines=tuple(lines), problems=tuple(problems), unmarked=unmarked)
+        elif line.sha256 in numbers:
+            problems.append(f"line {place} stands twice")
+        elif before not in numbers:
+            problems.append(f"line {place} continues no line before it: one was changed or removed")
+        elif line.number != numbers[before] + 1:
+            problems.append(f"line {place} has the number {line.number} instead of {numbers[before] + 1}")
+        numbers[line.sha256] = line.number
+    return Log(lines=tuple(lines), problems=tuple(problems))
 
 
-def end_of(lines: Sequence[Line], mark: Mark | None) -> Mark:
-    """What the next line follows."""
-    if mark is not None and not any((line.number, line.sha256) == (mark.number, mark.sha256) for line in lines):
-        return mark
-    return Mark(number=lines[-1].number, sha256=lines[-1].sha256) if lines else Mark(number=0, sha256=NOTHING)
-
-
-def text_of(name: str, release: Release, end: Mark) -> str:
-    """The line that follows another."""
+def text_of(name: str, release: Release, lines: Sequence[Line]) -> str:
+    """The line that follows others."""
     content = {
         "version": 1,
-        "number": end.number + 1,
+        "number": (lines[-1].number if lines else 0) + 1,
         "at": datetime.now(UTC).isoformat(timespec="milliseconds"),
         "by": _who(),
         "name": name,
-        "release": {field: getattr(release, field) for field in Release.__slots__},
-        "before": end.sha256,
+        "release": asdict(release),
+        "before": lines[-1].sha256 if lines else NOTHING,
     }
     return canonical_json(content)
 
@@ -168,10 +159,9 @@ def line_of(text: bytes) -> Line:
     sha256 = hashlib.sha256(text).hexdigest()
     try:
         content = json.loads(text)
-        number = content["number"]
-        release = content["release"]
+        number, release = content["number"], content["release"]
     except (ValueError, TypeError, KeyError, RecursionError):
-        return Line(number=0, sha256=sha256, content=None)
+        number, release = None, None
     if not isinstance(number, int) or not isinstance(release, dict):
         return Line(number=0, sha256=sha256, content=None)
     return Line(number=number, sha256=sha256, content=content)

@@ -7,19 +7,14 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator
-from typing import TypeVar
+from collections.abc import Iterator
 
 from workbench.tracking.place import TRACKING_URI, Place, without_password
 from workbench.values.errors import ToolchainError
 
 _FORBIDDEN = re.compile(r"PERMISSION_DENIED|error code 403")
-Written = TypeVar("Written")
 
 PROBE_S = 3.0
-_INSIST = 5
-_CLASH = re.compile(r"UniqueViolation|duplicate key|UNIQUE constraint|Duplicate entry|Giving up after \d+ attempts")
-"""What PostgreSQL, SQLite and MySQL say of two inserts of one key, and MLflow of two versions with one number."""
 UPLOAD_S = 600.0
 _TIMEOUT = "MLFLOW_HTTP_REQUEST_TIMEOUT"
 HTTP_ENVIRONMENT = {
@@ -73,22 +68,6 @@ def patient() -> Iterator[None]:
         yield
     finally:
         os.environ[_TIMEOUT] = before
-
-
-def insisted(write: Callable[[], Written]) -> Written:
-    """Write what two may write at once: the server inserts, and its database refuses the later one, who then finds it.
-
-    Only for what may be written twice: a tag, an alias, a line that counts once.
-    """
-    from mlflow.exceptions import MlflowException
-
-    for _ in range(_INSIST):
-        try:
-            return write()
-        except MlflowException as error:
-            if not _CLASH.search(str(error)):
-                raise
-    return write()
 
 
 @contextlib.contextmanager

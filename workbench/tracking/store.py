@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from workbench.tracking.place import Place, place_of, without_password
 from workbench.tracking.server import HTTP_ENVIRONMENT, check_reachable, errors_of_stores, todo_of, words
@@ -23,6 +23,7 @@ from workbench.values.system.scratch import scratch_folder
 if TYPE_CHECKING:  # importing mlflow takes a second and reads the environment, which `mlflow_errors` sets first
     from mlflow import MlflowClient
     from mlflow.entities import Run
+    from mlflow.entities.model_registry import ModelVersion, RegisteredModel
 
 ARTIFACTS = "artifacts"
 LOCK_WAIT_S = 5.0
@@ -257,6 +258,40 @@ def check_server(workspace: Path) -> str:
         client.search_registered_models(max_results=1)
     registry = "" if place.registry == place.server else f", its registry {without_password(place.registry)}"
     return f"{place.name}{registry} answers to these credentials; runs go there"
+
+
+def versions_named(client: MlflowClient, name: str) -> list[ModelVersion]:
+    """Every version of a registered model, however many pages that takes."""
+    found: list[ModelVersion] = []
+    token: str | None = None
+    while True:
+        page: Any = client.search_model_versions(f"name={_quoted(name)}", page_token=token)
+        found += page
+        token = page.token
+        if not token:
+            return found
+
+
+def model_of(client: MlflowClient, name: str) -> RegisteredModel | None:
+    found = client.search_registered_models(f"name={_quoted(name)}")
+    return found[0] if found else None
+
+
+def make_model(client: MlflowClient, name: str, about: str) -> None:
+    """Nothing where it is there."""
+    from mlflow.exceptions import MlflowException
+
+    if model_of(client, name) is not None:
+        return
+    try:
+        client.create_registered_model(name, description=about)
+    except MlflowException:
+        if model_of(client, name) is None:  # it was not another command that was quicker
+            raise
+
+
+def _quoted(name: str) -> str:
+    return f'"{name}"' if "'" in name else f"'{name}'"
 
 
 OURS = "workbench"

@@ -5,7 +5,7 @@
 
 A version points to the whole bundle, logged among the artifacts of its candidate's run, so production can download it
 from there. Its tags say where it comes from. `champion` moves the aliases and opens the registry. In a workspace one
-process writes at a time (`registry.lock`); on a server the log of releases decides who was first (`release_logs`).
+process writes at a time (`registry.lock`); a server has no lock, and of two who move an alias at once the later counts.
 """
 
 from __future__ import annotations
@@ -22,17 +22,10 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from workbench.tracking.place import Place, without_password
-from workbench.tracking.release_logs import (
-    Overtaken,
-    ReleaseLog,
-    make_model,
-    model_of,
-    versions_named,
-)
-from workbench.tracking.releases import Act, Log, Mark, Release, kept_lines
+from workbench.tracking.releases import Act, Log, Release, append, kept_lines, log_name, read_log
 from workbench.tracking.run import USER, flag, whose
-from workbench.tracking.server import if_permitted, insisted, patient, todo_of
-from workbench.tracking.store import find_runs, mlflow_errors, open_experiment
+from workbench.tracking.server import patient, todo_of
+from workbench.tracking.store import find_runs, make_model, mlflow_errors, model_of, open_experiment, versions_named
 from workbench.values.errors import ConfigError, ToolchainError
 from workbench.values.system.files import lock_file
 from workbench.values.system.scratch import scratch_folder
@@ -76,8 +69,7 @@ class Versions:
     def __init__(self, client: MlflowClient, place: Place, name: str, about: str) -> None:
         self.name = name
         self.client, self._place, self._about = client, place, about
-        self.log = ReleaseLog(client, name, () if place.server else kept_lines(place.store, name))
-        self._end: Mark
+        self._kept = () if place.server else kept_lines(place.store, name)
         self._fetched: dict[int, Path] = {}
 
     def register(
@@ -112,17 +104,15 @@ class Versions:
             folder = f"bundle-{manifest_sha256[:12]}"
             self._upload(run_id, bundle, folder)
             make_model(self.client, self.name, self._about)
-            made = insisted(
-                lambda: self.client.create_model_version(
-                    self.name,
-                    f"runs:/{run_id}/{folder}",
-                    run_id=run_id,
-                    tags={**tags, _MANIFEST: manifest_sha256, _FOLDER: folder},
-                    description=description[:_DESCRIPTION],
-                    await_creation_for=0,
-                )
+            made = self.client.create_model_version(
+                self.name,
+                f"runs:/{run_id}/{folder}",
+                run_id=run_id,
+                tags={**tags, _MANIFEST: manifest_sha256, _FOLDER: folder},
+                description=description[:_DESCRIPTION],
+                await_creation_for=0,
             )
-            version = self._first_of(manifest_sha256, int(made.version))
+            version = self.version(int(made.version))
             self._note_registered(act, version)
             return version
 
@@ -170,73 +160,49 @@ class Versions:
             self.tag(version.number, "promotion_checks", "passed" if passed else "failed")
             self.tag(version.number, "promotion_verdict", file)
 
+    def note_unmoved(self, act: Act, version: Version, **said: str) -> None:
+        """A line for what moves no champion; `said` are fields of Release."""
+        champion = number_of(self.with_alias(CHAMPION))
+        self.note(
+            Release(
+                act=act,
+                version=version.number,
+                manifest_sha256=version.manifest_sha256,
+                champion_before=champion,
+                champion_after=champion,
+                **said,
+            )
+        )
+
     def note_refused(self, act: Act, version: Version, reason: str, verdict: str = "") -> None:
         """A line for what was asked and not done."""
         with self.writing():
-            while True:
-                with contextlib.suppress(Overtaken):
-                    digest = sha256_of(verdict)
-                    refused = self._unmoved(act, version, verdict="failed", verdict_sha256=digest, reason=reason)
-                    return self.note(refused)
-                self.look()
+            self.note_unmoved(act, version, verdict="failed", verdict_sha256=sha256_of(verdict), reason=reason)
 
     def releases(self) -> Log:
-        """The log of releases, checked against the registry's mark.
+        """The log of releases, checked.
 
         Raises:
             ToolchainError: it cannot be read.
         """
         with self.errors():
-            return self.log.read()
+            return read_log(self.client, self.name, self._kept)
 
     @property
     def log_name(self) -> str:
         """Where the log is, for messages."""
-        return f"{without_password(self._place.registry) or self._place.database}, model {self.log.name}"
+        return f"{without_password(self._place.registry) or self._place.database}, model {log_name(self.name)}"
 
     def note(self, release: Release) -> None:
         """Inside of `writing`."""
-        self._end = self.log.append(release, self._end)
+        append(self.client, self.name, release, self.releases())
 
     def _note_registered(self, act: Act, version: Version) -> None:
         """Once for each version: a kill may have come between it and its line."""
-        while True:
-            for line in self.releases().lines:
-                said = (line.content or {"release": {}})["release"]
-                mine = said.get("manifest_sha256") == version.manifest_sha256
-                if mine and said.get("act") in ("export", "registration"):
-                    return
-            with contextlib.suppress(Overtaken):
-                self.note(self._unmoved(act, version))
-                return
-            self.look()
-
-    def _unmoved(
-        self, act: Act, version: Version, *, verdict: str = "", verdict_sha256: str = "", reason: str = ""
-    ) -> Release:
-        champion = number_of(self.with_alias(CHAMPION))
-        return Release(
-            act=act,
-            version=version.number,
-            manifest_sha256=version.manifest_sha256,
-            champion_before=champion,
-            champion_after=champion,
-            verdict=verdict,
-            verdict_sha256=verdict_sha256,
-            reason=reason,
-        )
-
-    def look(self) -> None:
-        """Take the end of the log as it is now: what is decided from here on is void if it moves."""
-        self._end = self.log.end()
-
-    def _first_of(self, manifest_sha256: str, made: int) -> Version:
-        """The version of a manifest; of two that were registered at once the first, and ours is deleted."""
-        version = next(v for v in self.all() if v.manifest_sha256 == manifest_sha256)
-        if version.number != made:
-            with if_permitted():  # else it stays, and nobody ever takes it for the bundle's version
-                self.client.delete_model_version(self.name, str(made))
-        return version
+        said = (line.release for line in self.releases().lines)
+        acts = {one.get("act") for one in said if one.get("manifest_sha256") == version.manifest_sha256}
+        if acts.isdisjoint(("export", "registration")):
+            self.note_unmoved(act, version)
 
     def _upload(self, run_id: str, bundle: Path, folder: str) -> None:
         with patient():
@@ -266,7 +232,10 @@ class Versions:
         return Path(urllib.request.url2pathname(place.removeprefix("file://"))) / version.folder
 
     def tag(self, number: int, key: str, value: str) -> None:
-        insisted(lambda: self.client.set_model_version_tag(self.name, str(number), key, value))
+        self.client.set_model_version_tag(self.name, str(number), key, value)
+
+    def alias(self, alias: str, number: int) -> None:
+        self.client.set_registered_model_alias(self.name, alias, str(number))
 
     def model(self) -> RegisteredModel | None:
         return model_of(self.client, self.name)
@@ -287,8 +256,7 @@ class Versions:
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
-        """Alone with a workspace's registry; the kernel releases the lock when the process dies, however it dies. On a
-        server from a known end of its log on."""
+        """Alone with a workspace's registry; the kernel releases the lock when the process dies, however it dies."""
         with contextlib.ExitStack() as stack:
             lock = self._place.store / "registry.lock"
             if not self._place.server and not stack.enter_context(lock_file(lock, wait_s=LOCK_WAIT_S)).held:
@@ -297,7 +265,6 @@ class Versions:
                     "Wait for it and run this one again."
                 )
             with self.errors():
-                self.look()
                 yield
 
     def errors(self) -> contextlib.AbstractContextManager[None]:
