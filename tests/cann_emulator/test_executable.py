@@ -16,7 +16,7 @@ from tests.quantization.deploy_models import plain_run, quantized_matmul, words
 from workbench.cann_emulator.executable import Executable, ExecutionFailed
 from workbench.cann_emulator.om import Dtype, OfflineModel
 from workbench.cann_emulator.rounding import rounded_program
-from workbench.quantization.integers.interpreter import Interpreter
+from workbench.quantization.interpreter import Interpreter
 from workbench.testing.encoder import tiny_encoder
 
 Array = npt.NDArray[np.float32]

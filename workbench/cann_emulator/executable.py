@@ -21,7 +21,7 @@ from workbench.cann_emulator.kernel_values import Boundaries, KernelValues, quan
 from workbench.cann_emulator.om import OfflineModel
 from workbench.cann_emulator.rounding import Array, Program, Source, rounded_program, stored, widened
 from workbench.graph.runtime_errors import RUNTIME_ERRORS
-from workbench.quantization.integers.interpreter import Interpreter
+from workbench.quantization.interpreter import Interpreter
 from workbench.values.errors import LoweringError, MeasureError
 
 _CHANGES_SUMS = (

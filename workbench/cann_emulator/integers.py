@@ -16,8 +16,8 @@ import numpy.typing as npt
 from onnx import NodeProto, TensorProto, helper, shape_inference
 
 from workbench.cann_emulator.rounding import Array, Program
-from workbench.quantization.integers.kernels import EXACT_FLOAT32
-from workbench.quantization.lowering.ascend_quant import ANTI_QUANT, DEQUANT, FP16_FACTOR_MASK, QUANT
+from workbench.quantization.interpreter import EXACT_FLOAT32
+from workbench.quantization.lowering.deploy import ANTI_QUANT, DEQUANT, FP16_FACTOR_MASK, QUANT
 
 _INT32_MAX = 2**31 - 1
 _SHAPE_ELEMENTS = 64

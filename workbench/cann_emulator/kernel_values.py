@@ -14,7 +14,7 @@ from onnx import ModelProto
 from workbench.cann_emulator.dump_file import Values
 from workbench.cann_emulator.om import Kernel, OfflineModel, Tensor
 from workbench.cann_emulator.rounding import BACK, Array, Program, graph_tensors, stored
-from workbench.quantization.lowering.ascend_quant import QUANT
+from workbench.quantization.lowering.deploy import QUANT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

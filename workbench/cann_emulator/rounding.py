@@ -35,7 +35,7 @@ from onnx import (
 from workbench.cann_emulator.om import Dtype, Kernel, OfflineModel
 from workbench.graph.nodes import names_read
 from workbench.graph.read import constants
-from workbench.quantization.lowering.ascend_quant import DEQUANT, QUANT
+from workbench.quantization.lowering.deploy import DEQUANT, QUANT
 
 Array = npt.NDArray[Any]
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from onnx import NodeProto
 
 from workbench.graph.nodes import attributes_of
-from workbench.quantization.integers.kernels import unfolded
 from workbench.values.errors import CalibrationError
 
 
@@ -60,9 +61,31 @@ def patches(node: NodeProto, values: npt.NDArray[np.float32], kernel: Sequence[i
         values: float32 [batch, Cin, ...].
         kernel: spatial sizes only.
     """
-    columns, _ = unfolded(values, kernel, attributes_of(node))
-    _, groups, taps, _ = columns.shape
-    return np.ascontiguousarray(columns.transpose(1, 0, 3, 2), np.float32).reshape(groups, -1, taps)
+    attributes, rank = attributes_of(node), len(kernel)
+    strides, dilations = (attributes.get(name, [1] * rank) for name in ("strides", "dilations"))
+    reach = [d * (k - 1) + 1 for d, k in zip(dilations, kernel, strict=True)]
+    pads = _pads(attributes, values.shape[2:], reach, strides)
+    padded = np.pad(values, [(0, 0), (0, 0), *pads])
+    view = np.lib.stride_tricks.sliding_window_view(padded, reach, axis=tuple(range(2, values.ndim)))
+    steps = [slice(None, None, step) for step in (*strides, *dilations)]
+    view = view[(slice(None), slice(None), *steps)]  # [batch, Cin, positions..., kernel...]
+    groups = int(attributes.get("group", 1))
+    split = view.reshape(len(values), groups, values.shape[1] // groups, *view.shape[2:])
+    axes = (1, 0, *range(3, 3 + rank), 2, *range(3 + rank, 3 + 2 * rank))
+    rows = split.transpose(axes).reshape(groups, -1, values.shape[1] // groups * math.prod(kernel))
+    return np.ascontiguousarray(rows, np.float32)
+
+
+def _pads(
+    attributes: Mapping[str, Any], sizes: Sequence[int], reach: Sequence[int], strides: Sequence[int]
+) -> list[tuple[int, int]]:
+    mode = attributes.get("auto_pad", b"NOTSET")
+    if mode in (b"NOTSET", b"VALID"):
+        pads = attributes.get("pads", [0] * 2 * len(reach)) if mode == b"NOTSET" else [0] * 2 * len(reach)
+        return list(zip(pads[: len(reach)], pads[len(reach) :], strict=True))
+    totals = [max(0, (-(-n // s) - 1) * s + r - n) for n, r, s in zip(sizes, reach, strides, strict=True)]
+    halves = [(total // 2, total - total // 2) for total in totals]
+    return halves if mode == b"SAME_UPPER" else [(large, small) for small, large in halves]
 
 
 def _explicit(node: NodeProto, name: str, size: int, default: int) -> list[int]:

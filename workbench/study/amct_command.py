@@ -35,7 +35,7 @@ from workbench.quantization.amct.protobuf_text import MOST_BYTES
 from workbench.quantization.amct.recipe import recipe_of_config
 from workbench.quantization.amct.record_file import parse_record, record_text
 from workbench.quantization.calibrate import follow_amct
-from workbench.quantization.integers.interpreter import Interpreter
+from workbench.quantization.interpreter import Interpreter
 from workbench.quantization.lowering.deploy import lower_deploy
 from workbench.quantization.lowering.normalize import normalized
 from workbench.quantization.lowering.qdq import lower_static

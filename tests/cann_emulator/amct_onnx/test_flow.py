@@ -12,7 +12,7 @@ import pytest
 from tests.quantization.deploy_models import plain_run
 from tests.quantization.golden import data, mlp
 from workbench.cann_emulator import amct_onnx as amct
-from workbench.quantization.integers.interpreter import Interpreter
+from workbench.quantization.interpreter import Interpreter
 from workbench.testing.encoder import ids, tiny_encoder
 
 Feeds = dict[str, Any]

@@ -15,7 +15,7 @@ from tests.quantization.deploy_models import golden_float_model, golden_record, 
 from tests.quantization.networks import convolutions, images, perceptron, rows
 from workbench.graph.nodes import attributes_of, copied
 from workbench.graph.read import constants, load_graph, read_model
-from workbench.quantization.integers.interpreter import Interpreter
+from workbench.quantization.interpreter import Interpreter
 from workbench.quantization.lowering.deploy import lower_deploy
 from workbench.quantization.record import QuantizationRecord, WeightScale
 from workbench.quantization.rounding import encoded_bits

@@ -15,7 +15,7 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from workbench.graph.nodes import attributes_of, replace_nodes
 from workbench.graph.read import constants
-from workbench.quantization.lowering.ascend_quant import ANTI_QUANT, DEQUANT, QUANT
+from workbench.quantization.lowering.deploy import ANTI_QUANT, DEQUANT, QUANT
 from workbench.quantization.lowering.surgery import prune_constants
 from workbench.quantization.scales import as_half
 

@@ -17,7 +17,7 @@ from onnx import ModelProto, NodeProto
 from workbench.cann_emulator.atc.console import Console
 from workbench.cann_emulator.atc.failure import failure
 from workbench.cann_emulator.om import Kernel, NotAnOm, OfflineModel, Tensor, largest_gear, load_om
-from workbench.quantization.lowering.ascend_quant import QUANT
+from workbench.quantization.lowering.deploy import QUANT
 
 Counts = Mapping[str, tuple[int, int]]
 _SPELLED: Mapping[str, str] = {"float32": "DT_FLOAT", "bfloat16": "DT_BF16"}

@@ -20,7 +20,6 @@ from onnx import ModelProto, NodeProto, TensorProto, helper
 from workbench.graph.apart import tensor_of
 from workbench.graph.nodes import Names, attributes_of, names_read, opset_of, replace_nodes
 from workbench.graph.read import constants
-from workbench.quantization.lowering.ascend_quant import DEQUANT, FP16_FACTOR_MASK, QUANT
 from workbench.quantization.lowering.integer_bias import integer_bias
 from workbench.quantization.lowering.prepare import prepare
 from workbench.quantization.lowering.qdq_tensors import check_tensor, fitting_integers
@@ -33,6 +32,11 @@ from workbench.quantization.lowering.surgery import (
 )
 from workbench.quantization.record import ActivationScale, LayerRecord, QuantizationRecord, WeightScale
 from workbench.values.errors import LoweringError
+
+QUANT, DEQUANT, ANTI_QUANT = "AscendQuant", "AscendDequant", "AscendAntiQuant"
+
+FP16_FACTOR_MASK = 0xFFFFE000
+"""Keeps sign, exponent and 10 bits of mantissa of a float32 (amct.md §4.7)."""
 
 OLDEST_OPSET, NEWEST_OPSET = 8, 22
 """ATC's plugins for the Ascend operators are registered for these versions of ai.onnx (amct.md §6.1)."""

@@ -22,7 +22,7 @@ from workbench.graph.apart import tensor_of
 from workbench.graph.form import graph_form
 from workbench.graph.nodes import Names, copied, opset_of, replace_nodes
 from workbench.graph.read import load_graph, read_model
-from workbench.quantization.lowering.ascend_quant import ANTI_QUANT, DEQUANT, QUANT
+from workbench.quantization.lowering.deploy import ANTI_QUANT, DEQUANT, QUANT
 from workbench.quantization.lowering.surgery import editable_copy, prune_constants
 from workbench.targets.ascend.operators import NEWEST_OPSET, OLDEST_OPSET
 from workbench.targets.ascend.settings import AscendCompile

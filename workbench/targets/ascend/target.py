@@ -21,7 +21,7 @@ from onnx import ModelProto
 from workbench.graph.apart import kept_aside
 from workbench.graph.read import load_graph, read_model
 from workbench.graph.write import write_model
-from workbench.quantization.integers.interpreter import Interpreter
+from workbench.quantization.interpreter import Interpreter
 from workbench.quantization.lowering.deploy import lower_deploy
 from workbench.quantization.record import QuantizationRecord
 from workbench.targets.ascend.acl.session import open_session

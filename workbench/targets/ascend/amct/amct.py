@@ -29,7 +29,7 @@ from workbench.graph.write import write_model
 from workbench.quantization.amct.cfg import AmctConfig
 from workbench.quantization.amct.config import parse_config
 from workbench.quantization.amct.record_file import parse_record
-from workbench.quantization.integers.interpreter import Interpreter
+from workbench.quantization.interpreter import Interpreter
 from workbench.quantization.lowering.normalize import normalized
 from workbench.quantization.record import Provenance, QuantizationRecord
 from workbench.targets.ascend.amct.process import LOG, AmctInstallation, ask, write_feeds

@@ -19,7 +19,7 @@ from tests.quantization.deploy_models import (
     quantized_matmul,
     words,
 )
-from workbench.quantization.integers.interpreter import Interpreter
+from workbench.quantization.interpreter import Interpreter
 from workbench.quantization.lowering.deploy import lower_deploy
 from workbench.testing.encoder import ids, model_of, tiny_encoder, value
 from workbench.values.errors import LoweringError, MeasureError
@@ -94,6 +94,26 @@ def test_padding_of_an_asymmetric_convolution_is_real_zero() -> None:
     found = Interpreter(model).run({"x": np.full((1, 1, 3, 3), 5, np.float32)})["y"]
 
     assert found[0, 0].tolist() == [[20, 30, 20], [30, 45, 30], [20, 30, 20]]
+
+
+@pytest.mark.parametrize("op_type", ["Conv", "ConvTranspose", "MatMul"])
+def test_sums_are_exact_where_float32_would_not_hold_them(op_type: str) -> None:
+    channels = 5000
+    weight = np.full((channels, 2), 127, np.int8)
+    weight[0] = 126  # an odd sum beyond 2**24
+    stored = {"Conv": weight.T[..., None, None], "ConvTranspose": weight[..., None, None]}.get(op_type, weight)
+    shape = [1, channels] if op_type == "MatMul" else [1, channels, 1, 1]
+    quant = {"scale": 1.0, "offset": -128.0, "dst_type": "INT8"}
+    nodes = [
+        helper.make_node("AscendQuant", ["x"], ["q"], name="quant", **quant),
+        helper.make_node(op_type, ["q", "w"], ["p"], name="layer"),
+        helper.make_node("AscendDequant", ["p", "param"], ["y"], name="dequant", dtype=0),
+    ]
+    model = model_of(nodes, {"w": stored, "param": words(1.0)}, [value("x", shape)], [value("y", None)])
+
+    found = Interpreter(model).run({"x": np.full(shape, 255, np.float32)}, ["p"])["p"]
+
+    assert found.ravel().tolist() == [255 * (127 * channels - 1)] * 2
 
 
 def test_a_sum_beyond_int32_is_refused_with_its_value() -> None:
