@@ -27,7 +27,6 @@ from workbench.search.executors import Executor, InProcess, Task, TimeUp, Worker
 from workbench.search.first_look import to_look_at
 from workbench.search.forecast import RunTime
 from workbench.search.front import front_of, may_be_on_front
-from workbench.space.space import size
 from workbench.values.candidate import Candidate
 from workbench.values.errors import ConfigError, ToolchainError
 from workbench.values.evidence import SHORT
@@ -231,13 +230,9 @@ class _Loop:
 
     def _asked(self, budget: int) -> _Flight | str:
         flying = [flight.candidate.id for flight in self.pool.working]
-        begun, everything = len(self.known) + len(flying), size(self.experiment.space)
         # the budget counts candidates, so what comes again does not stand in the way
-        if not self.again.difference(self.known, flying):
-            if begun >= budget:
-                return "budget"
-            if everything.exact and begun >= everything.candidates:
-                return "exhausted"
+        if len(self.known) + len(flying) >= budget and not self.again.difference(self.known, flying):
+            return "budget"
         if self.interrupted or not self.has_time():
             return "timeout"
         baseline = self.experiment.baseline.id  # which all are compared with and may reuse

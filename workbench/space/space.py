@@ -10,9 +10,9 @@ states only what differs from it. Sequence bins may be words that only the datas
 
 from __future__ import annotations
 
-import math
+import contextlib
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ Assignment = Mapping[str, Scalar]
 """Dotted parameter name → chosen value; only parameters that apply."""
 
 BINS = "serving.sequence_bins"
-COUNT_LIMIT = 20_000
+COUNT_LIMIT = 2000
 """Up to so many combinations candidates are built only to be counted, at about half a millisecond each."""
 EXACT_LIMIT = 20_000
 """Up to so many raw combinations a space is walked one by one; of a larger one, as many are drawn."""
@@ -314,66 +314,23 @@ def raw_size(space: SearchSpace) -> int:
 
 
 def size(space: SearchSpace) -> SpaceSize:
-    """Count distinct candidates and compiles: parameters that no condition or rule mentions are multiplied, the
-    others enumerated. Exact, but for a space that switches single fusions and offers a level that fuses nothing, and
-    for one with more than `COUNT_LIMIT` combinations to enumerate, of which no rule is subtracted then."""
-    core, free = _split(space)
-    combined = raw_size(core)
-    if combined > COUNT_LIMIT:
-        return SpaceSize(candidates=combined * _product(free), compiles=_compiles_at_most(core, free), exact=False)
-    defaults = {p.name: p.choices[0] for p in free}
+    """Count distinct candidates and compiles: one by one up to `COUNT_LIMIT` combinations, else the combinations, of
+    which no rule is subtracted then."""
+    compiled = [p for p in space.parameters if not p.name.startswith("serving.")]
+    if any(installed_target(target).settings.compiles_shapes for target in space.targets):
+        compiled = list(space.parameters)  # each batch and length is a compile of its own
+    most = raw_size(space)
+    if most > COUNT_LIMIT:
+        return SpaceSize(candidates=most, compiles=raw_size(replace(space, parameters=tuple(compiled))), exact=False)
     possible, compiles = set(), set()
-    for assignment in combinations(core):
-        candidate = _build_or_none(core, {**assignment, **defaults})
-        if candidate is not None:
+    for assignment in combinations(space):
+        with contextlib.suppress(Forbidden):
+            candidate = build_unresolved(space, assignment)
             possible.add(candidate.id)
             compiles.add(compile_key(candidate))
-    fuses = any(p.name.startswith(FUSION_PREFIX) for p in free)
-    return SpaceSize(
-        candidates=len(possible) * _product(free),
-        compiles=len(compiles) * _product([p for p in free if not p.name.startswith("serving.")]),
-        exact=not _has_words(space) and not (fuses and any(_fuses_nothing(core, p) for p in core.parameters)),
-    )
-
-
-def _fuses_nothing(space: SearchSpace, parameter: Parameter) -> bool:
-    """Whether some choice leaves no fusion that could be switched."""
-    dimension = dimension_of(parameter.name, space.targets)
-    return dimension is not None and any(choice in dimension.fuses_nothing for choice in parameter.choices)
-
-
-def _has_words(space: SearchSpace) -> bool:
-    """Whether some choices may turn out to be the same, once there is a dataset."""
-    return any(is_word(choice, dimension_of(p.name, space.targets)) for p in space.parameters for choice in p.choices)
-
-
-def _compiles_at_most(core: SearchSpace, free: Sequence[Parameter]) -> int:
-    """Combinations of what is compiled. A target that compiles fixed shapes compiles each batch of its own."""
-    compiled = [p for p in free if not p.name.startswith("serving.")]
-    if not any(installed_target(target).settings.compiles_shapes for target in core.targets):
-        core = replace(core, parameters=tuple(p for p in core.parameters if not p.name.startswith("serving.")))
-    return _product(compiled) * raw_size(core)
-
-
-def _split(space: SearchSpace) -> tuple[SearchSpace, list[Parameter]]:
-    """The part of a space whose parameters depend on each other, and the parameters that depend on nothing."""
-    tied = {name for p in space.parameters for name in (*p.when, *((p.name,) if p.when else ()))}
-    tied.update(name for rule in space.forbid for name in rule.values)
-    if space.served_bins is not None:
-        tied.update(name for rule in space.served_bins.forbid for name in rule.values)
-        tied.update(space.served_bins.when)
-    tied.update(p.name for p in space.parameters if p.name.startswith("quantization."))
-    tied.add(TARGET)
-    for target in space.targets:  # and these to the scheme, to the precision mode or to each other
-        together = installed_target(target).settings.checked_together
-        tied.update(p.name for p in space.parameters if (_checked(p.name) if together is None else p.name in together))
-    core = replace(space, parameters=tuple(p for p in space.parameters if p.name in tied), presets=())
-    return core, [p for p in space.parameters if p.name not in tied]
-
-
-def _checked(name: str) -> bool:
-    """Every setting that a target may check together with another; a switched fusion is taken for free, see `size`."""
-    return not name.startswith(FUSION_PREFIX) and _part(name)[0] in ("precision", "compile", "serving")
+    # words may turn out to be the same bins, once there is a dataset
+    words = any(is_word(choice, dimension_of(p.name, space.targets)) for p in space.parameters for choice in p.choices)
+    return SpaceSize(candidates=len(possible), compiles=len(compiles), exact=not words)
 
 
 def _part(name: str) -> tuple[str, str]:
@@ -381,10 +338,6 @@ def _part(name: str) -> tuple[str, str]:
     whatever they are called by (`CompileSettings.part`)."""
     part, _, setting = name.partition(".")
     return (part if part in ("precision", "quantization", "serving") else "compile"), setting
-
-
-def _product(parameters: Sequence[Parameter]) -> int:
-    return math.prod(len(p.choices) for p in parameters)
 
 
 def compile_key(candidate: Candidate) -> str:
@@ -407,13 +360,6 @@ def explain(space: SearchSpace) -> list[tuple[str, str, str, str, str, str]]:
         )
         for p in space.parameters
     ]
-
-
-def _build_or_none(space: SearchSpace, assignment: Assignment) -> Candidate | None:
-    try:
-        return build_unresolved(space, assignment)
-    except Forbidden:
-        return None
 
 
 def choice_text(value: Scalar) -> str:

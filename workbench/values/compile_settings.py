@@ -20,13 +20,10 @@ class CompileSettings:
 
     Attributes:
         part: what its settings are called by in spaces and tables: 'compile' in 'compile.level'.
-        checked_together: names such as 'compile.level' of the settings that `check` looks at beside others; None for
-            all of them. A space counts combinations of these one by one, and multiplies the others.
         compiles_shapes: every batch size and padded length is compiled, so that what is called decides what is built.
     """
 
     part: ClassVar[str] = "compile"
-    checked_together: ClassVar[frozenset[str] | None] = None
     compiles_shapes: ClassVar[bool] = False
 
     @classmethod

@@ -30,7 +30,6 @@ class Dimension:
         lengths_in: the numbers are padded lengths, and "optimal 4" and "quantiles 4" stand for multiples of this that
             the lengths of the dataset's texts decide; 0 for other numbers.
         file: a choice is the path of a folder, relative to the space file; the setting is 'PATH@sha256 of all in it'.
-        fuses_nothing: choices with which no fusion can be switched.
         excludes: what cannot be chosen together with it, or makes it void.
         source: where the vendor says so, for a setting of the vendor's.
     """
@@ -43,7 +42,6 @@ class Dimension:
     listed: Literal["", "texts", "numbers"] = ""
     lengths_in: int = 0
     file: Literal["", "folder"] = ""
-    fuses_nothing: tuple[Scalar, ...] = ()
     excludes: str = ""
     source: str = ""
 

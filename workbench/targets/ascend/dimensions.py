@@ -97,7 +97,6 @@ DIMENSIONS: Mapping[str, Dimension] = {
         source="ge v8.5.0 op_cust_dtypes_config_parser.cc",
     ),
     "compile.oo_level": Dimension(
-        fuses_nothing=("O1",),
         about="O3 is ATC's own; O1 closes every fusion that can be closed (a debug feature)",
         values=get_args(OptimizationLevel),
         excludes="fusion groups with O1",

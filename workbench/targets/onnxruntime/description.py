@@ -48,7 +48,6 @@ DIMENSIONS: Mapping[str, Dimension] = {
     "compile.graph_optimization": Dimension(
         about="ONNX Runtime's optimization level; INT8 needs extended or all",
         values=get_args(GraphOptimization),
-        fuses_nothing=("disabled",),
     ),
     **{
         FUSION_PREFIX + name: Dimension(about=f"ONNX Runtime's {name}", values=("on", "off"))

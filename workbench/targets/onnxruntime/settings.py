@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 from workbench.values.compile_settings import CompileSettings
 from workbench.values.errors import ConfigError, nearest
@@ -48,8 +48,6 @@ class OnnxRuntimeCompile(CompileSettings):
     Attributes:
         disabled_fusions: names of `ONNXRUNTIME_FUSIONS`, sorted and unique.
     """
-
-    checked_together: ClassVar[frozenset[str] | None] = frozenset({"compile.graph_optimization"})
 
     graph_optimization: GraphOptimization = "all"
     disabled_fusions: tuple[str, ...] = ()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 from workbench.values.compile_settings import CompileSettings
 from workbench.values.errors import ConfigError
@@ -23,8 +23,6 @@ class OpenVinoCompile(CompileSettings):
         performance_hint: its preset for what is not set explicitly.
         inference_precision: 'f32', or 'bf16' on a CPU that has it; of what is not INT8.
     """
-
-    checked_together: ClassVar[frozenset[str] | None] = frozenset()
 
     performance_hint: PerformanceHint = "latency"
     inference_precision: InferencePrecision = "f32"
