@@ -3,9 +3,6 @@
 A model that carries a state takes one step in a call. Scored are whole sequences: `whole_samples` runs step after step,
 from zeros or what the manifest declares, and stacks the outputs [n, steps, ...]. Calibrated and timed are single steps,
 whose states are what the float model reached there: `calibration_feeds` and `timed_feeds`.
-
-A state may grow along a free axis, as a cache of keys and values does: it begins with the size that the manifest
-declares (0 without), and what is stacked of it is what each step added.
 """
 
 from __future__ import annotations
@@ -21,9 +18,9 @@ from workbench.evaluation.reference import open_reference
 from workbench.inputs.dataset import Batch, Dataset
 from workbench.inputs.dataset.batch import STEPS
 from workbench.targets.base import Array, Feeds, Session
-from workbench.targets.feeds import filled, of_one_size
+from workbench.targets.feeds import filled
 from workbench.values.errors import ConfigError, MeasureError, nearest
-from workbench.values.interface import AxisUse, Interface
+from workbench.values.interface import Interface
 from workbench.values.measurement import Split
 from workbench.values.model import Model, TensorSpec, axes_text
 
@@ -42,25 +39,14 @@ class State:
     """One value that is carried.
 
     Attributes:
-        sizes: of one sample before the first step.
+        sizes: of one sample.
         initial: before the first step, as the manifest gives it; None for zeros.
-        grows: the axis of a batch along which its size changes from step to step; None where it never does.
-        followers: (fed input, its axis, how many more) of inputs that are as long as the state at every step, or longer
-            by a number, by the names of their axes: 'past', 'past + 1'. Samples hold them at their longest.
     """
 
     output: str
     spec: TensorSpec
     sizes: tuple[int, ...]
     initial: Any = None
-    grows: int | None = None
-    followers: tuple[tuple[str, int, int], ...] = ()
-
-    @property
-    def axis(self) -> str | None:
-        """The name of the axis along which it grows; None where it does not, or the axis has no name."""
-        name = None if self.grows is None else self.spec.shape[self.grows]
-        return name if isinstance(name, str) else None
 
     def first(self, rows: int) -> npt.NDArray[Any]:
         """[rows, ...] before the first step."""
@@ -75,11 +61,10 @@ def states_of(interface: Interface, model: Model) -> tuple[State, ...]:
 
     Raises:
         ConfigError: an output or input that the model lacks, or that cannot be carried: another type, another shape,
-            or several sizes that are not known before the first step.
+            or a size that nobody knows.
     """
     inputs, outputs = {s.name: s for s in model.inputs}, {s.name: s for s in model.outputs}
     initial = {use.name: use.initial for use in interface.inputs}
-    starts = {use.name: use.start for use in interface.axes if use.start is not None}
     found = []
     for output, name in interface.state:
         key = f"state.{output}"
@@ -90,9 +75,8 @@ def states_of(interface: Interface, model: Model) -> tuple[State, ...]:
         spec, given = inputs[name], outputs[output]
         if given.dtype != spec.dtype:
             raise ConfigError(f"{output!r} is {given.dtype}, {name!r} takes {spec.dtype}.", key=key)
-        sizes, grows = _sizes(spec, given, starts, key)
-        state = State(output=output, spec=spec, sizes=sizes, initial=initial.get(name), grows=grows)
-        state = replace(state, followers=_followers(state.axis, interface, model))
+        sizes = _sizes(spec, given, key)
+        state = State(output=output, spec=spec, sizes=sizes, initial=initial.get(name))
         try:
             state.first(1)
         except ValueError as error:
@@ -104,46 +88,26 @@ def states_of(interface: Interface, model: Model) -> tuple[State, ...]:
     return tuple(found)
 
 
-def _sizes(
-    spec: TensorSpec, given: TensorSpec, starts: Mapping[str, int], key: str
-) -> tuple[tuple[int, ...], int | None]:
-    """(sizes of one sample before the first step, the axis along which they change)."""
-    known: list[int | str | None] = list(spec.shape)
-    if len(given.shape) == len(spec.shape):  # what the output always has, the input has from the beginning
-        for axis, (size, out) in enumerate(zip(spec.shape, given.shape, strict=True)):
-            if axis and isinstance(size, int) and isinstance(out, int) and size != out:
-                raise ConfigError(
-                    f"{given.name!r} has the shape {axes_text(given.shape)}, {spec.name!r} {axes_text(spec.shape)}.",
-                    key=key,
-                )
-            known[axis] = size if isinstance(size, int) else out if isinstance(out, int) else size
-    free = [axis for axis, size in enumerate(known) if axis and not isinstance(size, int)]
-    if len(free) > 1:
-        raise ConfigError(
-            f"input {spec.name!r} has the shape {axes_text(spec.shape)}: a state grows along one axis, and here "
-            f"{len(free)} have no size before the first step.",
-            key=key,
-            hint=f"Write the others' sizes: inputs: {{{spec.name}: {{axes: [batch, SIZE, ...]}}}}.",
-        )
-    sizes = [size if isinstance(size, int) else starts.get(str(size), 0) for size in known[1:]]
-    return tuple(sizes), free[0] if free else None
-
-
-def _followers(axis: str | None, interface: Interface, model: Model) -> tuple[tuple[str, int, int], ...]:
-    carried = {name for _, name in interface.state}
-    found = []
-    for spec in model.inputs if axis is not None else ():
-        for place, name in enumerate(spec.shape):
-            base, _, more = str(name).partition("+")
-            if spec.name not in carried and base.strip() == axis and (more.strip() or "0").isdecimal():
-                found.append((spec.name, place, int(more.strip() or 0)))
-    return tuple(found)
-
-
-def growing_axes(interface: Interface, model: Model) -> tuple[AxisUse, ...]:
-    """The named axes along which states grow, with the sizes that they begin with; sorted."""
-    grown = {s.axis: s.sizes[s.grows - 1] for s in states_of(interface, model) if s.axis is not None and s.grows}
-    return tuple(AxisUse(name=name, start=size) for name, size in sorted(grown.items()))
+def _sizes(spec: TensorSpec, given: TensorSpec, key: str) -> tuple[int, ...]:
+    """Of one sample: where the input leaves a size free, what the output always has."""
+    same = len(given.shape) == len(spec.shape)
+    sizes = []
+    for size, out in zip(spec.shape[1:], given.shape[1:] if same else [None] * len(spec.shape[1:]), strict=True):
+        if isinstance(size, int) and isinstance(out, int) and size != out:
+            raise ConfigError(
+                f"{given.name!r} has the shape {axes_text(given.shape)}, {spec.name!r} {axes_text(spec.shape)}.",
+                key=key,
+            )
+        known = size if isinstance(size, int) else out
+        if not isinstance(known, int):
+            raise ConfigError(
+                f"input {spec.name!r} has the shape {axes_text(spec.shape)}: a state has the same size at every step.",
+                key=key,
+                hint=f"Write its sizes: inputs: {{{spec.name}: {{axes: [batch, SIZE, ...]}}}}; a cache that grows is "
+                "exported with one size, written at a position that is fed.",
+            )
+        sizes.append(known)
+    return tuple(sizes)
 
 
 def whole_samples(session: Session, interface: Interface, model: Model) -> Session:
@@ -174,17 +138,9 @@ class _Carrying:
 
     def run(self, feeds: Feeds) -> dict[str, Array]:
         found: dict[str, list[Array]] = {}
-        growing = {state.output: state for state in self._states if state.grows is not None}
-        for fed, outputs in stepped(self._session.run, self._states, feeds):
+        for _, outputs in stepped(self._session.run, self._states, feeds):
             for name, array in outputs.items():
-                if (state := growing.get(name)) is not None and state.grows is not None:  # what the step added to it
-                    axis, size = state.grows, fed[state.spec.name].shape[state.grows]
-                    if array.shape[axis] > size:
-                        array = array[(slice(None),) * axis + (slice(size, None),)]
                 found.setdefault(name, []).append(array)
-        if growing:
-            # such as scores over all that was seen
-            found = {name: of_one_size(arrays) for name, arrays in found.items()}
         try:
             return {name: np.stack(arrays, axis=1) for name, arrays in found.items()}
         except ValueError as error:
@@ -205,35 +161,16 @@ def stepped(run: Run, states: Sequence[State], feeds: Feeds) -> Iterator[tuple[F
     for step in range(steps):
         fed: dict[str, Array] = {name: np.ascontiguousarray(array[:, step]) for name, array in feeds.items()}
         fed |= carried
-        for state in states:
-            _follow(state, carried[state.spec.name], fed)
         outputs = run(fed)
         yield fed, outputs
         for state in states:
             value = outputs[state.output]
-            if _but(value.shape, state.grows) != _but(carried[state.spec.name].shape, state.grows):
+            if value.shape != carried[state.spec.name].shape:
                 raise MeasureError(
                     f"output {state.output!r} has the shape {value.shape}, input {state.spec.name!r}, which it becomes "
                     f"in the next step, {carried[state.spec.name].shape}."
                 )
             carried[state.spec.name] = value.astype(state.spec.dtype, copy=False)
-
-
-def _but(shape: tuple[int, ...], axis: int | None) -> tuple[int, ...]:
-    """A shape without the axis that may change."""
-    return shape if axis is None or axis >= len(shape) else (*shape[:axis], *shape[axis + 1 :])
-
-
-def _follow(state: State, value: Array, fed: dict[str, Array]) -> None:
-    """Cut the inputs that are as long as the state is now."""
-    for name, axis, more in state.followers:
-        wanted = value.shape[state.grows or 0] + more
-        if fed[name].shape[axis] < wanted:
-            raise MeasureError(
-                f"input {name!r} has {fed[name].shape[axis]} along axis {axis}, and {wanted} are needed where "
-                f"{state.spec.name!r} has grown to {wanted - more}: give samples the longest that they reach."
-            )
-        fed[name] = np.ascontiguousarray(fed[name][(slice(None),) * axis + (slice(wanted),)])
 
 
 # --- single steps ---------------------------------------------------------------------------------------------------
@@ -268,12 +205,8 @@ def single_steps(
     states, run = states_of(interface, model), open_reference(model).run
     for batch in batches:
         lengths = list(zip(batch.indices.tolist(), batch.sizes[STEPS].tolist(), strict=True))
-        if any(state.grows is not None for state in states):  # only equal steps have states of equal size
-            common = _drawn(lengths[0][0], max(steps for _, steps in lengths), taken, most)
-            chosen = [[step for step in common if step < steps] for _, steps in lengths]
-        else:
-            chosen = [_drawn(row, steps, taken, most) for row, steps in lengths]
-        last = max(steps[-1] for steps in chosen if steps)
+        chosen = [_drawn(row, steps, taken, most) for row, steps in lengths]
+        last = max(steps[-1] for steps in chosen)
         found: list[list[Feeds]] = [[] for _ in chosen]
         feeds = {name: array[:, : last + 1] for name, array in batch.feeds.items()}
         for step, (fed, _) in enumerate(stepped(run, states, feeds)):

@@ -14,7 +14,6 @@ from workbench.inputs.metrics import scorer_of
 from workbench.inputs.metrics.meaning_scorer import MeaningScorer
 from workbench.space.space import BINS
 from workbench.values.errors import ConfigError
-from workbench.values.installed_targets import installed_target
 from workbench.values.measurement import Split
 from workbench.values.preprocess import check_vocabulary
 
@@ -51,22 +50,11 @@ def check_data(experiment: Experiment) -> None:
 
 def _check_states(experiment: Experiment) -> None:
     try:
-        states = states_of(experiment.dataset.interface, experiment.model)
+        states_of(experiment.dataset.interface, experiment.model)
     except ConfigError as error:
         if error.file is not None:
             raise
         raise ConfigError(error.rule, file=experiment.dataset.path, key=error.key, hint=error.hint) from error
-    growing = next((state for state in states if state.grows is not None), None)
-    fixed = [name for name in experiment.space.targets if installed_target(name).settings.compiles_shapes]
-    if growing is not None and fixed:
-        raise ConfigError(
-            f"{growing.spec.name!r} grows along {growing.axis or growing.grows!r} from step to step, and {fixed[0]} "
-            "runs compiled shapes alone.",
-            file=experiment.dataset.path,
-            key=f"state.{growing.output}",
-            hint="Export the model with a cache of one size, written at a position that is fed, and give that size: "
-            f"inputs: {{{growing.spec.name}: {{axes: [batch, ..., SIZE, ...]}}}}. Or take targets that run any shape.",
-        )
 
 
 def _wrong(experiment: Experiment, parameter: str, rule: str, hint: str) -> ConfigError:

@@ -15,7 +15,7 @@ from workbench.bundle import BundleContents, GoldenBatch, Manifest, Tolerance, w
 from workbench.bundle.signing import SecretKey
 from workbench.evaluation.bench import Bench
 from workbench.evaluation.build import artifact_of
-from workbench.evaluation.carried import calibration_feeds, growing_axes
+from workbench.evaluation.carried import calibration_feeds
 from workbench.evaluation.journal import Journal
 from workbench.evaluation.overflow import overflow_of
 from workbench.inputs.dataset import Batch, Dataset
@@ -94,7 +94,7 @@ def bundle_contents(experiment: Experiment, candidate: Candidate, bench: Bench, 
         labels=data.labels,
         record=journal.record(candidate.id) if candidate.quantization.calibrated else None,
         preprocessor=padded.preprocessor,
-        axes=(*(() if padded.sizing is None else padded.sizing.uses), *growing_axes(data.interface, experiment.model)),
+        axes=() if padded.sizing is None else padded.sizing.uses,
         service=service,
         agreement=next((e.agreement for e in reversed(evaluations) if e.agreement is not None), None),
         outcome_samples_sha256=_scored_samples(experiment),

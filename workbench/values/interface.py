@@ -41,7 +41,7 @@ class AxisUse:
     Attributes:
         bins: sizes that a batch is padded to, ascending; empty where samples are fed with the size they have.
         pad: value of the padding.
-        start: of an axis along which a state grows: its size before a sequence's first step; None for any other.
+        start: of bundles that were made while states could grow along an axis: its size before the first step.
     """
 
     name: str

@@ -122,11 +122,7 @@ def _axes(top: Section) -> tuple[AxisUse, ...]:
             bins = section.integers("bins", (), minimum=1, maximum=LARGEST_SIZE)
             if list(bins) != sorted(set(bins)):
                 raise section.error("bins", f"{list(bins)} are not ascending sizes.")
-            start = section.integer("start", minimum=0, maximum=LARGEST_SIZE) if section.has("start") else None
-            if start is not None and (bins or section.has("pad")):
-                rule = "means nothing beside bins and pad: a state that grows is never padded."
-                raise section.error("start", rule, "Leave the others out.")
-            found.append(AxisUse(name=name, bins=bins, pad=section.number("pad", 0.0), start=start))
+            found.append(AxisUse(name=name, bins=bins, pad=section.number("pad", 0.0)))
     return tuple(found)
 
 

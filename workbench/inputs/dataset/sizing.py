@@ -156,30 +156,21 @@ def sizing_of(interface: Interface, model: Model | None, file: Path) -> Sizing:
         known[spec.name] = tuple(d if isinstance(d, str) else None for d in spec.shape[1:])
     fed = {name: axes for name, axes in known.items() if name not in carried | fixed}
     names = {axis for axes in fed.values() for axis in axes if axis is not None}
-    uses = tuple(use for use in interface.axes if use.start is None)
     if model is not None:
-        grown = {axis for name, axes in known.items() if name in carried for axis in axes if axis is not None}
         whole = {spec.name for spec in model.inputs if np.dtype(spec.dtype).kind in "iub"}
         for own in interface.axes:
-            key, free = f"axes.{own.name}", names if own.start is None else grown
-            if own.start is None and own.name in grown - names:
+            key = f"axes.{own.name}"
+            if own.name not in names:
                 raise ConfigError(
-                    f"{own.name!r} is an axis of a state, which grows from step to step and is never padded.",
+                    f"no input has a free axis {own.name!r}.",
                     file=file,
                     key=key,
-                    hint=f"Write axes: {{{own.name}: {{start: 0}}}}, its size before the first step, or leave it out.",
-                )
-            if own.name not in free:
-                raise ConfigError(
-                    f"no {'input' if own.start is None else 'state'} has a free axis {own.name!r}.",
-                    file=file,
-                    key=key,
-                    hint=nearest(own.name, free) if free else "Every axis of them has a fixed size.",
+                    hint=nearest(own.name, names) if names else "Every axis of them has a fixed size.",
                 )
             unfit = next((name for name, axes in fed.items() if name in whole and own.name in axes), None)
             if unfit is not None and own.pad != int(own.pad):
                 raise ConfigError(f"{own.pad:g} cannot pad {unfit!r}, which holds whole numbers.", file=file, key=key)
-    return Sizing(axes=tuple(sorted(fed.items())), uses=uses, steps=bool(interface.state))
+    return Sizing(axes=tuple(sorted(fed.items())), uses=interface.axes, steps=bool(interface.state))
 
 
 def shapes_of(sample: Sample) -> Shapes:
