@@ -16,8 +16,7 @@ from workbench.bundle import read_bundle, sign_bundle, verify_bundle
 from workbench.bundle.signing import SecretKey, make_keys, read_secret_key, read_trusted_keys
 from workbench.commands import signing as signing_command
 from workbench.shipping.deployment import DeploymentSettings, deployment_files
-from workbench.shipping.promotion import Limits
-from workbench.shipping.promotion.judge import judge
+from workbench.shipping.promotion import Limits, evaluate
 from workbench.values.errors import BundleError
 
 
@@ -115,11 +114,11 @@ def test_the_gate_asks_for_the_signature_of_both(folder: Path, pristine: Path, k
     trusted = read_trusted_keys(keys / "trusted")
 
     for new, current, failing in ((folder, None, "sound"), (pristine, folder, "current is sound")):
-        verdict = judge(new, current, limits=Limits(), trusted=trusted)
+        verdict = evaluate(new, current, limits=Limits(), trusted=trusted)
         (failed,) = (check for check in verdict.checks if check.outcome == "failed")
         assert failed.name == failing
         assert "it is not signed" in failed.reason
-    sound = judge(pristine, None, limits=Limits(), trusted=trusted).checks[0]
+    sound = evaluate(pristine, None, limits=Limits(), trusted=trusted).checks[0]
     assert sound.outcome == "passed"
     assert "signed by" in sound.reason
 

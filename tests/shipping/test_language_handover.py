@@ -14,7 +14,7 @@ from workbench.inputs.experiment import Experiment
 from workbench.search.confirmation import confirm
 from workbench.search.sweep import run_sweep
 from workbench.shipping.handover import bundle_contents, comparable, hand_over
-from workbench.shipping.promotion import Limits, judge
+from workbench.shipping.promotion import Limits, evaluate
 from workbench.values.errors import BundleError, ConfigError
 from workbench.values.interface import OutputUse
 from workbench.values.results import Evaluation
@@ -66,13 +66,13 @@ def test_its_prompts_are_beginnings_of_windows_and_replay(bundle: Path) -> None:
 
 
 def test_the_gate_holds_losses_against_the_limit_and_says_that_nothing_was_loaded(bundle: Path) -> None:
-    verdict = judge(bundle, bundle, limits=Limits(max_drop=1.0))
+    verdict = evaluate(bundle, bundle, limits=Limits(max_drop=1.0))
     outcomes = {check.name: check.outcome for check in verdict.checks}
     assert outcomes["accuracy"] == "passed"
     assert outcomes["measured"] == "not checked"
     assert outcomes["throughput under load"] == "not checked"
     assert any("--protocol openai" in check.reason for check in verdict.checks)
-    first = judge(bundle, None, limits=Limits(max_drop=1000.0))
+    first = evaluate(bundle, None, limits=Limits(max_drop=1000.0))
     assert next(check for check in first.checks if check.name == "accuracy against float").outcome == "passed"
 
 

@@ -16,7 +16,7 @@ from workbench.api.registered import register
 from workbench.bundle import read_bundle
 from workbench.inputs.experiment import read_experiment
 from workbench.inputs.metrics import ClassificationOutcomes, load_outcomes, save_outcomes
-from workbench.shipping.promotion import Check, Limits, Verdict, judge
+from workbench.shipping.promotion import Check, Limits, Verdict, evaluate
 from workbench.shipping.promotion.accuracy import rescored
 from workbench.tracking import store
 from workbench.tracking.champion import open_versions, promote
@@ -70,7 +70,7 @@ def changed(bundle: Path, change: Callable[[dict[str, Any]], None]) -> Path:
 def test_a_bundle_within_every_limit_passes(folders: tuple[Path, Path]) -> None:
     before, after = folders
 
-    verdict = judge(after, before, limits=LOOSE)
+    verdict = evaluate(after, before, limits=LOOSE)
 
     assert verdict.passed
     assert [c.outcome for c in verdict.checks] == ["passed"] * 7 + ["not checked"] * 3
@@ -90,7 +90,7 @@ def test_a_bundle_that_loses_too_much_fails_and_is_not_even_loaded(folders: tupl
     def never(folder: Path) -> ServiceFigures:
         pytest.fail(f"{folder} was loaded")
 
-    verdict = judge(after, before, limits=Limits(), load=never)
+    verdict = evaluate(after, before, limits=Limits(), load=never)
 
     assert not verdict.passed
     assert outcome(verdict, "accuracy").outcome == "failed"
@@ -118,8 +118,8 @@ def test_a_drop_within_the_limit_is_proven_only_where_all_of_its_interval_is(
     before = outcomes_with(folders[0], samples=samples, wrong=0)
     after = outcomes_with(folders[1], samples=samples, wrong=samples // 400)
 
-    lenient = judge(after, before, limits=Limits(max_drop_pp=0.5))
-    strict = judge(after, before, limits=Limits(max_drop_pp=0.5, require_proof=True))
+    lenient = evaluate(after, before, limits=Limits(max_drop_pp=0.5))
+    strict = evaluate(after, before, limits=Limits(max_drop_pp=0.5, require_proof=True))
 
     check = outcome(lenient, "accuracy")
     assert check.interval is not None
@@ -143,7 +143,7 @@ def test_what_cannot_be_compared_has_not_passed(folders: tuple[Path, Path]) -> N
     for bundle, change, name, reason in rows:
         changed(bundle, change)
 
-        verdict = judge(after, before, limits=LOOSE)
+        verdict = evaluate(after, before, limits=LOOSE)
 
         assert (outcome(verdict, name).outcome, verdict.passed) == ("failed", False)
         assert reason in outcome(verdict, name).reason
@@ -154,13 +154,13 @@ def test_what_cannot_be_compared_has_not_passed(folders: tuple[Path, Path]) -> N
 def test_size_machine_and_emulation_are_held_against_limits_and_policy(folders: tuple[Path, Path]) -> None:
     before, after = folders
     grown, allowed = (
-        outcome(judge(before, after, limits=limits), "size") for limits in (LOOSE, Limits(max_size_increase=9.0))
+        outcome(evaluate(before, after, limits=limits), "size") for limits in (LOOSE, Limits(max_size_increase=9.0))
     )
     assert (grown.outcome, grown.limit, allowed.outcome) == ("failed", 20.0, "passed")
 
     changed(after, lambda m: m["artifact"]["toolchain"]["components"].update(onnxruntime="1.20.0"))
     strict, lenient = (
-        outcome(judge(after, before, limits=LOOSE, policy=policy), "toolchain")  # type: ignore[arg-type]  # policies
+        outcome(evaluate(after, before, limits=LOOSE, policy=policy), "toolchain")  # type: ignore[arg-type]  # policies
         for policy in ("refuse", "warn")
     )
     assert (strict.outcome, lenient.outcome) == ("failed", "passed")
@@ -172,7 +172,7 @@ def test_size_machine_and_emulation_are_held_against_limits_and_policy(folders: 
         (None, True, "not checked", "EMULATED, a rehearsal"),
         (before, True, "failed", "can never replace a measured one"),
     ):
-        check = outcome(judge(after, current, limits=LOOSE, policy="warn", allow_emulated=asked), "measured")
+        check = outcome(evaluate(after, current, limits=LOOSE, policy="warn", allow_emulated=asked), "measured")
         assert check.outcome == result
         assert reason in check.reason
 
@@ -192,7 +192,7 @@ def test_scored_afresh_bundles_give_the_outcomes_they_were_exported_with_and_nee
     before, after = folders
     changed(before, lambda m: m.update(outcomes=None))
 
-    check = outcome(judge(after, before, limits=LOOSE, holdout=holdout), "accuracy")
+    check = outcome(evaluate(after, before, limits=LOOSE, holdout=holdout), "accuracy")
 
     assert check.outcome == "passed"
     assert "(scored afresh; McNemar exact" in check.reason
@@ -204,11 +204,13 @@ def test_the_first_bundle_is_held_against_its_own_float_model(folders: tuple[Pat
     assert holdout.measurement.accuracy is not None
     assert holdout.measurement.accuracy.comparison is not None
 
-    check = outcome(judge(after, None, limits=LOOSE), "accuracy against float")
+    check = outcome(evaluate(after, None, limits=LOOSE), "accuracy against float")
 
     assert check.figure == holdout.measurement.accuracy.comparison.drop_pp.value
     changed(after, lambda m: m.update(evaluations=[e for e in m["evaluations"] if e["split"] != "holdout"]))
-    assert "was not confirmed on holdout" in outcome(judge(after, None, limits=LOOSE), "accuracy against float").reason
+    assert (
+        "was not confirmed on holdout" in outcome(evaluate(after, None, limits=LOOSE), "accuracy against float").reason
+    )
 
 
 # --- under load -------------------------------------------------------------------------------------------------------
@@ -242,7 +244,7 @@ def loaded(folders: tuple[Path, Path], *rounds: tuple[ServiceFigures, ServiceFig
         order.append(folder.name)
         return waiting[folder].pop(0)
 
-    return judge(after, before, limits=LOOSE, load=load_once, rounds=len(rounds)), order
+    return evaluate(after, before, limits=LOOSE, load=load_once, rounds=len(rounds)), order
 
 
 def test_services_are_loaded_in_turns_and_compared_round_by_round(folders: tuple[Path, Path]) -> None:
@@ -281,7 +283,7 @@ def test_a_service_that_does_not_work_fails_the_gate(folders: tuple[Path, Path])
         def load_once(folder: Path, error: Exception = error) -> ServiceFigures:
             raise error
 
-        verdict = judge(folders[1], folders[0], limits=LOOSE, load=load_once)
+        verdict = evaluate(folders[1], folders[0], limits=LOOSE, load=load_once)
 
         assert not verdict.passed
         assert f"does not serve: {error}" in outcome(verdict, "errors under load").reason

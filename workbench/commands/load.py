@@ -29,7 +29,6 @@ from workbench.values.exit_codes import FAILED, INTERRUPTED
 from workbench.values.system.files import write_json_atomically
 
 if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
-    from workbench.bundle import Bundle
     from workbench.load import LoadResult
     from workbench.shipping.acceptance import Baseline, LoadFigures, Verdict
     from workbench.values.service import ServiceLoad
@@ -136,9 +135,9 @@ def load(
     verdict = None
     if against is not None:
         floats: list[LoadFigures] = []
-        if float_bundle is not None and not interrupted:
-            floats = _float_loads(float_bundle, emulated, how, against, common, key, quiet=as_json)
-        verdict = replace(_verdict(against, results, floats, server, facts, agreement, how), command=command)
+        if float_bundle is not None and not interrupted and not emulated:
+            floats = _float_loads(float_bundle, how, against, common, key, quiet=as_json)
+        verdict = replace(_verdict(against, results, floats, server, facts, agreement), command=command)
         if to is not None:
             write_json_atomically(to / "verdict.json", verdict.to_json())
     if emulated:
@@ -168,22 +167,11 @@ def _load(concurrency: int | None, rate: float | None, trace: Path | None) -> Se
 
 
 def _float_loads(
-    bundle: Path,
-    emulated: bool,
-    how: Asking,
-    against: Baseline,
-    common: Mapping[str, Any],
-    api_key: str | None,
-    *,
-    quiet: bool,
+    bundle: Path, how: Asking, against: Baseline, common: Mapping[str, Any], api_key: str | None, *, quiet: bool
 ) -> list[LoadFigures]:
-    """The float model's service, for what INT8 promises: under the baseline's load of most clients, or, as what it is
-    held against, by the times that an emulated device's model gave."""
-    from workbench.bundle import read_bundle
+    """The float model's service, for what INT8 promises: under the baseline's load of most clients."""
     from workbench.shipping.acceptance import of_load
 
-    if emulated:
-        return modelled_loads(read_bundle(bundle), against, how)
     theirs = [load for load in against.loads if load.throughput_per_s is not None]
     with open_server(str(bundle), {}, api_key, how) as server:
         conditions = [conditions_like(load) for load in sorted(theirs, key=lambda load: load.concurrency)[-1:]]
@@ -198,11 +186,10 @@ def _verdict(
     server: Server,
     facts: Mapping[str, Any],
     agreement: Path | None,
-    how: Asking,
 ) -> Verdict:
     from workbench.api.agreement import read_agreement
     from workbench.bundle import bundle_agreement
-    from workbench.shipping.acceptance import judge, of_load
+    from workbench.shipping.acceptance import evaluate, of_load
     from workbench.values.measurement import Estimate
 
     known = None if server.bundle is None else bundle_agreement(server.bundle)
@@ -216,65 +203,15 @@ def _verdict(
     drop = None
     if all(name in best for name in names):
         drop = Estimate(value=best[names[0]], low=best[names[1]], high=best[names[2]])
-    emulated = bool(facts.get("emulated"))
-    loads = [found for result in results if (found := of_load(result)) is not None]
-    if emulated and server.bundle is not None:
-        loads += modelled_loads(server.bundle, against, how)
     scheme = ((facts.get("candidate") or {}).get("quantization") or {}).get("scheme")
-    return judge(
+    return evaluate(
         against,
-        loads=loads,
+        loads=[found for result in results if (found := of_load(result)) is not None],
         float_loads=floats,
         agreement=known,
         accuracy_drop_pp=drop,
         accuracy_level="measured held-out" if split == "holdout" else "measured",
         accuracy_samples=int(best.get("accuracy_samples", 0)),
         int8=None if scheme is None else scheme != "none",
-        emulated=emulated,
+        emulated=bool(facts.get("emulated")),
     )
-
-
-_REQUESTS = 20_000
-
-
-def modelled_loads(bundle: Bundle, against: Baseline, how: Asking) -> list[LoadFigures]:
-    """One for each load of the baseline that the bundle's bins can serve, one sample a request.
-
-    Texts of their own lengths are those of the experiment or the dataset; without one such loads are left out, and for
-    a model of arrays so are those of a length. Empty where the sweep measured no curve of the service.
-    """
-    import numpy as np
-
-    from workbench.prediction.search import with_modelled_errors
-    from workbench.prediction.simulation import figures, simulate
-    from workbench.shipping.acceptance import of_prediction
-    from workbench.values.service import ServiceLoad
-
-    manifest = bundle.manifest
-    measurement = next((e.measurement for e in reversed(manifest.evaluations) if e.measurement.service), None)
-    service = measurement.service if measurement is not None else None
-    predicted = (service.best or service.closest) if service is not None else None
-    if measurement is None or service is None or predicted is None or predicted.host is None:
-        return []
-    bins = manifest.service.sequence_bins or (manifest.text.bins if manifest.text is not None else ())
-    if manifest.text is None:  # arrays of one size have no lengths
-        bins = ()
-    chosen = how.dataset
-    own = chosen[0].lengths("validation") if chosen is not None else None
-    if manifest.text is None:
-        own = np.zeros(1, dtype=np.int64)
-    memory = measurement.device.memory_bytes * manifest.service.workers if measurement.device is not None else None
-    found = []
-    for theirs in against.loads:
-        lengths = own if theirs.length is None else np.full(1, theirs.length, dtype=np.int64)
-        unmet = manifest.text is None and theirs.length is not None
-        if unmet or theirs.batch > 1 or lengths is None or (bins and int(lengths.max()) > bins[-1]):
-            continue
-        load = ServiceLoad(concurrency=theirs.concurrency)
-        curve = service.curve
-        simulated = simulate(
-            curve, manifest.service, load, predicted.host, lengths, bins, devices=1, requests=_REQUESTS, seed=0
-        )
-        shown = with_modelled_errors(service, figures(simulated), predicted.host, lengths, bins, seed=0)
-        found.append(of_prediction(shown, theirs.length, service_memory=memory))
-    return found

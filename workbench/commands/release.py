@@ -73,7 +73,7 @@ def promote(
     from workbench.bundle.fingerprint import Policy
     from workbench.bundle.signing import trusted_keys_of
     from workbench.inputs.experiment import read_experiment
-    from workbench.shipping.promotion import Limits, judge
+    from workbench.shipping.promotion import Limits, evaluate
     from workbench.tracking.champion import promote as make_champion
     from workbench.tracking.versions import CHAMPION
 
@@ -110,7 +110,7 @@ def promote(
                 say(said)
             return
         current = _current(against, champion, versions, opened)
-        verdict = judge(
+        verdict = evaluate(
             bundle,
             current,
             limits=limits,

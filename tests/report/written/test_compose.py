@@ -38,7 +38,7 @@ from workbench.report.written.document import (
     Table,
 )
 from workbench.report.written.naming import about_words, note_words
-from workbench.shipping.acceptance import AcceptanceLimits, judge, of_load, read_baseline
+from workbench.shipping.acceptance import AcceptanceLimits, evaluate, of_load, read_baseline
 from workbench.values.metrics import METRICS
 from workbench.values.service import ServiceLoad
 
@@ -274,7 +274,7 @@ def test_whatever_a_verdict_notes_is_said_in_chinese() -> None:
     baseline = read_baseline(ROOT / "experiments" / "baselines" / "a100-triton.yaml")
     limits = AcceptanceLimits(**{f: 50.0 for f in AcceptanceLimits.__dataclass_fields__})
     for case, given in NOTED.items():
-        verdict = judge(replace(baseline, limits=limits), **given)  # type: ignore[arg-type]  # as each case says
+        verdict = evaluate(replace(baseline, limits=limits), **given)  # type: ignore[arg-type]  # as each case says
         with speaking("zh"):
             notes = [about_words(each) for each in verdict.criteria]
         assert any(notes), case

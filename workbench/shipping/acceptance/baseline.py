@@ -17,8 +17,7 @@ from workbench.shipping.acceptance.verdict import exact
 from workbench.values.device_use import Spread
 from workbench.values.documents.yaml_reader import Section, read_yaml
 from workbench.values.errors import MeasureError
-from workbench.values.evidence import Evidence
-from workbench.values.measurement import Estimate, ServiceFigures
+from workbench.values.measurement import Estimate
 from workbench.values.system.files import write_text_atomically
 
 Level = Literal["published", "measured"]
@@ -96,7 +95,6 @@ class LoadFigures:
         batch: samples in each request.
         wire: what requests looked like; '' where nobody said it.
         seconds, answers: how much data its figures rest on; None where nobody said it.
-        level: 'measured', or 'predicted' and 'modelled' for a rehearsal.
         doubt: why the figures must not be relied on; '' where they may.
         memory, power: that were read under this load.
         cards: that they are of together; of several it is not known which served.
@@ -112,7 +110,6 @@ class LoadFigures:
     p50_ms: Estimate | None = None
     p95_ms: Estimate | None = None
     p99_ms: Estimate | None = None
-    level: Evidence = "measured"
     doubt: str = ""
     memory: tuple[Resource, ...] = ()
     power: Resource | None = None
@@ -188,25 +185,6 @@ def of_load(result: LoadResult) -> LoadFigures | None:
         memory.append(Resource(value=host.resident_peak_bytes / 1e9, of="host", source=source))
     power = of_cards([use.power_w for use in cards], 1.0)
     return replace(found, memory=tuple(filter(None, memory)), power=power, cards=len(cards))
-
-
-def of_prediction(figures: ServiceFigures, length: int | None, *, service_memory: float | None = None) -> LoadFigures:
-    """A simulation's figures; by a device's model they are 'modelled'. `service_memory` is in bytes."""
-    assert figures.load.concurrency is not None  # asked for closed loops alone
-    memory = () if service_memory is None else (Resource(value=service_memory / 1e9, of="service"),)
-    return LoadFigures(
-        concurrency=figures.load.concurrency,
-        length=length,
-        throughput_per_s=figures.throughput_per_s,
-        p50_ms=figures.p50_ms,
-        p95_ms=figures.p95_ms,
-        p99_ms=figures.p99_ms,
-        answers=figures.requests,
-        seconds=figures.requests / max(figures.throughput_per_s.value, 1e-9),
-        level="modelled" if figures.clock == "modelled" else "predicted",
-        doubt="" if figures.reliable else figures.note,
-        memory=memory,
-    )
 
 
 def read_baseline(path: Path) -> Baseline:

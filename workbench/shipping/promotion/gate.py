@@ -92,7 +92,7 @@ def _by_round(values: Sequence[float]) -> str:
     return f"by round {', '.join(f'{value:.0f}' for value in values)} %"
 
 
-def judge(
+def evaluate(
     candidate: Path,
     current: Path | None,
     *,

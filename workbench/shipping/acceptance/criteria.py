@@ -28,7 +28,7 @@ _KEYS: tuple[Key, ...] = ("throughput", "p50", "p95", "p99")
 """Of `TIMES` and `SHARES`, in their order."""
 
 
-def judge(
+def evaluate(
     baseline: Baseline,
     *,
     loads: Sequence[LoadFigures] = (),
@@ -49,12 +49,10 @@ def judge(
         accuracy_drop_pp: of what ships against the float model; that of `agreement` where it is None.
         accuracy_samples: that the drop rests on; 0 where nobody said it.
         int8: whether what ships is quantized; None where that is not known.
-        emulated: the device was an emulator: loads that were measured are no figures, and what else is known of it is
-            modelled.
+        emulated: the device was an emulator: loads are no figures, and what else is known of it is modelled.
     """
     if emulated:
-        loads, float_loads = ([one for one in found if one.level != "measured"] for found in (loads, float_loads))
-        accuracy_level = "modelled"
+        loads, float_loads, accuracy_level = (), (), "modelled"
     criteria = [*_timed(baseline, loads, emulated)]
     if (percent := baseline.limits.int8_throughput_at_least_percent) is not None:
         criteria.append(_int8(baseline, percent, loads, float_loads, int8, emulated))
@@ -128,7 +126,7 @@ def _by_share(
 ) -> Criterion:
     """A figure held against a share of theirs, by the interval of the ratio."""
     ratio = share(ours, theirs)
-    found = replace(asked, figure=ours, outcome="no limit", share_percent=ratio, level=load.level, note=note)
+    found = replace(asked, figure=ours, outcome="no limit", share_percent=ratio, level="measured", note=note)
     if percent is None:
         return found
     found = replace(found, outcome=decided(ratio, asked.bound, percent))
@@ -163,7 +161,7 @@ def _int8(
     if not pairs or pairs[0][0].doubt or pairs[0][1].doubt:
         why = "needs the float model's service under the same load: --float BUNDLE of the float candidate"
         doubts = [one.doubt for pair in pairs for one in pair if one.doubt]
-        return replace(asked, note=_EMULATED if emulated and not loads else next(iter(doubts), why))
+        return replace(asked, note=_EMULATED if emulated else next(iter(doubts), why))
     ours, theirs = (one.throughput_per_s for one in pairs[0])
     assert ours is not None  # both are of loads of ours
     assert theirs is not None
@@ -173,7 +171,7 @@ def _int8(
     needed = ""
     if outcome == "not provable":
         needed = data_needed(ratio, percent, pairs[0][0].seconds or 0.0, "s of each load")
-    return replace(asked, figure=ratio, outcome=outcome, level=pairs[0][0].level, note=note, needed=needed)
+    return replace(asked, figure=ratio, outcome=outcome, level="measured", note=note, needed=needed)
 
 
 _OF = {"device": "the whole card", "service": "the service on its card", "host": "the service's processes"}
