@@ -26,7 +26,7 @@ from workbench.search.effort import FULL, Effort
 from workbench.search.executors import Executor, InProcess, Task, TimeUp, WorkerPool, Workers, survived
 from workbench.search.first_look import to_look_at
 from workbench.search.forecast import RunTime
-from workbench.search.front import front_of, may_be_on_front
+from workbench.search.front import may_be_on_front
 from workbench.values.candidate import Candidate
 from workbench.values.errors import ConfigError, ToolchainError
 from workbench.values.evidence import SHORT
@@ -268,7 +268,6 @@ class _Loop:
             known = dict(self.known)
             task = Task(
                 candidate=candidate,
-                incumbents=tuple(front_of(self.experiment, known)),
                 reusable=reusable_for(candidate, known, self.experiment.seed),
                 effort=self.effort,
                 whole=flight.whole,

@@ -3,14 +3,13 @@
     check → calibrate → latency_short (modelled, so it costs nothing) → smoke → accuracy_subset → accuracy_full
 
 The first windows of a split stand for all of it. A candidate stops at one of a few looks once it certainly breaks the
-limit on its loss, or another one is certainly better in every objective. −log p has no bounds, so certainty is
-Student's (`certainly_worse`), about one error in a thousand [inferred: windows are means over hundreds of
-tokens]. The baseline and the space's presets, which others are compared with, take every stage.
+limit on its loss. −log p has no bounds, so certainty is Student's (`certainly_worse`), about one error in a thousand
+[inferred: windows are means over hundreds of tokens]. The baseline and the space's presets, which others are compared
+with, take every stage.
 """
 
 from __future__ import annotations
 
-import contextlib
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +20,6 @@ from workbench.evaluation.build import artifact_of
 from workbench.evaluation.window_pass import WindowPass
 from workbench.inputs.metrics import (
     MeasuredOutcomes,
-    load_outcomes,
     per_sample,
     save_outcomes,
     size,
@@ -43,10 +41,9 @@ from workbench.values.measurement import (
     Latency,
     Measurement,
 )
-from workbench.values.metrics import METRICS, accuracy_metrics, metrics
+from workbench.values.metrics import accuracy_metrics
 from workbench.values.modelled_times.figures import at_errors, interval, with_intervals
 from workbench.values.modelled_times.statement import ModelledCalls
-from workbench.values.results import Evaluation
 from workbench.values.reuse import Reuse
 
 SMOKE_WINDOWS = 1
@@ -156,60 +153,26 @@ def _gated(request: Request) -> bool:
 
 
 def _looks(request: Request, result: StageResult, scores: WindowPass) -> StageResult:
-    """Score a part of the windows at a time; stop once it is certainly over the limit, or dominated."""
-    if not _gated(request):
-        return result
-    planned = looks(scores.total)
+    """Score a part of the windows at a time; stop once it is certainly over the limit on the loss."""
     limit = next((c.limit for c in request.experiment.constraints if c.metric == DROP), None)
-    rivals = []
-    for incumbent in request.incumbents:
-        with contextlib.suppress(FileNotFoundError, ValueError):  # its file is gone or damaged
-            known = load_outcomes(request.bench.journal.outcomes(incumbent.candidate.id, request.split))
-            if isinstance(known, MeasuredOutcomes) and size(known) == scores.total:
-                rivals.append((incumbent, known))
+    if limit is None or not _gated(request):
+        return result
+    planned, measure = looks(scores.total), request.experiment.dataset.measure
+    nats = math.log1p(limit / 100) if measure == "perplexity" else limit  # it is in percent of a perplexity
     for look in planned:
         ours = scores.first(look)
         theirs = take(scores.reference(), size(ours))
         result = _with_accuracy(request, result, ours, theirs)
-        if limit is not None:
-            relative = request.experiment.dataset.measure == "perplexity"  # a limit in percent of it, else in nats
-            nats = math.log1p(limit / 100) if relative else limit
-            low = certainly_worse(theirs, ours, nats, len(planned))
-            if low is not None:
-                loss = 100 * math.expm1(low) if relative else low
-                unit = result.measurement.accuracy.unit if result.measurement.accuracy else ""
-                return result.stopped(
-                    f"after {size(ours)} of {scores.total} windows the loss in {request.experiment.dataset.measure} "
-                    f"is certainly at least {loss:.2f} {unit}; the limit is {limit:g}",
-                    {DROP: loss - limit},
-                )
-        for incumbent, known in rivals:
-            if _dominated(request, result, incumbent, take(known, size(ours)), ours, len(planned)):
-                return result.stopped(
-                    f"after {size(ours)} of {scores.total} windows {incumbent.candidate.short_id} is certainly better "
-                    "in every objective"
-                )
+        low = certainly_worse(theirs, ours, nats, len(planned))
+        if low is not None:
+            loss = 100 * math.expm1(low) if measure == "perplexity" else low
+            unit = result.measurement.accuracy.unit if result.measurement.accuracy else ""
+            return result.stopped(
+                f"after {size(ours)} of {scores.total} windows the loss in {measure} is certainly at least "
+                f"{loss:.2f} {unit}; the limit is {limit:g}",
+                {DROP: loss - limit},
+            )
     return result
-
-
-def _dominated(
-    request: Request,
-    result: StageResult,
-    incumbent: Evaluation,
-    theirs: MeasuredOutcomes,
-    ours: MeasuredOutcomes,
-    planned: int,
-) -> bool:
-    """Whether the incumbent is at least as good in whatever is exact, and certainly loses less."""
-    mine, its = _numbers(result.measurement), metrics(incumbent)
-    for objective in request.experiment.objectives:
-        name = objective.metric
-        if name in mine:
-            if METRICS[name].direction == "minimize" and its[name] > mine[name]:
-                return False
-        elif name not in ("accuracy", DROP, request.experiment.dataset.measure):
-            return False
-    return certainly_worse(theirs, ours, 0.0, planned) is not None
 
 
 def looks(windows: int) -> tuple[int, ...]:

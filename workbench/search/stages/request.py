@@ -38,7 +38,6 @@ class Task:
     """One evaluation as it is asked for; crosses to another process as JSON (`canonical.encode`).
 
     Attributes:
-        incumbents: complete, feasible evaluations; a language model's recipe certainly dominated by one stops early.
         gates: False takes every stage whatever is seen on the way (confirmation on the holdout split).
         effort: how much of what the experiment asks for is done; what was not is in the evaluation's `cut`.
         reusable: what may be taken from others; the baseline and a run without gates take nothing.
@@ -47,7 +46,6 @@ class Task:
     """
 
     candidate: Candidate
-    incumbents: tuple[Evaluation, ...] = ()
     split: Split = "validation"
     gates: bool = True
     effort: Effort = FULL
