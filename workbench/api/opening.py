@@ -163,7 +163,7 @@ def refuse_language_model(question: Experiment, what: str) -> None:
         raise ConfigError(
             f"is of a language model, for which no {what} is made: engines of others serve it, and no card was asked.",
             file=question.path,
-            hint=f"workbench show {question.path} has quality, size, prefill, decode and cache; workbench judge-llm "
+            hint=f"workbench show {question.path} has quality, size, prefill, decode and cache; workbench evaluate-llm "
             "compares checkpoints, workbench load URL measures a running engine.",
         )
 

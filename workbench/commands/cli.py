@@ -38,12 +38,12 @@ TASKS: dict[str, tuple[Callable[..., None], ...]] = {
         *(release.promote, release.rollback, release.releases, signing.sign, signing.keygen),
     ),
     "Study one model": (study.calibrate, study.sensitivity, study.compare, study.profile, study.repair, study.tune),
-    "Language models": (llm.calibrate_llm, llm.judge_llm, llm.export_llm),
+    "Language models": (llm.calibrate_llm, llm.evaluate_llm, llm.export_llm),
     "Around it": (cache, cluster),
 }
 """What commands are for: the headings of `workbench --help`, in the order in which a user needs them."""
 
-FORMER = {"fidelity": "agreement", "--fidelity": "--agreement"}
+FORMER = {"fidelity": "agreement", "--fidelity": "--agreement", "judge-llm": "evaluate-llm"}
 """What a command and an option were called before; still understood."""
 
 app = typer.Typer(

@@ -53,7 +53,7 @@ def calibrate_llm(
         say(f"wrote {done.folder / name}")
 
 
-def judge_llm(
+def evaluate_llm(
     model: Annotated[Path, typer.Argument(help="folder of the float model")],
     checkpoints: Annotated[list[Path], typer.Argument(help="folders of its checkpoints")],
     text: Annotated[
@@ -72,28 +72,25 @@ def judge_llm(
     as_json: AsJson = False,
 ) -> None:
     """Which checkpoint of a language model keeps its answers, executed on the processor and compared in pairs."""
-    from workbench.api.llm import Judging
-    from workbench.api.llm import judge_llm as run
-    from workbench.commands.llm_tables import print_judgement
+    from workbench.api.llm import evaluate_llm as run
+    from workbench.commands.llm_tables import print_evaluation
 
     found = run(
         model,
         checkpoints,
-        Judging(
-            texts=tuple(text or ()),
-            window=window,
-            stride=window if stride is None else stride,
-            windows=windows,
-            questions=tuple(choices or ()),
-            examples=tuple(examples or ()),
-            shots=shots,
-        ),
+        texts=tuple(text or ()),
+        window=window,
+        stride=stride,
+        windows=windows,
+        questions=tuple(choices or ()),
+        examples=tuple(examples or ()),
+        shots=shots,
         on_message=tell,
     )
     if as_json:
         print_json(encode(found))
         return
-    print_judgement(found)
+    print_evaluation(found)
 
 
 def export_llm(

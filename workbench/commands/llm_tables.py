@@ -1,10 +1,10 @@
-"""What judging a language model's checkpoints found, as tables of a terminal; every figure says what it rests on."""
+"""What an evaluation of a language model's checkpoints found, as tables; every figure says what it rests on."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from workbench.api.llm import FEW_WINDOWS, Alike, JudgedModel, Judgement
+from workbench.api.llm import FEW_WINDOWS, Alike, EvaluatedLlm, LlmEvaluation
 from workbench.commands.console import out, say
 from workbench.report.alike import letters
 from workbench.report.table import laid_out
@@ -14,7 +14,7 @@ from workbench.values.measurement import Estimate
 _WIDEST = 120
 
 
-def print_judgement(found: Judgement) -> None:
+def print_evaluation(found: LlmEvaluation) -> None:
     """Tables as wide as the terminal, then what follows from them in sentences."""
     if found.perplexity is not None:
         _say(
@@ -47,14 +47,14 @@ def print_judgement(found: Judgement) -> None:
         _say(f"{', '.join(names)}: {note}")
 
 
-Column = tuple[str, Callable[[JudgedModel], str]]
+Column = tuple[str, Callable[[EvaluatedLlm], str]]
 
 
-def _rows(columns: Sequence[Column], models: Iterable[JudgedModel]) -> list[list[str]]:
+def _rows(columns: Sequence[Column], models: Iterable[EvaluatedLlm]) -> list[list[str]]:
     return [[head for head, _ in columns], *([cell(each) for _, cell in columns] for each in models)]
 
 
-def _text_rows(found: Judgement) -> list[list[str]]:
+def _text_rows(found: LlmEvaluation) -> list[list[str]]:
     alike = _letters(found.perplexity)
     rows = [["", "perplexity", "of float", "KL (nats)", "top-1", "alike"]]
     for each in (found.model, *found.checkpoints):
@@ -68,7 +68,7 @@ def _text_rows(found: Judgement) -> list[list[str]]:
     return rows
 
 
-def _text_sentences(found: Judgement) -> list[str]:
+def _text_sentences(found: LlmEvaluation) -> list[str]:
     said = []
     if found.windows == 1:
         said.append("One window has no interval and tells no two models apart: give a longer text.")
@@ -76,10 +76,10 @@ def _text_sentences(found: Judgement) -> list[str]:
         said.append(f"{found.windows} windows are few: intervals are rough below {FEW_WINDOWS}.")
     if any(_letters(found.perplexity).values()):
         said.append(
-            "Models with a letter in common cannot be told apart in perplexity, all pairs judged at once with 95 %."
+            "Models with a letter in common cannot be told apart in perplexity, all pairs compared at once with 95 %."
         )
     elif found.windows > 1 and found.perplexity is not None and len(found.perplexity.names) > 1:
-        said.append("All of them can be told apart in perplexity, all pairs judged at once with 95 %.")
+        said.append("All of them can be told apart in perplexity, all pairs compared at once with 95 %.")
     for each in found.checkpoints:
         text = each.text
         if text is not None and text.windows_needed is not None:
@@ -100,7 +100,7 @@ def _text_sentences(found: Judgement) -> list[str]:
     return said
 
 
-def _choice_rows(found: Judgement) -> list[list[str]]:
+def _choice_rows(found: LlmEvaluation) -> list[list[str]]:
     alike = _letters(found.accuracy)
     rows = [["", "right", "drop (pp)", "p", "lost", "won", "changed", "alike"]]
     for each in found.checkpoints:
@@ -112,7 +112,7 @@ def _choice_rows(found: Judgement) -> list[list[str]]:
     return rows
 
 
-def _linears(each: JudgedModel) -> str:
+def _linears(each: EvaluatedLlm) -> str:
     kinds = " ".join(f"{count} {kind}" for kind, count in each.types.items())
     return kinds + (" C8" if each.quantized_cache else "")
 

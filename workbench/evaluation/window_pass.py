@@ -82,7 +82,7 @@ class WindowPass(Growing[MeasuredOutcomes]):
             self._scored() | {"of": "float states"},
             lambda folder: target.keep_reference(model, chosen, folder),
         )
-        return target.judge(model, candidate, artifact, directory, chosen, kept.path)
+        return target.scores(model, candidate, artifact, directory, chosen, kept.path)
 
     def _outcomes(self, scores: WindowOutcomes) -> MeasuredOutcomes:
         primary = _PRIMARY[self.experiment.dataset.measure]

@@ -2,7 +2,7 @@
 
     target.read_model(folder)                      # Model: digest, size, vocabulary
     target.write_checkpoint(model, candidate, …)   # Artifact: a quantized folder
-    target.judge(model, artifact, …)(0, 8)         # what came of the first eight windows, beside the float model's
+    target.scores(model, artifact, …)(0, 8)        # what came of the first eight windows, beside the float model's
     target.costs(model, artifact, …, load)         # what a load asks of the card, for modelled times
     target.prompted(folder).answers(prompts, 8, …)  # what a checkpoint answers, for golden prompts
 
@@ -26,25 +26,13 @@ from workbench.values.errors import ToolchainError
 from workbench.values.measurement import LanguageLoad
 from workbench.values.model import Model
 from workbench.values.modelled_times.statement import CallCosts, TimingModel
-from workbench.values.paired_scores import WindowOutcomes
+from workbench.values.paired_scores import TokenWindow, WindowOutcomes
 
 Ids = npt.NDArray[np.int64]
 """[tokens]"""
 
 FEW_TOKENS = 512
 """Of calibration texts, below which a word is said: of n + 1 alike values the last is the largest once in n + 1."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class TokenWindow:
-    """What a model is given at once.
-
-    Attributes:
-        first: the place of the first token whose prediction counts, at least 1; those before it are context.
-    """
-
-    ids: Ids
-    first: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,9 +168,9 @@ class LanguageTarget(Target, Protocol):
         """Roughly, of a checkpoint whose linears are all integers."""
 
     def keep_reference(self, model: Model, windows: Sequence[TokenWindow], to: Path) -> None:
-        """Run the float model over windows and put what it gives into `to`, for `judge`."""
+        """Run the float model over windows and put what it gives into `to`, for `scores`."""
 
-    def judge(
+    def scores(
         self,
         model: Model,
         candidate: Candidate,
@@ -233,5 +221,5 @@ def language_target(target: Target) -> LanguageTarget:
         ToolchainError: it is none, although its description says so.
     """
     if not isinstance(target, LanguageTarget):
-        raise ToolchainError(f"Target {target.name!r} says that it is for language models, and cannot judge one.")
+        raise ToolchainError(f"Target {target.name!r} says that it is for language models, and cannot evaluate one.")
     return target

@@ -15,6 +15,24 @@ Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TokenWindow:
+    """What a language model is given at once.
+
+    Attributes:
+        ids: [tokens].
+        first: the place of the first token whose prediction counts, at least 1; those before it are context.
+    """
+
+    ids: npt.NDArray[np.int64]
+    first: int
+
+    @property
+    def predictions(self) -> int:
+        """How many tokens' predictions count."""
+        return len(self.ids) - self.first
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class WindowOutcomes:
     """A language model over some windows of tokens, window by window in one order; all arrays [windows].
 

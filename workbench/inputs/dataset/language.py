@@ -22,13 +22,14 @@ import numpy as np
 
 from workbench.inputs.dataset.batch import Batch, IntArray
 from workbench.inputs.dataset.splits import Dataset, SplitRows, divided, read_division
-from workbench.targets.language import Ids, LanguageTarget, TokenWindow
+from workbench.targets.language import Ids, LanguageTarget
 from workbench.values.documents.canonical import digest
 from workbench.values.documents.input_files import read_text
 from workbench.values.documents.yaml_reader import Section, read_yaml
 from workbench.values.errors import ConfigError
 from workbench.values.measurement import Split
 from workbench.values.model import Model
+from workbench.values.paired_scores import TokenWindow
 
 LANGUAGE: Literal["language"] = "language"
 Measure = Literal["perplexity", "kl"]
@@ -68,16 +69,13 @@ class TokenRows:
                     valid=np.ones((1, len(ids)), dtype=np.bool_),
                 )
 
-    def window(self, row: int) -> TokenWindow:
-        """What a row is to a judge."""
-        return TokenWindow(ids=self.ids[row], first=self.firsts[row])
-
 
 def windows(dataset: Dataset, split: Split) -> tuple[TokenWindow, ...]:
     """The windows of a split, in its order."""
     rows = dataset.split(split)
     assert isinstance(rows.source, TokenRows)  # of a manifest for a language model
-    return tuple(rows.source.window(int(row)) for row in rows.rows())
+    ids, firsts = rows.source.ids, rows.source.firsts
+    return tuple(TokenWindow(ids=ids[row], first=firsts[row]) for row in map(int, rows.rows()))
 
 
 def samples(dataset: Dataset, count: int) -> tuple[Ids, ...]:

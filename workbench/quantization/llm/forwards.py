@@ -1,4 +1,4 @@
-"""Ids in, logits or continuations out: what judges of a language model ask for, whoever computes it.
+"""Ids in, logits or continuations out: what an evaluation of a language model asks for, whoever computes it.
 
     forward = float_logits(open_model(folder))
     for logits in forward(windows): ...                       # one window at a time

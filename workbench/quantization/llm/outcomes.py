@@ -2,7 +2,7 @@
 model's, and how sure one can be of it.
 
     reference = float_reference(model, windows)                  # `reference`: once, for every checkpoint
-    outcomes = text_outcomes("a", windows, reference.logits(), forward([w.ids for w in windows]))
+    outcomes = text_outcomes("a", windows, reference.logits(), forward)
 
 Every token is predicted at most once, the overlap of neighbours read as context alone. All sums are in float64, over
 blocks of places, so that beside two windows' logits little memory is needed.
@@ -19,42 +19,28 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from workbench.quantization.llm.config import LlmConfig
+from workbench.quantization.llm.forwards import Forward
 from workbench.values.errors import ConfigError, MeasureError
 from workbench.values.measurement import Estimate
-from workbench.values.paired_scores import PairedScores, WindowOutcomes
+from workbench.values.paired_scores import PairedScores, TokenWindow, WindowOutcomes
 from workbench.values.significance import Pairs, all_pairs, paired_bootstrap
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Window:
-    """What a model is given at once.
+def windows_of(
+    texts: Iterable[Sequence[int]], *, window: int, stride: int, context: int | None = None
+) -> list[TokenWindow]:
+    """The windows of texts, none across two of them, each `stride` tokens behind the one before; the last of a text
+    holds what is left.
 
-    Attributes:
-        ids: [1, tokens].
-        first: the place of the first token whose prediction counts, at least 1; those before it are context.
-    """
-
-    ids: torch.Tensor
-    first: int
-
-    @property
-    def predictions(self) -> int:
-        """How many tokens' predictions count."""
-        return self.ids.shape[-1] - self.first
-
-    @property
-    def targets(self) -> torch.Tensor:
-        """[predictions] the tokens that are to be predicted, from the logits of the places before them."""
-        return self.ids[0, self.first :]
-
-
-def windows_of(text: torch.Tensor, *, window: int, stride: int) -> list[Window]:
-    """A text's windows, each `stride` tokens behind the one before; the last holds what is left.
-
-    With a stride below the window every token but the text's first is predicted exactly once, and at least
+    With a stride below the window every token but a text's first is predicted exactly once, and at least
     `window - stride` tokens stand before it wherever the text has them. With a stride of the window nothing overlaps,
     as perplexities of quantized models are usually stated; the first token of each window is then predicted nowhere.
+
+    Args:
+        context: of the model, which no window may exceed.
+
+    Raises:
+        ConfigError: such sizes make no windows, or nothing is predicted.
     """
     if window < 2:
         raise ConfigError(f"a window of {window} tokens predicts nothing.", key="window", hint="Give at least 2.")
@@ -64,41 +50,31 @@ def windows_of(text: torch.Tensor, *, window: int, stride: int) -> list[Window]:
             key="stride",
             hint=f"Give 1 to {window}, the window.",
         )
-    tokens = text.shape[-1]
-    found: list[Window] = []
-    predicted = 1
-    for start in range(0, tokens, stride):
-        end = min(start + window, tokens)
-        first = max(predicted - start, 1)
-        if start + first < end:
-            found.append(Window(ids=text[:, start:end], first=first))
-        predicted = end
-        if end == tokens:
-            break
+    if context is not None and window > context:
+        raise ConfigError(
+            f"a window of {window} tokens is longer than the model's context of {context}.",
+            key="window",
+            hint="Lower it.",
+        )
+    found: list[TokenWindow] = []
+    for text in texts:
+        ids, predicted = np.array(text, dtype=np.int64), 1
+        for start in range(0, len(ids), stride):
+            end = min(start + window, len(ids))
+            first = max(predicted - start, 1)
+            if start + first < end:
+                found.append(TokenWindow(ids=ids[start:end], first=first))
+            predicted = end
+            if end == len(ids):
+                break
+    if not found:
+        raise ConfigError("the texts have less than 2 tokens: nothing is predicted.", hint="Give more text.")
     return found
 
 
-def all_windows(
-    texts: Sequence[torch.Tensor],
-    config: LlmConfig,
-    *,
-    window: int = 512,
-    stride: int = 512,
-    most: int | None = None,
-    seed: int = 0,
-) -> list[Window]:
-    """The windows of several texts, none across two of them, in an order drawn by the seed.
-
-    The order is random so that the first of them stand for all, which tests after some of the windows rely on.
-    """
-    if window > config.context:
-        raise ConfigError(
-            f"a window of {window} tokens is longer than the model's context of {config.context}.", key="window"
-        )
-    found = [each for text in texts for each in windows_of(text, window=window, stride=stride)][:most]
-    if not found:
-        raise ConfigError("the texts have less than 2 tokens: nothing is predicted.", key="text")
-    return [found[place] for place in np.random.default_rng(seed).permutation(len(found))]
+def input_of(window: TokenWindow) -> torch.Tensor:
+    """What a forward pass is given, [1, tokens]."""
+    return torch.from_numpy(window.ids)[None]
 
 
 Floats = npt.NDArray[np.float64]
@@ -128,30 +104,30 @@ def joined(parts: Sequence[WindowOutcomes]) -> WindowOutcomes:
 
 
 def text_outcomes(
-    name: str,
-    windows: Sequence[Window],
-    reference: Iterable[torch.Tensor],
-    logits: Iterable[torch.Tensor],
-    *,
-    numbered_from: int = 0,
+    name: str, windows: Sequence[TokenWindow], reference: Iterable[torch.Tensor], forward: Forward, *, first: int = 0
 ) -> WindowOutcomes:
     """One model beside the float model, window by window.
 
     Args:
         name: of the model, for errors.
-        reference, logits: [1, tokens, vocabulary] of each window, of the float model and of this one; one at a time is
-            taken from either.
-        numbered_from: the number of the first window, for errors.
+        reference: [1, tokens, vocabulary] of each window, of the float model; one at a time is taken.
+        first: the number of the first window, for errors.
     """
     rows: list[tuple[float, int, float, int]] = []
-    for number, (window, ours, theirs) in enumerate(zip(windows, reference, logits, strict=True), numbered_from):
+    given = forward([input_of(window) for window in windows])
+    for number, (window, ours, theirs) in enumerate(zip(windows, reference, given, strict=True), first):
         _check("the float model", number, window, ours, ours.shape[-1])
         _check(name, number, window, theirs, ours.shape[-1])
-        rows.append(_scored(window, ours, theirs))
+        nll, kl, agreed = 0.0, 0.0, 0
+        for (p, targets), (q, _) in zip(_blocks(window, ours), _blocks(window, theirs), strict=True):
+            nll -= float(q.gather(1, targets[:, None]).sum())
+            agreed += int((p.argmax(1) == q.argmax(1)).sum())
+            kl += float((p.exp() * (p - q)).sum())
+        rows.append((nll, window.predictions, kl, agreed))
     return outcomes_of(*zip(*rows, strict=True))
 
 
-def float_outcomes(windows: Sequence[Window], logits: Iterable[torch.Tensor]) -> WindowOutcomes:
+def float_outcomes(windows: Sequence[TokenWindow], logits: Iterable[torch.Tensor]) -> WindowOutcomes:
     """The float model's own: it agrees with itself everywhere."""
     rows = []
     for number, (window, given) in enumerate(zip(windows, logits, strict=True)):
@@ -161,30 +137,22 @@ def float_outcomes(windows: Sequence[Window], logits: Iterable[torch.Tensor]) ->
     return outcomes_of(*zip(*rows, strict=True))
 
 
-def _scored(window: Window, ours: torch.Tensor, theirs: torch.Tensor) -> tuple[float, int, float, int]:
-    nll, kl, agreed = 0.0, 0.0, 0
-    for (p, targets), (q, _) in zip(_blocks(window, ours), _blocks(window, theirs), strict=True):
-        nll -= float(q.gather(1, targets[:, None]).sum())
-        agreed += int((p.argmax(1) == q.argmax(1)).sum())
-        kl += float((p.exp() * (p - q)).sum())
-    return nll, window.predictions, kl, agreed
-
-
-def _blocks(window: Window, logits: torch.Tensor) -> Iterable[tuple[torch.Tensor, torch.Tensor]]:
+def _blocks(window: TokenWindow, logits: torch.Tensor) -> Iterable[tuple[torch.Tensor, torch.Tensor]]:
     """(log-probabilities float64 [places, vocabulary], targets [places]) of the places that count."""
     places = max(1, _BLOCK_BYTES // (8 * logits.shape[-1]))
+    targets = torch.from_numpy(window.ids[window.first :])
     counted = logits[0, window.first - 1 : -1]
     for start in range(0, window.predictions, places):
         block = counted[start : start + places].to(torch.float64)
-        yield torch.log_softmax(block, dim=1), window.targets[start : start + places]
+        yield torch.log_softmax(block, dim=1), targets[start : start + places]
 
 
-def _check(name: str, number: int, window: Window, logits: torch.Tensor, vocabulary: int) -> None:
-    expected = (1, window.ids.shape[-1], vocabulary)
+def _check(name: str, number: int, window: TokenWindow, logits: torch.Tensor, vocabulary: int) -> None:
+    expected = (1, len(window.ids), vocabulary)
     if tuple(logits.shape) != expected:
         raise MeasureError(
             f"{name}: window {number} has logits of shape {tuple(logits.shape)}, the float model's are {expected}. "
-            "Judge checkpoints of this model only."
+            "Evaluate checkpoints of this model only."
         )
     # a sum is finite where every value is, and quicker to look at; finite values may add up to infinity
     if not bool(torch.isfinite(logits.sum(dtype=torch.float64))) and (bad := int((~torch.isfinite(logits)).sum())):

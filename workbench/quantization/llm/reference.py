@@ -1,4 +1,4 @@
-"""The float model's logits for every checkpoint that is judged, from one pass over its blocks.
+"""The float model's logits for every checkpoint that is evaluated, from one pass over its blocks.
 
 What is kept is what the last block gives, [1, tokens, hidden] a window; its logits are made when they are asked for.
 So a window of 512 tokens of a model with 152 000 tokens and 896 channels costs 0.9 MB in bfloat16 rather than 156 MB,
@@ -19,6 +19,7 @@ from workbench.quantization.llm.fixed_order import kernels
 from workbench.quantization.llm.forwards import embedded, float_decoder, head_logits, through
 from workbench.values.documents.canonical import digest, file_digest
 from workbench.values.documents.sealed_json import Unsound, read_sealed, write_sealed
+from workbench.values.paired_scores import TokenWindow
 from workbench.values.system.files import temporary_beside
 from workbench.values.system.source_closure import closure_digest
 
@@ -42,11 +43,10 @@ class FloatReference:
         return head_logits(float_decoder(self.model), self.states[first:end])
 
 
-def float_reference(model: LlmModel, ids: Sequence[torch.Tensor], *, kept_in: Path | None = None) -> FloatReference:
+def float_reference(model: LlmModel, windows: Sequence[TokenWindow], *, kept_in: Path | None = None) -> FloatReference:
     """Run the float model over windows, one block in memory at a time.
 
     Args:
-        ids: [1, tokens] of every window.
         kept_in: a folder that keeps the states by the digest of all that decides them, with their own; a damaged file
             is made again. States above 2 GiB are not kept, and the oldest leave when there are more than that.
 
@@ -54,14 +54,14 @@ def float_reference(model: LlmModel, ids: Sequence[torch.Tensor], *, kept_in: Pa
         ConfigError: a window is longer than the context or has tokens beyond the vocabulary, or weights are damaged.
         OSError: the folder cannot be written.
     """
-    size = sum(each.numel() for each in ids) * model.config.hidden * model.config.dtype.itemsize
-    file = None if kept_in is None or size > MOST_KEPT_BYTES else kept_in / f"{_key(model, ids)}.safetensors"
+    size = sum(len(each.ids) for each in windows) * model.config.hidden * model.config.dtype.itemsize
+    file = None if kept_in is None or size > MOST_KEPT_BYTES else kept_in / f"{_key(model, windows)}.safetensors"
     if file is not None and _sound(file):
         file.touch()
         read = load_file(file)
         return FloatReference(model=model, states=tuple(read[name] for name in sorted(read)))
     decoder = float_decoder(model)
-    states = embedded(decoder, ids)
+    states = embedded(decoder, [torch.from_numpy(each.ids)[None] for each in windows])
     for _ in through(decoder, states, "prefill"):
         pass
     if file is not None:
@@ -85,12 +85,12 @@ def _sound(file: Path) -> bool:
         return False
 
 
-def _key(model: LlmModel, ids: Sequence[torch.Tensor]) -> str:
+def _key(model: LlmModel, windows: Sequence[TokenWindow]) -> str:
     return digest(
         {
             "config": file_digest(model.folder / "config.json"),
             "weights": {file.name: file_digest(file) for file in dict.fromkeys(model.places.values())},
-            "ids": [each.tolist() for each in ids],
+            "ids": [[each.ids.tolist()] for each in windows],
             "code": closure_digest(__name__),
             "kernels": kernels(),
         }

@@ -1,5 +1,4 @@
-"""What a run keeps so that a killed one goes on: finished blocks and the streams behind the last, with digests; and
-outcomes of windows by the digest of all that decides them, so that further checkpoints are judged beside known ones."""
+"""What a run keeps so that a killed one goes on: finished blocks and the streams behind the last, with digests."""
 
 from __future__ import annotations
 
@@ -14,17 +13,11 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
 
-from workbench.quantization.llm.checkpoint import LlmModel
-from workbench.quantization.llm.fixed_order import kernels
-from workbench.quantization.llm.outcomes import COLUMNS, Window, outcomes_of
 from workbench.quantization.llm.walk import Stream
-from workbench.targets.ascend_llm.served import Served
-from workbench.targets.ascend_llm.tensors import DESCRIPTION, STORED_TYPES, Stored, stored, write_weights
-from workbench.values.documents.canonical import digest, file_digest
+from workbench.targets.ascend_llm.tensors import STORED_TYPES, Stored, stored, write_weights
+from workbench.values.documents.canonical import file_digest
 from workbench.values.documents.sealed_json import Unsound, read_sealed, write_sealed
-from workbench.values.paired_scores import WindowOutcomes
 from workbench.values.system.files import temporary_beside
-from workbench.values.system.source_closure import closure_digest
 
 _STATE = "state.json"
 
@@ -104,51 +97,3 @@ def _read(file: Path, name: str) -> torch.Tensor:
 
 def _streams(done: int) -> str:
     return f"streams_{done:05}.safetensors"
-
-
-# --- outcomes of windows that were judged before ----------------------------------------------------------------------
-
-
-_MOST_FILES = 4096
-
-
-def judged_key(model: LlmModel, served: Served) -> str:
-    """Digest of what decides a checkpoint's outcomes but for the windows: models, code, torch's kernels."""
-    files = {held.file for held in served.tensors.values()}
-    ours = {served.folder / DESCRIPTION, served.folder / "config.json", *files}
-    theirs = {model.folder / "config.json", *model.places.values()}
-    return digest(
-        {
-            "served": {file.name: file_digest(file) for file in ours},
-            "float": {file.name: file_digest(file) for file in theirs},
-            "stage": "decode",
-            "code": closure_digest("workbench.targets.ascend_llm.execution", "workbench.quantization.llm.reference"),
-            "scoring": closure_digest("workbench.quantization.llm.outcomes"),
-            "kernels": kernels(),
-        }
-    )
-
-
-def outcomes_file(folder: Path, key: str, windows: Sequence[Window]) -> Path:
-    """Where the outcomes of these windows are kept."""
-    what = [[window.first, window.ids[0].tolist()] for window in windows]
-    return folder / f"{digest([key, what])}.outcomes.json"
-
-
-def kept_outcomes(file: Path) -> WindowOutcomes | None:
-    """What such a file holds; None where there is none or it is damaged."""
-    try:
-        found = read_sealed(file)
-    except Unsound:
-        return None
-    file.touch()
-    return outcomes_of(*(found[name] for name in COLUMNS))
-
-
-def keep_outcomes(file: Path, outcomes: WindowOutcomes) -> None:
-    """Write them; of more than 4096 such files the oldest leave."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    write_sealed(file, {name: getattr(outcomes, name).tolist() for name in COLUMNS})
-    others = sorted(file.parent.glob("*.outcomes.json"), key=lambda each: -each.stat().st_mtime)
-    for old in others[_MOST_FILES:]:
-        old.unlink(missing_ok=True)

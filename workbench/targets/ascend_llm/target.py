@@ -19,13 +19,13 @@ from workbench.graph.digests import digest_of
 from workbench.quantization.llm.checkpoint import LlmModel, open_model
 from workbench.quantization.llm.fixed_order import kernels
 from workbench.quantization.llm.forward import check_ids
-from workbench.quantization.llm.outcomes import windows_of
+from workbench.quantization.llm.outcomes import float_outcomes, text_outcomes, windows_of
 from workbench.quantization.llm.ranking import group_errors
 from workbench.quantization.llm.recipe import LlmRecipe
 from workbench.quantization.llm.reference import float_reference
 from workbench.quantization.record import QuantizationRecord
 from workbench.targets.ascend_llm.calibrate import quantize_samples
-from workbench.targets.ascend_llm.judge import scores_of
+from workbench.targets.ascend_llm.execution import served_logits
 from workbench.targets.ascend_llm.needs import checkpoint_bytes, window_ms
 from workbench.targets.ascend_llm.prompted import Prompted, prompted
 from workbench.targets.ascend_llm.recipes import read_recipe, recipe_text, refused_by_engine
@@ -35,13 +35,14 @@ from workbench.targets.ascend_llm.settings import GROUPS, LlmSettings
 from workbench.targets.ascend_llm.tensors import DESCRIPTION
 from workbench.targets.ascend_llm.texts import calibration_samples, read_texts, read_tokenizer
 from workbench.targets.base import OperatorIssue, Session
-from workbench.targets.language import Ids, LanguageCosts, Scores, TokenWindow
+from workbench.targets.language import Ids, LanguageCosts, Scores
 from workbench.values.artifact import Artifact, CompiledFile, Toolchain
 from workbench.values.candidate import Candidate
 from workbench.values.documents.canonical import digest
 from workbench.values.errors import CalibrationError, ConfigError, LoweringError, MeasureError
 from workbench.values.measurement import LanguageLoad
 from workbench.values.model import Model, TensorSpec
+from workbench.values.paired_scores import TokenWindow, WindowOutcomes
 from workbench.values.system.cpu import this_cpu
 
 RECIPE = "recipe.yaml"
@@ -100,17 +101,8 @@ class AscendLlmTarget:
 
     def windows(self, model: Model, text: str, *, window: int, stride: int) -> Sequence[TokenWindow]:
         config = open_model(model.path).config
-        if window > config.context:
-            raise ConfigError(
-                f"a window of {window} tokens is longer than the model's context of {config.context}.",
-                key="window",
-                hint="Lower it.",
-            )
         ids = read_tokenizer(model.path, config).encode(text, add_special_tokens=False).ids
-        found = windows_of(torch.tensor([ids]), window=window, stride=stride)
-        if not found:
-            raise ConfigError(f"the text has {len(ids)} tokens: nothing is predicted.", hint="Give more text.")
-        return [TokenWindow(ids=each.ids[0].numpy(), first=each.first) for each in found]
+        return windows_of([ids], window=window, stride=stride, context=config.context)
 
     def check(self, model: Model, candidate: Candidate) -> tuple[OperatorIssue, ...]:
         settings = _settings(candidate)
@@ -185,9 +177,9 @@ class AscendLlmTarget:
         return checkpoint_bytes(opened.config, set(opened.linears()))
 
     def keep_reference(self, model: Model, windows: Sequence[TokenWindow], to: Path) -> None:
-        float_reference(open_model(model.path), [torch.from_numpy(each.ids)[None] for each in windows], kept_in=to)
+        float_reference(open_model(model.path), windows, kept_in=to)
 
-    def judge(
+    def scores(
         self,
         model: Model,
         candidate: Candidate,
@@ -196,8 +188,17 @@ class AscendLlmTarget:
         windows: Sequence[TokenWindow],
         kept_in: Path,
     ) -> Scores:
-        served = None if candidate.quantization.scheme == "none" else _written(directory)
-        return scores_of(open_model(model.path), served, windows, kept_in, candidate.short_id)
+        reference = float_reference(open_model(model.path), windows, kept_in=kept_in)
+        is_float = candidate.quantization.scheme == "none"
+        forward = None if is_float else served_logits(_written(directory))
+
+        def scores(start: int, stop: int) -> WindowOutcomes:
+            chosen, floats = windows[start:stop], reference.logits(start, stop)
+            if forward is None:
+                return float_outcomes(chosen, floats)
+            return text_outcomes(candidate.short_id, chosen, floats, forward, first=start)
+
+        return scores
 
     def decides_outputs(self, artifact: Artifact) -> str:
         """Weights, description and sizes; the recipe that led to them says nothing."""
@@ -240,12 +241,12 @@ class AscendLlmTarget:
         raise MeasureError(_NO_GRAPH)
 
 
-_NO_GRAPH = "a language model is a folder, not a graph: no engine here opens it. Sweep it, or judge its checkpoint."
+_NO_GRAPH = "a language model is a folder, not a graph: no engine here opens it. Sweep it, or evaluate its checkpoint."
 
 
 def _refused(recipe: LlmRecipe, model: LlmModel) -> tuple[str, ...]:
-    """What an engine would refuse or compute wrongly, but for the type of a float32 model: that is judged all the same,
-    as what it would be in bfloat16."""
+    """What an engine would refuse or compute wrongly, but for the type of a float32 model: that is evaluated as what it
+    would be in bfloat16."""
     return refused_by_engine(recipe, replace(model, config=replace(model.config, dtype=torch.bfloat16)))
 
 

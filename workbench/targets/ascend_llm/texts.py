@@ -1,5 +1,5 @@
 """Texts as token ids by the model's own tokenizer: the vendor's files to calibrate with (msmodelslim.md §7.1), and what
-models are judged on."""
+models are evaluated on."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ TEXT_KEYS = ("inputs_pretokenized", "text", "prompt")
 """Of a line's text: msModelSlim's own (msmodelslim.md §7.1), and what other data sets call it."""
 MOST_TEXTS = 10_000
 _MOST_BYTES = 1 << 28
-_MOST_JUDGED_BYTES = 1 << 24
-"""Of a file to judge on: four million tokens or so, days of work on a processor. A tokenizer needs many times a text's
-size."""
+_MOST_EVALUATED_BYTES = 1 << 24
+"""Of a file to evaluate on: four million tokens or so, days of work on a processor. A tokenizer needs many times a
+text's size."""
 _OWN_TEMPLATE = ("LlamaTokenizer", "LlamaTokenizerFast")
 """Classes that put tokens around a text as tokenizer_config.json says, whatever tokenizer.json has.
 
@@ -42,8 +42,8 @@ def read_documents(path: Path) -> list[str]:
     """The texts of a file: of `.jsonl` (key `text` or `inputs_pretokenized`) and of a `.json` list one each, of any
     other file its whole content."""
     if path.suffix in (".json", ".jsonl"):
-        return _items(path, ("text", TEXT_KEYS[0]), _MOST_JUDGED_BYTES)
-    text = read_text(path, limit_bytes=_MOST_JUDGED_BYTES)
+        return _items(path, ("text", TEXT_KEYS[0]), _MOST_EVALUATED_BYTES)
+    text = read_text(path, limit_bytes=_MOST_EVALUATED_BYTES)
     if not text.strip():
         raise ConfigError("holds no text.", file=path)
     return [text]

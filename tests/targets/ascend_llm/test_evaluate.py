@@ -1,4 +1,4 @@
-"""Checkpoints judged beside their float model, and their modelled sizes and times."""
+"""Checkpoints evaluated beside their float model, and their modelled sizes and times."""
 
 import math
 from dataclasses import replace
@@ -16,10 +16,10 @@ from workbench.commands.cli import app
 from workbench.quantization.llm.checkpoint import LINEARS, open_model
 from workbench.quantization.llm.config import LlmConfig, read_config
 from workbench.quantization.llm.forwards import float_logits
-from workbench.quantization.llm.outcomes import Window, text_outcomes
-from workbench.targets.ascend_llm import judge as module
+from workbench.quantization.llm.outcomes import text_outcomes
+from workbench.targets.ascend_llm import evaluate as module
+from workbench.targets.ascend_llm.evaluate import LlmEvaluation, evaluate_llm
 from workbench.targets.ascend_llm.execution import served_logits
-from workbench.targets.ascend_llm.judge import Judging, judge
 from workbench.targets.ascend_llm.served import read_served
 from workbench.targets.ascend_llm.serving_times import card_times, load_costs, served_size
 from workbench.targets.ascend_llm.tensors import stored, write_weights
@@ -28,7 +28,7 @@ from workbench.values.measurement import LanguageLoad
 from workbench.values.modelled_times.device_data import load_device_data
 from workbench.values.modelled_times.figures import at_errors
 from workbench.values.modelled_times.statement import CallCosts
-from workbench.values.paired_scores import WindowOutcomes
+from workbench.values.paired_scores import TokenWindow, WindowOutcomes
 
 CLOCK = "Times MODELLED, not measured (Ascend910B3, timing model)"
 
@@ -38,9 +38,10 @@ def words(count: int, seed: int = 0) -> str:
     return " ".join(WORDS[place] for place in places)
 
 
-def judging(tmp_path: Path, **more: object) -> Judging:
-    (tmp_path / "text.txt").write_text(words(120))
-    return Judging(texts=(tmp_path / "text.txt",), window=9, stride=8, **more)  # type: ignore[arg-type]  # of its fields
+def evaluated(tmp_path: Path, folders: list[Path], *, text: int = 120, **more: Any) -> LlmEvaluation:
+    (tmp_path / "text.txt").write_text(words(text))
+    asked = {"texts": (tmp_path / "text.txt",), "window": 9, "stride": 8, "kept_in": tmp_path / "kept", **more}
+    return evaluate_llm(model(), folders, **asked)
 
 
 def model() -> Path:
@@ -53,7 +54,7 @@ def two(tmp_path: Path) -> list[Path]:
 
 
 def test_figures_are_those_of_the_checkpoints_logits(tmp_path: Path) -> None:
-    found = judge(model(), two(tmp_path), judging(tmp_path))
+    found = evaluated(tmp_path, two(tmp_path))
     assert (found.windows, found.predictions) == (15, 119)
     ids = torch.tensor([[WORDS.index(word) + 1 for word in words(120).split()]])
     starts = range(0, 112, 8)
@@ -73,38 +74,31 @@ def test_figures_are_those_of_the_checkpoints_logits(tmp_path: Path) -> None:
     assert found.checkpoints[1].types == {"W8A8_DYNAMIC": 14}
 
 
-def test_a_checkpoint_judged_alone_or_with_others_has_the_same_figures(tmp_path: Path) -> None:
-    both = judge(model(), two(tmp_path), judging(tmp_path))
-    alone = judge(model(), [tmp_path / "dynamic"], judging(tmp_path, kept_in=tmp_path / "kept"))
-    again = judge(model(), [tmp_path / "dynamic"], judging(tmp_path, kept_in=tmp_path / "kept"))
-    assert both.checkpoints[1] == alone.checkpoints[0] == again.checkpoints[0]
-
-
-def test_a_killed_run_goes_on_behind_the_last_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "long.txt").write_text(words(700))
-    given = replace(judging(tmp_path, kept_in=tmp_path / "kept"), texts=(tmp_path / "long.txt",))
-    folder = copied(checkpoint(), tmp_path / "static")
+def test_a_killed_run_goes_on_behind_the_last_part_and_others_change_no_figure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders = two(tmp_path)
 
     def dies(line: str) -> None:
         if line.startswith("static: 64 of 88"):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        judge(model(), [folder], given, report=dies)
+        evaluated(tmp_path, folders[:1], text=700, on_message=dies)
     computed: list[int] = []
 
-    def counted(name: str, windows: list[Window], *others: Any, **more: Any) -> WindowOutcomes:
+    def counted(name: str, windows: list[TokenWindow], *others: Any, **more: Any) -> WindowOutcomes:
         computed.append(len(windows))
         return text_outcomes(name, windows, *others, **more)
 
     monkeypatch.setattr(module, "text_outcomes", counted)  # it is what costs; the result does not tell who computed it
-    again = judge(model(), [folder], given)
+    again = evaluated(tmp_path, folders[:1], text=700)
     assert computed == [24]
     monkeypatch.undo()
     for file in (tmp_path / "kept").glob("*.outcomes.json"):
         file.write_bytes(file.read_bytes().replace(b"1", b"2", 1))
-    assert judge(model(), [folder], given).checkpoints == again.checkpoints
-    assert judge(model(), [folder], replace(given, kept_in=None)).checkpoints == again.checkpoints
+    assert evaluated(tmp_path, folders[:1], text=700).checkpoints == again.checkpoints
+    assert evaluated(tmp_path, folders, text=700, kept_in=tmp_path / "new").checkpoints[:1] == again.checkpoints
 
 
 def wrecked(to: Path, value: float, name: str) -> Path:
@@ -122,7 +116,7 @@ def wrecked(to: Path, value: float, name: str) -> Path:
 def test_values_that_are_no_numbers_name_the_checkpoint(tmp_path: Path) -> None:
     folder = wrecked(tmp_path / "wreck", 3e37, "model.layers.0.input_layernorm.weight")
     with pytest.raises(MeasureError, match=r"wreck: .*NaN or infinite"):
-        judge(model(), [folder], judging(tmp_path))
+        evaluated(tmp_path, [folder])
 
 
 def questions(tmp_path: Path) -> Path:
@@ -132,8 +126,8 @@ def questions(tmp_path: Path) -> Path:
 
 
 def test_questions_are_compared_in_pairs(tmp_path: Path) -> None:
-    given = Judging(questions=(questions(tmp_path),), examples=(questions(tmp_path),), shots=1)
-    found = judge(model(), [copied(checkpoint(), tmp_path / "static")], given)
+    asked = {"questions": (questions(tmp_path),), "examples": (questions(tmp_path),), "shots": 1}
+    found = evaluated(tmp_path, [copied(checkpoint(), tmp_path / "static")], texts=(), **asked)
     choices = found.checkpoints[0].choices
     assert choices is not None
     assert choices.questions == 3
@@ -144,19 +138,20 @@ def test_questions_are_compared_in_pairs(tmp_path: Path) -> None:
     assert found.perplexity is None
 
 
-def test_what_cannot_be_judged_is_refused_before_any_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    given, once = judging(tmp_path), [checkpoint()]
-    for folders, wrong, said in (
-        ([checkpoint("llama")], given, r"family is llama, that of .* qwen2"),
-        (once, replace(given, texts=()), "nothing to judge on"),
-        (once, replace(given, window=65, stride=65), "longer than the model's context of 64"),
-        (once * 2, given, "is given twice"),
-    ):
+def test_what_cannot_be_evaluated_is_refused_before_any_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    once = [checkpoint()]
+    wrong: list[tuple[list[Path], dict[str, Any], str]] = [
+        ([checkpoint("llama")], {}, r"family is llama, that of .* qwen2"),
+        (once, {"texts": ()}, "nothing to evaluate on"),
+        (once, {"window": 65, "stride": 65}, "longer than the model's context of 64"),
+        (once * 2, {}, "is given twice"),
+    ]
+    for folders, more, said in wrong:
         with pytest.raises(ConfigError, match=said):
-            judge(model(), folders, wrong)
+            evaluated(tmp_path, folders, **more)
     monkeypatch.setattr(module, "memory_bytes", lambda *_, **__: 1 << 60)  # no machine lacks memory on request
     with pytest.raises(ConfigError, match=r"the run needs about .* of memory"):
-        judge(model(), once, given)
+        evaluated(tmp_path, once)
 
 
 @pytest.mark.parametrize("width", [80, 120])
@@ -165,10 +160,19 @@ def test_the_command_prints_every_model_within_the_terminals_width(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr("workbench.commands.console.out.width", width)
-    given = judging(tmp_path)
+    (tmp_path / "text.txt").write_text(words(120))
     folders = [str(each) for each in two(tmp_path)]
-    options = ["--text", str(given.texts[0]), "--window", "9", "--stride", "8", "--choices", str(questions(tmp_path))]
-    ended = CliRunner().invoke(app, ["judge-llm", str(model()), *folders, *options])
+    options = [
+        "--text",
+        str(tmp_path / "text.txt"),
+        "--window",
+        "9",
+        "--stride",
+        "8",
+        "--choices",
+        str(questions(tmp_path)),
+    ]
+    ended = CliRunner().invoke(app, ["evaluate-llm", str(model()), *folders, *options])
     assert ended.exit_code == 0, ended.output
     assert CLOCK in ended.stdout
     assert all(len(line) <= width for line in ended.stdout.splitlines())
