@@ -26,8 +26,9 @@ from pathlib import Path
 
 import psutil
 
+from benchmarks.recorded.questions import BANKING77 as BENCH
+from benchmarks.recorded.questions import MANIFEST, ROOT
 from benchmarks.recorded.replay import hypervolume
-from benchmarks.sweep import ROOT, write_banking77
 from workbench.api.opening import journal_of, summary_of
 from workbench.evaluation.noise import Counters, read_counters
 from workbench.inputs.experiment import read_experiment
@@ -40,9 +41,19 @@ QUICKSTART, FIRST_INT8, AGAIN, BANKING77, PLAN = 240.0, 60.0, 10.0, 600.0, 0.30
 CANDIDATES = 60
 WORST_DROP_PP = 1.0
 """The corner that hypervolumes are measured from: no request a second, and so many points of accuracy lost."""
-SERVICE = """service: {concurrency: 16, p99_ms: 1000, curve: 3s, confirm: 5s}
-validation: {samples: 600}
-measure: {calls: 100, short_calls: 30}
+EXPERIMENT = """version: 1
+name: banking77
+about: MiniLM-L6 on Banking77, maximum length 64, batch 1
+model: {bench}/minilm_l6_banking77.onnx
+dataset: ../calibration/banking77.yaml
+search_space: {root}/search_spaces/onnxruntime.yaml
+calibration: {{samples: 128, batch: 8}}
+objectives: [service_throughput_per_s, accuracy]
+constraints: {{accuracy_drop_pp: 0.5}}
+budget: {budget}
+service: {{concurrency: 16, p99_ms: 1000, curve: 3s, confirm: 5s}}
+validation: {{samples: 600}}
+measure: {{calls: 100, short_calls: 30}}
 """
 _PLANNED = re.compile(r"Planned .*, took .* \(([+-]\d+) %\)")
 
@@ -72,7 +83,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}; default: all of them")
     parser.add_argument("--workspace", type=Path, help="default: a temporary folder")
-    parser.add_argument("--bench", type=Path, default=ROOT.parent / "shared" / "bench" / "banking77")
+    parser.add_argument("--bench", type=Path, default=BENCH)
     parser.add_argument("--before", type=Path, help="workspace of an earlier quickstart")
     options = parser.parse_args()
     if unknown := [part for part in options.parts if part not in PARTS]:
@@ -135,7 +146,13 @@ def again(workspace: Path) -> list[Row]:
 def banking77(workspace: Path, bench: Path) -> list[Row]:
     place = workspace / "banking77"
     budget = f"{{trials: {CANDIDATES}, timeout: {BANKING77:.0f}s}}"
-    experiment = write_banking77(place, bench, objective="service_throughput_per_s", budget=budget, more=SERVICE)
+    if not (bench / "minilm_l6_banking77.onnx").exists():
+        raise SystemExit(f"{bench} does not hold the benchmark; name its folder with --bench")
+    said = {"bench": bench.resolve(), "root": ROOT, "budget": budget}
+    for folder, text in (("calibration", MANIFEST), ("experiments", EXPERIMENT)):
+        (place / folder).mkdir(parents=True, exist_ok=True)
+        (place / folder / "banking77.yaml").write_text(text.format(**said), encoding="utf-8")
+    experiment = place / "experiments/banking77.yaml"
     shutil.rmtree(place / ".workbench", ignore_errors=True)
     swept = run(["sweep", str(experiment), "--workspace", str(place)], workspace, "banking77")
     summary = _summary(experiment, place)

@@ -8,13 +8,22 @@ import sys
 from pathlib import Path
 from typing import Literal
 
-from benchmarks.sweep import MANIFEST
 from workbench.inputs.experiment import Experiment, read_experiment
 
 Name = Literal["minilm", "bert-mini"]
 _EXAMPLE = "loan-intent-mini"
 ROOT = Path(__file__).resolve().parents[2]
 BANKING77 = ROOT.parent / "shared" / "bench" / "banking77"
+
+MANIFEST = """version: 1
+task: classification
+files: {{calibration: {bench}/calibration.csv, validation: {bench}/validation.csv}}
+columns: {{text: text, label: label}}
+labels: {bench}/labels.json
+tokenizer: {bench}/tokenizer.json
+max_length: 64
+bins: [8, 16, 24, 32, 48, 64]
+"""
 
 ONNXRUNTIME_SPACE = """version: 1
 target: onnxruntime

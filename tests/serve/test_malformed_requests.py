@@ -12,7 +12,7 @@ from tests.serve.attacks import OFTEN, SECRET, SELDOM, attacks, inputs_that_swel
 from tests.serve.making import Running, make_bundle, running, samples
 
 ATTACKS = 1200
-"""`benchmarks/malformed.py` runs 10,000."""
+"""`benchmarks/hostile_load.py` sends 30,000."""
 
 
 @pytest.fixture(scope="module")
