@@ -18,9 +18,8 @@ from tests.hostile.mutations import hostile_bytes, hostile_npy, hostile_npz, hos
 from tests.report.written.materials import VERDICT, capacity
 from tests.word_pieces import write_tokenizer
 from workbench.api.opening import named_candidate
-from workbench.cann_emulator.acl.config import ConfigurationRefused
-from workbench.cann_emulator.acl.config import parse as parse_acl
-from workbench.cann_emulator.atc.aipp import read_aipp
+from workbench.cann_emulator.acl.dumping import ConfigurationRefused
+from workbench.cann_emulator.acl.dumping import parse_config as parse_acl
 from workbench.cann_emulator.atc.engine import read_keep_dtype, read_mixlist
 from workbench.cann_emulator.atc.failure import AtcFailure
 from workbench.cann_emulator.atc.fusion import read_switches
@@ -59,7 +58,6 @@ OM_JSON = b'{"graph": [{"op": [{"name": "a", "type": "MatMulV2", "input_desc": [
 FUSION_RESULT = (
     b'{"session_and_graph_id_0_0": {"graph_fusion": {"A": {"match_times": "1", "effect_times": "1"}}, "ub_fusion": {}}}'
 )
-AIPP = b"aipp_op {\n aipp_mode: static\n input_format: YUV420SP_U8\n src_image_size_w: 224\n}\n"
 ACL_JSON = b'{"dump": {"dump_path": "out", "dump_list": [{"model_name": "m"}]}, "profiler": {"switch": "off"}}'
 OP_SUMMARY = (
     b"Op Name,OP Type,Task Type,Task Duration(us),Task Wait Time(us),Input Data Types\n"
@@ -189,7 +187,6 @@ def prepare(folder: Path) -> dict[str, Format]:
         "fusion_switch.txt": (switches, b"APass:on\nBPass:off\n", atc),
         "mixlist.json": (by_name(read_mixlist), b'{"black-list": {"to-add": ["A"], "to-remove": ["B"]}}', atc),
         "keep_dtype.txt": (by_name(read_keep_dtype), b"node_a\nOpType::MatMul\n", atc),
-        "aipp.cfg": (by_name(read_aipp), AIPP, atc),
         "acl.json": (lambda path: parse_acl(path.read_bytes(), str(path)), ACL_JSON, acl),
         "op_summary.csv": (read_op_summary, OP_SUMMARY, vendor),
         "op_summary_0.csv": (lambda path: read_profile([path.parent]), OP_SUMMARY, vendor),

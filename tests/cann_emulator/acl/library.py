@@ -21,7 +21,7 @@ from onnx import ModelProto
 from tests.cann_emulator.atc.compiling import compiled
 from tests.cann_emulator.handmade import mlp, offline_model
 from workbench.cann_emulator import acl
-from workbench.cann_emulator.acl import clock, dumping, errors, handles, memory, models, profile, rt_device, top
+from workbench.cann_emulator.acl import clock, dumping, errors, handles, memory, models, profile, rt_device
 from workbench.cann_emulator.om import OfflineModel, write_om
 
 Array = npt.NDArray[Any]
@@ -49,8 +49,9 @@ def start_over() -> None:
         memory.unpin(block)
     handles.reclaimed.clear()
     dumping.configure({})
+    process = rt_device.PROCESS
     profile.PROFILE = profile._Profile()
-    top.PROCESS.references, top.PROCESS.content, top.PROCESS.finalized = 0, None, False
+    process.references, process.content, process.finalized = 0, None, False
     errors.take()
     errors.STRICT["on"] = False
 

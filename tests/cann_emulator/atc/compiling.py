@@ -11,9 +11,8 @@ import onnx
 import onnxruntime as ort
 import pytest
 
-from workbench.cann_emulator.atc.console import Console
 from workbench.cann_emulator.atc.conversion import run_compile
-from workbench.cann_emulator.atc.failure import AtcFailure
+from workbench.cann_emulator.atc.failure import AtcFailure, Console
 from workbench.cann_emulator.executable import Executable
 from workbench.cann_emulator.om import OfflineModel, load_om
 from workbench.graph.read import load_graph, read_model

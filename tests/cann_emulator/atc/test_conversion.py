@@ -1,6 +1,5 @@
-"""From an ONNX file to an OM: the order of the steps, gears, the pre-check (atc.md §1, §3, §6, §13a)."""
+"""From an ONNX file to an OM: the order of the steps, gears (atc.md §1, §3, §6, §13a)."""
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -12,20 +11,18 @@ from onnx import TensorProto, helper
 from tests.cann_emulator.atc.compiling import (
     codes_of,
     compiled,
-    encoder,
     options,
     quantized_encoder,
 )
 from tests.model_zoo import tokens, write_bert
-from workbench.cann_emulator.atc.console import Console
-from workbench.cann_emulator.atc.conversion import read_requests, run_compile, run_precheck
-from workbench.cann_emulator.atc.failure import AtcFailure
+from workbench.cann_emulator.atc.conversion import read_requests, run_compile
+from workbench.cann_emulator.atc.failure import AtcFailure, Console
 from workbench.cann_emulator.atc.onnx_parser import parse_onnx
 from workbench.cann_emulator.atc.shapes import ShapePlan, check_ranks, check_shape_flags, input_shapes, plan_shapes
 from workbench.cann_emulator.executable import Executable
 from workbench.graph.read import load_graph, read_model
 from workbench.targets.ascend.lowering import atc_form
-from workbench.testing.encoder import model_of, tiny_encoder
+from workbench.testing.encoder import model_of
 
 FLOAT = TensorProto.FLOAT
 
@@ -37,9 +34,9 @@ def relu(folder: Path, name: str = "m", *, kind: str = "Relu", sizes: tuple[int 
     return folder / f"{name}.onnx"
 
 
-def codes(path: Path, *, mode_3: bool = False, **flags: str) -> list[str]:
+def codes(path: Path, **flags: str) -> list[str]:
     with pytest.raises(AtcFailure) as caught:
-        (run_precheck if mode_3 else run_compile)({**options(path), **flags}, Console())
+        run_compile({**options(path), **flags}, Console())
     return [record.code for record in caught.value.records]
 
 
@@ -67,7 +64,7 @@ STEPS: list[tuple[str, dict[str, str], str]] = [
     ("output type", {"output_type": "INT32"}, "E10001"),
     ("output node", {"out_nodes": "nobody:0"}, "E10016"),
     ("kept types", {"keep_dtype": "{keep}"}, "E10003"),
-    ("AMCT", {"compression_optimize_conf": "{missing}"}, "E10055"),
+    ("AIPP", {"insert_op_conf": "{missing}"}, "E10055"),
     ("level", {"oo_level": "O2"}, "E10001"),
     ("folding", {"oo_constant_folding": "1"}, "E10001"),
     ("sorting", {"topo_sorting_mode": "9"}, "E19999"),
@@ -75,8 +72,6 @@ STEPS: list[tuple[str, dict[str, str], str]] = [
     ("gears", {"dynamic_batch_size": "1,1", "input_shape": "x:-1,3"}, "E10039"),
 ]
 FIRST_OF_COMPILE = [step for step, _, _ in STEPS].index("level")
-ONLY_COMPILED = [step for step, _, _ in STEPS].index("rank")
-"""--mode=3 does not come to this step."""
 
 
 @pytest.fixture
@@ -105,23 +100,12 @@ def test_each_step_fails_with_its_code_and_the_earlier_step_wins(index: int, fil
         assert codes(Path(files["good"]), **flags_of({**later, **added}, files))[0] == first, f"{added} before {later}"
 
 
-def test_a_pre_check_starts_the_engines_and_reads_the_requests_and_comes_no_further(files: dict[str, str]) -> None:
-    """main_impl.cc:1457: in --mode=3 too."""
-    for index, (_, added, first) in enumerate(STEPS):
-        flags = flags_of(added, files)
-        if index < ONLY_COMPILED:
-            assert codes(Path(files["good"]), mode_3=True, **flags)[0] == first
-        else:
-            run_precheck({**options(Path(files["good"])), **flags}, Console())
-
-
 def test_files_that_hold_no_model(tmp_path: Path) -> None:
     """A special file is none, and is not read."""
     bare = onnx.ModelProto(ir_version=8).SerializeToString()
     for content, code in ((b"", "E13015"), (b"no model at all", "E13005"), (b"\x08\x00", "E16004"), (bare, "E16004")):
         (tmp_path / "m.onnx").write_bytes(content)
-        for mode_3 in (True, False):
-            assert codes(tmp_path / "m.onnx", mode_3=mode_3) == [code]
+        assert codes(tmp_path / "m.onnx") == [code]
     assert codes(Path("/dev/zero")) == ["E13015"]
 
 
@@ -164,18 +148,6 @@ def test_gears_fill_the_open_axes(tmp_path: Path) -> None:
         with pytest.raises(AtcFailure) as caught:
             plan(path, input_shape=shape, dynamic_image_size=sizes)
         assert caught.value.records[0].code == code
-
-
-def test_a_good_model_passes_without_shapes_or_output(tmp_path: Path) -> None:
-    run_precheck(options(encoder(tmp_path)), Console())
-    report = json.loads((tmp_path / "check_result.json").read_text())
-    proto = tiny_encoder()
-    count = len(proto.graph.node) + 1 + len(proto.graph.initializer)
-    told = [report[key] for key in ("name", "result", "fail", "total", "pass")]
-    assert told == ["encoder", "success", 0, count, count]
-    assert {"name": "ids", "result": "success", "type": "Input"} in report["op"]
-    assert {op["type"] for op in report["op"]} >= {"ai.onnx::17::MatMul", "Constant"}
-    assert all("cause" not in op for op in report["op"])
 
 
 def test_a_quantized_model_takes_no_dynamic_shapes(tmp_path: Path) -> None:

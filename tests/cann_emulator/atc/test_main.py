@@ -98,6 +98,7 @@ def test_an_om_becomes_json_and_is_shown_when_it_is_built(folder: Path, capsys: 
 def test_what_is_not_emulated_says_so(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for what, words in (
         ("--framework=3", ("--framework=3", "--model=m.onnx", "--output=m", "--soc_version=Ascend310P3")),
+        ("pre-check", ("--framework=5", "--mode=3", "--model=m.onnx", CHIP)),
         ("nano", ("--framework=5", "--mode=30", "--model=m.onnx", "--output=m", "--soc_version=Ascend035")),
         ("--mode=6", ("--mode=6", "--om=m.om")),
         ("--singleop", ("--singleop=op.json", "--output=ops", CHIP)),

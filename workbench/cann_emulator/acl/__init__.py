@@ -5,12 +5,11 @@ beside them that programs for whole models call. Not there: single operators, th
 parameters at run time, profiling from inside (msprof does it from outside). The rest is the library behind:
 
     call         argument forms and result shapes    errors      codes, error texts, strict mode, faults on request
-    rt_device    devices, contexts, threads          streams     queues, events
+    rt_device    devices, contexts, threads          streams     queues, events, callbacks
     memory       of the device, and page-locked      clock       the modelled time, durations
-    models       loads, descriptions, gears          execution   checks and runs
-    handles      objects behind ints, and leaks      dumping     of tensors, and the overflow check
-    config       acl.json                            emulated    what the clock rests on, for who asks
-    profile      tables for msprof
+    models       loads; `descriptions` of them        execution   checks and runs; `datasets`
+    handles      objects behind ints, and leaks      dumping     acl.json, dumps of tensors, the overflow check
+    emulated     what the clock rests on             profile     tables for msprof
 
 Environment: CANN_EMULATOR_{VERSION,SOC,DEVICES,HBM_MB,STATE,FAULTS,STRICT,LEAKS,PACED,PROFILE},
 ASCEND_RT_VISIBLE_DEVICES.
@@ -18,21 +17,35 @@ ASCEND_RT_VISIBLE_DEVICES.
 
 from __future__ import annotations
 
-from workbench.cann_emulator.acl import emulated, mdl_describe, mdl_run, rt_device, rt_memory, rt_stream, top
+from workbench.cann_emulator.acl import (
+    datasets,
+    descriptions,
+    emulated,
+    events,
+    execution,
+    models,
+    rt_device,
+    rt_memory,
+    streams,
+    top,
+)
 from workbench.cann_emulator.acl import util as util_functions
-from workbench.cann_emulator.acl.call import declared, module_of
+from workbench.cann_emulator.acl.call import FUNCTIONS, module_of
 from workbench.cann_emulator.revision import emulator
 
-rt = module_of("rt", rt_device, rt_memory, rt_stream)
+DECLARING = (top, rt_device, streams, events, rt_memory, models, descriptions, datasets, execution, util_functions)
+"""Their functions are declared when they are imported."""
+rt = module_of("rt")
 """Devices, contexts, streams, events, memory."""
-mdl = module_of("mdl", mdl_describe, mdl_run)
+mdl = module_of("mdl")
 """Models, descriptions, datasets, execution."""
-util = module_of("util", util_functions)
+util = module_of("util")
 """Pointers of Python objects, threads."""
 EMULATOR = emulator()
 """Which emulator this is; the vendor's module has neither this name nor `emulated`."""
 
-__all__ = [*declared(globals(), top), "EMULATOR", "emulated", "mdl", "rt", "util"]
+globals().update(FUNCTIONS[""])
+__all__ = [*FUNCTIONS[""], "EMULATOR", "emulated", "mdl", "rt", "util"]
 
 _NOT_EMULATED = {
     "op": "single operators",

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import functools
 import operator
-import sys
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -30,17 +29,29 @@ _NULLS: dict[str, Callable[[], Any]] = {
     **dict.fromkeys("kKiI", int),
     **{"s": lambda: None, "f": float, "n": lambda: None, "d": dict, "l": list},
 }
-_PACKAGE = __name__.rpartition(".")[0]
+_BITS = {"k": 64, "K": 64, "I": 32}
 CALLS: dict[str, tuple[str, str]] = {}
 """Every function by its public name → the forms of its arguments and of its result."""
+FUNCTIONS: dict[str, dict[str, Any]] = {"": {}, "rt": {}, "mdl": {}, "util": {}}
+"""Module of `acl`, '' for its top → name → function."""
 
-Declared = Callable[[Callable[..., Any]], Callable[..., Any]]
 
-
-def call(takes: str, gives: str, *, device: bool = True, missing: object = None, echo: bool = False) -> Declared:
-    """Put the argument checks of `takes` before a function, and give what comes of it in the shape of `gives`.
+def call(
+    place: str,
+    takes: str,
+    gives: str,
+    *,
+    name: str = "",
+    device: bool = True,
+    missing: object = None,
+    echo: bool = False,
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Declare a function: put the argument checks of `takes` before it, and give what comes of it in the shape of
+    `gives`.
 
     Args:
+        place: its module, see `FUNCTIONS`.
+        name: where it is not the function's own.
         device: whether the call needs a working device; others still answer when it is lost.
         missing: what a function without a code gives where it fails; None for the null of its form.
         echo: its first argument is its value, whether it fails or not.
@@ -55,8 +66,8 @@ def call(takes: str, gives: str, *, device: bool = True, missing: object = None,
         return nulls[0] if len(nulls) == 1 else nulls
 
     def wrap(function: Callable[..., Any]) -> Callable[..., Any]:
-        public = f"acl.{_place(function.__module__)}{function.__name__}"
-        CALLS[public] = (takes, gives)
+        named = name or function.__name__
+        public = ".".join(filter(None, ("acl", place, named)))
 
         @functools.wraps(function)
         def called(*given: Any) -> Any:
@@ -77,66 +88,29 @@ def call(takes: str, gives: str, *, device: bool = True, missing: object = None,
                 return result if not coded else (result, 0) if len(values) == 1 else (*result, 0)
             return result or 0
 
+        CALLS[public], FUNCTIONS[place][named] = (takes, gives), called
         return called
 
     return wrap
 
 
-def getters(
-    space: dict[str, Any],
-    takes: str = "k",
-    gives: str = "k",
-    missing: object = None,
-    device: bool = False,
-    **functions: Callable[..., Any],
-) -> None:
-    """Put functions that only ask for something into a module's globals, under these names."""
-    for name, function in functions.items():
-        function.__name__ = name
-        space[name] = call(takes, gives, device=device, missing=missing)(function)
+def ask(place: str, takes: str = "k", gives: str = "k", missing: object = None, **answers: Callable[..., Any]) -> None:
+    """Declare functions that only ask for something."""
+    for name, function in answers.items():
+        call(place, takes, gives, name=name, device=False, missing=missing)(function)
 
 
-def module_of(name: str, *modules: ModuleType) -> ModuleType:
-    """A module of the functions that `call` declared in these."""
-    made = ModuleType(f"{_PACKAGE}.{name}", f"The module `acl.{name}`.")
-    names = declared(vars(made), *modules)
-    vars(made).update(__all__=names, __dir__=lambda: sorted(names))
+def module_of(place: str) -> ModuleType:
+    made = ModuleType(f"{__name__.rpartition('.')[0]}.{place}", f"The module `acl.{place}`.")
+    names = list(FUNCTIONS[place])
+    vars(made).update(FUNCTIONS[place], __all__=names, __dir__=lambda: sorted(names))
     return made
-
-
-def declared(space: dict[str, Any], *modules: ModuleType) -> list[str]:
-    """Names of the functions that `call` declared in these modules, which are put into the globals `space`."""
-    found = {
-        name: value
-        for module in modules
-        for name, value in vars(module).items()
-        if f"acl.{_place(module.__name__)}{name}" in CALLS
-    }
-    space.update(found)
-    return list(found)
-
-
-def site() -> tuple[str, int]:
-    """File and line of the caller outside this package."""
-    frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(_PACKAGE):
-        frame = frame.f_back
-    return frame.f_code.co_filename, frame.f_lineno
-
-
-def _place(module: str) -> str:
-    """'rt.' for the modules rt_*, '' for top_*: where the functions of one of these modules appear."""
-    stem = module.rpartition(".")[2].partition("_")[0]
-    return "" if stem == "top" else f"{stem}."
 
 
 def _miscounted(given: int, least: int, most: int) -> TypeError:
     wanted = least if given < least else most
     word = "exactly" if least == most else "at least" if given < least else "at most"
     return TypeError(f"function takes {word} {wanted} argument{'' if wanted == 1 else 's'} ({given} given)")
-
-
-_BITS = {"k": 64, "K": 64, "I": 32}
 
 
 def _checked(kind: str, value: Any, public: str) -> Any:

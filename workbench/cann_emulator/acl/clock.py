@@ -20,8 +20,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator
-from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from workbench.cann_emulator.acl.rt_device import SOC_NAME, Context
 from workbench.cann_emulator.revision import PACED
@@ -30,54 +29,40 @@ from workbench.cann_emulator.state import state_folder
 if TYPE_CHECKING:
     from workbench.cann_emulator.om import OfflineModel
     from workbench.cann_emulator.timing import KernelTime
-    from workbench.values.modelled_times.device_data import DeviceData
-
 
 _CLOCK = {"ns": 0}
 _LOCK = threading.Lock()
+IS_PACED = bool(os.environ.get(PACED))
+_COMPUTED = {"left": int(os.environ.get(PACED) or 0)}
+_FILES: dict[int, int] = {}
 
 
 def now_ns() -> int:
     return time.perf_counter_ns() if IS_PACED else _CLOCK["ns"]
 
 
-def spend(duration_ns: int) -> None:
-    """Add what a call takes by the time model."""
-    if IS_PACED:
-        sleep_ns(duration_ns)
-        return
-    with _LOCK:
-        _CLOCK["ns"] += duration_ns
-
-
 def reach(time_ns: int) -> None:
     """The host has waited until then."""
     if IS_PACED:
-        sleep_ns(time_ns - now_ns())
+        time.sleep(max(0, time_ns - now_ns()) / 1e9)  # what a card would take is waited for: that is what paced means
         return
     with _LOCK:
         _CLOCK["ns"] = max(_CLOCK["ns"], time_ns)
 
 
-# --- paced calls ---
-
-_COMPUTED = {"left": int(os.environ.get(PACED) or 0)}
-IS_PACED = bool(os.environ.get(PACED))
-_FILES: dict[int, int] = {}
+def spend(duration_ns: int) -> None:
+    """Add what a call takes by the time model."""
+    if IS_PACED:
+        reach(now_ns() + duration_ns)
+        return
+    with _LOCK:
+        _CLOCK["ns"] += duration_ns
 
 
 def computes() -> bool:
     """Whether this execution is computed; each call counts as one."""
-    if not IS_PACED:
-        return True
     _COMPUTED["left"] -= 1
-    return _COMPUTED["left"] >= 0
-
-
-def sleep_ns(duration_ns: int) -> None:
-    """Let time pass; other Python threads run."""
-    if duration_ns > 0:
-        time.sleep(duration_ns / 1e9)  # what a card would take is waited for: that is what paced means
+    return not IS_PACED or _COMPUTED["left"] >= 0
 
 
 @contextlib.contextmanager
@@ -96,7 +81,7 @@ def alone_on(physical: int) -> Iterator[None]:
 
 
 @functools.cache
-def _timing() -> tuple[ModuleType, DeviceData]:
+def _timing() -> tuple[Any, Any]:
     """The module and the device's data; imported late, as programs that never copy or execute need neither."""
     from workbench.cann_emulator import timing
     from workbench.values.modelled_times.device_data import load_device_data
@@ -119,24 +104,16 @@ def count_copy(context: Context, count: int, to_device: bool, from_device: bool)
     spend(spent)
 
 
-def execution_ns(model: OfflineModel, gear: int, times: dict[int, tuple[int, int]]) -> tuple[int, int]:
-    """One execution: (on the stream alone, with the host's launch in front of it).
-
-    Args:
-        times: by gear, what was computed before for this load.
-    """
-    found = times.get(gear)
-    if found is None:
-        timing, device = _timing()
-        stream_ns = round(1000 * timing.stream_us(model, gear, device))
-        found = times[gear] = stream_ns, round(1000 * timing.execute_us(model, gear, device))
-    return found
+def execution_ns(model: OfflineModel, gear: int) -> tuple[int, int]:
+    """One execution: (on the stream alone, with the host's launch in front of it)."""
+    timing, device = _timing()
+    stream_us = timing.stream_us(model, gear, device)
+    return round(1000 * stream_us), round(1000 * (device.execute_launch_us + stream_us))
 
 
 def gear_ns(model: OfflineModel) -> int:
     """What an execution takes to choose its gear on the device; 0 for a model without gears."""
-    chosen: float = _timing()[1].gear_us if model.gear_kind else 0.0
-    return round(1000 * chosen)
+    return round(1000 * _timing()[1].gear_us) if model.gear_kind else 0
 
 
 def kernel_times(model: OfflineModel, gear: int) -> tuple[KernelTime, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 
-from workbench.cann_emulator.acl import models
+from workbench.cann_emulator.acl import handles, models
 from workbench.cann_emulator.acl.rt_device import SOC_NAME
 from workbench.cann_emulator.revision import emulator
 from workbench.values.documents.canonical import canonical_json
@@ -31,7 +31,7 @@ def execution_costs(model_id: int, copied_in: Sequence[int], copied_out: Sequenc
     from workbench.cann_emulator.timing import execution_costs as costs_of  # late, as `acl.clock` does
     from workbench.values.modelled_times.device_data import load_device_data
 
-    entry = models.LOADED.get(model_id)
+    entry = handles.look(model_id, models.LoadedModel)
     if entry is None:
         return None
     device = load_device_data(SOC_NAME)

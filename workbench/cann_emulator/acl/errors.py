@@ -23,8 +23,7 @@ import os
 import re
 import threading
 
-from workbench.cann_emulator.atc.console import error_lines, stamp
-from workbench.cann_emulator.atc.failure import Record
+from workbench.cann_emulator.atc.failure import Record, error_lines, stamp
 
 
 class Failed(Exception):

@@ -1,25 +1,41 @@
-"""What `acl.mdl.execute` and `execute_async` check and do (pyacl.md §2.5 "Model" and "Gears", §3.3)."""
+"""The gear of a run, and what `acl.mdl.execute` and `execute_async` check and do (pyacl.md §2.5 "Model" and "Gears",
+§3.3, §5.1, §7)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from workbench.cann_emulator.acl import clock, dumping, errors, handles, memory, models, rt_memory
+from workbench.cann_emulator.acl import (
+    clock,
+    dumping,
+    errors,
+    handles,
+    memory,
+    models,
+    profile,
+    rt_device,
+    rt_memory,
+    streams,
+)
+from workbench.cann_emulator.acl.call import call
+from workbench.cann_emulator.acl.datasets import MOST_DIMS, DataBuffer, Dataset, dataset_of
+from workbench.cann_emulator.acl.descriptions import gear_key, gear_keys, output_bytes, output_shape
 from workbench.cann_emulator.acl.errors import Failed
-from workbench.cann_emulator.acl.models import LoadedModel
-from workbench.cann_emulator.acl.top import DataBuffer, Dataset
+from workbench.cann_emulator.acl.models import LoadedModel, item_bytes
 from workbench.cann_emulator.kernel_values import KernelValues
 from workbench.cann_emulator.om import Tensor, input_shapes
 
 TOLERANCE = 64
 """Bytes that a buffer may be short of (pyacl.md §2.5)."""
-
 KIND = "MODEL_EXECUTE"
 """Of its task; a profile shows its kernels in its place."""
+_STORED = {"bfloat16": "uint16"}
+"""What numpy has no type for travels as words."""
 
 Array = npt.NDArray[np.generic]
 
@@ -29,6 +45,7 @@ class Run:
     """A checked execution: addresses and shapes as they were when it was launched.
 
     Attributes:
+        inputs: address and bytes of each; shapes: theirs.
         duration_ns: on the stream; `latency_ns` has the host's launch in front of it, which a full queue hides.
     """
 
@@ -41,7 +58,120 @@ class Run:
     latency_ns: int
 
 
-def check(entry: LoadedModel, inputs: Dataset, outputs: Dataset, call: str) -> Run:
+# --- the gear of a run (pyacl.md §7, §2.5 "Gears") ---
+
+
+@call("mdl", "IkkK", "r")
+def set_dynamic_batch_size(model_id: int, dataset: int, index: int, batch: int) -> None:
+    _set_gear(model_id, dataset, index, (batch,), "dynamic_batch_size")
+
+
+@call("mdl", "IkkKK", "r")
+def set_dynamic_hw_size(model_id: int, dataset: int, index: int, height: int, width: int) -> None:
+    _set_gear(model_id, dataset, index, (height, width), "dynamic_image_size")
+
+
+@call("mdl", "IkkO", "r")
+def set_input_dynamic_dims(model_id: int, dataset: int, index: int, dims: dict[str, Any]) -> None:
+    """`dims` holds all axes of all inputs, fixed ones included, the gear input excluded."""
+    if not isinstance(dims, dict):
+        raise TypeError("argument 4 is not dict")
+    count, sizes = dims.get("dimCount"), dims.get("dims")
+    if not isinstance(count, int) or not isinstance(sizes, list):
+        raise TypeError("The dims of parameter 4 is not a list.")
+    if not all(isinstance(size, int) for size in sizes) or count > len(sizes):
+        raise TypeError("the dims of fourth parameter is not list of int")
+    if handles.look(dataset, Dataset) is None or not 0 < count <= MOST_DIMS:
+        raise Failed(errors.INVALID_PARAM)
+    model = models.found(model_id).model
+    if model.gear_kind != "dynamic_dims":
+        raise Failed(errors.GE_DYNAMIC_BATCH_SIZE_INVALID)
+    axes, given = [size for tensor in model.inputs for size in tensor.shape], sizes[:count]
+    if len(given) != len(axes) or any(axis not in (-1, size) for axis, size in zip(axes, given, strict=True)):
+        text = f"dims {given} do not fit the axes {axes} of the model's inputs"
+        raise errors.refused(errors.GE_DYNAMIC_INPUT_LENGTH_INVALID, "E19999", message=text)
+    chosen = tuple(size for axis, size in zip(axes, given, strict=True) if axis == -1)
+    _set_gear(model_id, dataset, index, chosen, "dynamic_dims")
+
+
+def _set_gear(model_id: int, dataset: int, index: int, chosen: tuple[int, ...], kind: str) -> None:
+    """Choose a gear for a dataset and a model; the value reaches the dataset even when the model refuses it. It is
+    written into the gear input: int32, or int64 where the buffer has 8 bytes for each."""
+    found = handles.need(dataset, Dataset, "dataset")
+    if any(value == 0 for value in chosen):
+        raise errors.invalid(kind, 0, "it must be greater than zero")
+    if index >= len(found.buffers) or not found.buffers[index].address:
+        raise errors.invalid("index", index, "the dataset has no memory there")
+    entry, buffer = models.found(model_id), found.buffers[index]
+    if kind != "dynamic_dims":
+        found.gear = chosen
+    if buffer.size < 4 * len(chosen):
+        raise Failed(errors.GE_DYNAMIC_INPUT_LENGTH_INVALID)
+    keys = gear_keys(entry.model, kind)
+    if chosen not in keys:
+        text = f"{list(chosen)} is none of the gears of model {entry.name}"
+        raise errors.refused(errors.GE_DYNAMIC_BATCH_SIZE_INVALID, "E19999", message=text)
+    values = np.array(chosen, np.int64 if buffer.size >= 8 * len(chosen) else np.int32)
+    arena = memory.arena_of(buffer.address)
+    private = memory.reach(arena, buffer.address, values.nbytes, True) if arena is not None else None
+    if private is None:
+        raise Failed(errors.RT_DRV_INTERNAL_ERROR)
+    memory.move(private, values.ctypes.data, values.nbytes)
+    found.gear, entry.gear = chosen, keys.index(chosen)
+
+
+def _gear(entry: LoadedModel, inputs: Dataset) -> int:
+    """Index of the gear to run.
+
+    Where none was set, or a wrong one, the vendor executes with an undefined selector; here it fails loudly (pyacl.md
+    §7, [inferred]).
+    """
+    for index, gear in enumerate(entry.model.gears):
+        if inputs.gear == gear_key(entry.model, gear):
+            if entry.gear != index and errors.STRICT["on"]:
+                errors.undefined("execute with a gear that is not the one set last on this model")
+            return index
+    chosen = "no gear was set on this dataset" if inputs.gear is None else f"{inputs.gear} is no gear of the model"
+    why = f"{chosen}: call the acl.mdl.set_dynamic_* function of the model's kind first"
+    raise errors.refused(errors.GE_FAILURE, "E13025", reason=why)
+
+
+# --- execution ---
+
+
+@call("mdl", "Ikk", "r")
+def execute(model_id: int, inputs: int, outputs: int) -> int:
+    """Run and wait, on a stream of the model's own. (The vendor's binding keeps the interpreter's lock meanwhile, which
+    this one gives up.)"""
+    entry, given, wanted = models.found(model_id), dataset_of(inputs), dataset_of(outputs)
+    rt_device.required()
+    device = entry.context.device
+    stream_number = streams.STREAMS_PER_DEVICE + model_id  # its own, behind those that a program can make
+    run = _checked(entry, given, wanted, "execute")
+    code = streams.code_of(lambda: _perform(run, stream_number))
+    clock.spend(run.latency_ns)
+    if not code:
+        end_ns = clock.now_ns()
+        profile.done(device.index, stream_number, KIND, end_ns - run.latency_ns, end_ns, run)
+    device.busy_us += run.duration_ns / 1000
+    rt_device.update_use()
+    return code
+
+
+@call("mdl", "Ikkk", "r")
+def execute_async(model_id: int, inputs: int, outputs: int, stream: int) -> None:
+    """Queue on a stream; results are there after synchronising, not before."""
+    entry, given, wanted = models.found(model_id), dataset_of(inputs), dataset_of(outputs)
+    queue = streams.resolve(stream)
+    run = _checked(entry, given, wanted, "execute_async")
+    # behind another execution the host's launch costs no time
+    duration_ns = run.duration_ns if any(task.kind == KIND for task in queue.tasks) else run.latency_ns
+    work = streams.Task(work=lambda: _perform(run, queue.number), duration_ns=duration_ns, kind=KIND, run=run)
+    streams.queue(queue, work)
+    rt_device.update_use()
+
+
+def _checked(entry: LoadedModel, inputs: Dataset, outputs: Dataset, call: str) -> Run:
     """A run ready to be done.
 
     Raises:
@@ -63,18 +193,26 @@ def check(entry: LoadedModel, inputs: Dataset, outputs: Dataset, call: str) -> R
         errors.present(dataBuffer=buffer.address or not buffer.size)
     chosen = _gear(entry, inputs) if model.gear_kind else 0
     shapes = input_shapes(model, model.gears[chosen])
-    needs = [prod(shape) * models.item_bytes(t.dtype) for shape, t in zip(shapes, model.inputs, strict=True)]
+    needs = [prod(shape) * item_bytes(t.dtype) for shape, t in zip(shapes, model.inputs, strict=True)]
+    for buffer in outputs.buffers if call != "execute" else ():
+        errors.present(dataBuffer=buffer.address)
     if not model.gear_kind:
-        for buffer, needed in zip(inputs.buffers, needs, strict=True):
+        sides = (
+            *(("input", buffer, needed) for buffer, needed in zip(inputs.buffers, needs, strict=True)),
+            *(("output", buffer, output_bytes(model, i)) for i, buffer in enumerate(outputs.buffers) if buffer.address),
+        )
+        for kind, buffer, needed in sides:
             if buffer.size + TOLERANCE < needed:
-                raise _too_small("input", buffer.size, needed)
-    for index, buffer in enumerate(outputs.buffers):
-        if not buffer.address:
-            if call != models.SYNCHRONOUS:
-                errors.present(dataBuffer=buffer.address)
-        elif not model.gear_kind and buffer.size + TOLERANCE < (size := models.output_bytes(model, index)):
-            raise _too_small("output", buffer.size, size)
-    duration_ns, latency_ns = clock.execution_ns(model, chosen, entry.times_ns)
+                why = (
+                    f"The {kind} memory size set by the user is invalid.The provided {buffer.size} bytes of buffer "
+                    f"size plus the aligned {TOLERANCE} bytes is less than the tensor size {needed} bytes required by "
+                    "the model"
+                )
+                raise errors.refused(errors.GE_FAILURE, "E13025", reason=why)
+    if chosen not in entry.times_ns:
+        entry.times_ns[chosen] = clock.execution_ns(model, chosen)
+    duration_ns, latency_ns = entry.times_ns[chosen]
+    entry.called = call
     return Run(
         entry=entry,
         gear=chosen,
@@ -86,7 +224,7 @@ def check(entry: LoadedModel, inputs: Dataset, outputs: Dataset, call: str) -> R
     )
 
 
-def perform(run: Run, stream_number: int) -> None:
+def _perform(run: Run, stream_number: int) -> None:
     """Read the inputs, compute, write the outputs.
 
     Raises:
@@ -94,10 +232,10 @@ def perform(run: Run, stream_number: int) -> None:
     """
     from workbench.cann_emulator.executable import ExecutionFailed
 
-    model, home = run.entry.model, run.entry.context.device.arena
+    model = run.entry.model
     feeds = {
-        tensor.name: _read(home, address, needed, tensor, shape)
-        for tensor, shape, (address, needed) in zip(model.inputs, run.shapes, run.inputs, strict=True)
+        tensor.name: _read(run, tensor, shape, *place)
+        for tensor, shape, place in zip(model.inputs, run.shapes, run.inputs, strict=True)
     }
     dumped = dumping.on(run.entry) or dumping.checks_overflow()
     kernels: tuple[KernelValues, ...] = ()
@@ -112,55 +250,35 @@ def perform(run: Run, stream_number: int) -> None:
         except ExecutionFailed as error:
             why = str(error).replace("\n", " ")
             raise errors.refused(errors.RT_AICORE_EXCEPTION, "EE1009", reason=why) from error
-    else:
-        results = _zeros(run)
+    else:  # zeros in the compiled shapes stand for what is not computed
+        results = {
+            t.name: np.zeros([max(size, 1) for size in output_shape(model, index, run.gear)], _dtype(t))
+            for index, t in enumerate(model.outputs)
+        }
     run.entry.executions += 1
-    for index, (tensor, buffer) in enumerate(zip(model.outputs, run.outputs, strict=True)):
-        _write(run, index, buffer, np.ascontiguousarray(results[tensor.name]))
+    for tensor, buffer in zip(model.outputs, run.outputs, strict=True):
+        _write(run, tensor, buffer, np.ascontiguousarray(results[tensor.name]))
     if dumped:
         dumping.executed(run.entry, run.gear, stream_number, feeds, kernels)
 
 
-def _zeros(run: Run) -> dict[str, Array]:
-    """What stands for outputs that are not computed, in their compiled shapes."""
-    model, zeros = run.entry.model, {}
-    for index, tensor in enumerate(model.outputs):
-        shape = [max(size, 1) for size in models.output_shape(model, index, run.gear)]
-        zeros[tensor.name] = np.zeros(shape, models.numpy_dtype(tensor.dtype))
-    return zeros
+def _dtype(tensor: Tensor) -> npt.DTypeLike:
+    return np.dtype(_STORED.get(tensor.dtype, tensor.dtype))
 
 
-def _gear(entry: LoadedModel, inputs: Dataset) -> int:
-    """Index of the gear to run.
-
-    Where none was set, or a wrong one, the vendor executes with an undefined selector; here it fails loudly (pyacl.md
-    §7, [inferred]).
-    """
-    model = entry.model
-    for index, gear in enumerate(model.gears):
-        if inputs.gear == models.gear_key(model, gear):
-            if entry.gear != index and errors.STRICT["on"]:
-                errors.undefined("execute with a gear that is not the one set last on this model")
-            return index
-    chosen = "no gear was set on this dataset" if inputs.gear is None else f"{inputs.gear} is no gear of the model"
-    why = f"{chosen}: call the acl.mdl.set_dynamic_* function of the model's kind first"
-    raise errors.refused(errors.GE_FAILURE, "E13025", reason=why)
-
-
-def _too_small(kind: str, given: int, needed: int) -> Failed:
-    why = (
-        f"The {kind} memory size set by the user is invalid.The provided {given} bytes of buffer size plus the "
-        f"aligned {TOLERANCE} bytes is less than the tensor size {needed} bytes required by the model"
-    )
-    return errors.refused(errors.GE_FAILURE, "E13025", reason=why)
-
-
-def _read(home: memory.Arena | None, address: int, needed: int, tensor: Tensor, shape: tuple[int, ...]) -> Array:
-    """A view on memory of the model's device."""
+def _block(run: Run, what: str, address: int) -> tuple[memory.Arena, memory.Block]:
+    """Memory of the model's device; [inferred] a device that meets a host or freed address stops with an AI Core
+    exception."""
     arena = memory.arena_of(address)
-    block = memory.block_at(arena, address) if arena is not None and arena is home else None
-    if arena is None or block is None:
-        raise _fault(f"input {tensor.name}", address)
+    block = memory.block_at(arena, address) if arena is not None else None
+    if arena is None or block is None or arena is not run.entry.context.device.arena:
+        kind = "no device memory" if arena is None else "no live device memory of the model's device"
+        raise errors.undefined(f"the {what} is at {address:#x}, which is {kind}", errors.RT_AICORE_EXCEPTION)
+    return arena, block
+
+
+def _read(run: Run, tensor: Tensor, shape: tuple[int, ...], address: int, needed: int) -> Array:
+    arena, block = _block(run, f"input {tensor.name}", address)
     # A buffer that is up to 64 bytes short reads what lies behind it, as on the device
     inside = min(needed, block.address + block.extent - address)
     memory.reach(arena, address, inside, False)
@@ -170,29 +288,19 @@ def _read(home: memory.Arena | None, address: int, needed: int, tensor: Tensor, 
         values = np.concatenate([values, np.full(needed - inside, memory.FRESH, np.uint8)])
     elif address % 16:
         values = values.copy()
-    return values.view(models.numpy_dtype(tensor.dtype)).reshape(shape)
+    return values.view(_dtype(tensor)).reshape(shape)
 
 
-def _write(run: Run, index: int, buffer: DataBuffer, values: Array) -> None:
+def _write(run: Run, tensor: Tensor, buffer: DataBuffer, values: Array) -> None:
     """Put one result where it belongs; an output buffer made as (0, 0) gets memory first."""
     if not buffer.address:
-        made = rt_memory.grab(run.entry.context, max(values.nbytes, 1), "malloc", run.entry.site)
+        made = rt_memory.grab(run.entry.context, max(values.nbytes, 1), "malloc")
         if made is None:
             raise Failed(errors.GE_MEMORY_ALLOCATION)
         buffer.address, buffer.size = made.address, values.nbytes
-    what = f"output {run.entry.model.outputs[index].name}"
-    arena = memory.arena_of(buffer.address)
-    block = memory.block_at(arena, buffer.address) if arena is not None else None
-    if arena is None or block is None or arena is not run.entry.context.device.arena:
-        raise _fault(what, buffer.address)
+    arena, block = _block(run, f"output {tensor.name}", buffer.address)
     room = min(values.nbytes, block.address + block.extent - buffer.address)
     private = memory.reach(arena, buffer.address, room, True)
     if private is None or room < values.nbytes - TOLERANCE:
-        raise _fault(what, buffer.address)
+        raise errors.undefined(f"the output {tensor.name} does not fit its memory", errors.RT_AICORE_EXCEPTION)
     memory.move(private, values.ctypes.data, room)
-
-
-def _fault(what: str, address: int) -> Failed:
-    """[inferred] A device that meets a host or freed address stops with an AI Core exception."""
-    kind = "no device memory" if memory.arena_of(address) is None else "no live device memory of the model's device"
-    return errors.undefined(f"the {what} is at {address:#x}, which is {kind}", errors.RT_AICORE_EXCEPTION)

@@ -3,7 +3,7 @@
 Handles are never used twice in a process, so a stale one is always recognised. Objects are kept by their class, so that
 no call takes longer for how many of another class are alive. With CANN_EMULATOR_LEAKS=error `acl.finalize` raises
 what is left, or what `reset_device` had to clean up, and a process that ends with something left has exit status 3; one
-line tells how many objects of which kind, and where the first of them was made.
+line tells how many objects of which kind.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import itertools
 import os
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
@@ -22,8 +21,6 @@ from workbench.cann_emulator.acl.errors import INVALID_PARAM, Failed
 
 _NUMBERS = itertools.count(0x5A00_0000_1000, 0x40)  # looks like an address; no mapping of Linux lies there
 LIVE: defaultdict[type, dict[int, Any]] = defaultdict(dict)
-Site = tuple[str, int]
-"""File and line of the call that made something."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -32,7 +29,6 @@ class Made:
 
     KIND: ClassVar[str] = ""
     """Several of them, for the report of what a program left behind."""
-    site: Site = ("", 0)
     handle: int = 0
     own: bool = False
     """The library's own, which no program has to release."""
@@ -43,8 +39,8 @@ _Object = TypeVar("_Object")
 
 
 def give(thing: Made) -> int:
-    """A new handle for `thing`."""
-    thing.handle = next(_NUMBERS)
+    """A new handle for `thing`; one that has its own keeps it."""
+    thing.handle = thing.handle or next(_NUMBERS)
     LIVE[type(thing)][thing.handle] = thing
     return thing.handle
 
@@ -88,31 +84,24 @@ def alive(kind: type[_Object]) -> list[_Object]:
 # --- what a program left behind ---
 
 _FAILS = os.environ.get("CANN_EMULATOR_LEAKS") == "error"
-
-Left = tuple[str, Site]
-"""What it is, and where it was made."""
-
-REGISTRIES: list[Callable[[], Iterable[Mapping[int, Any]]]] = [
-    lambda: [*LIVE.values(), memory.PINNED, *(arena.blocks for arena in memory.ARENAS)]
-]
-"""Where objects are kept by a key; each says its KIND, its site, and whether it is the library's own."""
-reclaimed: list[Left] = []
-"""What `reset_device` released because the program had not."""
+reclaimed: list[str] = []
+"""Kinds of what `reset_device` released because the program had not."""
 
 
 class LeakedObjects(AssertionError):
     """Objects were alive at `acl.finalize` (only with CANN_EMULATOR_LEAKS=error)."""
 
 
-def left_behind() -> list[Left]:
-    registries = [things for registry in REGISTRIES for things in registry()]
-    return [(thing.KIND, thing.site) for things in registries for thing in list(things.values()) if not thing.own]
+def left_behind() -> list[str]:
+    """The kind of each object that the program made and did not release."""
+    kept = [*LIVE.values(), memory.PINNED, *(arena.blocks for arena in memory.ARENAS)]
+    return [thing.KIND for things in kept for thing in list(things.values()) if not thing.own]
 
 
 def reclaim(thing: Any) -> None:
     """Note what is released because the program did not do it."""
     if not thing.own:
-        reclaimed.append((thing.KIND, thing.site))
+        reclaimed.append(thing.KIND)
 
 
 def at_finalize() -> None:
@@ -126,10 +115,9 @@ def at_finalize() -> None:
         raise LeakedObjects(_line("at acl.finalize", left) if left else _line("to acl.rt.reset_device", cleaned))
 
 
-def _line(when: str, left: list[Left]) -> str:
-    file, line = left[0][1]
-    told = ", ".join(f"{count} {what}" for what, count in Counter(what for what, _ in left).items())
-    return f"[emulated acl] left {when}: {told}; the first made at {file.rpartition('/')[2]}:{line}"
+def _line(when: str, left: list[str]) -> str:
+    told = ", ".join(f"{count} {what}" for what, count in Counter(left).items())
+    return f"[emulated acl] left {when}: {told}"
 
 
 def _at_exit() -> None:
@@ -140,12 +128,6 @@ def _at_exit() -> None:
         os._exit(3)  # the only way to another exit status from here
 
 
-def _forget() -> None:
-    """What the parent holds is no leak of a forked child."""
-    REGISTRIES.clear()
-    reclaimed.clear()
-
-
 if _FAILS:
     atexit.register(_at_exit)
-    os.register_at_fork(after_in_child=_forget)
+    os.register_at_fork(after_in_child=lambda: atexit.unregister(_at_exit))  # what the parent holds is no leak of it

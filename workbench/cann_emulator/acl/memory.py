@@ -51,7 +51,6 @@ class Block:
     address: int
     extent: int
     what: str
-    site: tuple[str, int]
     content: npt.NDArray[np.uint8]
     private: int
     fresh: bool = True
@@ -98,7 +97,7 @@ def open_arena(capacity: int) -> Arena:
     raise OSError("cannot map the emulated device memory: this process has too few addresses left")
 
 
-def allocate(arena: Arena, size: int, what: str, site: tuple[str, int]) -> Block | None:
+def allocate(arena: Arena, size: int, what: str) -> Block | None:
     """A new block; None when the device has no room for it."""
     extent = (size + 31) // 32 * 32 + 32
     with arena.lock:
@@ -108,7 +107,7 @@ def allocate(arena: Arena, size: int, what: str, site: tuple[str, int]) -> Block
             content = np.frombuffer(mmap.mmap(-1, extent, flags=mmap.MAP_PRIVATE | _MAP_NORESERVE), np.uint8)
         except OSError:
             return None
-        block = Block(address=0, extent=extent, what=what, site=site, content=content, private=_start(content))
+        block = Block(address=0, extent=extent, what=what, content=content, private=_start(content))
         if not _place(arena, block):
             return None
         bisect.insort(arena.starts, block.address)
@@ -187,14 +186,13 @@ class Pinned:
     own: ClassVar[bool] = False
     address: int
     size: int
-    site: tuple[str, int]
     storage: npt.NDArray[np.uint8]
 
 
 PINNED: dict[int, Pinned] = {}
 
 
-def pin(size: int, site: tuple[str, int]) -> Pinned | None:
+def pin(size: int) -> Pinned | None:
     """A block that starts on 64 bytes (pyacl.md §3.3); None when the host has no memory for it."""
     try:
         storage = np.empty(size + _ALIGNMENT, np.uint8)
@@ -202,7 +200,7 @@ def pin(size: int, site: tuple[str, int]) -> Pinned | None:
         return None
     skip = -_start(storage) % _ALIGNMENT
     storage[skip : skip + size] = FRESH
-    block = Pinned(address=_start(storage) + skip, size=size, site=site, storage=storage)
+    block = Pinned(address=_start(storage) + skip, size=size, storage=storage)
     PINNED[block.address] = block
     return block
 

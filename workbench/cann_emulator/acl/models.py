@@ -1,22 +1,22 @@
-"""Loaded models, their descriptions and data types (pyacl.md §1.5, §2.3, §2.5 "Model", §7)."""
+"""Loads of offline models (pyacl.md §1.5, §2.5 "Model", §3.1), and data types (§2.3)."""
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import itertools
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from math import prod
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-import numpy as np
-import numpy.typing as npt
-
-from workbench.cann_emulator.acl import errors, handles, memory
-from workbench.cann_emulator.acl.handles import Made, Site
-from workbench.cann_emulator.acl.rt_device import ON_RELEASE, SOC_NAME, Context
-from workbench.cann_emulator.om import Gear, NotAnOm, OfflineModel, Tensor, input_shapes, read_om
+from workbench.cann_emulator.acl import errors, handles, memory, rt_device, rt_memory
+from workbench.cann_emulator.acl.call import ask, call
+from workbench.cann_emulator.acl.errors import Failed
+from workbench.cann_emulator.acl.handles import Made
+from workbench.cann_emulator.acl.rt_device import ON_RELEASE, SOC_NAME, Context, require_init
+from workbench.cann_emulator.om import NotAnOm, OfflineModel, read_om
 
 if TYPE_CHECKING:
     from workbench.cann_emulator.executable import Executable
@@ -25,36 +25,16 @@ DTYPE_CODES: Mapping[str, int] = {
     **{"float32": 0, "float16": 1, "int8": 2, "int32": 3, "uint8": 4},
     **{"int64": 9, "uint64": 10, "bool": 12, "bfloat16": 27},
 }
-
 DTYPE_BYTES: Mapping[int, int] = {
     **{0: 4, 1: 2, 2: 1, 3: 4, 4: 1, 6: 2, 7: 2, 8: 4, 9: 8, 10: 8, 11: 8, 12: 1, 13: 0, 16: 8, 17: 16, 27: 2},
     **{29: 1, 30: 1, 33: 4, 34: 1, 35: 1, 36: 1, 37: 1, 38: 1, 39: 1, 40: 1, 41: 1},
 }
 """Bytes per element as `acl.data_type_size` gives them; 38 to 41 are [inferred] from int4, which gives 1."""
-
-_STORED: Mapping[str, str] = {"bfloat16": "uint16"}
-"""What numpy has no type for travels as words."""
-
-
-def numpy_dtype(name: str) -> npt.DTypeLike:
-    return np.dtype(_STORED.get(name, name))
+_MOST_KEPT_BYTES = 512 << 20
 
 
 def item_bytes(name: str) -> int:
     return DTYPE_BYTES[DTYPE_CODES[name]]
-
-
-# --- loads and descriptions ---
-
-GEAR_INPUT = "ascend_mbatch_shape_data"
-SYNCHRONOUS, ASYNCHRONOUS = "execute", "execute_async"
-_MOST_KEPT_BYTES = 512 << 20
-
-_IDS = itertools.count(1)
-LOADED: dict[int, LoadedModel] = {}
-_RUNNABLES: dict[bytes, Runnable] = {}
-"""By digest of the content, those used last: the same file loaded again shares what was built for it."""
-_KEEPING = threading.RLock()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -67,25 +47,22 @@ class Runnable:
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class LoadedModel:
-    """One load.
+class LoadedModel(Made):
+    """One load, whose handle is its id.
 
     Attributes:
-        called: which of execute and execute_async was used; the two exclude each other on one load.
-        gear: index of the gear set last; None before.
         name: for dumps and profiles: the file's name without suffix, or the model's own.
         blocks: device memory that the library allocated for it.
+        called: which of execute and execute_async was used; the two exclude each other on one load.
+        gear: index of the gear set last; None before.
         times_ns: by gear, what `clock` worked out before.
     """
 
     KIND: ClassVar[str] = "loaded models"
-    own: ClassVar[bool] = False
-    id: int = field(default_factory=lambda: next(_IDS))
     model: OfflineModel
     runnable: Runnable
     context: Context
     name: str
-    site: Site
     blocks: list[memory.Block] = field(default_factory=list)
     called: str = ""
     gear: int | None = None
@@ -93,22 +70,136 @@ class LoadedModel:
     executions: int = 0
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
-class Description(Made):
-    """What `create_desc` gives; filled by `get_desc`.
+_IDS = itertools.count(1)
+_RUNNABLES: dict[bytes, Runnable] = {}
+"""By digest of the content, those used last: the same file loaded again shares what was built for it."""
+_KEEPING = threading.RLock()
 
-    Attributes:
-        of: the load it was filled from; None before.
+Source = str | tuple[int, int]
+"""Of a model: a file, or pointer and size of host memory, whose bytes are not needed after the call."""
+
+
+def _load(source: Source, work: int = 0, work_size: int = 0, weight: int = 0, weight_size: int = 0) -> int:
+    """The id of a new load. Device memory of the caller has pointer and size; what has a null pointer is allocated."""
+    require_init()
+    content, context = _content(source), rt_device.required()
+    runnable = _parsed(content)
+    model = runnable.model
+    parts = (("work", work, work_size, model.work_bytes), ("weight", weight, weight_size, model.weight_bytes))
+    for part, pointer, size, needed in parts:
+        if pointer and (memory.arena_of(pointer) is None or not size):
+            raise errors.undefined(f"load with {size} bytes at {pointer:#x} as device memory", errors.GE_FAILURE)
+        if pointer and size < needed:
+            text = f"The {part} size of model {model.name} is {needed}, but the input size set by user is {size}"
+            raise errors.refused(errors.GE_FAILURE, "E13025", reason=text)
+    name = Path(source).stem if isinstance(source, str) else model.name
+    entry = LoadedModel(handle=next(_IDS), model=model, runnable=runnable, context=context, name=name)
+    for _, pointer, _, needed in parts:
+        if pointer or not needed:
+            continue
+        block = rt_memory.grab(context, needed, "a loaded model")
+        if block is None:
+            _give_back(entry)
+            raise Failed(errors.GE_MEMORY_ALLOCATION)
+        entry.blocks.append(block)
+    return handles.give(entry)
+
+
+def _load_from_mem(model: int, size: int, *device_memory: int) -> int:
+    return _load((model, size), *device_memory)
+
+
+def _sizes(source: Source) -> tuple[int, int]:
+    """Bytes of work memory and of weight memory."""
+    model = _parsed(_content(source)).model
+    return model.work_bytes, model.weight_bytes
+
+
+call("mdl", "s", "Ir", name="load_from_file")(_load)
+call("mdl", "skkkk", "Ir", name="load_from_file_with_mem")(_load)
+call("mdl", "kk", "Ir", name="load_from_mem")(_load_from_mem)
+call("mdl", "kkkkkk", "Ir", name="load_from_mem_with_mem")(_load_from_mem)
+ask("mdl", "s", "kkr", query_size=_sizes)
+ask("mdl", "kk", "kkr", query_size_from_mem=lambda model, size: _sizes((model, size)))
+
+
+@call("mdl", "I", "r")
+def unload(model_id: int) -> None:
+    entry = found(model_id)
+    if rt_device.current() is not entry.context:
+        errors.undefined(f"unload of model {model_id} in another context than the one that loaded it")
+    _unload(entry)
+
+
+def found(model_id: int) -> LoadedModel:
+    """A loaded model.
+
+    Raises:
+        Failed: an id that is unknown, unloaded, or of a library that is finalized.
     """
+    require_init()
+    entry = handles.look(model_id, LoadedModel)
+    if entry is None:
+        text = f"Model id {model_id} is invalid: no model of this id is loaded."
+        raise errors.refused(errors.GE_EXEC_MODEL_ID_INVALID, "E19999", message=text)
+    return entry
 
-    KIND: ClassVar[str] = "model descriptions"
-    inputs: tuple[Tensor, ...] = ()
-    outputs: tuple[Tensor, ...] = ()
-    model: OfflineModel | None = None
-    of: LoadedModel | None = None
+
+def executable(entry: LoadedModel) -> Executable:
+    with entry.runnable.lock:
+        if entry.runnable.executable is None:
+            from workbench.cann_emulator.executable import Executable
+
+            entry.runnable.executable = Executable(entry.runnable.model)
+        return entry.runnable.executable
 
 
-def parse(content: bytes) -> Runnable:
+def unload_all() -> None:
+    """The graph engine ends with `acl.finalize`."""
+    for entry in handles.alive(LoadedModel):
+        _unload(entry)
+
+
+def _unload(entry: LoadedModel) -> None:
+    handles.drop(entry.handle)
+    _give_back(entry)
+
+
+def _give_back(entry: LoadedModel) -> None:
+    """Release the memory that the library allocated for a load."""
+    arena = entry.context.device.arena
+    for block in entry.blocks:
+        if arena is not None and arena.blocks.get(block.address) is block:
+            memory.release(arena, block)
+    entry.blocks.clear()
+
+
+def _end_with(context: Context) -> None:
+    for entry in handles.alive(LoadedModel):
+        if entry.context is context:
+            handles.reclaim(entry)
+            _unload(entry)
+
+
+ON_RELEASE.append(_end_with)
+
+
+def _content(source: Source) -> bytes:
+    if isinstance(source, str):
+        try:
+            return Path(source).read_bytes()
+        except (OSError, ValueError) as error:
+            why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+            raise errors.refused(errors.GE_EXEC_MODEL_PATH_INVALID, "E13026", path=source, reason=why) from error
+    address, size = source
+    errors.present(model=address and size)
+    if memory.arena_of(address) is not None:  # the vendor's host code would crash
+        fact = f"a model at device address {address:#x}: with run mode host it must lie in host memory"
+        raise errors.undefined(fact, errors.GE_EXEC_MODEL_DATA_SIZE_INVALID)
+    return ctypes.string_at(address, size)
+
+
+def _parsed(content: bytes) -> Runnable:
     """The model of an OM's content.
 
     Raises:
@@ -133,95 +224,3 @@ def parse(content: bytes) -> Runnable:
         while len(_RUNNABLES) > 1 and sum(len(k.model.graph) for k in _RUNNABLES.values()) > _MOST_KEPT_BYTES:
             del _RUNNABLES[next(iter(_RUNNABLES))]  # loads of it keep it
         return runnable
-
-
-def unload(entry: LoadedModel) -> None:
-    del LOADED[entry.id]
-    give_back(entry)
-
-
-def unload_all() -> None:
-    """The graph engine ends with `acl.finalize`."""
-    for entry in list(LOADED.values()):
-        unload(entry)
-
-
-def executable(entry: LoadedModel) -> Executable:
-    runnable = entry.runnable
-    with runnable.lock:
-        if runnable.executable is None:
-            from workbench.cann_emulator.executable import Executable
-
-            runnable.executable = Executable(runnable.model)
-        return runnable.executable
-
-
-def describe(of: LoadedModel, description: Description) -> None:
-    """Fill a description; what it held is gone."""
-    model = of.model
-    extra = Tensor(name=GEAR_INPUT, dtype="int32", shape=(gear_values(model),))
-    description.inputs = (*model.inputs, extra) if model.gear_kind else model.inputs
-    # a file that was made without the compiler has no names in the form of acl
-    names = model.output_names or tuple(tensor.name for tensor in model.outputs)
-    named = zip(names, model.outputs, strict=True)
-    description.outputs = tuple(replace(tensor, name=name) for name, tensor in named)
-    description.model, description.of = model, of
-
-
-def gear_values(model: OfflineModel) -> int:
-    """How many numbers choose a gear (pyacl.md §7): one batch, height and width, or every dynamic axis."""
-    if model.gear_kind == "dynamic_batch_size":
-        return 1
-    if model.gear_kind == "dynamic_image_size":
-        return 2
-    return sum(size == -1 for tensor in model.inputs for size in tensor.shape)
-
-
-def gear_key(model: OfflineModel, gear: Gear) -> tuple[int, ...]:
-    """The numbers that choose this gear."""
-    return gear.dims[: gear_values(model)]
-
-
-def input_bytes(model: OfflineModel, index: int) -> int:
-    """Size of an input, of the largest gear."""
-    if index == len(model.inputs):
-        return 4 * gear_values(model)
-    item = item_bytes(model.inputs[index].dtype)
-    return max(prod(input_shapes(model, gear)[index]) for gear in model.gears) * item
-
-
-def output_shape(model: OfflineModel, index: int, gear: int | None = None) -> tuple[int, ...]:
-    """At a gear; the largest where none is given."""
-    if not model.gear_kind:
-        return model.outputs[index].shape
-    if gear is not None:
-        return model.gears[gear].outputs[index].shape
-    return max((g.outputs[index].shape for g in model.gears), key=prod)
-
-
-def output_bytes(model: OfflineModel, index: int) -> int:
-    """Size of an output, of the largest gear; as large as can be where only the data tell."""
-    shape = output_shape(model, index)
-    if -1 in shape:
-        shape = max((g.outputs[index].shape for g in model.gears), key=prod)
-    return prod(shape) * item_bytes(model.outputs[index].dtype)
-
-
-def give_back(entry: LoadedModel) -> None:
-    """Release the memory that the library allocated for a load."""
-    arena = entry.context.device.arena
-    for block in entry.blocks:
-        if arena is not None and arena.blocks.get(block.address) is block:
-            memory.release(arena, block)
-    entry.blocks.clear()
-
-
-def _end_with(context: Context) -> None:
-    for entry in list(LOADED.values()):
-        if entry.context is context:
-            handles.reclaim(entry)
-            unload(entry)
-
-
-ON_RELEASE.append(_end_with)
-handles.REGISTRIES.append(lambda: [LOADED])

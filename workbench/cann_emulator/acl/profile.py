@@ -146,7 +146,7 @@ def _rows(tasks: Iterable[_Done]) -> tuple[list[Sequence[str]], list[Sequence[st
             kind, duration_ns = _TASK_TYPES[kernel.core], round(1000 * times.duration_us)
             number = add(task, kind, at_ns, duration_ns, kernel.name)
             wait_ns = max(0, at_ns - ends.get(place, at_ns))
-            ran = str(task.device), entry.name, str(entry.id), number, str(task.stream), execution, kernel.name
+            ran = str(task.device), entry.name, str(entry.handle), number, str(task.stream), execution, kernel.name
             spent = kernel.op_type, kind, _instant(at_ns), _us(duration_ns), _us(wait_ns)
             at_ns = ends[place] = at_ns + duration_ns
             operators.append((*ran, *spent, *_described(kernel.inputs), *_described(kernel.outputs)))

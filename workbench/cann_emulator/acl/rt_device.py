@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from workbench.cann_emulator.acl import errors, handles, memory
-from workbench.cann_emulator.acl.call import call, site
+from workbench.cann_emulator.acl.call import call
 from workbench.cann_emulator.acl.errors import Failed
-from workbench.cann_emulator.acl.handles import Made, Site
+from workbench.cann_emulator.acl.handles import Made
 from workbench.cann_emulator.state import (
     RESERVED_HBM_MB,
     DeviceUse,
@@ -74,6 +74,31 @@ ON_RELEASE: list[Callable[[Context], None]] = []
 """What else ends with a context: streams, models."""
 
 
+@dataclass(slots=True)
+class Process:
+    """Attributes:
+    references: `init` calls that `finalize_reference` did not undo yet.
+    content: of the first configuration of the process; None before any `init`.
+    finalized: a second `finalize` in a row gives 100037.
+    """
+
+    references: int = 0
+    content: bytes | None = None
+    finalized: bool = False
+
+
+PROCESS = Process()
+
+
+def require_init() -> None:
+    """
+    Raises:
+        Failed: 145001, the library is not initialized.
+    """
+    if not PROCESS.references:
+        raise Failed(errors.GE_EXEC_NOT_INIT)
+
+
 def devices() -> list[Device]:
     """The devices that this process may use; ASCEND_RT_VISIBLE_DEVICES is read once, at first use (pyacl.md §6.6)."""
     with SETTING:
@@ -128,10 +153,10 @@ def device_of(index: int) -> Device:
     raise errors.refused(errors.RT_INVALID_DEVICEID, "EL0002", value=index, reason=why)
 
 
-def _new_context(device: Device, where: Site, *, own: bool) -> Context:
+def _new_context(device: Device, *, own: bool) -> Context:
     with SETTING:
         device.arena = device.arena or memory.open_arena(capacity_bytes())
-        context = Context(device=device, own=own, site=where)
+        context = Context(device=device, own=own)
         device.contexts[handles.give(context)] = context
         return context
 
@@ -144,38 +169,38 @@ def end(context: Context) -> None:
     del context.device.contexts[context.handle]
 
 
-@call("", "ir", device=False)
+@call("rt", "", "ir", device=False)
 def get_run_mode() -> int:
     return _HOST
 
 
-@call("", "Ir", device=False)
+@call("rt", "", "Ir", device=False)
 def get_device_count() -> int:
     return len(devices())
 
 
-@call("i", "r")
+@call("rt", "i", "r")
 def set_device(device_id: int) -> None:
     device = device_of(device_id)
     with SETTING:
         device.sets += 1
-        device.default = device.default or _new_context(device, site(), own=True)
+        device.default = device.default or _new_context(device, own=True)
     THREAD.context = device.default
 
 
-@call("", "ir", device=False)
+@call("rt", "", "ir", device=False)
 def get_device() -> int:
     return required().device.index
 
 
-@call("i", "kr")
+@call("rt", "i", "kr")
 def create_context(device_id: int) -> int:
     """Current in this thread from now on."""
-    THREAD.context = _new_context(device_of(device_id), site(), own=False)
+    THREAD.context = _new_context(device_of(device_id), own=False)
     return int(THREAD.context.handle)
 
 
-@call("k", "r")
+@call("rt", "k", "r")
 def destroy_context(context: int) -> None:
     """Only explicit ones; the default context, and one that is gone already, give 107002."""
     errors.present(context=context)
@@ -185,13 +210,13 @@ def destroy_context(context: int) -> None:
     end(found)
 
 
-@call("k", "r")
+@call("rt", "k", "r")
 def set_context(context: int) -> None:
     errors.present(context=context)
     THREAD.context = handles.need(context, Context, what="context", code=errors.RT_CONTEXT_NULL)
 
 
-@call("", "kr", device=False)
+@call("rt", "", "kr", device=False)
 def get_context() -> int:
     context = current()
     return context.handle if context is not None else 0

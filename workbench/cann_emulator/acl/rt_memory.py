@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from workbench.cann_emulator.acl import clock, errors, memory, rt_device, streams
-from workbench.cann_emulator.acl.call import call, site
+from workbench.cann_emulator.acl.call import call
 from workbench.cann_emulator.acl.errors import Failed
-from workbench.cann_emulator.acl.handles import Site
 from workbench.cann_emulator.acl.rt_device import Context
 
 _KINDS = range(6)
@@ -14,18 +13,18 @@ _HBM = (1, 4, 5, 8, 9, 10, 11)
 _COPY_ALIGNMENT = 64
 
 
-@call("ki", "kr")
+@call("rt", "ki", "kr")
 def malloc(size: int, policy: int) -> int:
     """Device memory; a policy that does not exist means the default one (pyacl.md §2.1)."""
     if not size:
         raise errors.invalid("size", 0, "it must be greater than zero")
-    block = grab(rt_device.required(), size, "malloc", site())
+    block = grab(rt_device.required(), size, "malloc")
     if block is None:
         raise Failed(errors.RT_MEMORY_ALLOCATION)
     return block.address
 
 
-@call("k", "r")
+@call("rt", "k", "r")
 def free(ptr: int) -> None:
     """Free a block of `malloc`, by the pointer that `malloc` gave; does not wait for queued work.
 
@@ -44,18 +43,18 @@ def free(ptr: int) -> None:
     rt_device.update_use()
 
 
-@call("k", "kr")
+@call("rt", "k", "kr")
 def malloc_host(size: int) -> int:
     if not size:
         raise Failed(errors.INVALID_PARAM)
     rt_device.required()
-    block = memory.pin(size, site())
+    block = memory.pin(size)
     if block is None:
         raise Failed(errors.RT_MEMORY_ALLOCATION)
     return block.address
 
 
-@call("k", "r")
+@call("rt", "k", "r")
 def free_host(ptr: int) -> None:
     errors.present(hostPtr=ptr)
     block = memory.PINNED.get(ptr)
@@ -64,7 +63,7 @@ def free_host(ptr: int) -> None:
     memory.unpin(block)
 
 
-@call("kkkki", "r")
+@call("rt", "kkkki", "r")
 def memcpy(dst: int, dst_max: int, src: int, count: int, kind: int) -> None:
     """Copy now, waiting for no stream; the direction follows the addresses, `kind` is only checked for its range."""
     context = _check_copy("aclrtMemcpy", dst, dst_max, src, count, kind)
@@ -76,7 +75,7 @@ def memcpy(dst: int, dst_max: int, src: int, count: int, kind: int) -> None:
         clock.count_copy(context, count, to is not None, source is not None)
 
 
-@call("kkkkik", "r")
+@call("rt", "kkkkik", "r")
 def memcpy_async(dst: int, dst_max: int, src: int, count: int, kind: int, stream: int) -> int:
     """Queue a copy; with ordinary host memory the stream is synchronised and the copy done at once (pyacl.md §1.4)."""
     _check_copy("aclrtMemcpyAsync", dst, dst_max, src, count, kind)
@@ -103,7 +102,7 @@ def memcpy_async(dst: int, dst_max: int, src: int, count: int, kind: int, stream
     return 0
 
 
-@call("kkik", "r")
+@call("rt", "kkik", "r")
 def memset(ptr: int, max_count: int, value: int, count: int) -> None:
     errors.present(devPtr=ptr)
     rt_device.required()
@@ -115,7 +114,7 @@ def memset(ptr: int, max_count: int, value: int, count: int) -> None:
     _set(ptr, value, count)
 
 
-@call("kkikk", "r")
+@call("rt", "kkikk", "r")
 def memset_async(ptr: int, max_count: int, value: int, count: int, stream: int) -> None:
     errors.present(devPtr=ptr)
     rt_device.required()
@@ -129,7 +128,7 @@ def memset_async(ptr: int, max_count: int, value: int, count: int, stream: int) 
     streams.queue(streams.resolve(stream), work)
 
 
-@call("i", "kkr")
+@call("rt", "i", "kkr")
 def get_mem_info(attr: int) -> tuple[int, int]:
     """Free and total bytes of the current device; (0, 0) for memory the chip lacks, as DDR on a 910B3."""
     if attr not in _ATTRIBUTES:
@@ -143,10 +142,10 @@ def get_mem_info(attr: int) -> tuple[int, int]:
     return arena.capacity - arena.used, arena.capacity
 
 
-def grab(context: Context, size: int, what: str, where: Site) -> memory.Block | None:
+def grab(context: Context, size: int, what: str) -> memory.Block | None:
     """Device memory for the library itself, or for `malloc`; None, and a reason text, when there is none left."""
     assert context.device.arena is not None, "it came with the context"
-    block = memory.allocate(context.device.arena, size, what, where)
+    block = memory.allocate(context.device.arena, size, what)
     rt_device.update_use()
     if block is None:
         module = "APP" if what == "malloc" else "GE"

@@ -1,4 +1,4 @@
-"""Streams, events and the virtual clock (pyacl.md §1.3, §5.1).
+"""Streams of `acl.rt` and the virtual clock (pyacl.md §1.3, §2.5 "Stream and event", §5.1).
 
 A stream holds back what was queued until somebody waits for it: a result copied too early is stale, as it may be on a
 device. What is queued arrives at the device when the host queues it (clock.py), starts when all before it is done,
@@ -16,16 +16,16 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
-from workbench.cann_emulator.acl import clock, errors, handles, profile, rt_device
+from workbench.cann_emulator.acl import clock, errors, handles, memory, profile, rt_device
+from workbench.cann_emulator.acl.call import call
 from workbench.cann_emulator.acl.errors import Failed
-from workbench.cann_emulator.acl.handles import Made, Site
+from workbench.cann_emulator.acl.handles import Made
 from workbench.cann_emulator.acl.rt_device import ON_RELEASE, SETTING, Context, Device
 
 if TYPE_CHECKING:
     from workbench.cann_emulator.acl.execution import Run
 
 STREAMS_PER_DEVICE = 1984
-SYNC, TIME_LINE = 1, 8
 COPY = "MEMCPY_ASYNC"
 """Type of a copy's task, as a profile has it; those of events are EVENT_RECORD and EVENT_WAIT (pyacl.md §5.4)."""
 
@@ -61,6 +61,7 @@ class Stream(Made):
         due_ns: when the last queued task ends, as far as that is known when it is queued.
         done_ns: when the last executed task ended.
         failure: of a task, told by the next wait.
+        subscriber: thread that its callbacks run in; 0 for none.
     """
 
     KIND: ClassVar[str] = "streams"
@@ -74,29 +75,7 @@ class Stream(Made):
     subscriber: int = 0
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
-class Event(Made):
-    """A mark in a stream.
-
-    Attributes:
-        by_default: made by `create_event`, without flags.
-        time_ns: when the stream reached the last record; None before any, or while it is on its way.
-        pending: the recording task while the stream has not come to it.
-        due_ns: when the stream will come to it, as far as that is known.
-    """
-
-    KIND: ClassVar[str] = "events"
-    context: Context
-    flag: int
-    by_default: bool = False
-    time_ns: int | None = None
-    due_ns: int = 0
-    pending: Task | None = None
-    stream: Stream | None = None
-    polled: bool = False
-
-
-def create(context: Context, site: Site, own: bool = False) -> Stream:
+def _new_stream(context: Context, own: bool = False) -> Stream:
     """
     Raises:
         Failed: 207008, the device has 1984 streams.
@@ -105,19 +84,17 @@ def create(context: Context, site: Site, own: bool = False) -> Stream:
     if device.streams >= STREAMS_PER_DEVICE:
         raise Failed(errors.RT_NO_STREAM_RESOURCE)
     now = clock.now_ns()
-    stream = Stream(context=context, site=site, own=own, number=device.streams, due_ns=now, done_ns=now)
+    stream = Stream(context=context, own=own, number=device.streams, due_ns=now, done_ns=now)
     device.streams += 1
     context.owned[handles.give(stream)] = stream
     return stream
 
 
 def default_stream(context: Context) -> Stream:
-    if not isinstance(context.stream, Stream):
-        with SETTING:
-            if not isinstance(context.stream, Stream):
-                context.stream = create(context, context.site, own=True)
-    assert isinstance(context.stream, Stream)
-    return context.stream
+    with SETTING:
+        if not isinstance(context.stream, Stream):
+            context.stream = _new_stream(context, own=True)
+        return context.stream
 
 
 def resolve(handle: int) -> Stream:
@@ -195,7 +172,7 @@ def synchronize(stream: Stream) -> int:
         return code
 
 
-def synchronize_device(device: Device) -> int:
+def _synchronize_device(device: Device) -> int:
     """Wait for all streams of a device; the first failure."""
     found = 0
     for context in list(device.contexts.values()):
@@ -205,22 +182,82 @@ def synchronize_device(device: Device) -> int:
     return found
 
 
-def forget(stream: Stream) -> None:
-    stream.context.owned.pop(stream.handle, None)
-    stream.context.device.streams -= 1
-    handles.drop(stream.handle)
+def forget(thing: Made, context: Context) -> None:
+    context.owned.pop(thing.handle, None)
+    handles.drop(thing.handle)
+    if isinstance(thing, Stream):
+        thing.tasks.clear()
+        context.device.streams -= 1
 
 
 def _end_with(context: Context) -> None:
     """A context takes its streams and events along; other than default ones, the program should have destroyed them."""
     for thing in list(context.owned.values()):
         handles.reclaim(thing)
-        if isinstance(thing, Stream):
-            thing.tasks.clear()
-            forget(thing)
-        else:
-            handles.drop(thing.handle)
-    context.owned.clear()
+        forget(thing, context)
 
 
 ON_RELEASE.append(_end_with)
+
+
+@call("rt", "i", "r")
+def reset_device(device_id: int) -> int:
+    """One `set_device` less; the last one ends contexts with their streams, events and models, and frees the memory of
+    this process on the device that is left."""
+    device = rt_device.device_of(device_id)
+    if device.sets == 0:
+        raise Failed(errors.RT_CONTEXT_RELEASE_ERROR)
+    code = _synchronize_device(device)
+    with SETTING:
+        device.sets -= 1
+        if device.sets:
+            return code
+        for context in list(device.contexts.values()):
+            handles.reclaim(context)
+            rt_device.end(context)
+        device.default = None
+        if device.arena is not None:
+            for block in list(device.arena.blocks.values()):
+                handles.reclaimed.append(block.KIND)
+                memory.release(device.arena, block)
+        rt_device.update_use()
+    return code
+
+
+@call("rt", "", "r")
+def synchronize_device() -> int:
+    return _synchronize_device(rt_device.required().device)
+
+
+# flags change only how quick launch and wait are; an A2 has one priority
+call("rt", "", "kr", name="create_stream")(lambda: _new_stream(rt_device.required()).handle)
+call("rt", "ii", "kr", name="create_stream_with_config")(lambda _, flag: _new_stream(rt_device.required()).handle)
+
+
+@call("rt", "k", "r")
+def destroy_stream(stream: int) -> int:
+    """Waits for what is queued. The default stream belongs to its context and is refused."""
+    errors.present(stream=stream)
+    found = resolve(stream)
+    if found.own:
+        raise errors.undefined("destroy_stream of a default stream", errors.RT_PARAM_INVALID)
+    code = synchronize(found)
+    forget(found, found.context)
+    return code
+
+
+@call("rt", "k", "r")
+def synchronize_stream(stream: int) -> int:
+    return synchronize(resolve(stream))
+
+
+@call("rt", "ki", "r")
+def synchronize_stream_with_timeout(stream: int, timeout: int) -> int:
+    """Milliseconds of the virtual clock, -1 waits for ever."""
+    if timeout < -1:
+        raise Failed(errors.RT_PARAM_INVALID)
+    found = resolve(stream)
+    if timeout >= 0 and found.tasks and found.due_ns - clock.now_ns() > timeout * 1_000_000:
+        clock.spend(timeout * 1_000_000)
+        raise errors.refused(errors.RT_STREAM_SYNC_TIMEOUT, "EE1002", reason=f"Time-out: {timeout} ms.")
+    return synchronize(found)

@@ -26,7 +26,7 @@ class HostAccessToDevice(RuntimeError):
     """The host would read memory of the device; on a server that kills the process."""
 
 
-@call("O", "k", device=False)
+@call("util", "O", "k", device=False)
 def bytes_to_ptr(data: bytes) -> int:
     """Address of the storage of `data`, which the caller keeps alive; no copy."""
     if not isinstance(data, bytes):
@@ -34,14 +34,14 @@ def bytes_to_ptr(data: bytes) -> int:
     return id(data) + _BYTES_OFFSET
 
 
-@call("kk", "s", device=False)
+@call("util", "kk", "s", device=False)
 def ptr_to_bytes(ptr: int, size: int) -> bytes:
     """New bytes, copied from host memory."""
     _refuse_device(ptr, "ptr_to_bytes")
     return ctypes.string_at(ptr, size)
 
 
-@call("O", "k", device=False)
+@call("util", "O", "k", device=False)
 def numpy_to_ptr(array: npt.NDArray[Any]) -> int:
     """Address of the array's data; warns when it is not contiguous, as the address then means other elements."""
     if not isinstance(array, np.ndarray):
@@ -52,7 +52,7 @@ def numpy_to_ptr(array: npt.NDArray[Any]) -> int:
     return int(array.__array_interface__["data"][0])
 
 
-@call("O", "kl", device=False)
+@call("util", "O", "kl", device=False)
 def numpy_contiguous_to_ptr(array: npt.NDArray[Any]) -> tuple[int, npt.NDArray[Any]]:
     """Address and array, which is a copy when the given one is not contiguous; no return code."""
     if not isinstance(array, np.ndarray):
@@ -61,7 +61,7 @@ def numpy_contiguous_to_ptr(array: npt.NDArray[Any]) -> tuple[int, npt.NDArray[A
     return int(whole.__array_interface__["data"][0]), whole
 
 
-@call("kOi", "l", device=False)
+@call("util", "kOi", "l", device=False)
 def ptr_to_numpy(ptr: int, shape: tuple[int, ...], npy_type: int) -> npt.NDArray[Any]:
     """An array on host memory; `npy_type` is numpy's number of the type, not ACL's."""
     if not isinstance(shape, tuple):
@@ -80,7 +80,7 @@ def ptr_to_numpy(ptr: int, shape: tuple[int, ...], npy_type: int) -> npt.NDArray
     return found
 
 
-@call("OO", "Kr", device=False)
+@call("util", "OO", "Kr", device=False)
 def start_thread(function: Callable[..., object], argument: Any) -> int:
     """A thread that calls `function(argument)`, the whole list being one argument; None means no argument."""
     if not callable(function):
@@ -92,7 +92,7 @@ def start_thread(function: Callable[..., object], argument: Any) -> int:
     return thread.ident
 
 
-@call("K", "r", device=False)
+@call("util", "K", "r", device=False)
 def stop_thread(thread_id: int) -> int:
     """Wait for the thread's end; RuntimeError when its function raised."""
     thread = _STARTED.pop(thread_id, None)

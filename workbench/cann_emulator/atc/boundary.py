@@ -14,9 +14,8 @@ from workbench.cann_emulator.atc.lowering import dtype_of
 from workbench.cann_emulator.atc.onnx_parser import Parsed
 from workbench.cann_emulator.om import Dtype
 
-_OUTPUT_DTYPES: Mapping[str, Dtype] = {"FP32": "float32", "FP16": "float16", "UINT8": "uint8", "INT8": "int8"}
-_OUTPUT_TYPES = (*_OUTPUT_DTYPES, "HIF8", "FP8E5M2", "FP8E4M3FN")
-_TYPE_REASON = f"an output is one of {', '.join(_OUTPUT_TYPES)}"
+OUTPUT_DTYPES: Mapping[str, Dtype] = {"FP32": "float32", "FP16": "float16", "UINT8": "uint8", "INT8": "int8"}
+_OUTPUT_TYPES = (*OUTPUT_DTYPES, "HIF8", "FP8E5M2", "FP8E4M3FN")
 _INT32_MAX = 2**31 - 1
 _FORMATS: Mapping[tuple[str, int], int] = {("NCHW", 4): 0, ("NHWC", 4): 1, ("NCDHW", 5): 30}
 _ND = 2
@@ -54,9 +53,10 @@ def parse_output_type(text: str, outputs: Collection[Place]) -> str | Mapping[Pl
     Raises:
         AtcFailure: E10001 (form, type, or a node that is not among the outputs), E10013, E10014 (the index).
     """
+    reason = f"an output is one of {', '.join(_OUTPUT_TYPES)}"
     if ":" not in text:
         if text not in _OUTPUT_TYPES:
-            raise invalid("output_type", text, _TYPE_REASON)
+            raise invalid("output_type", text, reason)
         return text
     typed: dict[Place, str] = {}
     for entry in text.split(";"):
@@ -65,7 +65,7 @@ def parse_output_type(text: str, outputs: Collection[Place]) -> str | Mapping[Pl
             raise invalid("output_type", entry, 'an entry is "node:index:type"')
         place = parts[0], _index("output_type", parts[1], parts[1])
         if parts[2] not in _OUTPUT_TYPES:
-            raise invalid("output_type", parts[2], _TYPE_REASON)
+            raise invalid("output_type", parts[2], reason)
         typed.setdefault(place, parts[2])
     for node, index in typed:
         if (node, index) not in outputs:
@@ -107,10 +107,6 @@ class Output:
     name: str
     type: str = ""
 
-    def dtype(self, own: Dtype) -> Dtype:
-        """What it leaves in: the file's own [inferred for every precision mode], or --output_type's."""
-        return _OUTPUT_DTYPES.get(self.type, own)
-
 
 def asked_outputs(parsed: Parsed, out_nodes: OutNodes) -> tuple[Place, ...]:
     """Where the outputs that --out_nodes names are made; () for the model's own. A tensor that is named is one of the
@@ -120,13 +116,11 @@ def asked_outputs(parsed: Parsed, out_nodes: OutNodes) -> tuple[Place, ...]:
         AtcFailure: E19999, a tensor that is no output (ge v8.5.0 parser/parser/onnx/onnx_parser.cc:1240).
     """
     makers, outputs = _makers(parsed), {value.name for value in parsed.proto.graph.output}
-    places = []
     for asked in out_nodes:
         if isinstance(asked, str) and (asked not in outputs or asked not in makers):
             text = f"The tensor {asked} is no output of the graph."
             raise AtcFailure(inner_error(text), inner_error("The graph cannot be made of the model."))
-        places.append(makers[asked] if isinstance(asked, str) else asked)
-    return tuple(places)
+    return tuple(makers[asked] if isinstance(asked, str) else asked for asked in out_nodes)
 
 
 def output_tensors(parsed: Parsed, out_nodes: OutNodes, output_type: str) -> tuple[Output, ...]:
@@ -135,18 +129,23 @@ def output_tensors(parsed: Parsed, out_nodes: OutNodes, output_type: str) -> tup
     Raises:
         AtcFailure: of `asked_outputs` and `parse_output_type`, E10016 (no such node), E10003 (it has fewer outputs).
     """
-    asked = asked_outputs(parsed, out_nodes)
+    makers, asked = _makers(parsed), asked_outputs(parsed, out_nodes)
     typed = parse_output_type(output_type, asked) if output_type else {}
-    makers = _makers(parsed)
-    places: dict[str, Place | None] = {value.name: makers.get(value.name) for value in parsed.proto.graph.output}
-    if asked:
-        places = {_tensor(parsed, place): place for place in asked}
+    tensors = {place: tensor for tensor, place in makers.items()}
+    for name, index in asked:
+        if (name, index) not in tensors:
+            count = sum(name == node for node, _ in tensors)
+            if not count:
+                raise failure("E10016", opname=name, parameter="out_nodes")
+            reason = f"the node {name} has {count} outputs"
+            raise failure("E10003", parameter="out_nodes", value=f"{name}:{index}", reason=reason)
     by_node = bool(out_nodes) and not isinstance(out_nodes[0], str)
     outputs = []
-    for tensor, place in places.items():
-        node = "" if place is None else f"{place[0]}:{place[1]}"
+    for tensor in [tensors[place] for place in asked] or [value.name for value in parsed.proto.graph.output]:
+        place = makers.get(tensor, ("", 0))
+        node = f"{place[0]}:{place[1]}" if tensor in makers else ""
         name = node if node and by_node else f"{node}:{tensor}" if node else tensor
-        kind = typed if isinstance(typed, str) else typed.get(place, "") if place is not None else ""
+        kind = typed if isinstance(typed, str) else typed.get(place, "")
         outputs.append(Output(tensor=tensor, name=name, type=kind))
     return tuple(outputs)
 
@@ -168,13 +167,9 @@ def input_dtypes(parsed: Parsed, options: Mapping[str, str]) -> dict[str, Dtype]
     return dtypes
 
 
-def format_of(options: Mapping[str, str], rank: int, *, image: bool) -> int:
-    """acl's number of an input's format: --input_format where it fits the rank, ND otherwise [inferred].
-
-    Args:
-        image: bytes for AIPP, which are NHWC.
-    """
-    return _FORMATS.get(("NHWC" if image else options.get("input_format") or "NCHW", rank), _ND)
+def format_of(options: Mapping[str, str], rank: int) -> int:
+    """acl's number of an input's format: --input_format where it fits the rank, ND otherwise [inferred]."""
+    return _FORMATS.get((options.get("input_format") or "NCHW", rank), _ND)
 
 
 def _makers(parsed: Parsed) -> dict[str, Place]:
@@ -183,15 +178,3 @@ def _makers(parsed: Parsed) -> dict[str, Place]:
     for node in parsed.proto.graph.node:
         makers.update((name, (node.name, index)) for index, name in enumerate(node.output) if name)
     return makers
-
-
-def _tensor(parsed: Parsed, place: Place) -> str:
-    name, index = place
-    made = {value.name: [value.name] for value in parsed.inputs}
-    made.update((node.name, list(node.output)) for node in parsed.proto.graph.node)
-    if name not in made:
-        raise failure("E10016", opname=name, parameter="out_nodes")
-    if index >= len(made[name]):
-        reason = f"the node {name} has {len(made[name])} outputs"
-        raise failure("E10003", parameter="out_nodes", value=f"{name}:{index}", reason=reason)
-    return made[name][index]

@@ -8,9 +8,9 @@
     outputs      --output_type, then the nodes of --out_nodes            omg.cc SetOutputNodeInfo
     attributes   the file of --keep_dtype                                main_impl.cc SetAttrOptions
     AMCT         --compression_optimize_conf, which is not emulated      main_impl.cc:1283-1317
-    compile      oo_*, AIPP, gears, the graph, writing                   main_impl.cc GenerateOfflineModel
+    compile      oo_*, gears, the graph, writing                         main_impl.cc GenerateOfflineModel
 
-All of ge v8.5.0. --mode=3 ends behind the pre-check. The compile itself:
+All of ge v8.5.0. The compile itself:
 
 ONNX ─► fold at each shape ─► operators ─► graph passes ─► dtypes and Casts ─► buffer passes ─► kernels ─► OM
 """
@@ -23,9 +23,8 @@ from pathlib import Path
 
 from onnx import numpy_helper
 
-from workbench.cann_emulator.atc.aipp import PREFIX, insert_aipp
-from workbench.cann_emulator.atc.ascend_graph import AscendGraph
 from workbench.cann_emulator.atc.boundary import (
+    OUTPUT_DTYPES,
     OutNodes,
     Output,
     asked_outputs,
@@ -36,16 +35,15 @@ from workbench.cann_emulator.atc.boundary import (
     parse_out_nodes,
 )
 from workbench.cann_emulator.atc.checks import check_optimization_flags
-from workbench.cann_emulator.atc.console import Console
 from workbench.cann_emulator.atc.emission import emit, kernels_of, weight_bytes, work_bytes
 from workbench.cann_emulator.atc.engine import Engine, start_engine, with_kept_types
-from workbench.cann_emulator.atc.failure import AtcFailure, Record, failure, inner_error
+from workbench.cann_emulator.atc.failure import AtcFailure, Console, Record, failure, inner_error
 from workbench.cann_emulator.atc.folding import Folded, element_type, fold
 from workbench.cann_emulator.atc.fusion import run_passes
 from workbench.cann_emulator.atc.fusion_graph import GRAPH_PASSES, LATE_GRAPH_PASSES
 from workbench.cann_emulator.atc.fusion_ub import UB_PASSES
 from workbench.cann_emulator.atc.lowering import dtype_of, lower
-from workbench.cann_emulator.atc.onnx_parser import Parsed, parse_onnx, precheck, report_path
+from workbench.cann_emulator.atc.onnx_parser import Parsed, check_operators, parse_onnx
 from workbench.cann_emulator.atc.outputs import om_path, show_info, write_file, write_result
 from workbench.cann_emulator.atc.precision import OF_TYPE, assign
 from workbench.cann_emulator.atc.shapes import Shape, ShapePlan, check_ranks, input_shapes, parse_shapes, plan_shapes
@@ -53,6 +51,13 @@ from workbench.cann_emulator.om import Dtype, Gear, OfflineModel, Tensor, write_
 from workbench.cann_emulator.revision import CANN, emulator
 
 _KERNELS_PER_DOT = 50
+_NOT_EMULATED = {
+    "external_weight": "writes no weights beside an OM",
+    "insert_op_conf": "puts no preprocessing of images (AIPP) into a model",
+    "compression_optimize_conf": "runs no calibration inside a conversion; quantize with amct_onnx and convert its "
+    "deploy model",
+}
+"""Flags that pass every check before, and what this one does not do."""
 
 
 def _compile_and_write(
@@ -88,7 +93,6 @@ def _compile_and_write(
     for (dims, _), folded in zip(plan.gears, at_gears, strict=True):
         graph = lower(folded, [value.name for value in parsed.inputs])
         graph.dtypes.update(fed)
-        _join_aipp(graph)
         run_passes(GRAPH_PASSES, "GraphFusion", graph, engine.switches, dumpable, graph_fusions)
         assign(graph, engine.precision, _output_dtypes(outputs, folded))
         run_passes(LATE_GRAPH_PASSES, "GraphFusion", graph, engine.switches, dumpable, graph_fusions)
@@ -101,7 +105,7 @@ def _compile_and_write(
     kernel_count = sum(len(gear.kernels) for gear in gears)
     print("." * -(-kernel_count // _KERNELS_PER_DOT), end="", flush=True)  # signs of life while operators compile
     path = om_path(options["output"], options, dynamic=data_dependent)
-    name, images = Path(path).stem, bool(options.get("insert_op_conf"))
+    name = Path(path).stem
     model = OfflineModel(
         emulator=emulator(),
         soc_version=engine.soc_version,
@@ -115,7 +119,7 @@ def _compile_and_write(
                 name=n,
                 dtype=fed[n],
                 shape=shape,
-                format=format_of(options, len(shape), image=images and fed[n] == "uint8"),
+                format=format_of(options, len(shape)),
             )
             for n, shape in plan.boundary.items()
         ),
@@ -140,18 +144,11 @@ def _compile_and_write(
         show_info(model, console.line)
 
 
-def _join_aipp(graph: AscendGraph) -> None:
-    """What was written for an input's AIPP is one operator."""
-    for value in graph.inputs:
-        group = [op for op in graph.ops() if op.name.startswith(f"{PREFIX}{value}/")]
-        if group:
-            parameters = {name for op in group for name in op.inputs if graph.is_constant(name)}
-            graph.join(group, "", type="Aipp", core="vector", whole=True, absorbed=parameters)
-
-
 def _output_dtypes(outputs: Sequence[Output], folded: Folded) -> dict[str, Dtype]:
     known = {o.tensor: element_type(folded.constants[o.tensor]) for o in outputs if o.tensor in folded.constants}
-    return {o.tensor: o.dtype(dtype_of({**folded.types, **known}[o.tensor])) for o in outputs}
+    own = {**folded.types, **known}
+    # what --output_type says, or the file's own [inferred for every precision mode]
+    return {o.tensor: OUTPUT_DTYPES.get(o.type, dtype_of(own[o.tensor])) for o in outputs}
 
 
 def _common(shapes: list[Shape], open_shape: Shape | None) -> Shape:
@@ -168,7 +165,7 @@ def _common(shapes: list[Shape], open_shape: Shape | None) -> Shape:
 
 def read_requests(options: Mapping[str, str]) -> tuple[dict[str, Shape], OutNodes]:
     """What the command line asks of inputs and outputs, as it is read between the start of the engines and the model's
-    parse (ge v8.5.0 api/atc/omg.cc, InitDomiOmgContext and ParseOutNodes; in --mode=3 too).
+    parse (ge v8.5.0 api/atc/omg.cc, InitDomiOmgContext and ParseOutNodes).
 
     Raises:
         AtcFailure: those of `parse_shapes` with E19999; E10005 (layouts of the outputs); E10001, E10013, E10014
@@ -184,19 +181,6 @@ def read_requests(options: Mapping[str, str]) -> tuple[dict[str, Shape], OutNode
     return asked, parse_out_nodes(options.get("out_nodes", ""))
 
 
-def run_precheck(options: Mapping[str, str], console: Console) -> None:
-    """Mode 3: the report, and failure where an operator did not pass.
-
-    Raises:
-        AtcFailure: of the engine's start, of the requests, of the parse, or E13010/E13009, one for each operator.
-    """
-    start_engine(options, console)
-    read_requests(options)
-    error = precheck(parse_onnx(Path(options["model"])), report_path(options), always=True)
-    if error is not None:
-        raise error
-
-
 def run_compile(options: Mapping[str, str], console: Console) -> None:
     """Mode 0: from the ONNX file to the OM file.
 
@@ -209,7 +193,7 @@ def run_compile(options: Mapping[str, str], console: Console) -> None:
     engine = start_engine(options, console)
     asked, out_nodes = read_requests(options)
     parsed = _parsed(options, asked, out_nodes)
-    input_dtypes(parsed, options)
+    fed = input_dtypes(parsed, options)
     shapes = input_shapes(parsed, asked, options)
     outputs = output_tensors(parsed, out_nodes, options.get("output_type", ""))
     precision = with_kept_types(engine.precision, options)
@@ -217,18 +201,12 @@ def run_compile(options: Mapping[str, str], console: Console) -> None:
     for name in sorted(named - {node.name for node in parsed.proto.graph.node}):
         console.log("warning", "GE", f"keep_dtype: the graph has no node {name}")
     engine = replace(engine, precision=precision)
-    if options.get("external_weight") == "1":
-        raise failure("E10055", reason="this atc is emulated and writes no weights beside an OM (--external_weight)")
-    if options.get("compression_optimize_conf"):
-        why = (
-            "this atc is emulated and runs no calibration inside a conversion; quantize with amct_onnx and convert its "
-        )
-        raise failure("E10055", reason=f"{why}deploy model")
+    for flag, why in _NOT_EMULATED.items():
+        if options.get(flag, "0") != "0":
+            raise failure("E10055", reason=f"this atc is emulated and {why} (--{flag})")
     try:
         check_optimization_flags(options)
         plan = plan_shapes(parsed, shapes, tuple(asked), options)
-        parsed, plan = insert_aipp(parsed, plan, options)
-        fed = input_dtypes(parsed, options)  # again, since an image for AIPP is fed as bytes
         _compile_and_write(parsed, plan, engine, options, fed, outputs, console)
     except AtcFailure as error:
         raise AtcFailure(*error.records, Record(code="E10042")) from error
@@ -237,8 +215,7 @@ def run_compile(options: Mapping[str, str], console: Console) -> None:
 def _parsed(options: Mapping[str, str], asked: Mapping[str, Shape], out_nodes: OutNodes) -> Parsed:
     """The model, which passed its pre-check, and is what the requests ask for as far as the parser looks."""
     parsed = parse_onnx(Path(options["model"]))
-    if (error := precheck(parsed, report_path(options), always=False)) is not None:
-        raise error
+    check_operators(parsed)
     check_ranks(parsed, asked)
     asked_outputs(parsed, out_nodes)
     return parsed

@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from workbench.cann_emulator.atc.console import Console
-from workbench.cann_emulator.atc.failure import AtcFailure, failure, invalid
+from workbench.cann_emulator.atc.failure import AtcFailure, Console, failure, invalid
 from workbench.cann_emulator.atc.fusion import Switches, read_switches
 from workbench.cann_emulator.atc.operator_types import OPERATORS, words
 from workbench.cann_emulator.atc.outputs import result_path

@@ -252,7 +252,7 @@ class _Walk:
         limits = {name: _SMALL if element_type(a) in _INTEGERS else _KNOWN_TO_SHAPES for name, a in known.items()}
         data = {name: numpy_helper.from_array(a, name) for name, a in known.items() if a.size <= limits[name]}
         domain = "" if node.domain == "ai.onnx" else node.domain
-        opset = self._parsed.opsets.get(domain or "ai.onnx", self._parsed.opset)
+        opset = self._parsed.opsets.get(domain or "ai.onnx", self._parsed.opsets.get("ai.onnx", 0))
         ir_version, has_rule = self._parsed.proto.ir_version, False
         for version in (opset, *(later for later in _LATER if later > opset and not domain)):
             try:

@@ -12,8 +12,7 @@ import traceback
 from collections.abc import Mapping, Sequence
 
 from workbench.cann_emulator.atc import checks, flags
-from workbench.cann_emulator.atc.console import Console
-from workbench.cann_emulator.atc.failure import AtcFailure, failure, inner_error
+from workbench.cann_emulator.atc.failure import AtcFailure, Console, failure, inner_error
 from workbench.cann_emulator.atc.flags import FLAGS, SECTIONS, value_of
 
 _ONNX = "5"
@@ -104,14 +103,15 @@ def _run(options: Mapping[str, str], console: Console) -> None:
     checks.check_conversion(options, console.line)
     for name, value in options.items():
         console.log("debug", "GE", f"option {name} is {value}")
-    from workbench.cann_emulator.atc.conversion import run_compile, run_precheck
+    from workbench.cann_emulator.atc.conversion import run_compile
     from workbench.cann_emulator.atc.engine import start_engine
 
-    if mode == "30" or framework != _ONNX:
+    others = {"3": "a pre-check by itself (--mode=3)", "30": "models for nano devices (--mode=30)"}
+    if mode in others or framework != _ONNX:
         start_engine(meant, console)  # an unknown chip is told whatever the model is
         what = f"models of --framework={framework}; convert ONNX models (--framework=5)"
-        raise _not_emulated("models for nano devices (--mode=30)" if mode == "30" else what)
-    return (run_precheck if mode == "3" else run_compile)(meant, console)
+        raise _not_emulated(others.get(mode, what))
+    return run_compile(meant, console)
 
 
 def _not_emulated(what: str) -> AtcFailure:

@@ -14,8 +14,7 @@ from typing import Any
 
 from onnx import ModelProto, NodeProto
 
-from workbench.cann_emulator.atc.console import Console
-from workbench.cann_emulator.atc.failure import failure
+from workbench.cann_emulator.atc.failure import Console, failure
 from workbench.cann_emulator.om import Kernel, NotAnOm, OfflineModel, Tensor, largest_gear, load_om
 from workbench.quantization.lowering.deploy import QUANT
 

@@ -200,14 +200,14 @@ def attempt(compiled: tuple[Path, Artifact], fault: str) -> tuple[WorkbenchError
     clean_up()
     if fault.partition(":")[0] not in ONCE_A_PROCESS:
         open_run_close(compiled)
-    before = Counter(kind for kind, _ in handles.left_behind())
+    before = Counter(handles.left_behind())
     errors.arm(fault)
     error = None
     try:
         open_run_close(compiled)
     except WorkbenchError as caught:
         error = caught
-    return error, Counter(kind for kind, _ in handles.left_behind()) - before
+    return error, Counter(handles.left_behind()) - before
 
 
 @pytest.mark.parametrize("code", [107000, 207001, 507014, 507010], ids=["caller", "memory", "time-out", "heartbeat"])
