@@ -14,7 +14,7 @@ from workbench.cann_emulator.atc.failure import AtcFailure, Record, failure
 from workbench.cann_emulator.atc.operator_types import is_registered, qualified
 from workbench.graph.apart import take_in
 from workbench.graph.nodes import names_read
-from workbench.quantization.lowering.ascend_quant import ANTI_QUANT, DEQUANT, QUANT
+from workbench.quantization.lowering.deploy import ANTI_QUANT, DEQUANT, QUANT
 from workbench.values.errors import ConfigError
 
 _LARGEST_FILE = 2**31 - 1
