@@ -1,83 +1,76 @@
-"""uvicorn with our protocol on a socket of its own, and a client that sends it any bytes."""
+"""The HTTP server over a site of its own, and a client that sends it any bytes."""
 
 import asyncio
 import contextlib
+import socket
 import threading
 import time
 from collections.abc import Iterator
-from typing import Any
-
-import uvicorn
+from dataclasses import dataclass, field
 
 from workbench.serve.connections import Connections
-from workbench.serve.protocol import bounded_http
+from workbench.serve.http import Answer, Head, HttpServer
+from workbench.serve.refusals import Refusal
 
 WAIT_S = 20.0
 """So long a client waits for its connection to be closed."""
 
 
-gone: list[str] = []
-"""Paths of requests whose client left before it was answered."""
+class Names:
+    """Answers 200 when the whole body came; /slow after 5 ms, /large with 16 MB, /names with the names of the headers.
 
-
-async def answer_ok(scope: Any, receive: Any, send: Any) -> None:
-    """Reads the whole body, then answers 200; /slow after 5 ms, and watching whether its client is still there.
-
-    /unread is answered before its body came, /large with 16 MB, /names with the names of the headers.
+    /unread is refused before its body comes.
     """
-    waits = {"/slow": 0.005, "/slowest": 60.0}
-    if scope["path"] in ("/unread", "/large"):
-        content = b"o" * (16 << 20 if scope["path"] == "/large" else 2)
-        head = {"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(content))]}
-        await send(head)
-        await send({"type": "http.response.body", "body": content})
-        return
-    while (message := await receive()).get("more_body", False):
+
+    def begin(self, head: Head) -> int | None:
+        if head.path == b"/unread":
+            raise Refusal("not_found", "Nobody reads it.")
+        return 1 << 20
+
+    async def answer(self, head: Head, body: bytes) -> Answer:
+        if head.path == b"/slow":
+            await asyncio.sleep(0.005)
+        names = b" ".join(name for name, _ in head.headers)
+        return 200, [], {b"/large": b"o" * (16 << 20), b"/names": names}.get(head.path, b"ok")
+
+    def refused(self, head: Head | None, refusal: Refusal) -> None:
         pass
-    if message["type"] == "http.disconnect":
-        return
-    if scope["path"] in waits:
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(receive(), waits[scope["path"]])
-            gone.append(scope["path"])
-            return
-    content = b" ".join(name for name, _ in scope["headers"]) if scope["path"] == "/names" else b"ok"
-    length = (b"content-length", b"%d" % len(content))
-    await send({"type": "http.response.start", "status": 200, "headers": [length]})
-    await send({"type": "http.response.body", "body": content})
+
+    def hold(self, size: int) -> None:
+        pass
+
+
+@dataclass
+class Serving:
+    connections: Connections
+    port: int = 0
+    started: threading.Event = field(default_factory=threading.Event)
 
 
 @contextlib.contextmanager
-def serving(connections: Connections | None = None, **settings: float) -> Iterator[uvicorn.Server]:
-    http = bounded_http(connections or Connections(most=100, most_of_address=100), **settings)
-    config = uvicorn.Config(
-        answer_ok,
-        http=http,
-        ws="none",
-        lifespan="off",
-        log_config=None,
-        port=0,
-        timeout_keep_alive=30,
-        server_header=False,
-        date_header=False,
-    )
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run)
+def serving(connections: Connections | None = None, **bounds: float) -> Iterator[Serving]:
+    found = Serving(connections or Connections(most=100, most_of_address=100))
+    loop = asyncio.new_event_loop()
+    ended = asyncio.Event()
+
+    async def run() -> None:
+        server = HttpServer(Names(), found.connections, **bounds)
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            found.port = listener.getsockname()[1]
+            await server.start(listener)
+            found.started.set()
+            await ended.wait()
+            await server.stop()
+
+    thread = threading.Thread(target=loop.run_until_complete, args=(run(),))
     thread.start()
-    until = time.monotonic() + 60
-    while not server.started:
-        assert time.monotonic() < until
-        time.sleep(0.01)
+    assert found.started.wait(60)
     try:
-        yield server
+        yield found
     finally:
-        server.should_exit = True
+        loop.call_soon_threadsafe(ended.set)
         thread.join(60)
-
-
-def port_of(server: uvicorn.Server) -> int:
-    found: int = server.servers[0].sockets[0].getsockname()[1]
-    return found
+        loop.close()
 
 
 def talk(port: int, *parts: bytes | float | int, answers: int = 0, wait_s: float = WAIT_S) -> tuple[bytes, float]:

@@ -1,23 +1,22 @@
-"""The HTTP entry without a socket: what happens to a client that does not finish its body."""
+"""The application without a socket: who waits in vain, who goes, what is not even read."""
 
 import asyncio
 import json
-from collections.abc import MutableMapping
+import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.serve.making import make_bundle
 from workbench.bundle import read_bundle
-from workbench.serve.app import application
+from workbench.serve.app import Application
 from workbench.serve.cards import HERE
 from workbench.serve.dispatch import Dispatch
+from workbench.serve.http import Head
 from workbench.serve.metrics import Metrics
+from workbench.serve.refusals import Refusal
 from workbench.serve.service import Service
 from workbench.serve.settings import Limits, ServeSettings
-
-Message = MutableMapping[str, Any]
 
 
 @pytest.fixture(scope="module")
@@ -35,75 +34,47 @@ def service_of(directory: Path, limits: Limits) -> Service:
     return service
 
 
-async def exchange(
-    directory: Path, limits: Limits, incoming: list[Message], *more: tuple[bytes, bytes]
-) -> tuple[list[Message], Service]:
-    """Post a body of which only `incoming` comes."""
-    service = service_of(directory, limits)
-    sent: list[Message] = []
-
-    async def receive() -> Message:
-        if not incoming:
-            await asyncio.Event().wait()
-        return incoming.pop(0)
-
-    async def send(message: Message) -> None:
-        sent.append(message)
-
+def head(*more: tuple[bytes, bytes]) -> Head:
     headers = [(b"host", b"localhost"), (b"content-type", b"application/json"), *more]
-    scope = {"type": "http", "method": "POST", "path": "/predict", "headers": headers}
-    await application(service)(scope, receive, send)
-    service.stop()
-    return sent, service
+    return Head(b"POST", b"/predict", headers, "127.0.0.1", time.perf_counter())
 
 
-def test_nobody_is_answered_when_the_client_left_in_the_middle_of_its_body(directory: Path) -> None:
-    incoming: list[Message] = [{"type": "http.request", "body": b"{", "more_body": True}, {"type": "http.disconnect"}]
+def test_without_an_answer_in_time_a_request_gets_504_and_one_whose_client_goes_leaves_the_queue(
+    directory: Path,
+) -> None:
+    async def run() -> None:
+        service = service_of(directory, Limits(request_timeout_s=0.3))
+        site = Application(service)
+        left = asyncio.create_task(site.answer(head(), b'{"text": "anna"}'))
+        await asyncio.sleep(0.1)
+        assert service.open_requests == 1
+        left.cancel()
+        status, *_ = await site.answer(head(), b'{"text": "anna"}')
+        assert (status, left.cancelled(), service.queue.depth, service.open_requests) == (504, True, 0, 0)
+        service.stop()
 
-    sent, service = asyncio.run(exchange(directory, Limits(), incoming))
-
-    assert sent == []
-    assert service.open_requests == 0
-
-
-def test_without_an_answer_in_time_a_request_gets_504_and_leaves_the_queue(directory: Path) -> None:
-    body: list[Message] = [{"type": "http.request", "body": b'{"text": "anna"}', "more_body": False}]
-
-    sent, service = asyncio.run(exchange(directory, Limits(request_timeout_s=0.05), body))
-
-    assert sent[0]["status"] == 504
-    assert (service.queue.depth, service.open_requests) == (0, 0)
-
-
-def test_bodies_that_came_in_part_take_a_bounded_part_of_memory(directory: Path) -> None:
-    """A thousand connections may each have sent nearly a megabyte."""
-    incoming: list[Message] = [
-        {"type": "http.request", "body": b"x" * 60_000, "more_body": True},
-        {"type": "http.request", "body": b"x" * 60_000, "more_body": True},
-    ]
-
-    sent, service = asyncio.run(exchange(directory, Limits(unread_bytes=100_000), incoming))
-
-    assert sent[0]["status"] == 503
-    assert json.loads(sent[1]["body"])["error"]["kind"] == "overloaded"
-    service.hold(100_000)  # nothing is held any more
+    asyncio.run(run())
 
 
-def test_what_says_who_asks_and_how_to_read_is_said_once(directory: Path) -> None:
-    for name in (b"x-api-key", b"content-type", b"content-encoding"):
-        body: list[Message] = [{"type": "http.request", "body": b'{"text": "anna"}', "more_body": False}]
-        sent, _ = asyncio.run(exchange(directory, Limits(), body, (name, b"a"), (name, b"b")))
+def test_what_is_refused_before_its_body_is_read(directory: Path) -> None:
+    """Bodies that came in part take a bounded part of memory: a thousand connections may have sent a megabyte each."""
+    limits = Limits(unread_bytes=100_000, body_bytes=1000)
 
-        assert sent[0]["status"] == 400
-        assert json.loads(sent[1]["body"])["error"]["message"] == f"The header {name.decode()} may be there once."
+    async def run() -> None:
+        service = service_of(directory, limits)
+        site = Application(service)
+        for name in (b"x-api-key", b"content-type", b"content-encoding"):
+            with pytest.raises(Refusal, match=f"The header {name.decode()} may be there once"):
+                site.begin(head((name, b"a"), (name, b"b")))
+        with pytest.raises(Refusal, match="more than 1000 bytes"):
+            site.begin(head((b"content-length", b"1001")))
+        assert site.begin(head()) == 1000
+        site.hold(60_000)
+        with pytest.raises(Refusal, match="Too many large bodies"):
+            site.hold(60_000)
+        service.stop()
 
-
-def test_a_body_that_says_it_is_too_large_is_not_read(directory: Path) -> None:
-    """Neither is it asked for where the client expects to be told to go on."""
-    sent, _ = asyncio.run(exchange(directory, Limits(body_bytes=1000), [], (b"content-length", b"1001")))
-
-    assert sent[0]["status"] == 413
-    assert (b"connection", b"close") in sent[0]["headers"]
+    asyncio.run(run())
 
 
 def test_others_have_a_turn_after_every_long_text_of_a_request(directory: Path) -> None:

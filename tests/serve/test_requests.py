@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from workbench.serve.refusals import Refusal
+from workbench.serve.refusals import STATUS, Refusal
 from workbench.serve.requests import arrays, input_rule, parse
 from workbench.serve.settings import Limits
 from workbench.values.model import TensorSpec
@@ -62,7 +62,7 @@ def test_a_wrong_body_is_refused_with_its_place() -> None:
 
         assert refusal.kind == kind
         assert message in refusal.message
-        assert 400 <= refusal.status < 500
+        assert 400 <= STATUS[refusal.kind] < 500
 
 
 json_values = st.recursive(
@@ -87,7 +87,7 @@ def test_any_bytes_become_a_question_or_a_refusal(body: bytes) -> None:
         if question.inputs is not None:
             arrays(question.inputs, [IDS], LIMITS, 16)
     except Refusal as refusal:
-        assert 400 <= refusal.status < 500  # noqa: PT017 - most bodies end here, and either end is fine
+        assert 400 <= STATUS[refusal.kind] < 500  # noqa: PT017 - most bodies end here, and either end is fine
 
 
 def test_raw_inputs_become_arrays_of_the_model_s_types() -> None:
@@ -121,7 +121,7 @@ def test_raw_inputs_that_do_not_fit_the_model_are_refused() -> None:
             arrays(inputs, [IDS], LIMITS, 16)
 
         assert caught.value.message == message
-        assert caught.value.status == 422
+        assert STATUS[caught.value.kind] == 422
 
 
 def test_a_fixed_size_and_equal_rows_are_asked_for() -> None:

@@ -70,7 +70,7 @@ def read_lock(file: Path = SHIPPED) -> Lock:
 
 SERVING = (
     *("numpy", "onnx", "onnxruntime", "tokenizers", "psutil"),
-    *("uvicorn", "prometheus-client", "uvloop", "httptools", "cryptography"),
+    *("prometheus-client", "uvloop", "httptools", "cryptography"),
 )
 """What `workbench.serve`, `preprocess`, `bundle` and every target import; onnxruntime comes in with `quantization`,
 and cryptography where a signature is required."""

@@ -123,16 +123,12 @@ def listener(port: int) -> int | None:
     return min(pids, default=None)
 
 
-_GAUGES: Mapping[str, tuple[str, str, float]] = {
-    "workbench_device_memory_used_bytes": ("device", "memory_bytes", 1.0),
-    "workbench_device_power_watts": ("device", "power_w", 1.0),
-    "workbench_device_utilization_ratio": ("device", "utilization_percent", 100.0),
-    "workbench_device_temperature_celsius": ("device", "temperature_c", 1.0),
-    "nv_gpu_memory_used_bytes": ("gpu_uuid", "memory_bytes", 1.0),
-    "nv_gpu_power_usage": ("gpu_uuid", "power_w", 1.0),
-    "nv_gpu_utilization": ("gpu_uuid", "utilization_percent", 100.0),
+_GAUGES: Mapping[str, tuple[str, float]] = {
+    "nv_gpu_memory_used_bytes": ("memory_bytes", 1.0),
+    "nv_gpu_power_usage": ("power_w", 1.0),
+    "nv_gpu_utilization": ("utilization_percent", 100.0),
 }
-"""Gauge → (its label, what it tells, factor): our service's, and Triton's."""
+"""Triton's gauge of a card → (what it tells, factor)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -267,8 +263,8 @@ class ServerWatch:
 def readings_in(samples: Samples) -> dict[str, DeviceReading]:
     """Card → what the gauges of one scrape tell of it."""
     values: dict[str, dict[str, float]] = defaultdict(dict)
-    for gauge, (label, quantity, factor) in _GAUGES.items():
+    for gauge, (quantity, factor) in _GAUGES.items():
         for labels, value in samples.get(gauge, {}).items():
-            card = labels_of(labels).get(label, "")
+            card = labels_of(labels).get("gpu_uuid", "")
             values[card][quantity] = factor * value
     return {card: DeviceReading(**told) for card, told in values.items()}

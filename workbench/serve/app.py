@@ -1,203 +1,127 @@
-"""HTTP: the routes, /predict beside them, and uvicorn as every front end runs it.
+"""The routes of a front end: what is asked by whom is checked before a body is read, and refusals are counted.
 
-Plain ASGI: routing, middleware and validation of a framework would take longer than tokenizing does, and what is
-beside /predict is a page for each path.
+No framework: routing, middleware and validation of one would take longer than tokenizing does, and what is beside
+/predict is a page for each path.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import resource
 import time
-from collections.abc import Awaitable, Callable, Iterator, MutableMapping, Sequence
 from typing import Any
-
-import uvicorn
 
 from workbench import __version__
 from workbench.serve.access import Hosts, canonical_host
 from workbench.serve.connections import Connections
 from workbench.serve.events import log, log_defect, log_seldom
+from workbench.serve.http import Answer, Head, Headers, HttpServer, too_large
 from workbench.serve.metrics import CONTENT_TYPE, Metrics
-from workbench.serve.protocol import bounded_http
 from workbench.serve.refusals import Refusal
 from workbench.serve.service import Service
 from workbench.serve.settings import Limits
 from workbench.values.documents.canonical import encode
 from workbench.values.metrics import metrics
 
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
-
-_PATIENCE_S = 0.25
-"""After so long a request that waits watches whether its client is still there."""
-_JSON = "application/json"
-
-
+_JSON = (b"content-type", b"application/json")
+_PREDICT = b"/predict"
 EMULATED = "EMULATED: compiled and measured on an emulator; no figure is of a device."
+_FILES_OF_SERVICE, _FILES_OF_WORKER = 64, 8
+_FEWEST_CONNECTIONS = 16
 
 
-class ClientGone(Exception):
-    """Nobody to answer."""
+class Application:
+    """The whole HTTP interface of a front end; see `workbench.serve.http.Site`."""
 
+    def __init__(self, service: Service) -> None:
+        self._service, self._metrics, self.hold = service, service.metrics, service.hold
+        settings = service.settings
+        host = canonical_host(settings.host)
+        self._hosts = Hosts([*settings.hosts, *([] if host is None else [host])])
+        shown = ("/metrics",) if settings.metrics == "open" else ()
+        self._paths = ("/health", "/health/live", "/health/ready", "/info", *shown)
 
-def application(service: Service) -> Asgi:
-    """The whole HTTP interface of a front end."""
-    settings, counted = service.settings, service.metrics
-    host = canonical_host(settings.host)
-    hosts = Hosts([*settings.hosts, *([] if host is None else [host])])
-    paths = (
-        *("/health", "/health/live", "/health/ready", "/info"),
-        *(("/metrics",) if settings.metrics == "open" else ()),
-    )
-
-    async def entry(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            return
-        arrived_s = time.perf_counter()  # uvloop's own clock is cut to milliseconds
-        media, extra, predicts = _JSON, list[tuple[bytes, bytes]](), scope["path"] == "/predict"
+    def begin(self, head: Head) -> int | None:
+        predicts = head.path == _PREDICT
         if predicts:
-            counted.received.inc()
+            self._metrics.received.inc()
+        self._hosts.check(head.headers, head.here)
+        headers = dict(head.headers)
+        if len(headers) < len(head.headers):
+            _check_once(head.headers)
+        if not predicts:
+            if head.path.decode("latin-1") not in self._paths:
+                raise Refusal("not_found", f"There is /predict, {', '.join(self._paths)}.")
+            if head.method not in (b"GET", b"HEAD"):
+                raise Refusal("method", "This path takes GET.", allow="GET, HEAD")
+            if head.path == b"/info":
+                self._service.identify(headers.get(b"x-api-key", b""))
+            return None
+        if head.method != b"POST":
+            raise Refusal("method", "/predict takes POST.", allow="POST")
+        self._service.identify(headers.get(b"x-api-key"))
+        if headers.get(b"content-type", b"").split(b";", 1)[0].strip().lower() != b"application/json":
+            raise Refusal("media_type", "Content-Type must be there and say application/json.")
+        if headers.get(b"content-encoding", b"identity").lower() != b"identity":
+            raise Refusal("media_type", "The body must not be compressed.")
+        limit = self._service.settings.limits.body_bytes
+        if int(headers.get(b"content-length", b"0")) > limit:  # before 100 Continue asks for it
+            raise too_large(limit)
+        self._service.admit()
+        return limit
+
+    async def answer(self, head: Head, body: bytes) -> Answer:
         try:
-            hosts.check(scope["headers"], (scope.get("server") or ("",))[0])
-            if predicts:
-                status, extra, content = 200, service.headers, await _predict(service, scope, receive, arrived_s)
-            else:
-                status, media, content = await _page(service, paths, scope)
+            if head.path != _PREDICT:
+                return await self._page(head.path.decode())
+            content = await self._service.predict(body, head.arrived_s)
         except Refusal as refusal:
-            status, extra, content = refusal.status, refusal.headers(), json.dumps(refusal.body()).encode()
-            if predicts or refusal.kind in ("host", "bad_request"):
-                counted.rejected(refusal.kind)
-            if predicts and status >= 500 and refusal.kind != "starting":
-                log_seldom("refused", kind=refusal.kind, status=status)
-        except ClientGone:
-            counted.rejected("client_gone")
-            return
+            self.refused(head, refusal)
+            return refusal.answer()
+        except asyncio.CancelledError:  # the client is gone
+            self._metrics.rejected("client_gone")
+            raise
         except Exception as error:
             log_defect(error)
             defect = Refusal("internal", "A defect of the service; its log says where.")
-            status, content = defect.status, json.dumps(defect.body()).encode()
-            if predicts:
-                counted.rejected(defect.kind)
-        if predicts:
-            counted.answered(status, time.perf_counter() - arrived_s)
-        head = [(b"content-type", media.encode()), (b"content-length", b"%d" % len(content)), *extra]
-        await send({"type": "http.response.start", "status": status, "headers": head})
-        await send({"type": "http.response.body", "body": content})
+            self.refused(head, defect)
+            return defect.answer()
+        self._metrics.answered(200, time.perf_counter() - head.arrived_s)
+        return 200, [_JSON, *self._service.headers], content
 
-    return entry
+    def refused(self, head: Head | None, refusal: Refusal) -> None:
+        predicts = head is not None and head.path == _PREDICT
+        if predicts or head is None or refusal.kind in ("host", "bad_request"):
+            self._metrics.rejected(refusal.kind)
+        if predicts and head is not None:
+            status, *_ = refusal.answer()
+            self._metrics.answered(status, time.perf_counter() - head.arrived_s)
+            if status >= 500 and refusal.kind != "starting":
+                log_seldom("refused", kind=refusal.kind, status=status)
 
-
-async def _page(service: Service, paths: Sequence[str], scope: Scope) -> tuple[int, str, bytes]:
-    """Status, media type, content of what is there beside /predict."""
-    path = scope["path"]
-    if path not in paths:
-        raise Refusal("not_found", f"There is /predict, {', '.join(paths)}.")
-    if scope["method"] not in ("GET", "HEAD"):
-        raise Refusal("method", "This path takes GET.", allow="GET, HEAD")
-    if path == "/metrics":
-        return 200, CONTENT_TYPE, await service.queue.metrics_text()
-    status, content = 200, dict[str, Any]()
-    if path == "/info":
-        service.identify(dict(reversed(scope["headers"])).get(b"x-api-key", b""))
-        content = _info(service)
-    elif path == "/health/live":
-        content = {"status": "live"}
-    else:
-        status, content = service.queue.health()
-        if path == "/health/ready":  # whether requests may be sent here, in one word
-            content = {"status": "ready" if status == 200 else content["status"]}
-    return status, _JSON, json.dumps(content, ensure_ascii=False).encode()
+    async def _page(self, path: str) -> Answer:
+        """What is there beside /predict."""
+        queue = self._service.queue
+        if path == "/metrics":
+            return 200, [(b"content-type", CONTENT_TYPE.encode())], await queue.metrics_text()
+        status, content = 200, dict[str, Any]()
+        if path == "/info":
+            content = _info(self._service)
+        elif path == "/health/live":
+            content = {"status": "live"}
+        else:
+            status, content = queue.health()
+            if path == "/health/ready":  # whether requests may be sent here, in one word
+                content = {"status": "ready" if status == 200 else content["status"]}
+        return status, [_JSON], json.dumps(content, ensure_ascii=False).encode()
 
 
-async def _predict(service: Service, scope: Scope, receive: Receive, arrived_s: float) -> bytes:
-    headers = dict(scope["headers"])
-    if len(headers) < len(scope["headers"]):
-        _check_once(scope["headers"])
-    if scope["method"] != "POST":
-        raise Refusal("method", "/predict takes POST.", allow="POST")
-    service.identify(headers.get(b"x-api-key"))
-    media = headers.get(b"content-type", b"").split(b";", 1)[0].strip().lower()
-    if media != b"application/json":
-        raise Refusal("media_type", "Content-Type must be there and say application/json.")
-    if headers.get(b"content-encoding", b"identity").lower() != b"identity":
-        raise Refusal("media_type", "The body must not be compressed.")
-    limit = service.settings.limits.body_bytes
-    if int(headers.get(b"content-length", b"0")) > limit:  # before 100 Continue asks for it
-        raise _too_large(limit)
-    service.admit()
-    request = await service.submit(await _read(receive, service, limit), arrived_s)
-    try:
-        await _answered(request.done, receive)
-    except BaseException:
-        service.abandon(request)
-        raise
-    return service.answer(request)
-
-
-def _check_once(headers: Sequence[tuple[bytes, bytes]]) -> None:
+def _check_once(headers: Headers) -> None:
     """What says who asks and how the body is to be read must not be said twice: a proxy may have read the other."""
     for wanted in (b"x-api-key", b"content-type", b"content-encoding"):
         if [name for name, _ in headers].count(wanted) > 1:
             raise Refusal("bad_request", f"The header {wanted.decode()} may be there once.", close=True)
-
-
-async def _read(receive: Receive, service: Service, limit: int) -> bytes | bytearray:
-    message = await receive()
-    if not message.get("more_body", False) and message["type"] == "http.request":
-        whole: bytes = message["body"]
-        if len(whole) > limit:
-            raise _too_large(limit)
-        return whole
-    body = bytearray()
-    try:
-        while message["type"] != "http.disconnect":
-            part = message.get("body", b"")
-            service.hold(len(part))  # a part that is refused is neither held nor in the body
-            body += part
-            if len(body) > limit:
-                raise _too_large(limit)
-            if not message.get("more_body", False):
-                return body
-            message = await receive()
-        raise ClientGone
-    finally:
-        service.hold(-len(body))
-
-
-def _too_large(limit: int) -> Refusal:
-    return Refusal("too_large", f"The body has more than {limit} bytes.", close=True)
-
-
-async def _answered(done: asyncio.Future[None], receive: Receive) -> None:
-    """Until the request is answered.
-
-    Raises:
-        ClientGone: its connection closed before.
-    """
-    watching = asyncio.get_running_loop().call_later(_PATIENCE_S, _watch, done, receive)
-    try:
-        await done
-    except asyncio.CancelledError:
-        if done.cancelled():
-            raise ClientGone from None
-        raise
-    finally:
-        watching.cancel()
-
-
-def _watch(done: asyncio.Future[None], receive: Receive) -> None:
-    async def until_gone() -> None:
-        while (await receive())["type"] != "http.disconnect":
-            pass
-        done.cancel()
-
-    task = asyncio.get_running_loop().create_task(until_gone())
-    done.add_done_callback(lambda _: task.cancel())
 
 
 def _info(service: Service) -> dict[str, Any]:
@@ -231,40 +155,14 @@ def _info(service: Service) -> dict[str, Any]:
     }
 
 
-BACKLOG = 2048
-_FILES_OF_SERVICE, _FILES_OF_WORKER = 64, 8
-_FEWEST_CONNECTIONS = 16
-_KEEP_ALIVE_S = 75
-"""Longer than the usual 60 s of a load balancer in front, which must be the one to close an idle connection."""
+def http_server(service: Service, workers: int) -> HttpServer:
+    """The server of one front end, beside so many workers in its process's charge."""
+    limits = service.settings.limits
+    connections = _connections_within(limits, workers, service.metrics)
+    return HttpServer(Application(service), connections, body_timeout_s=limits.body_timeout_s)
 
 
-class HttpServer(uvicorn.Server):
-    """uvicorn without its signal handlers: the service drains first."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
-def http_server(service: Service, connections: Connections) -> HttpServer:
-    """The server of one front end."""
-    config = uvicorn.Config(
-        application(service),
-        http=bounded_http(connections, body_timeout_s=service.settings.limits.body_timeout_s),
-        ws="none",
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,  # nothing here asks who the client is
-        backlog=BACKLOG,
-        timeout_keep_alive=_KEEP_ALIVE_S,
-        timeout_graceful_shutdown=1,
-    )
-    return HttpServer(config)
-
-
-def connections_within(limits: Limits, workers: int, metrics: Metrics) -> Connections:
+def _connections_within(limits: Limits, workers: int, metrics: Metrics) -> Connections:
     """Never so many that the service lacks open files for itself, or to start a worker again."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     spare = _FILES_OF_SERVICE + _FILES_OF_WORKER * workers
@@ -273,6 +171,6 @@ def connections_within(limits: Limits, workers: int, metrics: Metrics) -> Connec
     if most < limits.connections:
         log("fewer_connections", wanted=limits.connections, most=most, open_files=files)
     of_address = min(limits.connections_of_address, most)
-    connections = Connections(most=most, most_of_address=of_address, rejected=metrics.rejected)
+    connections = Connections(most=most, most_of_address=of_address)
     metrics.registry.register(connections)
     return connections

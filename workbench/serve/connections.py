@@ -7,7 +7,7 @@ one that idles between requests. Connections that are being answered are never c
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Literal
 
 from prometheus_client import Metric
@@ -18,7 +18,7 @@ from workbench.serve.events import log_seldom
 from workbench.serve.metrics import labelled
 
 if TYPE_CHECKING:
-    from workbench.serve.protocol import BoundedHttp
+    from workbench.serve.http import HttpConnection
 
 _PATIENCE_S = 1.0
 """A connection without a request is left alone for so long, however many wait."""
@@ -29,21 +29,16 @@ Idleness = Literal["busy", "between requests", "without a request"]
 class Connections(Collector):
     """All open connections of one front end."""
 
-    def __init__(self, *, most: int, most_of_address: int, rejected: Callable[[str], None] = lambda _: None) -> None:
-        """
-        Args:
-            rejected: told the kind of every refusal that the application does not see.
-        """
-        self.rejected = rejected
+    def __init__(self, *, most: int, most_of_address: int) -> None:
         self.refused = 0
         """Newcomers that found no room."""
         self.displaced = 0
         """Connections that were closed to make room."""
         self._most, self._most_of_address = most, most_of_address
-        self._open: dict[str, dict[BoundedHttp, float]] = {}
+        self._open: dict[str, dict[HttpConnection, float]] = {}
         self.count = 0
 
-    def admit(self, connection: BoundedHttp, address: str, now_s: float) -> bool:
+    def admit(self, connection: HttpConnection, address: str, now_s: float) -> bool:
         """Whether there is room for a newcomer, or can be made."""
         same = self._open.get(address, {})
         if len(same) >= self._most_of_address:
@@ -64,7 +59,7 @@ class Connections(Collector):
         self._add(connection, address, now_s)
         return True
 
-    def remove(self, connection: BoundedHttp) -> None:
+    def remove(self, connection: HttpConnection) -> None:
         """Forget one that is closed; also one that was forgotten already."""
         same = self._open.get(connection.address)
         if same is not None and same.pop(connection, None) is not None:
@@ -72,13 +67,16 @@ class Connections(Collector):
             if not same:
                 del self._open[connection.address]
 
+    def all(self) -> list[HttpConnection]:
+        return [one for same in self._open.values() for one in same]
+
     def collect(self) -> Iterable[Metric]:
         yield GaugeMetricFamily("workbench_connections", "Connections that are open.", self.count)
         about = "Connections that were closed for want of room: newcomers refused, idle ones displaced."
         closed = [("refused", self.refused), ("displaced", self.displaced)]
         yield labelled(CounterMetricFamily, "workbench_connections_closed", about, "how", closed)
 
-    def _add(self, connection: BoundedHttp, address: str, now_s: float) -> None:
+    def _add(self, connection: HttpConnection, address: str, now_s: float) -> None:
         self._open.setdefault(address, {})[connection] = now_s
         self.count += 1
 
@@ -96,9 +94,9 @@ def address_of(peer: Any) -> str:
     return str(ipaddress.IPv6Network((int(address) >> 64 << 64, 64)))
 
 
-def _most_useless(crowd: Iterable[tuple[BoundedHttp, float]], now_s: float) -> BoundedHttp | None:
+def _most_useless(crowd: Iterable[tuple[HttpConnection, float]], now_s: float) -> HttpConnection | None:
     """The oldest that has sent no whole head yet, else the oldest that idles between requests."""
-    idle: BoundedHttp | None = None
+    idle: HttpConnection | None = None
     for connection, since_s in crowd:
         if now_s - since_s < _PATIENCE_S:
             continue

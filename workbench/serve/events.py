@@ -80,7 +80,6 @@ def log_loop_defect(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> No
 def log_libraries() -> None:
     """Libraries' warnings in the same form."""
     logging.basicConfig(level=logging.WARNING, handlers=[_JsonLines()], force=True)
-    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # it warns of each request that is no HTTP
 
 
 class _JsonLines(logging.Handler):

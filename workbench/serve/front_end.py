@@ -28,7 +28,7 @@ import numpy as np
 import uvloop
 
 from workbench.bundle import Bundle, preprocessor_of, read_bundle
-from workbench.serve.app import connections_within, http_server
+from workbench.serve.app import http_server
 from workbench.serve.batcher import QueueFull, Row
 from workbench.serve.events import log_defect, log_libraries, log_loop_defect
 from workbench.serve.metrics import Metrics, snapshot
@@ -64,8 +64,7 @@ class FrontEndProcess:
         self.depth, self._retry_after_s = 0, 1
         self._metrics = Metrics()
         self._service = Service(bundle, settings, self._metrics, self)
-        self._connections = connections_within(settings.limits, 0, self._metrics)
-        self._http = http_server(self._service, self._connections)
+        self._http = http_server(self._service, 0)
         self._asked: dict[int, asyncio.Future[bytes]] = {}
 
     # --- what the service asks --------------------------------------------------------------------------------------
@@ -185,7 +184,7 @@ class FrontEndProcess:
 
     async def _beats(self) -> None:
         while True:
-            own = {"connections": self._connections.count, "open": self._service.open_requests}
+            own = {"connections": self._http.connections.count, "open": self._service.open_requests}
             own["draining"] = self._service.draining
             self.link.say({"beat": own, "metrics": snapshot(self._metrics)})
             await asyncio.sleep(BEAT_S)
@@ -197,10 +196,9 @@ class FrontEndProcess:
         self.link.say({"ready": {"pid": os.getpid()}})
         beats = loop.create_task(self._beats())
         await self.told.wait()
-        serving = loop.create_task(self._http.serve(sockets=[listener]))
+        await self._http.start(listener)
         await self.ended.wait()
-        self._http.should_exit = True
-        await serving
+        await self._http.stop()
         beats.cancel()
         self._service.stop()
 

@@ -17,11 +17,12 @@ import uvloop
 
 from workbench.bundle import Bundle, check_bundle, golden_batches
 from workbench.serve.access import watched_keys
-from workbench.serve.app import BACKLOG, EMULATED, connections_within, http_server
-from workbench.serve.cards import Place, device_gauges, places_of
+from workbench.serve.app import EMULATED, http_server
+from workbench.serve.cards import Place, places_of
 from workbench.serve.dispatch import Dispatch
 from workbench.serve.events import log, log_libraries, log_loop_defect
 from workbench.serve.front_ends import FrontEnds, front_ends_wanted
+from workbench.serve.http import BACKLOG
 from workbench.serve.metrics import Metrics, bundle_labels
 from workbench.serve.service import Service
 from workbench.serve.settings import ServeSettings
@@ -75,22 +76,22 @@ class _Here:
 
     def __init__(self, service: Service, workers: int, listener: socket.socket) -> None:
         self._service, self._listener = service, listener
-        self._http = http_server(service, connections_within(service.settings.limits, workers, service.metrics))
-        self._serving: asyncio.Task[None]
+        self._http = http_server(service, workers)
+        self._starting: asyncio.Task[None]
 
     @property
     def open_requests(self) -> int:
         return self._service.open_requests
 
     def start(self) -> None:
-        self._serving = asyncio.get_running_loop().create_task(self._http.serve(sockets=[self._listener]))
+        self._starting = asyncio.get_running_loop().create_task(self._http.start(self._listener))
 
     async def drain(self, grace_s: float) -> bool:
         return await self._service.drain(grace_s)
 
     async def end(self) -> None:
-        self._http.should_exit = True
-        await self._serving
+        await self._starting
+        await self._http.stop()
         self._service.stop()
 
 
@@ -119,10 +120,6 @@ async def _main(
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, told, number)
-    gauges = device_gauges(manifest.artifact.target, places)
-    if gauges is not None:
-        metrics.registry.register(gauges)
-        gauges.start()
     dispatch = Dispatch(bundle, settings, metrics, places, give_up)
     front: _Here | FrontEnds
     if fronts == 1:

@@ -2,7 +2,7 @@
 
 The process that has queues and workers counts batches; front ends in processes of their own count their requests, and
 `Merged` makes one exposition of all: counters and histograms are summed, gauges get a label. What others keep anyway
-(workers, front ends, connections, cards) they tell themselves, as collectors. Names follow Prometheus' conventions:
+(workers, front ends, connections) they tell themselves, as collectors. Names follow Prometheus' conventions:
 base units (seconds, bytes), counters end in `_total`. `workbench.shipping.deployment` draws its dashboard from these
 names, and a test holds it to them.
 """

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 STATUS: Mapping[str, int] = {
     "bad_request": 400,
@@ -42,21 +43,14 @@ class Refusal(Exception):
     message: str
     retry_after_s: int | None = None
     allow: str | None = None
-    close: bool = field(default=False)
+    close: bool = False
 
-    @property
-    def status(self) -> int:
-        return STATUS[self.kind]
-
-    def body(self) -> dict[str, dict[str, str]]:
-        return {"error": {"kind": self.kind, "message": self.message}}
-
-    def headers(self) -> list[tuple[bytes, bytes]]:
-        found = []
+    def answer(self) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
+        """Status, headers and content of what its client is told."""
+        headers = [(b"content-type", b"application/json")]
         if self.retry_after_s is not None:
-            found.append((b"retry-after", str(self.retry_after_s).encode()))
+            headers.append((b"retry-after", str(self.retry_after_s).encode()))
         if self.allow is not None:
-            found.append((b"allow", self.allow.encode()))
-        if self.close:
-            found.append((b"connection", b"close"))
-        return found
+            headers.append((b"allow", self.allow.encode()))
+        content = {"error": {"kind": self.kind, "message": self.message}}
+        return STATUS[self.kind], headers, json.dumps(content).encode()

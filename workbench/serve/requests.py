@@ -80,7 +80,7 @@ def input_rules(manifest: Manifest, largest_id: int | None) -> list[InputRule]:
     ]
 
 
-def parse(body: bytes | bytearray, limits: Limits) -> Question:
+def parse(body: bytes, limits: Limits) -> Question:
     """The question in a body, its texts within the limits; raw inputs are still lists.
 
     Raises:

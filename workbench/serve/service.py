@@ -120,7 +120,26 @@ class Service:
         if self.queue.none_starts:
             raise Refusal("worker_lost", "No worker can be started; it is tried again.", 5)
 
-    async def submit(self, body: bytes | bytearray, arrived_s: float) -> Request:
+    async def predict(self, body: bytes, arrived_s: float) -> bytes:
+        """The answer to a body.
+
+        Raises:
+            Refusal: the body is wrong, or it was refused while it waited.
+        """
+        request = await self.submit(body, arrived_s)
+        try:
+            await request.done
+        except BaseException:
+            self.abandon(request)
+            raise
+        results = request.results
+        if request.kind == "inputs":
+            names = results[0]
+            outputs = {name: [result[name].tolist() for result in results] for name in names}
+            return _encode({"outputs": outputs}).encode()
+        return _encode({"results": results} if request.kind == "texts" else results[0]).encode()
+
+    async def submit(self, body: bytes, arrived_s: float) -> Request:
         """Queue what a body asks; the request's `done` ends when it is answered.
 
         Raises:
@@ -152,19 +171,6 @@ class Service:
         self._open.discard(request)
         self.queue.discard(request.rows)
         request.done.cancel()
-
-    def answer(self, request: Request) -> bytes:
-        """The body of a request that is done.
-
-        Raises:
-            Refusal: it was refused while it waited.
-        """
-        results = request.results
-        if request.kind == "inputs":
-            names = results[0]
-            outputs = {name: [result[name].tolist() for result in results] for name in names}
-            return _encode({"outputs": outputs}).encode()
-        return _encode({"results": results} if request.kind == "texts" else results[0]).encode()
 
     async def _items(self, question: Question) -> list[tuple[Any, Any]]:
         """(key, sample) of each row. Others get their turn while many long texts are tokenized."""

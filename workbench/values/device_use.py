@@ -1,6 +1,6 @@
 """What a card did while something was measured: memory, power, utilization, temperature.
 
-A target says how a card is read (`TargetDescription.read_device`); loads sample it, services show it.
+A target says how a card is read (`TargetDescription.read_device`); loads sample it.
 """
 
 from __future__ import annotations

@@ -11,14 +11,12 @@ from tests.evaluations import evaluation
 from tests.serve.making import ready_workers, show_workers
 from workbench.bundle import Manifest, Tolerance
 from workbench.bundle.manifest import SourceModel
-from workbench.serve.cards import DeviceGauges
 from workbench.serve.connections import Connections
 from workbench.serve.metrics import Metrics, bundle_labels
 from workbench.targets.ascend.settings import AscendCompile
 from workbench.targets.openvino.settings import OpenVinoCompile
 from workbench.values.artifact import Artifact, CompiledFile, Toolchain
 from workbench.values.candidate import Candidate, Precision, Serving
-from workbench.values.device_use import DeviceReading
 from workbench.values.service import ServiceSettings
 
 TARGETS = ("onnxruntime", "openvino", "ascend910b3")
@@ -92,9 +90,6 @@ def series_of_the_service() -> dict[str, set[str]]:
     metrics.batch(length=16, rows=1, positions=16, padded=4, waited_s=[0.001], run_s=0.01, worker=0)
     metrics.registry.register(Connections(most=1, most_of_address=1))
     show_workers(metrics, ready_workers(1))
-    gauges = DeviceGauges({"0": lambda: DeviceReading(**dict.fromkeys(DeviceReading.__dataclass_fields__, 1.0))})
-    gauges.look()
-    metrics.registry.register(gauges)
     found: dict[str, set[str]] = {}
     for family in text_string_to_metric_families(metrics.text().decode()):
         for sample in family.samples:

@@ -316,8 +316,3 @@ def test_the_autoscaler_scales_the_deployment_by_what_its_pods_run_out_of(files:
         assert metric["resource"]["name"] == "cpu"
         (container,) = deployment["spec"]["template"]["spec"]["containers"]
         assert "cpu" in container["resources"]["requests"], "a share of nothing cannot be told"
-
-
-def test_only_services_with_cards_are_watched_for_hot_ones() -> None:
-    assert "WorkbenchDeviceHot" in deployment_files(manifest("ascend910b3"))["alerts.yml"]
-    assert "WorkbenchDevice" not in deployment_files(manifest("onnxruntime"))["alerts.yml"]

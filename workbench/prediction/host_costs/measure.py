@@ -50,7 +50,7 @@ _READ_S = 0.4e-6
 _UNREPEATED = 0.2
 """Spread of costs of which no load could be repeated [inferred]."""
 _SETTINGS = ServiceSettings(max_batch_size=16)
-_LIBRARIES = ("uvicorn", "httptools", "uvloop", "tokenizers", "numpy")
+_LIBRARIES = ("httptools", "uvloop", "tokenizers", "numpy")
 
 _log = logging.getLogger(__name__)
 
