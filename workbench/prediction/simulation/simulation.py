@@ -129,8 +129,6 @@ def simulate(
         arrivals=arrivals,
         bin_of=bin_of,
         uniforms=of_times.random(total),
-        idle=np.array([0.0, *(one.wait_ms for one in curve.after_idle)]),
-        slower=np.array([0.0, *(one.slower_ms for one in curve.after_idle)]),
     )
     end = record.state
     answered_ms = record.finished_ms[warm_up:] - end.started_ms
@@ -200,8 +198,6 @@ def _serve(
     arrivals: Floats,
     bin_of: IntArray,
     uniforms: Floats,
-    idle: Floats,
-    slower: Floats,
 ) -> _Record:
     """Lay out the event loop's memory and let it run."""
     from workbench.prediction.simulation import event_loop  # brings numba, a second that only a simulation should cost
@@ -239,7 +235,7 @@ def _serve(
     columns = np.full(numbers, NONE), np.zeros(numbers), bin_of, none, nothing, nothing.copy(), nothing.astype(np.bool_)
     items: Any = Items(*cast(Any, columns))
     order = np.zeros(stop, dtype=np.int64)
-    tables = (speed, np.maximum(busy, 1) / capacity, occupied, times.times_ms.ravel(), uniforms, idle, slower, arrivals)
+    tables = (speed, np.maximum(busy, 1) / capacity, occupied, times.times_ms.ravel(), uniforms, arrivals)
     places = (rows(BINS + bins + workers, Queue()), rows(workers, Worker()), rows(devices, Device()))
     answered = event_loop.run(World(*cast(Any, (setup, state[0], *tables, items, *places, order))))
     if answered != stop:

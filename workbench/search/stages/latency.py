@@ -17,7 +17,7 @@ from workbench.evaluation.measure import TimingProtocol, device_figures, time_ag
 from workbench.evaluation.modelled_latency import time_modelled
 from workbench.evaluation.raw_times import load_raw_times, ratio_by_rounds, save_raw_times
 from workbench.evaluation.replay import peak_memory
-from workbench.prediction.curve import at_first_speed, with_agreed_drift
+from workbench.prediction.curve import at_first_speed
 from workbench.prediction.stage import (
     best_service,
     measured_curve,
@@ -215,23 +215,23 @@ def service(
         started_s = measured_startup_s(*at, artifact, directory, request.split)
         known = None if request.effort.curve else searched_service(request.candidate, request.bench)
         if known is None:
-            result, curve = _curve(request, result, session, baseline, artifact, directory)
+            result, curve = _curve(request, result, session, artifact, directory)
             known = best_service(*at, curve, request.split)
     return result.measured(startup_s=started_s, service=known)
 
 
 def _timed(result: StageResult, curve: BatchCurve) -> BatchCurve:
-    """At the speed that the curve and the calls timed just before it agree on; reused calls tell nothing of now."""
+    """At the machine's speed of the calls timed just before it; reused calls tell nothing of now. A load will meet
+    another speed, as far away as that of the sweep's beginning."""
     latency = result.measurement.latency
-    return (
-        curve
-        if latency is None or result.source("latency") or curve.clock != "host"
-        else with_agreed_drift(curve, latency)
-    )
+    if latency is None or result.source("latency") or curve.clock != "host":
+        return curve
+    spread = math.hypot(curve.speed_spread, math.log(latency.drift) / math.sqrt(2))
+    return replace(curve, drift=latency.drift, speed_spread=spread)
 
 
 def _curve(
-    request: Request, result: StageResult, session: Session, baseline: Session, artifact: Artifact, directory: Path
+    request: Request, result: StageResult, session: Session, artifact: Artifact, directory: Path
 ) -> tuple[StageResult, BatchCurve]:
     """Another's where its files do the same work, else measured."""
     at, share = request.at, request.effort.calls
@@ -240,15 +240,13 @@ def _curve(
         return request.bench.target(request.candidate).open(artifact, directory, request.candidate)
 
     if request.split != "validation" or request.bench.toolchain(request.candidate).emulated:
-        return result, _timed(
-            result, measured_curve(*at, session, baseline, request.split, open_another=another, share=share)
-        )
+        return result, _timed(result, measured_curve(*at, session, request.split, open_another=another, share=share))
     batches, lengths = surface_shapes(request.experiment, request.candidate)
     key = curve_key(*at, artifact, directory, batches, lengths, request.split)
     known = request.source("curve", key)
     if known is not None and not request.reusable.audited:
         return result.under(Reuse(kind="curve", key=key, source=known.candidate.id)), _reused_curve(known)
-    own = _timed(result, measured_curve(*at, session, baseline, request.split, open_another=another, share=share))
+    own = _timed(result, measured_curve(*at, session, request.split, open_another=another, share=share))
     audit = None
     if known is not None:
         ours, theirs = (curve_at(each, lengths) for each in (at_first_speed(own), _reused_curve(known)))
@@ -259,4 +257,4 @@ def _curve(
 def _reused_curve(evaluation: Evaluation) -> BatchCurve:
     """At first speed, as it lies in its evaluation; so its drift is 1."""
     assert evaluation.measurement.service is not None  # only those are sources
-    return replace(evaluation.measurement.service.curve, drift=1.0, baseline=None, baseline_first_ms=0.0)
+    return replace(evaluation.measurement.service.curve, drift=1.0)

@@ -91,8 +91,8 @@ def predict(request: Request, progress: Progress) -> None:
                 if progress.then(score(request, progress.result, scores)):
                     return
             structure = structure_of(*request.at)
-            times[first] = _timed(request, one, session, baseline)
-        predicted = _with_more_shapes(request, progress, known, structure, times, baseline)
+            times[first] = _timed(request, one, session)
+        predicted = _with_more_shapes(request, progress, known, structure, times)
         if predicted is None:
             return
     with progress.stage("predict"):
@@ -132,7 +132,6 @@ def _with_more_shapes(
     known: Mapping[str, Mapping[tuple[int, int], Estimate]],
     structure: str,
     times: dict[Shape, ShapeTime],
-    baseline: Session,
 ) -> ShapeTimes | None:
     """The times of the whole set, after as many further compiles as that takes; None once all would be compiled."""
     wanted = [(batch, length or 0) for batch, length in shapes_of(request.candidate)]
@@ -140,7 +139,7 @@ def _with_more_shapes(
         if shape is not None and shape not in times and (shape[0], shape[1] or 0) not in known.get(structure, {}):
             if len(times) + 1 >= len(wanted):
                 return None
-            times[shape] = _compiled_and_timed(request, progress, shape, baseline)
+            times[shape] = _compiled_and_timed(request, progress, shape)
         predicted = predict_times(_joined(known, structure, times), structure, wanted)
         if predicted is not None:
             return predicted
@@ -161,16 +160,16 @@ def telling_shapes(candidate: Candidate) -> list[Shape]:
     return list(dict.fromkeys([*ordered, *shapes]))
 
 
-def _compiled_and_timed(request: Request, progress: Progress, shape: Shape, baseline: Session) -> ShapeTime:
+def _compiled_and_timed(request: Request, progress: Progress, shape: Shape) -> ShapeTime:
     one = only_shapes(request.candidate, [shape])
     with contextlib.ExitStack() as sessions:
         artifact, directory = artifact_of(request.experiment, one, request.bench, progress, split=request.split)
-        return _timed(request, one, request.open(artifact, directory, one, sessions), baseline)
+        return _timed(request, one, request.open(artifact, directory, one, sessions))
 
 
-def _timed(request: Request, one: Candidate, session: Session, baseline: Session) -> ShapeTime:
+def _timed(request: Request, one: Candidate, session: Session) -> ShapeTime:
     with device_lock(request.bench.device_lock, wait_s=3600.0, report=_log.info):
-        curve = at_first_speed(measured_curve(request.experiment, one, request.bench, session, baseline, request.split))
+        curve = at_first_speed(measured_curve(request.experiment, one, request.bench, session, request.split))
     (point,) = curve.points
     return ShapeTime(batch=point.batch, length=point.length, p50_ms=point.p50_ms)
 
