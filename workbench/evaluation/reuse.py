@@ -15,8 +15,7 @@ from dataclasses import dataclass, field, replace
 from workbench.values.candidate import Candidate
 from workbench.values.documents.canonical import digest
 from workbench.values.results import Evaluation
-from workbench.values.reuse import BETWEEN, Reuse, reusable
-from workbench.values.reuse import between as between_measurements
+from workbench.values.reuse import Reuse, reusable
 
 AUDITED = 0.2
 """The share of candidates that measure what they could reuse."""
@@ -30,13 +29,11 @@ class Reusable:
         sources: equivalence key → id of the candidate whose measurement it is.
         stopped: kinds of reuse (see `kind_of`) that nobody takes any more.
         audited: this candidate measures all the same, and says how far the reused one would have been off.
-        between: the error of one measurement that the rounds inside it do not show (see `values.reuse.between`).
     """
 
     sources: Mapping[str, str] = field(default_factory=dict)
     stopped: tuple[str, ...] = ()
     audited: bool = False
-    between: float = BETWEEN
 
 
 NOTHING_REUSABLE = Reusable()
@@ -51,10 +48,7 @@ def reusable_for(candidate: Candidate, evaluations: Mapping[str, Evaluation], se
         for reuse in _reusable_of(evaluation):
             if kind_of(evaluation.candidate, reuse) not in stopped:
                 sources.setdefault(reuse.key, evaluation.candidate.id)
-    repeats = [reuse.repeat for _, reuse in _pairs(evaluations.values()) if reuse.repeat is not None]
-    return Reusable(
-        sources=sources, stopped=stopped, audited=is_audited(candidate, seed), between=between_measurements(repeats)
-    )
+    return Reusable(sources=sources, stopped=stopped, audited=is_audited(candidate, seed))
 
 
 def is_audited(candidate: Candidate, seed: int) -> bool:

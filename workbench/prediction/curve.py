@@ -55,7 +55,7 @@ def measure_curve(
 ) -> BatchCurve:
     """Time calls of every (batch, length) by the host's clock.
 
-    After a few untimed calls of each point come `fewest` to 60 rounds, as many as the budget holds, and each visits every
+    After a few untimed calls of each point come `fewest` to 60 rounds, as many as the budget holds; each visits every
     point once. `fewest` are timed even where they take longer than it. Garbage collection is off inside a round.
     Take `measure.device_lock` around the call.
 

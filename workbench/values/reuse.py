@@ -5,10 +5,9 @@ its reuse found. All of it lies in the evaluation it belongs to, so that the jou
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from statistics import median
-from typing import Literal
+from typing import Any, Literal
 
 from workbench.values.documents.canonical import added_later
 from workbench.values.measurement import BatchCurve, Estimate, Latency
@@ -28,8 +27,6 @@ BETWEEN = 0.03
 another process, and a machine treats two models differently at another moment."""
 GROSS = 2.0
 _NORMAL = 1.96  # of the 95 % intervals that are kept
-_FEWEST_REPEATS = 5
-_MEDIAN_OF_SQUARES = 0.455  # of a normal variable of variance 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +53,6 @@ class Reuse:
     Attributes:
         key: of what decides it, 64 hex digits; measurements of equal keys stand for each other.
         source: id of the candidate that it was measured on; None where that is the evaluation's own.
-        repeat: of its own: the same measured twice, some seconds apart, first over second.
         replaces: source of what was reused here before an audit found its kind of reuse wrong.
     """
 
@@ -64,48 +60,22 @@ class Reuse:
     key: str
     source: str | None = None
     audit: Audit | None = None
-    repeat: Estimate | None = added_later(None)  # noqa: RUF009  # a frozen value
     replaces: str | None = added_later(None)
 
-
-def between(repeats: Sequence[Estimate]) -> float:
-    """The error of one measurement that the rounds inside it cannot show, from measurements that were made twice; never
-    less than `BETWEEN`, since what two processes differ by does not show within one.
-
-    By medians: a few that were disturbed say nothing of the others.
-    """
-    if len(repeats) < _FEWEST_REPEATS:
-        return BETWEEN
-    squares = median(math.log(each.value) ** 2 for each in repeats) / _MEDIAN_OF_SQUARES
-    inside = median(error_of(each) ** 2 for each in repeats)
-    return max(BETWEEN, math.sqrt(max(0.0, squares - inside) / 2))
+    @staticmethod
+    def from_earlier(data: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Without what a second, shorter measurement had told."""
+        return {name: value for name, value in data.items() if name != "repeat"}
 
 
-def repeat_of(first: Latency, second: Latency) -> Estimate:
-    """By the speed-ups, as an audit compares."""
-    log_ratio = math.log(second.speedup.value / first.speedup.value)
-    return _estimate(log_ratio, math.hypot(error_of(first.speedup), error_of(second.speedup)))
+def audit_of_latency(own: Latency, reused: Latency, source: str) -> Audit:
+    """By the speed-ups: those are ratios to the baseline in the same moments, which no drift touches."""
+    log_ratio = math.log(reused.speedup.value / own.speedup.value)
+    inside = math.hypot(error_of(own.speedup), error_of(reused.speedup))
+    return _audit(log_ratio, inside, source, holds=reusable(own) and reusable(reused))
 
 
-def audit_of_latency(
-    own: Latency, reused: Latency, source: str, *, ratio: Estimate | None = None, between: float = BETWEEN
-) -> Audit:
-    """By the speed-ups: those are ratios to the baseline in the same moments, which no drift touches.
-
-    Args:
-        ratio: of the times, from the single calls; it knows better than the two speed-ups what the feeds differ by.
-        between: standard error of each of the two that their rounds do not show.
-    """
-    if ratio is None:
-        log_ratio = math.log(reused.speedup.value / own.speedup.value)
-        inside = math.hypot(error_of(own.speedup), error_of(reused.speedup))
-    else:
-        log_ratio, inside = math.log(ratio.value), error_of(ratio)
-    holds = reusable(own) and reusable(reused)
-    return _audit(log_ratio, math.hypot(inside, math.sqrt(2) * between), source, holds=holds)
-
-
-def audit_of_curve(own: BatchCurve, reused: BatchCurve, source: str, *, between: float = BETWEEN) -> Audit:
+def audit_of_curve(own: BatchCurve, reused: BatchCurve, source: str) -> Audit:
     """By the mean of the ratios at the points that both have. Both at first speed, whose error all points of a curve
     have in common: so the error of the mean is taken to be that of a point, not less."""
     theirs_at = {(point.batch, point.length): point for point in reused.points}
@@ -115,8 +85,7 @@ def audit_of_curve(own: BatchCurve, reused: BatchCurve, source: str, *, between:
     mean = sum(ratios) / len(ratios)
     spread = math.sqrt(sum((ratio - mean) ** 2 for ratio in ratios) / max(1, len(ratios) - 1))
     inside = math.hypot(max(errors), spread / math.sqrt(len(ratios)))
-    holds = reusable(own) and reusable(reused)
-    return _audit(mean, math.hypot(inside, math.sqrt(2) * between), source, holds=holds)
+    return _audit(mean, inside, source, holds=reusable(own) and reusable(reused))
 
 
 def audit_of_answers(own: float, reused: float, source: str, *, same: bool) -> Audit:
@@ -135,14 +104,12 @@ def error_of(estimate: Estimate) -> float:
     return (math.log(estimate.high) - math.log(estimate.low)) / (2 * _NORMAL)
 
 
-def _estimate(log_ratio: float, error: float) -> Estimate:
-    low, high = (math.exp(log_ratio + sign * _NORMAL * error) for sign in (-1, 1))
-    return Estimate(value=math.exp(log_ratio), low=low, high=high)
-
-
-def _audit(log_ratio: float, error: float, source: str, *, holds: bool) -> Audit:
+def _audit(log_ratio: float, inside: float, source: str, *, holds: bool) -> Audit:
+    """Args: inside: standard error that the rounds of the two show."""
+    error = math.hypot(inside, math.sqrt(2) * BETWEEN)
     differs = abs(log_ratio) > CERTAIN * error
     agrees: bool | None = not differs
     if not holds:
         agrees = False if differs and abs(log_ratio) > math.log(GROSS) else None
-    return Audit(source=source, ratio=_estimate(log_ratio, error), agrees=agrees)
+    value, low, high = (math.exp(log_ratio + sign * _NORMAL * error) for sign in (0, -1, 1))
+    return Audit(source=source, ratio=Estimate(value=value, low=low, high=high), agrees=agrees)

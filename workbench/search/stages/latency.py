@@ -15,7 +15,7 @@ from workbench.evaluation.device_lock import device_lock
 from workbench.evaluation.keys import curve_key, latency_key
 from workbench.evaluation.measure import TimingProtocol, device_figures, time_against_baseline
 from workbench.evaluation.modelled_latency import time_modelled
-from workbench.evaluation.raw_times import load_raw_times, ratio_by_rounds, save_raw_times
+from workbench.evaluation.raw_times import save_raw_times
 from workbench.evaluation.replay import peak_memory
 from workbench.prediction.curve import at_first_speed
 from workbench.prediction.stage import (
@@ -32,7 +32,7 @@ from workbench.values.artifact import Artifact
 from workbench.values.bins import timed_length
 from workbench.values.measurement import BatchCurve, Latency
 from workbench.values.results import Evaluation
-from workbench.values.reuse import Audit, Reuse, audit_of_curve, audit_of_latency, repeat_of, reusable
+from workbench.values.reuse import Reuse, audit_of_curve, audit_of_latency
 from workbench.values.system.source_closure import closure_digest
 
 _log = logging.getLogger(__name__)
@@ -161,24 +161,11 @@ def _full(
     if key is not None and known is not None and not request.reusable.audited:
         result = replace(result.under(Reuse(kind="latency", key=key, source=known.candidate.id)), cached=True)
         return result.measured(latency=reused_latency(known))
-    short = result.measurement.latency
     own = timed_calls(request, session, baseline, request.effort.timed_calls(request.experiment), anchor=True)
     if key is not None:
-        repeat = repeat_of(short, own) if short is not None and reusable(short) and reusable(own) else None
-        audit = None if known is None else _audit(request, own, known)
-        result = result.under(Reuse(kind="latency", key=key, audit=audit, repeat=repeat))
+        audit = None if known is None else audit_of_latency(own, reused_latency(known), known.candidate.id)
+        result = result.under(Reuse(kind="latency", key=key, audit=audit))
     return result.measured(latency=own)
-
-
-def _audit(request: Request, own: Latency, known: Evaluation) -> Audit:
-    raw = [
-        load_raw_times(request.bench.journal.latency(each.id, request.split))
-        for each in (request.candidate, known.candidate)
-    ]
-    ratio = ratio_by_rounds(raw[0], raw[1], seed=request.experiment.seed) if raw[0] and raw[1] else None
-    return audit_of_latency(
-        own, reused_latency(known), known.candidate.id, ratio=ratio, between=request.reusable.between
-    )
 
 
 def full_latency(
@@ -250,7 +237,7 @@ def _curve(
     audit = None
     if known is not None:
         ours, theirs = (curve_at(each, lengths) for each in (at_first_speed(own), _reused_curve(known)))
-        audit = audit_of_curve(ours, theirs, known.candidate.id, between=request.reusable.between)
+        audit = audit_of_curve(ours, theirs, known.candidate.id)
     return result.under(Reuse(kind="curve", key=key, audit=audit)), own
 
 
