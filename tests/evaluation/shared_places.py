@@ -127,7 +127,7 @@ class Builder:
 
 def stored(shared: SharedStore, below: str) -> list[str]:
     """Every file below a folder of the shared store."""
-    found = [file.path for file in shared.remote.files(below)]
+    found = [f"{below}/{name}" for name in shared.remote.files(below)]
     return found + [path for folder in shared.remote.folders(below) for path in stored(shared, f"{below}/{folder}")]
 
 

@@ -1,7 +1,6 @@
 """One suite for every place that a shared store may lie in: what machines take from each other, and what they do when
 it is damaged, hostile, full or away."""
 
-import contextlib
 import os
 import tempfile
 import uuid
@@ -13,9 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.evaluation.shared_places import ENTRY, KEY, NAME, Faults, Team, builder, file_of, published, put, sha, stored
-from workbench.evaluation.shared_store import Away, Cleaned, clean, open_shared_store, usage_of
+from workbench.evaluation.shared_store import Away, Listed, open_shared_store, usage_of, written
 from workbench.evaluation.shared_store.remote import checked_url, words_of
-from workbench.evaluation.shared_store.shared import Listed, written
 from workbench.values.documents.canonical import digest
 from workbench.values.documents.sealed_json import sealed
 from workbench.values.errors import ConfigError
@@ -34,6 +32,7 @@ def test_what_one_machine_built_another_has(team: Team) -> None:
     found = other.find("artifact", KEY)
     assert found.path == entry.path
     assert other.unpublished == 0
+    assert usage_of(team.shared()) == ({"artifact": 1}, 2, 7)
 
 
 def test_json_goes_through_too_and_what_was_measured_on_a_machine_stays_there(team: Team) -> None:
@@ -65,7 +64,7 @@ def test_damage_is_said_never_used_and_mended(team: Team, path: str, left: bytes
     published(team)
     shared = team.shared()
     if left is None:
-        shared.remote.remove(path)
+        shared.remote._fs.rm_file(shared.remote._at(path))
     else:
         put(shared, path, left)
     two, said, _ = team.machine("two")
@@ -188,9 +187,9 @@ def test_a_store_that_is_away_is_said_once_done_without_and_asked_again_after_a_
     assert "computed here until it answers again" in said[0]
     faults.refuse = {}
     assert store.find("artifact", KEY) is None  # not yet
-    store.shared._ask_again = 0.0
+    store.shared.reading.until = 0.0
     assert store.find("artifact", KEY) is not None
-    assert any(words.endswith("answers again.") for words in said)  # beside what the publisher says
+    assert any(words.endswith("answers again.") for words in said)  # beside what is said of writing
 
 
 @settings(max_examples=12, deadline=None)
@@ -203,7 +202,7 @@ def test_whenever_it_breaks_off_a_reader_has_all_or_nothing(turns: list[int], se
     with tempfile.TemporaryDirectory() as place, pytest.MonkeyPatch.context() as patch:
         # sizes, so that a few bytes take as many calls as a large file does
         patch.setattr("workbench.evaluation.shared_store.remote.BLOCK_BYTES", 5)
-        patch.setattr("workbench.evaluation.shared_store.shared.BLOCK_BYTES", 5)
+        patch.setattr("workbench.evaluation.shared_store.BLOCK_BYTES", 5)
         url = place if kind == "folder" else f"memory://{uuid.uuid4().hex}"
         whole = {"a": b"0123456789", "b/c": b"", "d": b"0123456789abc"}
         writers = []
@@ -217,16 +216,16 @@ def test_whenever_it_breaks_off_a_reader_has_all_or_nothing(turns: list[int], se
         listing = {name: Listed(sha256=sha(content), size_bytes=len(content)) for name, content in whole.items()}
         for turn, writer in enumerate(turns):
             folder, shared = writers[writer]
-            with contextlib.suppress(Away):
-                shared.publish("artifact", NAME, folder, listing)
+            shared.writing.until = 0.0
+            shared.publish("artifact", NAME, folder, listing)
             said: list[str] = []
             (to := Path(place, f"read-{turn}")).mkdir()
             found = open_shared_store(url, report=said.append).fetch("artifact", NAME, to)
             assert found in ("there", "absent")
             assert said == []
             assert found == "absent" or {n: (to / n).read_bytes() for n in whole} == whole
-        shared.remote._fs.break_off = lambda: False
-        shared.publish("artifact", NAME, folder, listing)
+        shared.remote._fs.break_off, shared.writing.until = (lambda: False), 0.0
+        assert shared.publish("artifact", NAME, folder, listing)
         (to := Path(place, "last")).mkdir()
         assert shared.fetch("artifact", NAME, to) == "there"
 
@@ -283,30 +282,3 @@ def test_a_place_that_is_not_there_is_away_and_never_made(tmp_path: Path) -> Non
     assert store.unpublished == 1
     with pytest.raises(Away):
         missing.shared().look()
-
-
-def test_cleaning_takes_what_no_entry_names_and_nothing_else(team: Team) -> None:
-    published(team)
-    shared = team.shared()
-    put(shared, file_of(b"left"), b"left")
-    put(shared, "v1/uploads/half", b"half")
-    put(shared, f"v1/entries/artifact/00/{'0' * 64}.json", b"{")
-
-    assert clean(shared).left_over == 0  # younger than a day
-    expected = clean(shared, left_after_s=-5.0, dry=True)
-    found = clean(shared, left_after_s=-5.0)
-
-    assert clean(shared, left_after_s=-5.0, dry=True) == Cleaned(entries=0, left_over=0, freed_bytes=0)
-    assert found == expected == Cleaned(entries=0, left_over=3, freed_bytes=9)
-    assert usage_of(shared) == ({"artifact": 1}, 2, 7)
-    assert team.machine("two")[0].find("artifact", KEY) is not None
-
-
-def test_cleaning_by_age_takes_entries_and_their_files(team: Team) -> None:
-    published(team)
-    shared = team.shared()
-
-    assert clean(shared, older_than_s=3600.0).entries == 0
-    assert clean(shared, older_than_s=-5.0, left_after_s=-5.0).entries == 1
-
-    assert stored(shared, "v1") == []

@@ -24,15 +24,13 @@ def cache(
         str | None, typer.Option(help="the store that machines share instead: a folder or s3://bucket/prefix")
     ] = None,
 ) -> None:
-    """Show what the store holds, and prune it. Sweeps (journals) are never touched.
-
-    Of a shared store (--store), --prune takes what interrupted writers left a day ago, and with --older-than entries
-    published longer ago than that.
-    """
+    """Show what the store holds, and prune it. Sweeps (journals) are never touched."""
     if store is not None:
-        if keep or kind:
-            raise ConfigError("means nothing for a shared store.", key="--keep" if keep else "--kind")
-        _shared(store, prune=prune, older_than_s=None if older_than is None else seconds(older_than, "--older-than"))
+        if prune or keep or kind or older_than:
+            rule = "means nothing for a shared store, of which any file may be deleted at any time."
+            hint = "Let its own tools do that by age: a lifecycle rule of the bucket, `find FOLDER -mtime +30 -delete`."
+            raise ConfigError(rule, key="--prune, --keep, --kind, --older-than", hint=hint)
+        _shared(store)
         return
     with open_store(workspace) as opened:
         if prune:
@@ -50,16 +48,13 @@ def cache(
         say(f"{left} results are here that {where} not have yet")
 
 
-def _shared(url: str, *, prune: bool, older_than_s: float | None) -> None:
-    from workbench.evaluation.shared_store import Away, clean, open_shared_store, usage_of
+def _shared(url: str) -> None:
+    from workbench.evaluation.shared_store import Away, open_shared_store, usage_of
 
     shared = open_shared_store(url)
     try:
         shared.look()
-        if prune:
-            done = clean(shared, older_than_s=older_than_s)
-            say(f"removed {done.entries} entries and {done.left_over} files of none, {done.freed_bytes / 1e6:.1f} MB")
-        (usage, files, size_bytes), left = usage_of(shared), clean(shared, dry=True)
+        usage, files, size_bytes = usage_of(shared)
     except Away as away:
         raise ToolchainError(f"{shared.url} is away: {away}.") from away
     table = Table("kind", "entries")
@@ -67,11 +62,6 @@ def _shared(url: str, *, prune: bool, older_than_s: float | None) -> None:
         table.add_row(kind, str(entries))
     out.print(table)
     say(f"{files} files, {size_bytes / 1e6:.1f} MB, in {shared.url}")
-    if left.left_over:
-        say(
-            f"{left.left_over} files, {left.freed_bytes / 1e6:.1f} MB, were left by interrupted writers a day ago or "
-            "longer; --prune removes them"
-        )
 
 
 def cluster(

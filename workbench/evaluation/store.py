@@ -32,7 +32,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from workbench.evaluation.shared_store import Fetched, Publisher, SharedStore
+from workbench.evaluation.shared_store import Fetched, Listed, SharedStore
 from workbench.values.documents.canonical import canonical_json, digest, encode, file_digest
 from workbench.values.documents.sealed_json import Unsound, read_sealed, write_sealed
 from workbench.values.errors import ToolchainError
@@ -49,6 +49,7 @@ SHARED_BYTES = 1 << 18
 """Files from this size on are kept once, however many entries have them."""
 OF_THIS_MACHINE = ("memory", "host_costs")
 """Kinds that were measured on a machine and say nothing of another, however alike their toolchains are."""
+_ANEW, _CLOSE_S = "anew", 60.0
 _NOTHING_LEFT_BYTES = 1 << 20
 """A builder that fails with less than this free is taken to have failed for want of space, whatever it raised."""
 
@@ -98,7 +99,7 @@ class Store:
         self.root = root.absolute()
         self._report = report
         self._verified: dict[tuple[str, str], _Stamps] = {}
-        self.shared = shared
+        self.shared, self._offered = shared, set[tuple[str, str]]()
         with self._disk():
             for name in (".building", ".damaged", ".locks", ".shared", ".unpublished", ".users"):
                 (self.root / name).mkdir(parents=True, exist_ok=True)
@@ -107,7 +108,6 @@ class Store:
                 with lock_file(self.root / ".locks" / left.name, remove=True) as lock:
                     if lock.held:
                         shutil.rmtree(left, ignore_errors=True)
-            self._publisher = None if shared is None else Publisher(shared, self.root, report=report)
 
     @property
     def unpublished(self) -> int:
@@ -115,11 +115,18 @@ class Store:
         return sum(1 for _ in (self.root / ".unpublished").iterdir())
 
     def close(self) -> None:
-        """Publish what is left, within a minute, and let `prune` take the entries this store returned; a second call
-        does nothing."""
-        if self._publisher is not None:
-            self._publisher.close()
-            self._publisher = None
+        """Publish what is left, what killed processes left too, for a minute at most; and let `prune` take the entries
+        this store returned. A second call does nothing."""
+        if self.shared is not None and self._close.alive:
+            end, self.shared.writing.until = time.monotonic() + _CLOSE_S, 0.0
+            for marker in sorted((self.root / ".unpublished").iterdir()):
+                if time.monotonic() < end:
+                    self._publish(marker)
+            if left := self.unpublished:
+                self._report(
+                    f"{left} results are kept in {self.root} and not yet in {self.shared.url}; the next command in "
+                    "this workspace that has a shared store publishes them."
+                )
         self._close()
 
     def get_or_build(self, kind: str, key: Any, build: Callable[[Path], None]) -> Entry:
@@ -139,13 +146,11 @@ class Store:
         place = self._place(kind, key)
         with self._disk(), self._lock(kind, place.name):
             known = self._known(kind, key, place)
-            if known == "there":
-                return Entry(kind=kind, digest=place.name, path=place / "files", cached=True)
-            self._build(kind, key, place, build)
-            self._verified[kind, place.name] = _stamps_of(place)
-            if self._publisher is not None and kind not in OF_THIS_MACHINE:
-                self._publisher.owe(kind, place.name, anew=known == "damaged")
-        return Entry(kind=kind, digest=place.name, path=place / "files", cached=False)
+            if known != "there":
+                self._build(kind, key, place, build)
+                self._verified[kind, place.name] = _stamps_of(place)
+        self._offer(kind, place.name, anew=known == "damaged")
+        return Entry(kind=kind, digest=place.name, path=place / "files", cached=known == "there")
 
     def find(self, kind: str, key: Any) -> Entry | None:
         """The entry of a key if it is there and intact; waits while another process builds it."""
@@ -154,9 +159,10 @@ class Store:
         if not elsewhere and not place.is_dir() and not self._temporary(kind, place.name).is_dir():
             return None
         with self._disk(), self._lock(kind, place.name):
-            if self._known(kind, key, place) == "there":
-                return Entry(kind=kind, digest=place.name, path=place / "files", cached=True)
-        return None
+            if self._known(kind, key, place) != "there":
+                return None
+        self._offer(kind, place.name)
+        return Entry(kind=kind, digest=place.name, path=place / "files", cached=True)
 
     def put_json(self, kind: str, key: Any, value: Any) -> None:
         """Keep a JSON value under a key; a value already there stays."""
@@ -239,14 +245,10 @@ class Store:
 
     def _known(self, kind: str, key: Any, place: Path) -> Fetched:
         """Whether the entry is here, perhaps from now on, because the shared store had it. Needs the key's lock."""
-        usable = self._usable(kind, place)
-        shared, publisher = self.shared, self._publisher
-        if shared is None or publisher is None or kind in OF_THIS_MACHINE:
-            return "there" if usable else "absent"
-        if usable:
-            publisher.offer(kind, place.name)
+        shared = self.shared
+        if self._usable(kind, place):
             return "there"
-        if not shared.asks():
+        if shared is None or kind in OF_THIS_MACHINE or not shared.reading.over:
             return "absent"
 
         def fetch(to: Path) -> None:
@@ -259,8 +261,36 @@ class Store:
         except _NotThere as answer:
             return answer.found
         self._verified[kind, place.name] = _stamps_of(place)
-        publisher.known(kind, place.name)
+        self._offered.add((kind, place.name))
         return "there"
+
+    def _offer(self, kind: str, name: str, *, anew: bool = False) -> None:
+        """Publish an entry that is here, once; what the store does not take is remembered on disk."""
+        if self.shared is None or kind in OF_THIS_MACHINE or ((kind, name) in self._offered and not anew):
+            return
+        self._offered.add((kind, name))
+        marker = self.root / ".unpublished" / f"{kind}-{name}"
+        with self._disk():
+            marker.write_text(_ANEW if anew else "", encoding="utf-8")
+        self._publish(marker)
+
+    def _publish(self, marker: Path) -> None:
+        """What a marker names: an empty file, or one that says that what is there was found damaged."""
+        assert self.shared is not None
+        kind, _, name = marker.name.rpartition("-")
+        place = self.root / kind / name[:2] / name
+        try:
+            listing = {file: Listed(**one) for file, one in read_sealed(place / "entry.json")["files"].items()}
+            anew = marker.read_text(encoding="utf-8") == _ANEW
+            done = self.shared.publish(kind, name, place / "files", listing, anew=anew)
+        except (
+            Unsound,
+            FileNotFoundError,
+        ) as damage:  # pruned; damaged, which its next reader finds; another was quicker
+            _log.debug("%s/%s is not published: %s", kind, name, damage)
+            done = True
+        if done:
+            marker.unlink(missing_ok=True)
 
     def _build(self, kind: str, key: Any, place: Path, build: Callable[[Path], None]) -> None:
         building = self._temporary(kind, place.name)

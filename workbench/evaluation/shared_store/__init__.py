@@ -6,34 +6,296 @@
 
 An entry is there when its JSON is, which is written after all of its files: nothing depends on a rename, and of two
 writers either's entry is whole. Whoever reads holds every file against its sha256 and takes what does not match as
-absent. Whoever may write here decides what others take for results; a digest finds damage, not intent.
+absent, so anything may be deleted at any time. Whoever may write here decides what others take for results; a digest
+finds damage, not intent: names are checked before they become paths, counts and sizes before anything is fetched.
 
     shared = open_shared_store("s3://team/workbench")
     Store(root, shared=shared)                          # reads through and writes through
 
-What is local (locks, journals, the queue of what is to be published) lives elsewhere. Nothing is unpickled.
+What is local (locks, journals, what is still to be published) lies elsewhere. Nothing is unpickled.
 """
 
-from workbench.evaluation.shared_store.publishing import Publisher
-from workbench.evaluation.shared_store.remote import Away
-from workbench.evaluation.shared_store.shared import (
-    STORE_VARIABLE,
-    Cleaned,
-    Fetched,
-    SharedStore,
-    clean,
-    open_shared_store,
-    usage_of,
-)
+from __future__ import annotations
 
-__all__ = [
-    "STORE_VARIABLE",
-    "Away",
-    "Cleaned",
-    "Fetched",
-    "Publisher",
-    "SharedStore",
-    "clean",
-    "open_shared_store",
-    "usage_of",
-]
+import hashlib
+import logging
+import re
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Literal
+
+from workbench.evaluation.shared_store.remote import BLOCK_BYTES, PATIENCE_S, Away, Remote
+from workbench.values.documents.canonical import DecodeError, decode
+from workbench.values.documents.sealed_json import Unsound, sealed, unsealed
+
+__all__ = ["STORE_VARIABLE", "Away", "Fetched", "Listed", "SharedStore", "open_shared_store", "usage_of"]
+
+_log = logging.getLogger(__name__)
+
+STORE_VARIABLE = "WORKBENCH_STORE"
+"""Names the shared store where no option does: a folder or a URL."""
+Fetched = Literal["there", "absent", "damaged"]
+_VERSION = 1
+_MOST_LISTING_BYTES, _MOST_FILES, _MOST_BYTES = 1 << 25, 100_000, 1 << 42
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_NAME = re.compile(r"[^\x00-\x1f\x7f\\\ud800-\udfff]{1,250}")
+_PAUSES_S = (5.0, 15.0, 60.0, 300.0)
+"""How long nothing is asked of a store that was away, or refused to write, the first time, the second and so on."""
+_LEAST_BYTES_PER_S = 1 << 18
+"""A store that gives less is taken as away: what it holds is computed sooner."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listed:
+    """One file of an entry."""
+
+    sha256: str
+    size_bytes: int
+
+
+Listing = Mapping[str, Listed]
+"""Path below the entry's folder, with '/' → content."""
+
+
+def written(kind: str, digest: str, listing: Listing) -> bytes:
+    """The JSON that makes an entry visible."""
+    return sealed({"version": _VERSION, "kind": kind, "entry": digest, "files": listing})
+
+
+def read(content: bytes, kind: str, digest: str) -> dict[str, Listed]:
+    """What `written` wrote for this very entry.
+
+    Raises:
+        Unsound: it is damaged, of another entry, or names what no entry of ours holds.
+    """
+    value = unsealed(content)
+    if (value.get("version"), value.get("kind"), value.get("entry")) != (_VERSION, kind, digest):
+        raise Unsound("is of another entry")
+    files = value.get("files")
+    if not isinstance(files, dict) or len(files) > _MOST_FILES:
+        raise Unsound(f"lists no files, or more than {_MOST_FILES}")
+    if wrong := next((name for name in files if not _is_below(name)), None):
+        raise Unsound(f"names {wrong[:100]!r}, which is no path below an entry")
+    try:
+        found = decode(dict[str, Listed], files, "files")
+    except DecodeError as error:
+        raise Unsound(f"gives a file no size or sha256 ({error})") from error
+    if wrong := next((n for n, one in found.items() if one.size_bytes < 0 or not _SHA256.fullmatch(one.sha256)), None):
+        raise Unsound(f"gives {wrong!r} no size or sha256")
+    if both := sorted({str(parent) for name in found for parent in PurePosixPath(name).parents} & found.keys()):
+        raise Unsound(f"has {both[0]!r} as a file and as a folder")
+    if sum(one.size_bytes for one in found.values()) > _MOST_BYTES:
+        raise Unsound(f"lists more than {_MOST_BYTES} bytes")
+    return found
+
+
+def _is_below(name: str) -> bool:
+    """Whether a name is a path that stays below any folder it is joined to, in the one form that it is written in."""
+    parts = name.split("/")
+    return len(parts) <= 32 and all(_NAME.fullmatch(part) and part not in (".", "..") for part in parts)
+
+
+def open_shared_store(
+    url: str, *, report: Callable[[str], None] = _log.warning, patience_s: float = PATIENCE_S
+) -> SharedStore:
+    """The store at a folder, `file:///folder`, `s3://bucket/prefix` or, within one process, `memory://name`.
+
+    Nothing is asked of it yet: whether it is there shows when it is needed (`SharedStore.look`). Credentials and
+    endpoints are taken from the environment, as s3fs and botocore read them.
+
+    Args:
+        report: receives a sentence when the store goes away or comes back, or holds something damaged.
+        patience_s: what one call may take.
+
+    Raises:
+        ConfigError: the URL is of another kind, or its package is not installed.
+    """
+    return SharedStore(Remote(url, patience_s=patience_s), report=report)
+
+
+class _Pauses:
+    """Of one kind of call: nothing is asked for a while after it failed, for longer every time."""
+
+    def __init__(self) -> None:
+        self.until, self._failures, self._lock = 0.0, 0, threading.Lock()
+
+    @property
+    def over(self) -> bool:
+        return time.monotonic() >= self.until
+
+    def failed(self) -> bool:
+        """Whether it had worked before."""
+        with self._lock:
+            self.until = time.monotonic() + _PAUSES_S[min(self._failures, len(_PAUSES_S) - 1)]
+            self._failures += 1
+            return self._failures == 1
+
+    def worked(self) -> bool:
+        """Whether it had failed before."""
+        with self._lock:
+            before, self._failures = self._failures, 0
+            return before > 0
+
+
+class SharedStore:
+    """What several machines have computed. Safe to use from several threads.
+
+    Attributes:
+        url: without anything secret.
+        reading, writing: when it is asked again.
+    """
+
+    def __init__(self, remote: Remote, *, report: Callable[[str], None]) -> None:
+        self.url, self.remote, self._report = remote.url, remote, report
+        self.reading, self.writing = _Pauses(), _Pauses()
+
+    def look(self) -> None:
+        """Ask it for something that is not there.
+
+        Raises:
+            Away: it does not answer, or refuses.
+        """
+        self.remote.size("v1/entries/none")
+
+    def fetch(self, kind: str, digest: str, to: Path) -> Fetched:
+        """Copy the files of an entry into an empty folder; unless 'there' is answered, what lies in it is nothing.
+
+        Every file is held against its sha256. What does not match, and a store that is away, is reported and taken as
+        not there.
+
+        Raises:
+            OSError: this machine's disk cannot be written.
+        """
+        if not self.reading.over:
+            return "absent"
+        try:
+            listing = self._listing(kind, digest)
+            if listing is not None:
+                needed, free = sum(one.size_bytes for one in listing.values()), shutil.disk_usage(to).free
+                if needed > free:
+                    said = f"an entry of {needed / 1e6:.1f} MB is not fetched, {free / 1e6:.1f} MB are free."
+                    self._report(f"{self.url}: {said}")
+                    return "absent"
+                for name, one in listing.items():
+                    self._copy(name, one, to / name)
+        except Away as away:
+            if self.reading.failed():
+                self._report(f"{self.url} is away ({away}). What it may hold is computed here until it answers again.")
+            return "absent"
+        except Unsound as damage:
+            self._report(
+                f"{self.url}: {kind}/{digest[:12]} is damaged and not used ({damage}). It is computed here and "
+                "published anew."
+            )
+            return "damaged"
+        if self.reading.worked():
+            self._report(f"{self.url} answers again.")
+        return "absent" if listing is None else "there"
+
+    def publish(self, kind: str, digest: str, folder: Path, listing: Listing, *, anew: bool = False) -> bool:
+        """Put an entry there, unless it is there; its files first, then the listing, which makes it visible. False
+        where the store is away or refuses, which is reported.
+
+        Args:
+            anew: write every file, because what is there was found damaged.
+
+        Raises:
+            Unsound: a file in `folder` is not what `listing` says; nothing is visible.
+        """
+        if not self.writing.over:
+            return False
+        try:
+            self._published(kind, digest, folder, listing, anew=anew)
+        except Away as away:
+            if self.writing.failed():
+                self._report(
+                    f"{self.url} takes no results now ({away}). They are kept beside the local ones and published when "
+                    "it does."
+                )
+            return False
+        if self.writing.worked():
+            self._report(f"{self.url} takes results again.")
+        return True
+
+    def _published(self, kind: str, digest: str, folder: Path, listing: Listing, *, anew: bool) -> None:
+        try:
+            if not anew and self._listing(kind, digest) is not None:
+                return
+        except Unsound:
+            pass  # in its place
+        relied_on: list[tuple[str, Listed]] = []
+        for name, one in listing.items():
+            if not anew and self._has(one):
+                relied_on.append((name, one))
+            else:
+                self._send(folder / name, one)
+        self.remote.write(_entry_at(kind, digest), iter((written(kind, digest, listing),)))
+        for name, one in relied_on:  # somebody may have deleted between our look and our listing
+            if not self._has(one):
+                self._send(folder / name, one)
+
+    def _listing(self, kind: str, digest: str) -> dict[str, Listed] | None:
+        content = self.remote.read(_entry_at(kind, digest), most=_MOST_LISTING_BYTES)
+        try:
+            return None if content is None else read(content, kind, digest)
+        except Unsound as damage:
+            raise Unsound(f"its listing {damage}") from damage
+
+    def _has(self, one: Listed) -> bool:
+        return self.remote.size(_file_at(one.sha256)) == one.size_bytes
+
+    def _copy(self, name: str, one: Listed, to: Path) -> None:
+        hasher, size = hashlib.sha256(), 0
+        end = time.monotonic() + self.remote.patience_s + one.size_bytes / _LEAST_BYTES_PER_S
+        if not self._has(one):
+            raise Unsound(f"{name} is missing, or has another size")
+        to.parent.mkdir(parents=True, exist_ok=True)
+        with to.open("xb") as file:
+            for block in self.remote.blocks(_file_at(one.sha256), one.size_bytes):
+                size += len(block)
+                hasher.update(block)
+                if size <= one.size_bytes:
+                    file.write(block)
+                if time.monotonic() > end:
+                    raise Away(f"{size} bytes came where {one.size_bytes} should have")
+        if size != one.size_bytes or hasher.hexdigest() != one.sha256:
+            raise Unsound(f"{name} has another sha256")
+
+    def _send(self, file: Path, one: Listed) -> None:
+        def blocks() -> Iterator[bytes]:
+            hasher = hashlib.sha256()
+            with file.open("rb") as stream:
+                while block := stream.read(BLOCK_BYTES):
+                    hasher.update(block)
+                    yield block
+            if hasher.hexdigest() != one.sha256:
+                raise Unsound(f"{file.name} has another sha256")
+
+        self.remote.write(_file_at(one.sha256), blocks())
+
+
+def _entry_at(kind: str, digest: str) -> str:
+    assert _SHA256.fullmatch(digest)
+    return f"v1/entries/{kind}/{digest[:2]}/{digest}.json"
+
+
+def _file_at(sha256: str) -> str:
+    return f"v1/files/{sha256[:2]}/{sha256}"
+
+
+def usage_of(shared: SharedStore) -> tuple[dict[str, int], int, int]:
+    """Kind → entries; files of content and their bytes: what several entries have counts once. Nothing is read.
+
+    Raises:
+        Away: it does not answer.
+    """
+    entries, remote = dict[str, int](), shared.remote
+    for kind in remote.folders("v1/entries"):
+        parts = (remote.files(f"v1/entries/{kind}/{part}") for part in remote.folders(f"v1/entries/{kind}"))
+        entries[kind] = sum(name.endswith(".json") for files in parts for name in files)
+    found = [size for part in remote.folders("v1/files") for size in remote.files(f"v1/files/{part}").values()]
+    return entries, len(found), sum(found)

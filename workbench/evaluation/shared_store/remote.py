@@ -14,8 +14,6 @@ import re
 import threading
 import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -40,20 +38,6 @@ _MOST_WORDS = 300
 
 class Away(Exception):
     """The shared store does not do what it was asked, now. The message is the reason, without a full stop."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
-    """One file of a listing.
-
-    Attributes:
-        path: below the URL.
-        modified: seconds since 1970, by the store's clock; 0 where it does not say.
-    """
-
-    path: str
-    size_bytes: int
-    modified: float
 
 
 class Remote:
@@ -135,22 +119,13 @@ class Remote:
                     self._call(file.discard)
             raise
 
-    def remove(self, path: str) -> None:
-        """A file that is gone already is no error."""
-        with contextlib.suppress(FileNotFoundError):
-            self._call(lambda: self._fs.rm_file(self._at(path)))
-
     def folders(self, path: str) -> list[str]:
         """Names of the folders directly below."""
         return sorted(Path(one["name"]).name for one in self._listed(path) if one["type"] == "directory")
 
-    def files(self, path: str) -> list[Found]:
-        """The files directly below."""
-        return [
-            Found(path=f"{path}/{Path(one['name']).name}", size_bytes=int(one["size"] or 0), modified=_modified(one))
-            for one in self._listed(path)
-            if one["type"] == "file"
-        ]
+    def files(self, path: str) -> dict[str, int]:
+        """Name → bytes of the files directly below."""
+        return {Path(one["name"]).name: int(one["size"] or 0) for one in self._listed(path) if one["type"] == "file"}
 
     def _listed(self, path: str) -> list[dict[str, Any]]:
         try:
@@ -255,13 +230,3 @@ def _file_system(scheme: str) -> Any:
     if scheme == "s3":
         made.retries = 2
     return made
-
-
-def _modified(info: dict[str, Any]) -> float:
-    for key in ("mtime", "LastModified", "created"):
-        value = info.get(key)
-        if isinstance(value, datetime):
-            return value.timestamp()
-        if isinstance(value, int | float):
-            return float(value)
-    return 0.0
