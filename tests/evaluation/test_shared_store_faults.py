@@ -32,7 +32,8 @@ ONE_ENTRY = """
 
 FULL = """
     said = []
-    store = Store(pathlib.Path(sys.argv[1]), shared=open_shared_store(sys.argv[2], report=said.append), report=said.append)
+    shared = open_shared_store(sys.argv[2], report=said.append)
+    store = Store(pathlib.Path(sys.argv[1]), shared=shared, report=said.append)
     store.get_or_build("artifact", {"k": 1}, build)
     store.put_json("structure", {"k": 1}, 5)
     store.close()
