@@ -96,7 +96,6 @@ def init(
     target: Annotated[
         list[str] | None, typer.Option(help="what is to execute it: one, several (a,b), or all; default: ONNX Runtime")
     ] = None,
-    kind: Annotated[str | None, typer.Option(help="text, image, signal or generic; default: inferred")] = None,
     constant: Annotated[
         list[str] | None, typer.Option(help="INPUT=NUMBER for an input that is always the same; repeat for several")
     ] = None,
@@ -135,7 +134,7 @@ def init(
     if model.is_dir():
         from workbench.commands.init.language import initialize_language
 
-        given = {"--tokenizer": tokenizer, "--labels": labels, "--kind": kind, "--metric": metric}
+        given = {"--tokenizer": tokenizer, "--labels": labels, "--metric": metric}
         for key, value in {**given, "--constant": constant, "--output": output, "--cfg": cfg}.items():
             if value:
                 raise ConfigError("means nothing for a language model.", key=key, hint="Leave it out.")
@@ -144,7 +143,6 @@ def init(
     wishes = Wishes(
         tokenizer=tokenizer,
         labels=labels,
-        kind=kind,
         constants=pairs(constant or (), "--constant"),
         outputs=pairs(output or (), "--output"),
         metric=metric,

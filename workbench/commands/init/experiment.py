@@ -20,36 +20,6 @@ _FEWEST = 50
 _MANY = (3000, 6000)
 """Validation and holdout samples beyond which every pass costs more than a candidate gains."""
 _CALIBRATION_BATCH = 8
-_NUMBER_MS = 0.0008
-"""Of the front end, for each number in a request of JSON: twice what a busy machine took."""
-_P99_MS = (20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 60_000)
-
-
-def _numbers(dataset: Dataset, outline: Outline) -> int:
-    """In a request of one sample; 0 where it is a text."""
-    if dataset.preprocessor is not None:
-        return 0
-    rows = outline.model.fixed_batch or 1
-    first = next(iter(dataset.batches("validation", rows, stop=rows)))
-    return sum(array.size for array in first.feeds.values()) // rows
-
-
-def concurrency(outline: Outline, cores: int) -> int:
-    return outline.start.service.concurrency or max(4, 2 * cores)
-
-
-def p99_ms(outline: Outline, cores: int, call_ms: float, numbers: int) -> int | None:
-    """A limit that the float model keeps on this machine: some times what so many clients wait for one another.
-
-    A request of a picture takes longer to read than to compute, and one process reads them all.
-
-    None where the target is no host, since nothing here tells its time.
-    """
-    if not described(outline.target).on_host:
-        return None
-    clients = concurrency(outline, cores)
-    wanted = 4.0 * clients * call_ms / max(1.0, cores / 2) + (12.0 + _NUMBER_MS * numbers) * clients
-    return next((limit for limit in _P99_MS if limit >= wanted), math.ceil(wanted / 60_000) * 60_000)
 
 
 USUAL_LIMIT_PP = 0.5
@@ -165,7 +135,7 @@ def experiment_text(
         + (", service_throughput_per_s." if service else "."),
         f"objectives: [{first}, accuracy]",
         *_constraints(dataset, outline.model, run, min(used)),
-        *(_service(outline, cores, run.call_ms, _numbers(dataset, outline)) if service else [no]),
+        *(_service(outline, cores) if service else [no]),
         "budget: {trials: 24, timeout: 30m}      # whichever comes first",
         _measure(run.call_ms),
         "sampler: auto",
@@ -199,22 +169,15 @@ def _measure(call_ms: float) -> str:
     )
 
 
-def _service(outline: Outline, cores: int, call_ms: float, numbers: int) -> list[str]:
+def _service(outline: Outline, cores: int) -> list[str]:
     start = outline.start.service
-    clients, limit = concurrency(outline, cores), start.p99_ms or p99_ms(outline, cores, call_ms, numbers)
-    lines = [
+    clients, limit = start.concurrency or max(4, 2 * cores), start.p99_ms
+    said = "# nobody's demand yet: write what your users accept"
+    return [
         "# How requests come: each candidate gets the batch, timeout and workers of its space that serve most of them",
         "# within the limit. Without this key no service is looked for.",
         "service:",
         f"  concurrency: {clients:<22} # clients that each wait for their answer; or rate: 200 (a second)",
+        f"  # p99_ms: 100                        {said}" if limit is None else f"  p99_ms: {limit:<27g} {said}",
+        *(f"  {line}" for line in start.host),
     ]
-    if limit is None:
-        lines.append(
-            "  # p99_ms: 120                        # what your users accept; leave it out to see what there is"
-        )
-    else:
-        lines.append(f"  p99_ms: {limit:<27g} # nobody's demand yet: write what your users accept")
-        lines.append(
-            f"  # ({clients} clients that each wait for a call of {call_ms:.3g} ms, {cores} processors, fit in it)"
-        )
-    return [*lines, *(f"  {line}" for line in start.host)]

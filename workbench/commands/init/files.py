@@ -46,7 +46,6 @@ class Wishes:
 
     Attributes:
         tokenizer, labels: of text data; labels are needed where they are names, whose order only training knows.
-        kind: of model, where it is not what is inferred.
         constants: input → number, as written.
         outputs: output → meaning, as written.
         metric: `file.py:function`, or a name with options, as written; then nothing is asked of outputs.
@@ -55,7 +54,6 @@ class Wishes:
 
     tokenizer: Path | None = None
     labels: Path | None = None
-    kind: str | None = None
     constants: Mapping[str, str] = field(default_factory=dict)
     outputs: Mapping[str, str] = field(default_factory=dict)
     metric: str | None = None
@@ -180,7 +178,7 @@ def initialize(
     fixed = _fixed_from(source, corpus, all(compiles))
     declared = declare(source, corpus.arrays, wishes.constants, fixed_from=fixed)
     ready = prepared(source, declared.interface)
-    outline = examine_model(ready, *chosen.targets, source=source, texts=bool(corpus.lengths), kind=wishes.kind)
+    outline = examine_model(ready, *chosen.targets, source=source)
     axes = differing_axes(corpus, ready, steps=bool(declared.interface.state))
     subject = Subject(
         outline=outline, corpus=corpus, declared=declared, metric=metric, axes=axes, padded=bool(axes) and any(compiles)
@@ -262,14 +260,13 @@ def _group_name(name: str, chosen: Chosen, number: int) -> str:
 
 
 def _said(subject: Subject, run: FloatRun) -> list[str]:
-    outline, declared = subject.outline, subject.declared
-    kind = f"taken for a model of kind {outline.kind!r}: {outline.kind_reason} (--kind says otherwise)"
+    declared = subject.declared
     state = [f"state {o} → {i}: {declared.reasons.get(f'state.{o}', '')}" for o, i in declared.interface.state]
     uses = declared.interface.outputs
     outputs = [f"output {u.name}: {u.meaning}, {u.reason}" for u in uses]
     unused = uses and first_label(run) is not None and not any(AGAINST in dict(use.options) for use in uses)
     labels = ["the data's labels are not used: --output NAME=MEANING:against=labels would"] if unused else []
-    return [kind, *state, *outputs, *labels]
+    return [*state, *outputs, *labels]
 
 
 def _commands(name: str, outline: Outline, to: Path, chosen: Chosen) -> tuple[str, ...]:

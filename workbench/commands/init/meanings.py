@@ -1,4 +1,4 @@
-"""What the outputs mean: as the user says, as the model and its values tell, or not at all; and the labels in the data.
+"""What the outputs mean: as the user says, as the model tells, or not at all; and the labels in the data.
 
 Labels are class ids or tags, which are a task of their own, or anything else that an output is held against.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import shlex
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -61,8 +60,6 @@ def meanings_of(
             uses.append(_as_written(one, written[one.name]))
         elif one.use is not None:
             uses.append(one.use)
-        elif (told := told_by_labels(one.name, run)) is not None:
-            uses.append(OutputUse(name=one.name, meaning=told[0], reason=told[1]))
         elif answer := ask(f"What does the output {one.name!r} mean? ({one.reason})", (*_choices(one, run), "ignored")):
             uses.append(_as_written(one, answer))
         else:
@@ -128,13 +125,11 @@ LABEL_COLUMNS = ("label", "labels", "class", "category", "intent", "target", "y"
 """Names looked for, the likeliest first; upper and lower case are the same."""
 LABELS = "labels"
 """Array that a manifest reads where it names no other."""
-_UNLABELLED = ("state", "ignored", "scores")
-"""Meanings that are never held against anything, or with another output only."""
+_UNLABELLED = ("state", "ignored", "scores", "embedding")
+"""Meanings that are held against nothing, or with another output only."""
 _DETECTIONS = ("boxes", "classes")
 """What the labels of a detector are made of, where they have names."""
 RANK_OF_TAGS = 2
-_FAR, _SURE = 2.0, 0.5
-"""Standard deviations above chance, and of what lies between chance and certainty."""
 
 
 def labels_of(files: Sequence[Path], inputs: Collection[str], *, free: bool) -> tuple[str, int | None] | None:
@@ -182,23 +177,8 @@ def held_against_labels(
         written: outputs of `--output`.
     """
     first, found = first_label(run), {use.name: use for use in uses}
-
-    def hold(name: str, labels: str, what: str, key: str = "") -> None:
-        use = found[name]
-        reason = f"{use.reason}; held against the data's {labels}, whose first samples fit it"
-        options = tuple(sorted({**dict(use.options), AGAINST: labels}.items()))
-        found[name] = replace(use, options=options, reason=reason)
-        alone = [  # so that an error is about these labels
-            one if name == one.name or one.meaning in _UNLABELLED else OutputUse(name=one.name, meaning="ignored")
-            for one in found.values()
-        ]
-        try:
-            _try(dataset, model, run, alone)
-        except ConfigError as error:
-            rule = f"the output {name!r} ({use.meaning}) cannot be held against {what}: {error.rule.rstrip('.')}"
-            raise _refused(rule, use, first, key=key) from error
-
     against = {str(dict(use.options)[AGAINST]) for use in uses if AGAINST in dict(use.options)}
+    labels: dict[str, str] = {}
     if isinstance(first, Mapping):
         boxes = next((use.name for use in uses if use.meaning == "boxes"), None)
         for key in sorted(map(str, first)) if not found.keys() <= set(written) else ():
@@ -212,17 +192,33 @@ def held_against_labels(
                     key="labels",
                     hint=f"Say whose they are: --output NAME=MEANING:{AGAINST}={LABELS}.{key}; or leave them out.",
                 )
-            hold(owner, LABELS if owner == boxes else f"{LABELS}.{key}", f"{LABELS}.{key}", key)
+            labels[owner] = LABELS if owner == boxes else f"{LABELS}.{key}"
     elif first is not None and not against:
-        able = next((use.name for use in uses if use.meaning not in (*_UNLABELLED, "embedding")), None)
-        if able is None:
-            what = ", ".join(f"{use.name!r} is {use.meaning}" for use in uses)
-            raise _refused(f"no output can be held against them ({what})", uses[0], first)
-        if able not in written:
-            hold(able, LABELS, "them")
+        able = next((use.name for use in uses if use.meaning not in _UNLABELLED), None)
+        labels = {} if able is None or able in written else {able: LABELS}
+    for name, label in labels.items():
+        use = found[name]
+        options = tuple(sorted({**dict(use.options), AGAINST: label}.items()))
+        reason = f"{use.reason}; held against the data's {label}, whose first samples fit it"
+        found[name] = replace(use, options=options, reason=reason)
     held = [use for use in found.values() if AGAINST in dict(use.options)]
     if held:
-        _try(dataset, model, run, list(found.values()))
+        tried = replace(dataset, interface=replace(dataset.interface, outputs=tuple(found.values())))
+        try:
+            with contextlib.closing(scorer_of(tried, model)) as scorer:
+                for batch, outputs in run.rows:
+                    if isinstance(scorer, MeaningScorer):
+                        scorer.check_labels(batch)
+                    scorer.score(outputs, batch, outputs)
+        except ConfigError as error:
+            whose = ", ".join(f"{use.name!r} ({use.meaning})" for use in held)
+            raise ConfigError(
+                f"the data have labels, but {whose} cannot be held against them: {error.rule}",
+                key="labels",
+                hint="Say how they are scored: --metric file.py:function, or --metric wer:… where they are texts; or "
+                f"--output NAME=MEANING:{AGAINST}={LABELS} for another output or meaning. --output {held[0].name}="
+                f"{held[0].meaning} compares with the float model alone, and so does leaving them out of the data.",
+            ) from error
     return tuple(sorted(found.values(), key=lambda use: use not in held))
 
 
@@ -230,56 +226,3 @@ def first_label(run: FloatRun) -> Any:
     """The first that the data say of a sample; None where they say nothing."""
     truths = (truth for batch, _ in run.rows for truth in batch.truths or ())
     return next((truth for truth in truths if truth is not None), None)
-
-
-def told_by_labels(name: str, run: FloatRun) -> tuple[Meaning, str] | None:
-    """What an output means by the labels of the first samples: classes where its largest is the label far more often
-    than by chance, numbers where labels are numbers of its size and no classes. None where they do not tell."""
-    pairs = [
-        (np.asarray(outputs[name][row]), truth.get(name) if isinstance(truth, Mapping) else truth)
-        for batch, outputs in run.rows
-        for row, truth in enumerate(batch.truths or ())
-    ]
-    try:
-        found = [(output, np.asarray(label, np.float64)) for output, label in pairs if label is not None]
-    except (TypeError, ValueError):  # texts, mappings, or lists of different lengths
-        return None
-    if not found:
-        return None
-    whole = all((label == np.rint(label)).all() for _, label in found)
-    if all(label.size == output.size for output, label in found) and not whole:
-        return "values", "the data's labels are numbers of its size"
-    if not whole or any(label.size != 1 or output.ndim != 1 or output.size < 2 for output, label in found):
-        return None
-    said, right = (
-        np.array([int(x) for x in of]) for of in zip(*((o.argmax(), y.item()) for o, y in found), strict=True)
-    )
-    chance = sum(float((said == kind).mean() * (right == kind).mean()) for kind in np.union1d(said, right))
-    same, above = int((said == right).sum()), float((said == right).mean()) - chance
-    if above <= max(_SURE * (1 - chance), _FAR * math.sqrt(chance * (1 - chance) / len(found))):
-        return None
-    return "logits", f"its largest is the data's label for {same} of {len(found)} samples"
-
-
-def _try(dataset: Dataset, model: Model, run: FloatRun, uses: Sequence[OutputUse]) -> None:
-    """Ask the meanings' judges about the labels of the first samples."""
-    tried = replace(dataset, interface=replace(dataset.interface, outputs=tuple(uses)))
-    scorer = scorer_of(tried, model)
-    with contextlib.closing(scorer):
-        for batch, outputs in run.rows:
-            if isinstance(scorer, MeaningScorer):
-                scorer.check_labels(batch)
-            scorer.score(outputs, batch, outputs)
-
-
-def _refused(rule: str, use: OutputUse, label: Any, *, key: str = "") -> ConfigError:
-    array = f"{LABELS}.{key}" if key else LABELS
-    texts = not key and isinstance(label, str)
-    own = "--metric wer:… or " if texts else ""
-    return ConfigError(
-        f"the data have labels, but {rule}.",
-        key="labels",
-        hint=f"Say how they are scored: {own}--metric file.py:function; or --output NAME=MEANING:{AGAINST}={array} for "
-        f"another output or meaning. --output {use.name}={use.meaning} compares it with the float model alone, and so "
-        "does leaving them out of the data.",
-    )

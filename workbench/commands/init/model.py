@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
 
-import numpy as np
 import onnx
 
-from workbench.commands.options import one_of
 from workbench.graph.door import open_foreign
 from workbench.graph.layers import Layer, quantizable_layers
-from workbench.graph.read import constants, embedding_rows, load_graph
+from workbench.graph.read import constants, load_graph
 from workbench.quantization.lowering.normalize import normalized
 from workbench.targets import REFERENCE, described
 from workbench.targets.description import SpaceStart
@@ -36,7 +32,6 @@ class Outline:
         longest: tokens it takes; None where it does not tell.
         fixed_length: of a model that takes no other length.
         largest_sample: numbers of one sample of the largest input, as far as its axes are fixed.
-        kind, kind_reason: what it is about, and what tells it.
         targets: the names of those that are to execute it.
         starts: what each of them says of a first space for it.
     """
@@ -47,8 +42,6 @@ class Outline:
     longest: int | None
     fixed_length: int | None
     largest_sample: int
-    kind: Kind
-    kind_reason: str
     targets: tuple[str, ...]
     starts: tuple[SpaceStart, ...]
 
@@ -72,6 +65,12 @@ class Outline:
         return sum(layer.op_type in ("MatMul", "Gemm") for layer in self.weights)
 
     @property
+    def of_images(self) -> bool:
+        """It convolves along two axes, and nothing along one, as signals are."""
+        axes = {len(layer.weight_shape) - 2 for layer in self.weights if layer.op_type.startswith("Conv")}
+        return 2 in axes and 1 not in axes
+
+    @property
     def attention(self) -> int:
         """Products of two activations."""
         return sum(layer.second is not None for layer in self.layers)
@@ -85,15 +84,11 @@ class Outline:
         return replace(self, targets=tuple(targets), starts=tuple(known[target] for target in targets))
 
 
-def examine_model(
-    model: Path | Model, *targets: str, source: Model | None = None, texts: bool = False, kind: str | None = None
-) -> Outline:
+def examine_model(model: Path | Model, *targets: str, source: Model | None = None) -> Outline:
     """Find out layers and limits, and ask the targets what changes the model; they may compile it.
 
     Args:
         source: the user's file, where the model was prepared from it.
-        texts: the data are texts.
-        kind: what the user says it is about.
     """
     model = open_foreign(model) if isinstance(model, Path) else model
     targets = targets or (REFERENCE,)
@@ -106,9 +101,6 @@ def examine_model(
         )
     shapes = [spec.shape for spec in model.inputs]
     length = shapes[0][1] if len(shapes[0]) == 2 else None
-    found, reason = kind_of(model, proto, texts=texts)
-    if kind is not None:
-        found, reason = one_of(kind, Kind, "--kind"), "as --kind says"
     return Outline(
         model=model,
         source=source or model,
@@ -116,8 +108,6 @@ def examine_model(
         longest=longest_text(proto),
         fixed_length=length if isinstance(length, int) else None,
         largest_sample=max(math.prod(d for d in shape[1:] if isinstance(d, int)) for shape in shapes),
-        kind=found,
-        kind_reason=reason,
         targets=targets,
         starts=tuple(_space_start(target, model, source or model) for target in targets),
     )
@@ -154,48 +144,3 @@ def longest_text(proto: onnx.ModelProto) -> int | None:
         elif table.dims[0] >= _FEWEST_POSITIONS:
             tables.append(table)
     return min((int(t.dims[0]) // 16 * 16 for t in tables if t.dims[1] in widths), default=None)
-
-
-Kind = Literal["text", "image", "signal", "generic"]
-
-_SIGNAL_NAME = re.compile(r"audio|wav|mel|speech|pcm|signal|fbank|spec(?:trogram)?$|noise|frames", re.IGNORECASE)
-_CONVOLUTIONS = ("Conv", "ConvTranspose")
-_TRANSFORMS = ("STFT", "DFT", "MelWeightMatrix")
-_FEWEST_IDS = 3
-"""Rows of a table of tokens: the table of segments has two."""
-
-
-def kind_of(model: Model, proto: onnx.ModelProto, *, texts: bool) -> tuple[Kind, str]:
-    """(kind, what tells it), by inputs, operators and weights.
-
-    Args:
-        texts: the data are texts.
-    """
-    if texts:
-        return "text", "the data are texts"
-    known = constants(proto)
-    weights = [known[n.input[1]] for n in proto.graph.node if n.op_type in _CONVOLUTIONS and n.input[1] in known]
-    flat = sum(len(weight.dims) == 3 for weight in weights)
-    named = [s.name for s in (*model.inputs, *model.outputs) if _SIGNAL_NAME.search(s.name)]
-    ids = [name for name, rows in embedding_rows(proto).items() if rows >= _FEWEST_IDS]
-    operators = {node.op_type for node in _nodes(proto.graph)}
-    if transforms := [name for name in _TRANSFORMS if name in operators]:
-        return "signal", f"it computes {transforms[0]}"
-    if flat and (named or not ids):
-        return "signal", f"{flat} convolutions along one axis" + (f", and a tensor named {named[0]!r}" if named else "")
-    if ids:
-        return "text", f"its input {ids[0]!r} holds ids of a table of {embedding_rows(proto)[ids[0]]} rows"
-    pictures = [spec for spec in model.inputs if len(spec.shape) == 4 and np.dtype(spec.dtype).kind in "fu"]
-    if pictures and "Conv" in operators:
-        return "image", f"its input {pictures[0].name!r} has four axes and is convolved along two"
-    if named:
-        return "signal", f"a tensor named {named[0]!r}"
-    return "generic", "neither ids of a table, nor an image, nor convolutions along one axis"
-
-
-def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
-    for node in graph.node:
-        yield node
-        for attribute in node.attribute:
-            for inner in (attribute.g, *attribute.graphs):
-                yield from _nodes(inner)

@@ -60,7 +60,6 @@ def space_text(
         f"# INT8 can serve {len(outline.weights)} of its layers and {outline.attention} of its products of two "
         "activations.",
         f"# The machine this was written on has {cores} cores.",
-        f"# It was taken for a model of kind {outline.kind!r}: {outline.kind_reason}.",
         "#",
         "# The first choice of a parameter is its default; presets name only what differs from it. `when:` says where",
         f"# one applies. `workbench space search_spaces/{name}.yaml` explains each and counts the candidates.",
@@ -139,7 +138,7 @@ def _quantization(outline: Outline, schemes: dict[str, tuple[str, ...]], cfg: Se
     if products < layers and (products or attention):
         static(
             "operators",
-            ["all", "conv" if outline.kind == "image" else "matmul"],
+            ["all", "conv" if outline.of_images else "matmul"],
             "Which layers become INT8: the convolutions of a vocoder lose more than they gain; those of an",
             "image model do nearly all of its work, and its last products decide the answer.",
         )
@@ -293,7 +292,7 @@ def _presets(
             static = {"quantization.scheme": "static"}
             if grouped:
                 add("static-int8-bins", static | grouped)
-            if 0 < products < layers and outline.kind != "image":
+            if 0 < products < layers and not outline.of_images:
                 add("static-int8-matmul", static | {"quantization.operators": "matmul"})
             if products and first:
                 add("static-int8-balanced", static | {"quantization.balance": "auto"})
