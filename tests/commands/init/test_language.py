@@ -8,10 +8,7 @@ from tests.llm_workspace import words
 from tests.targets.ascend_llm.folders import write_llm, write_texts
 from workbench.commands.init.language import initialize_language
 from workbench.inputs.experiment import read_experiment
-from workbench.targets import described
 from workbench.values.errors import ConfigError
-
-SPACE = Path(__file__).parents[3] / "search_spaces" / "ascend-llm.yaml"
 
 
 @pytest.fixture
@@ -63,7 +60,3 @@ def test_what_is_missing_or_too_little_is_said_before_anything_is_written(
         with pytest.raises(ConfigError, match=said):
             initialize_language(folder, data, tmp_path / "w", name="mine", targets=targets)
         assert not (tmp_path / "w").exists()
-
-
-def test_the_space_that_is_shipped_is_the_one_that_init_writes() -> None:
-    assert described("ascend-llm").first_space == SPACE.read_text(encoding="utf-8")
