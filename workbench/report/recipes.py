@@ -13,7 +13,7 @@ import numpy as np
 
 from workbench.report.alike import OutcomesOf
 from workbench.report.summary import Recipe, Summary
-from workbench.report.words import count_of, interval
+from workbench.report.words import count_of
 from workbench.values.measurement import Estimate
 from workbench.values.paired_scores import PairedScores
 from workbench.values.results import Evaluation
@@ -72,33 +72,8 @@ def recipe_sentences(summary: Summary) -> list[str]:
         f"certain, {len(alike)} cannot be told apart from it, and the rest lose more; these intervals hold for all "
         "pairs at once."
     ]
-    left = _float_left(summary, best.candidate_id)
-    fewer = [r for r in (*better, *alike) if left is not None and (_float_left(summary, r.candidate_id) or 0) < left]
-    if fewer:
-        least = next(r for r in summary.recipes if r in fewer)  # they stand by their loss
-        assert least.against_preset is not None  # it is not the preset itself
-        how = "it loses less for certain" if least in better else "the two cannot be told apart"
-        by = interval(least.against_preset, f" {_unit(summary, least)}", 2, signed=True)
-        found.append(
-            f"{len(fewer)} of these have fewer float products than the best preset's {left}; of them "
-            f"{least.candidate_id[:12]} loses least: it has {_float_left(summary, least.candidate_id)}, and with {by} "
-            f"{how}."
-        )
-    elif left is not None:
-        found.append(f"None of these has fewer float products than the best preset's {left}.")
     windows = summary.find(best.candidate_id)
     count = windows.measurement.accuracy.samples if windows and windows.measurement.accuracy else 0
     if count < _FEW_WINDOWS:
         found.append(f"With {count_of(count, 'window')} these intervals are rough: give more text.")
     return found
-
-
-def _unit(summary: Summary, recipe: Recipe) -> str:
-    evaluation = summary.find(recipe.candidate_id)
-    accuracy = None if evaluation is None else evaluation.measurement.accuracy
-    return "" if accuracy is None else accuracy.unit
-
-
-def _float_left(summary: Summary, candidate_id: str) -> int | None:
-    evaluation = summary.find(candidate_id)
-    return None if evaluation is None else evaluation.measurement.float_matmuls_left

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import torch
 
+from tests.quantization.llm.emulated import fake_logits
 from tests.quantization.llm.tiny_models import samples, write_model
 from workbench.quantization.llm.checkpoint import open_model
 from workbench.quantization.llm.forwards import float_logits
 from workbench.quantization.llm.recipe import Group, LinearRecipe, LlmRecipe, Phase, Smooth
-from workbench.quantization.llm.run import fake_logits
 
 ALL: tuple[Group, ...] = ("norm-linear", "ov", "up-down")
 NORMS = ALL[:1]

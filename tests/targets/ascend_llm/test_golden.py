@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
+from tests.quantization.llm.emulated import fake_logits
 from tests.quantization.llm.tiny_models import samples
 from tests.targets.ascend_llm.checkpoints import CACHE, MIX, PER_TOKEN, change, write_checkpoint
 from tests.targets.ascend_llm.folders import CASES, GOLDEN, LINEAR, WEIGHT
@@ -20,7 +21,7 @@ from workbench.quantization.llm.affine import Affine
 from workbench.quantization.llm.checkpoint import open_model
 from workbench.quantization.llm.forwards import Stage, float_logits, greedy
 from workbench.quantization.llm.recipe import Type
-from workbench.quantization.llm.run import fake_logits, left_float, without
+from workbench.quantization.llm.run import left_float, without
 from workbench.targets.ascend_llm.calibrate import calibrate_llm
 from workbench.targets.ascend_llm.execution import (
     running_block,

@@ -21,12 +21,11 @@ from workbench.quantization.llm.checkpoint import (
     read_block,
     read_tensors,
 )
-from workbench.quantization.llm.fixed_order import linear_product
-from workbench.quantization.llm.forward import check_ids, embed, norm, rope_of
+from workbench.quantization.llm.forward import check_ids, embed, rope_of
 from workbench.quantization.llm.quantized import SOURCES, QuantizedBlock
 from workbench.quantization.llm.recipe import Data, LlmRecipe, Phase, Quantize, Survey
 from workbench.quantization.llm.rotation import Rotation, read_rotated, rotate_block, rotation_of
-from workbench.quantization.llm.walk import Stream, WorkingBlock, needs_data, run_through, take_phase
+from workbench.quantization.llm.walk import Stream, WorkingBlock, needs_data, take_phase
 
 Samples = Mapping[Data, Sequence[torch.Tensor]]
 """Ids [batch, tokens] of every sample; without 'smoothing' that is the same as 'calibration'."""
@@ -40,27 +39,19 @@ def start(model: LlmModel, recipe: LlmRecipe, samples: Samples) -> list[Stream]:
         if phase.data not in embedded and any(map(needs_data, phase.stages)):
             chosen = samples.get(phase.data) or samples["calibration"]
             check_ids(model.config, chosen)
-            embedded[phase.data] = _embedded(model, chosen, rotation)
+            with torch.inference_mode():
+                hidden = embed(model, chosen)
+                embedded[phase.data] = hidden if rotation is None else [read_rotated(x, rotation) for x in hidden]
     return [list(embedded[phase.data]) if any(map(needs_data, phase.stages)) else [] for phase in recipe.phases]
 
 
-def blocks(
-    model: LlmModel,
-    recipe: LlmRecipe,
-    streams: list[Stream],
-    *,
-    first: int = 0,
-    watched: Stream | None = None,
-) -> Iterator[QuantizedBlock]:
+def blocks(model: LlmModel, recipe: LlmRecipe, streams: list[Stream], *, first: int = 0) -> Iterator[QuantizedBlock]:
     """The blocks from `first` on, quantized one after another.
 
     Args:
         streams: those of `start`, or as they stood behind block first − 1; changed on the way.
-        watched: hidden states that go through every finished block as the vendor's tool would run it; changed too.
     """
-    for block in _working(model, recipe, streams, first):
-        if watched is not None:
-            run_through(block, watched, block.final, block.cached)
+    for block in working_blocks(model, recipe, streams, first):
         yield block.done()
 
 
@@ -75,7 +66,7 @@ def left_float(model: LlmModel, recipe: LlmRecipe, samples: Samples) -> tuple[st
     place = next(n for n, phase in enumerate(recipe.phases) if any(isinstance(s, Survey) for s in phase.stages))
     looking = replace(recipe, phases=recipe.phases[: place + 1])
     spreads: dict[str, float] = {}
-    for block in _working(model, looking, start(model, looking, samples), 0):
+    for block in working_blocks(model, looking, start(model, looking, samples)):
         spreads |= {f"{block.prefix}.{name}": block.spreads[source] for name, source in SOURCES.items()}
     quantized = {name for stage in recipe.stages if isinstance(stage, Quantize) for name in stage.linears}
     ranked = sorted((name for name in spreads if name in quantized), key=lambda name: -spreads[name])
@@ -115,23 +106,8 @@ def rotation_of_recipe(model: LlmModel, recipe: LlmRecipe) -> Rotation | None:
     return None if recipe.rotate is None else rotation_of(model.config, recipe.rotate)
 
 
-def fake_logits(
-    model: LlmModel, recipe: LlmRecipe, samples: Samples, prompts: Sequence[torch.Tensor]
-) -> list[torch.Tensor]:
-    """Logits of prompts as the vendor's tool has them in its own memory behind a run of the recipe.
-
-    With v1's dynamic types that is not what a device computes (msmodelslim.md §9).
-    """
-    with torch.inference_mode():
-        watched = _embedded(model, prompts, rotation_of_recipe(model, recipe))
-        for _ in blocks(model, recipe, start(model, recipe, samples), watched=watched):
-            pass
-        outer = outer_tensors(model, recipe)
-        normed = (norm(outer, FINAL_NORM, x, model.config.epsilon) for x in watched)
-        return [linear_product(x, outer[f"{HEAD}.weight"]) for x in normed]
-
-
-def _working(model: LlmModel, recipe: LlmRecipe, streams: list[Stream], first: int) -> Iterator[WorkingBlock]:
+def working_blocks(model: LlmModel, recipe: LlmRecipe, streams: list[Stream], first: int = 0) -> Iterator[WorkingBlock]:
+    """The same with what the stages made of each, floats beside integers."""
     rope, rotation = rope_of(model.config), rotation_of_recipe(model, recipe)
     for index in range(first, model.config.layers):
         tensors = read_block(model, index)
@@ -142,9 +118,3 @@ def _working(model: LlmModel, recipe: LlmRecipe, streams: list[Stream], first: i
             for phase, stream in zip(recipe.phases, streams, strict=True):
                 take_phase(block, phase, stream)
         yield block
-
-
-def _embedded(model: LlmModel, samples: Sequence[torch.Tensor], rotation: Rotation | None) -> Stream:
-    with torch.inference_mode():
-        hidden = embed(model, samples)
-        return hidden if rotation is None else [read_rotated(each, rotation) for each in hidden]

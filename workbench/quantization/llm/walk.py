@@ -70,19 +70,6 @@ class WorkingBlock:
             return quantized.wide(x) if quantized.generation == "v1" else quantized(x)
         return float_product(x, self.tensors[f"{name}.weight"], self.tensors.get(f"{name}.bias"))
 
-    def final(self, name: str, x: torch.Tensor) -> torch.Tensor:
-        """The same when all stages are through, in the model's dtype."""
-        quantized = self.linears.get(name)
-        return self.linear(name, x) if quantized is None else quantized(x)
-
-    def cached(self, what: str, x: torch.Tensor) -> torch.Tensor:
-        """What attention reads of keys or values [batch, kv_heads, tokens, head_dim]."""
-        by = self.cache.get(what)
-        if by is None or self.cache_of_outputs:
-            return x
-        shape = (1, x.shape[1], 1, x.shape[3])
-        return fake_quantized(x, Affine(scale=by.scale.view(shape), offset=by.offset.view(shape)))
-
     def done(self) -> QuantizedBlock:
         """What the stages made of it; weights that are integers now are no longer among its tensors."""
         gone = {f"{name}.{part}" for name in self.linears for part in ("weight", "bias")}
