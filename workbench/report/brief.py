@@ -95,7 +95,7 @@ _LABELS = {
 
 def _served(summary: Summary, evaluation: Evaluation) -> tuple[str, ...]:
     """Of a service where there is one, of decoding where a language model was judged, else of single calls."""
-    if summary.question.serves:
+    if summary.serves:
         return "service_throughput_per_s", "service_p99_ms"
     if evaluation.measurement.language is not None:
         return "prefill_ms", "decode_ms"

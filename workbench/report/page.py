@@ -16,7 +16,6 @@ from workbench.report.recommendation import headline
 from workbench.report.summary import (
     Standing,
     Summary,
-    best_known_service,
 )
 from workbench.report.table import _heads, figure, shown
 from workbench.report.text import damage_words, lines, reproduce, verdict_sentences
@@ -276,7 +275,7 @@ def _columns(summary: Summary, rows: Sequence[Evaluation]) -> list[tuple[str, st
     """(name, class) of each column."""
     heads = [("id", ""), ("evidence", ""), *((head, "n") for head in _heads(summary).values())]
     simulated = "modelled" if summary.emulated else "predicted"
-    if any(best_known_service(summary, e) is not None for e in rows):
+    if any(summary.service(e) is not None for e in rows):
         heads += [(f"{what} {how}", "n") for what in ("served /s,", "P99 ms,") for how in (simulated, "measured")]
     return heads
 
@@ -286,7 +285,7 @@ def _front_row(summary: Summary, evaluation: Evaluation, differing: Sequence[str
     known = summary.strongest(evaluation)
     figures = [(figure(known, name), level_of(known, name)) for name in _heads(summary)]
     settings: list[str] = []
-    service = best_known_service(summary, evaluation)
+    service = summary.service(evaluation)
     if service is not None:
         best, confirmed = service.best or service.closest, service.confirmed
         simulated = service_level(known, replace(service, confirmed=None))

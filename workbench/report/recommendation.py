@@ -12,9 +12,6 @@ from workbench.report.summary import (
     Basis,
     Recommendation,
     Summary,
-    best_known_drop,
-    best_known_service,
-    best_known_speedup,
     common,
     failure_words,
 )
@@ -188,7 +185,7 @@ def _criteria(summary: Summary, compared: Sequence[Evaluation]) -> list[str]:
     order = others + [name for name in names if name in ACCURACY]
     order += [] if any(name in ACCURACY for name in names) else ["accuracy"]
     limited = [c.metric for c in summary.constraints if c.metric in (*SPEED, *SERVICE)]
-    further = [*limited, *(["service_p99_ms"] if summary.question.serves else [])]
+    further = [*limited, *(["service_p99_ms"] if summary.serves else [])]
     known = [name for name in further if all(name in summary.numbers(e) for e in compared)]
     # last, what a call takes: it is measured where a service may be predicted only, and tells apart who serves alike
     return list(dict.fromkeys((*order, *known, *([] if any(name in SPEED for name in names) else ["speedup"]))))
@@ -277,7 +274,7 @@ def _merit(summary: Summary, criteria: Sequence[str], *, rivals: int, ties: int,
 
 
 def _gain(summary: Summary, chosen: Evaluation) -> list[str]:
-    speedup, drop = best_known_speedup(summary, chosen), best_known_drop(summary, chosen)
+    speedup, drop = summary.speedup(chosen), summary.drop(chosen)
     if speedup is None:
         return []
     where = "held-out data" if summary.strongest(chosen).split == "holdout" else "the validation split"
@@ -293,7 +290,7 @@ def _gain(summary: Summary, chosen: Evaluation) -> list[str]:
 
 def _served(summary: Summary, chosen: Evaluation) -> list[str]:
     """What its service does, as far as that is known."""
-    service = best_known_service(summary, chosen)
+    service = summary.service(chosen)
     if service is None or service.best is None:
         return []
     shown = service.confirmed or service.best
@@ -316,7 +313,7 @@ def _warnings(summary: Summary, chosen: Evaluation) -> tuple[str, ...]:
     baseline = summary.baseline
     if baseline is not None and (accuracy := baseline.measurement.accuracy) is not None and accuracy.alike:
         found.append(accuracy.alike)
-    drop = best_known_drop(summary, chosen)
+    drop = summary.drop(chosen)
     by = scored(summary.evaluations)
     limit = next((c.limit for c in summary.constraints if c.metric == by.drop_metric), None)
     if drop is not None and limit is not None and drop.value <= limit < drop.high:

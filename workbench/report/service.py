@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 
-from workbench.report.summary import Summary, best_known_service
+from workbench.report.summary import Summary
 from workbench.report.table import WIDTH, laid_out, named, shown
 from workbench.report.words import interval
 from workbench.values.measurement import ServiceFigures, ServiceResult
@@ -25,7 +25,7 @@ _UNTUNED = {
 def service_lines(summary: Summary, width: int = WIDTH) -> list[tuple[str, str]]:
     """(text, style) lines; none where no service was searched for."""
     found: list[tuple[str, str]] = []
-    results = {e.candidate.id: result for e in shown(summary) if (result := best_known_service(summary, e)) is not None}
+    results = {e.candidate.id: result for e in shown(summary) if (result := summary.service(e)) is not None}
     every = [[*_COLUMNS], *(cells for result in results.values() for cells, _, _ in _rows(result, ""))]
     broken = iter(laid_out(every, width))
     for evaluation in shown(summary):
@@ -48,7 +48,7 @@ def service_lines(summary: Summary, width: int = WIDTH) -> list[tuple[str, str]]
 
 def _basis_lines(summary: Summary) -> list[tuple[str, str]]:
     """What the predictions rest on: the host's costs, and how quiet the machine was."""
-    results = [r for e in shown(summary) if (r := best_known_service(summary, e)) is not None]
+    results = [r for e in shown(summary) if (r := summary.service(e)) is not None]
     origins = {f.host.origin for r in results if (f := r.best or r.closest).host is not None}
     words = [
         _LEGEND + _UNTUNED[any(r.untuned_is_today for r in results)],

@@ -8,18 +8,17 @@ a prediction is never held against a measurement; and what the stronger evidence
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from workbench.evaluation.run_notes import LastRun, Neighbour
-from workbench.report.alike import Alike
-from workbench.report.words import SERVICE, cost_of, drop_of, is_feasible, numbers_of, over, title
+from workbench.report.words import SERVICE, cost_of, drop_of, numbers_of, over, title
 from workbench.values.candidate import Candidate
 from workbench.values.damage import Damage
 from workbench.values.evidence import Evidence, level_for
 from workbench.values.measurement import Estimate, ServiceResult
-from workbench.values.objectives import Closest, Constraint, Objective, pareto_front, violations
+from workbench.values.objectives import Closest, Constraint, Objective, violations
 from workbench.values.results import Evaluation, Failure
 
 Basis = Literal["load", "held out", "search"]
@@ -30,135 +29,14 @@ Views = Mapping[Basis, Evaluation]
 """One candidate, as each evidence there is shows it, strongest first."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
-    """What is asked of every candidate."""
-
-    objectives: tuple[Objective, ...]
-    constraints: tuple[Constraint, ...]
-    baseline_id: str
-
-    @property
-    def serves(self) -> bool:
-        """Whether a load on the service measures anything that is asked for."""
-        asked = [*(o.metric for o in self.objectives), *(c.metric for c in self.constraints)]
-        return any(metric in SERVICE for metric in asked)
-
-    def keeps(self, evaluation: Evaluation) -> bool:
-        """Complete, every objective and constraint measured, every constraint met."""
-        return is_feasible(evaluation, self.objectives, self.constraints, self.baseline_id)
-
-    def costs(self, evaluation: Evaluation) -> list[float]:
-        """Its objectives, turned so that less is better."""
-        return [cost_of(evaluation, o.metric, self.baseline_id) for o in self.objectives]
-
-
-def held_against(confirmed: Evaluation | None, question: Question) -> str:
-    """Why a candidate must not be recommended, by its confirmation; empty where that holds nothing against it.
-
-    The one place that says so: whatever names a recommendation rests on it. A failure to run is told as one, for
-    whoever reads that a candidate failed on held-out data takes it for inaccurate.
-    """
-    if confirmed is None:
-        return ""
-    failure, service = confirmed.failure, confirmed.measurement.service
-    if failure is not None:
-        again = "; the same sweep again makes another attempt" if confirmed.deserves_another else ""
-        return (
-            f"its confirmation could not be run, which says nothing of its accuracy ({failure_words(failure)}){again}"
-        )
-    if confirmed.overflow:
-        return confirmed.overflow
-    if broken := broken_by(confirmed, question):
-        return "on held-out data it breaks " + ", ".join(over(name, by) for name, by in broken.items())
-    if service is not None and service.best is None:
-        return service.note or "its service keeps no limit on held-out data"
-    return ""
-
-
-def broken_by(confirmed: Evaluation, question: Question) -> dict[str, float]:
-    """Constraints that a complete confirmation breaks, metric → by how much."""
-    found = violations(question.constraints, numbers_of(confirmed, question.baseline_id))
-    return {name: by for name, by in found.items() if by > 0}
-
-
 def failure_words(failure: Failure) -> str:
     return f"{failure.kind} at {failure.stage}: {' '.join(failure.message.split())}".rstrip(".")
-
-
-def views(searched: Evaluation, confirmed: Evaluation | None, *, serves: bool) -> Views:
-    """Of a complete evaluation.
-
-    A load whose figures must not be relied on counts as none; what the confirmation predicted stands then.
-    """
-    found: dict[Basis, Evaluation] = {}
-    if confirmed is not None and confirmed.status == "complete":
-        service = confirmed.measurement.service
-        if serves and service is not None:
-            if service.best is not None and service.confirmed is not None and service.confirmed.reliable:
-                found["load"] = confirmed
-            measurement = replace(confirmed.measurement, service=replace(service, confirmed=None))
-            found["held out"] = replace(confirmed, measurement=measurement)
-        else:
-            found["held out"] = confirmed
-    found["search"] = searched
-    return found
-
-
-def strongest(of: Views) -> Evaluation:
-    return of[strongest_basis(of)]
-
-
-def strongest_basis(of: Views) -> Basis:
-    return next(basis for basis in BASES if basis in of)
 
 
 def common(a: Views, b: Views) -> tuple[Evaluation, Evaluation]:
     """Both by the strongest evidence that both have."""
     basis = next(basis for basis in BASES if basis in a and basis in b)
     return a[basis], b[basis]
-
-
-def searched_front(known: Mapping[str, Views], question: Question) -> list[str]:
-    """Who is feasible and not dominated by the search's figures alone: what a confirmation is for."""
-    able = [i for i, v in known.items() if question.keeps(v["search"])]
-    points = [question.costs(known[i]["search"]) for i in able]
-    return [able[i] for i in pareto_front(points, ["minimize"] * len(question.objectives))]
-
-
-def front(known: Mapping[str, Views], question: Question, alike: Alike) -> dict[str, str]:
-    """Candidate → the one that takes it off the front, empty for those on it; without those that are not feasible.
-
-    By figures that were measured afresh, only a difference beyond the noise takes a candidate off: of so few, each
-    that may be the best is worth seeing. In the search the point values decide, as they do for the sampler.
-    """
-    able = {i: v for i, v in known.items() if question.keeps(strongest(v))}
-    return {i: _better(i, able, question, alike) for i in able}
-
-
-def _better(candidate_id: str, able: Mapping[str, Views], question: Question, alike: Alike) -> str:
-    basis = strongest_basis(able[candidate_id])
-    mine = able[candidate_id][basis]
-    costs = question.costs(mine) if question.keeps(mine) else []
-    for other_id, other in able.items():
-        if other_id == candidate_id or basis not in other or not question.keeps(other[basis]):
-            continue
-        theirs = question.costs(other[basis])
-        if theirs == costs or any(its > own for its, own in zip(theirs, costs, strict=True)):
-            continue
-        if basis == "search" or alike.apart(mine, other[basis], [o.metric for o in question.objectives]):
-            return other_id
-    return ""
-
-
-def in_order(ids: Sequence[str], known: Mapping[str, Views], question: Question) -> list[str]:
-    """The strongest evidence first, within it the best in the first objective."""
-
-    def key(candidate_id: str) -> tuple[int, float, str]:
-        of = known[candidate_id]
-        return BASES.index(strongest_basis(of)), question.costs(strongest(of))[0], candidate_id
-
-    return sorted(ids, key=key)
 
 
 Standing = Literal["front", "dominated", "infeasible", "stopped", "failed"]
@@ -279,8 +157,31 @@ class Summary:
         return self.nothing_recommended or "no candidate meets every constraint; the report says who came closest."
 
     def refusal(self, evaluation: Evaluation) -> str:
-        """Why this candidate must not be recommended, by its confirmation; empty where nothing is held against it."""
-        return held_against(self.confirmations.get(evaluation.candidate.id), self.question)
+        """Why this candidate must not be recommended, by its confirmation; empty where nothing is held against it.
+
+        The one place that says so: whatever names a recommendation rests on it. A failure to run is told as one, for
+        whoever reads that a candidate failed on held-out data takes it for inaccurate.
+        """
+        confirmed = self.confirmations.get(evaluation.candidate.id)
+        if confirmed is None:
+            return ""
+        failure, service = confirmed.failure, confirmed.measurement.service
+        if failure is not None:
+            again = "; the same sweep again makes another attempt" if confirmed.deserves_another else ""
+            why = failure_words(failure)
+            return f"its confirmation could not be run, which says nothing of its accuracy ({why}){again}"
+        if confirmed.overflow:
+            return confirmed.overflow
+        if broken := self.broken_by(confirmed):
+            return "on held-out data it breaks " + ", ".join(over(name, by) for name, by in broken.items())
+        if service is not None and service.best is None:
+            return service.note or "its service keeps no limit on held-out data"
+        return ""
+
+    def broken_by(self, confirmed: Evaluation) -> dict[str, float]:
+        """Constraints that a confirmation breaks, metric → by how much."""
+        found = violations(self.constraints, numbers_of(confirmed, self.baseline_id))
+        return {name: by for name, by in found.items() if by > 0}
 
     @property
     def cards(self) -> Mapping[str, int]:
@@ -288,16 +189,36 @@ class Summary:
         return Counter(e.place.words for e in self.evaluations if e.place is not None and e.place.card)
 
     @property
-    def question(self) -> Question:
-        return Question(objectives=self.objectives, constraints=self.constraints, baseline_id=self.baseline_id)
+    def serves(self) -> bool:
+        """Whether a load on the service measures anything that is asked for."""
+        asked = [*(o.metric for o in self.objectives), *(c.metric for c in self.constraints)]
+        return any(metric in SERVICE for metric in asked)
+
+    def costs(self, evaluation: Evaluation) -> list[float]:
+        """Its objectives, turned so that less is better."""
+        return [cost_of(evaluation, o.metric, self.baseline_id) for o in self.objectives]
 
     def views(self, evaluation: Evaluation) -> Views:
-        """What is known of a candidate whose search evaluation this is, strongest first."""
-        return views(evaluation, self.confirmations.get(evaluation.candidate.id), serves=self.question.serves)
+        """What is known of a complete candidate whose search evaluation this is, strongest first.
+
+        A load whose figures must not be relied on counts as none; what the confirmation predicted stands then.
+        """
+        found: dict[Basis, Evaluation] = {}
+        confirmed = self.confirmations.get(evaluation.candidate.id)
+        if confirmed is not None and confirmed.status == "complete":
+            service = confirmed.measurement.service
+            if self.serves and service is not None:
+                if service.best is not None and service.confirmed is not None and service.confirmed.reliable:
+                    found["load"] = confirmed
+                measurement = replace(confirmed.measurement, service=replace(service, confirmed=None))
+                found["held out"] = replace(confirmed, measurement=measurement)
+            else:
+                found["held out"] = confirmed
+        return found | {"search": evaluation}
 
     def strongest(self, evaluation: Evaluation) -> Evaluation:
         """The same candidate by the strongest evidence on it."""
-        return strongest(self.views(evaluation)) if evaluation.status == "complete" else evaluation
+        return next(iter(self.views(evaluation).values())) if evaluation.status == "complete" else evaluation
 
     def evidence(self, evaluation: Evaluation) -> Evidence | None:
         """The weakest level among its objectives, by the strongest evidence on each candidate."""
@@ -326,8 +247,13 @@ class Summary:
         return numbers_of(evaluation, self.baseline_id)
 
     def is_feasible(self, evaluation: Evaluation) -> bool:
-        """Every objective measured and every constraint met, in the evaluation given."""
-        return self.question.keeps(evaluation)
+        """Complete, every objective measured and every constraint met, in the evaluation given."""
+        if evaluation.status != "complete":
+            return False
+        numbers = self.numbers(evaluation)
+        found = violations(self.constraints, numbers)
+        measured = all(o.metric in numbers for o in self.objectives)
+        return measured and all(found.get(c.metric, 1.0) <= 0 for c in self.constraints)
 
     def standing(self, evaluation: Evaluation) -> Standing:
         if evaluation.status != "complete":
@@ -337,21 +263,18 @@ class Summary:
         kept = self.is_feasible(self.strongest(evaluation)) and not self.refusal(evaluation)
         return "dominated" if kept else "infeasible"
 
+    def speedup(self, evaluation: Evaluation) -> Estimate | None:
+        """By the strongest evidence: nobody was chosen for what was timed afresh."""
+        latency = self.strongest(evaluation).measurement.latency
+        return latency.speedup if latency is not None else None
 
-def best_known_speedup(summary: Summary, evaluation: Evaluation) -> Estimate | None:
-    """By the strongest evidence: nobody was chosen for what was timed afresh."""
-    latency = summary.strongest(evaluation).measurement.latency
-    return latency.speedup if latency is not None else None
+    def drop(self, evaluation: Evaluation) -> Estimate | None:
+        """By the strongest evidence; zero for the baseline."""
+        return drop_of(self.strongest(evaluation), self.baseline_id)
 
-
-def best_known_drop(summary: Summary, evaluation: Evaluation) -> Estimate | None:
-    """By the strongest evidence; zero for the baseline."""
-    return drop_of(summary.strongest(evaluation), summary.baseline_id)
-
-
-def best_known_service(summary: Summary, evaluation: Evaluation) -> ServiceResult | None:
-    """The one of the held-out data where there is one, which real load may have confirmed; else the search's."""
-    for one in (summary.confirmations.get(evaluation.candidate.id), evaluation):
-        if one is not None and one.measurement.service is not None:
-            return one.measurement.service
-    return None
+    def service(self, evaluation: Evaluation) -> ServiceResult | None:
+        """The one of the held-out data where there is one, which real load may have confirmed; else the search's."""
+        for one in (self.confirmations.get(evaluation.candidate.id), evaluation):
+            if one is not None and one.measurement.service is not None:
+                return one.measurement.service
+        return None

@@ -15,23 +15,11 @@ from workbench.evaluation.run_notes import LastRun, Neighbour
 from workbench.report.alike import Alike, OutcomesOf, letters
 from workbench.report.recipes import recipes_of
 from workbench.report.recommendation import recommend, settled
-from workbench.report.summary import (
-    Member,
-    Question,
-    Summary,
-    broken_by,
-    common,
-    failure_words,
-    held_against,
-    in_order,
-    searched_front,
-    views,
-)
-from workbench.report.summary import front as front_of
+from workbench.report.summary import BASES, Member, Summary, Views, common, failure_words
 from workbench.report.words import numbers_of
 from workbench.search.front import is_deferred
 from workbench.values.damage import Damage
-from workbench.values.objectives import Closest, Constraint, Objective, closest_to_feasible, violations
+from workbench.values.objectives import Closest, Constraint, Objective, closest_to_feasible, pareto_front, violations
 from workbench.values.results import Evaluation
 
 
@@ -62,27 +50,6 @@ def summarize(
         presets: candidate id → name, of those of the space.
         offers_int8: the space has INT8 candidates: without a measurement of one nothing is recommended.
     """
-    asked = Question(objectives=tuple(objectives), constraints=tuple(constraints), baseline_id=baseline_id)
-    known = {
-        e.candidate.id: views(e, confirmations.get(e.candidate.id), serves=asked.serves)
-        for e in evaluations
-        if e.status == "complete"
-    }
-    alike = Alike(objectives, outcomes, baseline_id)
-    refused = {i for i in known if held_against(confirmations.get(i), asked)}
-    better = front_of({i: v for i, v in known.items() if i not in refused}, asked, alike)
-    ids = in_order([i for i, other in better.items() if not other], known, asked)
-    searched = searched_front(known, asked)
-    ids = ids or in_order(searched, known, asked)  # all of them refused: they are shown, with why
-    marks = letters(len(ids), lambda i, j: alike.altogether(*common(known[ids[i]], known[ids[j]])))
-    members = tuple(
-        _member(known[i]["search"], confirmations.get(i), mark, asked) for i, mark in zip(ids, marks, strict=True)
-    )
-    fallen = tuple(
-        _member(known[i]["search"], confirmations[i], "", asked, better.get(i, ""))
-        for i in sorted(known, key=lambda i: (i not in searched, i))
-        if i not in ids and i != baseline_id and i in confirmations
-    )
     summary = Summary(
         experiment_name=experiment_name,
         experiment_file=experiment_file,
@@ -91,25 +58,67 @@ def summarize(
         evaluations=tuple(evaluations),
         confirmations=confirmations,
         baseline_id=baseline_id,
-        front=members,
+        front=(),
         recommended=None,
-        closest=None if ids else _closest(evaluations, constraints, baseline_id),
+        closest=None,
         stops=Counter(_stop_reason(e) for e in evaluations if e.stop is not None),
         failures=Counter(f"{e.failure.stage}: {e.failure.kind}" for e in evaluations if e.failure is not None),
         emulated=any(e.toolchain.emulated for e in evaluations),
         damage=tuple(damage),
         run=run,
         neighbours=tuple(neighbours),
-        fallen=fallen,
         recipes=recipes_of(evaluations, outcomes, presets or {}, baseline_id),
+    )
+    known = {e.candidate.id: summary.views(e) for e in evaluations if e.status == "complete"}
+    alike = Alike(objectives, outcomes, baseline_id)
+    better = _front(summary, {i: v for i, v in known.items() if not summary.refusal(v["search"])}, alike)
+    able = [v["search"] for v in known.values() if summary.is_feasible(v["search"])]
+    points = pareto_front([summary.costs(e) for e in able], ["minimize"] * len(objectives))
+    searched = [able[place].candidate.id for place in points]  # by the search's figures: what a confirmation is for
+    # where all of them are refused they are shown, with why
+    ids = [i for i, other in better.items() if not other] or searched
+    ids.sort(key=lambda i: (BASES.index(next(iter(known[i]))), summary.costs(next(iter(known[i].values())))[0], i))
+    marks = letters(len(ids), lambda i, j: alike.altogether(*common(known[ids[i]], known[ids[j]])))
+    summary = replace(
+        summary,
+        front=tuple(_member(summary, known[i]["search"], mark) for i, mark in zip(ids, marks, strict=True)),
+        closest=None if ids else _closest(evaluations, constraints, baseline_id),
+        fallen=tuple(
+            _member(summary, known[i]["search"], "", better.get(i, ""))
+            for i in sorted(known, key=lambda i: (i not in searched, i))
+            if i not in ids and i != baseline_id and i in confirmations
+        ),
     )
     if not ids:
         return summary
     found = (_without_int8(summary) if offers_int8 else "") or recommend(summary, alike)
     if isinstance(found, str):
         return replace(summary, nothing_recommended=found)
-    summary = replace(summary, recommended=found)
-    return settled(summary)
+    return settled(replace(summary, recommended=found))
+
+
+def _front(summary: Summary, known: Mapping[str, Views], alike: Alike) -> dict[str, str]:
+    """Candidate → the one that takes it off the front, empty for those on it; without those that are not feasible.
+
+    By figures that were measured afresh, only a difference beyond the noise takes a candidate off: of so few, each
+    that may be the best is worth seeing. In the search the point values decide, as they do for the sampler.
+    """
+    able = {i: v for i, v in known.items() if summary.is_feasible(next(iter(v.values())))}
+    return {i: _better(summary, i, able, alike) for i in able}
+
+
+def _better(summary: Summary, candidate_id: str, able: Mapping[str, Views], alike: Alike) -> str:
+    basis, mine = next(iter(able[candidate_id].items()))
+    costs = summary.costs(mine)
+    for other_id, other in able.items():
+        if other_id == candidate_id or basis not in other or not summary.is_feasible(other[basis]):
+            continue
+        theirs = summary.costs(other[basis])
+        if theirs == costs or any(its > own for its, own in zip(theirs, costs, strict=True)):
+            continue
+        if basis == "search" or alike.apart(mine, other[basis], [o.metric for o in summary.objectives]):
+            return other_id
+    return ""
 
 
 def _without_int8(summary: Summary) -> str:
@@ -131,20 +140,16 @@ def _without_int8(summary: Summary) -> str:
     return f"{why}. `workbench inspect` shows which layers INT8 can serve; its log: {failed[0].log_path}."
 
 
-def _member(
-    evaluation: Evaluation, confirmation: Evaluation | None, mark: str, asked: Question, better: str = ""
-) -> Member:
+def _member(summary: Summary, evaluation: Evaluation, mark: str, better: str = "") -> Member:
     """Args: better: the candidate that took it off the front."""
-    broken: dict[str, float] = {}
-    if confirmation is not None and confirmation.status == "complete":
-        broken = broken_by(confirmation, asked)
+    confirmed = summary.confirmations.get(evaluation.candidate.id)
+    complete = confirmed is not None and confirmed.status == "complete"
     return Member(
         evaluation=evaluation,
-        confirmation=confirmation,
+        confirmation=confirmed,
         letters=mark,
-        broken_on_holdout=broken,
-        against=held_against(confirmation, asked)
-        or (f"{better[:12]} is better by the same evidence" if better else ""),
+        broken_on_holdout=summary.broken_by(confirmed) if confirmed is not None and complete else {},
+        against=summary.refusal(evaluation) or (f"{better[:12]} is better by the same evidence" if better else ""),
     )
 
 

@@ -10,7 +10,6 @@ from workbench.values.evidence import MEANINGS, Evidence
 from workbench.values.installed_targets import installed_target
 from workbench.values.measurement import SAME_ANSWERS, Accuracy, Estimate, Latency, OwnIntervals, ServiceFigures
 from workbench.values.metrics import METRICS, drop_metric, metrics
-from workbench.values.objectives import Constraint, Objective, violations
 from workbench.values.results import Evaluation
 from workbench.values.setting_groups import describe
 
@@ -89,17 +88,6 @@ SPEED = tuple(name for name, metric in METRICS.items() if metric.source == "late
 SERVICE = tuple(name for name, metric in METRICS.items() if metric.source == "service")
 ACCURACY = tuple(name for name, metric in METRICS.items() if metric.source == "accuracy")
 """The last two of language models, of which one is the primary metric (`inputs.language` refuses the other)."""
-
-
-def is_feasible(
-    evaluation: Evaluation, objectives: Sequence[Objective], constraints: Sequence[Constraint], baseline_id: str
-) -> bool:
-    """Complete, every objective and every constraint measured, every constraint met."""
-    if evaluation.status != "complete":
-        return False
-    numbers = numbers_of(evaluation, baseline_id)
-    found = violations(constraints, numbers)
-    return all(o.metric in numbers for o in objectives) and all(found.get(c.metric, 1.0) <= 0 for c in constraints)
 
 
 def numbers_of(evaluation: Evaluation, baseline_id: str) -> dict[str, float]:

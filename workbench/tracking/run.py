@@ -13,7 +13,6 @@ from workbench.report import Summary
 from workbench.report.factors import Factors
 from workbench.report.recommendation import headline
 from workbench.report.rests_on import confirmation_sentences
-from workbench.report.summary import best_known_drop, best_known_speedup
 from workbench.report.text import damage_words, verdict_sentences
 from workbench.report.words import scored, title
 from workbench.values.documents.canonical import canonical_json, file_digest
@@ -96,7 +95,7 @@ def sweep_metrics(summary: Summary) -> dict[str, float]:
     found |= {name: sum(one.get(name, 0.0) for one in files) for one in files[:1] for name in one}
     chosen = summary.find(summary.recommended.candidate_id) if summary.recommended is not None else None
     if chosen is not None:
-        speedup, drop = best_known_speedup(summary, chosen), best_known_drop(summary, chosen)
+        speedup, drop = summary.speedup(chosen), summary.drop(chosen)
         found |= {"recommended_speedup": speedup.value} if speedup is not None else {}
         found |= {f"recommended_{scored([chosen]).drop_metric}": drop.value} if drop is not None else {}
     return found

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from workbench.report.factors import taken_apart
 from workbench.report.rests_on import REFIT, modelled_errors
-from workbench.report.summary import Summary, best_known_drop, best_known_service, best_known_speedup
+from workbench.report.summary import Summary
 from workbench.report.written.cells import (
     DASH,
     as_figure,
@@ -214,16 +214,16 @@ def _front_row(m: Material, evaluation: Evaluation) -> tuple[Cell, ...]:
     assert summary is not None, "asked before"
     known = summary.strongest(evaluation)
     is_baseline = evaluation.candidate.id == summary.baseline_id
-    service = best_known_service(summary, evaluation)
+    service = summary.service(evaluation)
     served = None if service is None else service.confirmed or service.best
     level = None if service is None else service_level(known, service)
-    drop = None if is_baseline else best_known_drop(summary, evaluation)
+    drop = None if is_baseline else summary.drop(evaluation)
     accuracy = known.measurement.accuracy
     unit = "pp" if accuracy is None else accuracy.unit or "pp"
     return (
         text(evaluation.candidate.short_id),
         text(candidate_name(evaluation.candidate) + (say(" (float baseline)") if is_baseline else "")),
-        figure(best_known_speedup(summary, evaluation), level_of(known, "speedup"), digits=2),
+        figure(summary.speedup(evaluation), level_of(known, "speedup"), digits=2),
         DASH if is_baseline else figure(drop, level_of(known, "accuracy"), signed=True, digits=2, unit=unit),
         figure(None if served is None else served.throughput_per_s.value, level),
         figure(None if served is None else served.p99_ms.value, level),
