@@ -12,7 +12,7 @@ from workbench.api.opening import opened
 from workbench.evaluation.bench import Bench
 from workbench.inputs.answers import Answer, text_digest, write_answers
 from workbench.inputs.experiment import Experiment
-from workbench.shipping.agreement import Asked, Extent, agreement_of_candidate, agreement_of_sessions
+from workbench.shipping.agreement import Asked, agreement_of_candidate, agreement_of_sessions
 from workbench.shipping.agreement.compared import Comparison, Pair
 from workbench.shipping.agreement.ways import Shape, Way
 from workbench.space.space import build, complete
@@ -159,11 +159,11 @@ def test_a_file_that_is_wrong_in_one_shape_alone_is_found(at: tuple[Experiment, 
         data=question.dataset,
         most=1,
         shapes=tuple(Shape(batch=b, length=n) for b in (1, 3) for n in (8, 16)),
-        extent=Extent(samples=64, of_a_shape=10, scored=False),
+        asked=Asked(samples=64, of_a_shape=10, scored=False),
         pair=lambda: Pair(("logits",)),
     )
     shares: list[float] = []
-    comparison.run("holdout", 64, shares.append)
+    comparison.run(64, shares.append)
     assert shares == sorted(shares)
     assert shares[0] == 0
     assert shares[-1] <= 1
@@ -197,8 +197,7 @@ def test_answers_that_are_not_finite_are_counted_and_not_scored(at: tuple[Experi
         bench,
         session=Overflows(),
         baseline=Overflows(),
-        split="holdout",
-        extent=Extent(samples=40, scored=True),
+        asked=Asked(samples=40, scored=True),
     )
 
     served = found.find("served")
@@ -224,10 +223,10 @@ def test_large_answers_are_taken_in_few_samples_at_once(at: tuple[Experiment, Be
         {"float32": Way(run=large), "served": Way(run=large)},
         data=question.dataset,
         most=64,
-        extent=Extent(samples=12, scored=False),
+        asked=Asked(samples=12, scored=False),
         pair=lambda: Pair(()),
     )
-    comparison.run("holdout", 64, lambda share: None)
+    comparison.run(64, lambda share: None)
 
     (found,) = comparison.found()
     assert found.samples == 12

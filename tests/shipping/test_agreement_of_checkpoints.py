@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from workbench.api.opening import opened
-from workbench.shipping.agreement import Asked, Extent, agreement_of_candidate
+from workbench.shipping.agreement import Asked, agreement_of_candidate
 from workbench.space.space import build, complete
 from workbench.values.agreement import Agreements
 from workbench.values.service import ServiceSettings
@@ -70,9 +70,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Agreements:
         (data / f"{split}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
     with opened(root / "experiments" / "tags.yaml", scratch=True) as (question, bench):
         candidate = build(question.space, complete(question.space, {"quantization.scheme": "dynamic"}))
-        return agreement_of_candidate(
-            question, candidate, bench, ServiceSettings(max_batch_size=4), Asked(extent=Extent(samples=40))
-        )
+        return agreement_of_candidate(question, candidate, bench, ServiceSettings(max_batch_size=4), Asked(samples=40))
 
 
 def test_the_checkpoint_beside_the_model_is_found_and_agrees_with_its_export(found: Agreements) -> None:

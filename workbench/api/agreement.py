@@ -56,12 +56,12 @@ def measure_agreement(
         CandidateError: what ships cannot be compiled, opened or run.
     """
     from workbench.bundle import read_bundle
-    from workbench.shipping.agreement import Asked, Extent, agreement_of_bundle, agreement_of_candidate
+    from workbench.shipping.agreement import Asked, agreement_of_bundle, agreement_of_candidate
     from workbench.shipping.handover import evaluations_of, service_settings
 
     asked = Asked(
         split=split,
-        extent=Extent(samples=samples),
+        samples=samples,
         answers=None if answers is None else Path(answers),
         checkpoint=None if checkpoint is None else Path(checkpoint),
         report=report,
@@ -78,20 +78,16 @@ def measure_agreement(
         return found
 
 
-def agreement_of(bundle: Path | str, *, answers: Path | str | None = None) -> Agreements:
-    """What a bundle says of itself; with a file of answers, its files against those to its golden samples.
+def agreement_of(bundle: Path | str) -> Agreements:
+    """What a bundle says of itself.
 
     Raises:
-        ConfigError: nobody measured it, or the file answers none of them.
+        ConfigError: nobody measured it.
         BundleError: the bundle is damaged.
     """
     from workbench.bundle import bundle_agreement, read_bundle
-    from workbench.shipping.agreement import agreement_of_golden
 
-    read = read_bundle(Path(bundle))
-    if answers is not None:
-        return agreement_of_golden(read, Path(answers))
-    found = bundle_agreement(read)
+    found = bundle_agreement(read_bundle(Path(bundle)))
     if found is None:
         raise ConfigError(
             "says nothing of its agreement: nobody measured it before it was exported.",

@@ -150,7 +150,10 @@ def agreement(
     if experiment is not None and not is_bundle:
         raise ConfigError("belongs to a bundle.", key="--experiment", hint="Name the experiment alone.")
     if is_bundle and experiment is None:
-        found = agreement_of(what, answers=reference)
+        if reference is not None:
+            hint = "Name the experiment that the bundle comes from: --experiment FILE."
+            raise ConfigError("answers samples, which a bundle does not hold.", key="--reference", hint=hint)
+        found = agreement_of(what)
     else:
         question = question_of(experiment or what, workspace)
         chosen = ""

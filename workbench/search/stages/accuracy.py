@@ -33,7 +33,7 @@ from workbench.inputs.metrics import (
 )
 from workbench.search.limits import rejection
 from workbench.search.stages.request import Request, StageResult
-from workbench.shipping.agreement import Extent, agreement_of_sessions
+from workbench.shipping.agreement import Asked, agreement_of_sessions
 from workbench.targets.base import Session
 from workbench.values import significance
 from workbench.values.artifact import Artifact
@@ -184,7 +184,7 @@ def with_accuracy(
     return result.measured(accuracy=accuracy)
 
 
-SEARCHED = Extent(samples=128, of_a_shape=16, scored=False)
+SEARCHED = Asked(samples=128, of_a_shape=16, scored=False)
 """Scores of all samples are the accuracy's affair; the differences of outputs need fewer."""
 _NAMES = frozenset(name for name, metric in METRICS.items() if metric.source == "agreement")
 
@@ -205,8 +205,7 @@ def measure_agreement(request: Request, result: StageResult, session: Session, b
         request.bench,
         session=session,
         baseline=baseline,
-        split=request.split,
-        extent=SEARCHED,
+        asked=replace(SEARCHED, split=request.split),
     )
     return replace(result, agreement=distance).within(request, agreement_metrics(distance))
 

@@ -8,20 +8,16 @@
 What comes of it is `values.agreement.Agreements`; nothing here judges it (`shipping.acceptance` does).
 """
 
-from workbench.shipping.agreement.compared import Extent
+from workbench.shipping.agreement.compared import Asked
 from workbench.shipping.agreement.measure import (
-    Asked,
     agreement_of_bundle,
     agreement_of_candidate,
-    agreement_of_golden,
     agreement_of_sessions,
 )
 
 __all__ = [
     "Asked",
-    "Extent",
     "agreement_of_bundle",
     "agreement_of_candidate",
-    "agreement_of_golden",
     "agreement_of_sessions",
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,18 +28,25 @@ MOST_BYTES = 1 << 28
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Extent:
-    """How much is compared.
+class Asked:
+    """What an agreement is measured over and against.
 
     Attributes:
         samples: of the split, from its first on; None for all of them.
         of_a_shape: samples that every compiled shape answers, at most.
         scored: whether answers are scored as well.
+        answers: a file of another platform's answers; None without.
+        checkpoint: of the model in PyTorch; None for the one beside the ONNX file, where there is one.
+        report: told what is done, in words, and which share of it is over.
     """
 
+    split: Split = "holdout"
     samples: int | None = None
     of_a_shape: int = 32
     scored: bool = True
+    answers: Path | None = None
+    checkpoint: Path | None = None
+    report: Callable[[str, float], None] = lambda step, share: None
 
 
 class Pair:
@@ -107,12 +115,12 @@ class Comparison:
         data: Dataset,
         most: int,
         shapes: tuple[Shape, ...] = (),
-        extent: Extent,
+        asked: Asked,
         pair: Callable[[], Pair],
         recorded: Recorded | None = None,
         model: Model | None = None,
     ) -> None:
-        self._ways, self._data, self._most, self._extent, self._new_pair = ways, data, most, extent, pair
+        self._ways, self._data, self._most, self._asked, self._new_pair = ways, data, most, asked, pair
         self._recorded = recorded
         paths: tuple[AgreementPath, ...] = (*ways, *(() if recorded is None else ("old platform",)))
         self._scorers = {} if model is None else {path: scorer_of(data, model) for path in paths}
@@ -120,10 +128,10 @@ class Comparison:
         self._unscored: dict[AgreementPath, str] = {}
         self._told: list[npt.NDArray[np.bool_]] = []
         self._pairs: dict[tuple[AgreementPath, AgreementPath, str], Pair] = {}
-        self._left = dict.fromkeys(shapes, extent.of_a_shape)
+        self._left = dict.fromkeys(shapes, asked.of_a_shape)
 
-    def run(self, split: Split, size: int, told: Callable[[float], None]) -> None:
-        """Take in the samples of a split, as many as the extent says.
+    def run(self, size: int, told: Callable[[float], None]) -> None:
+        """Take in the samples that are asked for.
 
         Args:
             size: so many are those.
@@ -135,7 +143,8 @@ class Comparison:
         shapes = sum(self._left.values())
         rows, answered_rows = size * len(self._ways) + shapes, 0
         told(0.0)
-        for window in self._data.batches(split, self._together(split), stop=self._extent.samples):
+        split = self._asked.split
+        for window in self._data.batches(split, self._together(split), stop=self._asked.samples):
             found: dict[AgreementPath, Outputs] = {}
             for path, way in self._ways.items():
                 together = iter([(np.arange(len(window), dtype=np.int64), window.feeds)])

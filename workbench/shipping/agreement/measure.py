@@ -1,61 +1,35 @@
-"""A agreement: of a candidate, of a bundle's own files, of sessions that are open anyway, of golden samples alone."""
+"""An agreement: of a candidate, of a bundle's own files, of sessions that are open anyway."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from pathlib import Path
 
-import numpy as np
-
-from workbench.bundle import Bundle, golden_batches
+from workbench.bundle import Bundle
 from workbench.evaluation.bench import Bench
-from workbench.inputs.answers import feeds_digest, read_answers, text_digest
-from workbench.inputs.dataset import Batch
 from workbench.inputs.experiment import Experiment
 from workbench.inputs.metrics import not_by_distance, scored_output, uses_of
 from workbench.inputs.metrics.extents import Extents
-from workbench.shipping.agreement.compared import Comparison, Extent, Pair
+from workbench.shipping.agreement.compared import Asked, Comparison, Pair
 from workbench.shipping.agreement.ways import (
     Missing,
     Recorded,
     Shape,
     Way,
-    answers_like,
     compiled,
     float32_of,
     of_checkpoint,
     on_the_host,
     opened,
 )
-from workbench.targets import open_target
 from workbench.targets.base import Session, computes_in_float32
 from workbench.values.agreement import AgreementPath, Agreements
 from workbench.values.candidate import Candidate
 from workbench.values.errors import BundleError, CandidateError, ConfigError
-from workbench.values.measurement import Split
 from workbench.values.service import ServiceSettings
 
 _NOT_ASKED = "`workbench agreement` measures it"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """What an agreement is measured over and against.
-
-    Attributes:
-        answers: a file of another platform's answers; None without.
-        checkpoint: of the model in PyTorch; None for the one beside the ONNX file, where there is one.
-        report: told what is done, in words, and which share of it is over.
-    """
-
-    split: Split = "holdout"
-    extent: Extent = field(default_factory=Extent)
-    answers: Path | None = None
-    checkpoint: Path | None = None
-    report: Callable[[str, float], None] = lambda step, share: None
 
 
 def agreement_of_candidate(
@@ -104,8 +78,7 @@ def agreement_of_sessions(
     *,
     session: Session,
     baseline: Session,
-    split: Split,
-    extent: Extent,
+    asked: Asked,
 ) -> Agreements:
     """Of what is open in an evaluation: nothing further is compiled.
 
@@ -124,53 +97,7 @@ def agreement_of_sessions(
             missing["float32 compiled"] = _NOT_ASKED
         ways[float_path] = opened(baseline, experiment, experiment.baseline, bench, None, "the float baseline's files")
         ways["served"] = opened(session, experiment, candidate, bench, None, "the candidate's files")
-        service = ServiceSettings(max_batch_size=largest)
-        return _compared(experiment, candidate, service, Asked(split=split, extent=extent), ways, missing)
-
-
-def agreement_of_golden(bundle: Bundle, answers: Path) -> Agreements:
-    """A bundle's files against another platform's answers to its golden samples, where no experiment is at hand.
-
-    Raises:
-        ConfigError: the file answers none of them.
-        BundleError: the bundle is damaged.
-    """
-    manifest, recorded = bundle.manifest, read_answers(answers)
-    bundle.check_model()
-    names = [spec.name for spec in manifest.model.outputs]
-    classes = (scored_output(names),) if manifest.task != "tensors" else ()
-    pair = Pair(classes)
-    mask = next((i.name for i in manifest.text.inputs if i.role == "mask"), "") if manifest.text is not None else ""
-    session = open_target(manifest.candidate.target).open(manifest.artifact, bundle.model_directory, manifest.candidate)
-    with contextlib.closing(session):
-        for golden in golden_batches(bundle):
-            count = len(next(iter(golden.feeds.values())))
-            digests = [text_digest(text) for text in golden.texts] or [
-                feeds_digest({name: array[row] for name, array in golden.feeds.items()}) for row in range(count)
-            ]
-            places = recorded.of(digests, np.full(count, -1, dtype=np.int64))
-            rows = np.flatnonzero(places >= 0)
-            if not len(rows):
-                continue
-            feeds = {name: array[rows] for name, array in golden.feeds.items()}
-            outputs = session.run(feeds)
-            batch = Batch(feeds=feeds, targets=None, indices=rows, valid=feeds[mask].astype(np.bool_) if mask else None)
-            pair.add(outputs, answers_like(recorded.outputs, places[rows], outputs, answers), batch)
-    if not pair.samples:
-        raise ConfigError(
-            f"it answers none of the {manifest.golden_batches} golden batches of {bundle.directory.name}.",
-            file=answers,
-            hint="Name the experiment the bundle comes from: --experiment FILE.",
-        )
-    why = "a bundle holds no float model: name the experiment it comes from with --experiment"
-    emulated = manifest.artifact.toolchain.emulated
-    found = pair.agreement("served", "old platform", emulated=emulated, about=recorded.source)
-    return Agreements(
-        candidate_id=manifest.candidate_id,
-        data=f"{pair.samples} golden samples of the bundle",
-        paths=(found,),
-        missing=dict.fromkeys(("pytorch", "float32", "float32 compiled", "float16 compiled"), why),
-    )
+        return _compared(experiment, candidate, ServiceSettings(max_batch_size=largest), asked, ways, missing)
 
 
 def _measured(
@@ -220,20 +147,20 @@ def _compared(
 ) -> Agreements:
     data = experiment.dataset.with_bins(service.sequence_bins or candidate.sequence_bins)
     recorded = None if asked.answers is None else Recorded(asked.answers, data, asked.split)
-    size = min(asked.extent.samples or data.size(asked.split), data.size(asked.split))
+    size = min(asked.samples or data.size(asked.split), data.size(asked.split))
     words = f"comparing {len(ways) + (recorded is not None)} ways over {size} samples of {asked.split}"
     comparison = Comparison(
         ways,
         data=data,
         most=service.max_batch_size,
         shapes=_shapes(experiment, candidate),
-        extent=asked.extent,
+        asked=asked,
         pair=_pair(experiment),
         recorded=recorded,
-        model=experiment.model if asked.extent.scored else None,
+        model=experiment.model if asked.scored else None,
     )
     with contextlib.closing(comparison):
-        comparison.run(asked.split, size, lambda share: asked.report(words, share))
+        comparison.run(size, lambda share: asked.report(words, share))
         found = comparison.found()
     if recorded is not None and not any(one.path == "old platform" for one in found):
         assert asked.answers is not None  # of which `recorded` is
