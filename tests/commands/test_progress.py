@@ -21,7 +21,7 @@ def plain(question: Experiment) -> tuple[Progress, io.StringIO]:
     return Progress(question, 6, Console(file=stream, width=160), limit_s=300.0), stream
 
 
-def test_a_log_gets_a_table_after_the_first_few_candidates_and_not_one_for_each(question: Experiment) -> None:
+def test_a_log_says_what_stands_after_the_first_few_candidates_and_not_after_each(question: Experiment) -> None:
     progress, stream = plain(question)
     with progress:
         progress.begin()
@@ -37,7 +37,7 @@ def test_a_log_gets_a_table_after_the_first_few_candidates_and_not_one_for_each(
     said = stream.getvalue()
 
     assert "reason 2" in said
-    assert said.count("so far") == 1  # the fourth changes the front, a moment after the first table
+    assert said.count("so far") == 1
     assert "3 of 6 candidates" in said
     assert "of at most 5 min 00 s" in said
     assert f"best  {candidate(scheme='dynamic').short_id}" in said

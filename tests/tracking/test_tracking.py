@@ -289,6 +289,23 @@ def test_a_new_database_appears_whole_and_leaves_nothing_beside_it(empty_store: 
         assert connection.execute("SELECT count(*) FROM runs").fetchone() == (0,)
 
 
+def test_the_database_that_is_kept_for_the_next_workspace_is_made_anew_where_it_is_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    for name in ("first", "copied", "after damage"):
+        store.prepare(tmp_path / name)
+        (kept,) = (tmp_path / "cache" / "workbench" / "mlflow").iterdir()
+        if name == "copied":
+            kept.write_bytes(kept.read_bytes()[:-5000])
+        with store.mlflow_errors():
+            found = store.open_client(tmp_path / name / "mlflow.db").search_experiments()
+        assert [one.name for one in found] == ["Default"]
+    (tmp_path / "file").write_text("where the folder should be")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    store.prepare(tmp_path / "kept nowhere")
+
+
 def test_two_trackers_write_to_one_store_at_once(workspace: Path) -> None:
     def write(name: str, journal: Journal) -> None:
         with open_tracker(workspace, name, journal, is_feasible=lambda _: True) as writer:

@@ -18,8 +18,7 @@ from workbench.values.system.steps import Steps, minutes
 
 FIRST_CANDIDATES = 3
 """What is known is first said after so many candidates."""
-BETWEEN_TABLES_S = 25.0
-MOST_ROWS = 6
+BETWEEN_S = 25.0
 
 
 def outcome_words(evaluation: Evaluation) -> str:
@@ -93,7 +92,6 @@ class Progress:
         self._confirming = False
         self._candidate_s = self._after_s = 0.0
         self._steps = Steps(self._print, announced=False)
-        self._standing: list[str] = []
         self._front: list[Evaluation] = []
 
     def __enter__(self) -> Progress:
@@ -152,10 +150,8 @@ class Progress:
             f"{self._words(candidate)}: {outcome_words(evaluation)}{cut}{f' ({files})' if files else ''} "
             f"[{evaluation.seconds:.1f} s{self._left()}]",
         )
-        due = len(self._known) >= FIRST_CANDIDATES
-        if self._standing:  # only where the front is another one, and the last table some time ago
-            due = time.monotonic() - self._stood >= BETWEEN_TABLES_S and self._table() != self._standing
-        if due:
+        waits_s = BETWEEN_S if self._front else 0.0
+        if len(self._known) >= FIRST_CANDIDATES and time.monotonic() - self._stood >= waits_s:
             self._say_standing()
 
     def say(self, sentence: str) -> None:
@@ -171,49 +167,27 @@ class Progress:
         self.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     def _words(self, candidate: Candidate) -> str:
-        return f"{candidate.short_id}  {self._title(candidate)}"
-
-    def _title(self, candidate: Candidate) -> str:
-        return title(candidate, self.experiment.baseline.id, engine=len(self.experiment.space.targets) > 1)
+        engine = len(self.experiment.space.targets) > 1
+        return f"{candidate.short_id}  {title(candidate, self.experiment.baseline.id, engine=engine)}"
 
     def _say_standing(self) -> None:
-        self._standing, self._stood = self._table(), time.monotonic()
-        gone_s, count = time.monotonic() - self.began, len(self._known)
+        """How far the search is, and the best so far, by what is measured and predicted; confirmed figures stand where
+        there are any."""
+        self._stood = time.monotonic()
+        gone_s, count = self._stood - self.began, len(self._known)
+        front = front_of(self.experiment, self._known)
+        self._front = front[::-1] if METRICS[self.experiment.objectives[0].metric].direction == "maximize" else front
         self._line(
             "so far",
             f"{count} of {self.trials} candidates" + (f" ({self.reused} from before)" if self.reused else "") + ", "
             f"{minutes(gone_s)} of at most {minutes(self.limit_s)} ({100 * gone_s / max(self.limit_s, 1e-9):.0f} %)"
             f"{self._left()}; {count_of(len(self._front), 'candidate')} on the front",
         )
-        for line in self._standing:
-            self._print(f"{'':11}{line}")
         if self._front:
             best = self._confirmed.get(self._front[0].candidate.id, self._front[0])
             baseline = self._confirmed.get(self.experiment.baseline.id) if best.split == "holdout" else None
             gain = gain_words(self.experiment, best, baseline or self._known.get(self.experiment.baseline.id))
-            self._line("best", f"{best.candidate.short_id}  {gain}")
-
-    def _table(self) -> list[str]:
-        """A heading and a row for each member of the front, the best in the first objective first, by what is measured
-        and predicted; then the float baseline where it is none of them. Confirmed figures stand where there are any."""
-        if not any(e.status == "complete" for e in self._known.values()):
-            return ["nothing is measured to the end yet"]
-        names = [objective.metric for objective in self.experiment.objectives]
-        front = front_of(self.experiment, self._known)
-        self._front = front[::-1] if METRICS[names[0]].direction == "maximize" else front
-        baseline = self._known.get(self.experiment.baseline.id)
-        shown = self._front[:MOST_ROWS]
-        if baseline is not None and baseline.status == "complete" and baseline not in front:
-            shown.append(baseline)
-        rows = [names, *([_figure(self._confirmed.get(e.candidate.id, e), name) for name in names] for e in shown)]
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        head, *cells = ("  ".join(map(str.ljust, row, widths)) for row in rows)
-        lines = [f"{'':14}{head}".rstrip()]
-        for number, (evaluation, row) in enumerate(zip(shown, cells, strict=True)):
-            mark = "> " if number == 0 and evaluation in front else "  "
-            lines.append(f"{mark}{evaluation.candidate.short_id[:10]}  {row}  {self._title(evaluation.candidate)}")
-        more = len(front) - MOST_ROWS
-        return [*lines, f"  and {more} more on the front"] if more > 0 else lines
+            self._line("best", f"{self._words(best.candidate)}: {gain}")
 
     def _left(self) -> str:
         """Of the whole run, by what candidates took, or first by the plan; what follows the search by the plan."""

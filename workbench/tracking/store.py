@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import logging
 import os
+import shutil
 import sqlite3
 import time
 import warnings
@@ -52,10 +52,7 @@ def prepare(store: Path) -> None:
         with scratch_folder("new", inside=store) as folder:
             if not database.exists():
                 fresh = folder / "mlflow.db"
-                if not copy_empty(fresh):
-                    with mlflow_errors():
-                        open_client(fresh)
-                    keep_empty(fresh)
+                _make_empty(fresh)
                 with contextlib.suppress(FileExistsError):
                     os.link(fresh, database)
     except OSError as error:
@@ -67,50 +64,28 @@ def prepare(store: Path) -> None:
     follow_move(database)
 
 
-def copy_empty(to: Path) -> bool:
-    """Write a kept database to `to`, as if it were made there now; False where none is kept.
-
-    MLflow's migrations take seconds, a copy milliseconds. A kept file's name, in the user's cache folder, holds
-    MLflow's version and the digest of its content: another version makes its own, a damaged one is as good as none.
-
-    Raises:
-        OSError: `to` cannot be written.
-    """
-    content = _kept()
-    if content is None:
-        return False
-    to.write_bytes(content)
-    now = int(time.time() * 1000)
-    with contextlib.closing(sqlite3.connect(to)) as connection, connection:
-        connection.execute(  # of the experiment Default, which MLflow makes and nobody uses
-            "UPDATE experiments SET artifact_location = ?, creation_time = ?, last_update_time = ?",
-            (str(to.parent / "0"), now, now),
-        )
-    return True
-
-
-def keep_empty(database: Path) -> None:
-    """Keep a database that MLflow has just made, where there is a place for it."""
-    with contextlib.suppress(OSError):  # a read-only home: the next one takes its seconds again
-        content = database.read_bytes()
-        place = _folder() / f"{version('mlflow')}-{hashlib.sha256(content).hexdigest()}.db"
-        place.parent.mkdir(parents=True, exist_ok=True)
-        with temporary_beside(place, durable=False) as draft:
-            draft.write_bytes(content)
-
-
-def _kept() -> bytes | None:
-    with contextlib.suppress(OSError):
-        for path in sorted(_folder().glob(f"{version('mlflow')}-*.db")):
-            content = path.read_bytes()
-            if path.stem.endswith(hashlib.sha256(content).hexdigest()):
-                return content
-    return None
-
-
-def _folder() -> Path:
+def _make_empty(to: Path) -> None:
+    """MLflow's migrations take seconds, a copy of the database that they made before milliseconds: one is kept in the
+    user's cache folder for each version of MLflow. What is no whole database there is made anew."""
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return home / "workbench" / "mlflow"
+    kept = home / "workbench" / "mlflow" / f"{version('mlflow')}.db"
+    with contextlib.suppress(OSError, sqlite3.DatabaseError):
+        to.write_bytes(kept.read_bytes())
+        now = int(time.time() * 1000)
+        with contextlib.closing(sqlite3.connect(to)) as connection, connection:
+            if connection.execute("PRAGMA integrity_check").fetchone() == ("ok",):
+                connection.execute(  # of the experiment Default, which MLflow makes and nobody uses
+                    "UPDATE experiments SET artifact_location = ?, creation_time = ?, last_update_time = ?",
+                    (str(to.parent / "0"), now, now),
+                )
+                return
+    to.unlink(missing_ok=True)
+    with mlflow_errors():
+        open_client(to)
+    with contextlib.suppress(OSError):  # a read-only home: the next one takes its seconds again
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        with temporary_beside(kept, durable=False) as draft:
+            shutil.copyfile(to, draft)
 
 
 def follow_move(database: Path) -> None:

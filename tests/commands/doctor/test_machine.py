@@ -1,4 +1,4 @@
-"""Findings about the processor, its limits, memory, quiet, the workspace and a team's server."""
+"""Findings about the processor, its limits, memory, the workspace and a team's server."""
 
 from __future__ import annotations
 
@@ -13,11 +13,9 @@ from workbench.commands.doctor import exit_code
 from workbench.commands.doctor.machine import (
     cores_finding,
     int8_finding,
-    quiet_finding,
     tracking_findings,
     workspace_findings,
 )
-from workbench.evaluation.noise import Steadiness
 from workbench.values.finding import Finding
 from workbench.values.system.cpu import control_group_limits, cpu_of
 
@@ -76,18 +74,6 @@ def test_limits_of_control_groups_are_the_tightest_and_what_cannot_be_read_is_no
     (first / "memory" / "memory.limit_in_bytes").write_text("9223372036854771712\n")
     assert control_group_limits(first, own) == (2.0, None)
     assert control_group_limits(write(first, cpu__cpu_cfs_quota_us="-1\n"), own) == (None, None)
-
-
-def test_a_machine_that_is_not_quiet_is_warned_about() -> None:
-    for drift, spread, causes, status in (
-        (0.01, 0.02, [], "ok"),
-        (-0.2, 0.0, [], "warn"),
-        (0.0, 0.1, [], "warn"),
-        (0.0, 0.0, ["steal of 2.0%"], "warn"),
-    ):
-        finding = quiet_finding(Steadiness(drift=drift, spread=spread), causes, 1.5)
-        assert finding.status == status
-        assert all(part in finding.value for part in ("load 1.5", *causes))
 
 
 def found_in(workspace: Path) -> dict[str, Finding]:

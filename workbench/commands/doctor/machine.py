@@ -1,19 +1,15 @@
-"""The processor, its limits, memory and quiet of the machine; the targets, the workspace, the team's server."""
+"""The processor, its limits and memory; the targets, the workspace, the team's server."""
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-import numpy as np
 import psutil
 
 from workbench.commands.doctor import judged
-from workbench.evaluation.noise import UNSTEADY, Steadiness, read_counters, steadiness, suspects
 from workbench.targets import described, target_names
 from workbench.targets.description import TargetDescription
 from workbench.tracking.store import check_server
@@ -22,7 +18,6 @@ from workbench.values.finding import Finding, Status
 from workbench.values.system.cpu import Cpu, control_group_limits, this_cpu
 
 LITTLE_MEMORY_BYTES = 2_000_000_000
-_PROBE_ROUNDS, _PROBE_CALLS = 30, 8
 _GROUP = "machine"
 
 
@@ -34,8 +29,6 @@ def machine_findings() -> Iterator[Finding]:
     yield int8_finding(cpu)
     yield cores_finding(os.cpu_count() or 1, cpu.cores, cpu_quota)
     yield memory_finding(memory.total, memory.available, memory_limit_bytes)
-    steady, causes = probe_quiet()
-    yield quiet_finding(steady, causes, psutil.getloadavg()[0])
 
 
 def int8_finding(cpu: Cpu) -> Finding:
@@ -78,28 +71,6 @@ def memory_finding(total_bytes: int, available_bytes: int, limit_bytes: int | No
     value += f", limited to {limit_bytes / 1e9:.1f} GB by the container" if limit_bytes and limited else ""
     remedy = "A BERT-base needs about 2 GB while it is quantized: close programs, or raise the limit."
     return judged(_GROUP, "memory", value, remedy, wrong=little)
-
-
-def probe_quiet() -> tuple[Steadiness, list[str]]:
-    """Time the same work again and again, for about 0.1 s: what varies is the machine. With the suspected causes."""
-    work = bytes(100_000)
-    times_ms = np.empty((_PROBE_ROUNDS, _PROBE_CALLS))
-    before = read_counters()
-    for index in np.ndindex(times_ms.shape):
-        start = time.perf_counter()
-        hashlib.sha256(work)
-        times_ms[index] = (time.perf_counter() - start) * 1e3
-    causes = suspects(before, read_counters())
-    return steadiness(times_ms, np.zeros(times_ms.shape, dtype=np.int64)), causes
-
-
-def quiet_finding(steady: Steadiness, causes: Sequence[str], load: float) -> Finding:
-    """Args: load: processes ready to run, averaged over the last minute; shown, not judged."""
-    change = max(steady.spread, abs(steady.drift))
-    noisy = change >= UNSTEADY or bool(causes)
-    value = "; ".join([f"equal work varies by {change:.1%}, load {load:.1f}", *causes])
-    remedy = "Timing will be noisy and its intervals wide: close other programs before a sweep."
-    return judged(_GROUP, "quiet", value, remedy, wrong=noisy)
 
 
 def target_findings(environment: Mapping[str, str]) -> Iterator[Finding]:
