@@ -66,7 +66,7 @@ def export_llm(
         AscendLlmTarget(),
         name=name or source.resolve().name,
         recipe=Path(cfg),
-        texts=read_texts(Path(prompts)),
+        texts=read_texts(Path(prompts), Path(model)),
     )
     hand_over(folder, contents, secret=secret)
     return verify_bundle(folder, trusted=None if secret is None else only_key(secret.public))

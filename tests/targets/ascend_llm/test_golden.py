@@ -95,7 +95,7 @@ def test_logits_of_the_fake_quantized_model_equal_the_vendors(case: dict[str, An
     samples: Any = {"calibration": [torch.tensor([each]) for each in ids[f"{case['tokenizer']}/{case['calib']}"]]}
     if "anti" in case:
         tokenizer = read_tokenizer(model, opened.config)
-        samples["smoothing"] = padded_samples(read_texts(GOLDEN / "calib" / case["anti"]), tokenizer, 3)
+        samples["smoothing"] = padded_samples(read_texts(GOLDEN / "calib" / case["anti"], model), tokenizer, 3)
     recipe = without(recipe, left_float(opened, recipe, samples))
     prompts = [torch.tensor([each]) for each in ids[f"{case['tokenizer']}/prompts"]]
     with np.load(there / "fake_quant_logits.npz") as kept:

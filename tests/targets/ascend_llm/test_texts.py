@@ -117,4 +117,28 @@ def test_calibration_texts_are_read_under_the_names_that_data_sets_use(tmp_path:
     file = tmp_path / "a.jsonl"
     file.write_text('{"inputs_pretokenized": "a", "text": "b"}\n{"text": "c"}\n{"prompt": "d", "id": 4}\n')
 
-    assert read_texts(file) == ["a", "c", "d"]
+    assert read_texts(file, tmp_path) == ["a", "c", "d"]
+
+
+def test_chats_are_written_by_the_models_own_template_in_a_sandbox(tmp_path: Path) -> None:
+    file, template = tmp_path / "a.jsonl", tmp_path / "chat_template.jinja"
+    file.write_text('{"messages": [{"role": "user", "content": "你好"}, {"role": "assistant", "content": "hi"}]}\n')
+    with pytest.raises(ConfigError, match="has no chat template"):
+        read_texts(file, tmp_path)
+    turns = "{%- for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m['content'] + '<|im_end|>\n' }}{%- endfor %}"
+    chat = "<|im_start|>user\n你好<|im_end|>\n<|im_start|>assistant\nhi<|im_end|>\n"
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"chat_template": "{{ bos_token }}" + turns}))
+    assert read_texts(file, tmp_path) == [chat]
+    template.write_text("{% for m in messages %}{{ m | tojson }}{% break %}{% endfor %}", "utf-8")
+    assert read_texts(file, tmp_path) == ['{"role": "user", "content": "你好"}']
+    for bad in (
+        "{% break %}",
+        "{{ 1 / 0 }}",
+        "{{ raise_exception('roles') }}",
+        "{{ ''.__class__.__mro__ }}",
+        "{% if",
+        "{{ messages.append(1) }}",
+    ):
+        template.write_text(bad)
+        with pytest.raises(ConfigError, match=r"chat_template\.jinja.*does not take item 0 of .*a\.jsonl"):
+            read_texts(file, tmp_path)

@@ -198,10 +198,11 @@ def _samples(model: LlmModel, read: ReadRecipe, cfg: Path, data: Path | str | No
     if file is None:
         raise ConfigError("calibration needs texts.", key="--data", hint="Give a .jsonl or .json file.")
     samples: dict[Data, list[torch.Tensor]] = {
-        "calibration": calibration_samples(read_texts(Path(file)), tokenizer, model.folder)
+        "calibration": calibration_samples(read_texts(Path(file), model.folder), tokenizer, model.folder)
     }
     if smoothing is not None:
-        samples["smoothing"] = padded_samples(read_texts(Path(smoothing)), tokenizer, read.smoothing_batch)
+        texts = read_texts(Path(smoothing), model.folder)
+        samples["smoothing"] = padded_samples(texts, tokenizer, read.smoothing_batch)
     return samples
 
 

@@ -92,7 +92,7 @@ class AscendLlmTarget:
 
     def samples(self, model: Model, texts: Path) -> Sequence[Ids]:
         opened = open_model(model.path)
-        made = calibration_samples(read_texts(texts), read_tokenizer(model.path, opened.config), model.path)
+        made = calibration_samples(read_texts(texts, model.path), read_tokenizer(model.path, opened.config), model.path)
         try:
             check_ids(opened.config, made)
         except ConfigError as error:

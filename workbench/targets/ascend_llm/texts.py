@@ -4,10 +4,13 @@ models are evaluated on."""
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
+from jinja2 import TemplateError
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 from tokenizers import Tokenizer
 from tokenizers.processors import TemplateProcessing
 
@@ -19,6 +22,7 @@ from workbench.values.preprocess import load_tokenizer
 
 TEXT_KEYS = ("inputs_pretokenized", "text", "prompt")
 """Of a line's text: msModelSlim's own (msmodelslim.md §7.1), and what other data sets call it."""
+_CHAT = "messages"
 MOST_TEXTS = 10_000
 _MOST_BYTES = 1 << 28
 _MOST_EVALUATED_BYTES = 1 << 24
@@ -31,11 +35,15 @@ So it is in transformers 4.57, which the vendor's tool runs with; other classes 
 """
 
 
-def read_texts(path: Path) -> list[str]:
-    """The texts of a `.jsonl` file (the first of `TEXT_KEYS` that a line has) or of a `.json` list."""
+def read_texts(path: Path, folder: Path) -> list[str]:
+    """The texts of a `.jsonl` file (the first of `TEXT_KEYS` that a line has) or of a `.json` list.
+
+    Args:
+        folder: the model's, whose chat template writes a line's `messages` as one text.
+    """
     if path.suffix not in (".jsonl", ".json"):
         raise ConfigError("is neither .jsonl nor .json.", file=path)
-    return _items(path, TEXT_KEYS, _MOST_BYTES)
+    return _items(path, (*TEXT_KEYS, _CHAT), _MOST_BYTES, folder)
 
 
 def read_documents(path: Path) -> list[str]:
@@ -49,7 +57,7 @@ def read_documents(path: Path) -> list[str]:
     return [text]
 
 
-def _items(path: Path, keys: tuple[str, ...], limit_bytes: int) -> list[str]:
+def _items(path: Path, keys: tuple[str, ...], limit_bytes: int, folder: Path | None = None) -> list[str]:
     """Texts of JSON lines under the first of these keys that a line has, or of a list."""
     texts: list[object] = []
     if path.suffix == ".json":
@@ -70,6 +78,8 @@ def _items(path: Path, keys: tuple[str, ...], limit_bytes: int) -> list[str]:
                 texts.append(value[key])
     if not texts or len(texts) > MOST_TEXTS:
         raise ConfigError(f"holds {len(texts)} texts; from 1 to {MOST_TEXTS} are read.", file=path)
+    if folder is not None:
+        texts = [_chat(each, n, path, folder) if isinstance(each, list) else each for n, each in enumerate(texts)]
     for number, text in enumerate(texts):
         if not isinstance(text, str) or not text:
             said = f"item {number} is {repr(text)[:80]}, not a text."
@@ -78,9 +88,50 @@ def _items(path: Path, keys: tuple[str, ...], limit_bytes: int) -> list[str]:
 
 
 def _key_hint(line: object) -> str | None:
-    if isinstance(line, dict) and "messages" in line:
+    if isinstance(line, dict) and _CHAT in line:
         return f"Write the chat as one text, as the model's chat template gives it, under {TEXT_KEYS[0]!r}."
     return None
+
+
+def _chat(messages: object, number: int, path: Path, folder: Path) -> str:
+    """A conversation as the model's own chat template writes it, in transformers' dialect of Jinja, in its sandbox.
+
+    Without the token that begins a text: the tokenizer puts it there.
+    """
+    file = folder / "chat_template.jinja"
+    template: object = read_text(file, limit_bytes=_MOST_BYTES) if is_file(file) else None
+    if template is None:
+        file = folder / "tokenizer_config.json"
+        template = _config(folder).get("chat_template")
+    if not isinstance(template, str):
+        hint = f"Write the chat as one text, under {TEXT_KEYS[0]!r}."
+        raise ConfigError(f"item {number} is a chat, and {folder} has no chat template.", file=path, hint=hint)
+    dialect = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
+    )
+    dialect.filters["tojson"] = lambda value, indent=None: json.dumps(value, ensure_ascii=False, indent=indent)
+    dialect.globals |= {"raise_exception": _refuse, "strftime_now": lambda form: time.strftime(form, time.gmtime(0))}
+    try:
+        return dialect.from_string(template).render(messages=messages, bos_token="", add_generation_prompt=False)
+    except (TemplateError, ArithmeticError, LookupError, TypeError, ValueError, AttributeError, SyntaxError) as error:
+        raise ConfigError(f"does not take item {number} of {path}: {error}.", file=file) from error
+
+
+def _refuse(why: str) -> None:
+    raise TemplateError(why)
+
+
+def _config(folder: Path) -> dict[str, object]:
+    """tokenizer_config.json, or nothing where there is none."""
+    file = folder / "tokenizer_config.json"
+    try:
+        # transformers writes "no limit" as an integer of 100 bits, which our strict JSON refuses
+        said = json.loads(read_text(file, limit_bytes=_MOST_BYTES), parse_int=float) if is_file(file) else {}
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"not valid JSON: {error}.", file=file) from error
+    if not isinstance(said, dict):
+        raise ConfigError("holds no JSON object.", file=file)
+    return said
 
 
 def read_tokenizer(folder: Path, config: LlmConfig) -> Tokenizer:
@@ -135,14 +186,7 @@ def encoder_of(tokenizer: Tokenizer) -> Callable[[str], list[int]]:
 
 def _template(tokenizer: Tokenizer, folder: Path) -> TemplateProcessing | None:
     """What goes around a text, where the tokenizer's class says it rather than tokenizer.json."""
-    file = folder / "tokenizer_config.json"
-    try:
-        # transformers writes "no limit" as an integer of 100 bits, which our strict JSON refuses
-        said = json.loads(read_text(file, limit_bytes=_MOST_BYTES), parse_int=float) if is_file(file) else {}
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"not valid JSON: {error}.", file=file) from error
-    if not isinstance(said, dict):
-        raise ConfigError("holds no JSON object.", file=file)
+    said = _config(folder)
     if said.get("tokenizer_class") not in _OWN_TEMPLATE:
         return None
     pieces, numbers = ["$A"], {}
