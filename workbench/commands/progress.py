@@ -111,7 +111,7 @@ class Progress:
 
     def trying(self, candidate: Candidate, why: str) -> None:
         """The search turns to it, for this reason."""
-        self._line("trying", f"{self._words(candidate)}: {why}")
+        self._line("trying", f"{candidate.short_id}  {why}")
 
     def looked(self, look: Evaluation) -> None:
         """Figures before the first candidate is measured: INT8 beside float."""

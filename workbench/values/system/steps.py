@@ -43,7 +43,8 @@ class Steps:
     def _watch(self) -> None:
         while not self._over.wait(self._silence_s / 4):
             now = time.monotonic()
-            if self._step and now - self.spoke >= self._silence_s:
+            longest_s = min(max(self._silence_s, (now - self._began) / 4), 12 * self._silence_s)  # ever more rarely
+            if self._step and now - self.spoke >= longest_s:
                 self._speak(f"{self._step}: {time_words(now - self._began, self._share)}")
 
     def _speak(self, line: str) -> None:
