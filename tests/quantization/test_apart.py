@@ -11,7 +11,7 @@ from workbench.graph.apart import kept_aside
 from workbench.graph.layers import quantizable_layers
 from workbench.graph.read import load_graph
 from workbench.graph.write import is_apart, write_model
-from workbench.quantization.amct.cfg import AmctConfig
+from workbench.quantization.amct.cfg import parse_cfg
 from workbench.quantization.amct.recipe import recipe_of_config
 from workbench.quantization.calibrate import derive_record
 from workbench.quantization.exact import calibrate_exactly
@@ -36,7 +36,7 @@ def results(model: Model, folder: Path) -> tuple[tuple[object, ...], bool]:
         layers = quantizable_layers(normalized(proto))
         statistics = observe(model, BATCHES)
         balanced = recipe_of(replace(EVERYTHING_INT8, balance=0.5, algorithm="minmax"), layers)
-        plain = recipe_of_config(AmctConfig(), layers)
+        plain = recipe_of_config(parse_cfg(""), layers)
         records = (
             derive_record(model, balanced, statistics, lambda: BATCHES),
             calibrate_exactly(model, lambda: BATCHES, plain),

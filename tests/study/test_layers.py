@@ -77,7 +77,7 @@ def test_the_recipe_is_a_candidate_that_runs_and_a_configuration_that_skips_the_
     assert candidate == chosen.evaluation.candidate
     assert evaluate(question, candidate, bench, gates=False).status == "complete"
     config = parse_cfg((tmp_path / "amct.cfg").read_text(encoding="utf-8"), file="amct.cfg")
-    assert set(config.skip_layers) == set(chosen.units)
+    assert set(config.message.skip_layers) == set(chosen.units)
     assert str(tmp_path / "candidate.json") in said[0]
 
 
@@ -93,7 +93,7 @@ def test_layers_whose_int8_gains_no_time_on_the_device_are_a_candidate_in_float(
 
     assert any("INT8 gains no time in 1 of 3 layers (modelled" in line for line in said)
     config = parse_cfg((tmp_path / "priced.cfg").read_text(encoding="utf-8"), file="priced.cfg")
-    assert tuple(config.skip_layers) == slow.sensitivity.layers
+    assert tuple(config.message.skip_layers) == slow.sensitivity.layers
     candidate = candidate_from_json(json.loads((tmp_path / "priced.json").read_text(encoding="utf-8")))
     assert evaluate(question, candidate, bench, gates=False).status == "complete"
     cases: tuple[tuple[Literal["host", "device"], float], ...] = (("host", -0.01), ("device", 0.02), ("device", -0.01))

@@ -98,14 +98,15 @@ def _by_configuration(experiment: Experiment, quantization: Quantization) -> Qua
     except ConfigError as error:  # what it names is this model's affair, so it is this candidate that fails
         raise CalibrationError(str(error)) from error
     batch, available = experiment.calibration.batch, _batch_count(experiment)
-    if config.batch_num > available:
+    wanted = int(recipe.source["batch_num"] or 0)
+    if wanted > available:
         raise CalibrationError(
-            f"the configuration asks for {config.batch_num} batches, calibration.samples of {experiment.path.name} "
+            f"the configuration asks for {wanted} batches, calibration.samples of {experiment.path.name} "
             f"gives {available} of {batch}. Raise it, or lower batch_num."
         )
 
     def batches() -> Iterator[Feeds]:
-        yield from itertools.islice(calibration_batches(experiment)(), config.batch_num)
+        yield from itertools.islice(calibration_batches(experiment)(), wanted)
 
     try:
         return follow_amct(experiment.model, recipe, batches)

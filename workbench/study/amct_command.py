@@ -28,10 +28,9 @@ from workbench.graph.read import load_graph
 from workbench.graph.write import WEIGHTS, write_model
 from workbench.inputs.metrics.agreement.judge import cosines
 from workbench.inputs.metrics.score import common_part
-from workbench.quantization.amct.cfg import AmctConfig
 from workbench.quantization.amct.config import expand, parse_config
 from workbench.quantization.amct.json_form import ExpandedConfig, config_json
-from workbench.quantization.amct.protobuf_text import MOST_BYTES
+from workbench.quantization.amct.protobuf_text import MOST_BYTES, Body
 from workbench.quantization.amct.recipe import recipe_of_config
 from workbench.quantization.amct.record_file import parse_record, record_text
 from workbench.quantization.calibrate import follow_amct
@@ -158,7 +157,7 @@ def _read(path: Path) -> str:
 def _expanded(text: str, path: Path, layers: tuple[Layer, ...]) -> ExpandedConfig:
     """A simplified configuration written out per layer, a quantization JSON as it is."""
     config = parse_config(text, file=str(path))
-    return expand(config, layers) if isinstance(config, AmctConfig) else config
+    return expand(config, layers) if isinstance(config, Body) else config
 
 
 def _batches_used(config: ExpandedConfig, data: ModelData, cfg: Path | None) -> tuple[int, int]:

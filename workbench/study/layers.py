@@ -30,7 +30,8 @@ from workbench.graph.layers import Layer, quantizable_layers
 from workbench.graph.read import constants, load_graph
 from workbench.inputs.experiment import Experiment
 from workbench.quantization.algorithms import choose
-from workbench.quantization.amct.cfg import AmctConfig, CalibrationConfig, HfmgQuantize, parse_cfg, write_cfg
+from workbench.quantization.amct.cfg import AMCT_CONFIG, parse_cfg
+from workbench.quantization.amct.protobuf_text import print_message
 from workbench.quantization.lowering.normalize import normalized
 from workbench.quantization.lowering.qdq import lower_static
 from workbench.quantization.observe import Feeds
@@ -228,7 +229,7 @@ def write_recipe(study: LayerStudy, experiment: Experiment, bench: Bench, folder
         kept = kept_in_float(experiment, candidate, bench, seen)
         quantized = recipe_of(candidate.quantization, seen.layers, kept).layers
         skipped = tuple(name for name in names if name not in quantized)
-        write_text_atomically(cfg, write_cfg(AmctConfig(batch_num=2, skip_layers=skipped)))
+        write_text_atomically(cfg, print_message(AMCT_CONFIG(batch_num=2, skip_layers=skipped)))
         lines.append(f"run it:   workbench evaluate {experiment.path} --candidate {file}")
         lines.append(f"for AMCT: {cfg} skips the same layers ({len(skipped)} of {len(names)})")
     return (*lines, *_write_priced(study, experiment, names, folder))
@@ -261,14 +262,14 @@ def _write_priced(study: LayerStudy, experiment: Experiment, names: Sequence[str
 def without_layers(quantization: Quantization, skipped: Sequence[str], *, batches: int) -> Quantization:
     """INT8 by AMCT's simplified configuration that skips these layers too: the one that is followed, or else AMCT's own
     recipe over so many batches, with the symmetry and the search of ranges of this one."""
-    config = AmctConfig(
-        batch_num=batches,
-        activation_offset=not quantization.activation_symmetric,
-        common_config=CalibrationConfig(activations=HfmgQuantize()) if quantization.algorithm == "hfmg" else None,
-    )
-    config = config if quantization.cfg is None else parse_cfg(quantization.cfg)
-    config = replace(config, skip_layers=tuple(dict.fromkeys((*config.skip_layers, *skipped))))
-    return Quantization(scheme="cfg", cfg=write_cfg(config), calibrator=quantization.calibrator)
+    if quantization.cfg is not None:
+        config = parse_cfg(quantization.cfg).message
+    else:
+        config = AMCT_CONFIG(batch_num=batches, activation_offset=not quantization.activation_symmetric)
+        if quantization.algorithm == "hfmg":
+            config.common_config.hfmg_quantize.SetInParent()
+    config.skip_layers.extend(name for name in dict.fromkeys(skipped) if name not in config.skip_layers)
+    return Quantization(scheme="cfg", cfg=print_message(config), calibrator=quantization.calibrator)
 
 
 def _candidate(

@@ -2,20 +2,8 @@
 
 import pytest
 
-from workbench.quantization.amct.cfg import (
-    AdaQuantize,
-    AmctConfig,
-    ArqQuantize,
-    CalibrationConfig,
-    DmqBalancer,
-    HfmgQuantize,
-    IfmrQuantize,
-    NuqConfig,
-    NuqQuantize,
-    TensorQuantize,
-    parse_cfg,
-    write_cfg,
-)
+from workbench.quantization.amct.cfg import overrides, parse_cfg
+from workbench.quantization.amct.protobuf_text import print_message
 from workbench.values.errors import ConfigError
 
 EVERYTHING = """
@@ -57,64 +45,29 @@ tensor_quantize { layer_name: "add" input_index: 1 }
 def test_every_field_of_the_schema_is_read_and_written() -> None:
     config = parse_cfg(EVERYTHING)
 
-    assert config == AmctConfig(
-        batch_num=4,
-        activation_offset=False,
-        skip_layers=("one", "two", "three"),
-        skip_layer_types=("AveragePool",),
-        nuq_config=NuqConfig(mapping_file="m.json", nuq_quantize=NuqQuantize(num_steps=16, num_of_iteration=5)),
-        joint_quant=True,
-        fakequant_precision_mode="FORCE_FP16_QUANT",
-        common_config=CalibrationConfig(
-            weights=ArqQuantize(channel_wise=False, quant_bits=7),
-            activations=IfmrQuantize(
-                search_range_start=0.5,
-                search_range_end=1.2,
-                search_step=0.05,
-                max_percentile=0.98,
-                min_percentile=0.97,
-                asymmetric=True,
-                dst_type="INT16",
-            ),
-            dmq_balancer=DmqBalancer(migration_strength=0.3),
-        ),
-        override_layer_types={
-            "Conv": CalibrationConfig(
-                weights=AdaQuantize(
-                    num_iteration=7,
-                    reg_param=0.5,
-                    beta_range_start=9.0,
-                    beta_range_end=3.0,
-                    warm_start=0.25,
-                    channel_wise=True,
-                )
-            )
-        },
-        override_layer_configs={
-            "fc": CalibrationConfig(activations=HfmgQuantize(num_of_bins=8192, asymmetric=False)),
-            "gemm": CalibrationConfig(weights=NuqQuantize(num_steps=32)),
-        },
-        do_fusion=False,
-        skip_fusion_layers=("conv1",),
-        tensor_quantize=(
-            TensorQuantize(layer_name="maxpool1", input_index=0, activations=IfmrQuantize()),
-            TensorQuantize(layer_name="add", input_index=1),
-        ),
-    )
-    assert parse_cfg(write_cfg(config)) == config
+    assert parse_cfg(print_message(config.message)).message == config.message
+    assert tuple(config.message.skip_layers) == ("one", "two", "three")
+    assert config.get("fakequant_precision_mode") == "FORCE_FP16_QUANT"
+    assert config.inner("common_config").inner("ifmr_quantize").get("search_step") == 0.05
+    assert overrides(config, "override_layer_types")["Conv"].inner("ada_quantize").get("reg_param") == 0.5
+    assert set(overrides(config, "override_layer_configs")) == {"fc", "gemm"}
 
 
-def test_a_repeated_single_field_follows_protobufs_merge() -> None:
+def test_a_repeated_single_field_follows_protobufs_merge_and_what_is_left_out_has_amcts_defaults() -> None:
     config = parse_cfg(
         "batch_num: 2 batch_num: 3 common_config { arq_quantize { } }"
         "common_config { dmq_balancer { } ifmr_quantize { asymmetric: false } ifmr_quantize { search_step: 0.02 } }"
     )
 
-    assert config.batch_num == 3
-    assert config.common_config == CalibrationConfig(
-        weights=ArqQuantize(),
-        activations=IfmrQuantize(asymmetric=False, search_step=0.02),
-        dmq_balancer=DmqBalancer(migration_strength=0.5),
+    settings = config.inner("common_config")
+    search = settings.inner("ifmr_quantize")
+    assert config.get("batch_num") == 3
+    assert settings.has("arq_quantize")
+    assert settings.inner("dmq_balancer").get("migration_strength") == 0.5
+    assert (search.get("asymmetric"), search.get("search_step"), search.get("max_percentile")) == (
+        False,
+        0.02,
+        0.999999,
     )
 
 
@@ -171,10 +124,4 @@ def test_what_amct_would_refuse_is_refused_with_file_line_and_field(
 
 
 def test_a_step_that_fills_the_range_is_taken_though_floats_disagree() -> None:
-    config = parse_cfg(
-        "common_config { ifmr_quantize { search_range_start: 0.8 search_range_end: 0.9 search_step: 0.1 } }"
-    )
-
-    assert config.common_config.activations == IfmrQuantize(
-        search_range_start=0.8, search_range_end=0.9, search_step=0.1
-    )
+    parse_cfg("common_config { ifmr_quantize { search_range_start: 0.8 search_range_end: 0.9 search_step: 0.1 } }")

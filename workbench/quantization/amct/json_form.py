@@ -1,6 +1,6 @@
 """AMCT's quantization configuration in JSON: the settings of every layer written out (amct.md §2.1).
 
-AmctConfig (.cfg) + layers ── config.expand ──► ExpandedConfig ── config_json ──► text, as AMCT writes it
+.cfg + layers ── config.expand ──► ExpandedConfig ── config_json ──► text, as AMCT writes it
                                                           ▲── parse_config_json ◄── text
 """
 

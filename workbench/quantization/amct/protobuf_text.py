@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from google.protobuf import (  # type: ignore[import-untyped]  # protobuf ships no stubs
     descriptor_pb2,
     descriptor_pool,
@@ -45,8 +46,8 @@ def message_class(root: str, schema: Mapping[str, Mapping[str, str]]) -> Any:
     """The class of the message `root`.
 
     Args:
-        schema: message → field → its type, in the order that they are printed in: `float`, `repeated string`,
-            `enum INT8 INT16`, or a message, with the oneof it belongs to as a second word.
+        schema: message → field → its type, in the order that they are printed in: `repeated string`, `float 0.5` with
+            a default, `enum INT8 INT16`, or a message, with the oneof it belongs to as a second word.
     """
     file = descriptor_pb2.FileDescriptorProto(name=f"{root}.proto", package=root, syntax="proto2")
     for name, fields in schema.items():
@@ -57,6 +58,8 @@ def message_class(root: str, schema: Mapping[str, Mapping[str, str]]) -> Any:
             field = message.field.add(name=field_name, number=number, label=3 if kind.startswith("repeated") else 1)
             if first in _KINDS:
                 field.type = _KINDS[first][0]
+                if rest:
+                    field.default_value = rest[0]
             elif first == "enum":
                 values = message.enum_type.add(name=f"{field_name}_values")
                 for value_number, value in enumerate(rest):
@@ -96,11 +99,15 @@ class Body:
         return any(field.name == name for field, _ in self.message.ListFields())
 
     def get(self, name: str) -> Any:
-        """A single scalar, an enum by its name; None where it is not set."""
-        if not self.message.HasField(name):
+        """A single scalar, an enum by its name, a float with the shortest digits (0.01, not 0.00999999978); None where
+        it is neither set nor has a default."""
+        field = self.message.DESCRIPTOR.fields_by_name.get(name)
+        if field is None or not (self.message.HasField(name) or field.has_default_value):
             return None
-        value, kind = getattr(self.message, name), self.message.DESCRIPTOR.fields_by_name[name].enum_type
-        return value if kind is None else kind.values_by_number[value].name
+        value = getattr(self.message, name)
+        if isinstance(value, float):
+            return float(str(np.float32(value)))
+        return value if field.enum_type is None else field.enum_type.values_by_number[value].name
 
     def inner(self, name: str) -> Body:
         return Body(getattr(self.message, name), self.text, self.file, (*self.path, name))

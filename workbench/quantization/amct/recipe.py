@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from workbench.graph.layers import Layer
-from workbench.quantization.amct.cfg import AmctConfig
 from workbench.quantization.amct.config import (
     CHANNEL_WISE_TYPES,
     balanceable,
@@ -20,13 +19,13 @@ from workbench.quantization.amct.config import (
     unsupported,
 )
 from workbench.quantization.amct.json_form import ExpandedConfig, WeightQuantParams, config_json
-from workbench.quantization.amct.protobuf_text import Place
+from workbench.quantization.amct.protobuf_text import Body, Place
 from workbench.quantization.recipe import ActivationRecipe, LayerRecipe, ModelRecipe, WeightRecipe
 from workbench.values.documents.canonical import digest
 from workbench.values.errors import ConfigError, nearest
 
 
-def recipe_of_config(config: AmctConfig | ExpandedConfig, layers: Sequence[Layer]) -> ModelRecipe:
+def recipe_of_config(config: Body | ExpandedConfig, layers: Sequence[Layer]) -> ModelRecipe:
     """The recipe of a configuration in either form.
 
     Layers that AMCT would leave in float are the recipe's `float_layers`, in graph order: the configuration ranks
@@ -39,8 +38,8 @@ def recipe_of_config(config: AmctConfig | ExpandedConfig, layers: Sequence[Layer
     Raises:
         ConfigError: what AMCT refuses for this model, and what AMCT would do but this engine does not compute.
     """
-    if isinstance(config, AmctConfig):
-        if config.nuq_config is not None:
+    if isinstance(config, Body):
+        if config.has("nuq_config"):
             raise _uncomputed("nuq_config", "cluster weights to 16 or 32 values", config.file, "Delete nuq_config.")
         expanded = expand(config, layers)
     else:

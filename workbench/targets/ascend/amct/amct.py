@@ -26,8 +26,8 @@ from workbench.graph.layers import quantizable_layers
 from workbench.graph.nodes import opset_of
 from workbench.graph.read import load_graph
 from workbench.graph.write import write_model
-from workbench.quantization.amct.cfg import AmctConfig
 from workbench.quantization.amct.config import parse_config
+from workbench.quantization.amct.protobuf_text import Body
 from workbench.quantization.amct.record_file import parse_record
 from workbench.quantization.interpreter import Interpreter
 from workbench.quantization.lowering.normalize import normalized
@@ -90,16 +90,17 @@ def calibrate_with_amct(
         parsed = parse_config(config, file="quantization.cfg")
     except ConfigError as error:
         raise CalibrationError(str(error)) from error
+    batch_num = (parsed.message if isinstance(parsed, Body) else parsed).batch_num
     with _workplace(to) as folder:
         proto = _written_model(model, folder / "model.onnx", installation)
-        feeds = write_feeds(itertools.islice(batches, parsed.batch_num), folder, "feeds")
-        if len(feeds["files"]) < parsed.batch_num:
+        feeds = write_feeds(itertools.islice(batches, batch_num), folder, "feeds")
+        if len(feeds["files"]) < batch_num:
             raise CalibrationError(
-                f"the configuration asks for {parsed.batch_num} batches (batch_num), there are {len(feeds['files'])}. "
+                f"the configuration asks for {batch_num} batches (batch_num), there are {len(feeds['files'])}. "
                 "AMCT needs exactly as many forwards; lower batch_num or raise the calibration samples."
             )
         request = {"action": "calibrate", "feeds": feeds}
-        if isinstance(parsed, AmctConfig):
+        if isinstance(parsed, Body):
             request["config_defination"] = "quant.cfg"
         (folder / str(request.get("config_defination", CONFIG))).write_text(config, encoding="utf-8")
         log = to / LOG

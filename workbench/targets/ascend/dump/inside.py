@@ -9,7 +9,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
-from workbench.quantization.amct.cfg import AmctConfig, parse_cfg, write_cfg
+from workbench.quantization.amct.cfg import AMCT_CONFIG, parse_cfg
+from workbench.quantization.amct.protobuf_text import print_message
 from workbench.targets.ascend.acl.process import write_acl_config
 from workbench.targets.ascend.atc.atc import find_atc
 from workbench.targets.ascend.atc.om_json import ask_om
@@ -83,8 +84,8 @@ class AscendInside:
             )
         if layers:
             skipped = tuple(dict.fromkeys(layers))
-            text = write_cfg(AmctConfig(skip_layers=skipped))
-            if parse_cfg(text).skip_layers != skipped:
+            text = print_message(AMCT_CONFIG(skip_layers=skipped))
+            if tuple(parse_cfg(text).message.skip_layers) != skipped:
                 raise MeasureError(f"AMCT's configuration does not hold these names: {', '.join(skipped)}.")
             lines = tuple(line for line in text.splitlines() if line.startswith("skip_layers"))
             what = "these layers stay in float (AMCT's simplified configuration, quantization.scheme: cfg)"
