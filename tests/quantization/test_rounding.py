@@ -21,8 +21,8 @@ from workbench.quantization.record import (
     WeightScale,
     record_from_json,
 )
-from workbench.quantization.rounding import integers_of, learn_rounding
-from workbench.quantization.weights import scales_along
+from workbench.quantization.rounding import learn_rounding
+from workbench.quantization.weights import integers_of, scales_along
 from workbench.testing.encoder import run
 from workbench.values.candidate import WeightAlgorithm
 from workbench.values.errors import CalibrationError
@@ -58,7 +58,7 @@ def test_convolutions_of_every_grouping_come_closer_to_their_float_output(tmp_pa
     feeds = images(16)
     record = coarse(proto, skip=("up",))
 
-    learned = learn_rounding(read_model(tmp_path / "model.onnx"), [feeds], record, recipe_for(record))
+    learned = learn_rounding(read_model(tmp_path / "model.onnx"), lambda: [feeds], record, recipe_for(record))
 
     assert record_from_json(learned.to_json()) == learned
     for before, after in zip(record.layers, learned.layers, strict=True):
@@ -92,7 +92,7 @@ def test_with_bias_correction_the_mean_error_is_not_its_business(tmp_path: Path)
     spread = []
     for corrects in (False, True):
         recipe = recipe_for(record, bias_correction=corrects)
-        scale = learn_rounding(model, [{"x": x}], record, recipe).layers[0].weight
+        scale = learn_rounding(model, lambda: [{"x": x}], record, recipe).layers[0].weight
         assert scale is not None
         errors = x @ (integers_of(w, scale) * scales_along(scale, w.shape) - w).T
         spread.append(float(errors.var(axis=0).sum()))
@@ -106,7 +106,7 @@ def test_what_cannot_be_learned_is_refused(tmp_path: Path) -> None:
     record = coarse(proto)
 
     with pytest.raises(CalibrationError, match="up: rounding of a ConvTranspose is not learned"):
-        learn_rounding(model, [images(2)], record, recipe_for(record))
+        learn_rounding(model, lambda: [images(2)], record, recipe_for(record))
     renamed = replace(record, layers=(replace(record.layers[0], layer="nope"),))
     with pytest.raises(CalibrationError, match="'nope' of the record is none of this model"):
-        learn_rounding(model, [images(2)], renamed, recipe_for(renamed))
+        learn_rounding(model, lambda: [images(2)], renamed, recipe_for(renamed))

@@ -9,7 +9,7 @@ from hypothesis.extra import numpy as hnp
 
 from workbench.graph.layers import Layer
 from workbench.quantization.recipe import WeightRecipe
-from workbench.quantization.weights import fake_quantized, scales_over, weight_rows, weight_scale
+from workbench.quantization.weights import rounded_weight, scales_along, weight_rows, weight_scale
 
 Floats = npt.NDArray[np.float32]
 matrices = hnp.arrays(
@@ -40,7 +40,7 @@ def error(values: Floats, algorithm: str, *, per_channel: bool) -> npt.NDArray[n
     """Squared error per output channel."""
     layer = layer_of(values.shape)
     scale = weight_scale(values, recipe(algorithm, per_channel=per_channel), layer)
-    return np.square(fake_quantized(values, scale, layer).astype(np.float64) - values).sum(axis=0)
+    return np.square(rounded_weight(values, scale, layer).astype(np.float64) - values).sum(axis=0)
 
 
 def test_minmax_uses_127_and_arq_the_side_that_dominates() -> None:
@@ -82,7 +82,7 @@ def test_degenerate_channels_have_a_usable_scale(algorithm: str, per_channel: bo
     scale = weight_scale(values, recipe(algorithm, per_channel=per_channel), layer)
 
     assert all(0 < s < np.inf for s in scale.scales)
-    assert np.abs(fake_quantized(values, scale, layer) - values).max() <= max(float(np.abs(values).max()) / 200, 1e-6)
+    assert np.abs(rounded_weight(values, scale, layer) - values).max() <= max(float(np.abs(values).max()) / 200, 1e-6)
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_every_layout_has_one_scale_per_output_channel(layer: Layer, channels: i
     rows = weight_rows(values, layer, per_channel=True)
     assert len(scale.scales) == channels == len(rows)
     # the same scales, laid over the weight as it is stored, put each weight under its own channel's
-    steps = np.broadcast_to(scales_over(scale, values.shape, layer), values.shape)
+    steps = np.broadcast_to(scales_along(scale, values.shape, layer.groups), values.shape)
     per_row = weight_rows(np.ascontiguousarray(steps), layer, per_channel=True)
     assert np.array_equal(per_row, np.broadcast_to(np.float32(scale.scales)[:, None], rows.shape))
-    assert np.abs(fake_quantized(values, scale, layer) - values).max() <= max(scale.scales) / 2 * (1 + 1e-5)
+    assert np.abs(rounded_weight(values, scale, layer) - values).max() <= max(scale.scales) / 2 * (1 + 1e-5)

@@ -18,14 +18,13 @@ from workbench.graph.layers import quantizable_layers
 from workbench.graph.read import load_graph
 from workbench.quantization.algorithms import choose
 from workbench.quantization.balance import balance_factors, best_strengths
-from workbench.quantization.bias_correction import bias_corrections
 from workbench.quantization.exact import Batches, calibrate_exactly
 from workbench.quantization.lowering.normalize import normalized
 from workbench.quantization.lowering.prepare import balanced
 from workbench.quantization.observe import observe
 from workbench.quantization.recipe import ModelRecipe
 from workbench.quantization.record import QuantizationRecord
-from workbench.quantization.rounding import learn_rounding
+from workbench.quantization.rounding import bias_corrections, learn_rounding
 from workbench.quantization.statistics import Statistics
 from workbench.quantization.weights import weights_of
 from workbench.values.documents.canonical import digest
@@ -70,19 +69,14 @@ def derive_record(
             else:
                 statistics = observe_variant(proto, variant)
         record = choose(statistics, recipe, proto, balance=factors)
-        if _learns_rounding(recipe):
-            record = learn_rounding(model, batches(), record, recipe)
+        record = learn_rounding(model, batches, record, recipe)
         if recipe.bias_correction:
             found = bias_corrections(model, batches(), record)
-            record = replace(
-                record,
-                layers=tuple(
-                    replace(layer, bias_correction=tuple(map(float, found[layer.layer])))
-                    if layer.layer in found
-                    else layer
-                    for layer in record.layers
-                ),
+            corrected = (
+                replace(one, bias_correction=tuple(map(float, found[one.layer]))) if one.layer in found else one
+                for one in record.layers
             )
+            record = replace(record, layers=tuple(corrected))
         return record
 
 
@@ -93,14 +87,7 @@ def follow_amct(model: Model, recipe: ModelRecipe, batches: Batches) -> Quantiza
         CalibrationError: as `exact.calibrate_exactly`.
         ValueError: the recipe does not fit the model.
     """
-    record = calibrate_exactly(model, batches, recipe)
-    if _learns_rounding(recipe):
-        record = learn_rounding(model, batches(), record, recipe)
-    return record
-
-
-def _learns_rounding(recipe: ModelRecipe) -> bool:
-    return any(layer.weight is not None and layer.weight.algorithm == "adaround" for layer in recipe.layers.values())
+    return learn_rounding(model, batches, calibrate_exactly(model, batches, recipe), recipe)
 
 
 def _with_strengths(recipe: ModelRecipe, strengths: Mapping[str, float | None]) -> ModelRecipe:

@@ -45,7 +45,7 @@ from workbench.quantization.order_statistics import OrderStatistics
 from workbench.quantization.recipe import ActivationRecipe, LayerRecipe, ModelRecipe
 from workbench.quantization.record import ActivationScale, Provenance, QuantizationRecord, WeightScale
 from workbench.quantization.scales import as_half
-from workbench.quantization.weights import fake_quantized, weights_of
+from workbench.quantization.weights import rounded_weight, weights_of
 from workbench.values.errors import CalibrationError
 from workbench.values.model import Model
 from workbench.values.system.source_closure import closure_digest
@@ -174,7 +174,7 @@ def with_quantized_weights(
             continue
         if layer.weight in replaced and replaced[layer.weight][1] == scales[layer.name]:
             continue
-        values = fake_quantized(weights[layer.name], scales[layer.name], layer)
+        values = rounded_weight(weights[layer.name], scales[layer.name], layer)
         if layer.weight in replaced:
             other, _, known = replaced[layer.weight]
             if not np.array_equal(array_of(known), values):

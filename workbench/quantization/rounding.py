@@ -1,14 +1,14 @@
-"""Learned rounding (AdaRound): whether each weight is better rounded down or up, found on calibration data.
+"""What is learned on calibration data once the scales are chosen: rounding of weights (AdaRound), and biases.
 
-learn_rounding   one pass for the second moments of every layer's input, then a search per layer
-integers_of      what every lowering writes, with learned rounding or without
+learn_rounding     one pass for the second moments of every layer's input, then a search per layer
+bias_corrections   one pass for the means of every layer's input, rounded and not
 """
 
 from __future__ import annotations
 
-import base64
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,20 +22,18 @@ from workbench.quantization.lowering.prepare import balanced_as
 from workbench.quantization.lowering.surgery import float_constant
 from workbench.quantization.observe import Feeds
 from workbench.quantization.recipe import ModelRecipe
-from workbench.quantization.record import LayerRecord, QuantizationRecord, WeightScale
-from workbench.quantization.weights import scale_groups, scales_along, scales_over
-from workbench.quantization.windows import patches
+from workbench.quantization.record import ActivationScale, LayerRecord, QuantizationRecord, WeightScale
+from workbench.quantization.weights import encoded_bits, rounded_weight, scales_along
+from workbench.quantization.windows import patches, windows
 from workbench.values.errors import CalibrationError
 from workbench.values.model import Model
 
 _Floats = npt.NDArray[np.float32]
+_Doubles = npt.NDArray[np.float64]
 
 
 def learn_rounding(
-    model: Model,
-    batches: Iterable[Feeds],
-    record: QuantizationRecord,
-    recipe: ModelRecipe,
+    model: Model, batches: Callable[[], Iterable[Feeds]], record: QuantizationRecord, recipe: ModelRecipe
 ) -> QuantizationRecord:
     """The record with the rounding of every 'adaround' weight learned; scales and all else stay as they are.
 
@@ -43,103 +41,101 @@ def learn_rounding(
     activations; where the recipe corrects biases, the covariance, since the mean is taken out there. Rows of massive
     activations are left out (`activations.ordinary_rows`), and what is seen between channels is shrunk by
     rows / (rows + K), so that few samples do not mislead. Memory is 4·K² bytes per input, K = Cin (times the kernel's
-    elements for a Conv), and does not grow with the data. `adaround.best_rounding` says how the rounding is found, and
-    why AdaRound's iterations count nothing.
+    elements for a Conv), and does not grow with the data. `best_rounding` says how the rounding is found, and why
+    AdaRound's iterations count nothing.
 
     Raises:
         CalibrationError: see `activations`; a record that does not fit the model; or a ConvTranspose, whose output
             positions read different parts of the kernel.
     """
-    chosen = {
-        layer.layer: layer for layer in record.layers if layer.weight is not None and _learns(recipe, layer.layer)
-    }
+    learns = {n for n, settings in recipe.layers.items() if settings.weight and settings.weight.algorithm == "adaround"}
+    chosen = [one for one in record.layers if one.weight is not None and one.layer in learns]
+    if refused := [one.layer for one in chosen if one.op_type == "ConvTranspose"]:
+        rule = f"{refused[0]}: rounding of a ConvTranspose is not learned. Give it the algorithm 'arq'."
+        raise CalibrationError(rule)
+    learned: dict[str, WeightScale] = {}
+    for seen, weights in _inputs_of(model, batches() if chosen else (), record, chosen, _Moments):
+        moments = seen.of_rows(centred=recipe.bias_correction)
+        for layer, weight, stored in weights:
+            steps = np.broadcast_to(scales_along(weight, stored.shape), stored.shape)
+            bits = [
+                best_rounding(task, moment) > task.lower
+                for task, moment in zip(
+                    map(problem, _by_group(stored, layer), _by_group(steps, layer)[:, :, :1]), moments, strict=True
+                )
+            ]
+            plain = layer.op_type == "Conv" or layer.transposed
+            found = np.stack(bits).reshape(stored.shape) if plain else np.ascontiguousarray(bits[0].T)
+            learned[layer.name] = replace(weight, rounding=encoded_bits(found))
+    layers = (replace(one, weight=learned.get(one.layer, one.weight)) for one in record.layers)
+    return replace(record, layers=tuple(layers))
+
+
+def bias_corrections(model: Model, batches: Iterable[Feeds], record: QuantizationRecord) -> dict[str, _Floats]:
+    """E[W x] - E[Ŵ Q(x)] per output channel of every recorded layer with a weight, for `LayerRecord.bias_correction`:
+    the mean error that INT8 puts on each channel.
+
+    Source: Nagel et al. 2019, "Data-Free Quantization Through Weight Equalization and Bias Correction",
+    arXiv:1906.04721, the empirical variant. Here it is local: every layer sees the activations of the float model.
+
+    One pass over the data in the record's balanced model. The mean over samples and positions is linear, so only the
+    channel means of x and of Q(x) are kept: memory does not grow with the data. A convolution needs them per kernel
+    element, since padding hides positions from some. Samples count by their positions, tokens of massive activations
+    not at all (`ordinary_rows`). Corrections that the record has already are not applied first: the result replaces
+    them.
+
+    Returns:
+        Layer name → float32 [Cout].
+
+    Raises:
+        CalibrationError: see `activations`, or a record that does not fit the model.
+    """
+    found: dict[str, _Floats] = {}
+    weighted = [one for one in record.layers if one.weight is not None]
+    for seen, weights in _inputs_of(model, batches, record, weighted, _Sums):
+        means, rounded_means = seen.means()
+        for layer, weight, stored in weights:
+            quantized = rounded_weight(stored, weight, layer)
+            error = _mean_output(stored, layer, means) - _mean_output(quantized, layer, rounded_means)
+            found[layer.name] = error.astype(np.float32)
+    return found
+
+
+# --- a pass over the data --------------------------------------------------------------------------------------------
+
+
+def _inputs_of(
+    model: Model, batches: Iterable[Feeds], record: QuantizationRecord, chosen: Collection[LayerRecord], kind: type[Any]
+) -> Iterator[tuple[Any, Iterator[tuple[Layer, WeightScale, _Floats]]]]:
+    """Every distinct input of the chosen layers (of a convolution its own, for its windows), after one pass over the
+    data in the record's balanced model: what a `kind` collected of it, and who reads it with which stored weight."""
     if not chosen:
-        return record
+        return
     proto = balanced_as(load_graph(model), record)
     nodes = {node.name: node for node in proto.graph.node}
     layers = {layer.name: layer for layer in quantizable_layers(proto)}
-    for name, recorded in chosen.items():
-        if name not in layers:
-            raise CalibrationError(f"layer {name!r} of the record is none of this model. Calibrate again.")
-        if recorded.op_type == "ConvTranspose":
-            raise CalibrationError(f"{name}: rounding of a ConvTranspose is not learned. Give it the algorithm 'arq'.")
-    inputs: dict[tuple[str, str], list[str]] = {}
-    for name, recorded in chosen.items():
-        window = name if recorded.op_type == "Conv" else ""
-        inputs.setdefault((layers[name].activation, window), []).append(name)
-    collected = {key: _Moments() for key in inputs}
-    for run in activations(model, proto, [tensor for tensor, _ in inputs], batches):
-        for key, names in inputs.items():
-            collected[key].add(_rows(run.values[key[0]], nodes[names[0]], layers[names[0]]))
+    if missing := sorted({one.layer for one in chosen} - layers.keys()):
+        raise CalibrationError(f"layer {missing[0]!r} of the record is none of this model. Calibrate again.")
+    readers: dict[tuple[str, ActivationScale, str], list[LayerRecord]] = {}
+    for one in chosen:
+        window = one.layer if one.op_type in ("Conv", "ConvTranspose") else ""
+        readers.setdefault((layers[one.layer].activation, one.activation, window), []).append(one)
+    collected = {key: kind() for key in readers}
+    for run in activations(model, proto, [tensor for tensor, _, _ in readers], batches):
+        for key, some in readers.items():
+            first = some[0].layer
+            collected[key].add(run.values[key[0]], nodes[first], layers[first], key[1])
     known = constants(proto)
-    learned: dict[str, WeightScale] = {}
-    for key, names in inputs.items():
-        moments = collected.pop(key).of_rows(centred=recipe.bias_correction)
-        for name in names:
-            layer, weight = layers[name], chosen[name].weight
+
+    def weights(some: list[LayerRecord]) -> Iterator[tuple[Layer, WeightScale, _Floats]]:
+        for one in some:
+            layer, weight = layers[one.layer], one.weight
             assert layer.weight is not None
             assert weight is not None
-            stored = float_constant(layer.weight, known[layer.weight], name)
-            weights = _by_group(stored, layer)
-            steps = _by_group(np.broadcast_to(scales_along(weight, stored.shape), stored.shape), layer)[:, :, :1]
-            bits = [
-                best_rounding(task, moment) > task.lower
-                for task, moment in zip(map(problem, weights, steps), moments, strict=True)
-            ]
-            learned[name] = replace(weight, rounding=encoded_bits(_as_stored(np.stack(bits), layer, stored.shape)))
+            yield layer, weight, float_constant(layer.weight, known[layer.weight], layer.name)
 
-    def with_rounding(layer: LayerRecord) -> LayerRecord:
-        return replace(layer, weight=learned[layer.layer]) if layer.layer in learned else layer
-
-    return replace(record, layers=tuple(with_rounding(layer) for layer in record.layers))
-
-
-def integers_of(values: _Floats, scale: WeightScale, groups: int = 1) -> npt.NDArray[np.int8]:
-    """The int8 form of a constant weight, clipped to [-128, 127], as every lowering writes it.
-
-    Without learned rounding: round half to even of w / scale, computed in float32. With it: floor(w / scale) plus the
-    recorded bit (record.py says how they are stored).
-
-    Args:
-        values: float32, as stored in the model.
-        groups: of a ConvTranspose.
-
-    Raises:
-        ValueError: the number of scales or of rounding bits does not fit the weight.
-    """
-    steps = scales_along(scale, values.shape, groups)
-    quotients = values / steps
-    if scale.rounding is None:
-        rounded = np.rint(quotients)
-    elif steps.size > len(scale.scales):
-        raise ValueError("learned rounding of a grouped ConvTranspose has no known order")
-    else:
-        rounded = np.floor(quotients) + _bits(scale.rounding, values.size).reshape(values.shape)
-    integers: npt.NDArray[np.int8] = np.clip(rounded, -128, 127).astype(np.int8)
-    return integers
-
-
-def rounded_weight(values: _Floats, scale: WeightScale, layer: Layer) -> _Floats:
-    """The weight that an INT8 layer multiplies with, in float32, as stored; see `integers_of`."""
-    rounded: _Floats = integers_of(values, scale, scale_groups(layer)) * scales_over(scale, values.shape, layer)
-    return rounded
-
-
-def encoded_bits(bits: npt.NDArray[np.bool_]) -> str:
-    """q - floor(w / scale) of every weight in C order, as `WeightScale.rounding` keeps it."""
-    return base64.b64encode(np.packbits(bits).tobytes()).decode("ascii")
-
-
-def _bits(rounding: str, size: int) -> npt.NDArray[np.uint8]:
-    packed = np.frombuffer(base64.b64decode(rounding, validate=True), np.uint8)
-    if packed.size != -(-size // 8):
-        raise ValueError(f"learned rounding of {packed.size} bytes does not fit a weight of {size} elements")
-    return np.unpackbits(packed, count=size)
-
-
-def _learns(recipe: ModelRecipe, layer: str) -> bool:
-    settings = recipe.layers.get(layer)
-    return settings is not None and settings.weight is not None and settings.weight.algorithm == "adaround"
+    for key, some in readers.items():
+        yield collected.pop(key), weights(some)
 
 
 class _Moments:
@@ -150,7 +146,9 @@ class _Moments:
         self._sums: _Floats | None = None
         self._count = 0
 
-    def add(self, rows: _Floats) -> None:
+    def add(self, values: _Floats, node: NodeProto, layer: Layer, scale: ActivationScale) -> None:
+        conv = layer.op_type == "Conv"
+        rows = patches(node, values, layer.weight_shape[2:]) if conv else ordinary_rows(values)[None]
         if self._squares is None or self._sums is None:
             groups, _, size = rows.shape
             self._squares, self._sums = np.zeros((groups, size, size), np.float32), np.zeros((groups, size), np.float32)
@@ -178,23 +176,59 @@ class _Moments:
         return moments
 
 
-def _rows(values: _Floats, node: NodeProto, layer: Layer) -> _Floats:
-    """What a layer's weights meet, as [groups, rows, K]."""
-    if layer.op_type == "Conv":
-        return patches(node, values, layer.weight_shape[2:])
-    return ordinary_rows(values)[None]
-
-
 def _by_group(stored: _Floats, layer: Layer) -> _Floats:
     """A weight as [groups, Cout / groups, K]."""
     grouped = grouped_weight(stored, layer)
     return np.ascontiguousarray(grouped.reshape(*grouped.shape[:2], -1))
 
 
-def _as_stored(bits: npt.NDArray[np.bool_], layer: Layer, shape: tuple[int, ...]) -> npt.NDArray[np.bool_]:
-    if layer.op_type == "Conv" or layer.transposed:
-        return bits.reshape(shape)
-    return np.ascontiguousarray(bits[0].T)
+def _quantize_dequantize(values: _Floats, scale: ActivationScale) -> _Floats:
+    """Q(x): what an INT8 layer reads in place of x (record.py)."""
+    step = np.float32(scale.scale)
+    integers = np.rint(values / step)
+    np.clip(integers, -128 - scale.zero_point, 127 - scale.zero_point, out=integers)
+    rounded: _Floats = integers * step
+    return rounded
+
+
+class _Sums:
+    """Sums of one input and of its rounded form: float64 [Cin, kernel elements], over `count` output positions."""
+
+    def __init__(self) -> None:
+        self._x: _Doubles | float = 0.0
+        self._rounded: _Doubles | float = 0.0
+        self._count = 0
+
+    def add(self, values: _Floats, node: NodeProto, layer: Layer, scale: ActivationScale) -> None:
+        if layer.op_type not in ("Conv", "ConvTranspose"):
+            rows = ordinary_rows(values)
+            self._count += len(rows)
+            self._x += _channel_sums(rows, -1)[:, None]
+            self._rounded += _channel_sums(_quantize_dequantize(rows, scale), -1)[:, None]
+            return
+        rounded = _quantize_dequantize(values, scale)
+        positions, elements = windows(node, values.shape[2:], layer.weight_shape[2:])
+        self._count += values.shape[0] * positions
+        selections = [(slice(None), slice(None), *element) for element in elements]
+        self._x += np.stack([_channel_sums(values[selection], 1) for selection in selections], axis=1)
+        self._rounded += np.stack([_channel_sums(rounded[selection], 1) for selection in selections], axis=1)
+
+    def means(self) -> tuple[_Doubles, _Doubles]:
+        count = max(self._count, 1)
+        return np.asarray(self._x) / count, np.asarray(self._rounded) / count
+
+
+def _channel_sums(values: _Floats, axis: int) -> _Doubles:
+    others = tuple(i for i in range(values.ndim) if i != axis % values.ndim)
+    sums: _Doubles = values.sum(axis=others, dtype=np.float64)
+    return sums
+
+
+def _mean_output(weight: _Floats, layer: Layer, means: _Doubles) -> _Doubles:
+    grouped = grouped_weight(weight, layer).astype(np.float64)
+    groups, _, cin, taps = grouped.shape
+    outputs: _Doubles = np.einsum("goct,gct->go", grouped, means.reshape(groups, cin, taps)).reshape(-1)
+    return outputs
 
 
 # --- the search ------------------------------------------------------------------------------------------------------
@@ -209,8 +243,6 @@ def _as_stored(bits: npt.NDArray[np.bool_], layer: Layer, shape: tuple[int, ...]
 #
 # Everything is deterministic. BLAS may sum in another order with another number of threads; a near-tie may then fall
 # the other way.
-
-_Doubles = npt.NDArray[np.float64]
 
 _SWEEPS = 20
 _DAMPING = 0.01

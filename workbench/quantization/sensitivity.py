@@ -28,10 +28,9 @@ from workbench.quantization.lowering.normalize import normalized
 from workbench.quantization.observe import Array, Feeds
 from workbench.quantization.recipe import ModelRecipe
 from workbench.quantization.record import ActivationScale, LayerRecord
-from workbench.quantization.rounding import integers_of, rounded_weight
 from workbench.quantization.sessions import open_session
 from workbench.quantization.statistics import Statistics
-from workbench.quantization.weights import scales_along
+from workbench.quantization.weights import integers_of, rounded_weight, scales_along
 from workbench.values.candidate import SensitivityMetric
 from workbench.values.errors import CalibrationError
 from workbench.values.model import Model

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
@@ -84,21 +85,48 @@ def weight_rows(values: Floats, layer: Layer, *, per_channel: bool) -> Floats:
     return values.T
 
 
-def fake_quantized(values: Floats, scale: WeightScale, layer: Layer) -> Floats:
-    """clip(round_half_even(w / scale), -128, 127)·scale in float32, in the layout of `values` (amct.md §4.4)."""
-    steps = scales_over(scale, values.shape, layer)
-    fake: Floats = np.clip(np.rint(values / steps), np.float32(-128), np.float32(127)) * steps
-    return fake
+def integers_of(values: Floats, scale: WeightScale, groups: int = 1) -> npt.NDArray[np.int8]:
+    """The int8 form of a constant weight, clipped to [-128, 127], as every lowering writes it.
+
+    Without learned rounding: round half to even of w / scale, computed in float32. With it: floor(w / scale) plus the
+    recorded bit (record.py says how they are stored).
+
+    Args:
+        values: float32, as stored in the model.
+        groups: of a ConvTranspose.
+
+    Raises:
+        ValueError: the number of scales or of rounding bits does not fit the weight.
+    """
+    steps = scales_along(scale, values.shape, groups)
+    quotients = values / steps
+    if scale.rounding is None:
+        rounded = np.rint(quotients)
+    elif steps.size > len(scale.scales):
+        raise ValueError("learned rounding of a grouped ConvTranspose has no known order")
+    else:
+        rounded = np.floor(quotients) + _bits(scale.rounding, values.size).reshape(values.shape)
+    integers: npt.NDArray[np.int8] = np.clip(rounded, -128, 127).astype(np.int8)
+    return integers
 
 
-def scales_over(scale: WeightScale, shape: tuple[int, ...], layer: Layer) -> Floats:
-    """The float32 scales in a shape that broadcasts over the weight as stored."""
-    return scales_along(scale, shape, scale_groups(layer))
+def rounded_weight(values: Floats, scale: WeightScale, layer: Layer) -> Floats:
+    """The weight that an INT8 layer multiplies with, in float32, as stored; see `integers_of` (amct.md §4.4)."""
+    groups = layer.groups if layer.op_type == "ConvTranspose" else 1
+    rounded: Floats = integers_of(values, scale, groups) * scales_along(scale, values.shape, groups)
+    return rounded
 
 
-def scale_groups(layer: Layer) -> int:
-    """Groups that the scales of a weight run through: those of a ConvTranspose, 1 of every other layer."""
-    return layer.groups if layer.op_type == "ConvTranspose" else 1
+def encoded_bits(bits: npt.NDArray[np.bool_]) -> str:
+    """q - floor(w / scale) of every weight in C order, as `WeightScale.rounding` keeps it."""
+    return base64.b64encode(np.packbits(bits).tobytes()).decode("ascii")
+
+
+def _bits(rounding: str, size: int) -> npt.NDArray[np.uint8]:
+    packed = np.frombuffer(base64.b64decode(rounding, validate=True), np.uint8)
+    if packed.size != -(-size // 8):
+        raise ValueError(f"learned rounding of {packed.size} bytes does not fit a weight of {size} elements")
+    return np.unpackbits(packed, count=size)
 
 
 def scales_along(scale: WeightScale, shape: tuple[int, ...], groups: int = 1) -> Floats:

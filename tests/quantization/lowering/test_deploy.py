@@ -18,7 +18,7 @@ from workbench.graph.read import constants, load_graph, read_model
 from workbench.quantization.interpreter import Interpreter
 from workbench.quantization.lowering.deploy import lower_deploy
 from workbench.quantization.record import QuantizationRecord, WeightScale
-from workbench.quantization.rounding import encoded_bits
+from workbench.quantization.weights import encoded_bits
 from workbench.testing.encoder import ids, model_of, tiny_encoder, value
 from workbench.values.errors import LoweringError
 

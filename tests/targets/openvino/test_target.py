@@ -19,7 +19,7 @@ from workbench.quantization.lowering.normalize import normalized
 from workbench.quantization.observe import observe
 from workbench.quantization.recipe import recipe_of
 from workbench.quantization.record import ActivationScale, LayerRecord, Provenance, QuantizationRecord, WeightScale
-from workbench.quantization.rounding import encoded_bits
+from workbench.quantization.weights import encoded_bits
 from workbench.targets.openvino.check import openvino_findings
 from workbench.targets.openvino.lowering import openvino_form
 from workbench.targets.openvino.settings import OpenVinoCompile

@@ -26,7 +26,7 @@ from workbench.quantization.lowering.surgery import (
     scalar_or_vector,
 )
 from workbench.quantization.record import WeightScale
-from workbench.quantization.rounding import integers_of
+from workbench.quantization.weights import integers_of
 from workbench.values.candidate import Granularity
 from workbench.values.errors import LoweringError
 

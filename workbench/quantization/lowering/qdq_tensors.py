@@ -15,8 +15,7 @@ from workbench.graph.nodes import Names
 from workbench.graph.read import constants
 from workbench.quantization.lowering.surgery import float_constant
 from workbench.quantization.record import ActivationScale, WeightScale
-from workbench.quantization.rounding import integers_of
-from workbench.quantization.weights import scales_along
+from workbench.quantization.weights import integers_of, scales_along
 from workbench.values.errors import LoweringError
 
 ActivationType = Literal["uint8", "int8"]
