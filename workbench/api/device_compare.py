@@ -13,9 +13,8 @@ from workbench.evaluation.bench import Bench
 from workbench.evaluation.build import artifact_of
 from workbench.inputs.experiment import Experiment
 from workbench.quantization.observe import Feeds
-from workbench.study.compared import Comparison
+from workbench.study.compared import Comparison, DeviceFindings
 from workbench.study.comparison import Side, compare
-from workbench.study.device_findings import DeviceFindings
 from workbench.study.device_side import DeviceSide, looker, prefixes
 from workbench.study.first_bad import first_bad
 from workbench.study.limits import Limits

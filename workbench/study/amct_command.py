@@ -13,7 +13,7 @@ complete: each is whole at any moment. A kill between two renames leaves files o
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ from workbench.inputs.metrics.agreement.judge import cosines
 from workbench.inputs.metrics.score import common_part
 from workbench.quantization.amct.config import expand, parse_config
 from workbench.quantization.amct.json_form import ExpandedConfig, config_json
-from workbench.quantization.amct.protobuf_text import MOST_BYTES, Body
+from workbench.quantization.amct.protobuf_text import MOST_BYTES
 from workbench.quantization.amct.recipe import recipe_of_config
 from workbench.quantization.amct.record_file import parse_record, record_text
 from workbench.quantization.calibrate import follow_amct
@@ -41,13 +41,14 @@ from workbench.quantization.lowering.qdq import lower_static
 from workbench.quantization.observe import Feeds, parts
 from workbench.quantization.record import QuantizationRecord, write_record
 from workbench.quantization.sessions import open_session
-from workbench.study.model_data import ModelData, open_data, opened_for
+from workbench.study.model_data import open_data, opened_for
 from workbench.values.documents.input_files import read_text
 from workbench.values.errors import CalibrationError, ConfigError, ToolchainError
 from workbench.values.model import Model
 from workbench.values.system.scratch import scratch_folder
 
 _Doubles = npt.NDArray[np.float64]
+Outputs = Mapping[str, npt.NDArray[Any]]
 
 MANIFEST_BATCH = 16
 """Samples in a batch of a manifest's calibration split. AMCT's manual asks for 16 or 32 samples in all and says that
@@ -124,16 +125,26 @@ def calibrate_model(
     if not layers:
         raise ConfigError("no layer of this model can be INT8.", file=model_path, hint="See `workbench inspect`.")
     batches = None if data is None else open_data(data, model, batch=MANIFEST_BATCH)
-    config = None if cfg is None else _expanded(_read(cfg), cfg, layers)
+    asked = None if cfg is None else parse_config(read_text(cfg, limit_bytes=MOST_BYTES), file=str(cfg))
+    config = asked if isinstance(asked, ExpandedConfig) else None if asked is None else expand(asked, layers)
     used = ignored = 0
     if record is not None:
-        quantized = parse_record(_read(record), file=record, layers=layers, model_sha256=model.sha256)
+        text = read_text(record, limit_bytes=MOST_BYTES)
+        quantized = parse_record(text, file=record, layers=layers, model_sha256=model.sha256)
         config = config or expand(None, layers)
     elif batches is None:
         raise ConfigError("calibration needs data.", key="--data", hint="Give an NPZ file or a dataset manifest.")
     else:
         config = config or expand(None, layers, batch_num=min(batches.count, batches.usual))
-        used, ignored = _batches_used(config, batches, cfg)
+        used = config.batch_num
+        if batches.count < used:
+            raise ConfigError(
+                f"batch_num is {used}, {batches.about} has {batches.count} batches.",
+                file=cfg,
+                key="batch_num",
+                hint="Lower batch_num or add batches; AMCT needs exactly batch_num forward passes.",
+            )
+        ignored = batches.count - used if batches.usual == batches.count else 0
         recipe = recipe_of_config(config, layers)
         report(f"calibrating {len(recipe.layers)} of {len(layers)} layers on {used} batches")
         try:
@@ -150,61 +161,28 @@ def calibrate_model(
     return Calibrated(files=files, record=quantized, layers=layers, batches=used, ignored=ignored, agreement=agreement)
 
 
-def _read(path: Path) -> str:
-    return read_text(path, limit_bytes=MOST_BYTES)
-
-
-def _expanded(text: str, path: Path, layers: tuple[Layer, ...]) -> ExpandedConfig:
-    """A simplified configuration written out per layer, a quantization JSON as it is."""
-    config = parse_config(text, file=str(path))
-    return expand(config, layers) if isinstance(config, Body) else config
-
-
-def _batches_used(config: ExpandedConfig, data: ModelData, cfg: Path | None) -> tuple[int, int]:
-    wanted = config.batch_num
-    if data.count < wanted:
-        raise ConfigError(
-            f"batch_num is {wanted}, {data.about} has {data.count} batches.",
-            file=cfg,
-            key="batch_num",
-            hint="Lower batch_num or add batches; AMCT needs exactly batch_num forward passes.",
-        )
-    return wanted, data.count - wanted if data.usual == data.count else 0
-
-
-# --- models --------------------------------------------------------------------------------------------------------
-
-
 def _agreement(model: Model, deploy: onnx.ModelProto, qdq: onnx.ModelProto, feeds: Feeds) -> Agreement:
     names = [spec.name for spec in model.outputs]
     if is_large(model.size_bytes):  # exact integers take their time
         feeds = next(parts(model, feeds, most_rows=2), feeds)
 
-    def values(graph: onnx.ModelProto | None) -> list[_Doubles]:
+    def values(graph: onnx.ModelProto | None) -> Outputs:
         """One model at a time is open."""
-        session = open_session(model, (), graph)
-        return _doubles(dict(zip(names, session.run(names, dict(feeds)), strict=True)), names)
+        return dict(zip(names, open_session(model, (), graph).run(names, dict(feeds)), strict=True))
 
-    integers = _doubles(Interpreter(deploy).run(feeds), names)
-    float_values, qdq_values = values(None), values(qdq)
-    both, (ours, theirs) = _paired(integers, float_values), _paired(integers, qdq_values)
-    largest = float(np.abs(theirs).max(initial=0.0)) or 1.0
+    def paired(ours: Outputs, theirs: Outputs) -> tuple[_Doubles, _Doubles]:
+        """All outputs side by side; of those whose length depends on the data the part that both have."""
+        pairs = [common_part(*(np.asarray(each[name], np.float64) for each in (ours, theirs))) for name in names]
+        return np.concatenate([a.ravel() for a, _ in pairs]), np.concatenate([b.ravel() for _, b in pairs])
+
+    integers, float_values = Interpreter(deploy).run(feeds), values(None)
+    ours, theirs = paired(integers, values(qdq))
     return Agreement(
-        cosine=float(cosines(*np.atleast_2d(*both))[0]),
+        cosine=float(cosines(*np.atleast_2d(*paired(integers, float_values)))[0]),
         qdq_cosine=float(cosines(*np.atleast_2d(ours, theirs))[0]),
-        qdq_max_abs=float(np.abs(ours - theirs).max(initial=0.0)) / largest,
-        other_sizes=tuple(n for n, a, b in zip(names, integers, float_values, strict=True) if a.shape != b.shape),
+        qdq_max_abs=float(np.abs(ours - theirs).max(initial=0.0)) / (float(np.abs(theirs).max(initial=0.0)) or 1.0),
+        other_sizes=tuple(name for name in names if integers[name].shape != float_values[name].shape),
     )
-
-
-def _paired(ours: Sequence[_Doubles], theirs: Sequence[_Doubles]) -> tuple[_Doubles, _Doubles]:
-    """All outputs of two models side by side; of those whose length depends on the data the part that both have."""
-    pairs = [common_part(a, b) for a, b in zip(ours, theirs, strict=True)]
-    return np.concatenate([a.ravel() for a, _ in pairs]), np.concatenate([b.ravel() for _, b in pairs])
-
-
-def _doubles(outputs: Mapping[str, npt.NDArray[Any]], names: Iterable[str]) -> list[_Doubles]:
-    return [np.asarray(outputs[name], np.float64) for name in names]
 
 
 def _write(

@@ -130,7 +130,8 @@ def compare(
     wanted = flow.computed() if every else flow.milestones()
     if device is not None:  # few results leave its operators, so every one of them counts
         wanted = [name for node in graph.graph.node for name in node.output if name in device.makers]
-    theirs = _tensors(b)
+    nodes = onnx.load(b.path, load_external_data=False).graph.node if device is None else ()
+    theirs = {name for node in nodes for name in node.output} if device is None else set(device.makers)
     shared = [name for name in wanted if name in theirs]
     if not any(name in flow.outputs for name in shared):
         raise ConfigError(
@@ -155,13 +156,13 @@ def compare(
             for name in sums:
                 if device is not None and ours[name].size == others[name].size:
                     others[name] = others[name].reshape(ours[name].shape)  # views are no operators there
-                if ours[name].shape != others[name].shape:
-                    ours[name], others[name] = _common(name, ours[name], others[name])
+                x, y = ours[name], others[name]
+                if x.shape != y.shape:  # along axes whose size depends on the data, the first positions are compared
+                    if x.ndim != y.ndim or 0 in (*x.shape, *y.shape):
+                        raise _other_shape(name, x.shape, y.shape)
+                    ours[name], others[name] = common_part(x, y)
                     resized[name] += 1
-            largest_first = sorted(sums, key=lambda name: -ours[name].size)
-            work = [pool.submit(_add_all, sums, largest_first[k::_THREADS], ours, others) for k in range(_THREADS)]
-            for part in work:
-                part.result()
+            list(pool.map(lambda name, a=ours, b=others: sums[name].add(a[name], b[name]), sums))
             count += 1
     if scoring is not None and count:
         outputs = [name for name in flow.outputs if name in theirs]
@@ -192,35 +193,9 @@ def _refuse_other_sizes(a: Model, b: Model) -> None:
 
 
 def _other_shape(name: str, ours: tuple[Any, ...], other: tuple[Any, ...]) -> ConfigError:
-    return ConfigError(
-        f"tensor {name!r} has shape {_shape_words(ours)} in A and {_shape_words(other)} in B.",
-        hint="Compare two forms of one model, with the same fixed dimensions.",
-    )
-
-
-def _shape_words(shape: tuple[Any, ...]) -> str:
-    return f"[{', '.join('?' if size is None else str(size) for size in shape)}]"
-
-
-def _common(name: str, ours: Array, others: Array) -> tuple[Array, Array]:
-    """The part that both have: along axes whose size depends on the data, the first positions."""
-    if ours.ndim != others.ndim or 0 in (*ours.shape, *others.shape):
-        raise _other_shape(name, ours.shape, others.shape)
-    return common_part(ours, others)
-
-
-def _add_all(
-    sums: Mapping[str, Differences], names: Iterable[str], ours: Mapping[str, Array], others: Mapping[str, Array]
-) -> None:
-    for name in names:
-        sums[name].add(ours[name], others[name])
-
-
-def _tensors(side: Side) -> set[str]:
-    if side.device is not None:
-        return set(side.device.makers)
-    proto = onnx.load(side.path, load_external_data=False)
-    return {name for node in proto.graph.node for name in node.output}
+    a, b = (f"[{', '.join('?' if size is None else str(size) for size in shape)}]" for shape in (ours, other))
+    hint = "Compare two forms of one model, with the same fixed dimensions."
+    return ConfigError(f"tensor {name!r} has shape {a} in A and {b} in B.", hint=hint)
 
 
 def _runner(side: Side, tensors: Sequence[str]) -> Run:
@@ -264,70 +239,38 @@ def _rows(
             if name in own:
                 drafts.append((name, node, 0.0 if name in rescaled else max(own[name] - before, 0.0)))
     largest = max((added for _, _, added in drafts), default=0.0)
-    return tuple(
-        compared_row(
-            name,
-            (node.name, node.op_type),
-            sums[name],
-            limits,
-            added=added,
-            largest=largest,
-            is_output=name in flow.outputs,
-            rescaled=name in rescaled,
-            resized=resized.get(name, 0),
+    rows = []
+    for name, node, added in drafts:
+        total, error, again = sums[name], own[name], resized.get(name, 0)
+        if total.not_finite or (again and limits.about != INT8.about):
+            within = False
+        elif total.whole:
+            within = total.differing <= limits.differing * total.elements
+        else:
+            within = limits.met(total.cosine(), total.largest, total.mean_absolute(), error)
+        rows.append(
+            TensorComparison(
+                tensor=name,
+                node=node.name,
+                op_type=node.op_type,
+                is_output=name in flow.outputs,
+                elements=total.elements,
+                not_finite=total.not_finite,
+                cosine=total.cosine(),
+                max_abs=total.largest,
+                mae=total.mean_absolute(),
+                sqnr_db=None if error == 0.0 else -20 * math.log10(error),
+                relative_error=error,
+                added_error=added,
+                jump=added > FLOAT_NOISE and added >= JUMP_SHARE * largest,
+                rescaled=name in rescaled,
+                within_limits=within,
+                resized=again,
+                differing=total.differing if total.whole else None,
+                magnitude=total.magnitude,
+            )
         )
-        for name, node, added in drafts
-    )
-
-
-def compared_row(
-    tensor: str,
-    maker: tuple[str, str],
-    total: Differences,
-    limits: Limits,
-    *,
-    added: float,
-    largest: float,
-    is_output: bool,
-    rescaled: bool = False,
-    resized: int = 0,
-) -> TensorComparison:
-    """One tensor's row.
-
-    Args:
-        maker: name and type of what makes it.
-        largest: of what any tensor adds.
-    """
-    error = total.relative_error()
-    node, op_type = maker
-    return TensorComparison(
-        tensor=tensor,
-        node=node,
-        op_type=op_type,
-        is_output=is_output,
-        elements=total.elements,
-        not_finite=total.not_finite,
-        cosine=total.cosine(),
-        max_abs=total.largest,
-        mae=total.mean_absolute(),
-        sqnr_db=None if error == 0.0 else -20 * math.log10(error),
-        relative_error=error,
-        added_error=added,
-        jump=added > FLOAT_NOISE and added >= JUMP_SHARE * largest,
-        rescaled=rescaled,
-        within_limits=_within(total, error, limits, resized),
-        resized=resized,
-        differing=total.differing if total.whole else None,
-        magnitude=total.magnitude,
-    )
-
-
-def _within(total: Differences, error: float, limits: Limits, resized: int) -> bool:
-    if total.not_finite or (resized and limits.about != INT8.about):
-        return False
-    if total.whole:
-        return total.differing <= limits.differing * total.elements
-    return limits.met(total.cosine(), total.largest, total.mean_absolute(), error)
+    return tuple(rows)
 
 
 def _rescaled(flow: Flow, own: Mapping[str, float]) -> set[str]:

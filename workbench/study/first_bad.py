@@ -13,9 +13,8 @@ import numpy as np
 from workbench.evaluation.overflow import LARGEST_HALF, constant_magnitudes, hidden_beyond_half, magnitude
 from workbench.graph.flow import Flow
 from workbench.graph.read import load_graph, read_model
-from workbench.study.compared import Comparison, TensorComparison
+from workbench.study.compared import BadScale, Cause, Comparison, FirstBad, TensorComparison
 from workbench.study.comparison import Side, reference_values
-from workbench.study.device_findings import BadScale, Cause, FirstBad
 from workbench.study.device_side import DeviceSide
 from workbench.study.differences import differences_of
 from workbench.study.limits import INT8
@@ -37,17 +36,21 @@ def first_bad(found: Comparison, a: Side, device: DeviceSide, looker: LooksInsid
     operator = device.makers[row.tensor]
     flow = Flow(load_graph(read_model(a.path)))
     rows = {each.tensor: each for each in found.rows}
-    call_index, call = _call_of(device, operator.name)
+    calls = enumerate(device.recording.calls)
+    call_index, call = next((i, one) for i, one in calls if any(each.name == operator.name for each in one.operators))
     operator = next(each for each in call.operators if each.name == operator.name)
     out_of_range = _beyond_half(call, rows, flow, _hiding(a, device, call_index, flow))
-    cause = _cause(operator, row, out_of_range)
+    cause: Cause = "integers" if operator.whole or operator.layers else "rounding"
+    if row.not_finite or any(each.name == operator.name for each in out_of_range):
+        cause = "range"
     kept = out_of_range if cause == "range" and out_of_range else [operator] if cause != "integers" else []
     # what balancing rescaled is no float tensor of the model any more, so that nothing can be said of its scale
     rescaled = {name for name, each in rows.items() if each.rescaled}
     integers = [t.tensor for t in (*operator.inputs, *operator.outputs) if t.scale and t.tensor not in {"", *rescaled}]
     reference = reference_values(a, device, call_index, list(dict.fromkeys([row.tensor, *integers])))
     bad_scales = _bad_scales(operator, call, reference, found.limits.error or INT8_ERROR)
-    layers = tuple(dict.fromkeys(s.layer for s in bad_scales)) or _layers(operator, call)
+    # where no scale of an activation is to blame, the layers that it computes may be, or those that read its result
+    layers = tuple(dict.fromkeys(s.layer for s in bad_scales)) or _computed(operator) or _readers(operator, call)
     return FirstBad(
         operator=operator.name,
         op_type=operator.op_type,
@@ -86,19 +89,6 @@ def write_values(operator: DeviceOperator, to: Path, more: Mapping[str, Any] | N
 def _file_name(name: str) -> str:
     """Names of tensors hold anything; a file's, letters and digits, and not too many."""
     return re.sub(r"[^A-Za-z0-9._-]+", "_", name).strip("_")[:120] or "tensor"
-
-
-def _call_of(device: DeviceSide, name: str) -> tuple[int, DeviceCall]:
-    for index, call in enumerate(device.recording.calls):
-        if any(operator.name == name for operator in call.operators):
-            return index, call
-    raise AssertionError(name)  # the operator was taken from one of the calls
-
-
-def _cause(operator: DeviceOperator, row: TensorComparison, out_of_range: list[DeviceOperator]) -> Cause:
-    if row.not_finite or any(each.name == operator.name for each in out_of_range):
-        return "range"
-    return "integers" if operator.whole or operator.layers else "rounding"
 
 
 def _hiding(a: Side, device: DeviceSide, call_index: int, flow: Flow) -> set[str]:
@@ -172,8 +162,3 @@ def _readers(operator: DeviceOperator, call: DeviceCall) -> tuple[str, ...]:
         return tuple(own)
     readers = [each for each in call.operators if any(t.maker == operator.name for t in each.inputs)]
     return tuple(dict.fromkeys(layer for reader in readers for layer in _computed(reader)))
-
-
-def _layers(operator: DeviceOperator, call: DeviceCall) -> tuple[str, ...]:
-    """Quantized layers that may be behind a wrong result, where no scale of an activation is: those it computes."""
-    return _computed(operator) or _readers(operator, call)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import onnx
 from onnx import TensorProto
 
+from workbench.graph.nodes import all_graphs, all_nodes
 from workbench.targets import descriptions
 
 _INTEGERS = frozenset({TensorProto.INT8, TensorProto.UINT8, TensorProto.INT4, TensorProto.UINT4})
@@ -69,23 +69,10 @@ def _precision(file: Path) -> str:
     proto = onnx.load(file, load_external_data=False)
     if any(target.recognizes is not None and target.recognizes(proto) for target in descriptions()):
         return "int8"  # only a target's own form of INT8 is recognized
-    types = set()
-    for graph in _graphs(proto.graph):
-        types |= {tensor.data_type for tensor in graph.initializer}
-        for node in graph.node:
-            integers = node.op_type in _INTEGER_OPERATORS or node.op_type.endswith("Integer")
-            if integers or node.op_type.startswith("QLinear"):
-                return "int8"
+    types = {tensor.data_type for graph in all_graphs(proto.graph) for tensor in graph.initializer}
+    for operator in {node.op_type for node in all_nodes(proto.graph)}:
+        if operator in _INTEGER_OPERATORS or operator.endswith("Integer") or operator.startswith("QLinear"):
+            return "int8"
     if types & _INTEGERS:
         return "int8"
     return "half" if types & {TensorProto.FLOAT16, TensorProto.BFLOAT16} else "float"
-
-
-def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
-    waiting = [graph]
-    while waiting:
-        found = waiting.pop()
-        yield found
-        for node in found.node:
-            for attribute in node.attribute:
-                waiting.extend(each for each in (attribute.g, *attribute.graphs) if each.node)

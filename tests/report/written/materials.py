@@ -10,8 +10,7 @@ from workbench.prediction.capacity import CapacityPlan, Demand, MemberPlan
 from workbench.report import Summary
 from workbench.report.written.material import ChangeLine, Material, ModelFacts, QuantizedLayers
 from workbench.shipping.acceptance import Criterion, Verdict
-from workbench.study.compared import Comparison
-from workbench.study.device_findings import DeviceFindings, FirstBad
+from workbench.study.compared import Comparison, DeviceFindings, FirstBad
 from workbench.study.limits import FLOAT
 from workbench.targets.inside import Remedy
 from workbench.values.agreement import Agreement, Agreements, OutputAgreement

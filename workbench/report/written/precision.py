@@ -26,8 +26,7 @@ from workbench.report.written.cells import (
 from workbench.report.written.document import Block, Bullets, Cell, Commands, Paragraph, Section, Table
 from workbench.report.written.material import Material
 from workbench.report.written.naming import PATH, SPLIT, candidate_name, note_words
-from workbench.study.compared import Comparison, TensorComparison
-from workbench.study.device_findings import Cause, DeviceFindings, FirstBad
+from workbench.study.compared import Cause, Comparison, DeviceFindings, FirstBad, TensorComparison
 from workbench.values.agreement import Agreement, AgreementPath, Agreements
 from workbench.values.evidence import Evidence, level_of
 from workbench.values.measurement import AccuracyComparison
