@@ -1,7 +1,7 @@
 """The best service settings of one artifact, by simulation: hundreds of settings cost seconds.
 
-Every setting is simulated with few requests first; those that may still be the best go on to four times as many, and
-so on, to a last round with enough for a P99. All settings see the same requests, gaps and luck of calls
+Every setting is simulated with few requests first; those that may still be the best go on to a last round with enough
+for a P99. All settings see the same requests, gaps and luck of calls
 (`serving_model.simulate`), so few requests tell them apart.
 """
 
@@ -23,9 +23,9 @@ from workbench.values.modelled_times.figures import served_with_intervals
 from workbench.values.modelled_times.statement import CallCosts, ModelledService, ScaledService, TimingModel
 from workbench.values.service import Goal, HostCosts, ServiceChoices, ServiceLoad, ServiceQuestion, ServiceSettings
 
-_ROUNDS = ((3_000, 24, 0.4), (15_000, 10, 0.15))
-"""Of each round before the last: requests of each setting, settings that go on, and how far above the limit a P99 of so
-few requests may lie and still turn out to keep it."""
+_SCREENING, _SCREENED, _DOUBT = 10_000, 16, 0.2
+"""Requests of each setting at first, settings that go on, and how far above the limit a P99 of so few requests may lie
+and still turn out to keep it."""
 _LAST = 100_000
 """Requests of the figures that are reported: 1000 of them lie above the P99."""
 _SATURATING = 2
@@ -34,8 +34,8 @@ _SHARES = (0.98, 0.95, 0.9, 0.8, 0.7, 0.5, 0.3, 0.1, 0.03)
 """Of a service's capacity: rates at which the limit on P99 is tried before the interval between two is halved."""
 _TIE = 0.01
 """Rates this close are found equal while a rate is sought."""
-_GLANCE, _GLANCE_DOUBT, _SEEKING = 3_000, 1.25, 8_000
-"""Requests at each rate that is tried: first few, whose P99 may be that far above the limit, then more."""
+_SEEKING = 8_000
+"""Requests at each rate that is tried while settings are compared."""
 _UNTOLD = 0.05
 """How much lower a rate found with `_SEEKING` requests may be and the setting still be the best: its P99 is noisy."""
 _FINALISTS = 6
@@ -126,21 +126,13 @@ def _at_scales(
         service = _Service(curves=curves, host=host, lengths=lengths, bins=bins, question=question, seed=seed)
         if question.load is not None:
             found = service.tried(settings, question.load, _SEEKING)
-            keeps = found.keeps
         else:
-            capacity = service.capacity_per_s(settings)
-            rate = service.highest_rate(settings, capacity)
-            keeps = rate is not None
-            found = (
-                service.at_rate(settings, rate, _SEEKING)
-                if rate is not None
-                else service.at_lowest_rate(settings, capacity)
-            )
+            found = service.at_highest_rate(settings) or service.at_lowest_rate(settings, _SEEKING)
         figures = found.figures
         scaled.append(
             ScaledService(
                 scale=scale,
-                throughput_per_s=figures.throughput_per_s.value if keeps else None,
+                throughput_per_s=figures.throughput_per_s.value if found.keeps else None,
                 p50_ms=figures.p50_ms.value,
                 p99_ms=figures.p99_ms.value,
             )
@@ -245,63 +237,44 @@ class _Service:
     def at_rate(self, settings: ServiceSettings, rate_per_s: float, requests: int) -> _Tried:
         return self.tried(settings, ServiceLoad(arrivals="poisson", rate_per_s=rate_per_s), requests)
 
-    def keeps(self, settings: ServiceSettings, rate_per_s: float, requests: int, *, doubt: float = 1.0) -> bool:
-        """Whether P99 is at most `doubt` times the limit."""
-        load = ServiceLoad(arrivals="poisson", rate_per_s=rate_per_s)
-        simulated = self._simulated(settings, load, requests)
-        assert self.question.p99_ms is not None  # a question without a load has one
-        return not is_unstable(simulated) and simulated.p99_ms <= doubt * self.question.p99_ms
-
     def capacity_per_s(self, settings: ServiceSettings) -> float:
         """Answers per second when there is always enough to do."""
         rows = settings.max_batch_size * settings.workers * self.question.devices
         clients = _SATURATING * max(16, rows * max(1, len(settings.sequence_bins or self.bins)))
-        return self._simulated(settings, ServiceLoad(concurrency=clients), max(_GLANCE, 2 * clients)).throughput_per_s
+        return self._simulated(settings, ServiceLoad(concurrency=clients), max(3_000, 2 * clients)).throughput_per_s
 
-    def highest_rate(self, settings: ServiceSettings, capacity_per_s: float, *, above: float = 0.0) -> float | None:
-        """About the highest rate that keeps the limit; None where none above `above` does."""
-        rates = [share * capacity_per_s for share in _SHARES]
-        if above:
-            top = max(rates[0], above)
-            rates = [top, (top + above) / 2, above]
-        breaks = max(capacity_per_s, above)
+    def at_highest_rate(self, settings: ServiceSettings, *, above: float = 0.0) -> _Tried | None:
+        """Under about the highest rate that keeps the limit; None where none above `above` does."""
+        capacity = self.capacity_per_s(settings)
+        rates = [share * capacity for share in _SHARES if share * capacity > above]
+        return self._first_kept(settings, [*rates, above] if above else rates, _SEEKING)
+
+    def in_full(self, about: _Tried) -> _Tried:
+        """The same with `_LAST` requests: the P99 reported with the rate keeps the limit too."""
+        settings, rate = about.figures.settings, about.figures.load.rate_per_s
+        assert rate is not None
+        rates = [rate * (1 + _UNTOLD * step) for step in range(2, -10, -1)]
+        return self._first_kept(settings, rates, _LAST) or self.at_rate(settings, rates[-1], _LAST)
+
+    def _first_kept(self, settings: ServiceSettings, rates: Sequence[float], requests: int) -> _Tried | None:
+        """At the first of these descending rates that keeps the limit, or between it and the one before."""
+        breaks = 0.0
         for rate in rates:
-            if self.keeps(settings, rate, _GLANCE, doubt=_GLANCE_DOUBT) and self.keeps(settings, rate, _SEEKING):
-                while breaks > (1 + _TIE) * rate:
-                    middle = (breaks + rate) / 2
-                    if self.keeps(settings, middle, _SEEKING):
-                        rate = middle
-                    else:
-                        breaks = middle
-                return rate
+            found = self.at_rate(settings, rate, requests)
+            while found.keeps and breaks > (1 + _TIE) * rate:
+                tried = self.at_rate(settings, (breaks + rate) / 2, requests)
+                if tried.keeps:
+                    rate, found = (breaks + rate) / 2, tried
+                else:
+                    breaks = (breaks + rate) / 2
+            if found.keeps:
+                return found
             breaks = rate
         return None
 
-    def at_highest_rate(self, settings: ServiceSettings, about: float) -> _Tried:
-        """Under the highest rate that keeps the limit, given about which; the P99 reported with it keeps it too."""
-        rate, found = about, self.at_rate(settings, about, _LAST)
-        breaks = rate
-        if found.keeps:
-            while (higher := self.at_rate(settings, breaks := (1 + _UNTOLD) * rate, _LAST)).keeps:
-                rate, found = breaks, higher
-        while not found.keeps and rate > 0.5 * about:
-            breaks, rate = rate, (1 - _UNTOLD) * rate
-            found = self.at_rate(settings, rate, _LAST)
-        while breaks > (1 + _TIE) * rate:
-            middle = (breaks + rate) / 2
-            tried = self.at_rate(settings, middle, _LAST)
-            if tried.keeps:
-                rate, found = middle, tried
-            else:
-                breaks = middle
-        return found
-
-    def p99_at_lowest_rate(self, settings: ServiceSettings, capacity_per_s: float) -> float:
-        load = ServiceLoad(arrivals="poisson", rate_per_s=_SHARES[-1] * capacity_per_s)
-        return self._simulated(settings, load, _GLANCE).p99_ms
-
-    def at_lowest_rate(self, settings: ServiceSettings, capacity_per_s: float) -> _Tried:
-        found = self.at_rate(settings, _SHARES[-1] * capacity_per_s, _LAST // 4)
+    def at_lowest_rate(self, settings: ServiceSettings, requests: int = _LAST // 4) -> _Tried:
+        """For settings of which no rate keeps the limit."""
+        found = self.at_rate(settings, _SHARES[-1] * self.capacity_per_s(settings), requests)
         said = f"no rate was found that keeps P99 <= {self.question.p99_ms:g} ms"
         note = "; ".join(filter(None, (found.figures.note, said)))
         return replace(found, keeps=False, figures=replace(found.figures, note=note))
@@ -327,29 +300,21 @@ def _sensible(curve: BatchCurve, choices: ServiceChoices) -> tuple[ServiceSettin
 
 
 def _screened(service: _Service, settings: Sequence[ServiceSettings], load: ServiceLoad) -> list[_Tried]:
-    """Those that may be the best, under `_LAST` requests."""
-    left = list(settings)
-    for requests, kept, doubt in _ROUNDS:
-        if len(left) > kept // 2:
-            left = _shortlist([service.tried(one, load, requests) for one in left], service.question, kept, doubt)
+    """Those that may be the best, under `_LAST` requests: one half for the goal, the other for a low P99, in case that
+    the first breaks the limit."""
+    question, left = service.question, list(settings)
+    if len(left) > _SCREENED // 2:
+        tried = [service.tried(one, load, _SCREENING) for one in left]
+        most = math.inf if question.p99_ms is None else (1 + _DOUBT) * question.p99_ms
+        possible = [t for t in tried if t.stable and t.figures.p99_ms.value <= most]
+        chosen: dict[ServiceSettings, None] = {}
+        while possible and len(chosen) < _SCREENED // 2:
+            best = _simplest_best(possible, question.goal)
+            possible.remove(best)
+            chosen[best.figures.settings] = None
+        by_p99 = sorted(tried, key=lambda t: (not t.stable, t.figures.p99_ms.value, _simplicity(t.figures.settings)))
+        left = list(chosen | dict.fromkeys(t.figures.settings for t in by_p99))[:_SCREENED]
     return [service.tried(one, load, _LAST) for one in left]
-
-
-def _shortlist(tried: Sequence[_Tried], question: ServiceQuestion, kept: int, doubt: float) -> list[ServiceSettings]:
-    """At most `kept`: one half for the goal, the other for a low P99, in case that the first breaks the limit."""
-    limit = question.p99_ms
-    possible = [t for t in tried if t.stable and (limit is None or t.figures.p99_ms.value <= (1 + doubt) * limit)]
-    goal = question.goal
-    chosen: dict[ServiceSettings, None] = {}
-    while possible and len(chosen) < kept // 2:
-        best = _simplest_best(possible, goal)
-        possible.remove(best)
-        chosen[best.figures.settings] = None
-    for one in sorted(tried, key=lambda t: (not t.stable, t.figures.p99_ms.value, _simplicity(t.figures.settings))):
-        if len(chosen) >= kept:
-            break
-        chosen[one.figures.settings] = None
-    return list(chosen)
 
 
 def _at_highest_rates(service: _Service, settings: Sequence[ServiceSettings]) -> list[_Tried]:
@@ -359,26 +324,27 @@ def _at_highest_rates(service: _Service, settings: Sequence[ServiceSettings]) ->
     whose capacity is lower not at all. Where none keeps it, those of the least P99 under a low rate come instead.
     """
     capacity = {one: service.capacity_per_s(one) for one in settings}
-    about: dict[ServiceSettings, float] = {}
+    about: list[tuple[float, _Tried]] = []
     for one in sorted(settings, key=lambda s: (-capacity[s], _simplicity(s))):
-        enough = (1 - _UNTOLD) * max(about.values(), default=0.0)
-        rate = service.highest_rate(one, capacity[one], above=enough) if capacity[one] > enough else None
-        if rate is not None:
-            about[one] = rate
+        enough = (1 - _UNTOLD) * max((rate for rate, _ in about), default=0.0)
+        found = service.at_highest_rate(one, above=enough) if capacity[one] > enough else None
+        if found is not None:
+            about.append((found.figures.load.rate_per_s or 0.0, found))
     if not about:
-        by_p99 = sorted(settings, key=lambda s: (service.p99_at_lowest_rate(s, capacity[s]), _simplicity(s)))
-        return [service.at_lowest_rate(one, capacity[one]) for one in by_p99[:_FINALISTS]]
-    enough = (1 - _UNTOLD) * max(about.values())
-    by_rate = sorted((one for one in about if about[one] >= enough), key=lambda s: (-about[s], _simplicity(s)))
-    simplest = sorted(by_rate, key=_simplicity)
-    finalists = dict.fromkeys((*by_rate[: _FINALISTS // 2], *simplest[: _FINALISTS // 2]))
-    return [service.at_highest_rate(one, about[one]) for one in finalists]
+        lowest = [service.at_lowest_rate(one, _SEEKING) for one in settings]
+        lowest.sort(key=lambda t: (t.figures.p99_ms.value, _simplicity(t.figures.settings)))
+        return [service.at_lowest_rate(one.figures.settings) for one in lowest[:_FINALISTS]]
+    enough = (1 - _UNTOLD) * max(rate for rate, _ in about)
+    left = [(rate, found) for rate, found in about if rate >= enough]
+    by_rate = sorted(left, key=lambda one: (-one[0], _simplicity(one[1].figures.settings)))
+    simplest = sorted(by_rate, key=lambda one: _simplicity(one[1].figures.settings))
+    finalists = [*by_rate[: _FINALISTS // 2], *simplest[: _FINALISTS // 2]]
+    return [service.in_full(found) for found in {one.figures.settings: one for _, one in finalists}.values()]
 
 
 def _alone(service: _Service, settings: ServiceSettings) -> _Tried:
-    capacity = service.capacity_per_s(settings)
-    rate = service.highest_rate(settings, capacity)
-    return service.at_lowest_rate(settings, capacity) if rate is None else service.at_highest_rate(settings, rate)
+    found = service.at_highest_rate(settings)
+    return service.at_lowest_rate(settings) if found is None else service.in_full(found)
 
 
 def _at_bins_of(service: _Service, best: _Tried, untuned: _Tried, tried: Sequence[_Tried]) -> _Tried | None:
