@@ -29,7 +29,8 @@ import pathlib, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a script that runs the tests with `&` would have it ignored
 from tests.search.sweeping import silent
 from workbench.evaluation.bench import open_bench
-from workbench.search.executors import ChildProcess, Workers
+from workbench.search.executors.child import ChildProcess
+from workbench.search.executors.worker_pool import Workers
 from workbench.inputs.experiment import read_experiment
 from workbench.evaluation.sweep_folders import exclusive, open_journal
 from workbench.evaluation.store import Store

@@ -9,7 +9,8 @@ import pytest
 from tests.search.sweeping import Recorder
 from workbench.evaluation.bench import Bench
 from workbench.inputs.experiment import Experiment
-from workbench.search.executors import ChildProcess, Workers
+from workbench.search.executors.child import ChildProcess
+from workbench.search.executors.worker_pool import Workers
 from workbench.search.sweep import run_sweep
 from workbench.values.candidate import Candidate
 

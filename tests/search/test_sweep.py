@@ -14,8 +14,9 @@ from tests.search.sweeping import SMALL_SPACE, Recorder, journal_of, start
 from tests.tiny import EXPERIMENT, bench_of, write_workspace
 from workbench.evaluation.bench import Bench
 from workbench.inputs.experiment import Experiment, read_experiment
-from workbench.search.executors import Task, Workers
+from workbench.search.executors.worker_pool import Workers
 from workbench.search.forecast import RunTime
+from workbench.search.stages.request import Task
 from workbench.search.sweep import run_sweep
 from workbench.values.errors import ConfigError, ToolchainError
 from workbench.values.results import Evaluation

@@ -23,8 +23,10 @@ from workbench.report.factors import missing_between
 from workbench.report.words import count_of
 from workbench.search.confirmation import confirm
 from workbench.search.effort import Effort
-from workbench.search.executors import TimeUp, Worker, local_workers
-from workbench.search.executors.ray import cluster_settings, cluster_workers
+from workbench.search.executors.base import TimeUp, Worker
+from workbench.search.executors.ray.cards import cluster_workers
+from workbench.search.executors.ray.settings import cluster_settings
+from workbench.search.executors.worker_pool import local_workers
 from workbench.search.first_look import FIRST
 from workbench.search.forecast import RunTime
 from workbench.search.memory import check_memory

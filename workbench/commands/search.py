@@ -143,7 +143,7 @@ def plan(
 ) -> None:
     """Say how large the space is and what a sweep would cost, before any of it is done."""
     from workbench.api.sweep import plan_lines
-    from workbench.search.executors import cards_of
+    from workbench.search.executors.worker_pool import cards_of
     from workbench.search.plan import make_plan
     from workbench.values.documents.canonical import encode
 
@@ -205,8 +205,9 @@ def evaluate(
 ) -> None:
     """Evaluate one candidate again, in full and with fresh timing; the sweep's own results stay as they are."""
     from workbench.commands.progress import outcome_words
-    from workbench.search.executors import ChildProcess, Task
+    from workbench.search.executors.child import ChildProcess
     from workbench.search.pipeline import failed_evaluation
+    from workbench.search.stages.request import Task
     from workbench.values.errors import CrashError
 
     with (

@@ -20,8 +20,11 @@ from workbench.evaluation.bench import Bench, open_bench
 from workbench.evaluation.store import Store
 from workbench.evaluation.sweep_folders import open_journal
 from workbench.inputs.experiment import MOST_CALLS, Experiment, read_experiment
-from workbench.search.executors import ChildProcess, Task, TimeUp, decode_error, encode_error
+from workbench.search.executors.base import TimeUp
+from workbench.search.executors.child import ChildProcess
+from workbench.search.executors.messages import decode_error, encode_error
 from workbench.search.pipeline import evaluate
+from workbench.search.stages.request import Task
 from workbench.values.candidate import Candidate
 from workbench.values.errors import CompileError, ConfigError, CrashError, ToolchainError
 
@@ -112,7 +115,7 @@ def test_a_child_does_not_outlive_a_killed_parent(question: Experiment, bench: B
     code = """
 import sys, time, pathlib
 from workbench.evaluation.bench import open_bench
-from workbench.search.executors import ChildProcess
+from workbench.search.executors.child import ChildProcess
 from workbench.inputs.experiment import read_experiment
 from workbench.evaluation.journal import Journal
 from workbench.evaluation.store import Store

@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.evaluations import candidate, evaluation
-from workbench.search.executors import Executor, Task, TimeUp, WorkerPool
+from workbench.search.executors.base import Executor, TimeUp
+from workbench.search.executors.worker_pool import WorkerPool
+from workbench.search.stages.request import Task
 from workbench.values.candidate import Candidate
 from workbench.values.errors import CrashError, ToolchainError
 from workbench.values.results import Evaluation, StageTiming

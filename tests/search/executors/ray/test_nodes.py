@@ -20,7 +20,7 @@ address: 10.0.0.1:6379
 store: s3://team/workbench
 cards: 8
 processors_per_card: 2
-compile: {slots: 4, processors: 2, label: compile}
+compile: {slots: 4}
 timeouts: {card: 3m, silent: 30m}
 environment: {ASCEND_HOME: /opt}
 """
@@ -38,8 +38,6 @@ def test_an_address_or_a_file_says_which_cluster(tmp_path: Path) -> None:
         cards=8,
         processors_per_card=2,
         compile_slots=4,
-        compile_processors=2,
-        compile_label="compile",
         card_s=180.0,
         silent_s=1800.0,
         environment={"ASCEND_HOME": "/opt"},
@@ -56,8 +54,7 @@ def test_what_is_no_cluster_is_refused_with_a_hint() -> None:
 def test_all_that_is_wrong_in_a_file_is_said_at_once_with_lines(tmp_path: Path) -> None:
     file = tmp_path / "cluster.yaml"
     file.write_text(
-        "version: 1\naddress: nowhere\ncards: 0\ntimeout: 3s\ncompile: {slots: -1, label: 'a b'}\n"
-        "environment: {1A: x}\n",
+        "version: 1\naddress: nowhere\ncards: 0\ntimeout: 3s\ncompile: {slots: -1, label: a}\nenvironment: {1A: x}\n",
         encoding="utf-8",
     )
 

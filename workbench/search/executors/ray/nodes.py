@@ -168,21 +168,11 @@ def compile_slots(need: Need, settings: ClusterSettings, cards: int) -> int:
     """
     if not need.resource or settings.compile_slots == 0:
         return 0  # where the host computes, a compile beside a measurement would spoil it
-    label, nodes = settings.compile_label, live_nodes()
-    if label and not any(node.resources.get(label, 0) for node in nodes):
-        raise ConfigError(
-            f"no node of {settings.words} has the resource {label!r}.",
-            key="compile.label",
-            hint=f"Start nodes that compile with `ray start --address=… --resources='{{\"{label}\": 8}}'`.",
-        )
-    room = 0
-    for node in nodes:
-        free = max(0, node.processors - need.processors * _cards_of(node, need)) // settings.compile_processors
-        room += min(free, int(node.resources.get(label, 0))) if label else free
+    room = sum(max(0, node.processors - need.processors * _cards_of(node, need)) for node in live_nodes())
     if settings.compile_slots is not None and settings.compile_slots > room:
         raise ConfigError(
-            f"{settings.compile_slots} compiles at once of {settings.compile_processors} processors are asked for, and "
-            f"beside the cards {settings.words} has room for {room}.",
+            f"{settings.compile_slots} compiles at once are asked for, and beside the cards {settings.words} has room "
+            f"for {room}.",
             key="compile.slots",
             hint="Ask for fewer, or start nodes with more processors.",
         )

@@ -5,7 +5,7 @@ address: 10.0.0.1:6379            # HOST:PORT of the head, or `auto` on a machin
 store: s3://team/workbench        # of results, beside the workspace, which all machines see; default: none
 cards: 8                          # of the cluster that this sweep takes at most; all without
 processors_per_card: 2            # reserved on its host while a card is held
-compile: {slots: 8, processors: 2, label: compile}
+compile: {slots: 8}
 timeouts: {card: 2m, silent: 1h, head: 30s}
 environment: {NAME: value}        # of every process that evaluates or compiles on the cluster
 """
@@ -24,7 +24,6 @@ from workbench.values.errors import ConfigError
 MOST_CARDS = 4096
 _ADDRESS = re.compile(r"[A-Za-z0-9._-]+:\d{1,5}|\[[0-9A-Fa-f:]+\]:\d{1,5}")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_LABEL = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
 _FORMS = "HOST:PORT of a cluster's head, 'auto' or a cluster's YAML file"
 
 
@@ -36,7 +35,6 @@ class ClusterSettings:
     cards: to be taken at most; None for all that the cluster has.
     processors_per_card: reserved on its host for as long as a card is held.
     compile_slots: compiles at once; None for as many as the cards of the sweep, 0 for none ahead of the cards.
-    compile_label: the resource of nodes that compile; '' for any node with free processors.
     card_s: how long a card is waited for that nobody else holds.
     silent_s: a card that says nothing for so long hangs.
     head_s: how long the cluster's head may not answer.
@@ -47,8 +45,6 @@ class ClusterSettings:
     cards: int | None = None
     processors_per_card: int = 1
     compile_slots: int | None = None
-    compile_processors: int = 1
-    compile_label: str = ""
     card_s: float = 120.0
     silent_s: float = 3600.0
     head_s: float = 30.0
@@ -88,14 +84,10 @@ def read_cluster(path: Path) -> ClusterSettings:
         address = top.text("address")
         if not _is_address(address):
             top.refuse("address", f"{address!r} is no address.", f"Give {_FORMS.rpartition(' or ')[0]}.")
-        slots, compiling = None, (1, "")
+        slots = None
         if top.has("compile"):
             with top.section("compile") as section:
                 slots = section.optional("slots", lambda key: section.integer(key, minimum=0, maximum=MOST_CARDS))
-                compiling = (
-                    section.integer("processors", default=1, minimum=1, maximum=MOST_CARDS),
-                    _label(section),
-                )
         times = (120.0, 3600.0, 30.0)
         if top.has("timeouts"):
             with top.section("timeouts") as section:
@@ -110,8 +102,6 @@ def read_cluster(path: Path) -> ClusterSettings:
             cards=top.optional("cards", lambda key: top.integer(key, minimum=1, maximum=MOST_CARDS)),
             processors_per_card=top.integer("processors_per_card", default=1, minimum=0, maximum=MOST_CARDS),
             compile_slots=slots,
-            compile_processors=compiling[0],
-            compile_label=compiling[1],
             card_s=times[0],
             silent_s=times[1],
             head_s=times[2],
@@ -121,13 +111,6 @@ def read_cluster(path: Path) -> ClusterSettings:
 
 def _is_address(text: str) -> bool:
     return text == "auto" or _ADDRESS.fullmatch(text) is not None
-
-
-def _label(section: Section) -> str:
-    label = section.text("label", default="")
-    if label and not _LABEL.fullmatch(label):
-        section.refuse("label", f"{label!r} is no name of a resource.", "Use letters, digits, '_', '-' and '.'.")
-    return label
 
 
 def _environment(top: Section) -> Mapping[str, str]:
