@@ -193,9 +193,6 @@ class AccuracyPass(Growing[Outcomes]):
             parts.append(self.scorer.score(outputs, common, reference))
         return concatenate(parts)
 
-    def close(self) -> None:
-        """Nothing is held."""
-
     def _data(self, candidate: Candidate) -> Dataset:
         return self.experiment.dataset.with_bins(_scored_bins(candidate, self.bench.journal, self.split))
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from workbench.evaluation.accuracy_pass import AccuracyPass
 from workbench.evaluation.build import artifact_of
@@ -19,14 +20,11 @@ from workbench.inputs.metrics import size, take
 from workbench.search.stages.accuracy import smoke, with_accuracy
 from workbench.search.stages.latency import timed_calls
 from workbench.search.stages.predict import may_wait
-from workbench.search.stages.request import Progress, Request, StageResult
+from workbench.search.stages.request import Progress, Request, StageResult, refuse_float
 from workbench.space.space import Forbidden, build, suggest
 from workbench.targets import described
-from workbench.targets.base import Session
-from workbench.values.artifact import Artifact
 from workbench.values.candidate import Candidate
 from workbench.values.dimension import Scalar
-from workbench.values.errors import CompileError
 
 FIRST = 2
 """INT8 candidates that come before all others."""
@@ -93,38 +91,22 @@ def look(request: Request, progress: Progress, sessions: contextlib.ExitStack) -
     with progress.stage("check"):
         request.check()
     artifact, directory = artifact_of(experiment, candidate, request.bench, progress, split=request.split)
-    if artifact.int8_ops == 0:
-        raise CompileError("not one matrix product runs in an integer kernel: `workbench inspect` shows why.")
+    refuse_float(candidate, artifact)
     with progress.stage("smoke"):
-        session = request.open(artifact, directory, candidate, sessions)
-        baseline, reference = request.open_baseline(sessions), request.open_reference(sessions)
-        if progress.then(smoke(request, progress.result, session, reference or baseline)):
+        opened = request.opened(artifact, directory, sessions)
+        if progress.then(smoke(request, progress.result, opened)):
             return
     with progress.stage("accuracy_subset"):
-        ours = _scores(request, candidate, artifact, session, baseline, reference)
         float_file, _ = artifact_of(experiment, experiment.baseline, request.bench)
-        theirs = _scores(request, experiment.baseline, float_file, reference or baseline, baseline, reference)
-        sessions.callback(ours.close)
-        sessions.callback(theirs.close)
-        if reference is not None:
+        of_float = replace(opened, candidate=experiment.baseline, artifact=float_file, session=opened.exact)
+        ours, theirs = request.scores(opened), request.scores(of_float)
+        if opened.reference is not None:
             theirs.measure_afresh()  # what the store has are the baseline's answers
         progress.then(_scored(request, progress.result, ours, theirs))
     with progress.stage("latency_short"):
         calls = experiment.measure.short_calls
-        latency = timed_calls(request, session, baseline, calls, anchor=False, limit_s=TIMED_S)
+        latency = timed_calls(request, opened, calls, anchor=False, limit_s=TIMED_S)
         progress.then(progress.result.measured(latency=latency).stopped(LOOKED))
-
-
-def _scores(
-    request: Request,
-    candidate: Candidate,
-    artifact: Artifact,
-    session: Session,
-    baseline: Session,
-    reference: Session | None,
-) -> AccuracyPass:
-    at = (request.experiment, candidate, request.bench, request.split)
-    return AccuracyPass(*at, artifact=artifact, session=session, baseline=baseline, reference=reference)
 
 
 def _scored(request: Request, result: StageResult, ours: AccuracyPass, theirs: AccuracyPass) -> StageResult:

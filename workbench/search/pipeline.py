@@ -18,7 +18,6 @@ import platform
 from dataclasses import replace
 from typing import Any
 
-from workbench.evaluation.accuracy_pass import AccuracyPass
 from workbench.evaluation.batch_invariance import check_batch_invariance, check_padding
 from workbench.evaluation.bench import Bench
 from workbench.evaluation.build import artifact_of
@@ -36,9 +35,9 @@ from workbench.search.stages.accuracy import (
 from workbench.search.stages.language import language, modelled
 from workbench.search.stages.latency import full_latency, service, short_latency, timed_calls
 from workbench.search.stages.predict import known_prediction, may_wait, predict
-from workbench.search.stages.request import Progress, Request, Task
+from workbench.search.stages.request import Progress, Request, Task, refuse_float
 from workbench.values.candidate import Candidate
-from workbench.values.errors import CandidateError, CompileError
+from workbench.values.errors import CandidateError
 from workbench.values.measurement import Latency, Measurement, Split
 from workbench.values.results import Evaluation, Failure, Place, Status
 
@@ -111,12 +110,10 @@ def timed(experiment: Experiment, candidate: Candidate, bench: Bench) -> Latency
         artifact, directory = artifact_of(experiment, candidate, bench, progress, split=request.split)
         if experiment.model.is_language_model:
             return modelled(request, artifact, directory)[0]
-        if candidate.quantization.scheme != "none" and artifact.int8_ops == 0:
-            raise CompileError("not one matrix product runs in an integer kernel.")
+        refuse_float(candidate, artifact)
         with progress.stage("latency_short"):
-            session = request.open(artifact, directory, candidate, sessions)
-            baseline = session if request.is_baseline else request.open_baseline(sessions)
-            return timed_calls(request, session, baseline, experiment.measure.short_calls, anchor=False)
+            opened = request.opened(artifact, directory, sessions)
+            return timed_calls(request, opened, experiment.measure.short_calls, anchor=False)
 
 
 def _run(request: Request, progress: Progress, sessions: contextlib.ExitStack) -> None:
@@ -138,35 +135,26 @@ def _run(request: Request, progress: Progress, sessions: contextlib.ExitStack) -
     artifact, directory = artifact_of(*request.at, progress, split=request.split)
     result = progress.result.of_files(artifact)
     progress.then(result)
-    if request.candidate.quantization.scheme != "none" and artifact.int8_ops == 0:
-        raise CompileError(
-            f"not one of {artifact.float_matmuls_left} matrix products runs in an integer kernel: this INT8 model "
-            "would compute in float, with extra work. `workbench inspect` shows which layers INT8 can serve."
-        )
+    refuse_float(request.candidate, artifact)
     if progress.then(result.within(request, {"size_mb": artifact.size_bytes / 1e6})):
         return
     with progress.stage("smoke"):
-        session = request.open(artifact, directory, request.candidate, sessions)
-        baseline = session if request.is_baseline else request.open_baseline(sessions)
-        reference = request.open_reference(sessions)
-        if progress.then(smoke(request, progress.result, session, reference or baseline)):
+        opened = request.opened(artifact, directory, sessions)
+        if progress.then(smoke(request, progress.result, opened)):
             return
         if request.is_baseline and request.split == "validation":
-            check_padding(request.experiment, request.bench, session, request.split)
-            check_batch_invariance(request.experiment, request.bench, session, request.split)
-            proof = check_metric(request.experiment, session, request.split)
-            alike = look_at_decisions(request.experiment, session, request.split)
+            check_padding(request.experiment, request.bench, opened.session, request.split)
+            check_batch_invariance(request.experiment, request.bench, opened.session, request.split)
+            proof = check_metric(request.experiment, opened.session, request.split)
+            alike = look_at_decisions(request.experiment, opened.session, request.split)
             progress.then(replace(progress.result, proof=proof, alike=alike))
-    at = (request.effort.scored(request.experiment, request.split), request.candidate, request.bench, request.split)
-    scores = AccuracyPass(*at, artifact=artifact, session=session, baseline=baseline, reference=reference)
-    sessions.callback(scores.close)
-    files = (session, baseline, artifact, directory)
+    scores = request.scores(opened)
     with progress.stage("accuracy_subset"):
-        progress.then(take_answers(request, progress.result, scores, artifact, directory))
+        progress.then(take_answers(request, progress.result, scores, opened))
         if progress.then(growing_subsets(request, progress.result, scores)):
             return
     with progress.stage("latency_short"):
-        if progress.then(short_latency(request, progress.result, *files)):
+        if progress.then(short_latency(request, progress.result, opened)):
             return
     with progress.stage("accuracy_full"):
         if request.split == "holdout":
@@ -174,13 +162,13 @@ def _run(request: Request, progress: Progress, sessions: contextlib.ExitStack) -
             progress.then(replace(progress.result, overflow=overflow))
         if progress.then(full_accuracy(request, progress.result, scores)):
             return
-        if progress.then(measure_agreement(request, progress.result, session, baseline)):
+        if progress.then(measure_agreement(request, progress.result, opened)):
             return
     with progress.stage("latency_full"):
-        progress.then(full_latency(request, progress.result, *files))
+        progress.then(full_latency(request, progress.result, opened))
     if request.experiment.service is not None:
         with progress.stage("service"):
-            progress.then(service(request, progress.result, *files))
+            progress.then(service(request, progress.result, opened))
 
 
 def failed_evaluation(

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 
@@ -32,11 +31,9 @@ from workbench.inputs.metrics import (
     take,
 )
 from workbench.search.limits import rejection
-from workbench.search.stages.request import Request, StageResult
+from workbench.search.stages.request import Opened, Request, StageResult
 from workbench.shipping.agreement import Asked, agreement_of_sessions
-from workbench.targets.base import Session
 from workbench.values import significance
-from workbench.values.artifact import Artifact
 from workbench.values.errors import MeasureError
 from workbench.values.measurement import SAME_ANSWERS, Accuracy, AccuracyComparison, Estimate
 from workbench.values.metrics import METRICS, accuracy_metrics, agreement_metrics, drop_metric
@@ -44,16 +41,14 @@ from workbench.values.results import Evaluation
 from workbench.values.reuse import Reuse, audit_of_answers
 
 
-def take_answers(
-    request: Request, result: StageResult, scores: AccuracyPass, artifact: Artifact, directory: Path
-) -> StageResult:
+def take_answers(request: Request, result: StageResult, scores: AccuracyPass, opened: Opened) -> StageResult:
     """Another's outcomes where its files compute the same, else say under which key its own may be reused.
 
     On held-out data everything is measured, as it is by the baseline, which only is a source.
     """
     if request.split != "validation":
         return result
-    at = (request.candidate, request.bench, artifact, directory)
+    at = (request.candidate, request.bench, opened.artifact, opened.directory)
     key = accuracy_key(*at, witness=result.witness, scored=scores.scored)
     known = request.source("accuracy", key)
     if known is not None and request.reusable.audited:
@@ -195,7 +190,7 @@ def is_asked(experiment: Experiment) -> bool:
     return not _NAMES.isdisjoint([*(objective.metric for objective in experiment.objectives), *limited])
 
 
-def measure_agreement(request: Request, result: StageResult, session: Session, baseline: Session) -> StageResult:
+def measure_agreement(request: Request, result: StageResult, opened: Opened) -> StageResult:
     """A stop where a limit on it is broken; nothing is measured where nobody asks, or the set is not whole yet."""
     if request.split != "holdout" and not is_asked(request.experiment):
         return result
@@ -203,8 +198,8 @@ def measure_agreement(request: Request, result: StageResult, session: Session, b
         request.experiment,
         request.candidate,
         request.bench,
-        session=session,
-        baseline=baseline,
+        session=opened.session,
+        baseline=opened.baseline,
         asked=replace(SEARCHED, split=request.split),
     )
     return replace(result, agreement=distance).within(request, agreement_metrics(distance))
@@ -216,10 +211,10 @@ SMOKE_STEPS = 32
 SMOKE_CONSTRAINT = "smoke_cosine"
 
 
-def smoke(request: Request, result: StageResult, session: Session, reference: Session) -> StageResult:
-    """A few samples: finite, not constant, not far from the float32 output, which `reference` gives."""
+def smoke(request: Request, result: StageResult, opened: Opened) -> StageResult:
+    """A few samples: finite, not constant, not far from the float32 output."""
     batch, at = request.candidate.serving.batch, (request.experiment.dataset.interface, request.experiment.model)
-    runs, floats = whole_samples(session, *at), whole_samples(reference, *at)
+    runs, floats = whole_samples(opened.session, *at), whole_samples(opened.exact, *at)
     ours, theirs = (
         first_steps(data.batches(request.split, batch, stop=SMOKE_SAMPLES), SMOKE_STEPS)
         for data in (request.data, request.baseline_data)

@@ -8,7 +8,6 @@ import logging
 import math
 import time
 from dataclasses import replace
-from pathlib import Path
 
 from workbench.evaluation.carried import timed_feeds
 from workbench.evaluation.device_lock import device_lock
@@ -26,9 +25,8 @@ from workbench.prediction.stage import (
     surface_shapes,
 )
 from workbench.prediction.surface import curve_at
-from workbench.search.stages.request import Request, StageResult
+from workbench.search.stages.request import Opened, Request, StageResult
 from workbench.targets.base import DeviceSession, Feeds, Session
-from workbench.values.artifact import Artifact
 from workbench.values.bins import timed_length
 from workbench.values.measurement import BatchCurve, Latency
 from workbench.values.results import Evaluation
@@ -59,11 +57,9 @@ def _feeds(request: Request) -> tuple[list[Feeds], list[Feeds]]:
     return feeds, baseline_feeds
 
 
-def timed_calls(
-    request: Request, session: Session, baseline: Session, calls: int, *, anchor: bool, limit_s: float | None = None
-) -> Latency:
+def timed_calls(request: Request, opened: Opened, calls: int, *, anchor: bool, limit_s: float | None = None) -> Latency:
     """Args: limit_s: about how long it may take, where calls are so slow that fewer rounds must do."""
-    batch = request.candidate.serving.batch
+    batch, session, baseline = request.candidate.serving.batch, opened.session, opened.baseline
     feeds, baseline_feeds = _feeds(request)
     protocol = TimingProtocol(seed=request.experiment.seed)
     if limit_s is not None and not request.bench.toolchain(request.candidate).emulated:
@@ -111,30 +107,23 @@ def _shortened(calls: int, protocol: TimingProtocol, fitting: float) -> tuple[in
     return max(2 * rounds, int(calls * share)), fewer
 
 
-def _key(request: Request, artifact: Artifact, directory: Path) -> str | None:
+def _key(request: Request, opened: Opened) -> str | None:
     """Under which the full times may be reused; None where they may not: on held-out data everything is measured, and
     modelled times cost nothing."""
     if request.split != "validation" or request.bench.toolchain(request.candidate).emulated:
         return None
     calls = request.effort.timed_calls(request.experiment)
-    at = (*request.at, artifact, directory)
+    at = (*request.at, opened.artifact, opened.directory)
     return latency_key(*at, _feeds(request)[0], calls)
 
 
-def short_latency(
-    request: Request,
-    result: StageResult,
-    session: Session,
-    baseline: Session,
-    artifact: Artifact,
-    directory: Path,
-) -> StageResult:
+def short_latency(request: Request, result: StageResult, opened: Opened) -> StageResult:
     if not request.gated:
         return result
-    key = _key(request, artifact, directory)
+    key = _key(request, opened)
     known = None if key is None or request.reusable.audited else request.source("latency", key)
     if known is None:
-        latency = timed_calls(request, session, baseline, request.experiment.measure.short_calls, anchor=False)
+        latency = timed_calls(request, opened, request.experiment.measure.short_calls, anchor=False)
     else:
         assert key is not None  # without one there is nobody
         result = replace(result.under(Reuse(kind="latency", key=key, source=known.candidate.id)), cached=True)
@@ -152,26 +141,22 @@ def reused_latency(evaluation: Evaluation) -> Latency:
     return evaluation.measurement.latency
 
 
-def _full(
-    request: Request, result: StageResult, session: Session, baseline: Session, artifact: Artifact, directory: Path
-) -> StageResult:
+def _full(request: Request, result: StageResult, opened: Opened) -> StageResult:
     """The full times: another's where its files do the same work, else measured."""
-    key = _key(request, artifact, directory)
+    key = _key(request, opened)
     known = None if key is None else request.source("latency", key)
     if key is not None and known is not None and not request.reusable.audited:
         result = replace(result.under(Reuse(kind="latency", key=key, source=known.candidate.id)), cached=True)
         return result.measured(latency=reused_latency(known))
-    own = timed_calls(request, session, baseline, request.effort.timed_calls(request.experiment), anchor=True)
+    own = timed_calls(request, opened, request.effort.timed_calls(request.experiment), anchor=True)
     if key is not None:
         audit = None if known is None else audit_of_latency(own, reused_latency(known), known.candidate.id)
         result = result.under(Reuse(kind="latency", key=key, audit=audit))
     return result.measured(latency=own)
 
 
-def full_latency(
-    request: Request, result: StageResult, session: Session, baseline: Session, artifact: Artifact, directory: Path
-) -> StageResult:
-    result = _full(request, result, session, baseline, artifact, directory)
+def full_latency(request: Request, result: StageResult, opened: Opened) -> StageResult:
+    result, session = _full(request, result, opened), opened.session
     batch, seed = request.candidate.serving.batch, request.experiment.seed
     feeds = timed_feeds(request.data, request.experiment.model, request.split, count=8, batch=batch, seed=seed)
     if isinstance(session, DeviceSession):
@@ -179,7 +164,7 @@ def full_latency(
         device = device_figures(session, feeds[:2], load_s=0.0) if modelled else device_figures(session, feeds)
         return result.measured(device=device, peak_memory_bytes=device.memory_bytes)
     key = {
-        "artifact": [f.sha256 for f in artifact.files],
+        "artifact": [f.sha256 for f in opened.artifact.files],
         "serving": request.candidate.serving,
         "toolchain": request.bench.toolchain(request.candidate),
         "data": request.data.digest(request.split),
@@ -189,20 +174,18 @@ def full_latency(
     }
     peak = request.bench.store.get_json("memory", key)
     if peak is None:
-        peak = peak_memory(directory, artifact, request.candidate, feeds)
+        peak = peak_memory(opened.directory, opened.artifact, request.candidate, feeds)
         request.bench.store.put_json("memory", key, peak)
     return result.measured(peak_memory_bytes=int(peak))
 
 
-def service(
-    request: Request, result: StageResult, session: Session, baseline: Session, artifact: Artifact, directory: Path
-) -> StageResult:
+def service(request: Request, result: StageResult, opened: Opened) -> StageResult:
     at = request.at
     with device_lock(request.bench.device_lock, wait_s=3600.0, report=_log.info):
-        started_s = measured_startup_s(*at, artifact, directory, request.split)
+        started_s = measured_startup_s(*at, opened.artifact, opened.directory, request.split)
         known = None if request.effort.curve else searched_service(request.candidate, request.bench)
         if known is None:
-            result, curve = _curve(request, result, session, artifact, directory)
+            result, curve = _curve(request, result, opened)
             known = best_service(*at, curve, request.split)
     return result.measured(startup_s=started_s, service=known)
 
@@ -217,23 +200,23 @@ def _timed(result: StageResult, curve: BatchCurve) -> BatchCurve:
     return replace(curve, drift=latency.drift, speed_spread=spread)
 
 
-def _curve(
-    request: Request, result: StageResult, session: Session, artifact: Artifact, directory: Path
-) -> tuple[StageResult, BatchCurve]:
+def _curve(request: Request, result: StageResult, opened: Opened) -> tuple[StageResult, BatchCurve]:
     """Another's where its files do the same work, else measured."""
     at, share = request.at, request.effort.calls
 
     def another() -> Session:
-        return request.bench.target(request.candidate).open(artifact, directory, request.candidate)
+        return request.bench.target(request.candidate).open(opened.artifact, opened.directory, request.candidate)
 
     if request.split != "validation" or request.bench.toolchain(request.candidate).emulated:
-        return result, _timed(result, measured_curve(*at, session, request.split, open_another=another, share=share))
+        return result, _timed(
+            result, measured_curve(*at, opened.session, request.split, open_another=another, share=share)
+        )
     batches, lengths = surface_shapes(request.experiment, request.candidate)
-    key = curve_key(*at, artifact, directory, batches, lengths, request.split)
+    key = curve_key(*at, opened.artifact, opened.directory, batches, lengths, request.split)
     known = request.source("curve", key)
     if known is not None and not request.reusable.audited:
         return result.under(Reuse(kind="curve", key=key, source=known.candidate.id)), _reused_curve(known)
-    own = _timed(result, measured_curve(*at, session, request.split, open_another=another, share=share))
+    own = _timed(result, measured_curve(*at, opened.session, request.split, open_another=another, share=share))
     audit = None
     if known is not None:
         ours, theirs = (curve_at(each, lengths) for each in (at_first_speed(own), _reused_curve(known)))

@@ -14,7 +14,6 @@ import logging
 from collections.abc import Mapping
 from dataclasses import replace
 
-from workbench.evaluation.accuracy_pass import AccuracyPass
 from workbench.evaluation.bench import Bench
 from workbench.evaluation.build import artifact_of, structure_of
 from workbench.evaluation.device_lock import device_lock
@@ -25,10 +24,10 @@ from workbench.prediction.shape_times import ShapeTimes, predict_times
 from workbench.prediction.stage import best_service, measured_curve
 from workbench.search.front import audit_failed, known_times, may_be_predicted
 from workbench.search.stages.accuracy import full_accuracy, growing_subsets, smoke
-from workbench.search.stages.request import Progress, Request
+from workbench.search.stages.request import Progress, Request, refuse_float
 from workbench.targets.base import Session
 from workbench.values.candidate import Candidate
-from workbench.values.errors import CandidateError, CompileError
+from workbench.values.errors import CandidateError
 from workbench.values.measurement import BatchCurve, CurvePoint, Estimate, Split
 from workbench.values.metrics import accuracy_metrics
 from workbench.values.prediction import Prediction, ShapeTime
@@ -76,22 +75,17 @@ def predict(request: Request, progress: Progress) -> None:
     with contextlib.ExitStack() as sessions:
         one = only_shapes(request.candidate, [first])
         artifact, directory = artifact_of(request.experiment, one, request.bench, progress, split=request.split)
-        if one.quantization.scheme != "none" and artifact.int8_ops == 0:
-            raise CompileError("not one matrix product runs in an integer kernel: `workbench inspect` shows why.")
+        refuse_float(one, artifact)
         with progress.stage("predict"):
-            session = request.open(artifact, directory, one, sessions)
-            baseline = request.open_baseline(sessions)
-            reference = request.open_reference(sessions)
-            if progress.then(smoke(request, progress.result, session, reference or baseline)):
+            opened = request.opened(artifact, directory, sessions, one)
+            if progress.then(smoke(request, progress.result, opened)):
                 return
-            at = (request.effort.scored(request.experiment, request.split), one, request.bench, request.split)
-            scores = AccuracyPass(*at, artifact=artifact, session=session, baseline=baseline, reference=reference)
-            sessions.callback(scores.close)
+            scores = request.scores(opened)
             for score in (growing_subsets, full_accuracy):
                 if progress.then(score(request, progress.result, scores)):
                     return
             structure = structure_of(*request.at)
-            times[first] = _timed(request, one, session)
+            times[first] = _timed(request, one, opened.session)
         predicted = _with_more_shapes(request, progress, known, structure, times)
         if predicted is None:
             return
@@ -162,9 +156,9 @@ def telling_shapes(candidate: Candidate) -> list[Shape]:
 
 def _compiled_and_timed(request: Request, progress: Progress, shape: Shape) -> ShapeTime:
     one = only_shapes(request.candidate, [shape])
-    with contextlib.ExitStack() as sessions:
-        artifact, directory = artifact_of(request.experiment, one, request.bench, progress, split=request.split)
-        return _timed(request, one, request.open(artifact, directory, one, sessions))
+    files = artifact_of(request.experiment, one, request.bench, progress, split=request.split)
+    with contextlib.closing(request.bench.target(one).open(*files, one)) as session:
+        return _timed(request, one, session)
 
 
 def _timed(request: Request, one: Candidate, session: Session) -> ShapeTime:

@@ -13,6 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from workbench.evaluation.accuracy_pass import AccuracyPass
 from workbench.evaluation.bench import Bench, StageClock
 from workbench.evaluation.build import artifact_of
 from workbench.evaluation.reference import apart_from_baseline, open_reference
@@ -25,7 +26,7 @@ from workbench.targets.base import Session
 from workbench.values.agreement import Agreements
 from workbench.values.artifact import Artifact
 from workbench.values.candidate import Candidate
-from workbench.values.errors import CheckError
+from workbench.values.errors import CheckError, CompileError
 from workbench.values.measurement import Measurement, Split
 from workbench.values.objectives import violations
 from workbench.values.prediction import Prediction
@@ -52,6 +53,37 @@ class Task:
     reusable: Reusable = NOTHING_REUSABLE
     whole: bool = False
     look: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opened:
+    """A candidate's files with the sessions that stages run.
+
+    Attributes:
+        baseline: the float baseline's; the candidate's own where that is it.
+        reference: what accuracy is compared with, where that is not the baseline.
+    """
+
+    candidate: Candidate
+    artifact: Artifact
+    directory: Path
+    session: Session
+    baseline: Session
+    reference: Session | None
+
+    @property
+    def exact(self) -> Session:
+        """The float model in float32."""
+        return self.reference or self.baseline
+
+
+def refuse_float(candidate: Candidate, artifact: Artifact) -> None:
+    """Raises CompileError: an INT8 candidate whose files compute in float."""
+    if candidate.quantization.scheme != "none" and artifact.int8_ops == 0:
+        raise CompileError(
+            f"not one of {artifact.float_matmuls_left} matrix products runs in an integer kernel: this INT8 model "
+            "would compute in float, with extra work. `workbench inspect` shows which layers INT8 can serve."
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,25 +125,38 @@ class Request(Task):
         if fixed is not None and batch > fixed:  # it would be several calls, and timed as one
             raise CheckError(f"the model takes batches of {fixed}, not of {batch}. Set serving.batch to {fixed}.")
 
-    def open(
-        self, artifact: Artifact, directory: Path, candidate: Candidate, sessions: contextlib.ExitStack
-    ) -> Session:
-        session = self.bench.target(candidate).open(artifact, directory, candidate)
-        sessions.callback(session.close)
-        return session
+    def opened(
+        self, artifact: Artifact, directory: Path, sessions: contextlib.ExitStack, candidate: Candidate | None = None
+    ) -> Opened:
+        """Args: candidate: whose files these are, where that is the same one with fewer shapes."""
 
-    def open_baseline(self, sessions: contextlib.ExitStack) -> Session:
-        baseline = self.experiment.baseline
-        artifact, directory = artifact_of(self.experiment, baseline, self.bench)
-        return self.open(artifact, directory, baseline, sessions)
+        def kept(session: Session) -> Session:
+            sessions.callback(session.close)
+            return session
 
-    def open_reference(self, sessions: contextlib.ExitStack) -> Session | None:
-        """What accuracy is compared with, where it is not the baseline."""
-        if not apart_from_baseline(self.experiment):
-            return None
-        session = open_reference(self.experiment.model)
-        sessions.callback(session.close)
-        return session
+        one, baseline = candidate or self.candidate, self.experiment.baseline
+        session = kept(self.bench.target(one).open(artifact, directory, one))
+        files = () if self.is_baseline else artifact_of(self.experiment, baseline, self.bench)
+        return Opened(
+            candidate=one,
+            artifact=artifact,
+            directory=directory,
+            session=session,
+            baseline=kept(self.bench.target(baseline).open(*files, baseline)) if files else session,
+            reference=kept(open_reference(self.experiment.model)) if apart_from_baseline(self.experiment) else None,
+        )
+
+    def scores(self, opened: Opened) -> AccuracyPass:
+        return AccuracyPass(
+            self.effort.scored(self.experiment, self.split),
+            opened.candidate,
+            self.bench,
+            self.split,
+            artifact=opened.artifact,
+            session=opened.session,
+            baseline=opened.baseline,
+            reference=opened.reference,
+        )
 
     def source(self, kind: ReuseKind, key: str) -> Evaluation | None:
         """Whose measurement has this key; None where nobody's has, and for baseline and confirmations, which reuse
