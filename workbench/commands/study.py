@@ -226,9 +226,6 @@ def profile(
         Path | None,
         typer.Option(help="read the profile that the vendor's profiler left in this folder instead of running"),
     ] = None,
-    trace: Annotated[
-        Path | None, typer.Option(help="also write the timeline, for chrome://tracing and Perfetto")
-    ] = None,
     to: Annotated[Path | None, typer.Option(help="folder for the vendor's own files; default: the sweep's")] = None,
     workspace: Workspace = None,
     as_json: AsJson = False,
@@ -238,10 +235,10 @@ def profile(
     from workbench.evaluation.build import artifact_of
     from workbench.evaluation.carried import timed_feeds
     from workbench.evaluation.profiling import overflows, profile_of, where_time_goes
-    from workbench.report.profile import chrome_trace, profile_lines
+    from workbench.report.profile import profile_lines
 
-    if overflow and (read or trace or as_json):
-        raise ConfigError("the overflow check draws and reads no profile.", key="--overflow", hint="Run it alone.")
+    if overflow and (read or as_json):
+        raise ConfigError("the overflow check reads no profile.", key="--overflow", hint="Run it alone.")
     with opened(experiment, workspace) as (question, bench):
         chosen = named_candidate(candidate, question)
         artifact, directory = artifact_of(question, chosen, bench)
@@ -260,18 +257,13 @@ def profile(
             found = profile_of(read, directory, artifact, chosen)
         else:
             found = where_time_goes(directory, artifact, chosen, feeds, folder, calls=calls)
-    title = f"{question.name}, {chosen.short_id}"
     if found.modelled:
         tell(_MODELLED, style="bold red")
-    if trace is not None:
-        write_text_atomically(trace, json.dumps(chrome_trace(found, title), ensure_ascii=False, allow_nan=False))
     if as_json:
         print_json({**found.to_json(), "candidate": chosen.id})
         return
     say("\n".join(profile_lines(found)))
-    for file in (folder if read is None else read, trace):
-        if file is not None:
-            say(f"files in {file}" if file == folder else f"wrote {file}")
+    say(f"files in {folder if read is None else read}")
 
 
 def repair(

@@ -1,4 +1,4 @@
-"""What a device did in a profiled run, as a value: its tasks, the time nothing was computed, and why.
+"""What a device did in a profiled run, as a value: its operators, the time nothing was computed, and why.
 
 The target that profiled fills it in; who shows it knows no vendor. Times are microseconds from the first task's start.
 """
@@ -22,27 +22,6 @@ Cause = Literal["host launch", "host copy", "host operator", "synchronization", 
 host launch: nothing was queued; host copy: data came or went; host operator: an operator ran on a processor beside the
 cores; synchronization: a stream waited for another; scheduling: between operators of one execution, nothing else ran.
 """
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProfiledTask:
-    """One task of one stream.
-
-    Attributes:
-        device, stream: as in `StreamUse`.
-        execution: which call of a model it belongs to, from 1; None where the profile does not tell.
-        int8: whether its factors are INT8; None where the profile does not tell.
-    """
-
-    name: str
-    op_type: str
-    kind: TaskKind
-    device: str
-    stream: str
-    start_us: float
-    duration_us: float
-    execution: int | None = None
-    int8: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +69,6 @@ class Bubble:
 
     Attributes:
         total_us, median_us, longest_us: in which no operator ran on the device's cores, on any stream of the device.
-        longest_start_us: when the longest began.
         within: cause → microseconds of `total_us`; the sum may lie below, as what overlaps counts once.
         tasks: names of what ran in the longest one, longest first, at most a few.
     """
@@ -102,7 +80,6 @@ class Bubble:
     total_us: float
     median_us: float
     longest_us: float
-    longest_start_us: float
     cause: Cause
     within: Mapping[Cause, float]
     tasks: tuple[str, ...]
@@ -126,7 +103,6 @@ class DeviceProfile:
         conversion_share, quantization_share, product_share: of `operators_us`: what only changes types and layouts,
             what only quantizes, and matrix products with convolutions.
         int8_share: of the products' time, what ran on INT8; None where the tables have no data types.
-        tasks: in order of their start; of a long run the first ones, `tasks_left_out` the rest.
         notes: what could not be read, and what the compiler told of the files.
         sources: tables that were read.
     """
@@ -148,14 +124,11 @@ class DeviceProfile:
     streams: tuple[StreamUse, ...]
     bubbles: tuple[Bubble, ...]
     causes: Mapping[Cause, float]
-    tasks: tuple[ProfiledTask, ...]
-    tasks_left_out: int
     notes: tuple[str, ...]
     sources: tuple[str, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """For programs: everything but the single tasks, which `chrome_trace` writes."""
-        body = {name: value for name, value in encode(self).items() if name != "tasks"}
+        """For programs."""
         streams = [{**encode(use), "idle_share": use.idle_share} for use in self.streams]
         evidence = "modelled" if self.modelled else "measured"
-        return {"version": 1, "evidence": evidence, **body, "streams": streams}
+        return {"version": 1, "evidence": evidence, **encode(self), "streams": streams}

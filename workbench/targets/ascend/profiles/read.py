@@ -17,14 +17,11 @@ from workbench.values.device_profile import (
     Cause,
     DeviceProfile,
     OperatorTime,
-    ProfiledTask,
     StreamUse,
     TaskKind,
 )
 from workbench.values.errors import MeasureError
 
-MOST_TASKS = 50_000
-"""Of a profile, that are kept one by one."""
 _PRODUCTS = re.compile(r"matmul|conv|fullyconnection|gemm", re.IGNORECASE)
 _CONVERSIONS = frozenset({"cast", "transdata", "transpose", "transposed", "reformat"})
 _QUANTIZATION = frozenset(
@@ -69,11 +66,10 @@ def read_profile(folders: Iterable[Path], *, chip: str = "") -> DeviceProfile:
     total = _us(operators)
     products = [task for task in operators if _PRODUCTS.search(task.op_type)]
     idle = _idle_time(timed)
-    numbers = {each: at for at, each in enumerate(dict.fromkeys(t.execution for t in tasks if t.execution), 1)}
     return DeviceProfile(
         chip=chip,
         modelled=any(next(place.rglob(_EMULATED), None) is not None for place in places),
-        executions=len(numbers),
+        executions=len({task.execution for task in tasks if task.execution}),
         span_us=max((task.end_ns for task in timed), default=0) / 1000,
         operators_us=total,
         computing_us=idle.computing / 1000,
@@ -90,21 +86,6 @@ def read_profile(folders: Iterable[Path], *, chip: str = "") -> DeviceProfile:
         streams=_stream_uses(timed),
         bubbles=tuple(_bubbles(idle.gaps, timed)),
         causes=_us_of(idle.causes),
-        tasks=tuple(
-            ProfiledTask(
-                name=task.name,
-                op_type=task.op_type,
-                kind=task.kind,
-                device=task.device,
-                stream=task.stream,
-                start_us=task.start_ns / 1000,
-                duration_us=task.duration_ns / 1000,
-                execution=numbers.get(task.execution),
-                int8=task.int8,
-            )
-            for task in timed[:MOST_TASKS]
-        ),
-        tasks_left_out=max(0, len(timed) - MOST_TASKS),
         notes=tuple(notes),
         sources=tuple(map(str, files)),
     )
@@ -238,7 +219,6 @@ def _bubbles(gaps: Mapping[tuple[str, str, str], list[_Gap]], timed: Sequence[Ta
             total_us=sum(gap.ns for gap in alike) / 1000,
             median_us=statistics.median(gap.ns for gap in alike) / 1000,
             longest_us=longest.ns / 1000,
-            longest_start_us=longest.start_ns / 1000,
             cause=max(within, key=lambda cause: within[cause]),
             within=_us_of(within),
             tasks=tuple(dict.fromkeys(names))[:4],
