@@ -4,19 +4,18 @@ models are evaluated on."""
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
-from jinja2 import TemplateError
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 from tokenizers import Tokenizer
 from tokenizers.processors import TemplateProcessing
 
 from workbench.quantization.llm.config import LlmConfig
 from workbench.values.documents.input_files import is_file, open_lines, read_text
 from workbench.values.documents.json_reader import parse_json, read_json
+from workbench.values.documents.templates import rendered_chat
 from workbench.values.errors import ConfigError
 from workbench.values.preprocess import load_tokenizer
 
@@ -93,11 +92,8 @@ def _key_hint(line: object) -> str | None:
     return None
 
 
-def _chat(messages: object, number: int, path: Path, folder: Path) -> str:
-    """A conversation as the model's own chat template writes it, in transformers' dialect of Jinja, in its sandbox.
-
-    Without the token that begins a text: the tokenizer puts it there.
-    """
+def _chat(messages: list[object], number: int, path: Path, folder: Path) -> str:
+    """A conversation as the model's own chat template writes it."""
     file = folder / "chat_template.jinja"
     template: object = read_text(file, limit_bytes=_MOST_BYTES) if is_file(file) else None
     if template is None:
@@ -106,22 +102,13 @@ def _chat(messages: object, number: int, path: Path, folder: Path) -> str:
     if not isinstance(template, str):
         hint = f"Write the chat as one text, under {TEXT_KEYS[0]!r}."
         raise ConfigError(f"item {number} is a chat, and {folder} has no chat template.", file=path, hint=hint)
-    dialect = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
-    )
-    dialect.filters["tojson"] = lambda value, indent=None: json.dumps(value, ensure_ascii=False, indent=indent)
-    dialect.globals |= {"raise_exception": _refuse, "strftime_now": lambda form: time.strftime(form, time.gmtime(0))}
     try:
-        return dialect.from_string(template).render(messages=messages, bos_token="", add_generation_prompt=False)
-    except (TemplateError, ArithmeticError, LookupError, TypeError, ValueError, AttributeError, SyntaxError) as error:
+        return rendered_chat(template, messages)
+    except ValueError as error:
         raise ConfigError(f"does not take item {number} of {path}: {error}.", file=file) from error
 
 
-def _refuse(why: str) -> None:
-    raise TemplateError(why)
-
-
-def _config(folder: Path) -> dict[str, object]:
+def _config(folder: Path) -> dict[str, Any]:
     """tokenizer_config.json, or nothing where there is none."""
     file = folder / "tokenizer_config.json"
     try:
