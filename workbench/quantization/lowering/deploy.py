@@ -29,6 +29,7 @@ from workbench.quantization.lowering.surgery import (
     float_constant,
     prune_constants,
     rewired,
+    weight_is_transposed,
 )
 from workbench.quantization.record import ActivationScale, LayerRecord, QuantizationRecord, WeightScale
 from workbench.values.errors import LoweringError
@@ -228,13 +229,8 @@ class _Rewriter:
         if name not in self._constants:
             raise LoweringError(f"{node.name}: its second factor {name} is no constant; the record has a weight.")
         attributes = attributes_of(node)
-        plain = attributes.get("alpha", 1.0) == 1.0 == attributes.get("beta", 1.0) and not attributes.get("transA", 0)
-        if node.op_type == "Gemm" and not plain:
-            raise LoweringError(
-                f"{node.name}: only a Gemm with alpha = beta = 1 and transA = 0 can be INT8 (amct.md §5)."
-            )
+        transposed = weight_is_transposed(node)
         values = float_constant(name, self._constants[name], node.name)
-        transposed = node.op_type == "Gemm" and bool(attributes.get("transB", 0))
         groups = int(attributes.get("group", 1)) if node.op_type == "ConvTranspose" else 1
         axis = {"Conv": 0, "ConvTranspose": 1, "Gemm": 0 if transposed else 1}.get(node.op_type, values.ndim - 1)
         if weight.axis is not None and weight.axis % values.ndim != axis:

@@ -11,7 +11,7 @@ from onnx import ModelProto, NodeProto, TensorProto
 from workbench.graph.apart import tensor_of
 from workbench.graph.nodes import Names
 from workbench.graph.read import constants
-from workbench.quantization.lowering.surgery import float_constant, prune_constants, scalar_or_vector
+from workbench.quantization.lowering.surgery import float_constant, prune_constants
 from workbench.quantization.record import LayerRecord, QuantizationRecord
 from workbench.values.errors import LoweringError
 
@@ -90,5 +90,6 @@ def _bias_of_matmul(
 def sum_factors(layer: LayerRecord) -> npt.NDArray[np.float32]:
     """What one step of a layer's integer sums is worth, scale_d · scale_w in float32: shape [] or [Cout]."""
     assert layer.weight is not None
-    scales = scalar_or_vector(layer.weight.scales, per_channel=layer.weight.axis is not None)
-    return np.asarray(np.float32(layer.activation.scale) * scales, np.float32)
+    scales = np.asarray(layer.weight.scales, np.float32)
+    factors = np.float32(layer.activation.scale) * (scales[0] if layer.weight.axis is None else scales)
+    return np.asarray(factors, np.float32)

@@ -11,13 +11,14 @@ rounding of its weights). So a tensor of the normalized model can be observed in
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from onnx import ModelProto, NodeProto, TensorProto, helper
+from onnx import ModelProto, NodeProto, OperatorSetIdProto, TensorProto, ValueInfoProto, helper
+from onnx.reference import ReferenceEvaluator
 
 from workbench.graph.apart import array_of, refers_apart, tensor_of
 from workbench.graph.nodes import DEFAULT_DOMAINS, Names, attributes_of, copied, names_read, replace_nodes
@@ -26,7 +27,6 @@ from workbench.quantization.lowering.surgery import prune_constants, rewired
 from workbench.values.errors import LoweringError
 
 Array = npt.NDArray[Any]
-_Step = tuple[Any, ...]
 
 _CONVOLUTIONS = ("Conv", "ConvTranspose")
 _LAYERS = ("MatMul", "Gemm", *_CONVOLUTIONS)
@@ -55,6 +55,7 @@ def normalized(proto: ModelProto, *, scalars: bool = True) -> ModelProto:
     """
     draft = _Draft(
         nodes=list(proto.graph.node),
+        opsets=list(proto.opset_import),
         known=constants(proto),
         stored={tensor.name for tensor in proto.graph.initializer},
         outputs={output.name for output in proto.graph.output},
@@ -77,6 +78,7 @@ class _Draft:
     """
 
     nodes: list[NodeProto]
+    opsets: list[OperatorSetIdProto]
     known: dict[str, TensorProto]
     stored: set[str]
     outputs: set[str]
@@ -122,7 +124,7 @@ def _live(nodes: Iterable[NodeProto], outputs: Iterable[str]) -> list[NodeProto]
 
 def _fold_constants(draft: _Draft, *, scalars: bool) -> None:
     producers = {name: node for node in draft.nodes for name in node.output}
-    shared: dict[tuple[str, tuple[_Step, ...]], str] = {}
+    shared: dict[tuple[Any, ...], str] = {}
     removed: set[str] = set()
     for index, node in enumerate(draft.nodes):
         inputs = list(node.input)
@@ -149,32 +151,31 @@ def _constant_operands(node: NodeProto, producers: Mapping[str, NodeProto], scal
 
 
 def _folded(
-    draft: _Draft,
-    name: str,
-    producers: Mapping[str, NodeProto],
-    shared: dict[tuple[str, tuple[_Step, ...]], str],
-    removed: set[str],
+    draft: _Draft, name: str, producers: Mapping[str, NodeProto], shared: dict[tuple[Any, ...], str], removed: set[str]
 ) -> str:
     """The initializer that holds the values of a tensor; the tensor itself where it is none, or computed."""
-    steps: list[_Step] = []
+    chain: list[NodeProto] = []
     root = name
     while root not in draft.stored and root in producers and producers[root].op_type in _CHAIN:
-        step = _step(producers[root], draft)
-        if step is None:
+        node = producers[root]
+        if node.domain not in DEFAULT_DOMAINS or any(other not in draft.known for other in node.input[1:] if other):
             return name
-        if step[0] != "Identity":
-            steps.append(step)
-        root = producers[root].input[0]
+        chain.insert(0, node)
+        root = node.input[0]
     if root not in draft.known or (root in draft.stored and root == name):
         return name
-    key = (root, tuple(reversed(steps)))
+    steps = [
+        (node.op_type, *(each.SerializeToString() for each in node.attribute), *_settings(draft, node).values())
+        for node in chain
+        if node.op_type != "Identity"
+    ]
+    key = (root, repr(steps))
     if key not in shared:
         if not steps and root in draft.stored:
             shared[key] = root
             return root
         values = _values(draft.known[root])
-        for step in reversed(steps):
-            values = _computed(values, step)
+        values = _computed(draft, chain, values) if steps else values
         if values.dtype != np.float32:
             return name
         place = name if steps else root
@@ -184,46 +185,27 @@ def _folded(
     return shared[key]
 
 
-def _step(node: NodeProto, draft: _Draft) -> _Step | None:
-    """An operator of a chain with its settings; None where these are computed."""
-    if node.domain not in DEFAULT_DOMAINS:
-        return None
-    values = attributes_of(node)
-    match node.op_type:
-        case "Identity":
-            return ("Identity",)
-        case "Cast":
-            return ("Cast", int(values["to"]))
-        case "Transpose":
-            return ("Transpose", tuple(values["perm"]) if "perm" in values else None)
-    given: Any = values.get("axes")  # of Squeeze and Unsqueeze, an attribute before opset 13
-    if len(node.input) > 1 and node.input[1]:
-        if node.input[1] not in draft.known:
-            return None
-        given = _values(draft.known[node.input[1]]).reshape(-1).tolist()
-    return (node.op_type, None if given is None else tuple(given), bool(values.get("allowzero", 0)))
+def _settings(draft: _Draft, node: NodeProto) -> dict[str, Array]:
+    """Shape or axes, where they are an input."""
+    return {name: _values(draft.known[name]) for name in node.input[1:] if name}
+
+
+def _computed(draft: _Draft, chain: Sequence[NodeProto], values: Array) -> Array:
+    feeds = {chain[0].input[0]: values}
+    for node in chain:
+        feeds |= _settings(draft, node)
+    inputs = [ValueInfoProto(name=name) for name in feeds]
+    graph = helper.make_graph(chain, "chain", inputs, [ValueInfoProto(name=chain[-1].output[0])])
+    model = helper.make_model(graph, opset_imports=draft.opsets)
+    with np.errstate(over="ignore"):  # beyond float32 is infinite at run time too; calibration reports it
+        results: Any = ReferenceEvaluator(model).run(None, feeds)
+    return np.asarray(results[0])
 
 
 def _values(tensor: TensorProto) -> Array:
     if tensor.data_location == TensorProto.EXTERNAL and not refers_apart(tensor):
         raise LoweringError(f"{tensor.name}: its external data was not loaded. Load the model with its data.")
     return array_of(tensor)
-
-
-def _computed(values: Array, step: _Step) -> Array:
-    match step:
-        case ("Cast", int(to)):
-            with np.errstate(over="ignore"):  # beyond float32 is infinite at run time too; calibration reports it
-                return values.astype(helper.tensor_dtype_to_np_dtype(to))
-        case ("Transpose", perm):
-            return values.transpose(perm)
-        case ("Reshape", (*shape,), allowzero):
-            return values.reshape([values.shape[i] if d == 0 and not allowzero else d for i, d in enumerate(shape)])
-        case ("Squeeze", axes, _):
-            return values.squeeze(axes)
-        case ("Unsqueeze", (*axes,), _):
-            return np.expand_dims(values, tuple(axes))
-    raise AssertionError(f"{step!r} is not of {_CHAIN}")
 
 
 # --- what scales and shifts a convolution's channels ---------------------------------------------------------------

@@ -16,28 +16,22 @@ What shapes the result (onnxruntime 1.31.1, measured; `tests/targets/onnxruntime
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
-
 import numpy as np
+import numpy.typing as npt
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
-from workbench.graph.nodes import replace_nodes
+from workbench.graph.nodes import attributes_of, replace_nodes
 from workbench.quantization.lowering.integer_bias import integer_bias, round_biases, sum_factors
 from workbench.quantization.lowering.prepare import prepare
-from workbench.quantization.lowering.qdq_tensors import (
-    QuantizedTensors,
-    check_tensor,
-    fitting_integers,
-)
+from workbench.quantization.lowering.qdq_tensors import QuantizedTensors, check_tensor, fitting_integers
 from workbench.quantization.lowering.surgery import (
-    bias_add,
     check_layers,
     editable_copy,
-    matmul_parts,
     prune_constants,
     rewired,
+    weight_is_transposed,
 )
-from workbench.quantization.record import ActivationScale, LayerRecord, QuantizationRecord
+from workbench.quantization.record import LayerRecord, QuantizationRecord, WeightScale
 from workbench.quantization.weights import scales_along
 from workbench.values.errors import LoweringError
 
@@ -67,59 +61,52 @@ def lower_static(proto: ModelProto, record: QuantizationRecord, *, seven_bits: b
     layers = {layer.layer: layer for layer in record.layers}
     check_layers(model, layers)
     tensors = QuantizedTensors(model, seven_bits=seven_bits)
-    nodes: list[NodeProto] = []
     for node in model.graph.node:
         layer = layers.get(node.name)
-        nodes.extend([node] if layer is None else _lowered(tensors, node, layer))
-    replace_nodes(model.graph, nodes)
+        if layer is None:
+            tensors.nodes.append(node)
+        else:
+            _lower(tensors, node, layer)
+    replace_nodes(model.graph, tensors.nodes)
     prune_constants(model.graph)
     return model
 
 
-def _lowered(tensors: QuantizedTensors, node: NodeProto, layer: LayerRecord) -> Iterator[NodeProto]:
-    """The nodes that take the place of one recorded layer, in execution order."""
-    if node.op_type in ("Conv", "ConvTranspose"):
-        if layer.weight is None:
-            raise LoweringError(f"{node.name}: the record has no weight scale for this {node.op_type}.")
-        yield from lowered_convolution(tensors, node, layer)
-    elif node.op_type == "AveragePool":
-        yield from _pooling(tensors, node, layer)
-    elif node.op_type not in ("MatMul", "Gemm"):
-        raise LoweringError(f"{node.name}: {node.op_type} has no INT8 form here. Remove it from the record.")
-    elif layer.second is not None:
-        yield from _product_of_activations(tensors, node, layer, layer.second)
-    else:
-        yield from _matmul(tensors, node, layer)
-
-
-def _matmul(tensors: QuantizedTensors, node: NodeProto, layer: LayerRecord) -> Iterator[NodeProto]:
-    parts = matmul_parts(node)
-    check_tensor(node, parts.x, layer.activation)
-    assert layer.weight is not None
-    x = yield from tensors.dequantized(layer.activation, "uint8")
-    w = yield from tensors.weight(node.name, parts.w, layer.weight, transposed=parts.transposed, factor=parts.alpha)
-    product = node.output[0] if parts.bias is None else tensors.names.fresh(f"{node.output[0]}_product")
-    yield helper.make_node("MatMul", [x, w], [product], name=node.name)
-    if parts.bias is not None:
-        yield bias_add(tensors.names, tensors.graph, node, parts, product, tensors.known)
-
-
-def _product_of_activations(
-    tensors: QuantizedTensors, node: NodeProto, layer: LayerRecord, second: ActivationScale
-) -> Iterator[NodeProto]:
-    if node.op_type != "MatMul":
-        raise LoweringError(f"{node.name}: a {node.op_type} of two activations cannot be lowered. Keep it in float.")
+def _lower(tensors: QuantizedTensors, node: NodeProto, layer: LayerRecord) -> None:
+    """The nodes in the place of one recorded layer."""
     check_tensor(node, node.input[0], layer.activation)
-    check_tensor(node, node.input[1], second)
-    a = yield from tensors.dequantized(layer.activation, "uint8")
-    b = yield from tensors.dequantized(second, "int8")
-    yield helper.make_node("MatMul", [a, b], list(node.output), name=node.name)
+    match node.op_type:
+        case "Conv" | "ConvTranspose":
+            if layer.weight is None:
+                raise LoweringError(f"{node.name}: the record has no weight scale for this {node.op_type}.")
+            _lower_convolution(tensors, node, layer, layer.weight)
+        case "AveragePool":
+            tensors.nodes.append(rewired(node, [tensors.dequantized(layer.activation, "uint8")]))
+        case "MatMul" if layer.second is not None:
+            check_tensor(node, node.input[1], layer.second)
+            a, b = tensors.dequantized(layer.activation, "uint8"), tensors.dequantized(layer.second, "int8")
+            tensors.nodes.append(helper.make_node("MatMul", [a, b], list(node.output), name=node.name))
+        case "MatMul" | "Gemm" if layer.weight is not None:
+            transposed = weight_is_transposed(node)
+            x = tensors.dequantized(layer.activation, "uint8")
+            w = tensors.weight(node.name, node.input[1], layer.weight, transposed=transposed)
+            product = product_of(tensors, node)
+            tensors.nodes.append(helper.make_node("MatMul", [x, w], [product], name=node.name))
+            add_bias(tensors, node, product)
+        case _:
+            raise LoweringError(f"{node.name}: this {node.op_type} has no INT8 form here. Remove it from the record.")
 
 
-def _pooling(tensors: QuantizedTensors, node: NodeProto, layer: LayerRecord) -> Iterator[NodeProto]:
-    check_tensor(node, node.input[0], layer.activation)
-    x = yield from tensors.dequantized(layer.activation, "uint8")
-    yield rewired(node, [x])
+def product_of(tensors: QuantizedTensors, node: NodeProto) -> str:
+    """What the product of a MatMul or Gemm is called: its output, unless a bias is to be added (`add_bias`)."""
+    biased = node.op_type == "Gemm" and len(node.input) > 2 and bool(node.input[2])
+    return tensors.names.fresh(f"{node.output[0]}_product") if biased else str(node.output[0])
+
+
+def add_bias(tensors: QuantizedTensors, node: NodeProto, product: str) -> None:
+    if product != node.output[0]:
+        name = tensors.names.fresh(f"{node.name}_bias")
+        tensors.nodes.append(helper.make_node("Add", [product, node.input[2]], [node.output[0]], name=name))
 
 
 # --- convolutions ----------------------------------------------------------------------------------------------------
@@ -135,104 +122,54 @@ def _pooling(tensors: QuantizedTensors, node: NodeProto, layer: LayerRecord) -> 
 # longer than float) and for ConvTranspose, which has no integer kernel at all.
 
 
-def lowered_convolution(tensors: QuantizedTensors, node: NodeProto, layer: LayerRecord) -> Iterator[NodeProto]:
-    """The nodes in place of a Conv or ConvTranspose, in execution order.
-
-    Raises:
-        LoweringError: weight, bias or scales do not fit.
-    """
-    check_tensor(node, node.input[0], layer.activation)
-    if node.op_type == "ConvTranspose":
-        yield from _simulated(tensors, node, layer)
-    elif layer.output is not None:
-        yield from _with_output_scale(tensors, node, layer)
-    elif _is_depthwise(tensors, node):
-        yield from _simulated(tensors, node, layer)
-    else:
-        yield from _integer(tensors, node, layer)
-
-
-def _with_output_scale(tensors: QuantizedTensors, node: NodeProto, layer: LayerRecord) -> Iterator[NodeProto]:
-    assert layer.output is not None
-    assert layer.weight is not None
-    check_tensor(node, node.output[0], layer.output)
-    x = yield from tensors.dequantized(layer.activation, "uint8")
-    w = yield from tensors.weight(node.name, node.input[1], layer.weight)
-    inputs = [x, w]
-    if _has_bias(node):
-        inputs.append((yield from _dequantized_bias(tensors, node, layer)))
-    output = tensors.names.fresh(f"{node.output[0]}_float")
-    yield rewired(node, inputs, [output])
-    yield from tensors.requantized(layer.output, output)
-
-
-def _integer(tensors: QuantizedTensors, node: NodeProto, layer: LayerRecord) -> Iterator[NodeProto]:
-    assert layer.weight is not None
+def _lower_convolution(tensors: QuantizedTensors, node: NodeProto, layer: LayerRecord, weight: WeightScale) -> None:
+    has_bias, factors = len(node.input) > 2 and bool(node.input[2]), sum_factors(layer)
+    output, transpose = node.output[0], node.op_type == "ConvTranspose"
+    groups = int(attributes_of(node).get("group", 1))
+    if layer.output is not None and not transpose:
+        check_tensor(node, output, layer.output)
+        inputs = [tensors.dequantized(layer.activation, "uint8"), tensors.weight(node.name, node.input[1], weight)]
+        if has_bias:
+            inputs.append(_dequantized_bias(tensors, node, factors))
+        floats = tensors.names.fresh(f"{output}_float")
+        tensors.nodes.append(rewired(node, inputs, [floats]))
+        tensors.requantized(layer.output, floats)
+        return
+    stored = tensors.known.get(node.input[1])
+    if transpose or (stored is not None and stored.dims[1] == 1 and groups > 1):
+        x = tensors.dequantized(layer.activation, "uint8")
+        name, values = tensors.floats(node.name, node.input[1])
+        groups = groups if transpose else 1
+        integers = fitting_integers(node.name, values, weight, groups)
+        rounded = integers.astype(np.float32) * scales_along(weight, values.shape, groups)
+        tensors.nodes.append(rewired(node, [x, tensors.constant(f"{name}_rounded", rounded), *node.input[2:]]))
+        return
     name, values = tensors.floats(node.name, node.input[1])
-    integers = fitting_integers(node.name, values, layer.weight)
-    x = yield from tensors.quantized(layer.activation, "int8")
+    integers = fitting_integers(node.name, values, weight)
+    x = tensors.quantized(layer.activation, "int8")
     _, zero_point = tensors.parameters(layer.activation, "int8")
     w = tensors.constant(f"{name}_uint8", (integers.astype(np.int16) + 128).astype(np.uint8))
-    product = tensors.names.fresh(f"{node.output[0]}_int32")
+    product = tensors.names.fresh(f"{output}_int32")
     inputs = [x, w, zero_point, tensors.constant(f"{name}_uint8_zero_point", np.asarray(128, np.uint8))]
     convolution = rewired(node, inputs, [product])
     convolution.op_type = "ConvInteger"
-    yield convolution
+    tensors.nodes.append(convolution)
     along = [1, -1, *[1] * (values.ndim - 2)]
-    if _has_bias(node):
-        bias = tensors.constant(
-            f"{node.input[2]}_int32",
-            integer_bias(node.name, node.input[2], tensors.known, sum_factors(layer)).reshape(along),
-        )
-        total = tensors.names.fresh(f"{node.output[0]}_with_bias")
-        yield tensors.node("Add", [product, bias], total)
-        product = total
-    floats = tensors.names.fresh(f"{node.output[0]}_unscaled")
-    cast = tensors.node("Cast", [product], floats)
-    cast.attribute.append(helper.make_attribute("to", TensorProto.FLOAT))
-    yield cast
-    factors = sum_factors(layer)
-    scale = tensors.constant(f"{node.output[0]}_factor", factors.reshape(along) if factors.ndim else factors)
-    yield tensors.node("Mul", [floats, scale], node.output[0])
+    if has_bias:
+        bias = integer_bias(node.name, node.input[2], tensors.known, factors).reshape(along)
+        stored_bias = tensors.constant(f"{node.input[2]}_int32", bias)
+        product = tensors.add("Add", [product, stored_bias], tensors.names.fresh(f"{output}_with_bias"))
+    floats = tensors.add("Cast", [product], tensors.names.fresh(f"{output}_unscaled"), to=TensorProto.FLOAT)
+    scale = tensors.constant(f"{output}_factor", factors.reshape(along) if factors.ndim else factors)
+    tensors.add("Mul", [floats, scale], output)
 
 
-def _simulated(tensors: QuantizedTensors, node: NodeProto, layer: LayerRecord) -> Iterator[NodeProto]:
-    assert layer.weight is not None
-    x = yield from tensors.dequantized(layer.activation, "uint8")
-    name, values = tensors.floats(node.name, node.input[1])
-    groups = _attribute(node, "group", 1) if node.op_type == "ConvTranspose" else 1
-    integers = fitting_integers(node.name, values, layer.weight, groups)
-    rounded = integers.astype(np.float32) * scales_along(layer.weight, values.shape, groups)
-    w = tensors.constant(f"{name}_rounded", rounded)
-    yield rewired(node, [x, w, *node.input[2:]])
-
-
-def _dequantized_bias(
-    tensors: QuantizedTensors, node: NodeProto, layer: LayerRecord
-) -> Generator[NodeProto, None, str]:
+def _dequantized_bias(tensors: QuantizedTensors, node: NodeProto, factors: npt.NDArray[np.float32]) -> str:
     """The DequantizeLinear of an int32 bias with scale x_scale · w_scale; returns the tensor's name."""
     name = node.input[2]
-    factors = sum_factors(layer)
-    inputs = [
-        tensors.constant(f"{name}_int32", integer_bias(node.name, node.input[2], tensors.known, sum_factors(layer)))
-    ]
-    inputs.append(tensors.constant(f"{name}_scale", factors))
+    integers = integer_bias(node.name, name, tensors.known, factors)
+    inputs = [tensors.constant(f"{name}_int32", integers), tensors.constant(f"{name}_scale", factors)]
     if factors.ndim:
         inputs.append(tensors.constant(f"{name}_zero_point", np.zeros(factors.shape, np.int32)))
     output = tensors.names.fresh(f"{name}_dequantized")
-    yield tensors.node("DequantizeLinear", inputs, output, axis=0 if factors.ndim else None)
-    return output
-
-
-def _is_depthwise(tensors: QuantizedTensors, node: NodeProto) -> bool:
-    """One input channel per group."""
-    weight = tensors.known.get(node.input[1])
-    return weight is not None and weight.dims[1] == 1 and _attribute(node, "group", 1) > 1
-
-
-def _has_bias(node: NodeProto) -> bool:
-    return len(node.input) > 2 and bool(node.input[2])
-
-
-def _attribute(node: NodeProto, name: str, default: int) -> int:
-    return next((int(a.i) for a in node.attribute if a.name == name), default)
+    return tensors.add("DequantizeLinear", inputs, output, **({"axis": 0} if factors.ndim else {}))

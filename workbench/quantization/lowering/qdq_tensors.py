@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from dataclasses import replace
 from typing import Literal
 
@@ -28,7 +27,8 @@ _Key = tuple[str, ActivationType, float, int]
 class QuantizedTensors:
     """A tensor gets one Q/DQ pair per scale, a weight one constant, however many layers read it.
 
-    Methods that may need new nodes are generators: they yield the nodes and return the tensor's name.
+    Attributes:
+        nodes: of the growing graph, in execution order; methods append what is new, and return the tensor's name.
 
     Args:
         seven_bits: weights are within ±64, for kernels that add pairs of products in 16 bits: twice the scales, and
@@ -38,52 +38,47 @@ class QuantizedTensors:
     def __init__(self, model: ModelProto, *, seven_bits: bool = False) -> None:
         self._seven_bits = seven_bits
         self.graph = model.graph
+        self.nodes: list[NodeProto] = []
         self.names = Names(model.graph)
         self.known = constants(model)
         self._quantized: dict[_Key, str] = {}
         self._dequantized: dict[_Key, str] = {}
-        self._weights: dict[tuple[str, WeightScale, bool, float], str] = {}
+        self._weights: dict[tuple[str, WeightScale, bool], str] = {}
         self._stored: dict[tuple[str, bytes], str] = {}
 
-    def quantized(self, parameters: ActivationScale, kind: ActivationType) -> Generator[NodeProto, None, str]:
+    def quantized(self, parameters: ActivationScale, kind: ActivationType) -> str:
         """An activation's integers. Readers with equal scales share them; one with a scale of its own gets its own."""
         key = _key(parameters, kind)
         if key not in self._quantized:
             name = self.names.fresh(f"{parameters.tensor}_quantized")
-            yield self.node("QuantizeLinear", [parameters.tensor, *self.parameters(parameters, kind)], name)
+            self.add("QuantizeLinear", [parameters.tensor, *self.parameters(parameters, kind)], name)
             self._quantized[key] = name
         return self._quantized[key]
 
-    def dequantized(self, parameters: ActivationScale, kind: ActivationType) -> Generator[NodeProto, None, str]:
+    def dequantized(self, parameters: ActivationScale, kind: ActivationType) -> str:
         """An activation after a Q/DQ pair."""
-        key = _key(parameters, kind)
-        quantized = yield from self.quantized(parameters, kind)
+        key, quantized = _key(parameters, kind), self.quantized(parameters, kind)
         if key not in self._dequantized:
             name = self.names.fresh(f"{parameters.tensor}_dequantized")
-            yield self.node("DequantizeLinear", [quantized, *self.parameters(parameters, kind)], name)
+            self.add("DequantizeLinear", [quantized, *self.parameters(parameters, kind)], name)
             self._dequantized[key] = name
         return self._dequantized[key]
 
-    def requantized(self, parameters: ActivationScale, floats: str) -> Generator[NodeProto, None, None]:
+    def requantized(self, parameters: ActivationScale, floats: str) -> None:
         """The Q/DQ pair that makes a layer's own output of its float result; readers with that scale share it."""
-        tensor = parameters.tensor
-        name = self.names.fresh(f"{tensor}_quantized")
+        tensor, key = parameters.tensor, _key(parameters, "uint8")
         scale = self.parameters(parameters, "uint8")
-        yield self.node("QuantizeLinear", [floats, *scale], name)
-        yield self.node("DequantizeLinear", [name, *scale], tensor)
-        self._quantized[_key(parameters, "uint8")] = name
-        self._dequantized[_key(parameters, "uint8")] = tensor
+        self._quantized[key] = self.add("QuantizeLinear", [floats, *scale], self.names.fresh(f"{tensor}_quantized"))
+        self._dequantized[key] = self.add("DequantizeLinear", [self._quantized[key], *scale], tensor)
 
-    def weight(
-        self, layer: str, name: str, weight: WeightScale, *, transposed: bool = False, factor: float = 1.0
-    ) -> Generator[NodeProto, None, str]:
-        """A weight behind its DequantizeLinear, transposed and its scales multiplied by `factor` where asked.
+    def weight(self, layer: str, name: str, weight: WeightScale, *, transposed: bool = False) -> str:
+        """A weight behind its DequantizeLinear, transposed where asked.
 
         Raises:
             LoweringError: it is no float32 constant, holds NaN, or does not fit the record.
         """
         name, values = self.floats(layer, name)
-        key = (name, weight, transposed, factor)
+        key = (name, weight, transposed)
         if key in self._weights:
             return self._weights[key]
         if self._seven_bits:
@@ -96,12 +91,13 @@ class QuantizedTensors:
         if transposed:
             integers = np.ascontiguousarray(integers.T)
             axis = None if axis is None else 1 - axis
-        inputs = [self.constant(f"{name}_int8", integers)]
-        inputs.append(self.constant(f"{name}_scale", scale * np.float32(factor)))
-        inputs.append(self.constant(f"{name}_zero_point", np.zeros(scale.shape, np.int8)))
+        inputs = [
+            self.constant(f"{name}_int8", integers),
+            self.constant(f"{name}_scale", scale),
+            self.constant(f"{name}_zero_point", np.zeros(scale.shape, np.int8)),
+        ]
         output = self.names.fresh(f"{name}_dequantized")
-        yield self.node("DequantizeLinear", inputs, output, axis=axis)
-        self._weights[key] = output
+        self._weights[key] = self.add("DequantizeLinear", inputs, output, **({} if axis is None else {"axis": axis}))
         return output
 
     def floats(self, layer: str, name: str) -> tuple[str, Floats]:
@@ -133,11 +129,12 @@ class QuantizedTensors:
             self.graph.initializer.append(tensor)
         return self._stored[key]
 
-    def node(self, op_type: str, inputs: list[str], output: str, axis: int | None = None) -> NodeProto:
-        node = helper.make_node(op_type, inputs, [output], name=self.names.fresh(f"{output}_{op_type}"))
-        if axis is not None:
-            node.attribute.append(helper.make_attribute("axis", axis))
-        return node
+    def add(self, op_type: str, inputs: list[str], output: str, **attributes: int) -> str:
+        name = self.names.fresh(f"{output}_{op_type}")
+        node = helper.make_node(op_type, inputs, [output], name=name)
+        node.attribute.extend(helper.make_attribute(key, value) for key, value in attributes.items())
+        self.nodes.append(node)
+        return output
 
 
 def fitting_integers(layer: str, values: Floats, weight: WeightScale, groups: int = 1) -> npt.NDArray[np.int8]:

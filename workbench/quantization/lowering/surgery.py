@@ -3,38 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto
 
-from workbench.graph.apart import array_of, refers_apart, tensor_of
+from workbench.graph.apart import array_of, refers_apart
 from workbench.graph.intake.opset import CONVERSION_ERRORS, converted
-from workbench.graph.nodes import Names, attributes_of, copied, names_read, opset_of, replace_nodes
+from workbench.graph.nodes import attributes_of, copied, names_read, opset_of, replace_nodes
 from workbench.quantization.record import LayerRecord
 from workbench.values.errors import LoweringError, nearest
 
 MAX_PROTO_BYTES = 2**31 - 1
 """Protobuf refuses larger messages; a larger model needs external data."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MatMulParts:
-    """A MatMul or Gemm as `y = alpha · (x @ w) + bias`, with `w` as it stands in the model.
-
-    Attributes:
-        transposed: the model's weight is [out, in]; a MatMul wants [in, out].
-        alpha, beta: a Gemm's factors of the product and of the bias; 1 for a MatMul.
-        bias: name of the tensor added, None when there is none.
-    """
-
-    x: str
-    w: str
-    transposed: bool = False
-    alpha: float = 1.0
-    beta: float = 1.0
-    bias: str | None = None
 
 
 def editable_copy(model: ModelProto, *, opset: int) -> ModelProto:
@@ -69,28 +50,16 @@ def editable_copy(model: ModelProto, *, opset: int) -> ModelProto:
     return raised
 
 
-def matmul_parts(node: NodeProto) -> MatMulParts:
-    """The factors of a MatMul or Gemm node.
+def weight_is_transposed(node: NodeProto) -> bool:
+    """Whether a MatMul or Gemm has its weight as [out, in], where a MatMul wants [in, out].
 
     Raises:
-        LoweringError: a Gemm transposes its input, or scales by a factor a weight scale cannot absorb.
+        LoweringError: a Gemm that transposes its input, or has factors.
     """
-    if node.op_type == "MatMul":
-        return MatMulParts(x=node.input[0], w=node.input[1])
     values = attributes_of(node)
-    if values.get("transA", 0):
-        raise LoweringError(f"{node.name}: a Gemm with transA cannot be lowered. Keep it in float.")
-    alpha, beta = float(values.get("alpha", 1.0)), float(values.get("beta", 1.0))
-    if alpha <= 0:
-        raise LoweringError(f"{node.name}: a Gemm with alpha {alpha:g} cannot be lowered. Keep it in float.")
-    return MatMulParts(
-        x=node.input[0],
-        w=node.input[1],
-        transposed=bool(values.get("transB", 0)),
-        alpha=alpha,
-        beta=beta,
-        bias=node.input[2] if len(node.input) > 2 and node.input[2] else None,
-    )
+    if values.get("transA", 0) or not values.get("alpha", 1.0) == 1.0 == values.get("beta", 1.0):
+        raise LoweringError(f"{node.name}: only a Gemm with alpha = beta = 1 and transA = 0 can be INT8 (amct.md §5).")
+    return bool(values.get("transB", 0))
 
 
 def float_constant(name: str, tensor: TensorProto, layer: str) -> npt.NDArray[np.float32]:
@@ -107,25 +76,6 @@ def float_constant(name: str, tensor: TensorProto, layer: str) -> npt.NDArray[np
     if bad:
         raise LoweringError(f"{layer}: {name} holds {bad} NaN or infinite values. The trained model is damaged.")
     return values
-
-
-def bias_add(
-    names: Names, graph: GraphProto, node: NodeProto, parts: MatMulParts, product: str, known: dict[str, TensorProto]
-) -> NodeProto:
-    """The float Add that gives a Gemm's output from its product; scales a constant bias by the Gemm's beta.
-
-    Raises:
-        LoweringError: beta is not 1 and the bias is no constant.
-    """
-    assert parts.bias is not None
-    bias = parts.bias
-    if parts.beta != 1.0:
-        if bias not in known:
-            raise LoweringError(f"{node.name}: a Gemm with beta {parts.beta:g} and a computed bias. Keep it in float.")
-        values = float_constant(bias, known[bias], node.name) * np.float32(parts.beta)
-        bias = names.fresh(f"{bias}_scaled")
-        graph.initializer.append(tensor_of(values, bias))
-    return helper.make_node("Add", [product, bias], [node.output[0]], name=names.fresh(f"{node.name}_bias"))
 
 
 def check_layers(model: ModelProto, layers: Mapping[str, LayerRecord]) -> None:
@@ -177,9 +127,3 @@ def rewired(node: NodeProto, inputs: Iterable[str], outputs: Iterable[str] | Non
         del copy.output[:]
         copy.output.extend(outputs)
     return copy
-
-
-def scalar_or_vector(values: Iterable[float], *, per_channel: bool) -> npt.NDArray[np.float32]:
-    """Scales as ONNX wants them: shape [] for one per tensor, [channels] otherwise."""
-    array = np.asarray(list(values), dtype=np.float32)
-    return array if per_channel else array.reshape(())

@@ -22,7 +22,7 @@ What shapes it (OpenVINO 2026.4.1, AVX512-VNNI, measured; `tests/targets/openvin
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -122,17 +122,16 @@ def _with_quantized_factors(model: ModelProto, convolutions: Mapping[str, LayerR
         return model
     result = editable_copy(model, opset=13)  # from here on DequantizeLinear knows `axis`
     tensors = QuantizedTensors(result, seven_bits=seven_bits)
-    nodes: list[NodeProto] = []
     for node in result.graph.node:
         layer = convolutions.get(node.name)
         if layer is not None:
             if layer.weight is None:
                 raise LoweringError(f"{node.name}: the record has no weight scale for this Conv. Calibrate again.")
             check_tensor(node, node.input[0], layer.activation)
-            node.input[0] = _appended(nodes, tensors.dequantized(layer.activation, "uint8"))
-            node.input[1] = _appended(nodes, tensors.weight(node.name, node.input[1], layer.weight))
-        nodes.append(node)
-    replace_nodes(result.graph, nodes)
+            node.input[0] = tensors.dequantized(layer.activation, "uint8")
+            node.input[1] = tensors.weight(node.name, node.input[1], layer.weight)
+        tensors.nodes.append(node)
+    replace_nodes(result.graph, tensors.nodes)
     prune_constants(result.graph)
     return result
 
@@ -159,16 +158,6 @@ def _with_biases(model: ModelProto) -> ModelProto:
         node.input[2:] = [bias.name]
     prune_constants(model.graph)
     return model
-
-
-def _appended(nodes: list[NodeProto], steps: Generator[NodeProto, None, str]) -> str:
-    """Append the nodes that a method of `QuantizedTensors` yields; returns the tensor it gives."""
-    while True:
-        try:
-            nodes.append(next(steps))
-        except StopIteration as done:
-            name: str = done.value
-            return name
 
 
 def at_the_source(model: ModelProto, products: Sequence[str]) -> ModelProto:
