@@ -40,19 +40,14 @@ ASIDE = "cann_emulator"
 """Switched on by its environment, as the vendor's kit is: no room imports it."""
 
 EVALUATION = (
-    ("batch_invariance", "float_run", "layer_prices", "metric_check", "overflow", "window_pass"),
+    ("batch_invariance", "float_run", "layer_prices", "metric_check", "overflow"),
     ("accuracy_pass",),
     ("build",),
-    ("record", "checkpoint"),
-    ("sensitivity",),
-    ("statistics", "keys"),
+    ("record", "reuse"),
     ("bench",),
     ("modelled_latency", "sweep_folders"),
     ("journal", "measure", "profiling", "shared_shapes"),
-    (
-        *("data_check", "device_lock", "reuse", "journal_entries"),
-        *("noise", "raw_times", "replay", "run_notes", "store"),
-    ),
+    ("data_check", "journal_entries", "noise", "replay", "run_notes", "store"),
     ("carried", "shared_store"),
     ("reference",),
 )
@@ -119,7 +114,7 @@ NAMED = {
 ONNXRUNTIME = {
     "bundle/requirements.py": "a package of pip's",
     "evaluation/reference.py": "the version of the float reference engine, part of a key",
-    "evaluation/statistics.py": "the version of the float reference engine, part of a key",
+    "evaluation/record.py": "the version of the float reference engine, part of a key",
     "graph/door.py": "the version of the float reference engine, part of a key",
 }
 """Where the text 'onnxruntime' stands although it is no target's name there."""

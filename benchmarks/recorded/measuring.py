@@ -15,10 +15,9 @@ import numpy as np
 from benchmarks.recorded.parts import Json
 from benchmarks.recorded.tables import Floats
 from workbench.evaluation.accuracy_pass import AccuracyPass
-from workbench.evaluation.bench import Bench
+from workbench.evaluation.bench import Bench, device_lock
 from workbench.evaluation.build import artifact_of
 from workbench.evaluation.carried import timed_feeds
-from workbench.evaluation.device_lock import device_lock
 from workbench.evaluation.measure import collection_paused
 from workbench.inputs.experiment import Experiment
 from workbench.inputs.metrics import per_sample

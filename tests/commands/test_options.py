@@ -12,7 +12,7 @@ import pytest
 from tests.report.summaries import judge
 from tests.tiny import write_model
 from workbench.commands.options import next_lines, seconds, share
-from workbench.evaluation.statistics import calibration_line
+from workbench.evaluation.record import calibration_line
 from workbench.graph.read import read_model
 from workbench.quantization.observe import observe
 from workbench.values.errors import ConfigError

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from workbench.evaluation.device_lock import device_lock
+from workbench.evaluation.bench import device_lock
 from workbench.values.errors import MeasureError, ToolchainError
 
 HOLD = """
 import sys, pathlib
-from workbench.evaluation.device_lock import device_lock
+from workbench.evaluation.bench import device_lock
 with device_lock(pathlib.Path(sys.argv[1]), wait_s=0, report=print):
     print("held", flush=True)
     sys.stdin.read()

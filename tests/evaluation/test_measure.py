@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from tests.tiny_artifact import linear_artifact
-from workbench.evaluation.measure import TimingProtocol, time_against_baseline
-from workbench.evaluation.raw_times import RawTimes, speedup
+from workbench.evaluation.measure import RawTimes, TimingProtocol, speedup, time_against_baseline
 from workbench.targets import open_target
 from workbench.targets.base import Array, Feeds, Session
 from workbench.values.candidate import Candidate

@@ -17,9 +17,8 @@ from workbench.evaluation.store import Store
 from workbench.inputs.dataset import read_manifest
 from workbench.inputs.experiment import Experiment, read_experiment
 from workbench.search.limits import rejection, too_fine
-from workbench.search.memory import check_memory, memory_of
 from workbench.search.pipeline import evaluate
-from workbench.search.plan import make_plan
+from workbench.search.plan import check_memory, make_plan, memory_of
 from workbench.search.refusals import candidate_errors, check_targets
 from workbench.space.space import build, complete
 from workbench.targets import open_target

@@ -14,8 +14,8 @@ from workbench.api.result import SweepResult
 from workbench.evaluation.bench import open_bench
 from workbench.evaluation.build import artifact_of
 from workbench.evaluation.journal import Journal
+from workbench.evaluation.record import calibration_line, observed_statistics
 from workbench.evaluation.run_notes import LastRun, Neighbour, read_last_run, write_last_run, write_neighbours
-from workbench.evaluation.statistics import calibration_line, observed_statistics
 from workbench.evaluation.sweep_folders import exclusive, open_journal
 from workbench.inputs.experiment import Experiment
 from workbench.report import Summary
@@ -29,8 +29,7 @@ from workbench.search.executors.ray.settings import cluster_settings
 from workbench.search.executors.worker_pool import local_workers
 from workbench.search.first_look import FIRST
 from workbench.search.forecast import RunTime
-from workbench.search.memory import check_memory
-from workbench.search.plan import Plan, make_plan
+from workbench.search.plan import Plan, check_memory, make_plan
 from workbench.search.sweep import SweepEnd, run_sweep
 from workbench.shipping.service_confirmation import confirm_services, left_to_load
 from workbench.values.candidate import Candidate

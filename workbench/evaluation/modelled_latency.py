@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from workbench.evaluation.measure import TimingProtocol, planned, shape_ranks
-from workbench.evaluation.raw_times import RawTimes, latency_of
+from workbench.evaluation.measure import RawTimes, TimingProtocol, latency_of, planned, shape_ranks
 from workbench.targets.base import Feeds, Session, StatesCosts
 from workbench.values.errors import MeasureError
 from workbench.values.measurement import Latency

@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from workbench.evaluation.raw_times import P99_SAMPLES
+from workbench.evaluation.measure import P99_SAMPLES
 from workbench.prediction.curve import at_first_speed
 from workbench.prediction.simulation import Simulated, figures, for_a_measurement, simulate
 from workbench.prediction.simulation.intervals import is_unstable

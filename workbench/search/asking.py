@@ -13,23 +13,31 @@ import random
 import threading
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
+
+import numpy as np
 
 from workbench.evaluation.journal import Journal
 from workbench.inputs.experiment import Experiment
 from workbench.search.first_look import INT8_FIRST, first_int8
-from workbench.search.outlook import proposal
+from workbench.search.front import front_of, predicted_errors, predicted_numbers, with_baseline_drop
+from workbench.search.parts import FEWEST, Costs, Goals, Ranking, Seen, logged, rank
+from workbench.search.surrogate import Codes, axes_of
 from workbench.space.space import (
     EXACT_LIMIT,
     Assignment,
     Forbidden,
+    SearchSpace,
     assignment_of,
     build,
     combinations,
+    complete,
     draw,
     raw_size,
     suggest,
 )
 from workbench.values.candidate import Candidate
+from workbench.values.dimension import Scalar
 from workbench.values.results import Evaluation
 
 MAX_REPEATS = 15
@@ -181,3 +189,179 @@ def _different(experiment: Experiment, first: Sequence[tuple[str, Assignment]]) 
             why = found[candidate.id].why if candidate.id in found else why
             found[candidate.id] = Trial(candidate=candidate, assignment=choices, why=why)
     return list(found.values()), len(first) - len(found)
+
+
+# --- what is measured next by everything a sweep knows ---------------------------------------------------------------
+
+_POOL = 4000
+"""Assignments that are looked at for one proposal: all of a small space, else drawn ones and the front's neighbours."""
+_KEPT = 4
+"""Pools of so many spaces are kept from one proposal to the next: drawing one takes as long as the rest."""
+_SURELY = 0.2
+"""A class that is new with less probability is said to be known."""
+_NUMERICS = ("calibrate", "lower", "accuracy_subset", "accuracy_full")
+_TIME = ("latency_short", "latency_full", "service")
+
+
+def proposal(
+    experiment: Experiment,
+    tried: Mapping[str, Assignment],
+    known: Mapping[str, Evaluation],
+    seed: int,
+    in_flight: Collection[str] = (),
+) -> tuple[Assignment, str] | None:
+    """The candidate with the greatest expected gain for its expected cost, and what is expected of it; none that is
+    known, forbidden or in flight. Looked at are all candidates of a small space, of a large one some and what is near
+    its front. None where too little is known yet, or nothing is left.
+
+    Deterministic for a seed and what is known.
+
+    Args:
+        tried: candidate id → its choices, of all that was asked for, in that order: sums depend on it.
+        in_flight: ids of what is being measured now: it is taken to come out as it is expected to (the "kriging
+            believer" of Ginsbourger, Le Riche and Carraro, "Kriging is well-suited to parallelize optimization", 2010),
+            so that nobody measures nearly the same meanwhile.
+    """
+    space = experiment.space
+    seen = [_seen(experiment, assignment, known[i]) for i, assignment in tried.items() if i in known]
+    if len(seen) < FEWEST:
+        return None
+    fronts = [tried[i] for i in sorted(e.candidate.id for e in front_of(experiment, known)) if i in tried]
+    drawn, codes = _drawn(space, experiment.seed)
+    near = _neighbours(space, fronts)
+    pool, axes = [*drawn, *near], axes_of(space)
+    question = Goals(objectives=experiment.objectives, constraints=experiment.constraints)
+    if flying := [tried[i] for i in in_flight if i in tried]:
+        expected = rank(question, axes, axes.codes(flying), seen, Costs(), np.random.default_rng(seed))
+        seen += [_believed(expected, place, assignment) for place, assignment in enumerate(flying)]
+    found = rank(question, axes, np.vstack([codes, axes.codes(near)]), seen, _costs(known), np.random.default_rng(seed))
+    for place in found.order:
+        try:
+            candidate_id = build(space, pool[place]).id
+        except Forbidden:
+            continue
+        if candidate_id not in known and candidate_id not in in_flight:
+            modelled = any(e.toolchain.emulated for e in known.values())
+            return pool[place], _words(experiment, found, int(place), modelled=modelled)
+    return None
+
+
+def _words(experiment: Experiment, found: Ranking, place: int, *, modelled: bool) -> str:
+    words = []
+    for metric in dict.fromkeys(o.metric for o in experiment.objectives):
+        if metric in found.predicted:
+            mean, deviation = (float(each[place]) for each in found.predicted[metric])
+            low, high = mean - 1.96 * deviation, mean + 1.96 * deviation
+            if logged(metric):
+                low, high = float(np.exp(low)), float(np.exp(high))
+            words.append(f"{metric} {low:.4g} to {high:.4g}")
+    shares = {"answers": found.new_numerics[place], "times": found.new_time[place]}
+    known = [name for name, share in shares.items() if share <= _SURELY]
+    expected = " and ".join(words) or "to keep the limits"
+    reused = f" ({' and '.join(known)} known from others)" if known else ""
+    return f"expected {expected}{' (modelled)' if modelled else ''} for about {found.cost[place]:.0f} s{reused}"
+
+
+# --- of what it is made -----------------------------------------------------------------------------------------
+
+
+_Pool = tuple[list[dict[str, Scalar]], Codes]
+_pools: dict[tuple[str, int], _Pool] = {}
+
+
+def _drawn(space: SearchSpace, seed: int) -> _Pool:
+    """All of a small space, some of a large one; the same for every proposal of a sweep."""
+    key = (space.digest, seed)
+    if key not in _pools:
+        rng = random.Random(seed)
+        found = combinations(space) if raw_size(space) <= _POOL else (draw(space, rng) for _ in range(_POOL))
+        while len(_pools) >= _KEPT:
+            del _pools[next(iter(_pools))]
+        allowed = [a for a in found if not any(rule.matches(a) for rule in space.forbid)]
+        _pools[key] = (allowed, axes_of(space).codes(allowed))
+    return _pools[key]
+
+
+def _neighbours(space: SearchSpace, fronts: Sequence[Assignment]) -> list[dict[str, Scalar]]:
+    """What differs from a member of the front in one choice, where not all of the space is looked at anyway."""
+    if raw_size(space) <= _POOL:
+        return []
+    found = [
+        complete(space, {**member, p.name: choice})
+        for member in fronts
+        for p in space.parameters
+        if p.name in member
+        for choice in p.choices
+        if choice != member[p.name]
+    ]
+    return [a for a in found if not any(rule.matches(a) for rule in space.forbid)]
+
+
+def _seen(experiment: Experiment, assignment: Assignment, evaluation: Evaluation) -> Seen:
+    numbers = with_baseline_drop(experiment, evaluation) | predicted_numbers(evaluation)
+    return Seen(
+        assignment=assignment,
+        numbers=numbers,
+        errors=_errors_of(evaluation, numbers) | predicted_errors(evaluation),
+        numerics=_class_of(evaluation, ("accuracy",)),
+        time=_class_of(evaluation, ("curve", "latency")),
+        failed=evaluation.failure is not None and not evaluation.failure.transient,
+    )
+
+
+def _believed(expected: Ranking, place: int, assignment: Assignment) -> Seen:
+    """A candidate in flight, as if it had come out as it is expected to; of classes of its own, which nobody knows."""
+    numbers, errors = {}, {}
+    for metric, (mean, deviation) in expected.predicted.items():
+        value = float(np.exp(mean[place])) if logged(metric) else float(mean[place])
+        numbers[metric] = value
+        errors[metric] = float(deviation[place]) * (value if logged(metric) else 1.0)
+    own = f"in flight {place}"
+    return Seen(assignment=assignment, numbers=numbers, errors=errors, numerics=own, time=own)
+
+
+def _class_of(evaluation: Evaluation, kinds: tuple[str, ...]) -> str:
+    """Its equivalence key of the first of these kinds; empty where it has none."""
+    keys = {reuse.kind: reuse.key for reuse in evaluation.reuse}
+    return next((keys[kind] for kind in kinds if kind in keys), "")
+
+
+_TIMES = ("speedup", "latency_", "throughput_", "service_")
+
+
+def _errors_of(evaluation: Evaluation, numbers: Mapping[str, float]) -> dict[str, float]:
+    """Standard errors of the figures that have intervals of 95 %.
+
+    None of accuracies: what is scored on the split's samples comes again, and the front is decided by these samples
+    alone. None of modelled times: their intervals are those of what the timing model is off by, the same for all.
+    """
+    latency = evaluation.measurement.latency
+    modelled = latency is not None and latency.modelled is not None
+    left_out = ("accuracy", *_TIMES) if modelled else ("accuracy",)
+    found = {
+        name: (numbers[f"{name}_high"] - numbers[f"{name}_low"]) / 3.92
+        for name in numbers
+        if f"{name}_low" in numbers and f"{name}_high" in numbers and not name.startswith(left_out)
+    }
+    if latency is not None and not modelled:
+        relative = (latency.p50_ms.high - latency.p50_ms.low) / latency.p50_ms.value / 3.92
+        for name in ("latency_p50_ms", "latency_p95_ms", "latency_p99_ms", "throughput_per_s"):
+            if name in numbers:
+                found[name] = relative * numbers[name]
+    return found
+
+
+def _costs(known: Mapping[str, Evaluation]) -> Costs:
+    """Median seconds of what complete candidates took, stage by stage, where they took it themselves."""
+    done = [e for e in known.values() if e.status == "complete"]
+    if not done:
+        return Costs()
+
+    def own(stages: tuple[str, ...]) -> float:
+        """Of those that reused nothing: the half that took longest, since reuse leaves next to no time."""
+        found = sorted(sum(s.seconds for s in e.stages if s.stage in stages and not s.cached) for e in done)
+        return median(found[len(found) // 2 :])
+
+    numerics, timed = own(_NUMERICS), own(_TIME)
+    rest = (sum(s.seconds for s in e.stages if s.stage not in (*_NUMERICS, *_TIME)) for e in done)
+    return Costs(each_s=max(median(rest), 0.1), numerics_s=numerics, time_s=timed)

@@ -14,6 +14,7 @@ from workbench.evaluation.build import artifact_of
 from workbench.evaluation.carried import timed_feeds
 from workbench.evaluation.float_run import run_float
 from workbench.evaluation.metric_check import decided_alike, refuse_imperfect
+from workbench.graph.apart import is_large
 from workbench.graph.structure import layers_inside
 from workbench.inputs.dataset.batch import Batch
 from workbench.inputs.dataset.language import samples, windows
@@ -34,11 +35,11 @@ from workbench.search.forecast import (
     search_cost,
 )
 from workbench.search.limits import too_fine
-from workbench.search.memory import check_memory, memory_of
 from workbench.search.refusals import check_targets
 from workbench.space.served_bins import words as served_words
 from workbench.space.space import SpaceSize, size
 from workbench.targets.language import few_tokens, language_target
+from workbench.values.errors import ConfigError
 from workbench.values.results import Evaluation
 from workbench.values.system.cpu import available_memory_bytes
 
@@ -297,3 +298,78 @@ def _quantizing_s(experiment: Experiment, window_ms: float) -> float:
     """Roughly, of quantizing a language model: passes over the calibration tokens, by what a window takes."""
     tokens = sum(map(len, samples(experiment.dataset, experiment.calibration.samples)))
     return QUANTIZING_PASSES * tokens / _window(experiment) * window_ms / 1000
+
+
+# --- memory ----------------------------------------------------------------------------------------------------------
+
+PROCESSES_BYTES = 500_000_000
+"""Of this command and the process that evaluates, before they hold a model."""
+CALIBRATION, CALIBRATION_OF_SMALL = 2.4, 12.0
+"""Times the model's file, while its activations are observed."""
+EXECUTED = 1.0
+"""Times a language model's folder, while a checkpoint of it is executed beside the float model's head [inferred]."""
+TORCH_BYTES = 400_000_000
+SESSION = 1.3
+"""Times the model's file, for every session that is open; two are while a candidate is timed beside the baseline."""
+_FEEDS = 3
+"""Calls' inputs held at once: the candidate's, the baseline's, and one that is being made."""
+WORKER_BYTES = 250_000_000
+"""Of a process that serves, beside its session."""
+
+
+def memory_of(experiment: Experiment, cards: int = 1) -> int:
+    """Bytes at the peak of a sweep.
+
+    Of a language model, which is read block by block: its blocks may stay in memory while it is evaluated, and every
+    run of the quantizer looks again at what it needs.
+
+    Args:
+        cards: of this machine, that candidates are measured on at once, each in a process of its own; 0 where other
+            machines do everything.
+    """
+    size_bytes, choices = experiment.model.size_bytes, experiment.space.service
+    if experiment.model.is_language_model:
+        return PROCESSES_BYTES + TORCH_BYTES + int(EXECUTED * size_bytes)
+    feeds = _FEEDS * _call_bytes(experiment)
+    if cards == 0:
+        return PROCESSES_BYTES + feeds
+    workers = 0  # of a service that members of the front are loaded in
+    if experiment.service is not None and experiment.service.confirm_s > 0:
+        workers = max(choices.workers, default=1) if choices is not None else 1
+        workers *= experiment.service.devices
+    calibrating = (CALIBRATION if is_large(size_bytes) else CALIBRATION_OF_SMALL) * size_bytes
+    evaluating = max(calibrating, 2 * SESSION * size_bytes)  # two sessions: the candidate's and the baseline's
+    others = (cards - 1) * (evaluating + WORKER_BYTES)
+    serving = workers * (SESSION * size_bytes + WORKER_BYTES)
+    return PROCESSES_BYTES + int(max(evaluating + others, serving)) + feeds
+
+
+def _call_bytes(experiment: Experiment) -> int:
+    """The inputs of the largest call that a candidate may make."""
+    batches = next((p.choices for p in experiment.space.parameters if p.name == "serving.batch"), (1,))
+    largest = max(experiment.calibration.batch, *(int(batch or 1) for batch in batches))
+    sample = next(experiment.dataset.batches("validation", 1, stop=1)).feeds
+    return largest * sum(array.nbytes for array in sample.values())
+
+
+def check_memory(experiment: Experiment, available_bytes: int | None = None, cards: int = 1) -> None:
+    """Refuse a sweep that this machine could only make by swapping.
+
+    Args:
+        available_bytes: None to ask the system.
+
+    Raises:
+        ConfigError: it would need more than there is.
+    """
+    available = available_memory_bytes() if available_bytes is None else available_bytes
+    needed = memory_of(experiment, cards)
+    several = f" on {cards} cards at once" if cards > 1 else ""
+    if available is None or needed <= available:
+        return
+    raise ConfigError(
+        f"a sweep of this model ({experiment.model.size_bytes / 1e9:.2f} GB){several} takes up to "
+        f"{needed / 1e9:.1f} GB of memory, and {available / 1e9:.1f} GB can be had before the machine swaps.",
+        file=experiment.model.path,
+        hint="End other programs, lower serving.batch or service.workers, raise the container's limit, or take a "
+        "larger machine.",
+    )

@@ -10,8 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from workbench.bundle import write_bundle
-from workbench.evaluation.bench import Bench
-from workbench.evaluation.device_lock import device_lock
+from workbench.evaluation.bench import Bench, device_lock
 from workbench.evaluation.journal import Journal
 from workbench.inputs.experiment import Experiment
 from workbench.load import bodies_of_dataset

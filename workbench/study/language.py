@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from workbench.evaluation.bench import Bench
-from workbench.evaluation.checkpoint import ranking_of
+from workbench.evaluation.build import ranking_of
 from workbench.inputs.experiment import Experiment
 from workbench.targets.language import language_target
 

@@ -24,8 +24,13 @@ from onnx import helper
 from workbench.evaluation.bench import Bench, StageClock
 from workbench.evaluation.carried import calibration_feeds
 from workbench.evaluation.layer_prices import Prices, layer_prices
-from workbench.evaluation.sensitivity import SENSITIVITY_RECIPE, SENSITIVITY_SAMPLES, kept_in_float, sensitivity_of
-from workbench.evaluation.statistics import statistics_of
+from workbench.evaluation.record import (
+    SENSITIVITY_RECIPE,
+    SENSITIVITY_SAMPLES,
+    kept_in_float,
+    sensitivity_of,
+    statistics_of,
+)
 from workbench.graph.layers import Layer, quantizable_layers
 from workbench.graph.read import constants, load_graph
 from workbench.inputs.experiment import Experiment

@@ -11,8 +11,8 @@ import numpy as np
 
 from workbench.evaluation.accuracy_pass import AccuracyPass
 from workbench.evaluation.carried import first_steps, whole_samples
-from workbench.evaluation.keys import accuracy_key
 from workbench.evaluation.reference import apart_from_baseline, reference_words
+from workbench.evaluation.reuse import accuracy_key
 from workbench.inputs.dataset import Batch
 from workbench.inputs.experiment import Experiment
 from workbench.inputs.metrics import (

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import numpy as np
 
+from workbench.evaluation.accuracy_pass import WindowPass
 from workbench.evaluation.build import artifact_of
-from workbench.evaluation.window_pass import WindowPass
 from workbench.inputs.metrics import (
     MeasuredOutcomes,
     per_sample,

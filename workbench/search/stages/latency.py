@@ -9,13 +9,12 @@ import math
 import time
 from dataclasses import replace
 
+from workbench.evaluation.bench import device_lock
 from workbench.evaluation.carried import timed_feeds
-from workbench.evaluation.device_lock import device_lock
-from workbench.evaluation.keys import curve_key, latency_key
-from workbench.evaluation.measure import TimingProtocol, device_figures, time_against_baseline
+from workbench.evaluation.measure import TimingProtocol, device_figures, save_raw_times, time_against_baseline
 from workbench.evaluation.modelled_latency import time_modelled
-from workbench.evaluation.raw_times import save_raw_times
 from workbench.evaluation.replay import peak_memory
+from workbench.evaluation.reuse import curve_key, latency_key
 from workbench.prediction.curve import at_first_speed
 from workbench.prediction.stage import (
     best_service,

@@ -14,9 +14,8 @@ import logging
 from collections.abc import Mapping
 from dataclasses import replace
 
-from workbench.evaluation.bench import Bench
+from workbench.evaluation.bench import Bench, device_lock
 from workbench.evaluation.build import artifact_of, structure_of
-from workbench.evaluation.device_lock import device_lock
 from workbench.evaluation.shared_shapes import Shape, only_shapes, shapes_of, shares_shapes
 from workbench.inputs.experiment import Experiment
 from workbench.prediction.curve import at_first_speed
