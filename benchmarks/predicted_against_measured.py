@@ -59,7 +59,7 @@ from workbench.inputs.dataset import Dataset, read_manifest
 from workbench.load import LoadPlan, bodies_of_dataset, run_load
 from workbench.load.service_process import running_service
 from workbench.prediction.curve import measure_curve
-from workbench.prediction.host_costs import measure_host_costs, processors
+from workbench.prediction.host_costs.measure import measure_host_costs, processors
 from workbench.prediction.simulation import Simulated, figures, for_a_measurement, simulate
 from workbench.prediction.together import SideBySide, host_beside, side_by_side
 from workbench.targets import open_target
@@ -319,7 +319,8 @@ def _tree_s(front: psutil.Process) -> float:
 def measured_base(subject: Subject, patience_s: float) -> tuple[HostCosts, BatchCurve, float, bool]:
     """Host costs, curve, the yardstick's time in it, and whether the machine was quiet meanwhile."""
     wait_until_quiet(patience_s)
-    host, quiet = measure_host_costs(subject.model, subject.dataset, subject.artifact.toolchain)
+    host = measure_host_costs(subject.model, subject.dataset, subject.artifact.toolchain)
+    quiet = not any(words in host.origin for words in ("while others", "cut to"))
     print(f"host costs ({'quiet' if quiet else 'NOISY'}): {host}", flush=True)
     wait_until_quiet(patience_s)
     with subject.side_by_side() as pair:

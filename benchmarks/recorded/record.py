@@ -36,7 +36,7 @@ from workbench.evaluation.bench import Bench, open_bench
 from workbench.evaluation.journal import Journal
 from workbench.evaluation.store import Store
 from workbench.inputs.experiment import Experiment
-from workbench.prediction.host_costs import measure_host_costs
+from workbench.prediction.host_costs.measure import measure_host_costs
 from workbench.prediction.search import best_settings
 from workbench.space.dimensions import dimension_of
 from workbench.space.space import Forbidden, build, combinations, complete
@@ -209,7 +209,8 @@ class _Classes:
 def _host(recording: Recording) -> Json:
     experiment = recording.experiment
     toolchain = recording.bench.toolchain(experiment.baseline)
-    costs, quiet = measure_host_costs(experiment.model, experiment.dataset, toolchain)
+    costs = measure_host_costs(experiment.model, experiment.dataset, toolchain)
+    quiet = not any(words in costs.origin for words in ("while others", "cut to"))
     return {"costs": encode(costs), "quiet": quiet}
 
 

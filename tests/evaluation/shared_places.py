@@ -43,13 +43,11 @@ class Faults:
     Attributes:
         refuse: of these calls, with this error; writing is `open`, `makedirs`.
         hang: these calls never answer, until the test is over.
-        break_off: asked before every call; True breaks it off.
     """
 
     system: Any
     refuse: dict[str, Exception] = field(default_factory=dict)
     hang: set[str] = field(default_factory=set)
-    break_off: Callable[[], bool] = lambda: False
     over: threading.Event = field(default_factory=threading.Event)
     calls: list[str] = field(default_factory=list)
 
@@ -64,8 +62,6 @@ class Faults:
                 self.over.wait(60)
             if name in self.refuse:
                 raise self.refuse[name]
-            if self.break_off():
-                raise ConnectionError("broken off")
             return real(*arguments, **options)
 
         return call

@@ -88,15 +88,3 @@ def test_a_complete_pass_comes_from_the_store_and_an_incomplete_one_does_not(ope
     assert per_sample(again.full()).tolist() == per_sample(whole).tolist()
     assert again.from_store
     assert session.runs == runs
-
-
-def test_the_baseline_runs_the_split_once_for_all_candidates(opened: Opened) -> None:
-    baseline = opened[4]
-
-    outcomes = scores_of(opened).baseline_outcomes()
-    runs = baseline.runs
-    scores_of(opened).baseline_outcomes()
-
-    assert size(outcomes) == 320
-    assert runs > 0
-    assert baseline.runs == runs

@@ -2,17 +2,12 @@
 it is damaged, hostile, full or away."""
 
 import os
-import tempfile
-import uuid
 from pathlib import Path
-from random import Random
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from tests.evaluation.shared_places import ENTRY, KEY, NAME, Faults, Team, builder, file_of, published, put, sha, stored
-from workbench.evaluation.shared_store import Away, Listed, open_shared_store, usage_of, written
+from tests.evaluation.shared_places import ENTRY, KEY, NAME, Team, builder, file_of, published, put, sha, stored
+from workbench.evaluation.shared_store import Away, Listed, usage_of, written
 from workbench.evaluation.shared_store.remote import checked_url, words_of
 from workbench.values.documents.canonical import digest
 from workbench.values.documents.sealed_json import sealed
@@ -190,44 +185,6 @@ def test_a_store_that_is_away_is_said_once_done_without_and_asked_again_after_a_
     store.shared.reading.until = 0.0
     assert store.find("artifact", KEY) is not None
     assert any(words.endswith("answers again.") for words in said)  # beside what is said of writing
-
-
-@settings(max_examples=12, deadline=None)
-@given(
-    st.lists(st.integers(0, 1), min_size=6, max_size=6), st.integers(0, 2**32), st.sampled_from(["memory", "folder"])
-)
-def test_whenever_it_breaks_off_a_reader_has_all_or_nothing(turns: list[int], seed: int, kind: str) -> None:
-    """Every call to the file system may fail, those of two writers and of readers; files are sent in several parts."""
-    breaks = Random(seed)  # of our own: the calls come from threads, in which nothing of hypothesis may be drawn
-    with tempfile.TemporaryDirectory() as place, pytest.MonkeyPatch.context() as patch:
-        # sizes, so that a few bytes take as many calls as a large file does
-        patch.setattr("workbench.evaluation.shared_store.remote.BLOCK_BYTES", 5)
-        patch.setattr("workbench.evaluation.shared_store.BLOCK_BYTES", 5)
-        url = place if kind == "folder" else f"memory://{uuid.uuid4().hex}"
-        whole = {"a": b"0123456789", "b/c": b"", "d": b"0123456789abc"}
-        writers = []
-        for name in ("one", "two"):
-            for file, content in whole.items():
-                (to := Path(place, name, file)).parent.mkdir(parents=True, exist_ok=True)
-                to.write_bytes(content)
-            shared = open_shared_store(url)
-            shared.remote._fs = Faults(system=shared.remote._fs, break_off=lambda: breaks.random() < 0.1)
-            writers.append((Path(place, name), shared))
-        listing = {name: Listed(sha256=sha(content), size_bytes=len(content)) for name, content in whole.items()}
-        for turn, writer in enumerate(turns):
-            folder, shared = writers[writer]
-            shared.writing.until = 0.0
-            shared.publish("artifact", NAME, folder, listing)
-            said: list[str] = []
-            (to := Path(place, f"read-{turn}")).mkdir()
-            found = open_shared_store(url, report=said.append).fetch("artifact", NAME, to)
-            assert found in ("there", "absent")
-            assert said == []
-            assert found == "absent" or {n: (to / n).read_bytes() for n in whole} == whole
-        shared.remote._fs.break_off, shared.writing.until = (lambda: False), 0.0
-        assert shared.publish("artifact", NAME, folder, listing)
-        (to := Path(place, "last")).mkdir()
-        assert shared.fetch("artifact", NAME, to) == "there"
 
 
 def test_a_store_that_never_answers_holds_nobody(team: Team) -> None:

@@ -157,15 +157,6 @@ def test_kill_9_of_a_builder_leaves_nothing_that_stays(tmp_path: Path) -> None:
     store.close()
 
 
-def test_a_store_opened_beside_a_running_builder_leaves_its_work_alone(store: Store) -> None:
-    def build(to: Path) -> None:
-        (to / "half").write_text("half")
-        Store(store.root).close()
-        assert (to / "half").exists()
-
-    assert store.get_or_build("artifact", KEY, build).cached is False
-
-
 def test_of_two_racing_processes_one_builds_and_the_other_waits_and_shares(tmp_path: Path) -> None:
     root = tmp_path / "store"
     racers = [

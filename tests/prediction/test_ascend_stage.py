@@ -1,20 +1,18 @@
 """The service stage on a device, emulated: samples that are no texts, and batches and lengths that are compiled."""
 
-import logging
 from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 
-from tests.ascend_workspace import EXPERIMENT, LENGTH, QUIET, SPACE, write_ascend_workspace
+from tests.ascend_workspace import EXPERIMENT, QUIET, SPACE, write_ascend_workspace
 from tests.emulated_cann import emulated_environment, switched_on
 from workbench.evaluation.bench import Bench, open_bench
-from workbench.evaluation.build import artifact_of
 from workbench.evaluation.data_check import check_data
 from workbench.evaluation.store import Store
 from workbench.evaluation.sweep_folders import open_journal
 from workbench.inputs.experiment import Experiment, read_experiment
-from workbench.prediction.stage import _one_for_each_file, serving_lengths
+from workbench.prediction.stage import serving_lengths
 from workbench.search.pipeline import evaluate
 from workbench.space.space import build, complete
 from workbench.values.candidate import Candidate
@@ -72,27 +70,6 @@ def test_samples_that_are_no_texts_are_served_in_the_shape_they_have(opened: Ope
     assert searched.untuned.settings.max_batch_size == 16
     assert confirmed.best.settings == searched.best.settings
     assert confirmed.untuned.settings == searched.untuned.settings
-
-
-def test_a_start_up_runs_every_batch_in_the_length_that_arrays_reach(opened: Opened) -> None:
-    """Asked for directly: `measured_startup_s` times no emulator."""
-    question, bench = opened
-    artifact, _ = artifact_of(question, candidate(question), bench)
-
-    feeds = _one_for_each_file(question, candidate(question), artifact, "validation")
-
-    assert {file.sequence_bin for file in artifact.files} >= {4, 8}
-    assert [feed["ids"].shape for feed in feeds] == [(1, LENGTH), (8, LENGTH)]
-
-
-def test_compiled_lengths_that_no_array_runs_in_are_named(opened: Opened, caplog: pytest.LogCaptureFixture) -> None:
-    question, _ = opened
-
-    with caplog.at_level(logging.WARNING):
-        check_data(question)
-
-    (said,) = [r.getMessage() for r in caplog.records if r.name == "workbench.evaluation.data_check"]
-    assert f"every sample is an array of length {LENGTH}, so of '4 8' nothing ever runs in 4" in said
 
 
 def test_arrays_longer_than_every_compiled_length_are_refused_before_any_work(opened: Opened) -> None:

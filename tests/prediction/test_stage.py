@@ -1,7 +1,6 @@
 """The end of the pipeline on a real session: the curve, the best settings, and the real service under real load."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -15,7 +14,6 @@ from workbench.search.front import is_feasible
 from workbench.search.pipeline import evaluate
 from workbench.shipping.service_confirmation import confirm_services
 from workbench.values.candidate import Candidate, Quantization, Serving
-from workbench.values.errors import ConfigError
 from workbench.values.metrics import metrics
 from workbench.values.service import ServiceSettings
 
@@ -81,14 +79,3 @@ def test_held_out_data_choose_nothing_and_the_front_is_served_and_loaded(opened:
 
     confirm_services(question, bench, bench.journal, front, report=said.append)
     assert len(said) == 4, "what was measured is not measured again"
-
-
-def test_a_service_needs_both_files(tmp_path: Path) -> None:
-    asked = EXPERIMENT.replace("[latency_p50_ms, accuracy]", "[service_throughput_per_s, accuracy]")
-    for service, choices, words in (
-        (SERVICE, "", "does not say which service settings there are"),
-        ("", CHOICES, "service_throughput_per_s needs to know how requests come"),
-    ):
-        with pytest.raises(ConfigError, match=words):
-            read_experiment(write_workspace(tmp_path, experiment=asked + service, space=SPACE + choices))
-    assert read_experiment(write_workspace(tmp_path, space=SPACE + CHOICES)).service is None

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-
 from workbench.evaluation.carried import states_of
 from workbench.graph.read import embedding_rows, load_graph
 from workbench.inputs.dataset import check_inputs
@@ -19,7 +17,6 @@ from workbench.values.preprocess import check_vocabulary
 
 _LABELS_LOOKED_AT = 32
 """Of each split's first samples; a wrong one behind them is found when it is scored."""
-_log = logging.getLogger(__name__)
 
 
 def check_data(experiment: Experiment) -> None:
@@ -94,7 +91,7 @@ def _check_shapes(experiment: Experiment) -> None:
             f"{', '.join(map(str, sorted(offered, key=str)))}.",
             f"Write {fixed} alone, or export the model with a free first axis.",
         )
-    # arrays run in the smallest compiled length that holds them: one must, and others are no use
+    # arrays run in the smallest compiled length that holds them: one must
     free = {s.name for s in model.inputs if len(s.shape) > 1 and not isinstance(s.shape[1], int)}
     lengths = set()
     for source in (rows.source for rows in (data.calibration, data.validation, data.holdout)):
@@ -108,11 +105,3 @@ def _check_shapes(experiment: Experiment) -> None:
         if bins[-1] < max(lengths):
             rule = f"no length of {str(choice)!r} holds the dataset's samples, arrays of length {max(lengths)}."
             raise _wrong(experiment, parameter.name, rule, f"Add {max(lengths)}.")
-        used = {min(found for found in bins if found >= length) for length in lengths}
-        if unused := [found for found in bins if found not in used]:
-            _log.warning(
-                "%s: parameters.%s: every sample is an array of length %s, so of '%s' nothing ever runs in %s: "
-                "compiled and loaded for nothing.",
-                *(space.path, parameter.name, " or ".join(map(str, sorted(lengths))), choice),
-                " and ".join(map(str, unused)),
-            )

@@ -20,7 +20,7 @@ from workbench.prediction.curve import (
     modelled_curve,
     startup_s,
 )
-from workbench.prediction.host_costs import assumed_costs, host_costs, processors
+from workbench.prediction.host_costs.measure import assumed_costs, host_costs, processors
 from workbench.prediction.search import at_other_speeds, best_settings
 from workbench.prediction.surface import chosen_points, fitted
 from workbench.prediction.together import MOST_SESSIONS, host_beside, side_by_side

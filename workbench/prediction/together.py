@@ -18,7 +18,7 @@ from statistics import median
 import numpy as np
 
 from workbench.evaluation.measure import collection_paused
-from workbench.prediction.host_costs import processors
+from workbench.prediction.host_costs.measure import processors
 from workbench.prediction.simulation.intervals import Z, relative_spread
 from workbench.targets.base import Feeds, Session
 from workbench.values.measurement import BatchCurve, Estimate, Together

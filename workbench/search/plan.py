@@ -20,7 +20,7 @@ from workbench.inputs.dataset.batch import Batch
 from workbench.inputs.dataset.language import samples, windows
 from workbench.inputs.experiment import Experiment
 from workbench.inputs.metrics import Outputs, scoring_words
-from workbench.prediction.host_costs import measuring_s
+from workbench.prediction.host_costs.measure import measuring_s
 from workbench.search.effort import EFFORTS, FULL, Effort, effort_of_search
 from workbench.search.first_look import FIRST
 from workbench.search.forecast import (

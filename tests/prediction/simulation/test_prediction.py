@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pytest
 
-from tests.prediction.simulation.services import clients, exact, exponential, poisson, served, trace_ms
+from tests.prediction.simulation.services import exact, exponential, poisson, served
 from workbench.prediction.simulation import figures
 
 
@@ -31,29 +31,6 @@ def test_more_requests_than_a_service_can_answer_are_named() -> None:
     for load in (0.5, 0.9, 0.97):
         keeps_up = figures(served(exact(lambda *_: 1.0), poisson(1000 * load), requests=20_000))
         assert keeps_up.reliable, keeps_up.note
-
-
-def test_few_answers_have_figures_too_and_their_p99_is_called_a_guess() -> None:
-    few = figures(served(exact(lambda *_: 1.0), trace_ms(*range(0, 500, 5))))
-    one = figures(served(exact(lambda *_: 4.0), trace_ms(3)))
-    overloaded = figures(served(exact(lambda *_: 4.0), poisson(5000), requests=1))
-
-    assert not few.reliable
-    assert "P99 of 100 requests is a guess" in few.note
-    assert (one.p50_ms.low, one.p50_ms.value, one.p50_ms.high) == pytest.approx((4, 4, 4))
-    assert overloaded.requests == 1
-    assert "P99 of 1 requests is a guess" in overloaded.note
-
-
-def test_a_front_end_without_time_is_named() -> None:
-    from workbench.values.service import HostCosts
-
-    host = HostCosts(request_ms=5.0, origin="assumed in a test")
-
-    assert (
-        "the front end has no time left"
-        in figures(served(exact(lambda *_: 0.1, threads=0), clients(30), host=host)).note
-    )
 
 
 def test_numba_is_imported_only_when_a_service_is_simulated() -> None:

@@ -47,17 +47,6 @@ def all_of(pool: WorkerPool[str]) -> Iterator[tuple[str, Evaluation]]:
         yield what, future.result()
 
 
-def test_two_cards_work_at_the_same_time_and_each_is_given_one_thing() -> None:
-    together = threading.Barrier(2, timeout=SLOW_S)
-    with WorkerPool[str]([Card(name, lambda _: together.wait() and None) for name in "ab"]) as pool:
-        for what in ("first", "second"):
-            assert pool.free
-            pool.begin(what, work)
-        assert not pool.free
-        places = {done.started_at for _, done in all_of(pool)}
-    assert places == {"on a", "on b"}
-
-
 def test_compilers_work_ahead_of_a_card_but_not_further_than_it_can_soon_take() -> None:
     measured, compiled = threading.Event(), threading.Semaphore(0)
     pool = WorkerPool[str](

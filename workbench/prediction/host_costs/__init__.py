@@ -6,13 +6,3 @@ One calibration serves all candidates of one model and dataset on one host: text
 workers and their transport are the real ones; in place of the model's call, which the batch curve has, stands one whose
 time is taken off.
 """
-
-from workbench.prediction.host_costs.measure import (
-    assumed_costs,
-    host_costs,
-    measure_host_costs,
-    measuring_s,
-    processors,
-)
-
-__all__ = ["assumed_costs", "host_costs", "measure_host_costs", "measuring_s", "processors"]

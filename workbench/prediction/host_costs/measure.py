@@ -82,7 +82,7 @@ def host_costs(
     if (found := store.get_json("host_costs", key)) is not None:
         return decode(HostCosts, found, "host_costs")
     report(f"measuring what serving costs this host beside the model (some {LIMIT_S:.0f} s)")
-    known, _ = measure_host_costs(model, dataset, toolchain)
+    known = measure_host_costs(model, dataset, toolchain)
     store.put_json("host_costs", key, encode(known))
     return known
 
@@ -159,8 +159,8 @@ def measure_host_costs(
     clients: Sequence[int] = CLIENTS,
     load_s: float = LOAD_S,
     limit_s: float = LIMIT_S,
-) -> tuple[HostCosts, bool]:
-    """The costs, and whether they are whole and the machine was quiet meanwhile.
+) -> HostCosts:
+    """The costs; their origin says whether they are whole and the machine was quiet meanwhile.
 
     Args:
         toolchain: of this machine, named as the origin.
@@ -189,14 +189,13 @@ def measure_host_costs(
             raise ToolchainError(f"what serving costs this host cannot be measured: {error}") from error
     best = [min(runs, key=lambda run: run.busy_ms) for runs in seen]
     others, count = max(run.others for run in best), processors()
-    quiet, cut = others < OTHERS_CPUS, any(len(runs) < REPEATS for runs in seen)
     words = f"measured on {toolchain.device}, {count} processor{'s' if count > 1 else ''}"
-    if not quiet:
+    if others >= OTHERS_CPUS:
         words += f", while others (processes, or guests of the same host) kept {others:.1f} of them: too high by that"
-    if cut:
+    if any(len(runs) < REPEATS for runs in seen):
         words += f", cut to {limit_s:g} s"
     costs = fit_costs(best, capacity=tuple(map(float, range(1, count + 1))), origin=words)
-    return replace(costs, spread=_spread(seen)), quiet and not cut
+    return replace(costs, spread=_spread(seen))
 
 
 def fit_costs(runs: Sequence[LoadedRun], *, capacity: tuple[float, ...], origin: str) -> HostCosts:
