@@ -141,27 +141,20 @@ def test_c_eval_files_have_a_header_and_are_chinese(tmp_path: Path) -> None:
     assert (found.text, found.answer, found.language) == ("问", 0, "zh")
 
 
-def test_lines_of_json_may_have_more_or_less_than_four_options(tmp_path: Path) -> None:
-    lines = [
-        '{"question": "q", "choices": ["x", "y"], "answer": 1}',
-        "",
-        '{"question": "q", "choices": ["1", "2", "3", "4", "5"], "answer": "E"}',
-    ]
-    a, b = read_questions([write(tmp_path / "mine.jsonl", "\n".join(lines))])
+def test_lines_of_json_may_have_other_counts_of_options_and_a_folder_is_its_files_by_name(tmp_path: Path) -> None:
+    one = '{"question": "q", "choices": ["x", "y"], "answer": 1}'
+    other = '{"question": "q", "choices": ["1", "2", "3", "4", "5"], "answer": "E"}'
+    write(tmp_path / "a_test.csv", MMLU)
+    write(tmp_path / "mine.jsonl", f"{one}\n\n{other}")
+    write(tmp_path / "readme.txt", "no questions")
+    *mmlu, a, b = read_questions([tmp_path])
+    assert [each.subject for each in mmlu] == ["a", "a"]
     assert (a.options, a.answer, a.subject, a.language) == (("x", "y"), 1, "mine", "en")
     assert (len(b.options), b.answer) == (5, 4)
 
 
-def test_a_folder_is_its_files_by_name(tmp_path: Path) -> None:
-    write(tmp_path / "b_test.csv", MMLU)
-    write(tmp_path / "a_test.csv", MMLU)
-    write(tmp_path / "readme.txt", "no questions")
-    assert [each.subject for each in read_questions([tmp_path])] == ["a", "a", "b", "b"]
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "said"),
-    [
+def test_bad_files_are_refused_with_file_line_and_rule(tmp_path: Path) -> None:
+    for name, text, said in (
         ("a.csv", "q,1,2,3,4,B\nq,1,2,3,B\n", r"a\.csv:2: has 5 columns, expected 6"),
         ("a.csv", "q,1,2,3,4,E\n", r"a\.csv:1: answer: 'E' is no answer"),
         ("a.csv", "q,1,2,3,4,1\n", r"a\.csv:1: answer: '1' is no answer"),
@@ -179,17 +172,11 @@ def test_a_folder_is_its_files_by_name(tmp_path: Path) -> None:
         ("a.jsonl", '{"question": "q", "choices": ["a", "b"], "answer": true}', "True is no answer"),
         ("a.jsonl", '{"question": "q", "choices": ["a", "b"]}', "None is no answer"),
         ("a.jsonl", '{"question": 3, "choices": ["a", "b"], "answer": 0}', "3 is no question"),
-    ],
-)
-def test_bad_files_are_refused_with_file_line_and_rule(tmp_path: Path, name: str, text: str, said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
-        read_questions([write(tmp_path / name, text)])
-
-
-def test_bytes_that_are_no_text_and_files_that_are_none_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_bytes(b"q,1,2,\xff,4,A\n")
-    with pytest.raises(ConfigError, match="UTF-8"):
-        read_questions([tmp_path / "a.csv"])
+        ("a.csv", b"q,1,2,\xff,4,A\n", "UTF-8"),
+    ):
+        (tmp_path / name).write_bytes(text if isinstance(text, bytes) else text.encode())
+        with pytest.raises(ConfigError, match=said):
+            read_questions([tmp_path / name])
     with pytest.raises(ConfigError, match=r"b\.csv"):
         read_questions([tmp_path / "b.csv"])
     (tmp_path / "empty").mkdir()

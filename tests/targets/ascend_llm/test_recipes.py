@@ -32,9 +32,13 @@ def qwen3(tmp_path_factory: pytest.TempPathFactory) -> LlmModel:
     return open_model(write_llm(tmp_path_factory.mktemp("qwen3"), "qwen3"))
 
 
-@pytest.mark.parametrize(
-    ("lines", "said"),
-    [
+SSZ = "scope: per_channel, method: ssz"
+
+
+def test_what_is_not_computed_or_not_known_is_refused_with_its_place(
+    tmp_path: Path, qwen2: LlmModel, qwen3: LlmModel
+) -> None:
+    for lines, said in (
         (("calib_cfg: {w_bit: 4}",), r"r.yaml:3: spec.calib_cfg.w_bit: 4 is not computed here"),
         (("calib_cfg: {a_bit: 4}",), "activations of 4 bits"),
         (("calib_cfg: {a_bit: 16, w_method: GPTQ}",), "GPTQ is not computed here"),
@@ -47,19 +51,10 @@ def qwen3(tmp_path_factory: pytest.TempPathFactory) -> LlmModel:
         (("calib_params: {mix_cfg: {'*': w4a8_dynamic}}",), "w4a8_dynamic is not computed here"),
         (("anti_cfg: {anti_method: m7}",), "'m7' is not allowed"),
         (("anti_cfg: {anti_method: m4, a_bit: 16}",), "16 is not allowed with m4"),
-    ],
-)
-def test_v0_refuses(tmp_path: Path, qwen2: LlmModel, lines: tuple[str, ...], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
-        read_recipe(write_v0(tmp_path / "r.yaml", *lines), qwen2)
-
-
-SSZ = "scope: per_channel, method: ssz"
-
-
-@pytest.mark.parametrize(
-    ("process", "said"),
-    [
+    ):
+        with pytest.raises(ConfigError, match=said):
+            read_recipe(write_v0(tmp_path / "r.yaml", *lines), qwen2)
+    for process, said in (
         ("{type: awq}", r"spec.process\[0\].weight_qconfig: is missing"),
         (f"{{type: awq, weight_qconfig: {{{SSZ}}}}}", "ssz is not computed here for awq"),
         ("{type: flex_smooth_quant, alpha: 0.5}", "together or not at all"),
@@ -74,11 +69,9 @@ SSZ = "scope: per_channel, method: ssz"
         ("{type: quarot, online: True}", "online: True is not computed here"),
         ("{type: quarot, block_size: 32}", "a rotation of 16 values is not built: .* Write block_size: 16"),
         ("{type: iter_smooth, alfa: 0.5}", "alpha"),
-    ],
-)
-def test_v1_refuses(tmp_path: Path, qwen3: LlmModel, process: str, said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
-        read_recipe(write_v1(tmp_path / "r.yaml", process), qwen3)
+    ):
+        with pytest.raises(ConfigError, match=said):
+            read_recipe(write_v1(tmp_path / "r.yaml", process), qwen3)
 
 
 def test_a_rotation_of_no_power_of_two_is_refused_with_a_block_that_is_taken(tmp_path: Path, qwen3: LlmModel) -> None:
@@ -146,9 +139,8 @@ def test_what_means_nothing_makes_no_other_candidate() -> None:
     assert of(**EVERY_W8A8).id == of(**EVERY_W8A8, generation="v0").id != of(**EVERY_W8A8, generation="v1").id
 
 
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
+def test_recipes_that_cannot_be_are_refused() -> None:
+    wrong: list[tuple[dict[str, Any], str]] = [
         ({}, "nothing is quantized"),
         ({"kv_cache": "C8"}, "nothing is quantized"),
         ({**EVERY_W8A8, "down": "W8A8_MIX"}, "W8A8 and W8A8_MIX in one recipe"),
@@ -157,11 +149,10 @@ def test_what_means_nothing_makes_no_other_candidate() -> None:
         ({**EVERY_W8A8, "smoothing": "m4", "kv_cache": "C8"}, "v0 takes the ranges of keys before rotation"),
         ({**EVERY_W8A8, "smoothing": "m6", "strength": 1.5}, r"outside \[0, 1\]"),
         ({**EVERY_W8A8, "float_down": -1}, "negative"),
-    ],
-)
-def test_recipes_that_cannot_be_are_refused(given: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
-        of(**given)
+    ]
+    for given_, said in wrong:
+        with pytest.raises(ConfigError, match=said):
+            of(**given_)
 
 
 def test_rows_say_what_a_recipe_is() -> None:

@@ -1,7 +1,6 @@
 """Calibration texts become the ids that the vendor's tool gives its model, for tokenizers of several kinds."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,47 +9,28 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
 from tests.quantization.llm.tiny_models import VOCABULARY, write_model
 from tests.targets.ascend_llm.folders import TEXTS
 from workbench.quantization.llm.config import read_config
-from workbench.targets.ascend_llm.texts import (
-    calibration_samples,
-    read_documents,
-    read_texts,
-    read_tokenizer,
-)
+from workbench.targets.ascend_llm.texts import calibration_samples, read_documents, read_texts, read_tokenizer
 from workbench.values.errors import ConfigError
 
-SPECIAL = ["<unk>", "<s>", "</s>"]
+SPECIAL = {"special_tokens": ["<unk>", "<s>", "</s>"], "vocab_size": 90, "show_progress": False}
+KINDS = {
+    "byte level": (models.BPE(), trainers.BpeTrainer(**SPECIAL)),
+    "unigram": (models.Unigram(), trainers.UnigramTrainer(unk_token="<unk>", **SPECIAL)),
+    "word piece": (models.WordPiece(unk_token="<unk>"), trainers.WordPieceTrainer(**SPECIAL)),
+}
 
 
-def trained(model: models.Model, trainer: type[trainers.Trainer], **more: object) -> Tokenizer:
-    """On the texts; words are parts of a line for those that ask for it."""
+def trained(kind: str) -> Tokenizer:
+    """On the texts."""
+    model, trainer = KINDS[kind]
     tokenizer = Tokenizer(model)
-    if not isinstance(model, models.Unigram):
+    if kind != "unigram":
         tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.train_from_iterator(TEXTS, trainer(vocab_size=90, special_tokens=SPECIAL, show_progress=False, **more))
-    return tokenizer
-
-
-def byte_level() -> Tokenizer:
-    return trained(models.BPE(), trainers.BpeTrainer)
-
-
-def unigram() -> Tokenizer:
-    return trained(models.Unigram(), trainers.UnigramTrainer, unk_token="<unk>")
-
-
-def word_piece() -> Tokenizer:
-    return trained(models.WordPiece(unk_token="<unk>"), trainers.WordPieceTrainer)
-
-
-def with_template(tokenizer: Tokenizer) -> Tokenizer:
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single="<s> $A </s>", special_tokens=[("<s>", 1), ("</s>", 2)]
-    )
+    tokenizer.train_from_iterator(TEXTS, trainer)
     return tokenizer
 
 
 def ids(folder: Path, tokenizer: Tokenizer, **said: object) -> list[int]:
-    folder.mkdir(exist_ok=True)
     write_model(folder, "llama")
     tokenizer.save(str(folder / "tokenizer.json"))
     settings = {"bos_token": "<s>", "eos_token": {"content": "</s>"}, **said}
@@ -60,64 +40,48 @@ def ids(folder: Path, tokenizer: Tokenizer, **said: object) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize("make", [byte_level, unigram, word_piece])
-def test_a_plain_tokenizer_adds_nothing_and_one_with_a_template_what_it_says(
-    tmp_path: Path, make: Callable[[], Tokenizer]
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_tokenizer_adds_what_its_template_says_and_llamas_class_what_its_settings_say(
+    tmp_path: Path, kind: str
 ) -> None:
-    tokenizer = make()
+    tokenizer, around = trained(kind), [("<s>", 1), ("</s>", 2)]
     plain = tokenizer.encode(TEXTS[0]).ids
-    assert ids(tmp_path, tokenizer, tokenizer_class="PreTrainedTokenizerFast", add_bos_token=True) == plain
-    assert ids(tmp_path, with_template(tokenizer), tokenizer_class="PreTrainedTokenizerFast") == [1, *plain, 2]
-
-
-@pytest.mark.parametrize("template", [False, True])
-def test_llamas_class_goes_by_its_settings_alone(tmp_path: Path, template: bool) -> None:
-    tokenizer = byte_level()
-    plain = tokenizer.encode(TEXTS[0]).ids
-    if template:
-        with_template(tokenizer)
-    for begin, end in ((True, False), (False, False), (True, True), (False, True)):
-        said = {"add_bos_token": begin, "add_eos_token": end}
-        expected = [*[1][:begin], *plain, *[2][:end]]
-        assert ids(tmp_path, tokenizer, tokenizer_class="LlamaTokenizerFast", **said) == expected
-    assert ids(tmp_path, tokenizer, tokenizer_class="LlamaTokenizerFast") == [1, *plain]
+    for template in (False, True):
+        if template:
+            tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A </s>", special_tokens=around)
+        said = {"tokenizer_class": "PreTrainedTokenizerFast", "add_bos_token": True}
+        assert ids(tmp_path, tokenizer, **said) == ([1, *plain, 2] if template else plain)
+        for begin, end in ((True, False), (False, False), (True, True), (False, True)):
+            said = {"tokenizer_class": "LlamaTokenizerFast", "add_bos_token": begin, "add_eos_token": end}
+            assert ids(tmp_path, tokenizer, **said) == [*[1][:begin], *plain, *[2][:end]]
+        assert ids(tmp_path, tokenizer, tokenizer_class="LlamaTokenizerFast") == [1, *plain]
 
 
 def test_a_tokenizer_with_more_tokens_than_the_model_is_refused(tmp_path: Path) -> None:
-    tokenizer = byte_level()
+    tokenizer = trained("byte level")
     tokenizer.add_tokens([f"<extra{number}>" for number in range(VOCABULARY)])
     with pytest.raises(ConfigError, match=f"the model's vocabulary has {VOCABULARY}"):
         ids(tmp_path, tokenizer)
 
 
-def test_lines_and_lists_of_json_are_one_each(tmp_path: Path) -> None:
-    (tmp_path / "a.jsonl").write_text('{"text": "x"}\n\n{"inputs_pretokenized": "y", "other": 1}\n')
-    (tmp_path / "a.json").write_text('["x", "y"]')
-    assert read_documents(tmp_path / "a.jsonl") == read_documents(tmp_path / "a.json") == ["x", "y"]
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "said"),
-    [
+def test_lines_and_lists_are_read_under_the_names_that_data_sets_use_and_others_are_refused(tmp_path: Path) -> None:
+    lines, listed = (tmp_path / name for name in ("a.jsonl", "a.json"))
+    lines.write_text('{"text": "x"}\n\n{"inputs_pretokenized": "y", "other": 1}\n')
+    listed.write_text('["x", "y"]')
+    assert read_documents(lines) == read_documents(listed) == ["x", "y"]
+    lines.write_text('{"inputs_pretokenized": "a", "text": "b"}\n{"text": "c"}\n{"prompt": "d", "id": 4}\n')
+    assert read_texts(lines, tmp_path) == ["a", "c", "d"]
+    for name, text, said in (
         ("a.txt", " \n", "holds no text"),
         ("a.jsonl", '{"text": "x"}\n{"txt": "y"}\n', r"a\.jsonl:2: has no key 'text' or 'inputs_pretokenized'"),
         ("a.jsonl", '{"messages": []}', "as the model's chat template gives it, under 'inputs_pretokenized'"),
         ("a.jsonl", '{"text": 3}', "item 0 is 3, not a text"),
         ("a.jsonl", "{\n", r"a\.jsonl:1: not valid JSON"),
         ("a.json", '{"text": "x"}', "expected a list"),
-    ],
-)
-def test_bad_documents_are_refused(tmp_path: Path, name: str, text: str, said: str) -> None:
-    (tmp_path / name).write_text(text)
-    with pytest.raises(ConfigError, match=said):
-        read_documents(tmp_path / name)
-
-
-def test_calibration_texts_are_read_under_the_names_that_data_sets_use(tmp_path: Path) -> None:
-    file = tmp_path / "a.jsonl"
-    file.write_text('{"inputs_pretokenized": "a", "text": "b"}\n{"text": "c"}\n{"prompt": "d", "id": 4}\n')
-
-    assert read_texts(file, tmp_path) == ["a", "c", "d"]
+    ):
+        (tmp_path / name).write_text(text)
+        with pytest.raises(ConfigError, match=said):
+            read_documents(tmp_path / name)
 
 
 def test_chats_are_written_by_the_models_own_template_in_a_sandbox(tmp_path: Path) -> None:
