@@ -9,7 +9,7 @@ import numpy as np
 
 from tests.evaluations import evaluation, service
 from tests.report.summaries import BASELINE, judge
-from workbench.report.advice import LEAST_CANDIDATES, Advice, Finding, advise
+from workbench.report.advice import LEAST_CANDIDATES, advise
 from workbench.values.candidate import Candidate
 from workbench.values.dimension import Scalar
 from workbench.values.objectives import Objective
@@ -46,26 +46,22 @@ def assignment(of: Candidate) -> dict[str, Scalar]:
     return {name: known[name] for name in OFFERED if name in known}
 
 
-def advised(found: Sequence[Evaluation]) -> Advice:
+def advised(found: Sequence[Evaluation]) -> list[str]:
     chosen = {e.candidate.id: assignment(e.candidate) for e in found}
     return advise(judge(*found[1:]), lambda *_: None, chosen, OFFERED)
 
 
-def unseen(advice: Advice) -> list[Finding]:
-    return [one for one in advice.findings if one.kind == "no difference"]
+def unseen(said: list[str]) -> list[str]:
+    return [one for one in said if "no difference beyond noise" in one]
 
 
 def test_what_made_no_difference_always_lost_or_won_at_the_edge_is_named_with_its_bound() -> None:
-    same, lost, edge = advised(swept()).findings
-    assert (same.name, same.dropped) == ("quantization.keep_float", (1, 2, 4))
-    assert "in 12 pairs" in same.words
-    assert same.words.endswith("at most 3.3 % of speed and 0.42 pp"), "0.4 % and what two intervals of 2 % leave open"
-    assert (lost.name, lost.dropped) == ("quantization.scheme", ("dynamic",))
-    assert "all 7 pairs" in lost.words, "six to static, one to float"
-    assert (edge.name, edge.words) == (
-        "serving.intra_op_threads",
-        "8 won and is the largest on offer: a larger one may be better",
-    )
+    same, lost, edge = advised(swept())
+    assert same.startswith("quantization.keep_float: no difference beyond noise in 12 pairs")
+    assert same.endswith("at most 3.3 % of speed and 0.42 pp"), "0.4 % and what two intervals of 2 % leave open"
+    # six pairs to static, one to float
+    assert lost == "quantization.scheme dynamic: lost for certain in all 7 pairs that differ in it alone"
+    assert edge == "serving.intra_op_threads: 8 won and is the largest on offer: a larger one may be better"
     assert not unseen(advised([*swept(), static(4, 2, 1.5)])), "one pair that differs keeps a dimension"
 
 
@@ -73,7 +69,7 @@ def test_that_all_candidates_with_a_choice_were_beaten_says_nothing_without_pair
     found = [e for e in swept() if e.candidate.quantization.scheme != "dynamic"]
     found += [evaluation(scheme="dynamic", threads=t, drop_pp=0.2, p50_ms=4.0, speedup=1.0) for t in (16, 32, 64)]
 
-    assert "lost" not in {one.kind for one in advised(found).findings}
+    assert not [one for one in advised(found) if "lost for certain" in one]
 
 
 def test_candidates_of_one_class_with_equal_outcomes_are_pairs_wherever_they_differ() -> None:
@@ -92,18 +88,17 @@ def test_candidates_of_one_class_with_equal_outcomes_are_pairs_wherever_they_dif
     told = unseen(advise(judge(*found[1:]), lambda *_: outcomes, chosen, offered))
     unknown = unseen(advise(judge(*found[1:]), lambda *_: None, chosen, offered))
 
-    assert {one.name for one in told} == set(offered)
-    assert "or are equal by content" in told[0].words
+    assert {one.partition(":")[0] for one in told} == set(offered)
+    assert "or are equal by content" in told[0]
     assert unknown == []
 
 
 def test_few_candidates_and_modelled_times_advise_nothing() -> None:
-    advice = advised(swept()[: LEAST_CANDIDATES - 1])
     few = "7 candidates measured to the end: too few to say which dimensions matter; 8 are needed."
-    assert (advice.findings, advice.sentences()) == ((), [few])
+    assert advised(swept()[: LEAST_CANDIDATES - 1]) == [few]
     emulated = [replace(e, toolchain=replace(e.toolchain, emulated=True)) for e in swept()]
-    assert "modelled" in advised(emulated).note
-    assert advised(emulated).findings == ()
+    (modelled,) = advised(emulated)
+    assert "Its times are modelled" in modelled
 
 
 def test_a_prediction_may_keep_a_dimension_and_drops_none() -> None:

@@ -22,7 +22,6 @@ if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
     from workbench.evaluation.store import Store
     from workbench.inputs.experiment import Experiment
     from workbench.report import Summary
-    from workbench.report.advice import Advice
     from workbench.report.alike import OutcomesOf
     from workbench.tracking import Tracker
     from workbench.values.candidate import Candidate
@@ -246,7 +245,7 @@ def summary_of(question: Experiment, journal: Journal) -> Summary:
     )
 
 
-def advice_of(question: Experiment, summary: Summary, journal: Journal) -> Advice:
+def advice_of(question: Experiment, summary: Summary, journal: Journal) -> list[str]:
     """What its measurements say of the search space; quick."""
     from workbench.report.advice import advise
     from workbench.space.space import assignment_of

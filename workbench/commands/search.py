@@ -170,7 +170,6 @@ def show(
     from workbench.graph.structure import layers_inside
     from workbench.inputs.experiment import read_experiment
     from workbench.report import detail, to_json
-    from workbench.values.documents.canonical import encode
 
     question = read_experiment(experiment, workspace)
     journal = journal_of(question)
@@ -180,7 +179,7 @@ def show(
         text = detail(summary, chosen.id)
         print(json.dumps(journal.evaluations()[chosen.id].to_json(), ensure_ascii=False) if as_json else text)
     elif as_json:
-        print_json(to_json(summary) | {"advice": encode(advice_of(question, summary, journal))})
+        print_json(to_json(summary) | {"advice": advice_of(question, summary, journal)})
     else:
         _print_report(summary, experiment, workspace, verbose=verbose)
         if html is not None:
@@ -190,7 +189,7 @@ def show(
             say(f"wrote {html}")
         if not verbose:
             return
-        said = advice_of(question, summary, journal).sentences()
+        said = advice_of(question, summary, journal)
         say("\n".join(["", "On the search space:", *(f"  {one}" for one in said)]))
         if not question.model.is_language_model and (inside := layers_inside(question.model)):
             say(f"Mind: {inside}")

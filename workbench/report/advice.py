@@ -9,8 +9,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass
-from typing import Literal
 
 from workbench.report.alike import Alike, OutcomesOf, throughput_of
 from workbench.report.summary import Summary
@@ -31,44 +29,12 @@ Assignments = Mapping[str, Mapping[str, Scalar]]
 Pair = tuple[Evaluation, Evaluation]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """What is said of one parameter.
-
-    Attributes:
-        kind: 'no difference': no two candidates that differ in it alone could be told apart. 'lost': a choice that
-            lost for certain in each such pair. 'edge': the best choice is the least or the largest on offer.
-        dropped: choices that may be taken out of the space.
-        words: with the bound, or the number of pairs.
-    """
-
-    name: str
-    kind: Literal["no difference", "lost", "edge"]
-    dropped: tuple[Scalar, ...]
-    words: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Advice:
-    """Attributes: note: why there is little or nothing in it; empty where there is nothing to say."""
-
-    findings: tuple[Finding, ...] = ()
-    note: str = ""
-
-    def sentences(self) -> list[str]:
-        said = [
-            f"{found.name} {_shown(found.dropped[0])}: {found.words}"
-            if found.kind == "lost"
-            else f"{found.name}: {found.words}"
-            for found in self.findings
-        ]
-        return [*said, *([self.note] if self.note else [])]
-
-
 def advise(
     summary: Summary, outcomes: OutcomesOf, assignments: Assignments, offered: Mapping[str, Sequence[Scalar]]
-) -> Advice:
-    """Needs a sweep whose candidates were measured; on an emulated device nothing was.
+) -> list[str]:
+    """Sentences: which parameter made no difference (no two candidates that differ in it alone could be told apart),
+    which choice lost for certain in each such pair, which best choice is the least or the largest on offer; or why
+    there is little or nothing to say. Needs a sweep whose candidates were measured; on an emulated device nothing was.
 
     Args:
         assignments: of candidates that the space has; others take no part.
@@ -76,24 +42,25 @@ def advise(
     """
     complete = [e for e in summary.evaluations if e.status == "complete" and e.candidate.id in assignments]
     if any(level_for(e, _MEASURED) == "modelled" for e in complete):
-        return Advice(note="Its times are modelled, and a space is narrowed by measurements alone.")
+        return ["Its times are modelled, and a space is narrowed by measurements alone."]
     if len(complete) < LEAST_CANDIDATES:
         few = f"{count_of(len(complete), 'candidate')} measured to the end"
         if len(complete) < sum(e.status == "complete" for e in summary.evaluations):
             few += " that the space has as it is now"
-        return Advice(note=f"{few}: too few to say which dimensions matter; {LEAST_CANDIDATES} are needed.")
+        return [f"{few}: too few to say which dimensions matter; {LEAST_CANDIDATES} are needed."]
     alike = Alike(summary.objectives, outcomes, summary.baseline_id)
-    same: dict[str, Finding] = {}
+    same: dict[str, str] = {}
     while True:  # what makes no difference may differ in a pair, so that each one found may show more of them
         pairs = _pairs(complete, assignments, same.keys(), alike.by_content)
+        more = {name: _no_difference(summary, alike, pairs.get(name, [])) for name in offered if name not in same}
         more = {
-            name: found
-            for name in offered.keys() - same.keys()
-            if (found := _no_difference(summary, alike, pairs.get(name, []), assignments, name, offered[name]))
+            name: words
+            for name, words in more.items()
+            if words and {assignments[e.candidate.id][name] for pair in pairs[name] for e in pair} == set(offered[name])
         }
         if not more:
             break
-        same |= {name: more[name] for name in offered if name in more}
+        same |= more
     tried = [e for e in summary.evaluations if e.status != "failed" and e.candidate.id in assignments]
     pairs = _pairs(tried, assignments, same.keys())
     lost, edges = [], []
@@ -102,33 +69,28 @@ def advise(
             continue
         for choice in choices:
             if count := _losses(summary, alike, pairs.get(name, []), assignments, name, choice):
-                words = f"lost for certain in all {count_of(count, 'pair')} that differ in it alone"
-                lost.append(Finding(name=name, kind="lost", dropped=(choice,), words=words))
+                shown = str(choice).lower() if isinstance(choice, bool) else choice
+                lost.append(
+                    f"{name} {shown}: lost for certain in all {count_of(count, 'pair')} that differ in it alone"
+                )
         if words := _edge(summary, assignments, name, choices):
-            edges.append(Finding(name=name, kind="edge", dropped=(), words=words))
+            edges.append(f"{name}: {words}")
     note = "Nothing of the space can be left out: what differs in one dimension alone was measured too seldom, or "
     note += "made a difference."
-    return Advice(findings=(*same.values(), *lost, *edges), note="" if same or lost else note)
+    kept = [f"{name}: {same[name]}" for name in offered if name in same]
+    return [*kept, *lost, *edges, *([] if same or lost else [note])]
 
 
-def _no_difference(
-    summary: Summary,
-    alike: Alike,
-    pairs: Sequence[Pair],
-    assignments: Assignments,
-    name: str,
-    offered: Sequence[Scalar],
-) -> Finding | None:
-    """With the bounds that the widest interval of the pairs leaves open."""
-    seen = {assignments[e.candidate.id][name] for pair in pairs for e in pair}
-    if len(pairs) < LEAST_PAIRS or seen != set(offered) or not all(alike.altogether(a, b) for a, b in pairs):
-        return None
+def _no_difference(summary: Summary, alike: Alike, pairs: Sequence[Pair]) -> str:
+    """With the bounds that the widest interval of the pairs leaves open; '' where they are few or can be told apart."""
+    if len(pairs) < LEAST_PAIRS or not all(alike.altogether(a, b) for a, b in pairs):
+        return ""
     words = f"no difference beyond noise in {count_of(len(pairs), 'pair')} that differ in it alone, or are equal by "
     words += f"content: at most {100 * max(_speed_bound(a, b) for a, b in pairs):.1f} % of speed"
     drops = [_drop_bound(summary, a, b) for a, b in pairs]
     if None not in drops:
         words += f" and {max(d for d in drops if d is not None):.2g} {scored(summary.evaluations).drop_unit}"
-    return Finding(name=name, kind="no difference", dropped=tuple(c for c in offered if c != offered[0]), words=words)
+    return words
 
 
 def _pairs(
@@ -220,7 +182,3 @@ def _edge(summary: Summary, assignments: Assignments, name: str, offered: Sequen
         return ""
     end, beyond = ("largest", "larger") if chosen == max(numbers) else ("smallest", "smaller")
     return f"{chosen} won and is the {end} on offer: a {beyond} one may be better"
-
-
-def _shown(choice: Scalar) -> str:
-    return str(choice).lower() if isinstance(choice, bool) else str(choice)
