@@ -49,7 +49,7 @@ def test_each_disturbance_is_named_with_its_amount() -> None:
         (replace(ALONE, frequency_mhz=2400.0), "the CPU clock went from 3000 to 2400 MHz"),
         (replace(ALONE, preemptions=2010), "our threads lost their CPU 200 times per second"),
     ):
-        quiet, said = verdict(STEADY, BEFORE, after, settled=True)
+        quiet, said = verdict(STEADY, BEFORE, after, of="the baseline")
         assert not quiet
         assert words in said
         assert "may be slower throughout" in said
@@ -57,7 +57,7 @@ def test_each_disturbance_is_named_with_its_amount() -> None:
 
 
 def test_symptoms_without_a_cause_say_so() -> None:
-    quiet, words = verdict(Steadiness(drift=-0.12, spread=0.07), BEFORE, ALONE, settled=False)
+    quiet, words = verdict(Steadiness(drift=-0.12, spread=0.07), BEFORE, ALONE, of="the baseline", settled=False)
 
     assert not quiet
     assert "sped up by 12%" in words

@@ -125,7 +125,7 @@ def time_against_baseline(
     )
     work = raw.by_round(shape_ranks(theirs_fed)[raw.feed]).astype(np.int64)
     steady = steadiness(raw.by_round(raw.baseline_ms), work)
-    quiet, words = verdict(steady, before, after, settled=settled)
+    quiet, words = verdict(steady, before, after, of="the baseline", settled=settled)
     holds = ratios_hold(steady, before, after)
     return latency_of(raw, batch, warmup_calls, quiet, words, protocol.seed, holds=holds), raw
 

@@ -101,32 +101,36 @@ def steadiness(baseline_ms: Floats, work: npt.NDArray[np.integer]) -> Steadiness
     )
 
 
-def verdict(steady: Steadiness, before: Counters, after: Counters, *, settled: bool) -> tuple[bool, str]:
+def verdict(
+    steady: Steadiness, before: Counters, after: Counters, *, of: str, settled: bool = True
+) -> tuple[bool, str]:
     """Whether the machine was quiet, and why not, in words.
 
     Args:
+        of: what was the same work in every round: 'the baseline', beside which others were timed, or 'calls'.
         settled: whether the warm-up ended because times were stable.
     """
-    symptoms = []
+    symptoms, paired = [], of != "calls"
     if abs(steady.drift) >= UNSTEADY:
-        came = "slowed" if steady.drift > 0 else "sped up"
-        symptoms.append(f"the baseline {came} by {abs(steady.drift):.0%} during the run")
+        symptoms.append(f"{of} {'slowed' if steady.drift > 0 else 'sped up'} by {abs(steady.drift):.0%} during the run")
     if steady.spread >= UNSTEADY:
-        symptoms.append(f"its rounds differ by {steady.spread:.0%}")
+        symptoms.append(f"rounds differ by {steady.spread:.0%}")
     if not settled:
         symptoms.append("times did not settle during warm-up")
     causes = suspects(before, after)
     if not symptoms and not causes:
-        return True, f"quiet: the baseline drifted by {abs(steady.drift):.1%}, its rounds differ by {steady.spread:.1%}"
-    found = "; ".join(symptoms) or "the baseline is steady, but may be slower throughout"
+        return True, f"quiet: {of} drifted by {abs(steady.drift):.1%}, rounds differ by {steady.spread:.1%}"
+    found = "; ".join(symptoms) or f"{of} {'is' if paired else 'are'} steady, but may be slower throughout"
     unseen = "no cause in CPU load, steal, quota or clock; heat or a neighbour on the same caches would not show there"
     why = f"suspected: {'; '.join(causes)}" if causes else unseen
-    advice = (
-        "The speedup is paired, so that drift cancels, but on shared CPUs whoever runs fewer threads than the baseline "
-        "looks faster than alone: measure again on a free machine before relying on it."
-        if contention(before, after)
-        else "The speedup is paired and holds; compare times in ms with care."
-    )
+    advice = "What is predicted from these times inherits it."
+    if paired and contention(before, after):
+        advice = (
+            "The speedup is paired, so that drift cancels, but on shared CPUs whoever runs fewer threads than the "
+            "baseline looks faster than alone: measure again on a free machine before relying on it."
+        )
+    elif paired:
+        advice = "The speedup is paired and holds; compare times in ms with care."
     return False, f"noisy: {found}; {why}. {advice}"
 
 

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from workbench.evaluation.measure import collection_paused, golden
 from workbench.evaluation.modelled_latency import modelled_call
-from workbench.evaluation.noise import UNSTEADY, Counters, ratios_hold, read_counters, steadiness, suspects
+from workbench.evaluation.noise import ratios_hold, read_counters, steadiness, verdict
 from workbench.targets.base import Feeds, Session
 from workbench.values.errors import MeasureError
 from workbench.values.measurement import BatchCurve, CurvePoint, Estimate
@@ -85,7 +85,8 @@ def measure_curve(
             for place, point in enumerate(order if number % 2 == 0 else order[::-1]):
                 each = feeds[point]
                 times[point, number] = _call_ms(session, each[(number + place) % len(each)], end_s)
-    quiet, holds, words = _verdict(times, before, read_counters())
+    steady, after = steadiness(times.T, np.tile(np.arange(len(shapes)), (rounds, 1))), read_counters()
+    quiet, words = verdict(steady, before, after, of="calls")
     levels = np.mean(np.log(times / np.median(times, axis=1, keepdims=True)), axis=0)
     quarters = [float(part.mean()) for part in np.array_split(levels, min(_QUARTERS, rounds))]
     return BatchCurve(
@@ -95,7 +96,7 @@ def measure_curve(
         clock="host",
         quiet=quiet,
         verdict=words,
-        holds=holds,
+        holds=quiet or ratios_hold(steady, before, after),
         speed_spread=float(np.std(quarters, ddof=1)),
     )
 
@@ -206,25 +207,3 @@ def _point(batch: int, length: int, times: Floats, seed: int) -> CurvePoint:
         mean_ms=float(times.mean()),
         quantiles_ms=tuple(float(q) for q in np.quantile(times, np.linspace(0, 1, _QUANTILES))),
     )
-
-
-def _verdict(times: Floats, before: Counters, after: Counters) -> tuple[bool, bool, str]:
-    """Whether the machine was quiet, whether ratios hold all the same, and what was the matter in words; every point is
-    the same work in every round.
-
-    Args:
-        times: milliseconds [points, rounds].
-    """
-    steady = steadiness(times.T, np.tile(np.arange(len(times)), (times.shape[1], 1)))
-    symptoms = []
-    if abs(steady.drift) >= UNSTEADY:
-        symptoms.append(f"calls {'slowed' if steady.drift > 0 else 'sped up'} by {abs(steady.drift):.0%} meanwhile")
-    if steady.spread >= UNSTEADY:
-        symptoms.append(f"rounds differ by {steady.spread:.0%}")
-    causes = suspects(before, after)
-    if not symptoms and not causes:
-        return True, True, f"quiet: calls drifted by {abs(steady.drift):.1%}, rounds differ by {steady.spread:.1%}"
-    found = "; ".join(symptoms) or "calls are steady, but may be slower throughout"
-    why = f"suspected: {'; '.join(causes)}" if causes else "no cause in CPU load, steal, quota or clock"
-    words = f"noisy: {found}; {why}. What is predicted from these times inherits it."
-    return False, ratios_hold(steady, before, after), words

@@ -70,9 +70,8 @@ class Queue:
             i: (choices, why) for i, choices, why in kept.get("trials", ())
         }
         self.crashes: dict[str, int] = dict(kept.get("crashes", {}))
-        self._passed = int(kept.get("passed", 0))  # proposals that were known or forbidden
         self._looks: dict[str, float] = dict(kept.get("looks", {}))
-        self._first, self._alike = _different(experiment, first)
+        self._first = _different(experiment, first)
         self._order()
 
     def looked_at(self, candidate_id: str, speedup: float) -> None:
@@ -115,22 +114,18 @@ class Queue:
             return Trial(candidate=build(self.experiment.space, choices), assignment=choices, why=why)
         if (first := next((trial for trial in self._first if trial.candidate.id not in taken), None)) is not None:
             return self._asked(first)
-        for _ in range(MAX_REPEATS):
-            choices, why = self._proposed(known, in_flight)
-            try:
+        for number in range(MAX_REPEATS):
+            choices, why = self._proposed(known, in_flight, number)
+            with contextlib.suppress(Forbidden):
                 candidate = build(self.experiment.space, choices)
-            except Forbidden:
-                self._passed += 1
-                continue
-            if candidate.id not in taken:
-                return self._asked(Trial(candidate=candidate, assignment=choices, why=why))
-            self._passed += 1
-            self.trials[candidate.id] = (choices, self.trials.get(candidate.id, (choices, why))[1])
+                if candidate.id not in taken:
+                    return self._asked(Trial(candidate=candidate, assignment=choices, why=why))
         return None if (last := self._unseen(taken)) is None else self._asked(last)
 
-    def _proposed(self, known: Mapping[str, Evaluation], in_flight: Collection[str]) -> tuple[Assignment, str]:
-        told = len(known) + self._alike + self._passed
-        seed = self.experiment.seed + _SEED_STEP * (told + len(in_flight))
+    def _proposed(
+        self, known: Mapping[str, Evaluation], in_flight: Collection[str], number: int
+    ) -> tuple[Assignment, str]:
+        seed = self.experiment.seed + _SEED_STEP * (MAX_REPEATS * len(self.trials) + number)
         if self.experiment.sampler == "auto":
             tried = {i: choices for i, (choices, _) in self.trials.items()}
             if (found := proposal(self.experiment, tried, known, seed, in_flight)) is not None:
@@ -147,12 +142,9 @@ class Queue:
         else:
             every = [draw(space, rng) for _ in range(EXACT_LIMIT)]
         for choices in every:
-            try:
-                candidate = build(space, choices)
-            except Forbidden:
-                continue
-            if candidate.id not in taken:
-                return Trial(candidate=candidate, assignment=choices, why="drawn at random")
+            with contextlib.suppress(Forbidden):
+                if (candidate := build(space, choices)).id not in taken:
+                    return Trial(candidate=candidate, assignment=choices, why="drawn at random")
         return None
 
     def _asked(self, trial: Trial) -> Trial:
@@ -164,7 +156,7 @@ class Queue:
         if self._journal is not None:
             with self._keeping:  # crashes are counted in the threads that wait for them
                 trials = [[i, choices, why] for i, (choices, why) in dict(self.trials).items()]
-                kept = {"trials": trials, "crashes": dict(self.crashes), "passed": self._passed, "looks": self._looks}
+                kept = {"trials": trials, "crashes": dict(self.crashes), "looks": self._looks}
                 self._journal.write_queue(kept)
 
 
@@ -180,15 +172,14 @@ def beginning(experiment: Experiment) -> list[tuple[str, Assignment]]:
     return found
 
 
-def _different(experiment: Experiment, first: Sequence[tuple[str, Assignment]]) -> tuple[list[Trial], int]:
-    """One for each candidate, and how many others were the same."""
+def _different(experiment: Experiment, first: Sequence[tuple[str, Assignment]]) -> list[Trial]:
+    """One for each candidate."""
     found: dict[str, Trial] = {}
     for why, choices in first:
         with contextlib.suppress(Forbidden):
             candidate = build(experiment.space, choices)
-            why = found[candidate.id].why if candidate.id in found else why
-            found[candidate.id] = Trial(candidate=candidate, assignment=choices, why=why)
-    return list(found.values()), len(first) - len(found)
+            found.setdefault(candidate.id, Trial(candidate=candidate, assignment=choices, why=why))
+    return list(found.values())
 
 
 # --- what is measured next by everything a sweep knows ---------------------------------------------------------------
