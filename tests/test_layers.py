@@ -46,10 +46,9 @@ EVALUATION = (
     ("record", "reuse"),
     ("bench",),
     ("modelled_latency", "sweep_folders"),
-    ("journal", "measure", "profiling", "shared_shapes"),
+    ("journal", "measure", "shared_shapes"),
     ("data_check", "journal_entries", "noise", "replay", "run_notes", "store"),
     ("carried", "shared_store"),
-    ("reference",),
 )
 """The same inside `evaluation`."""
 VALUES = (
@@ -113,7 +112,7 @@ NAMED = {
 """Where a vendor is named outside of `targets` all the same, by which names, and why."""
 ONNXRUNTIME = {
     "bundle/requirements.py": "a package of pip's",
-    "evaluation/reference.py": "the version of the float reference engine, part of a key",
+    "evaluation/carried.py": "the version of the float reference engine, part of a key",
     "evaluation/record.py": "the version of the float reference engine, part of a key",
     "graph/door.py": "the version of the float reference engine, part of a key",
 }

@@ -16,7 +16,7 @@ from workbench.bundle import write_bundle
 from workbench.bundle.verify import verify_bundle
 from workbench.evaluation.bench import Bench, open_bench
 from workbench.evaluation.build import artifact_of, lowered_file
-from workbench.evaluation.reference import open_reference
+from workbench.evaluation.carried import open_reference
 from workbench.evaluation.store import Store
 from workbench.evaluation.sweep_folders import open_journal
 from workbench.inputs.experiment import Experiment, read_experiment

@@ -8,12 +8,12 @@ import pytest
 
 from tests.evaluation.recurrent import SIZES, recurrent, sequences
 from workbench.evaluation.carried import (
+    open_reference,
     single_steps,
     states_of,
     timed_feeds,
     whole_samples,
 )
-from workbench.evaluation.reference import open_reference
 from workbench.inputs.dataset.batch import STEPS
 from workbench.targets.base import Array
 from workbench.values.errors import ConfigError

@@ -1,6 +1,5 @@
 """Damage to a finished sweep: whatever happens to a file, it is named, nothing relies on it, and a sweep mends it."""
 
-import json
 import random
 import shutil
 from collections.abc import Iterator
@@ -16,7 +15,7 @@ from workbench.commands.options import tell_damage_of_last
 from workbench.evaluation.bench import Bench
 from workbench.evaluation.journal import Journal
 from workbench.evaluation.store import Store
-from workbench.evaluation.sweep_folders import current_journal, open_journal
+from workbench.evaluation.sweep_folders import open_journal
 from workbench.inputs.experiment import Experiment, read_experiment
 from workbench.report import detail, lines, to_json
 from workbench.report.page import pareto_html
@@ -25,7 +24,7 @@ from workbench.search.front import front_of
 from workbench.search.sweep import run_sweep
 from workbench.shipping.handover import bundle_contents
 from workbench.tracking.run import note
-from workbench.values.errors import ConfigError, ToolchainError
+from workbench.values.errors import ToolchainError
 
 KINDS = ("flipped", "cut", "emptied", "zeroed", "replaced", "deleted")
 
@@ -198,14 +197,3 @@ def test_the_more_is_damaged_the_more_is_said(swept: Swept, tmp_path: Path, caps
     with pytest.raises(ToolchainError, match=r"sweep\.json .*nothing but zeros.*--fresh"):
         open_journal(tmp_path, question.name, question.identity)
     assert open_journal(tmp_path, question.name, question.identity, fresh=True).root.name == "0002"
-
-
-def test_a_sweep_of_an_earlier_revision_is_told_from_a_damaged_one(tmp_path: Path) -> None:
-    journal = open_journal(tmp_path, "demo", "a" * 64)
-    old = {"version": 1, "identity": "a" * 64, "began": "2026-01-01T00:00:00+00:00"}
-    (journal.root / "sweep.json").write_text(json.dumps(old))
-
-    with pytest.raises(ConfigError, match=r"another revision of the workbench \(version 1.*--fresh"):
-        current_journal(tmp_path, "demo")
-    tell_damage_of_last(tmp_path, "demo")  # commands that need no sweep do not stop for it
-    assert open_journal(tmp_path, "demo", "a" * 64, fresh=True).root.name == "0002"

@@ -234,7 +234,7 @@ def profile(
     from workbench.api.opening import named_candidate, opened
     from workbench.evaluation.build import artifact_of
     from workbench.evaluation.carried import timed_feeds
-    from workbench.evaluation.profiling import overflows, profile_of, where_time_goes
+    from workbench.evaluation.replay import overflows, profile_of, where_time_goes
     from workbench.report.profile import profile_lines
 
     if overflow and (read or as_json):

@@ -16,9 +16,8 @@ import numpy as np
 
 from workbench.evaluation.bench import Bench
 from workbench.evaluation.build import artifact_of
-from workbench.evaluation.carried import whole_samples
+from workbench.evaluation.carried import reference_identity, whole_samples
 from workbench.evaluation.journal import Journal
-from workbench.evaluation.reference import reference_identity
 from workbench.evaluation.store import Store
 from workbench.inputs.dataset import Dataset
 from workbench.inputs.dataset.language import windows
@@ -115,7 +114,7 @@ class AccuracyPass(Growing[Outcomes]):
         """`session` runs the candidate's `artifact`, `baseline` the float baseline (both are one for the baseline).
 
         Args:
-            reference: of `evaluation.reference`, where the baseline does not compute in float32.
+            reference: of `evaluation.carried.open_reference`, where the baseline does not compute in float32.
         """
         self.experiment, self.candidate, self.bench = experiment, candidate, bench
         self.split: Split = split
@@ -235,7 +234,7 @@ class AccuracyPass(Growing[Outcomes]):
                     "workbench.inputs.dataset",
                     type(self.bench.target(candidate)).__module__,
                 ),
-                alone=(__name__, "workbench.evaluation.carried", "workbench.evaluation.reference"),
+                alone=(__name__, "workbench.evaluation.carried"),
             ),
         }
 

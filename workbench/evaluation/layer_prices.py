@@ -16,7 +16,7 @@ from onnx import ModelProto
 
 from workbench.evaluation.bench import Bench
 from workbench.evaluation.build import artifact_of, lowered_file
-from workbench.evaluation.profiling import kernels_of
+from workbench.evaluation.replay import kernels_of
 from workbench.graph.read import load_graph, read_model
 from workbench.inputs.experiment import Experiment
 from workbench.targets.base import Feeds
@@ -42,7 +42,6 @@ class Prices:
         call_us: the float model's whole call; on a device that of its kernels alone.
         batch, length: of what was timed; on a device those that the files were compiled for, length 0 where samples are
             no sequences.
-        elsewhere_us: by how much the INT8 files take less in kernels that belong to no layer.
         unpriced: layers that could not be priced; their times are equal and cost nothing.
     """
 
@@ -51,7 +50,6 @@ class Prices:
     call_us: float
     batch: int
     length: int
-    elsewhere_us: float = 0.0
     unpriced: tuple[str, ...] = ()
 
 
@@ -88,7 +86,6 @@ def layer_prices(
     kernels, modelled, lowered = _profiled(experiment, bench, plain, feeds)
     known = {node.name for node in lowered.graph.node}
     found: dict[str, tuple[float, float]] = {}
-    elsewhere_us = 0.0
     for number, recipe in enumerate(recipes):
         left = [name for name in layers if name not in found]
         if not left:
@@ -100,17 +97,15 @@ def layer_prices(
                 raise
             break  # the target has no INT8 for products of activations: those layers have no price
         owners = owners_of(int8, frozenset(layers), known)
-        priced, rest = prices(kernels, quantized, owners, frozenset(layers))
+        priced = prices(kernels, quantized, owners, frozenset(layers))
         quantized_now = {layer for owned in owners.values() for layer in owned}
         found |= {name: priced[name] for name in left if name in quantized_now and name in priced}
-        elsewhere_us = rest if number == 0 else elsewhere_us
     priced_by = Prices(
         by="device",
         level="modelled" if modelled else "measured",
         call_us=sum(kernel.call_us for kernel in kernels),
         batch=base.serving.batch,
         length=held[0] if held else length,
-        elsewhere_us=elsewhere_us,
         unpriced=tuple(name for name in layers if name not in found),
     )
     return {name: found.get(name, (0.0, 0.0)) for name in layers}, priced_by
@@ -121,10 +116,10 @@ def prices(
     quantized: Sequence[KernelTime],
     owners: Mapping[str, Sequence[str]],
     layers: AbstractSet[str],
-) -> tuple[dict[str, tuple[float, float]], float]:
-    """Layer → (µs in float, µs in INT8), and by how much less the INT8 file takes in what belongs to no layer.
+) -> dict[str, tuple[float, float]]:
+    """Layer → (µs in float, µs in INT8).
 
-    The differences and the rest add up to the difference of the files. A kernel belongs to the layers whose own nodes
+    A kernel belongs to the layers whose own nodes
     are in it; else to those of the group it is in, where nodes that share a kernel in either file are one group; else,
     quantization alone, to the layers it is for. Several share it equally.
 
@@ -138,7 +133,6 @@ def prices(
         if node in layers:
             of_group[number].add(node)
     sums: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
-    rest = [0.0, 0.0]
     for side, kernels in enumerate((plain, quantized)):
         for kernel in kernels:
             own: list[str] = [node for node in kernel.nodes if node in layers]
@@ -148,9 +142,7 @@ def prices(
                 own = sorted({layer for node in kernel.nodes for layer in owners.get(node, ())})
             for layer in own:
                 sums[layer][side] += kernel.call_us / len(own)
-            if not own:
-                rest[side] += kernel.call_us
-    return {layer: (both[0], both[1]) for layer, both in sums.items()}, rest[0] - rest[1]
+    return {layer: (both[0], both[1]) for layer, both in sums.items()}
 
 
 def owners_of(lowered: ModelProto, layers: AbstractSet[str], known: AbstractSet[str]) -> dict[str, tuple[str, ...]]:

@@ -45,7 +45,6 @@ class TimingProtocol:
 
     Attributes:
         calls: timed calls of each session in a full measurement, rounded up to whole rounds.
-        short_calls: the same for the gate before it.
         minimum_warmup, maximum_warmup: untimed calls of each session before the first round; they end between the two
             when the last three windows of calls took the same time within 10 %, or at the maximum.
         rounds: how many rounds the calls are divided into; fewer calls make shorter blocks, not fewer rounds, as the
@@ -55,7 +54,6 @@ class TimingProtocol:
     """
 
     calls: int = 1000
-    short_calls: int = 100
     minimum_warmup: int = 10
     maximum_warmup: int = 200
     rounds: int = 25

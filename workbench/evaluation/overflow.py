@@ -20,7 +20,7 @@ from onnx import ModelProto
 from workbench.evaluation.bench import Bench
 from workbench.evaluation.build import artifact_of
 from workbench.evaluation.carried import timed_feeds
-from workbench.evaluation.profiling import overflows
+from workbench.evaluation.replay import overflows
 from workbench.graph.apart import array_of
 from workbench.graph.flow import Flow
 from workbench.graph.read import constants, load_graph

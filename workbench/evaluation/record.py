@@ -50,7 +50,7 @@ def record_of(
     q = candidate.quantization
 
     def ours(recipe: Mapping[str, object], make: Callable[[], QuantizationRecord]) -> QuantizationRecord:
-        key = {**data_key(experiment, __name__), **recipe}
+        key = {**data_key(experiment), **recipe}
         return _stored(bench, clock, key, lambda to: write_record(make(), to / "record.json"))
 
     calibrator = bench.calibrators.get(candidate.target)
@@ -138,7 +138,7 @@ def sensitivity_of(
 ) -> tuple[Sensitivity, ...]:
     """Every layer, or every group of layers, quantized alone over a few calibration samples; in graph order."""
     key = {
-        **data_key(experiment, __name__),
+        **data_key(experiment),
         "statistics": statistics.digest,
         "samples": SENSITIVITY_SAMPLES,
         "recipe": SENSITIVITY_RECIPE,
@@ -214,12 +214,8 @@ def observed_statistics(experiment: Experiment, bench: Bench) -> Statistics | No
     return None if entry is None else load_statistics(entry.path / "statistics.npz")
 
 
-def data_key(experiment: Experiment, *code: str) -> dict[str, object]:
-    """What everything computed from the calibration samples depends on.
-
-    Args:
-        code: modules that compute it, beside the engine: they count without what they import.
-    """
+def data_key(experiment: Experiment) -> dict[str, object]:
+    """What everything computed from the calibration samples depends on."""
     return {
         "model": experiment.model.sha256,
         "data": experiment.dataset.digest("calibration"),
@@ -229,7 +225,7 @@ def data_key(experiment: Experiment, *code: str) -> dict[str, object]:
             "workbench.quantization",
             "workbench.graph.groups",
             "workbench.inputs.dataset",
-            alone=(__name__, "workbench.evaluation.carried", *code),
+            alone=(__name__, "workbench.evaluation.carried"),
         ),
     }
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -88,16 +87,10 @@ def exclusive(journal: Journal) -> Iterator[None]:
 
 def _refuse_other_revision(journal: Journal) -> None:
     """Raises ConfigError where an undamaged sweep.json says that another revision wrote it."""
-    path = journal.root / SWEEP
     try:
-        stated = read_sealed(path)
+        stated = read_sealed(journal.root / SWEEP)
     except Unsound:
-        try:
-            stated = json.loads(path.read_bytes())
-        except (OSError, ValueError, RecursionError):
-            return
-        if not isinstance(stated, dict) or set(stated) != {"version", "identity", "began"}:
-            return
+        return
     if stated["version"] != VERSION:
         raise ConfigError(
             f"the sweep in {journal.root} was written by another revision of the workbench (version "

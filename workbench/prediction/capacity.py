@@ -194,7 +194,7 @@ def plan_capacity(
         demand=demand,
         unit=unit,
         members=tuple(sorted(members, key=lambda m: (m.cards is None, m.cards or 0, -(m.accuracy or 0.0)))),
-        assumptions=_assumptions(demand, unit, fleet, lengths, emulated),
+        assumptions=_assumptions(unit, fleet, lengths, emulated),
         emulated=emulated,
     )
 
@@ -284,7 +284,7 @@ def _predicted_with(service: ServiceResult) -> HostCosts:
     return host
 
 
-def _assumptions(demand: Demand, unit: str, host: HostCosts, lengths: IntArray, emulated: bool) -> tuple[str, ...]:
+def _assumptions(unit: str, host: HostCosts, lengths: IntArray, emulated: bool) -> tuple[str, ...]:
     sharing = (
         "each card has one front end; cards of a server share queues (serve --devices all), and it has processors "
         "enough for all of them"

@@ -16,7 +16,7 @@ from workbench.evaluation.measure import P99_SAMPLES
 from workbench.prediction.curve import at_first_speed
 from workbench.prediction.simulation import Simulated, figures, for_a_measurement, simulate
 from workbench.prediction.simulation.intervals import is_unstable
-from workbench.prediction.simulation.service_times import IntArray
+from workbench.prediction.simulation.simulation import IntArray
 from workbench.prediction.surface import curve_at
 from workbench.values.measurement import BatchCurve, Estimate, ServiceFigures, ServiceResult
 from workbench.values.modelled_times.figures import served_with_intervals

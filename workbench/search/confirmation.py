@@ -50,7 +50,7 @@ def confirm(
         for todo, least in ((missing, None), (cut, FULL)):
             while todo or pool.working:
                 if not todo or not pool.free:
-                    todo = todo if _ended(experiment, bench, pool, before, confirmed, listeners) else []
+                    todo = todo if _ended(bench, pool, before, confirmed, listeners) else []
                     continue
                 effort, until = FULL, None
                 if time is not None:
@@ -69,7 +69,6 @@ def confirm(
 
 
 def _ended(
-    experiment: Experiment,
     bench: Bench,
     pool: WorkerPool[Candidate],
     before: Mapping[str, Evaluation | None],

@@ -25,7 +25,7 @@ from workbench.evaluation.bench import Bench
 from workbench.evaluation.build import artifact_of
 from workbench.evaluation.carried import calibration_feeds
 from workbench.evaluation.overflow import overflowing
-from workbench.evaluation.profiling import kernels_of
+from workbench.evaluation.replay import kernels_of
 from workbench.graph.layers import quantizable_layers
 from workbench.graph.read import load_graph
 from workbench.inputs.experiment import Experiment

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from workbench.prediction.simulation import Simulated, simulate
-from workbench.prediction.simulation.service_times import IntArray
+from workbench.prediction.simulation.simulation import IntArray
 from workbench.values.measurement import BatchCurve, CurvePoint, Estimate
 from workbench.values.service import HostCosts, ServiceLoad, ServiceSettings
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tests.prediction.simulation.services import exact
-from workbench.prediction.simulation.service_times import service_times
+from workbench.prediction.simulation.simulation import service_times
 from workbench.values.errors import ConfigError
 from workbench.values.measurement import BatchCurve
 

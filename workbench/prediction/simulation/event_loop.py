@@ -176,7 +176,6 @@ def advance(w: World) -> int:
         w.state.work += elapsed * w.speed[busy]
     w.state.now = at
     w.state.workers_ms += elapsed * w.state.running
-    w.state.processors_ms += elapsed * w.processors[busy]
     if w.state.front_item >= 0:
         w.state.front_end_ms += elapsed
     return event
@@ -433,7 +432,6 @@ def pass_batch(w: World, step: int, item: int) -> None:
 @machine_code
 def begin_sums(w: World) -> None:
     w.state.workers_ms = 0.0
-    w.state.processors_ms = 0.0
     w.state.front_end_ms = 0.0
     w.state.started_ms = w.state.now
     w.state.first_batch = w.state.started

@@ -16,8 +16,7 @@ from itertools import pairwise
 import numpy as np
 
 from workbench.evaluation.measure import P99_SAMPLES
-from workbench.prediction.simulation.service_times import Floats, IntArray
-from workbench.prediction.simulation.simulation import Simulated, simulate
+from workbench.prediction.simulation.simulation import Floats, IntArray, Simulated, simulate
 from workbench.values.measurement import BatchCurve, CurvePoint, Estimate, OwnIntervals, ServiceFigures
 from workbench.values.service import HostCosts
 

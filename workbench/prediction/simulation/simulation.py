@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
+import numpy.typing as npt
 
-from workbench.prediction.simulation.service_times import Floats, IntArray, ServiceTimes, service_times
 from workbench.prediction.simulation.state import (
     BINS,
     NONE,
@@ -22,7 +22,7 @@ from workbench.prediction.simulation.state import (
     State,
     Worker,
     World,
-    rows,
+    records,
 )
 from workbench.values.errors import ConfigError
 from workbench.values.measurement import BatchCurve, Clock
@@ -47,7 +47,6 @@ class Simulated:
         padding_share: positions that were padding, among all that were computed.
         worker_busy: share of the time that a worker has its batch (own work and call).
         front_end_busy: share of the time that the front end's one thread works or waits for a processor.
-        processors_busy: share of the host's processors in use.
     """
 
     latency_ms: Floats
@@ -58,7 +57,6 @@ class Simulated:
     padding_share: float
     worker_busy: float
     front_end_busy: float
-    processors_busy: float
     settings: ServiceSettings
     load: ServiceLoad
     host: HostCosts
@@ -148,7 +146,6 @@ def simulate(
         padding_share=1 - float(tokens[counted].sum() / computed.sum()) if len(rows) else 0.0,
         worker_busy=_share(end.workers_ms, length_ms * settings.workers * devices),
         front_end_busy=_share(end.front_end_ms, length_ms),
-        processors_busy=_share(end.processors_ms, length_ms * host.processor_count),
         settings=settings,
         load=load,
         host=host,
@@ -228,15 +225,20 @@ def _serve(
         network_half=float(host.network_ms / 2),
     )
     # columns of numbers, as machine code reads and writes them
-    speed, occupied = capacity / np.maximum(busy, 1), np.minimum(busy * 1.0, host.processor_count)
-    state = rows(1, State(arrival_at=float(arrivals[0]), free=workers))
+    state = records(1, State(arrival_at=float(arrivals[0]), free=workers))
     numbers = total + workers + 1
     none, nothing = np.full(total, NONE), np.zeros(total)
     columns = np.full(numbers, NONE), np.zeros(numbers), bin_of, none, nothing, nothing.copy(), nothing.astype(np.bool_)
     items: Any = Items(*cast(Any, columns))
     order = np.zeros(stop, dtype=np.int64)
-    tables = (speed, np.maximum(busy, 1) / capacity, occupied, times.times_ms.ravel(), uniforms, arrivals)
-    places = (rows(BINS + bins + workers, Queue()), rows(workers, Worker()), rows(devices, Device()))
+    tables = (
+        capacity / np.maximum(busy, 1),
+        np.maximum(busy, 1) / capacity,
+        times.times_ms.ravel(),
+        uniforms,
+        arrivals,
+    )
+    places = (records(BINS + bins + workers, Queue()), records(workers, Worker()), records(devices, Device()))
     answered = event_loop.run(World(*cast(Any, (setup, state[0], *tables, items, *places, order))))
     if answered != stop:
         raise AssertionError(f"the simulated service stopped after {answered} of {stop} answers")
@@ -273,3 +275,102 @@ def _capacity(host: HostCosts, *, most_busy: int) -> Floats:
 
 def _share(part: float, whole: float) -> float:
     return float(part / whole) if whole > 0 else 0.0
+
+
+# --- from a batch curve to the times that are drawn from -------------------------------------------------------------
+
+Floats = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceTimes:
+    """What a call of each shape takes.
+
+    Attributes:
+        times_ms: [bins, rows - 1, quantiles] at evenly spaced probabilities from 0 to 1.
+        computed_rows: [rows] that a call of rows + 1 rows computes: more where it is padded to a compiled batch.
+        padded: [bins] padded positions of a row; 1 where samples are not sequences.
+    """
+
+    times_ms: Floats
+    computed_rows: IntArray
+    padded: IntArray
+
+
+def service_times(curve: BatchCurve, bins: tuple[int, ...], *, max_batch: int) -> ServiceTimes:
+    """Times of calls of up to `max_batch` rows in each of the service's length bins.
+
+    Rows between measured batches lie between their times, or cost what the next measured batch costs where the curve
+    is stepped; rows beyond the largest are split, as a session on a device does it: as many largest batches as are
+    full, then what is left, each at the same quantile. Fewer rows than the smallest batch cost what that one costs. A
+    bin that was not measured costs what the next longer one costs (stepped), or lies between its neighbours; one
+    shorter than all costs what the shortest costs.
+
+    Args:
+        bins: ascending padded lengths; () where samples are not sequences.
+
+    Raises:
+        ConfigError: a bin is longer than every measured length, or the curve has no points.
+    """
+    if not curve.points:
+        raise ConfigError("the batch curve has no points. Measure it first.", key="curve")
+    lengths, batches = curve.lengths, curve.batches
+    if not bins or lengths == (0,):
+        bins = (lengths[-1],)
+    if list(bins) != sorted(set(bins)):
+        raise ConfigError(f"length bins {list(bins)} must be ascending.", key="bins")
+    if bins[-1] > lengths[-1]:
+        raise ConfigError(
+            f"length bin {bins[-1]} is longer than every measured length {list(lengths)}.",
+            key="bins",
+            hint="Measure the curve at the service's own bins.",
+        )
+    measured = _measured(curve)
+    by_bin = np.stack([_at(measured, np.array(lengths), length, curve.stepped) for length in bins])
+    rows_up_to_largest = min(max_batch, batches[-1])
+    by_rows = np.moveaxis(by_bin, 1, 0)
+    small = [_at(by_rows, np.array(batches), rows, curve.stepped) for rows in range(1, rows_up_to_largest + 1)]
+    computed = [min(b for b in batches if b >= rows) if curve.stepped else rows for rows in range(1, len(small) + 1)]
+    for rows in range(len(small) + 1, max_batch + 1):
+        full, rest = divmod(rows, batches[-1])
+        small.append(full * small[batches[-1] - 1] + (small[rest - 1] if rest else 0.0))
+        computed.append(full * batches[-1] + (computed[rest - 1] if rest else 0))
+    return ServiceTimes(
+        times_ms=np.ascontiguousarray(np.stack(small, axis=1)),
+        computed_rows=np.array(computed, dtype=np.int64),
+        padded=np.array([_padded(length, lengths, curve.stepped) for length in bins], dtype=np.int64),
+    )
+
+
+def _measured(curve: BatchCurve) -> Floats:
+    """[lengths, batches, quantiles], with as many quantiles as the finest point has."""
+    count = max(len(point.quantiles_ms) for point in curve.points)
+    probabilities = np.linspace(0, 1, count)
+    by_shape = {
+        (p.length, p.batch): np.interp(probabilities, np.linspace(0, 1, len(p.quantiles_ms)), p.quantiles_ms)
+        for p in curve.points
+    }
+    missing = [
+        (length, batch) for length in curve.lengths for batch in curve.batches if (length, batch) not in by_shape
+    ]
+    if missing:
+        raise ConfigError(
+            f"the batch curve lacks length {missing[0][0]} at batch {missing[0][1]}. Measure every batch at every "
+            "length.",
+            key="curve",
+        )
+    return np.stack([np.stack([by_shape[length, batch] for batch in curve.batches]) for length in curve.lengths])
+
+
+def _at(values: Floats, at: IntArray, wanted: int, stepped: bool) -> Floats:
+    """values[k] belongs to at[k], ascending; the value at `wanted`, which is at most the last."""
+    above = int(np.searchsorted(at, wanted))
+    if stepped or above == 0 or at[above] == wanted:
+        return np.asarray(values[above], dtype=np.float64)
+    share = (wanted - at[above - 1]) / (at[above] - at[above - 1])
+    return np.asarray(values[above - 1] + share * (values[above] - values[above - 1]), dtype=np.float64)
+
+
+def _padded(length: int, lengths: tuple[int, ...], stepped: bool) -> int:
+    return max(1, min(measured for measured in lengths if measured >= length) if stepped else length)

@@ -1,7 +1,7 @@
 """What the event loop reads and writes.
 
 Of `Items`, which are many, a named tuple holds a column for each of their values. Of the others
-each is a row: a record of a structured array, which `rows` makes. Times are milliseconds.
+each is a row: a record of a structured array, which `records` makes. Times are milliseconds.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ class State:
         pump_waits: the pump is in the front end's queue.
         free: workers without a batch.
         running: workers that have theirs.
-        workers_ms, front_end_ms, processors_ms: busy time of all workers, of the front end, and of the host's
-            processors (in threads), since `started_ms` and the batch `first_batch`.
+        workers_ms, front_end_ms: busy time of all workers and of the front end, since `started_ms` and the batch
+            `first_batch`.
     """
 
     arrival_at: float
@@ -105,7 +105,6 @@ class State:
     started: int = 0
     workers_ms: float = 0.0
     front_end_ms: float = 0.0
-    processors_ms: float = 0.0
     started_ms: float = 0.0
     first_batch: int = 0
 
@@ -171,8 +170,7 @@ class World(NamedTuple):
     """Everything that the functions of the event loop share.
 
     Attributes:
-        speed, slowness, processors: by the number of busy threads: work of each in a millisecond, its inverse, and
-            processors that are occupied.
+        speed, slowness: by the number of busy threads: work of each in a millisecond, and its inverse.
         times: [bins, max_batch, quantiles] of a call, flat; `uniforms` draw the time of each batch's call.
         arrivals: moments; in a closed loop those of each client's first request.
         order: filled with the requests in the order of their answers.
@@ -182,7 +180,6 @@ class World(NamedTuple):
     state: State
     speed: list[float]
     slowness: list[float]
-    processors: list[float]
     times: list[float]
     uniforms: list[float]
     arrivals: list[float]
@@ -197,7 +194,7 @@ def dtype_of(kind: type[Any]) -> np.dtype[np.void]:
     return np.dtype([(field.name, _TYPES[str(field.type)]) for field in fields(kind)], align=True)
 
 
-def rows(count: int, row: Any) -> Any:
+def records(count: int, row: Any) -> Any:
     """`count` records like `row`."""
     table = np.empty(count, dtype_of(type(row)))
     table[:] = astuple(row)

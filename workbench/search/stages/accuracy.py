@@ -10,8 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from workbench.evaluation.accuracy_pass import AccuracyPass
-from workbench.evaluation.carried import first_steps, whole_samples
-from workbench.evaluation.reference import apart_from_baseline, reference_words
+from workbench.evaluation.carried import apart_from_baseline, first_steps, reference_words, whole_samples
 from workbench.evaluation.reuse import accuracy_key
 from workbench.inputs.dataset import Batch
 from workbench.inputs.experiment import Experiment

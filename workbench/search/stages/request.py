@@ -16,7 +16,7 @@ from typing import Any
 from workbench.evaluation.accuracy_pass import AccuracyPass
 from workbench.evaluation.bench import Bench, StageClock
 from workbench.evaluation.build import artifact_of
-from workbench.evaluation.reference import apart_from_baseline, open_reference
+from workbench.evaluation.carried import apart_from_baseline, open_reference
 from workbench.evaluation.reuse import NOTHING_REUSABLE, Reusable
 from workbench.inputs.dataset import Dataset
 from workbench.inputs.experiment import Experiment

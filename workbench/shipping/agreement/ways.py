@@ -15,8 +15,7 @@ import numpy.typing as npt
 
 from workbench.evaluation.bench import Bench
 from workbench.evaluation.build import artifact_of
-from workbench.evaluation.carried import whole_samples
-from workbench.evaluation.reference import open_reference
+from workbench.evaluation.carried import open_reference, whole_samples
 from workbench.inputs.answers import Answers, read_answers, sample_digests
 from workbench.inputs.dataset import Batch, Dataset
 from workbench.inputs.experiment import Experiment
