@@ -6,11 +6,13 @@ from collections.abc import Mapping
 
 import numpy as np
 import numpy.typing as npt
-from onnx import ModelProto, NodeProto, TensorProto
+from onnx import ModelProto, TensorProto
 
 from workbench.graph.apart import tensor_of
 from workbench.graph.nodes import Names
 from workbench.graph.read import constants
+from workbench.quantization.lowering.folding import Wiring
+from workbench.quantization.lowering.prepare import bias_place
 from workbench.quantization.lowering.surgery import float_constant, prune_constants
 from workbench.quantization.record import LayerRecord, QuantizationRecord
 from workbench.values.errors import LoweringError
@@ -49,42 +51,21 @@ def round_biases(model: ModelProto, record: QuantizationRecord, original: ModelP
         model: what `prepare` gives.
         original: the model before any preparation, which alone tells on which side a bias stood.
     """
-    layers = {layer.layer: layer for layer in record.layers if layer.op_type in ("Gemm", "MatMul") and layer.weight}
     on_the_left = {n.name for n in original.graph.node if n.op_type == "Add" and n.input[0] in constants(original)}
-    known = constants(model)
-    names = Names(model.graph)
-    readers: dict[str, list[NodeProto]] = {}
-    for node in model.graph.node:
-        for name in node.input:
-            readers.setdefault(name, []).append(node)
-    for node in list(model.graph.node):
-        if node.name not in layers:
+    nodes, names, wiring = {node.name: node for node in model.graph.node}, Names(model.graph), Wiring(model)
+    for layer in record.layers:
+        node = nodes.get(layer.layer)
+        if node is None or layer.weight is None or node.op_type not in ("Gemm", "MatMul"):
             continue
-        if node.op_type == "Gemm":
-            place = (node, 2) if len(node.input) > 2 and node.input[2] else None
-        else:
-            place = _bias_of_matmul(node, readers, on_the_left)
-        if place is None or place[0].input[place[1]] not in known:
+        holder, index = bias_place(wiring, node) or ("", 0)
+        if not holder or holder in on_the_left:
             continue
-        holder, index = place
-        bias = holder.input[index]
-        values = float_constant(bias, known[bias], node.name)
-        factors = sum_factors(layers[node.name])
-        if factors.size not in (1, values.size):
-            continue
-        rounded = np.rint(values / factors) * factors
-        holder.input[index] = names.fresh(f"{node.name}.bias")
-        model.graph.initializer.append(tensor_of(rounded.astype(np.float32), holder.input[index]))
+        bias = nodes[holder].input[index]
+        values, factors = float_constant(bias, wiring.constants[bias], layer.layer), sum_factors(layer)
+        rounded = np.rint(values / factors) * factors if factors.size in (1, values.size) else values
+        nodes[holder].input[index] = names.fresh(f"{layer.layer}.bias")
+        model.graph.initializer.append(tensor_of(rounded.astype(np.float32), nodes[holder].input[index]))
     prune_constants(model.graph)
-
-
-def _bias_of_matmul(
-    node: NodeProto, readers: Mapping[str, list[NodeProto]], on_the_left: set[str]
-) -> tuple[NodeProto, int] | None:
-    found = readers.get(node.output[0], [])
-    if len(found) != 1 or found[0].op_type != "Add" or found[0].input[0] != node.output[0]:
-        return None
-    return None if found[0].name in on_the_left else (found[0], 1)
 
 
 def sum_factors(layer: LayerRecord) -> npt.NDArray[np.float32]:

@@ -117,7 +117,7 @@ def corrected(proto: ModelProto, corrections: Mapping[str, Sequence[float]]) -> 
         values = np.asarray(corrections[node.name], np.float32)
         if _output_channels(wiring, node) != values.size:
             raise LoweringError(f"{node.name}: {values.size} bias corrections do not fit its weight. Calibrate again.")
-        place = _bias_place(wiring, node, values.size)
+        place = bias_place(wiring, node)
         if place is not None:
             holder, index = by_name[place[0]], place[1]
             bias = float_constant(holder.input[index], wiring.constants[holder.input[index]], node.name)
@@ -222,8 +222,9 @@ def _output_channels(wiring: Wiring, node: NodeProto) -> int | None:
     return shape[0] if first else shape[-1]
 
 
-def _bias_place(wiring: Wiring, node: NodeProto, channels: int) -> tuple[str, int] | None:
-    """Node and input of the constant bias of a layer; None where it has none."""
+def bias_place(wiring: Wiring, node: NodeProto) -> tuple[str, int] | None:
+    """Node and input of the constant bias of a layer, one value for each channel; None where it has none."""
+    channels = _output_channels(wiring, node)
     if node.op_type != "MatMul":
         has = len(node.input) > 2 and wiring.shape(node.input[2]) == (channels,)
         return (node.name, 2) if has else None
