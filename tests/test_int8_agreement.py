@@ -28,7 +28,6 @@ from workbench.quantization.interpreter import Interpreter
 from workbench.quantization.lowering.deploy import lower_deploy
 from workbench.quantization.lowering.normalize import normalized
 from workbench.quantization.lowering.qdq import lower_static
-from workbench.quantization.lowering.surgery import serialize
 from workbench.quantization.record import QuantizationRecord
 from workbench.targets.ascend.amct.amct import AmctResult, calibrate_with_amct, run_in_amct, simulation_difference
 from workbench.targets.ascend.amct.process import VARIABLE, AmctInstallation, find_amct
@@ -139,7 +138,7 @@ def test_qdq_on_onnx_runtime_agrees_up_to_float32_rounding(bench: Bench) -> None
     at the border of two integers then falls on its other side. Samples without such a value agree to float32."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
-    payload = serialize(lower_static(load_graph(bench.model), bench.record))
+    payload = lower_static(load_graph(bench.model), bench.record).SerializeToString(deterministic=True)
     session = onnxruntime.InferenceSession(payload, options, providers=["CPUExecutionProvider"])
 
     qdq = np.concatenate([session.run(["logits"], each)[0] for each in bench.feeds])

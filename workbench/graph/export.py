@@ -215,11 +215,10 @@ def sample_batches(texts: Sequence[str], tokenizer: Path, *, max_length: int = 1
     while encoded:
         size = _BATCH_SIZES[len(batches) % len(_BATCH_SIZES)]
         batch, encoded = encoded[:size], encoded[size:]
-        feeds = {name: np.zeros((len(batch), len(batch[-1].ids)), dtype=np.int64) for name in _INPUTS}
-        for row, one in enumerate(batch):
-            for name, values in zip(_INPUTS, (one.ids, one.attention_mask, one.type_ids), strict=True):
-                feeds[name][row, : len(values)] = values
-        batches.append(feeds)
+        for one in batch:
+            one.pad(len(batch[-1].ids))
+        columns = zip(*((one.ids, one.attention_mask, one.type_ids) for one in batch), strict=True)
+        batches.append({name: np.array(rows, np.int64) for name, rows in zip(_INPUTS, columns, strict=True)})
     return tuple(batches)
 
 
@@ -266,7 +265,8 @@ def write_onnx(model: Any, to: Path, opset: int) -> None:
     # Two rows of eight, so that no dimension is 1 and none is taken for a constant or for broadcasting.
     ids = torch.ones((2, 8), dtype=torch.int64)
     example = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "token_type_ids": torch.zeros_like(ids)}
-    outputs = {0: "batch", 1: "sequence"} if _gives_tags(model) else {0: "batch"}
+    axes = {0: "batch", 1: "sequence"}
+    tags = type(model).__name__.endswith("ForTokenClassification")
     with warnings.catch_warnings(), torch.inference_mode():
         warnings.filterwarnings("ignore", category=torch.jit.TracerWarning)  # type: ignore[attr-defined]  # torch's stubs leave it out
         for message in _EXPECTED_WARNINGS:
@@ -280,13 +280,9 @@ def write_onnx(model: Any, to: Path, opset: int) -> None:
             opset_version=opset,
             input_names=list(inputs),
             output_names=["logits"],
-            dynamic_axes={**{name: {0: "batch", 1: "sequence"} for name in inputs}, "logits": outputs},
+            dynamic_axes={**dict.fromkeys(inputs, axes), "logits": axes if tags else {0: "batch"}},
         )
     onnx.checker.check_model(str(to))
-
-
-def _gives_tags(model: Any) -> bool:
-    return type(model).__name__.endswith("ForTokenClassification")
 
 
 def logits_of(model: Any, feeds: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[Any]:

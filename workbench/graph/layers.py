@@ -84,7 +84,7 @@ def quantizable_layers(proto: onnx.ModelProto) -> tuple[Layer, ...]:
     Weights that are computed from constants are seen after `quantization.normalize.normalized`.
     """
     known = constants(proto)
-    origin = _origins(proto)
+    first = {id(tensor): name for name, tensor in reversed(known.items())}  # an Identity repeats another's
     activations = _activations(proto)
     types = _tensor_types(proto)
     layers = []
@@ -97,23 +97,14 @@ def quantizable_layers(proto: onnx.ModelProto) -> tuple[Layer, ...]:
         if node.op_type == "AveragePool":
             found = _pooling(node, types)
         elif node.input[1] in known:
-            weight = origin.get(node.input[1], node.input[1])
-            found = _by_weight(node, weight, known[weight], types)
+            tensor = known[node.input[1]]
+            found = _by_weight(node, first[id(tensor)], tensor, types)
         elif node.op_type == "MatMul" and node.input[1] in activations:
             found = _of_activations(node, types)
         if found is not None:
             ports = {"activation": node.input[0], "output": node.output[0]}
             layers.append(Layer(name=node.name, op_type=node.op_type, **ports, **found))
     return tuple(layers)
-
-
-def _origins(proto: onnx.ModelProto) -> dict[str, str]:
-    """Output of an `Identity` → the tensor it repeats, through chains of them."""
-    origin: dict[str, str] = {}
-    for node in proto.graph.node:
-        if node.op_type == "Identity":
-            origin[node.output[0]] = origin.get(node.input[0], node.input[0])
-    return origin
 
 
 def _activations(proto: onnx.ModelProto) -> set[str]:

@@ -19,7 +19,7 @@ from workbench.graph import apart
 from workbench.graph.apart import is_large, parse_apart, refer_to_file, refers_apart, take_in
 from workbench.graph.bounds import MOST_BYTES, check_model, parse_model
 from workbench.graph.digests import digest_of
-from workbench.graph.nodes import DEFAULT_DOMAINS, all_graphs, attributes_of
+from workbench.graph.nodes import DEFAULT_DOMAINS, all_graphs, attributes_of, opset_of
 from workbench.graph.tensors import external_place, raw_bytes
 from workbench.values.documents.input_files import open_file, read_bytes
 from workbench.values.errors import ConfigError
@@ -41,6 +41,8 @@ def read_model(path: Path) -> Model:
     proto, hasher, size_bytes = _opened(path)
     check_model(proto, path)
     external = _external_files(path, proto)
+    if not opset_of(proto):
+        raise ConfigError("the model does not import the default ONNX operator set.", file=path)
     inputs = tuple(_spec(path, value) for value in feedable(proto.graph))
     outputs = tuple(_spec(path, value) for value in proto.graph.output)
     if not inputs:
@@ -58,7 +60,7 @@ def read_model(path: Path) -> Model:
         path=path,
         sha256=_model_digest(hasher, external),
         size_bytes=size_bytes + sum(file.stat().st_size for file in external),
-        opset=_opset(path, proto),
+        opset=opset_of(proto),
         inputs=inputs,
         outputs=outputs,
         external_files=external,
@@ -183,13 +185,6 @@ def _take_in(proto: onnx.ModelProto, path: Path, large: bool) -> None:
     for tensor in _external_tensors(proto):
         if not refers_apart(tensor):
             take_in(tensor, path)
-
-
-def _opset(path: Path, proto: onnx.ModelProto) -> int:
-    for entry in proto.opset_import:
-        if entry.domain in DEFAULT_DOMAINS:
-            return int(entry.version)
-    raise ConfigError("the model does not import the default ONNX operator set.", file=path)
 
 
 def _external_files(path: Path, proto: onnx.ModelProto) -> tuple[Path, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import onnx
 import onnxruntime
@@ -66,6 +67,7 @@ def session_on(
         Exception: one of `RUNTIME_ERRORS` where the runtime refuses it.
     """
     options = _options() if options is None else options
+    given: dict[str, Any] = {"providers": ["CPUExecutionProvider"], "disabled_optimizers": list(without) or None}
     proto = exact(proto) if this_cpu().saturates else proto
     if not is_apart(proto):
         try:
@@ -75,17 +77,10 @@ def session_on(
                 f"the model has more than the {MOST_BYTES} bytes of constants in its nodes that can be run. "
                 "Export it with its weights as initializers."
             ) from error
-        return _opened(payload + more, options, without)
+        return onnxruntime.InferenceSession(payload + more, options, **given)
     with runnable(proto) as (payload, folder):
         options.add_session_config_entry(WEIGHTS_FOLDER, str(folder))
-        return _opened(payload + more, options, without)
-
-
-def _opened(
-    payload: bytes, options: onnxruntime.SessionOptions, without: Sequence[str]
-) -> onnxruntime.InferenceSession:
-    off = list(without) or None
-    return onnxruntime.InferenceSession(payload, options, providers=["CPUExecutionProvider"], disabled_optimizers=off)
+        return onnxruntime.InferenceSession(payload + more, options, **given)
 
 
 def _options() -> onnxruntime.SessionOptions:

@@ -97,7 +97,9 @@ def inspect_model(
         except ToolchainError as error:
             if target is not None:
                 raise
-            found[one.name] = (_not_asked(one.name, error),)
+            problem = f"it was not asked about this model: {error}"
+            remedy = "Optional: without it this target cannot be swept; the others are not concerned."
+            found[one.name] = (_issue("warning", one.name, "target", problem, remedy, "this machine"),)
     return Inspection(
         model=model,
         opsets={o.domain or "ai.onnx": int(o.version) for o in proto.opset_import},
@@ -121,27 +123,20 @@ def _issues_of(target: TargetDescription, model: Model) -> tuple[OperatorIssue, 
     nothing; with neither it is asked about float.
     """
     opened = target.make()
-    issues: tuple[OperatorIssue, ...] = ()
-    schemes = 0
+    found: dict[str, tuple[OperatorIssue, ...]] = {}
     for quantization in (EVERYTHING_INT8, _DYNAMIC_INT8, Quantization()):
-        if quantization.scheme == "none" and schemes:
+        if quantization.scheme == "none" and found:
             break
         try:
             candidate = Candidate(target=target.name, quantization=quantization)
         except ConfigError:
             continue
-        found = opened.check(model, candidate)
-        schemes += 1
-        if quantization.scheme == "dynamic":
-            found = tuple(replace(issue, severity="warning") for issue in found if issue not in issues)
-        issues += found
-    return tuple(sorted(issues, key=lambda issue: issue.severity))
-
-
-def _not_asked(target: str, error: ToolchainError) -> OperatorIssue:
-    problem = f"it was not asked about this model: {error}"
-    remedy = "Optional: without it this target cannot be swept; the others are not concerned."
-    return _issue("warning", target, "target", problem, remedy, "this machine")
+        found[quantization.scheme] = opened.check(model, candidate)
+    known = found.get("static", ())
+    if "dynamic" in found:
+        more = (replace(issue, severity="warning") for issue in found["dynamic"] if issue not in known)
+        found["dynamic"] = tuple(more)
+    return tuple(sorted((issue for each in found.values() for issue in each), key=lambda issue: issue.severity))
 
 
 def _model_issues(model: Model, proto: onnx.ModelProto) -> tuple[OperatorIssue, ...]:
@@ -196,11 +191,13 @@ def inspection_table(found: Inspection) -> Group:
     for role, specs in (("in", model.inputs), ("out", model.outputs)):
         for spec in specs:
             tensors.add_row(role, Text(spec.name), spec.dtype, Text(shape_text(spec)))
-    counts = sorted(found.operators.items(), key=lambda item: (-item[1], item[0]))
-    operators = Text("operators: " + ", ".join(f"{name} {count}" for name, count in counts))
-    for node, inner in found.inside.items():
-        counts = sorted(inner.items(), key=lambda item: (-item[1], item[0]))
-        operators.append(f"\ninside {node}: " + ", ".join(f"{name} {count}" for name, count in counts))
+    operators = Text()
+    for about, counts in {
+        "operators": found.operators,
+        **{f"\ninside {n}": c for n, c in found.inside.items()},
+    }.items():
+        most_first = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+        operators.append(f"{about}: " + ", ".join(f"{name} {count}" for name, count in most_first))
     layers = Table(
         Column("layer INT8 can serve", f"{len(found.layers)} layers", overflow="fold"),
         Column("multiplies by"),
@@ -216,7 +213,9 @@ def inspection_table(found: Inspection) -> Group:
     parts: list[RenderableType] = [head, Text(), tensors, Text(), operators, Text()]
     parts.append(layers if found.layers else Text("no layer that INT8 can serve", style="bold"))
     for target, issues in found.issues.items():
-        parts += [Text(), Text(f"{target}: {_count(issues)}", style="bold")]
+        errors = sum(issue.severity == "error" for issue in issues)
+        said = f"{errors} errors, {len(issues) - errors} warnings" if issues else "nothing known to hurt"
+        parts += [Text(), Text(f"{target}: {said}", style="bold")]
         for issue in issues:
             style = "bold red" if issue.severity == "error" else "yellow"
             title = Text.assemble((issue.severity, style), f"  {issue.node}", (f"  {issue.operator}", "dim"))
@@ -234,13 +233,6 @@ def _macs(layer: Layer) -> str:
         return "grows with length" if layer.second is not None else "?"
     size = f"{layer.macs / 1e6:.2f} M" if layer.macs >= 10_000 else f"{layer.macs:,}"
     return f"{size} / {layer.macs_per}"
-
-
-def _count(issues: tuple[OperatorIssue, ...]) -> str:
-    if not issues:
-        return "nothing known to hurt"
-    errors = sum(issue.severity == "error" for issue in issues)
-    return f"{errors} errors, {len(issues) - errors} warnings"
 
 
 _SOURCE = "the model itself"
@@ -279,52 +271,36 @@ def structure_issues(proto: onnx.ModelProto) -> Iterator[OperatorIssue]:
     for body in (body for body in found.bodies if body.layers):
         rule = f"{body.layers} layers inside stay in float: no target quantizes inside of it"
         yield _issue("warning", body.node, body.operator, rule, _UNFOLD.get(body.operator, _ONE_STEP))
-    empty = [body for body in found.bodies if not body.layers]
-    if empty:
-        more = f" (and {len(empty) - 1} more)" if len(empty) > 1 else ""
+    if empty := [body for body in found.bodies if not body.layers]:
+        first, more = empty[0], f" (and {len(empty) - 1} more)" if len(empty) > 1 else ""
         held = sum(sum(body.operators.values()) for body in empty)
         rule = f"control flow, with {held} nodes inside, none of them a layer"
-        yield _issue(
-            "warning", empty[0].node + more, empty[0].operator, rule, _UNFOLD.get(empty[0].operator, _ONE_STEP)
-        )
+        yield _issue("warning", first.node + more, first.operator, rule, _UNFOLD.get(first.operator, _ONE_STEP))
     if found.random:
         names = ", ".join(found.random[:4]) + (f" and {len(found.random) - 4} more" if len(found.random) > 4 else "")
-        yield _issue(
-            "warning",
-            found.random[0].partition(" ")[2].strip("'→ "),
-            found.random[0].partition(" ")[0],
-            f"random numbers are drawn, but reach no output with these inputs: {names}",
-            "Nothing to do, as long as the same constants are used in production.",
-        )
+        operator, _, node = found.random[0].partition(" ")
+        rule = f"random numbers are drawn, but reach no output with these inputs: {names}"
+        remedy = "Nothing to do, as long as the same constants are used in production."
+        yield _issue("warning", node.strip("'→ "), operator, rule, remedy)
     for cause in dict.fromkeys(found.sized_by_data.values()):
         names = ", ".join(name for name, each in found.sized_by_data.items() if each == cause)
-        yield _issue(
-            "warning",
-            cause,
-            "output",
-            f"the size of {names} depends on the values that are fed, from this node on",
+        rule = f"the size of {names} depends on the values that are fed, from this node on"
+        remedy = (
             "Samples are run one by one, and INT8 may give another length than float: compare by a metric of your own, "
-            "or export the part before it.",
+            "or export the part before it."
         )
+        yield _issue("warning", cause, "output", rule, remedy)
     for domain, operators in found.foreign.items():
-        yield _issue(
-            "warning",
-            domain,
-            ", ".join(operators),
-            "operators outside of ONNX's own domain: only runtimes that know them execute this file",
-            "Export the model in the default domain only.",
+        rule = "operators outside of ONNX's own domain: only runtimes that know them execute this file"
+        yield _issue("warning", domain, ", ".join(operators), rule, "Export the model in the default domain only.")
+    if integer := [node for node in proto.graph.node if node.op_type in QUANTIZED]:
+        rule = (
+            f"the model is quantized already ({len(integer)} nodes quantize or compute in integers; "
+            f"{len(quantizable_layers(normalized(proto)))} float layers are left), so that its float baseline is not "
+            "float"
         )
-    integer = [node for node in proto.graph.node if node.op_type in QUANTIZED]
-    if integer:
-        left = len(quantizable_layers(normalized(proto)))
-        yield _issue(
-            "error",
-            integer[0].name,
-            integer[0].op_type,
-            f"the model is quantized already ({len(integer)} nodes quantize or compute in integers; {left} float "
-            "layers are left), so that its float baseline is not float",
-            "Start from the float model that this one was made from.",
-        )
+        remedy = "Start from the float model that this one was made from."
+        yield _issue("error", integer[0].name, integer[0].op_type, rule, remedy)
 
 
 MOST_OPENED = 5000
@@ -353,16 +329,10 @@ def opening_issues(target: TargetDescription, model: Model, nodes: int) -> tuple
             artifact = opened.compile(lowered, candidate, folder / "compiled")
             opened.open(artifact, folder / "compiled", candidate).close()
     except CandidateError as error:
+        problem = f"it does not {error.stage if error.stage in ('lower', 'compile') else 'load'}: {error}"
         remedy = "Export the model without what it names, or sweep the other targets."
-        return (
-            _issue(
-                "error", "model", "", f"it does not {_DOES.get(error.stage, 'load')}: {error}", remedy, "measured here"
-            ),
-        )
+        return (_issue("error", "model", "", problem, remedy, "measured here"),)
     return ()
-
-
-_DOES: Mapping[str, str] = {"lower": "lower", "compile": "compile", "measure": "load"}
 
 
 def _issue(

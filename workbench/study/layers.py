@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy.typing as npt
 import onnx
-import onnxruntime
 from onnx import helper
 
 from workbench.evaluation.bench import Bench, StageClock
@@ -46,7 +45,7 @@ from workbench.quantization.sensitivity import Sensitivity, ranked
 from workbench.quantization.sessions import open_session, session_on
 from workbench.search.pipeline import evaluate
 from workbench.targets import described
-from workbench.values.candidate import Candidate, FloatUnit, Quantization, SensitivityMetric
+from workbench.values.candidate import FloatUnit, Quantization, SensitivityMetric
 from workbench.values.documents.canonical import encode
 from workbench.values.errors import ConfigError
 from workbench.values.metrics import metrics
@@ -169,7 +168,10 @@ def study_layers(
         found[kind] = ranked(sensitivity_of(experiment, bench, seen, kind), metric)
     rows = experiment.baseline.serving.batch
     feeds = next(calibration_feeds(experiment.dataset, experiment.model, batch=rows, samples=1))
-    values = values_of(experiment, seen.layers, feeds)
+    named = {name for layer in seen.layers for name in (layer.activation, layer.second, layer.output) if name}
+    wanted = sorted(named - feeds.keys())
+    outputs = open_session(experiment.model, wanted).run(wanted, dict(feeds))
+    values = {**dict(zip(wanted, outputs, strict=True)), **feeds}
     if described(experiment.baseline.target).profiler is not None:
         report("profiling the float and the INT8 files")
         names = [layer.name for layer in seen.layers]
@@ -181,7 +183,7 @@ def study_layers(
         times, call_us = host_times(experiment, proto, seen.layers, record, feeds, values)
         length = int(first.shape[1]) if first.ndim > 1 else 1
         prices = Prices(by="host", level="measured", call_us=call_us, batch=int(first.shape[0]), length=length)
-    macs = macs_of(seen.layers, values)
+    macs = {x.name: _macs(x, values[x.activation].shape, values[x.output].size) for x in seen.layers}
     tables = {kind: _units(sensitivities, times, prices.call_us, macs) for kind, sensitivities in found.items()}
     applicable = recipe_of(quantization, seen.layers).layers
     ranking = [u.sensitivity for u in tables[unit] if any(name in applicable for name in u.sensitivity.layers)]
@@ -189,7 +191,10 @@ def study_layers(
     for kept in counts:
         if kept > len(ranking):
             continue
-        candidate = _candidate(experiment, quantization, kept, unit, metric)
+        chosen = (unit, metric) if kept else (None, None)
+        recipe_kept = replace(quantization, keep_float=kept, keep_float_unit=chosen[0], sensitivity=chosen[1])
+        # compile and serving settings as the baseline's
+        candidate = replace(experiment.baseline, quantization=recipe_kept)
         report(f"measuring the candidate that keeps {kept} {unit}s in float")
         evaluation = evaluate(experiment, candidate, bench, gates=False)
         measured = evaluation.status == "complete"
@@ -277,21 +282,6 @@ def without_layers(quantization: Quantization, skipped: Sequence[str], *, batche
     return Quantization(scheme="cfg", cfg=print_message(config), calibrator=quantization.calibrator)
 
 
-def _candidate(
-    experiment: Experiment, quantization: Quantization, kept: int, unit: FloatUnit, metric: SensitivityMetric
-) -> Candidate:
-    """The space's defaults with this recipe: compile and serving settings as the baseline's."""
-    return replace(
-        experiment.baseline,
-        quantization=replace(
-            quantization,
-            keep_float=kept,
-            keep_float_unit=unit if kept else None,
-            sensitivity=metric if kept else None,
-        ),
-    )
-
-
 def _units(
     sensitivities: Sequence[Sensitivity],
     times: Mapping[str, tuple[float, float]],
@@ -321,19 +311,6 @@ _ROUNDS, _ROUND_S = 15, 0.004
 Values = Mapping[str, npt.NDArray[Any]]
 
 
-def values_of(experiment: Experiment, layers: Sequence[Layer], feeds: Feeds) -> Values:
-    """Every tensor that a layer reads or gives, of the float model on these feeds."""
-    names = sorted({name for layer in layers for name in (layer.activation, layer.second, layer.output) if name})
-    wanted = [name for name in names if name not in feeds]
-    session = open_session(experiment.model, wanted)
-    return dict(zip(wanted, session.run(wanted, dict(feeds)), strict=True)) | dict(feeds)
-
-
-def macs_of(layers: Sequence[Layer], values: Values) -> dict[str, int]:
-    """Layer → multiply-accumulates of these feeds."""
-    return {layer.name: _macs(layer, values[layer.activation].shape, values[layer.output].size) for layer in layers}
-
-
 def host_times(
     experiment: Experiment,
     proto: onnx.ModelProto,
@@ -359,8 +336,9 @@ def host_times(
             single = _alone(proto, nodes[layer.name], known, inputs)
             only = replace(record, layers=(records[layer.name],), float_layers=())
             quantized = lower_static(single, only)
-            runs = (partial(_session(model).run, None, dict(inputs)) for model in (single, quantized))
-            float_us, int8_us = _fastest_us(*runs)
+            # MatMulAddFusion would turn INT8 products back into float ones
+            sessions = [session_on(model, without=["MatMulAddFusion"]) for model in (single, quantized)]
+            float_us, int8_us = _fastest_us(*(partial(session.run, None, dict(inputs)) for session in sessions))
             cache[key] = float_us, int8_us
         times[layer.name] = cache[key]
     return times, call_us
@@ -382,20 +360,17 @@ def _alone(
     inputs: Mapping[str, npt.NDArray[Any]],
 ) -> onnx.ModelProto:
     """A model of this one node, with a symbolic leading axis as the real one has."""
-    tensors = []
-    for name in node.input:
-        if name in known:
-            tensor = onnx.TensorProto()
-            tensor.CopyFrom(known[name])
-            tensor.name = name
-            tensors.append(tensor)
-    values = [
-        helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["n", *array.shape[1:]])
-        for name, array in inputs.items()
-    ]
-    output = helper.make_tensor_value_info(node.output[0], onnx.TensorProto.FLOAT, None)
-    graph = helper.make_graph([node], "layer", values, [output], tensors)
-    return helper.make_model(graph, opset_imports=proto.opset_import, ir_version=proto.ir_version)
+    model = onnx.ModelProto(ir_version=proto.ir_version, opset_import=proto.opset_import)
+    model.graph.name = "layer"
+    model.graph.node.append(node)
+    for name in (name for name in node.input if name in known):
+        model.graph.initializer.add().CopyFrom(known[name])
+        model.graph.initializer[-1].name = name
+    shapes: dict[str, Any] = {name: ["n", *array.shape[1:]] for name, array in inputs.items()}
+    infos = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape) for name, shape in shapes.items()]
+    model.graph.input.extend(infos)
+    model.graph.output.append(helper.make_tensor_value_info(node.output[0], onnx.TensorProto.FLOAT, None))
+    return model
 
 
 def _fastest_us(*calls: Callable[[], object]) -> list[float]:
@@ -405,11 +380,3 @@ def _fastest_us(*calls: Callable[[], object]) -> list[float]:
     each = list(zip(timers, counts, strict=True))
     rounds = [[timer.timeit(count) / count * 1e6 for timer, count in each] for _ in range(_ROUNDS)]
     return [min(column) for column in zip(*rounds, strict=True)]
-
-
-def _session(model: onnx.ModelProto) -> onnxruntime.InferenceSession:
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.log_severity_level = 3
-    # MatMulAddFusion would turn INT8 products back into float ones
-    return session_on(model, options, without=["MatMulAddFusion"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -47,11 +48,7 @@ class ModelData:
     read: Callable[[], Iterator[Feeds]]
 
     def first(self, count: int) -> Callable[[], Iterable[Feeds]]:
-        def batches() -> Iterator[Feeds]:
-            for _, feeds in zip(range(count), self.read(), strict=False):
-                yield feeds
-
-        return batches
+        return lambda: itertools.islice(self.read(), count)
 
 
 def open_data(path: Path, model: Model, *, batch: int, samples: int | None = None) -> ModelData:
@@ -154,14 +151,12 @@ def _open_npz(path: Path, model: Model, *, batch: int, samples: int | None) -> M
                 hint=f"Name arrays of samples by the inputs ({inputs}), or whole batches {wanted} and so on.",
             )
         found[match[1]][int(match[2])] = name
-    counts = {prefix: len(numbers) for prefix, numbers in found.items()}
-    count = max(counts.values())
+    count = max(map(len, found.values()))
     for prefix, numbers in found.items():
         if sorted(numbers) != list(range(count)) or count == 0:
             missing = next(i for i in range(count + 1) if i not in numbers)
-            raise ConfigError(
-                f"array {prefix}_{missing} is missing; batches are numbered from 0 without a gap.", file=path
-            )
+            rule = f"array {prefix}_{missing} is missing; batches are numbered from 0 without a gap."
+            raise ConfigError(rule, file=path)
 
     def read() -> Iterator[Feeds]:
         for number in range(count):

@@ -188,9 +188,16 @@ def repair(
         usual, fault = looked_at(attempt.candidate)
         limits = limits or usual  # those of the candidate as it was: float32 in it does not make them stricter
         if fault is None:
-            _check_all_shapes(experiment, attempt.candidate, one_shape(attempt.candidate), bench)
+            whole = attempt.candidate
+            if whole.id != one_shape(whole).id and (over := overflowing(experiment, whole, bench)):
+                node, what = next(iter(over.items()))
+                raise MeasureError(
+                    f"{whole.short_id} is whole at the batch that is called and the longest length; in a file for "
+                    f"another shape {node} overflows: {what}. Compile fewer shapes, or keep that node with what reads "
+                    "its results."
+                )
             return Repair(
-                candidate=attempt.candidate,
+                candidate=whole,
                 steps=attempt.steps,
                 before_us=before_us,
                 call_us=took_us,
@@ -270,16 +277,6 @@ def write_repair(found: Repair, asked: Candidate, experiment: Experiment, folder
     write_text_atomically(copy, text)
     wrote = [f"wrote {one}" for one in (file, place, copy)]
     return (*wrote, f"next: workbench evaluate {copy} --candidate {file}; or workbench sweep {copy}")
-
-
-def _check_all_shapes(experiment: Experiment, candidate: Candidate, looked_at: Candidate, bench: Bench) -> None:
-    """Raises MeasureError where a file for another shape than the one that was looked at overflows."""
-    if candidate.id != looked_at.id and (over := overflowing(experiment, candidate, bench)):
-        node, what = next(iter(over.items()))
-        raise MeasureError(
-            f"{candidate.short_id} is whole at the batch that is called and the longest length; in a file for another "
-            f"shape {node} overflows: {what}. Compile fewer shapes, or keep that node with what reads its results."
-        )
 
 
 def _refuse_unsound(experiment: Experiment, feeds: Sequence[Feeds]) -> None:

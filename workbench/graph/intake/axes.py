@@ -42,7 +42,7 @@ def named_axes(proto: ModelProto, plans: Sequence[PortPlan]) -> ModelProto:
                 continue
             if dim.dim_param and (isinstance(size, int) or not unnamed(dim)):
                 symbols[dim.dim_param] = size
-            _write(dim, size)
+            dim.CopyFrom(_dim(size))
             changed = True
     for value in model.graph.output:
         for dim in value.type.tensor_type.shape.dim:
@@ -50,18 +50,11 @@ def named_axes(proto: ModelProto, plans: Sequence[PortPlan]) -> ModelProto:
                 dim.Clear()
                 changed = True
             elif dim.dim_param in symbols:
-                _write(dim, symbols[dim.dim_param])
+                dim.CopyFrom(_dim(symbols[dim.dim_param]))
     if not changed:
         return proto
     del model.graph.value_info[:]
     return model
-
-
-def _write(dim: TensorShapeProto.Dimension, size: int | str) -> None:
-    if isinstance(size, int):
-        dim.dim_value = size
-    else:
-        dim.dim_param = size
 
 
 def batch_first(
@@ -142,12 +135,13 @@ def batch_first(
     return model
 
 
+def _dim(size: int | str) -> TensorShapeProto.Dimension:
+    dimension = TensorShapeProto.Dimension
+    return dimension(dim_value=size) if isinstance(size, int) else dimension(dim_param=size)
+
+
 def _reshape(shape: TensorShapeProto, dims: Sequence[TensorShapeProto.Dimension]) -> None:
-    copies = [TensorShapeProto.Dimension() for _ in dims]
-    for copy, dim in zip(copies, dims, strict=True):
-        copy.CopyFrom(dim)
-    del shape.dim[:]
-    shape.dim.extend(copies)
+    shape.CopyFrom(TensorShapeProto(dim=dims))
 
 
 def _axes(model: ModelProto, names: Names) -> str | None:

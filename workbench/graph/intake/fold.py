@@ -7,6 +7,7 @@ what follows from the inputs built in, or decides an `If`, is computed: everythi
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from collections.abc import Iterable, Mapping
@@ -61,7 +62,7 @@ def numbers_of(name: str, text: str) -> Any:
         value = None
     flat: list[Any] = [value]
     while any(isinstance(item, list) for item in flat):
-        flat = [inner for item in flat for inner in (item if isinstance(item, list) else [item])]
+        flat = list(itertools.chain.from_iterable(item if isinstance(item, list) else [item] for item in flat))
     if not flat or not all(isinstance(item, bool | int | float) and math.isfinite(item) for item in flat):
         hint = f"Write --constant {name}=16000, or --constant '{name}=[0.667, 1.0, 0.8]'."
         raise ConfigError(f"{text!r} is no number and no list of numbers.", key=f"--constant {name}", hint=hint)
@@ -181,7 +182,7 @@ def _computed(model: ModelProto, seeds: set[str]) -> tuple[dict[str, Array], set
     graph = model.graph
     shapes, deciding, following = _shapes(graph), _deciding(graph), set(seeds)
     sizes: dict[str, list[int | None]] = {}
-    stored = {n: t for n, t in constants(model).items() if _size(t) <= _MOST_ELEMENTS and t.data_location == 0}
+    stored = {n: t for n, t in constants(model).items() if math.prod(t.dims) <= _MOST_ELEMENTS and t.data_location == 0}
     known = {name: numpy_helper.to_array(t) for name, t in stored.items() if name in seeds | deciding}
     for node in graph.node:
         reads, made = set(filter(None, node.input)), list(filter(None, node.output))
@@ -244,20 +245,13 @@ def _by_shape(
 
 
 def _shapes(graph: GraphProto) -> dict[str, list[int | None]]:
-    found: dict[str, list[int | None]] = {}
-    for value in (*graph.input, *graph.value_info):
-        kind = value.type.tensor_type
-        if kind.HasField("shape"):
-            found[value.name] = [
-                d.dim_value if d.HasField("dim_value") and d.dim_value > 0 else None for d in kind.shape.dim
-            ]
-    for tensor in graph.initializer:
-        found[tensor.name] = list(tensor.dims)
-    return found
-
-
-def _size(tensor: TensorProto) -> int:
-    return int(np.prod(tensor.dims, dtype=np.int64))
+    kinds = {value.name: value.type.tensor_type for value in (*graph.input, *graph.value_info)}
+    found = {
+        name: [dim.dim_value if dim.dim_value > 0 else None for dim in kind.shape.dim]
+        for name, kind in kinds.items()
+        if kind.HasField("shape")
+    }
+    return {**found, **{tensor.name: list(tensor.dims) for tensor in graph.initializer}}
 
 
 # --- changing the graph --------------------------------------------------------------------------------------------
@@ -265,17 +259,11 @@ def _size(tensor: TensorProto) -> int:
 
 def _store(graph: GraphProto, values: Mapping[str, Array]) -> None:
     """Put values in place of the nodes that computed them."""
-    replaced = []
-    for node in graph.node:
-        made = [name for name in node.output if name]
-        if not (made and all(name in values for name in made)):
-            replaced.append(node)
-    stored = {name for node in graph.node for name in node.output} & values.keys()
-    kept = {name for node in replaced for name in node.output}
-    graph.initializer.extend(
-        numpy_helper.from_array(np.asarray(values[name], order="C"), name) for name in sorted(stored - kept)
-    )
-    replace_nodes(graph, replaced)
+    kept = [node for node in graph.node if not values.keys() >= {*filter(None, node.output)} > set()]
+    computed = {name for node in graph.node for name in node.output} & values.keys()
+    stored = sorted(computed - {name for node in kept for name in node.output})
+    graph.initializer.extend(numpy_helper.from_array(np.asarray(values[name], order="C"), name) for name in stored)
+    replace_nodes(graph, kept)
 
 
 def _inline(graph: GraphProto, node: NodeProto, taken: bool) -> None:

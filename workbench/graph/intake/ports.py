@@ -5,6 +5,7 @@ plans = plan_inputs(specs, interface)     # ConfigError: what only the user can 
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -153,16 +154,10 @@ def _beside_one_sample(spec: TensorSpec) -> PortPlan:
 
 def remedy(spec: TensorSpec) -> str:
     """What to write about an input without an axis for samples, in the manifest or on the command line."""
-    example = "16000" if not spec.shape else "[" + ", ".join(["1.0"] * min(_elements(spec.shape), 3)) + "]"
+    numbers = min(math.prod(size for size in spec.shape if isinstance(size, int)), 3)
+    example = "16000" if not spec.shape else "[" + ", ".join(["1.0"] * numbers) + "]"
     return (
         f"Where it is the same for all samples write inputs: {{{spec.name}: {{constant: {example}}}}} in the manifest "
         f"(or --constant {spec.name}=…); where samples are counted on another axis, "
         f"inputs: {{{spec.name}: {{axes: [..., batch, ...]}}}}."
     )
-
-
-def _elements(shape: Dims) -> int:
-    count = 1
-    for size in shape:
-        count *= size if isinstance(size, int) else 1
-    return count

@@ -71,11 +71,12 @@ def reproducible(proto: ModelProto) -> tuple[ModelProto, tuple[str, ...]]:
     }
     names, replaced, nodes = Names(model.graph), [], []
     for node in model.graph.node:
-        if node.output[0] not in found and not _holds_random(node):
+        inside = [] if node.output[0] in found else list(random_nodes(GraphProto(node=[node])))
+        if node.output[0] not in found and not inside:
             nodes.append(node)
             continue
         if node.op_type not in (*LIKE, *SHAPED) or opset_of(model) < 13:
-            first = next(iter(random_nodes(_alone(node))), node)
+            first = next(iter(inside), node)
             raise ConfigError(_refusal(first), hint=_REMEDIES.get(first.op_type, _REMEDY))
         made = _table_noise(node, ranks, names, model.graph)
         if made is None:
@@ -98,16 +99,6 @@ _REMEDIES = {
 def _refusal(node: NodeProto, why: str = "") -> str:
     reason = f" ({why})" if why else ""
     return f"{called(node)} draws random numbers, so that no two runs agree, and cannot be made reproducible{reason}."
-
-
-def _holds_random(node: NodeProto) -> bool:
-    return any(a.g.node or a.graphs for a in node.attribute) and any(True for _ in random_nodes(_alone(node)))
-
-
-def _alone(node: NodeProto) -> GraphProto:
-    graph = GraphProto()
-    graph.node.append(node)
-    return graph
 
 
 def stilled(proto: ModelProto) -> ModelProto:

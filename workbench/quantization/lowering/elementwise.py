@@ -189,7 +189,10 @@ class _Graph:
             tail = self._tail(product.output[0])
             if tail is None:
                 continue
-            rounded = self._rounded_sigmoid(gate) if node.op_type == "Sigmoid" else self._as_addition(node)
+            sigmoid = node.op_type == "Sigmoid"
+            rounded = (
+                self._rounded(gate, self._parameters(gate, _SIGMOID_SCALE)) if sigmoid else self._as_addition(node)
+            )
             if rounded is None:
                 continue
             if tail.factor != 1:
@@ -250,9 +253,6 @@ class _Graph:
             if not 0 <= zero + round(tail.shift / scale) <= 255:
                 return None
         return tail
-
-    def _rounded_sigmoid(self, gate: str) -> str | None:
-        return self._rounded(gate, self._parameters(gate, _SIGMOID_SCALE))
 
     def _as_addition(self, node: NodeProto) -> str | None:
         """clip(α · x + β, 0, 1) as x + β / α, rounded to 255 steps from 0 to 1 / α, which are read as 0 to 1."""

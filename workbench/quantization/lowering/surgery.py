@@ -14,9 +14,6 @@ from workbench.graph.nodes import attributes_of, copied, names_read, opset_of, r
 from workbench.quantization.record import LayerRecord
 from workbench.values.errors import LoweringError, nearest
 
-MAX_PROTO_BYTES = 2**31 - 1
-"""Protobuf refuses larger messages; a larger model needs external data."""
-
 
 def editable_copy(model: ModelProto, *, opset: int) -> ModelProto:
     """A deep copy at `opset` or higher, without recorded shapes; converted only when the model is older.
@@ -103,18 +100,6 @@ def prune_constants(graph: GraphProto) -> None:
     for field in (graph.initializer, graph.input):
         for index in reversed([i for i, item in enumerate(field) if item.name in unused]):
             del field[index]
-
-
-def serialize(model: ModelProto) -> bytes:
-    """The bytes to write; equal models give equal bytes.
-
-    Raises:
-        LoweringError: larger than a protobuf may be.
-    """
-    if model.ByteSize() > MAX_PROTO_BYTES:
-        raise LoweringError("The lowered model is larger than the 2 GiB an ONNX file may have.")
-    payload: bytes = model.SerializeToString(deterministic=True)
-    return payload
 
 
 def rewired(node: NodeProto, inputs: Iterable[str], outputs: Iterable[str] | None = None) -> NodeProto:

@@ -16,7 +16,6 @@ from workbench.graph.layers import quantizable_layers
 from workbench.graph.read import load_graph, read_model
 from workbench.quantization.lowering.normalize import normalized
 from workbench.quantization.lowering.qdq import lower_static
-from workbench.quantization.lowering.surgery import serialize
 from workbench.quantization.record import QuantizationRecord
 from workbench.targets.base import Array, Feeds, OperatorIssue, Session
 from workbench.targets.common import compiled_file, graph_to_lower, with_outputs
@@ -49,7 +48,7 @@ class ReferenceTarget:
     def lower(self, model: Model, candidate: Candidate, record: QuantizationRecord | None, to: Path) -> Path:
         proto = graph_to_lower(model, candidate, record)
         proto = proto if record is None else lower_static(proto, record)
-        (to / "lowered.onnx").write_bytes(serialize(convert_version(proto, OPSET)))
+        (to / "lowered.onnx").write_bytes(convert_version(proto, OPSET).SerializeToString(deterministic=True))
         return to / "lowered.onnx"
 
     def compile(self, lowered: Path, candidate: Candidate, to: Path) -> Artifact:
@@ -58,7 +57,8 @@ class ReferenceTarget:
         except ConfigError as error:
             (log := to / "compile.log").write_text(f"{error}\n", encoding="utf-8")
             raise CompileError(f"onnx cannot read it: {error}", log_path=log) from error
-        (to / "model.onnx").write_bytes(serialize(infer_shapes(proto) if candidate.compile.inferred_shapes else proto))
+        shown = infer_shapes(proto) if candidate.compile.inferred_shapes else proto
+        (to / "model.onnx").write_bytes(shown.SerializeToString(deterministic=True))
         integers = {node.output[0] for node in proto.graph.node if node.op_type == "DequantizeLinear"}
         products = [node for node in proto.graph.node if node.op_type in PRODUCTS]
         int8 = sum(integers.issuperset(node.input[:2]) for node in products)
