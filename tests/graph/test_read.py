@@ -11,7 +11,7 @@ from onnx import TensorProto, helper
 
 from tests.small_graphs import graph_of, saved, weight
 from workbench.graph.layers import quantizable_layers
-from workbench.graph.read import embedding_rows, load_graph, operator_counts, read_model
+from workbench.graph.read import embedding_rows, load_graph, read_model
 from workbench.testing.encoder import WEIGHT_LAYERS, model_of, tiny_encoder
 from workbench.values.errors import ConfigError
 
@@ -105,14 +105,3 @@ def test_ids_are_followed_through_casts_and_the_smallest_table_counts(tmp_path: 
     proto = model_of(nodes, {"large": weight(9, 2), "small": weight(7, 2)}, [ids], [y])
 
     assert embedding_rows(load_graph(read_model(saved(proto, tmp_path)))) == {"ids": 7}
-
-
-def test_operators_are_counted_with_their_domain(tmp_path: Path) -> None:
-    nodes = [
-        helper.make_node("Relu", ["x"], ["a"]),
-        helper.make_node("Gelu", ["a"], ["b"], domain="com.microsoft"),
-        helper.make_node("Relu", ["b"], ["y"]),
-    ]
-    proto = graph_of(nodes, {}, ["batch"])
-
-    assert operator_counts(proto) == {"Relu": 2, "com.microsoft.Gelu": 1}

@@ -1,16 +1,11 @@
 """Accumulators: every figure against NumPy in float64, for every layout, order and split; sums exact in any order."""
 
-import math
-
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from hypothesis.extra import numpy as hnp
 
 from tests.quantization.histograms import content, histogram_of
-from workbench.quantization.observe import Accumulator, add_rows, rounded_once
+from workbench.quantization.observe import Accumulator
 from workbench.quantization.statistics import TensorStatistics
 
 Floats = npt.NDArray[np.float32]
@@ -60,19 +55,3 @@ def test_extremes_of_the_samples_are_averaged(axis: int | None) -> None:
     assert samples.min(axis=1).mean() == pytest.approx(statistics.sample_minimum_mean, rel=1e-15)
     assert samples.max(axis=1).mean() == pytest.approx(statistics.sample_maximum_mean, rel=1e-15)
     assert (statistics.channels is None) == (axis is None)
-
-
-Doubles = npt.NDArray[np.float64]
-activations = hnp.arrays(
-    np.float64, st.integers(1, 60), elements=st.floats(-(2.0**20), 2.0**20, width=32, allow_subnormal=False)
-).map(lambda values: np.where(np.abs(values) < 2.0**-40, 0.0, values))
-"""Float32 values over 60 binary orders of magnitude, both signs: what sums over activations meet at worst."""
-
-
-@given(values=activations, data=st.data())
-def test_sums_are_rounded_once_whatever_the_order(values: Doubles, data: st.DataObject) -> None:
-    for order in (values, np.array(data.draw(st.permutations(values.tolist())))):
-        pair = (np.zeros(1), np.zeros(1))
-        add_rows(pair, order[:, None])
-
-        assert rounded_once(pair)[0][0] == math.fsum(values.tolist())

@@ -44,17 +44,6 @@ def test_layers_that_share_an_input_share_its_scale_only_where_their_settings_ag
     assert layers["key"].activation.scale < layers["query"].activation.scale
 
 
-def test_layers_without_settings_stay_in_float(encoder: Model, statistics: Statistics) -> None:
-    recipe = recipe_of(EVERYTHING_INT8, statistics.layers)
-    without = replace(recipe, layers={"down": recipe.layers["down"]}, float_layers=("up",), source={"why": "test"})
-
-    record = choose(encoder, statistics, without)
-
-    assert [layer.layer for layer in record.layers] == ["down"]
-    assert record.float_layers == ("up",)
-    assert record.provenance.recipe == {"why": "test"}
-
-
 def test_a_convolutions_output_is_quantized_as_its_reader_asks(tmp_path_factory: pytest.TempPathFactory) -> None:
     path = tmp_path_factory.mktemp("convolutions") / "model.onnx"
     random = np.random.default_rng(0)

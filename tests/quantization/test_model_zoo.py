@@ -8,12 +8,11 @@ import numpy.typing as npt
 import onnxruntime
 import pytest
 
-from tests.model_zoo import BERTS, ZOO, Feeds, write_halves
+from tests.model_zoo import BERTS, ZOO, Feeds
 from tests.quantization.networks import choose
 from workbench.graph.groups import layer_groups
 from workbench.graph.layers import quantizable_layers
 from workbench.graph.read import load_graph, read_model
-from workbench.quantization.lowering.dynamic import lower_dynamic
 from workbench.quantization.lowering.normalize import normalized
 from workbench.quantization.lowering.qdq import lower_static
 from workbench.quantization.observe import observe
@@ -109,11 +108,3 @@ def test_every_exporters_blocks_are_recognized(name: str, files: dict[str, Path]
     assert len(groups) == 2 * 6 + 2
     (classifier,) = groups["classifier"]
     assert layers[-1].name == classifier
-
-
-def test_weights_behind_casts_become_dynamic_int8_too(tmp_path: Path) -> None:
-    write_halves(tmp_path / "halves.onnx")
-
-    lowered = lower_dynamic(load_graph(read_model(tmp_path / "halves.onnx")), "channel")
-
-    assert any(node.op_type == "MatMulInteger" for node in lowered.graph.node)

@@ -225,16 +225,6 @@ def test_an_older_opset_is_raised_only_for_scales_per_channel() -> None:
     onnx.checker.check_model(per_channel, full_check=True)
 
 
-def test_an_opset_that_cannot_be_raised_is_refused_with_the_way_out() -> None:
-    node = helper.make_node("MatMul", ["x", "w"], ["h"], name="layer")
-    foreign = helper.make_node("Upsample", ["h"], ["y"], name="up", mode="nearest", scales=[1.0, 1.0])
-    w = np.eye(4, dtype=np.float32)
-    proto = model_of([node, foreign], {"w": w}, [value("x", [2, 4])], [value("y", [2, 4])], opset=7)
-
-    with pytest.raises(LoweringError, match="Export the model with opset 13"):
-        lower_static(proto, record_of(layer_of("layer", weight=WeightScale(scales=(0.01,) * 4, axis=1))))
-
-
 def test_a_record_of_another_model_is_refused() -> None:
     second = LayerRecord(layer="layer", op_type="MatMul", activation=scale_of("x"), second=scale_of("z"))
     for layer, fault in (
