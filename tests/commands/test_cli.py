@@ -7,8 +7,6 @@ from pathlib import Path
 import pytest
 
 from tests.tiny import EXPERIMENT, workbench, write_workspace
-from workbench.evaluation.shared_store import open_shared_store
-from workbench.evaluation.store import Store
 
 VERDICT = re.compile(r"^(Recommended|Cannot be told apart): ", re.MULTILINE)
 """Which of the two is a matter of how quiet the machine is."""
@@ -103,25 +101,10 @@ def test_plan_and_space_say_how_large_the_question_is_and_the_cache_is_pruned(sw
     assert VERDICT.search(workbench("show", swept[0]).stdout), "the sweep stays"
 
 
-def test_the_cache_shows_what_machines_share(tmp_path: Path) -> None:
-    (tmp_path / "team").mkdir()
-    store = Store(tmp_path / ".workbench/store", shared=open_shared_store(str(tmp_path / "team")))
-    store.put_json("structure", {"k": 1}, 5)
-    store.close()
-
-    shown = workbench("cache", "--store", tmp_path / "team")
-    away = workbench("cache", "--store", tmp_path / "nowhere")
-
-    assert "structure" in shown.stdout
-    assert "1 files, 0.0 MB, in file://" in shown.stdout
-    assert (away.returncode, "is away: FileNotFoundError" in away.stderr) == (3, True)
-
-
 def test_bad_input_gets_one_sentence_and_an_exit_code(swept: tuple[Path, str]) -> None:
     for asked, code, message in (
         ("sweep EXPERIMENT --store ftp://host/x", 2, "'ftp://host/x' is no shared store"),
         ("sweep EXPERIMENT --store memory://x", 2, "lasts as long as one process"),
-        ("cache --store /nowhere --keep 1", 2, "means nothing for a shared store"),
         ("sweep absent.yaml", 2, "absent.yaml: no such file"),
         ("show EXPERIMENT --candidate zzz", 2, "no candidate of the last sweep begin with 'zzz'"),
         ("sweep EXPERIMENT --timeout soon", 2, "'soon' is not a duration"),

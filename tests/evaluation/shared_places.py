@@ -123,8 +123,7 @@ class Builder:
 
 def stored(shared: SharedStore, below: str) -> list[str]:
     """Every file below a folder of the shared store."""
-    found = [f"{below}/{name}" for name in shared.remote.files(below)]
-    return found + [path for folder in shared.remote.folders(below) for path in stored(shared, f"{below}/{folder}")]
+    return list(shared.remote._fs.find(shared.remote._at(below)))
 
 
 def on_its_own_mount(place: Path, options: str, program: str, *arguments: object) -> list[str]:

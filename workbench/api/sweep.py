@@ -281,7 +281,6 @@ def _noted(
 def plan_lines(made: Plan) -> list[str]:
     bound = "" if made.space.exact else "at most "
     files, call = ("checkpoints", "window") if made.language else ("compiles", "call")
-    cached = ", ".join(f"{count} {kind}" for kind, count in made.store_entries.items()) or "nothing yet"
     together = f"on {made.cards} cards at once " if made.cards > 1 else ""
     of = "" if made.available_bytes is None else f" of {made.available_bytes / 1e9:.1f} GB that can be had"
     return [
@@ -293,7 +292,6 @@ def plan_lines(made: Plan) -> list[str]:
         f"limit:      {_division(made)}",
         f"disk:       at most {made.disk_bytes / 1e9:.2f} GB of {made.free_bytes / 1e9:.1f} GB free",
         f"memory:     up to {made.memory_bytes / 1e9:.2f} GB{of}",
-        f"store:      {cached}",
         *(f"scoring:    {sentence}" for sentence in made.scoring),
         *(f"mind:       {warning}" for warning in made.warnings),
     ]

@@ -11,7 +11,6 @@ from rich.table import Table
 from workbench.api.opening import open_store
 from workbench.commands.console import out, print_json, say
 from workbench.commands.options import AsJson, seconds
-from workbench.values.errors import ConfigError, ToolchainError
 
 
 def cache(
@@ -20,18 +19,8 @@ def cache(
     keep: Annotated[float, typer.Option(min=0, help="with --prune: keep at most so many GB")] = 0.0,
     older_than: Annotated[str | None, typer.Option(help="with --prune: only what was unused for 12h, 90m")] = None,
     kind: Annotated[list[str] | None, typer.Option(help="with --prune: only this kind; repeat for several")] = None,
-    store: Annotated[
-        str | None, typer.Option(help="the store that machines share instead: a folder or s3://bucket/prefix")
-    ] = None,
 ) -> None:
     """Show what the store holds, and prune it. Sweeps (journals) are never touched."""
-    if store is not None:
-        if prune or keep or kind or older_than:
-            rule = "means nothing for a shared store, of which any file may be deleted at any time."
-            hint = "Let its own tools do that by age: a lifecycle rule of the bucket, `find FOLDER -mtime +30 -delete`."
-            raise ConfigError(rule, key="--prune, --keep, --kind, --older-than", hint=hint)
-        _shared(store)
-        return
     with open_store(workspace) as opened:
         if prune:
             age = None if older_than is None else seconds(older_than, "--older-than")
@@ -46,22 +35,6 @@ def cache(
     if left:
         where = f"{shared.url} does" if shared is not None else "a shared store does"
         say(f"{left} results are here that {where} not have yet")
-
-
-def _shared(url: str) -> None:
-    from workbench.evaluation.shared_store import Away, open_shared_store, usage_of
-
-    shared = open_shared_store(url)
-    try:
-        shared.look()
-        usage, files, size_bytes = usage_of(shared)
-    except Away as away:
-        raise ToolchainError(f"{shared.url} is away: {away}.") from away
-    table = Table("kind", "entries")
-    for kind, entries in sorted(usage.items()):
-        table.add_row(kind, str(entries))
-    out.print(table)
-    say(f"{files} files, {size_bytes / 1e6:.1f} MB, in {shared.url}")
 
 
 def cluster(

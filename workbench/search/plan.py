@@ -78,7 +78,6 @@ class Plan:
         memory_bytes: of all processes at the peak of the sweep.
         available_bytes: memory that can be had before the machine swaps; None where the system does not say.
         serves: whether front members are loaded for real.
-        store_entries: kind → entries already in the store (of any experiment in this workspace).
         scoring: what outputs mean and must keep, a sentence each; empty where labels decide.
         service: what each candidate's service chooses besides batch, timeout and workers, in sentences.
         language: of a language model, of which checkpoints are written and nothing is compiled.
@@ -105,7 +104,6 @@ class Plan:
     memory_bytes: int
     available_bytes: int | None
     serves: bool
-    store_entries: dict[str, int]
     scoring: tuple[str, ...] = ()
     service: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -211,7 +209,6 @@ def make_plan(
         memory_bytes=memory_of(experiment, here),
         available_bytes=available_memory_bytes(),
         serves=experiment.service is not None and experiment.service.confirm_s > 0,
-        store_entries={kind: entries for kind, (entries, _) in bench.store.usage().items()},
         scoring=scoring_words(experiment.dataset, experiment.model),
         service=tuple(filter(None, [served_words(experiment.space)])),
         warnings=(*too_fine(experiment, runs), *refused, *_inside(experiment), *filter(None, [alike])),

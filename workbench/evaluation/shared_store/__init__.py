@@ -32,7 +32,7 @@ from workbench.evaluation.shared_store.remote import BLOCK_BYTES, PATIENCE_S, Aw
 from workbench.values.documents.canonical import DecodeError, decode
 from workbench.values.documents.sealed_json import Unsound, sealed, unsealed
 
-__all__ = ["STORE_VARIABLE", "Away", "Fetched", "Listed", "SharedStore", "open_shared_store", "usage_of"]
+__all__ = ["STORE_VARIABLE", "Away", "Fetched", "Listed", "SharedStore", "open_shared_store"]
 
 _log = logging.getLogger(__name__)
 
@@ -104,7 +104,7 @@ def open_shared_store(
 ) -> SharedStore:
     """The store at a folder, `file:///folder`, `s3://bucket/prefix` or, within one process, `memory://name`.
 
-    Nothing is asked of it yet: whether it is there shows when it is needed (`SharedStore.look`). Credentials and
+    Nothing is asked of it yet: whether it is there shows when it is needed. Credentials and
     endpoints are taken from the environment, as s3fs and botocore read them.
 
     Args:
@@ -152,14 +152,6 @@ class SharedStore:
     def __init__(self, remote: Remote, *, report: Callable[[str], None]) -> None:
         self.url, self.remote, self._report = remote.url, remote, report
         self.reading, self.writing = _Pauses(), _Pauses()
-
-    def look(self) -> None:
-        """Ask it for something that is not there.
-
-        Raises:
-            Away: it does not answer, or refuses.
-        """
-        self.remote.size("v1/entries/none")
 
     def fetch(self, kind: str, digest: str, to: Path) -> Fetched:
         """Copy the files of an entry into an empty folder; unless 'there' is answered, what lies in it is nothing.
@@ -285,17 +277,3 @@ def _entry_at(kind: str, digest: str) -> str:
 
 def _file_at(sha256: str) -> str:
     return f"v1/files/{sha256[:2]}/{sha256}"
-
-
-def usage_of(shared: SharedStore) -> tuple[dict[str, int], int, int]:
-    """Kind → entries; files of content and their bytes: what several entries have counts once. Nothing is read.
-
-    Raises:
-        Away: it does not answer.
-    """
-    entries, remote = dict[str, int](), shared.remote
-    for kind in remote.folders("v1/entries"):
-        parts = (remote.files(f"v1/entries/{kind}/{part}") for part in remote.folders(f"v1/entries/{kind}"))
-        entries[kind] = sum(name.endswith(".json") for files in parts for name in files)
-    found = [size for part in remote.folders("v1/files") for size in remote.files(f"v1/files/{part}").values()]
-    return entries, len(found), sum(found)

@@ -119,21 +119,6 @@ class Remote:
                     self._call(file.discard)
             raise
 
-    def folders(self, path: str) -> list[str]:
-        """Names of the folders directly below."""
-        return sorted(Path(one["name"]).name for one in self._listed(path) if one["type"] == "directory")
-
-    def files(self, path: str) -> dict[str, int]:
-        """Name → bytes of the files directly below."""
-        return {Path(one["name"]).name: int(one["size"] or 0) for one in self._listed(path) if one["type"] == "file"}
-
-    def _listed(self, path: str) -> list[dict[str, Any]]:
-        try:
-            found: list[dict[str, Any]] = self._call(lambda: self._fs.ls(self._at(path), detail=True))
-        except FileNotFoundError:
-            return []
-        return found
-
     def _at(self, path: str) -> str:
         return f"{self._root}/{path}"
 
