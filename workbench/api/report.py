@@ -23,7 +23,7 @@ from workbench.report import Summary
 from workbench.report.written.compose import Form, written_report
 from workbench.report.written.document import Language
 from workbench.report.written.files import check_form, write_report
-from workbench.report.written.material import ChangeLine, Material, ModelFacts, QuantizedLayers
+from workbench.report.written.material import Material, ModelFacts, QuantizedLayers
 from workbench.shipping.acceptance.verdict import read_verdict
 from workbench.shipping.handover import service_settings
 from workbench.study.compared import Comparison
@@ -125,7 +125,6 @@ def _of_sweep(question: Experiment, source: str, candidate: str | None, at: str)
         layers=_quantized(record_from_json(_object(record))) if record.exists() else None,
         summary=summary,
         agreement=next((e.agreement for e in reversed(evaluations) if e.agreement is not None), None),  # held-out first
-        changes=tuple(_changes_of_sweep(question, summary, at)),
     )
 
 
@@ -168,15 +167,6 @@ def _quantized(record: QuantizationRecord) -> QuantizedLayers:
     return QuantizedLayers(by=record.provenance.engine, kinds=kinds, float_layers=record.float_layers)
 
 
-def _changes_of_sweep(question: Experiment, summary: Summary, at: str) -> Iterator[ChangeLine]:
-    began = min(e.started_at for e in summary.evaluations)
-    yield ChangeLine(at=began, act="searched", count=len(summary.evaluations))
-    for identity, confirmed in sorted(summary.confirmations.items(), key=lambda pair: pair[1].started_at):
-        if identity != summary.baseline_id:
-            yield ChangeLine(at=confirmed.started_at, act="confirmed", what=identity[:12])
-    yield ChangeLine(at=at, act="reported", what=__version__)
-
-
 def _of_bundle(bundle: Bundle, source: str, at: str) -> Material:
     check_files(bundle)
     m = bundle.manifest
@@ -206,10 +196,7 @@ def _of_bundle(bundle: Bundle, source: str, at: str) -> Material:
         settings=m.service,
         layers=None if record is None else _quantized(record),
         agreement=bundle_agreement(bundle),
-        changes=(
-            ChangeLine(at=m.created_at, act="bundled", what=m.candidate.short_id),
-            ChangeLine(at=at, act="reported", what=__version__),
-        ),
+        bundled_at=m.created_at,
     )
 
 

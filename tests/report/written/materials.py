@@ -8,7 +8,7 @@ from tests.report.test_layers import GOOD
 from workbench.load.result import LoadResult, ServerFigures
 from workbench.prediction.capacity import CapacityPlan, Demand, MemberPlan
 from workbench.report import Summary
-from workbench.report.written.material import ChangeLine, Material, ModelFacts, QuantizedLayers
+from workbench.report.written.material import Material, ModelFacts, QuantizedLayers
 from workbench.shipping.acceptance import Criterion, Verdict
 from workbench.study.compared import Comparison, DeviceFindings, FirstBad
 from workbench.study.limits import FLOAT
@@ -73,7 +73,6 @@ def least(*, is_emulated: bool = False) -> Material:
         ),
         data={"calibration": ("c" * 64, None), "validation": ("d" * 64, 1000), "holdout": ("e" * 64, None)},
         summary=summary_of(baseline, chosen),
-        changes=(ChangeLine(at="2026-03-01T10:00:00+00:00", act="searched", count=2),),
     )
 
 

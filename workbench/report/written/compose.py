@@ -28,7 +28,7 @@ from workbench.report.written.cells import (
 from workbench.report.written.document import Block, Commands, Document, Language, Paragraph, Section, Table, numbered
 from workbench.report.written.fleet import fleet
 from workbench.report.written.goals import basis, best_service, goals, judged
-from workbench.report.written.material import Act, Material
+from workbench.report.written.material import Material
 from workbench.report.written.naming import SPLIT, candidate_name, metric_name, outcome_cell, state_of
 from workbench.report.written.performance import performance
 from workbench.report.written.precision import int8, precision
@@ -168,13 +168,6 @@ def _files(m: Material) -> Table:
 _RISKS = "Risks and open points"
 _CHANGES = "Record of changes"
 
-_ACTS: dict[Act, tuple[str, str]] = {
-    "searched": ("search", "{n} candidates evaluated"),
-    "confirmed": ("confirmation", "candidate {what}"),
-    "bundled": ("bundle written", "candidate {what}"),
-    "reported": ("this report", "{what}"),
-}
-
 
 def risks(m: Material) -> Section:
     found = list(_found(m))
@@ -282,12 +275,22 @@ def _of_search(m: Material, summary: Summary) -> Iterator[tuple[str, str]]:
 
 
 def changes(m: Material) -> Section:
-    rows = []
-    for one in m.changes:
-        act, about = _ACTS[one.act]
-        count = "–" if one.count is None else number(one.count)
-        rows.append((text(moment(one.at)), label(act), label(about, n=count, what=one.what)))
+    rows = [(text(moment(at)), label(act), text(about)) for at, act, about in _made(m)]
     return section(_CHANGES, [table(_CHANGES, "at|what|about", rows)])
+
+
+def _made(m: Material) -> Iterator[tuple[str, str, str]]:
+    """(when, what was made, about it), in the order of a sweep's life."""
+    if m.summary is not None:
+        began = min(e.started_at for e in m.summary.evaluations)
+        yield began, "search", say("{n} candidates evaluated", n=number(len(m.summary.evaluations)))
+        confirmed = sorted(m.summary.confirmations.items(), key=lambda pair: pair[1].started_at)
+        for identity, one in confirmed:
+            if identity != m.summary.baseline_id:
+                yield one.started_at, "confirmation", say("candidate {what}", what=identity[:12])
+    if m.bundled_at:
+        yield m.bundled_at, "bundle written", say("candidate {what}", what=m.chosen.candidate.short_id)
+    yield m.created_at, "this report", m.workbench
 
 
 def commands(m: Material) -> Section:

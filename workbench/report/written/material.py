@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
 
 from workbench.load.result import LoadResult
 from workbench.prediction.capacity import CapacityPlan
@@ -43,25 +42,6 @@ class QuantizedLayers:
     float_layers: tuple[str, ...]
 
 
-Act = Literal["searched", "confirmed", "bundled", "reported"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChangeLine:
-    """One line of the record of changes.
-
-    Attributes:
-        at: ISO 8601.
-        count: candidates that were evaluated.
-        what: a name or id; '' for none.
-    """
-
-    at: str
-    act: Act
-    count: int | None = None
-    what: str = ""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Material:
     """Attributes:
@@ -74,6 +54,7 @@ class Material:
     named: `chosen` was named by the user, recommended or not.
     data: split → (digest, samples scored; None where none were).
     files: compiled files; () where they are not known.
+    bundled_at: ISO 8601; '' where there is no bundle.
     command: the command line that asked for the report; '' where there was none.
     """
 
@@ -102,7 +83,7 @@ class Material:
     loads: tuple[LoadResult, ...] = ()
     loads_emulated: bool = False
     capacity: CapacityPlan | None = None
-    changes: tuple[ChangeLine, ...] = ()
+    bundled_at: str = ""
     command: str = ""
 
     @property
