@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import string
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -136,32 +136,16 @@ def letters(count: int, alike: Callable[[int, int], bool]) -> list[str]:
     Args:
         alike: symmetric; asked once per pair i < j.
     """
-    neighbours: list[set[int]] = [set() for _ in range(count)]
-    for i in range(count):
-        for j in range(i + 1, count):
-            if alike(i, j):
-                neighbours[i].add(j)
-                neighbours[j].add(i)
-    groups = sorted(sorted(g) for g in _largest_groups(neighbours, set(), set(range(count)), set()) if len(g) > 1)
+    groups: set[frozenset[int]] = {frozenset()}
+    for member in range(count):
+        like = {other for other in range(member) if alike(other, member)}
+        groups |= {group & like | {member} for group in groups}
+        groups = {group for group in groups if not any(group < other for other in groups)}
     marks = [""] * count
-    for number, group in enumerate(groups):
+    for number, group in enumerate(sorted(sorted(group) for group in groups if len(group) > 1)):
         for member in group:
             marks[member] += _letter(number)
     return marks
-
-
-def _largest_groups(
-    neighbours: list[set[int]], group: set[int], possible: set[int], done: set[int]
-) -> Iterator[set[int]]:
-    """Maximal cliques (Bron and Kerbosch, Communications of the ACM 16, 1973, algorithm 457, with a pivot)."""
-    if not possible and not done:
-        yield group
-        return
-    pivot = max(possible | done, key=lambda v: (len(neighbours[v] & possible), -v), default=None)
-    for v in sorted(possible - (neighbours[pivot] if pivot is not None else set())):
-        yield from _largest_groups(neighbours, group | {v}, possible & neighbours[v], done & neighbours[v])
-        possible = possible - {v}
-        done = done | {v}
 
 
 def _letter(number: int) -> str:
