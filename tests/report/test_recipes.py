@@ -70,21 +70,16 @@ def test_the_best_preset_is_what_others_are_held_against() -> None:
         assert recipe.against_preset.low < 100 * np.expm1(truth) < recipe.against_preset.high
 
 
-def test_what_was_over_a_limit_is_shown_and_what_stopped_early_is_not() -> None:
+def test_what_was_over_a_limit_is_shown_and_what_stopped_early_floats_and_other_models_are_not() -> None:
     stop = Stop(stage="accuracy_full", reason="over its limit")
     whole, early = (dataclasses.replace(of(number), status="stopped", stop=stop) for number in (1, 2))
-    kept = {whole.candidate.id: scores(0.5, 1)}
-    found = recipes_of([whole, early], lambda i, split: kept.get(i), {}, "baseline")
-    assert [recipe.candidate_id for recipe in found] == [whole.candidate.id]
-    assert found[0].against_preset is None
-
-
-def test_the_float_model_is_no_recipe_and_other_models_have_none() -> None:
-    one = of(1)
+    one = of(3)
     plain = dataclasses.replace(one, measurement=dataclasses.replace(one.measurement, language=None))
-    assert recipes_of([one], lambda i, split: scores(0.0, 0), {}, one.candidate.id) == ()
-    assert recipes_of([plain], lambda i, split: scores(0.0, 0), {}, "baseline") == ()
+    kept = {whole.candidate.id: scores(0.5, 1), one.candidate.id: scores(0.0, 0)}
+    for other, baseline in ((one, one.candidate.id), (plain, "baseline")):
+        (found,) = recipes_of([whole, early, other], lambda i, split: kept.get(i), {}, baseline)
+        assert (found.candidate_id, found.against_preset) == (whole.candidate.id, None)
     alike = [of(number) for number in range(1, 4)]
     kept = {e.candidate.id: scores(0.0, seed) for seed, e in enumerate(alike)}
-    found = recipes_of(alike, lambda i, split: kept[i], {alike[0].candidate.id: "only"}, "baseline")
-    assert not any(recipe.told_apart for recipe in found), "recipes of one loss"
+    same = recipes_of(alike, lambda i, split: kept[i], {alike[0].candidate.id: "only"}, "baseline")
+    assert not any(recipe.told_apart for recipe in same), "recipes of one loss"
