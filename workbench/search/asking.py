@@ -20,7 +20,7 @@ import numpy as np
 from workbench.evaluation.journal import Journal
 from workbench.inputs.experiment import Experiment
 from workbench.search.first_look import INT8_FIRST, first_int8
-from workbench.search.front import front_of, predicted_errors, predicted_numbers, with_baseline_drop
+from workbench.search.front import front_of, predicted_numbers, with_baseline_drop
 from workbench.search.parts import FEWEST, Costs, Goals, Ranking, Seen, logged, rank
 from workbench.search.surrogate import Codes, axes_of
 from workbench.space.space import (
@@ -289,11 +289,12 @@ def _neighbours(space: SearchSpace, fronts: Sequence[Assignment]) -> list[dict[s
 
 
 def _seen(experiment: Experiment, assignment: Assignment, evaluation: Evaluation) -> Seen:
-    numbers = with_baseline_drop(experiment, evaluation) | predicted_numbers(evaluation)
+    predicted, errors = predicted_numbers(evaluation)
+    numbers = with_baseline_drop(experiment, evaluation) | predicted
     return Seen(
         assignment=assignment,
         numbers=numbers,
-        errors=_errors_of(evaluation, numbers) | predicted_errors(evaluation),
+        errors=_errors_of(evaluation, numbers) | errors,
         numerics=_class_of(evaluation, ("accuracy",)),
         time=_class_of(evaluation, ("curve", "latency")),
         failed=evaluation.failure is not None and not evaluation.failure.transient,

@@ -13,7 +13,6 @@ from workbench.inputs.experiment import Experiment
 from workbench.values.measurement import Estimate
 from workbench.values.metrics import METRICS, drop_metric, metrics
 from workbench.values.objectives import feasible, pareto_front
-from workbench.values.prediction import Prediction
 from workbench.values.results import Evaluation
 
 
@@ -56,49 +55,41 @@ def may_be_predicted(experiment: Experiment) -> bool:
     return service is not None and service.goal == "throughput" and metrics_asked <= _PREDICTED
 
 
-def is_deferred(evaluation: Evaluation) -> bool:
-    """Whether it stopped on a prediction and on nothing else."""
+def deferred_rate(evaluation: Evaluation) -> Estimate | None:
+    """What was predicted of one that stopped on that and on nothing else."""
     stopped, prediction = evaluation.stop, evaluation.prediction
-    predicted = prediction is not None and prediction.throughput_per_s is not None
-    return stopped is not None and stopped.stage == "predict" and not stopped.violations and predicted
+    if stopped is None or prediction is None or stopped.stage != "predict" or stopped.violations:
+        return None
+    return prediction.throughput_per_s
+
+
+def is_deferred(evaluation: Evaluation) -> bool:
+    return deferred_rate(evaluation) is not None
 
 
 def may_be_on_front(experiment: Experiment, evaluations: Mapping[str, Evaluation]) -> list[Evaluation]:
     """Those that wait and may be on the front, the best prediction first; all of them once an audit has failed."""
-    waiting = [e for e in evaluations.values() if is_deferred(e)]
+    waiting = {e.candidate.id: (e, rate) for e in evaluations.values() if (rate := deferred_rate(e)) is not None}
     if not audit_failed(evaluations.values()):
         members = [metrics(e) for e in front_of(experiment, evaluations)]
-        waiting = [
-            e for e in waiting if not any(dominates(m, e.prediction) for m in members if e.prediction is not None)
-        ]
-    return sorted(waiting, key=lambda e: (-_rate(e).value, e.candidate.id))
+        waiting = {i: each for i, each in waiting.items() if not any(dominates(m, *each) for m in members)}
+    return [e for _, (e, _) in sorted(waiting.items(), key=lambda each: (-each[1][1].value, each[0]))]
 
 
-def dominates(member: Mapping[str, float], prediction: Prediction) -> bool:
+def dominates(member: Mapping[str, float], evaluation: Evaluation, rate: Estimate) -> bool:
     """Whether a member's numbers are as accurate as what was predicted of another, and beyond all that it may serve."""
-    accuracy, rate = prediction.accuracy, prediction.throughput_per_s
-    assert rate is not None  # nothing was predicted otherwise
+    accuracy = None if evaluation.prediction is None else evaluation.prediction.accuracy
     return (accuracy is None or member.get("accuracy", accuracy) >= accuracy) and member[THROUGHPUT] >= rate.high
 
 
-def _rate(evaluation: Evaluation) -> Estimate:
-    assert evaluation.prediction is not None  # it waits
-    assert evaluation.prediction.throughput_per_s is not None
-    return evaluation.prediction.throughput_per_s
-
-
-def predicted_numbers(evaluation: Evaluation) -> dict[str, float]:
-    """What the sampler learns of one that waits, under the names of the objectives."""
-    if not is_deferred(evaluation):
-        return {}
-    assert evaluation.prediction is not None  # it waits
-    accuracy = evaluation.prediction.accuracy
-    return {THROUGHPUT: _rate(evaluation).value, **({} if accuracy is None else {"accuracy": accuracy})}
-
-
-def predicted_errors(evaluation: Evaluation) -> dict[str, float]:
-    """Standard errors of `predicted_numbers`, the interval taken as one of 95 %."""
-    return {THROUGHPUT: (_rate(evaluation).high - _rate(evaluation).low) / 3.92} if is_deferred(evaluation) else {}
+def predicted_numbers(evaluation: Evaluation) -> tuple[dict[str, float], dict[str, float]]:
+    """What the sampler learns of one that waits, under the names of the objectives, and standard errors of it, the
+    interval taken as one of 95 %."""
+    rate, prediction = deferred_rate(evaluation), evaluation.prediction
+    if rate is None or prediction is None:
+        return {}, {}
+    known = {} if prediction.accuracy is None else {"accuracy": prediction.accuracy}
+    return {THROUGHPUT: rate.value, **known}, {THROUGHPUT: (rate.high - rate.low) / 3.92}
 
 
 def known_times(evaluations: Iterable[Evaluation]) -> dict[str, dict[tuple[int, int], Estimate]]:
@@ -119,15 +110,20 @@ def known_times(evaluations: Iterable[Evaluation]) -> dict[str, dict[tuple[int, 
 
 def audit_failed(evaluations: Iterable[Evaluation]) -> bool:
     """Whether a whole set served more than was thought possible."""
-    return any(map(_wrong, evaluations))
+    return any(map(_why_wrong, evaluations))
 
 
-def _wrong(evaluation: Evaluation) -> bool:
+def _why_wrong(evaluation: Evaluation) -> str:
     prediction, service = evaluation.prediction, evaluation.measurement.service
     if prediction is None or prediction.throughput_per_s is None or service is None or service.best is None:
-        return False
-    reached = (service.best.own or service.best).throughput_per_s  # modelled: by the predictions' own model
-    return evaluation.status == "complete" and reached.low > prediction.throughput_per_s.high
+        return ""
+    most, best = prediction.throughput_per_s.high, service.best
+    reached = (best.own or best).throughput_per_s  # modelled: by the predictions' own model
+    if evaluation.status != "complete" or reached.low <= most:
+        return ""
+    return (
+        f"{evaluation.candidate.short_id} serves {best.throughput_per_s.value:.0f}/s, predicted were {most:.0f} at most"
+    )
 
 
 def audit_words(evaluations: Sequence[Evaluation]) -> str:
@@ -135,20 +131,10 @@ def audit_words(evaluations: Sequence[Evaluation]) -> str:
     predicted = [e for e in evaluations if e.prediction is not None and e.prediction.throughput_per_s is not None]
     if not predicted:
         return ""
-    several = len(predicted) > 1
-    what = (
-        f"{len(predicted)} sets of shapes were predicted before they were"
-        if several
-        else ("1 set of shapes was predicted before it was")
-    )
+    what = f"{len(predicted)} sets of shapes were predicted before they were"
+    if len(predicted) == 1:
+        what = "1 set of shapes was predicted before it was"
     words = f"{what} compiled whole, {sum(map(is_deferred, predicted))} of them left at that"
-    wrong = next(filter(_wrong, predicted), None)
-    if wrong is None:
+    if not (why := next(filter(None, map(_why_wrong, predicted)), "")):
         return f"{words}."
-    service = wrong.measurement.service
-    assert service is not None  # nothing else is wrong
-    why = (
-        f"{wrong.candidate.short_id} serves {(service.best or service.closest).throughput_per_s.value:.0f}/s, "
-        f"predicted were {_rate(wrong).high:.0f} at most"
-    )
     return f"{words}; the predictions were found wrong ({why}), so everything is compiled whole since."

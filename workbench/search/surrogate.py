@@ -66,14 +66,10 @@ class Axes:
 
     def weighted(self, a: Codes, b: Codes, weights: Floats) -> Floats:
         """[len(a), len(b)]: the sum of all axes, each by its weight, without all of them in memory."""
-        plain = ~np.array(self.ordered, dtype=np.bool_)
-        # what two have in common, as one matrix product: a proposal compares thousands with everything measured
-        left, right, shares = a[:, plain], b[:, plain], np.sqrt(weights[plain])
-        places = int(max(left.max(initial=0), right.max(initial=0))) + 2  # -1 is a place too
-        total = weights[plain].sum() - _marked(left, shares, places) @ _marked(right, shares, places).T
-        for k in np.flatnonzero(~plain).tolist():
+        total = np.zeros((len(a), len(b)))
+        for k in range(len(self.names)):
             total += weights[k] * self._distance(k, a, b)
-        return np.asarray(total)
+        return total
 
     def _distance(self, k: int, a: Codes, b: Codes) -> Floats:
         left, right = a[:, k][:, None], b[:, k][None, :]
@@ -82,13 +78,6 @@ class Axes:
             both = (left >= 0) & (right >= 0)
             apart = np.where(both, np.abs(left - right) / (len(self.places[k]) - 1), apart)
         return np.asarray(apart, dtype=np.float64)
-
-
-def _marked(codes: Codes, marks: Floats, places: int) -> Floats:
-    """[n, parameters × places]: an axis's own mark at the place that each has on it."""
-    marked = np.zeros((len(codes), codes.shape[1], places))
-    np.put_along_axis(marked, codes[:, :, None] + 1, marks[None, :, None], axis=2)
-    return marked.reshape(len(codes), -1)
 
 
 def axes_of(space: SearchSpace) -> Axes:
@@ -189,8 +178,6 @@ def fit(axes: Axes, codes: Codes, values: Floats, noise: Floats) -> Surrogate:
 def _loss(theta: Floats, apart: Floats, y: Floats, noise: Floats) -> tuple[float, Floats]:
     """Minus the log posterior and its gradient (Rasmussen and Williams, "Gaussian Processes for Machine Learning",
     2006, equations 2.30 and 5.9)."""
-    from scipy.linalg import lapack  # as `fit` says
-
     weights, (scale, own, left) = np.exp(theta[:-3]), np.exp(theta[-3:])
     distance = np.tensordot(weights, apart, axes=1)
     together = scale * np.exp(-distance)
@@ -200,8 +187,7 @@ def _loss(theta: Floats, apart: Floats, y: Floats, noise: Floats) -> tuple[float
         factor = np.linalg.cholesky(covariance)
     except np.linalg.LinAlgError:
         return 1e10, np.zeros_like(theta)
-    lower, _ = lapack.dpotri(factor, lower=1)  # a third of the time of an inverse that knows no factor
-    inverse = np.tril(lower) + np.tril(lower, -1).T
+    inverse = np.linalg.inv(covariance)
     solved = inverse @ y
     centres = np.array([*[_PRIOR_WEIGHT] * len(weights), 0.0, _PRIOR_OWN, _PRIOR_NOISE])
     sds = np.array([*[_PRIOR_WEIGHT_SD] * len(weights), _PRIOR_SCALE_SD, _PRIOR_OWN_SD, _PRIOR_NOISE_SD])
