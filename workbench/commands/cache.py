@@ -24,9 +24,9 @@ def cache(
     with open_store(workspace) as opened:
         if prune:
             age = None if older_than is None else seconds(older_than, "--older-than")
-            done = opened.prune(keep_bytes=int(keep * 1e9), older_than_s=age, kinds=kind)
-            busy = f"; {done.in_use} in use were left" if done.in_use else ""
-            say(f"removed {done.removed} entries, {done.freed_bytes / 1e6:.1f} MB{busy}")
+            removed, freed_bytes, in_use = opened.prune(keep_bytes=int(keep * 1e9), older_than_s=age, kinds=kind)
+            busy = f"; {in_use} in use were left" if in_use else ""
+            say(f"removed {removed} entries, {freed_bytes / 1e6:.1f} MB{busy}")
         table = Table("kind", "entries", "MB")
         for kind_of, (entries, size_bytes) in opened.usage().items():
             table.add_row(kind_of, str(entries), f"{size_bytes / 1e6:.1f}")

@@ -63,19 +63,8 @@ class Entry:
         cached: False when this very call built it; True when it was here or came from the shared store.
     """
 
-    kind: str
-    digest: str
     path: Path
     cached: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pruned:
-    """What `Store.prune` did; `in_use` entries were due but belong to a running process."""
-
-    removed: int
-    freed_bytes: int
-    in_use: int
 
 
 class Store:
@@ -150,7 +139,7 @@ class Store:
                 self._build(kind, key, place, build)
                 self._verified[kind, place.name] = _stamps_of(place)
         self._offer(kind, place.name, anew=known == "damaged")
-        return Entry(kind=kind, digest=place.name, path=place / "files", cached=known == "there")
+        return Entry(path=place / "files", cached=known == "there")
 
     def find(self, kind: str, key: Any) -> Entry | None:
         """The entry of a key if it is there and intact; waits while another process builds it."""
@@ -162,7 +151,7 @@ class Store:
             if self._known(kind, key, place) != "there":
                 return None
         self._offer(kind, place.name)
-        return Entry(kind=kind, digest=place.name, path=place / "files", cached=True)
+        return Entry(path=place / "files", cached=True)
 
     def put_json(self, kind: str, key: Any, value: Any) -> None:
         """Keep a JSON value under a key; a value already there stays."""
@@ -196,8 +185,9 @@ class Store:
         keep_bytes: int | None = None,
         older_than_s: float | None = None,
         kinds: Collection[str] | None = None,
-    ) -> Pruned:
-        """Delete entries, least recently used first; damaged ones always.
+    ) -> tuple[int, int, int]:
+        """Delete entries, least recently used first; damaged ones always: how many, their bytes, and how many more were
+        due but belong to a running process.
 
         Args:
             keep_bytes: stop once the entries considered take no more than this.
@@ -223,7 +213,7 @@ class Store:
                 if kinds is None or place.name.rpartition("-")[0] in kinds:
                     freed += _size_bytes(place)
                     shutil.rmtree(place, ignore_errors=True)
-        return Pruned(removed=removed, freed_bytes=freed, in_use=in_use)
+        return removed, freed, in_use
 
     def _remove(self, place: Path) -> bool:
         """Delete one entry unless it is locked or a running process used it; True when it is gone."""

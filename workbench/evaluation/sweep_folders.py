@@ -26,7 +26,13 @@ def current_journal(workspace: Path, experiment_name: str) -> Journal | None:
     if not numbers:
         return None
     journal = Journal(root=_folder(workspace, experiment_name) / f"{numbers[-1]:04d}")
-    _refuse_other_revision(journal)
+    with contextlib.suppress(Unsound):  # a damaged one says nothing
+        if (version := read_sealed(journal.root / SWEEP)["version"]) != VERSION:
+            raise ConfigError(
+                f"the sweep in {journal.root} was written by another revision of the workbench (version {version!r} of "
+                f"its files; this one reads {VERSION}, in which every file carries a digest).",
+                hint="Start a new one with --fresh (the old results are kept), or use that revision.",
+            )
     return journal
 
 
@@ -83,20 +89,6 @@ def exclusive(journal: Journal) -> Iterator[None]:
                 "Wait for it, or stop it; its results are kept."
             )
         yield
-
-
-def _refuse_other_revision(journal: Journal) -> None:
-    """Raises ConfigError where an undamaged sweep.json says that another revision wrote it."""
-    try:
-        stated = read_sealed(journal.root / SWEEP)
-    except Unsound:
-        return
-    if stated["version"] != VERSION:
-        raise ConfigError(
-            f"the sweep in {journal.root} was written by another revision of the workbench (version "
-            f"{stated['version']!r} of its files; this one reads {VERSION}, in which every file carries a digest).",
-            hint="Start a new one with --fresh (the old results are kept), or use that revision.",
-        )
 
 
 def _folder(workspace: Path, experiment_name: str) -> Path:
