@@ -32,11 +32,11 @@ def test_what_one_machine_built_another_has(team: Team) -> None:
 
 def test_json_goes_through_too_and_what_was_measured_on_a_machine_stays_there(team: Team) -> None:
     one, _, _ = team.machine("one")
-    one.put_json("memory", KEY, 3)
+    one.json_of("memory", KEY, lambda: 3)
     one.close()
     assert stored(team.shared(), "v1") == []
     one, _, _ = team.machine("one")
-    one.put_json("structure", KEY, {"layers": 3})
+    one.json_of("structure", KEY, lambda: {"layers": 3})
     one.close()
     two, _, _ = team.machine("two")
 
@@ -155,7 +155,7 @@ def test_a_store_that_refuses_writes_costs_nothing_but_time(team: Team) -> None:
     store, said, faults = team.machine("one")
     faults.refuse_writes()
     for number in range(3):
-        store.put_json("structure", {"number": number}, number)
+        store.json_of("structure", {"number": number}, lambda number=number: number)
     store.close()
 
     assert [store.get_json("structure", {"number": n}) for n in range(3)] == [0, 1, 2]

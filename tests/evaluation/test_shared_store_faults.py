@@ -35,7 +35,7 @@ FULL = """
     shared = open_shared_store(sys.argv[2], report=said.append)
     store = Store(pathlib.Path(sys.argv[1]), shared=shared, report=said.append)
     store.get_or_build("artifact", {"k": 1}, build)
-    store.put_json("structure", {"k": 1}, 5)
+    store.json_of("structure", {"k": 1}, lambda: 5)
     store.close()
     print(len(said), said[0])
     print(store.unpublished, sorted(p.name for p in pathlib.Path(sys.argv[2]).rglob("*") if p.is_file()))

@@ -153,12 +153,8 @@ class Store:
         self._offer(kind, place.name)
         return Entry(path=place / "files", cached=True)
 
-    def put_json(self, kind: str, key: Any, value: Any) -> None:
-        """Keep a JSON value under a key; a value already there stays."""
-        self.json_of(kind, key, lambda: value)
-
     def get_json(self, kind: str, key: Any) -> Any | None:
-        """The value `put_json` kept, or None."""
+        """The value `json_of` kept, or None."""
         entry = self.find(kind, key)
         return None if entry is None else json.loads((entry.path / _VALUE).read_text(encoding="utf-8"))
 

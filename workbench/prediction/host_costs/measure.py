@@ -79,12 +79,12 @@ def host_costs(
         ToolchainError: the service cannot be started here, or failed under load.
     """
     toolchain, key = _key(model, dataset)
-    if (found := store.get_json("host_costs", key)) is not None:
-        return decode(HostCosts, found, "host_costs")
-    report(f"measuring what serving costs this host beside the model (some {LIMIT_S:.0f} s)")
-    known = measure_host_costs(model, dataset, toolchain)
-    store.put_json("host_costs", key, encode(known))
-    return known
+
+    def measured() -> object:
+        report(f"measuring what serving costs this host beside the model (some {LIMIT_S:.0f} s)")
+        return encode(measure_host_costs(model, dataset, toolchain))
+
+    return decode(HostCosts, store.json_of("host_costs", key, measured), "host_costs")
 
 
 def assumed_costs(model: Model, dataset: Dataset) -> HostCosts:

@@ -171,10 +171,8 @@ def full_latency(request: Request, result: StageResult, opened: Opened) -> Stage
             "workbench.evaluation.replay", type(request.bench.target(request.candidate)).__module__, alone=(__name__,)
         ),
     }
-    peak = request.bench.store.get_json("memory", key)
-    if peak is None:
-        peak = peak_memory(opened.directory, opened.artifact, request.candidate, feeds)
-        request.bench.store.put_json("memory", key, peak)
+    files = (opened.directory, opened.artifact, request.candidate)
+    peak = request.bench.store.json_of("memory", key, lambda: peak_memory(*files, feeds))
     return result.measured(peak_memory_bytes=int(peak))
 
 
