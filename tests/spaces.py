@@ -29,7 +29,7 @@ BINS = """
 version: 1
 target: onnxruntime
 parameters:
-  serving.sequence_bins: {choices: ["optimal 1", "optimal 3", "quantiles 3", "256", "32 64 256"]}
+  serving.sequence_bins: {choices: ["optimal 1", "optimal 3", "256", "32 64 256"]}
   serving.batch: {choices: [1, 4], when: {serving.sequence_bins: ["optimal 3", "256"]}}
 forbid:
   - {serving.sequence_bins: ["optimal 3"], serving.batch: [4], reason: not enough texts}

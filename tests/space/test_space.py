@@ -94,8 +94,8 @@ def test_a_space_tells_its_words_and_builds_nothing_from_them(tmp_path: Path) ->
     space = space_of(tmp_path, BINS)
 
     (shown,) = [row for row in explain(space) if row[0] == "serving.sequence_bins"]
-    assert shown[1] == "optimal 1, optimal 3, quantiles 3, 256, 32 64 256"
+    assert shown[1] == "optimal 1, optimal 3, 256, 32 64 256"
     assert "least padding" in shown[3]
-    assert (size(space).candidates, size(space).exact) == (6, False)
+    assert (size(space).candidates, size(space).exact) == (5, False)
     with pytest.raises(ValueError, match="'optimal 3' needs the lengths of a dataset"):
         build(space, space.presets[0].assignment)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workbench.inputs.dataset.batch import IntArray
-from workbench.values.bins import ATTENTION, optimal_bins, quantile_bins, timed_length
+from workbench.values.bins import ATTENTION, optimal_bins, timed_length
 
 LENGTHS = st.lists(st.integers(1, 90), min_size=1, max_size=40).map(np.array)
 
@@ -37,22 +37,19 @@ def test_no_other_bins_take_less_work(lengths: IntArray, count: int, max_length:
 def test_bins_ascend_are_multiples_of_eight_and_end_at_the_longest_text(
     lengths: IntArray, count: int, max_length: int
 ) -> None:
-    for choose in (optimal_bins, quantile_bins):
-        found = choose(lengths, count, max_length)
+    found = optimal_bins(lengths, count, max_length)
 
-        assert len(found) <= count
-        assert list(found) == sorted(set(found))
-        assert found[-1] == max_length
-        assert all(size % 8 == 0 for size in found[:-1])
-        assert (choose(lengths[::-1], count, max_length)) == found
-    assert work(optimal_bins(lengths, count, max_length), lengths) <= work(found, lengths)
+    assert len(found) <= count
+    assert list(found) == sorted(set(found))
+    assert found[-1] == max_length
+    assert all(size % 8 == 0 for size in found[:-1])
+    assert optimal_bins(lengths[::-1], count, max_length) == found
 
 
-def test_a_bin_that_saves_nothing_is_left_out_and_quantiles_share_the_texts_out() -> None:
+def test_a_bin_that_saves_nothing_is_left_out() -> None:
     assert optimal_bins(np.array([100, 120, 128]), 4, 128) == (104, 120, 128)
     assert optimal_bins(np.array([128, 128]), 4, 128) == (128,)
     assert optimal_bins(np.array([5, 5, 5]), 8, 128) == (8, 128), "a longer text may come all the same"
-    assert quantile_bins(np.arange(1, 97), 4, 96) == (24, 48, 72, 96)
     with pytest.raises(ValueError, match="4 bins of 0 lengths"):
         optimal_bins(np.array([], dtype=np.int64), 4, 128)
 

@@ -31,7 +31,10 @@ def optimal_bins(lengths: IntArray, count: int, max_length: int, *, multiple: in
     Raises:
         ValueError: no lengths, or `count` is less than 1.
     """
-    edges, texts = _edges_and_texts(lengths, count, max_length, multiple)
+    if count < 1 or len(lengths) == 0:
+        raise ValueError(f"{count} bins of {len(lengths)} lengths")
+    edges = np.array([*range(multiple, max_length, multiple), max_length], dtype=np.int64)
+    texts = np.bincount(np.searchsorted(edges, np.minimum(lengths, max_length)), minlength=len(edges))
     work = edges + ATTENTION * edges.astype(np.float64) ** 2
     before = np.concatenate([[0], np.cumsum(texts)])
     # least[j]: least work of all texts up to edge j when edge j is a bin; with one bin all of them are padded to it
@@ -46,21 +49,11 @@ def optimal_bins(lengths: IntArray, count: int, max_length: int, *, multiple: in
         better = found < least * (1 - 1e-12)
         came_from.append(np.where(better, best, -1))
         least = np.where(better, found, least)
-    return tuple(int(edges[j]) for j in _walked_back(came_from, len(edges) - 1))
-
-
-def quantile_bins(lengths: IntArray, count: int, max_length: int, *, multiple: int = 8) -> tuple[int, ...]:
-    """At most `count` bins with about equally many texts each, rounded up; the last is `max_length`.
-
-    More padding than `optimal_bins`, but queues that fill up equally fast.
-
-    Raises:
-        ValueError: no lengths, or `count` is less than 1.
-    """
-    edges, texts = _edges_and_texts(lengths, count, max_length, multiple)
-    share = np.cumsum(texts) / texts.sum()
-    wanted = [int(np.argmax(share >= part / count - 1e-12)) for part in range(1, count)]
-    return tuple(int(edge) for edge in np.unique(edges[[*wanted, len(edges) - 1]]))
+    found = [len(edges) - 1]
+    for step in reversed(came_from):  # from the last bin back to the first, which came from nowhere
+        if step[found[-1]] >= 0:
+            found.append(int(step[found[-1]]))
+    return tuple(int(edges[j]) for j in reversed(found))
 
 
 def timed_length(length: int | None, bins: Sequence[int] | None) -> int | None:
@@ -68,24 +61,3 @@ def timed_length(length: int | None, bins: Sequence[int] | None) -> int | None:
     if length is None or bins is None:
         return length
     return next((found for found in bins if found >= length), length)
-
-
-def _edges_and_texts(
-    lengths: IntArray, count: int, max_length: int, multiple: int
-) -> tuple[IntArray, npt.NDArray[np.int64]]:
-    """Every length that may be a bin, ascending, and how many texts it would hold beyond the one before."""
-    if count < 1 or len(lengths) == 0:
-        raise ValueError(f"{count} bins of {len(lengths)} lengths")
-    edges = np.array([*range(multiple, max_length, multiple), max_length], dtype=np.int64)
-    places = np.searchsorted(edges, np.minimum(lengths, max_length))
-    return edges, np.bincount(places, minlength=len(edges)).astype(np.int64)
-
-
-def _walked_back(came_from: Sequence[IntArray], last: int) -> list[int]:
-    """Edges that are bins, ascending: from the last one back to the first, which came from nowhere."""
-    found, j = [last], last
-    for step in reversed(came_from):
-        if step[j] >= 0:
-            j = int(step[j])
-            found.append(j)
-    return found[::-1]

@@ -15,7 +15,7 @@ MOST_BATCH, MOST_THREADS, MOST_LENGTH = 1 << 16, 1024, 1 << 20
 """Of what one call may hold and take: beyond any that pays."""
 BINS_BY_WORD = (
     "optimal N: at most N lengths, those with the least padding for the dataset's texts (optimal 1: its max_length "
-    "alone); quantiles N: about equally many texts in each"
+    "alone)"
 )
 
 
@@ -27,8 +27,8 @@ class Dimension:
         words: texts that are choices beside values of `kind`.
         may_be_off: the word "off" is a choice too, and leaves the setting out.
         listed: a choice is a text of such values, separated by blanks: "32 64 128".
-        lengths_in: the numbers are padded lengths, and "optimal 4" and "quantiles 4" stand for multiples of this that
-            the lengths of the dataset's texts decide; 0 for other numbers.
+        lengths_in: the numbers are padded lengths, and "optimal 4" stands for multiples of this that the lengths of the
+            dataset's texts decide; 0 for other numbers.
         file: a choice is the path of a folder, relative to the space file; the setting is 'PATH@sha256 of all in it'.
         excludes: what cannot be chosen together with it, or makes it void.
         source: where the vendor says so, for a setting of the vendor's.
