@@ -1,7 +1,6 @@
 """Coverage, size and power of the tests that everything else trusts; exact where the distribution can be summed."""
 
 import itertools
-import math
 from dataclasses import replace
 
 import numpy as np
@@ -18,7 +17,6 @@ from workbench.values.significance import (
     bootstrap_rounds,
     certain_violation,
     compare,
-    drop_variance,
     indistinguishable,
     look_schedule,
     may_be_equal,
@@ -121,29 +119,10 @@ def test_swapping_the_models_mirrors_the_comparison(pairs: list[tuple[bool, bool
 # --- paired bootstrap -------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=60, deadline=None)
-@given(
-    lost=st.integers(0, 20),
-    won=st.integers(0, 20),
-    n=st.integers(60, 400),
-    place=st.floats(0.15, 0.95),
-    above=st.booleans(),
-)
-def test_as_many_times_the_samples_move_the_end_of_the_interval_onto_a_limit_inside_it(
-    lost: int, won: int, n: int, place: float, above: bool
-) -> None:
-    drop = mcnemar(*outcomes(lost, won, n)).drop_pp
-    limit = drop.value + place * ((drop.high if above else drop.low) - drop.value)
+def test_four_times_the_data_halve_an_interval() -> None:
+    drop = Estimate(value=1.0, low=0.0, high=3.0)
 
-    times = times_the_data(drop, limit, drop_variance(drop, n))
-
-    def decides(repeats: int) -> bool:
-        again = mcnemar(*outcomes(lost * repeats, won * repeats, n * repeats)).drop_pp
-        return again.high <= limit if above else again.low >= limit
-
-    assert times > 1
-    assert decides(math.ceil(times * 1.0001))
-    assert not decides(max(1, math.floor(times * 0.9999)))
+    assert (times_the_data(drop, 2.0), times_the_data(drop, 0.5)) == (4.0, 4.0)
 
 
 def test_the_drop_is_that_of_micro_f1_and_its_interval_depends_on_the_seed_but_not_on_the_order() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -28,10 +29,10 @@ from workbench.report.words import (
 )
 from workbench.values.candidate import Candidate
 from workbench.values.evidence import is_shared, level_for
-from workbench.values.measurement import Accuracy, AccuracyComparison, Estimate
+from workbench.values.measurement import Accuracy, AccuracyComparison
 from workbench.values.metrics import METRICS
 from workbench.values.results import Evaluation
-from workbench.values.significance import drop_variance, times_the_data
+from workbench.values.significance import times_the_data
 
 _MOST_NAMED = 3
 _MORE_SAMPLES = "more samples in validation and holdout"
@@ -317,7 +318,8 @@ def _warnings(summary: Summary, chosen: Evaluation) -> tuple[str, ...]:
     by = scored(summary.evaluations)
     limit = next((c.limit for c in summary.constraints if c.metric == by.drop_metric), None)
     if drop is not None and limit is not None and drop.value <= limit < drop.high:
-        more = _more_samples(summary.strongest(chosen), drop, limit)
+        times = times_the_data(drop, limit) if drop.value < limit else math.inf
+        more = f"about {times:.1f} times as many samples" if times < 1000 else "very many more samples"
         found.append(
             f"The limit of {limit:g} {by.drop_unit} lies inside the interval of its drop (up to {drop.high:+.2f} "
             f"{by.drop_unit}): {more} would be needed to be sure of it."
@@ -325,15 +327,6 @@ def _warnings(summary: Summary, chosen: Evaluation) -> tuple[str, ...]:
     if chosen.candidate.id not in summary.confirmations:
         found.append("It was not confirmed on held-out data.")
     return tuple(found)
-
-
-def _more_samples(evaluation: Evaluation, drop: Estimate, limit: float) -> str:
-    """How many times as many samples narrow the upper end to the limit, the rest being as it is."""
-    accuracy = evaluation.measurement.accuracy
-    if limit <= drop.value or accuracy is None:
-        return "more samples"
-    times = times_the_data(drop, limit, None if accuracy.unit else drop_variance(drop, accuracy.samples))
-    return f"about {times:.1f} times as many samples" if times < 1000 else "very many more samples"
 
 
 def _self_comparison(summary: Summary) -> list[str]:

@@ -119,42 +119,17 @@ def all_pairs(numerators: Floats, denominators: Floats) -> Pairs:
     half = np.where(np.eye(models, dtype=np.bool_), 0.0, np.inf)
     if samples > 1:
         tail = (1 - CONFIDENCE) / 2 / max(1, models * (models - 1) // 2)
-        half = (
-            -float(special.stdtrit(samples - 1, tail)) * math.sqrt(samples / (samples - 1)) / denominators.sum() * apart
-        )
+        reach = -float(special.stdtrit(samples - 1, tail)) * math.sqrt(samples / (samples - 1))
+        half = reach * apart / denominators.sum()
     difference = values[:, None] - values
     return Pairs(difference=difference, low=difference - half, high=difference + half)
 
 
-def times_the_data(figure: Estimate, limit: float, variance: Callable[[float], float] | None) -> float:
-    """As many times the data move that end of an interval which is beyond a limit onto it, the value being what it is.
-
-    An interval ends so many standard errors from its value as they would be if its end were the truth.
-
-    Args:
-        variance: of one sample, if that were the true value; None where it is taken to be the same whatever that is.
-    """
+def times_the_data(figure: Estimate, limit: float) -> float:
+    """As many times the data, the value being what it is, move that end of an interval onto a limit which is beyond it:
+    an interval shrinks with their square root."""
     end = figure.high if limit >= figure.value else figure.low
-    less = 1.0 if variance is None else variance(limit) / (variance(end) or 1.0)
-    return less * ((end - figure.value) / (limit - figure.value)) ** 2
-
-
-def drop_variance(drop: Estimate, n: int) -> Callable[[float], float]:
-    """The variance of one paired difference, given that the drop is so many pp, as Tango's interval has it.
-
-    How many of the samples differ is told by the interval. One of a bootstrap, which `mcnemar` did not make, tells it
-    nearly: both widen as if a few samples more differed.
-    """
-    from scipy import special  # a quarter of a second that whoever tests nothing need not spend
-
-    value, end = drop.value / 100, max(drop.high / 100, drop.value / 100 + 1e-9)
-    z = -float(special.ndtri((1.0 - drop.confidence) / 2))
-    low, high = max(0.0, -value), (1 - abs(value)) / 2 + max(0.0, -value)
-    for _ in range(_HALVINGS):
-        won = (low + high) / 2
-        wide = z * z * _variance(n * (won + value), n * won, n, end) >= (n * (end - value)) ** 2
-        low, high = (low, won) if wide else (won, high)
-    return lambda at: _variance(n * (low + value), n * low, n, at / 100) / n
+    return ((end - figure.value) / (limit - figure.value)) ** 2
 
 
 def paired_bootstrap_f1(baseline: Arrays, candidate: Arrays, *, seed: int) -> AccuracyComparison:

@@ -22,7 +22,6 @@ from workbench.shipping.acceptance.verdict import (
 from workbench.values.agreement import Agreement, AgreementPath, Agreements
 from workbench.values.evidence import Evidence
 from workbench.values.measurement import Estimate
-from workbench.values.significance import drop_variance
 
 _KEYS: tuple[Key, ...] = ("throughput", "p50", "p95", "p99")
 """Of `TIMES` and `SHARES`, in their order."""
@@ -210,8 +209,6 @@ def _busiest(baseline: Baseline) -> LoadFigures | None:
 
 
 _MEASURE = "workbench agreement measures it"
-_UNTOLD = 1000
-"""Samples that a drop is taken to rest on where nobody said it."""
 _FLOAT: tuple[AgreementPath, ...] = ("float32 compiled", "float16 compiled", "float32")
 """The float path of what ships, the most exact first."""
 
@@ -287,7 +284,7 @@ def _drop(
     found = replace(found, outcome=decided(drop, "at most", limit))
     if found.outcome != "not provable":
         return found
-    return replace(found, needed=data_needed(drop, limit, samples, "samples", drop_variance(drop, samples or _UNTOLD)))
+    return replace(found, needed=data_needed(drop, limit, samples, "samples"))
 
 
 def _float_path(agreement: Agreements | None) -> tuple[Agreement | None, str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -122,18 +121,15 @@ def decided(figure: Estimate, bound: Bound, limit: float) -> Outcome:
     return "passed" if kept else "failed" if broken else "not provable"
 
 
-def data_needed(
-    figure: Estimate, limit: float, have: float, unit: str, variance: Callable[[float], float] | None = None
-) -> str:
+def data_needed(figure: Estimate, limit: float, have: float, unit: str) -> str:
     """How much data would decide a figure whose interval holds the limit, if its value stays.
 
     Args:
         have: of the data now, in `unit`; 0 where nobody said it.
-        variance: as in `times_the_data`.
     """
     if figure.value == limit:
         return "no amount of data decides it: the figure is the limit itself"
-    times = times_the_data(figure, limit, variance)
+    times = times_the_data(figure, limit)
     if times > _MOST_TIMES:
         return f"more than {_MOST_TIMES:.0f} times as much data would be needed"
     whole = f", {_rounded_up(have * times)} {unit} instead of {have:.4g}" if have else ""

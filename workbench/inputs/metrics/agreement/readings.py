@@ -8,8 +8,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from workbench.inputs.dataset.batch import Batch
-from workbench.inputs.metrics.agreement.boxes import detections_of
-from workbench.inputs.metrics.agreement.detections import match
+from workbench.inputs.metrics.agreement.detections import detections_of, match
 from workbench.inputs.metrics.agreement.judge import Floats, Option, Outputs
 from workbench.values.errors import CandidateError, ConfigError
 from workbench.values.interface import OutputUse
