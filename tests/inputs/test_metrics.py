@@ -163,15 +163,6 @@ def test_outcomes_on_disk_read_back_equal_or_are_refused_by_name(outcomes: Outco
         metrics.load_outcomes(path)
 
 
-def test_outcomes_of_different_kinds_do_not_join() -> None:
-    with pytest.raises(ValueError, match="different kinds"):
-        metrics.concatenate([OUTCOMES["ner"], OUTCOMES["measured"]])  # type: ignore[type-var]  # the point
-    with pytest.raises(ValueError, match="no outcomes"):
-        metrics.concatenate([])
-    with pytest.raises(ValueError, match="no samples"):
-        metrics.summarize(metrics.take(classification([0], [0]), 0))
-
-
 @pytest.mark.parametrize(
     ("task", "shape", "batch", "labels", "error", "message"),
     [
@@ -179,8 +170,6 @@ def test_outcomes_of_different_kinds_do_not_join() -> None:
         ("classification", (1, 4), batch_of([0]), ("a", "b", "c"), ConfigError, "dataset has 3 labels. Use the label"),
         ("classification", (1, 4), batch_of([7]), None, ConfigError, "has 4 classes, the dataset has 8 labels"),
         ("classification", (2, 4), batch_of([0]), None, MeasureError, "has the shape (2, 4); expected (1, 'classes')"),
-        ("ner", (1, 2, 6), batch_of(1), TAGS, ValueError, "without targets"),
-        ("ner", (1, 2, 6), batch_of([[0, 1]]), None, ValueError, "names of its tags"),
     ],
 )
 def test_what_cannot_be_scored_is_refused(

@@ -10,7 +10,7 @@ import pytest
 from tests.tiny_texts import write_text_workspace
 from workbench.api.opening import opened
 from workbench.evaluation.bench import Bench
-from workbench.inputs.answers import Answer, text_digest, write_answers
+from workbench.inputs.answers import text_digest, write_answers
 from workbench.inputs.experiment import Experiment
 from workbench.shipping.agreement import Asked, agreement_of_candidate, agreement_of_sessions
 from workbench.shipping.agreement.compared import Comparison, Pair
@@ -108,7 +108,7 @@ def test_what_another_platform_said_is_held_against_every_way(
     texts = question.dataset.texts("holdout")
     assert texts is not None
     answers = [
-        Answer(digest=text_digest(texts[row]), outputs={"scores": logits + np.float32(0.25) * (row % 2)})
+        (text_digest(texts[row]), None, {"scores": logits + np.float32(0.25) * (row % 2)})
         for row, logits in list(host_logits(question).items())[:50]
     ]
     write_answers(tmp_path / "old.npz", answers, source="a rack in the cellar")
@@ -131,7 +131,7 @@ def test_answers_and_checkpoints_that_do_not_belong_to_the_model_are_refused(
     at: tuple[Experiment, Bench], int8: Candidate, tmp_path: Path
 ) -> None:
     others, form = tmp_path / "others.npz", tmp_path / "form.npz"
-    write_answers(others, [Answer(digest=text_digest("else"), outputs={"logits": np.zeros(3)})], source="x")
+    write_answers(others, [(text_digest("else"), None, {"logits": np.zeros(3)})], source="x")
     np.savez(form, logits=np.zeros((120, 3, 2)), sample_rows=np.arange(120))
     for asked, said in (
         (Asked(answers=others), "answers none of the 120 samples"),

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from workbench.values.errors import ConfigError
-from workbench.values.modelled_times.device_data import OVERRIDE_VARIABLE, PARAMETERS, SHIPPED, load_device_data
+from workbench.values.modelled_times.device_data import OVERRIDE_VARIABLE, PARAMETERS, load_device_data
 
 OVERRIDE = """\
 version: 1
@@ -66,9 +66,3 @@ def test_an_override_that_is_wrong_is_refused_with_its_place(tmp_path: Path, lin
 
     with pytest.raises(ConfigError, match=message):
         load_device_data("Ascend910B3", file)
-
-
-def test_the_shipped_file_is_part_of_the_package() -> None:
-    assert SHIPPED.is_file()
-    declared = (SHIPPED.parents[3] / "pyproject.toml").read_text(encoding="utf-8")
-    assert "values/modelled_times/*.yaml" in declared

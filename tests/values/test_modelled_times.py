@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from tests import evaluations
 from tests.modelled import CLOCK, call, latency, service
-from workbench.values.documents.canonical import DecodeError, canonical_json, decode, encode
-from workbench.values.documents.json_reader import loads
+from workbench.values.documents.canonical import DecodeError, decode, encode
 from workbench.values.measurement import Latency
 from workbench.values.modelled_times.figures import (
     Priced,
@@ -22,7 +21,7 @@ from workbench.values.modelled_times.figures import (
     service_figures,
     with_intervals,
 )
-from workbench.values.modelled_times.statement import ModelledCalls, Unknown, Work, summed
+from workbench.values.modelled_times.statement import Unknown, Work, summed
 
 
 @given(vector=st.floats(0.1, 1e4), count=st.integers(1, 9), factor=st.floats(0.01, 100))
@@ -36,12 +35,6 @@ def test_a_call_takes_what_its_parts_take(vector: float, count: int, factor: flo
     assert found == pytest.approx(np.array([count * (1 + vector * price) / 1000 for price in (1.0, factor)]))
 
 
-def test_equal_works_are_counted_together() -> None:
-    work = Work(count=2, amounts=(("launch", 1.0),))
-
-    assert summed([work, replace(work, count=3)]).works == (replace(work, count=5),)
-
-
 def test_independent_errors_are_added_in_quadrature() -> None:
     """Of CLOCK: products within 1.6, launches within 2."""
     matrix, launch, both = (
@@ -53,13 +46,6 @@ def test_independent_errors_are_added_in_quadrature() -> None:
     assert (launch.low, launch.high) == pytest.approx((0.5, 2))
     moved = np.log([(1 + 1.6) / 2, (1 + 2) / 2])
     assert both.high / both.value == pytest.approx(np.exp(np.linalg.norm(moved)))
-
-
-def test_what_is_stated_goes_through_json_unchanged() -> None:
-    stated = latency(call(int8=10)).modelled
-    assert stated is not None
-
-    assert decode(ModelledCalls, loads(canonical_json(stated))) == stated
 
 
 def test_a_speed_up_has_the_interval_of_the_clocks_and_a_model_against_itself_none() -> None:

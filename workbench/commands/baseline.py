@@ -147,7 +147,7 @@ def _answers(
     most: int,
 ) -> Path | None:
     """Ask the samples of a split, each once, and keep what the server says; None where it cannot be asked so."""
-    from workbench.inputs.answers import Answer, write_answers
+    from workbench.inputs.answers import write_answers
     from workbench.load.kserve.asking import ask, samples_of
 
     chosen = how.dataset
@@ -159,7 +159,7 @@ def _answers(
         outputs = ask(asked.served, one)
         for place, digest in enumerate(one.digests):
             row = one.rows[place] if one.rows else None
-            found.append(Answer(outputs={n: a[place] for n, a in outputs.items()}, digest=digest, row=row))
+            found.append((digest, row, {n: a[place] for n, a in outputs.items()}))
     source = f"{asked.served} at {server.url}, {asked.plan['wire']}, {datetime.now(UTC).isoformat(timespec='seconds')}"
     write_answers(to, found, source=source, split=split)
     tell(f"kept the answers to {len(found)} samples of the {split} split")

@@ -1,6 +1,6 @@
 """Answers of another platform: which inputs it was given, and what it said, in one NPZ file without pickle.
 
-    write_answers(path, [Answer(digest=text_digest(text), outputs={"logits": logits[0]}), ...], source="Triton 2.47, …")
+    write_answers(path, [(text_digest(text), None, {"logits": logits[0]}), ...], source="Triton 2.47, …")
     read_answers(path).of(sample_digests(dataset, split, batch), batch.indices)
 
     array            type       holds
@@ -45,19 +45,9 @@ _MOST_ABOUT = 1 << 16
 _DIGEST = re.compile("[0-9a-f]{64}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Answer:
-    """What was said to one sample.
-
-    Attributes:
-        digest: `text_digest` or `feeds_digest`; '' where only the row is known.
-        row: in the split's file; None where only the digest is known.
-        outputs: name → array of this sample alone, without a batch axis.
-    """
-
-    outputs: Mapping[str, Array]
-    digest: str = ""
-    row: int | None = None
+Answer = tuple[str, int | None, Mapping[str, Array]]
+"""What was said to one sample: its `text_digest` or `feeds_digest` ('' where only the row is known), its row in the
+split's file (None where only the digest is), and name → array of this sample alone, without a batch axis."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -143,24 +133,17 @@ def write_answers(path: Path, answers: Sequence[Answer], *, source: str, **about
         about: further facts, kept as JSON.
 
     Raises:
-        ValueError: there is no answer, answers differ in their outputs, types or ranks, an output has a name that the
-            file needs, or a sample is known by neither digest nor row.
+        ValueError: an output has a name that the file needs.
         ToolchainError: the disk cannot be written.
     """
-    if not answers:
-        raise ValueError("no answers to write")
-    names = sorted(answers[0].outputs)
-    if taken := {DIGESTS, ROWS, ABOUT} & set(names):
+    digests, rows, outputs = zip(*answers, strict=True)
+    arrays = {name: _stacked([each[name] for each in outputs]) for name in sorted(outputs[0])}
+    if taken := {DIGESTS, ROWS, ABOUT} & set(arrays):
         raise ValueError(f"an output cannot be called {sorted(taken)[0]!r} in a file of answers")
-    if any(sorted(answer.outputs) != names for answer in answers):
-        raise ValueError("answers with different outputs do not share a file")
-    arrays: dict[str, Array] = {name: _stacked(name, [answer.outputs[name] for answer in answers]) for name in names}
-    if all(answer.digest for answer in answers):
-        arrays[DIGESTS] = np.array([answer.digest for answer in answers])
-    if all(answer.row is not None for answer in answers):
-        arrays[ROWS] = np.array([answer.row for answer in answers], dtype=np.int64)
-    if not {DIGESTS, ROWS} & set(arrays):
-        raise ValueError("every sample needs its digest, or every one its row")
+    if all(digests):
+        arrays[DIGESTS] = np.array(digests)
+    if None not in rows:
+        arrays[ROWS] = np.array(rows, dtype=np.int64)
     arrays[ABOUT] = np.array([canonical_json({"version": _VERSION, "source": source, **about})])
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -212,12 +195,9 @@ def read_answers(path: Path) -> Answers:
     return Answers(path=path, outputs=outputs, digests=digests, rows=rows, about=about)
 
 
-def _stacked(name: str, arrays: Sequence[Array]) -> Array:
-    first = arrays[0]
-    if any(array.ndim != first.ndim or array.dtype != first.dtype for array in arrays):
-        raise ValueError(f"answers differ in the type or rank of output {name!r}")
+def _stacked(arrays: Sequence[Array]) -> Array:
     largest = tuple(max(sizes) for sizes in zip(*(array.shape for array in arrays), strict=True))
-    made = np.zeros((len(arrays), *largest), dtype=first.dtype)
+    made = np.zeros((len(arrays), *largest), dtype=arrays[0].dtype)
     for place, array in enumerate(arrays):
         made[place][tuple(slice(size) for size in array.shape)] = array
     return made

@@ -1,19 +1,13 @@
-import dataclasses
 import pickle
 import re
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import onnx
-import onnxruntime
 import pytest
-from onnx import TensorProto, helper
 
 from tests.inputs.dataset.manifests import ARRAYS, BERT, LOADER, TEXT, classes, model, spec
-from tests.word_pieces import PAY
 from workbench.inputs.dataset import Dataset, check_inputs
-from workbench.inputs.metrics import concatenate, outcomes_of, summarize
 from workbench.values.errors import ConfigError
 from workbench.values.model import TensorSpec
 
@@ -115,32 +109,3 @@ def test_texts_need_the_bins_and_the_roles_of_their_model(read: Callable[..., Da
         check_inputs(read(TEXT, fixed), fixed)
     with pytest.raises(ConfigError, match=r"nothing for the model's input 'position_ids'.*Name its role"):
         check_inputs(read(TEXT, odd), odd)
-
-
-def test_a_dataset_feeds_a_real_session_to_a_score(read: Callable[..., Dataset], folder: Path) -> None:
-    """A model that says 'payment' when the second token is 'pay': every sample of the fixture is right."""
-    ids = helper.make_tensor_value_info("input_ids", TensorProto.INT64, ["batch", "length"])
-    logits = helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", 2])
-    constants = {"one": np.array([1]), "pay": np.array([[PAY]]), "depth": np.array(2), "values": np.float32([0, 1])}
-    nodes = [
-        helper.make_node("Gather", ["input_ids", "one"], ["second"], axis=1),
-        helper.make_node("Equal", ["second", "pay"], ["is_payment"]),
-        helper.make_node("Cast", ["is_payment"], ["class"], to=TensorProto.INT64),
-        helper.make_node("Squeeze", ["class", "one"], ["flat"]),
-        helper.make_node("OneHot", ["flat", "depth", "values"], ["logits"]),
-    ]
-    initializers = [onnx.numpy_helper.from_array(value, name) for name, value in constants.items()]
-    graph = helper.make_graph(nodes, "g", [ids], [logits], initializers)
-    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
-    dataset = read(TEXT, model(spec("input_ids", "int64", "batch", "length")))
-    check_inputs(dataset, dataclasses.replace(BERT, inputs=BERT.inputs[:1]))
-
-    outcomes = concatenate(
-        [
-            outcomes_of("classification", {"logits": session.run(None, dict(b.feeds))[0]}, b, labels=dataset.labels)
-            for b in dataset.batches("validation", 8)
-        ]
-    )
-
-    assert summarize(outcomes) == {"accuracy": 1.0, "macro_f1": 1.0}

@@ -1,11 +1,8 @@
 """JSON of others is read strictly: what Python's reader lets through, or stumbles over, is refused by its rule."""
 
-import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from workbench.values.documents.json_reader import MOST_DEPTH, JsonError, loads, parse_json, read_json
 from workbench.values.errors import ConfigError
@@ -51,16 +48,3 @@ def test_an_error_has_file_and_line(tmp_path: Path) -> None:
         read_json(tmp_path / "labels.json")
     with pytest.raises(ConfigError, match="at most 10 bytes are read"):
         read_json(tmp_path / "labels.json", limit_bytes=10)
-
-
-_JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False, allow_infinity=False),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=4), inner, max_size=4),
-    max_leaves=12,
-)
-
-
-@settings(max_examples=100, deadline=None)
-@given(_JSON)
-def test_what_python_writes_is_read_back(value: object) -> None:
-    assert loads(json.dumps(value)) == value

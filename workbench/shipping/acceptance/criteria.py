@@ -252,7 +252,7 @@ def agreement_criteria(
         outcome = "failed" if hidden else decided(figure, bound, limit)
         needed = ""
         if outcome == "not provable":
-            needed = data_needed(figure, limit, found.samples, "samples", lambda at: at * (100 - at))
+            needed = data_needed(figure, limit, found.samples, "samples")
         note = f"{found.path} against {found.reference}, {found.samples} samples"
         note += f", mean cosine {found.mean_cosine:.6f}" if found.outputs else ""
         note += f"; {hidden} values are not finite" if hidden else ""
