@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -65,11 +66,14 @@ def lower_deploy(proto: ModelProto, record: QuantizationRecord, *, merge_bias: b
     _keep_default_domain(model)
     layers = {layer.layer: layer for layer in record.layers}
     check_layers(model, layers)
-    _check_types(layers)
+    if refused := [layer for layer in record.layers if layer.op_type not in _LOWERED]:
+        name, op_type = refused[0].layer, refused[0].op_type
+        raise LoweringError(f"{name}: {op_type} has no INT8 form for ATC. Remove it from the record.")
     # preparation puts every bias on the right: only the model itself tells where AMCT would have found it
     right = {} if merge_bias else {n.name: n.input[1] for n in proto.graph.node if n.op_type == "Add"}
     rewriter = _Rewriter(model, force_fp16=record.force_fp16, right_of_add=right)
-    replace_nodes(model.graph, rewriter.nodes(layers))
+    rewriter.rewrite(layers)
+    replace_nodes(model.graph, rewriter.nodes)
     rewriter.replace_constants()
     prune_constants(model.graph)
     return model
@@ -94,17 +98,12 @@ def _keep_default_domain(model: ModelProto) -> None:
     model.ir_version = max(_OLDEST_IR, helper.find_min_ir_version_for(list(model.opset_import), True))
 
 
-def _check_types(layers: Mapping[str, LayerRecord]) -> None:
-    for name, layer in layers.items():
-        if layer.op_type not in _LOWERED:
-            raise LoweringError(f"{name}: {layer.op_type} has no INT8 form for ATC. Remove it from the record.")
-
-
 class _Rewriter:
     """The growing graph: quantized tensors, tensors under a new name, and constants that change."""
 
     def __init__(self, model: ModelProto, *, force_fp16: bool, right_of_add: Mapping[str, str]) -> None:
         self._graph = model.graph
+        self.nodes: list[NodeProto] = []
         self._names = Names(model.graph)
         self._constants = constants(model)
         self._force_fp16 = force_fp16
@@ -122,44 +121,39 @@ class _Rewriter:
         self._renamed: dict[str, str] = {}
         self._new: dict[str, TensorProto] = {}
 
-    def nodes(self, layers: dict[str, LayerRecord]) -> Iterator[NodeProto]:
+    def rewrite(self, layers: Mapping[str, LayerRecord]) -> None:
         """All nodes of the deploy model, in execution order."""
         absorbed: set[str] = set()
         for node in self._graph.node:
             if node.name in absorbed:
                 continue
             if node.name not in layers:
-                yield rewired(node, [self._renamed.get(name, name) for name in node.input])
+                self.nodes.append(rewired(node, [self._renamed.get(name, name) for name in node.input]))
                 continue
-            layer = layers[node.name]
-            add = self._bias_add(node, layer)
+            add = self._bias_add(node, layers[node.name])
             if add is not None:
                 absorbed.add(add.name)
-            yield from self._layer(node, layer, add)
+            self._lower(node, layers[node.name], add)
 
     def replace_constants(self) -> None:
         """Put the integer constants where the float ones were; ones under new names follow."""
-        kept = [self._new.pop(tensor.name, tensor) for tensor in self._graph.initializer]
-        changed = {tensor.name for tensor in kept if tensor.data_type in (TensorProto.INT8, TensorProto.INT32)}
-        kept.extend(self._new.values())
-        copies = []
-        for tensor in kept:
-            copy = TensorProto()
-            copy.CopyFrom(tensor)
-            copies.append(copy)
-        del self._graph.initializer[:]
-        self._graph.initializer.extend(copies)
+        changed = set()
+        for tensor in self._graph.initializer:
+            if tensor.name in self._new:
+                tensor.CopyFrom(self._new.pop(tensor.name))
+            if tensor.data_type in (TensorProto.INT8, TensorProto.INT32):
+                changed.add(tensor.name)
+        self._graph.initializer.extend(self._new.values())
         # a constant that is also listed as an input would be declared float there
         for index in reversed([i for i, value in enumerate(self._graph.input) if value.name in changed]):
             del self._graph.input[index]
 
-    def _layer(self, node: NodeProto, layer: LayerRecord, add: NodeProto | None) -> Iterator[NodeProto]:
-        first = yield from self._quant(node, node.input[0], layer.activation, f"{node.name}.quant")
-        inputs = [first]
+    def _lower(self, node: NodeProto, layer: LayerRecord, add: NodeProto | None) -> None:
+        inputs = [self._quant(node, node.input[0], layer.activation, f"{node.name}.quant")]
         scale = np.float32(layer.activation.scale)
         if layer.second is not None:
             self._check_product(node, layer.activation, layer.second)
-            inputs.append((yield from self._quant(node, node.input[1], layer.second, f"{node.name}.quant1")))
+            inputs.append(self._quant(node, node.input[1], layer.second, f"{node.name}.quant1"))
             factors = np.asarray([scale * np.float32(layer.second.scale)])  # [inferred], amct.md §13
         elif layer.weight is None:
             factors = np.asarray([scale])  # AveragePool: amct.md §6.3
@@ -175,19 +169,19 @@ class _Rewriter:
         for attribute in lowered.attribute:
             if node.op_type == "Gemm" and attribute.name == "transB":
                 attribute.i = 0
-        yield lowered
+        self.nodes.append(lowered)
         if add is not None:
-            yield rewired(add, [node.output[0], self._bias(node, add.input[1], factors)], [integer])
+            self.nodes.append(rewired(add, [node.output[0], self._bias(node, add.input[1], factors)], [integer]))
         param = self._names.fresh(f"{node.name}.dequant.param")
-        words = dequant_words(factors, force_fp16=self._force_fp16)
+        # bits 31:0 hold the float32 factor, the rest is 0 (amct.md §6.3)
+        mask = np.uint32(FP16_FACTOR_MASK if self._force_fp16 else 0xFFFFFFFF)
+        words = (np.ascontiguousarray(factors, np.float32).view(np.uint32) & mask).astype(np.uint64)
         self._new[param] = helper.make_tensor(param, TensorProto.UINT64, [words.size], words)
         # dtype 0 is float32 in GE's numbering (amct.md §6.2)
         name = self._names.fresh(f"{node.name}.dequant")
-        yield helper.make_node(DEQUANT, [integer, param], [output], name=name, dtype=0)
+        self.nodes.append(helper.make_node(DEQUANT, [integer, param], [output], name=name, dtype=0))
 
-    def _quant(
-        self, node: NodeProto, tensor: str, recorded: ActivationScale, name: str
-    ) -> Generator[NodeProto, None, str]:
+    def _quant(self, node: NodeProto, tensor: str, recorded: ActivationScale, name: str) -> str:
         """The AscendQuant of a tensor where it is still missing; returns the int8 tensor's name."""
         check_tensor(node, tensor, recorded)
         scale = np.float32(recorded.scale)
@@ -200,15 +194,9 @@ class _Rewriter:
                 )
             self._quantized[key] = self._names.fresh(f"{name}.output0")
             # ATC reads `scale` and `offset` only where both are FLOAT (amct.md §6.2)
-            yield helper.make_node(
-                QUANT,
-                [self._renamed.get(tensor, tensor)],
-                [self._quantized[key]],
-                name=self._names.fresh(name),
-                scale=inverse,
-                offset=float(recorded.zero_point),
-                dst_type="INT8",
-            )
+            form: dict[str, Any] = {"scale": inverse, "offset": float(recorded.zero_point), "dst_type": "INT8"}
+            source, result = self._renamed.get(tensor, tensor), self._quantized[key]
+            self.nodes.append(helper.make_node(QUANT, [source], [result], name=self._names.fresh(name), **form))
         return self._quantized[key]
 
     def _check_product(self, node: NodeProto, first: ActivationScale, second: ActivationScale) -> None:
@@ -283,11 +271,3 @@ class _Rewriter:
             return self._names.fresh(f"{last.name}_output0"), output
         self._renamed[output] = self._names.fresh(wish)
         return output, self._renamed[output]
-
-
-def dequant_words(factors: _Floats, *, force_fp16: bool = False) -> npt.NDArray[np.uint64]:
-    """AscendDequant's parameters: bits 31:0 hold the float32 factor, the rest is 0 (amct.md §6.3)."""
-    bits = np.ascontiguousarray(factors, np.float32).view(np.uint32)
-    if force_fp16:
-        bits = bits & np.uint32(FP16_FACTOR_MASK)
-    return bits.astype(np.uint64)
