@@ -191,7 +191,8 @@ def moving_average_range(tensor: TensorStatistics) -> Range:
 
     ONNX Runtime's moving average takes the mean over batches instead; with one sample per batch the two are equal.
     """
-    return min(tensor.sample_minimum_mean, 0.0), max(tensor.sample_maximum_mean, 0.0)
+    count = max(tensor.samples, 1)
+    return min(tensor.minimum_sum[0] / count, 0.0), max(tensor.maximum_sum[0] / count, 0.0)
 
 
 def percentile_range(histogram: Histogram, percent: float) -> Range:

@@ -42,7 +42,7 @@ from workbench.quantization.lowering.normalize import normalized
 from workbench.quantization.lowering.prepare import balanced
 from workbench.quantization.observe import Feeds
 from workbench.quantization.order_statistics import OrderStatistics
-from workbench.quantization.recipe import ActivationRecipe, LayerRecipe, ModelRecipe
+from workbench.quantization.recipe import ActivationRecipe, ModelRecipe
 from workbench.quantization.record import ActivationScale, Provenance, QuantizationRecord, WeightScale
 from workbench.quantization.scales import as_half
 from workbench.quantization.weights import rounded_weight, weights_of
@@ -114,9 +114,9 @@ def _balance_factors(
     model: Model, proto: ModelProto, batches: Batches, recipe: ModelRecipe
 ) -> dict[str, tuple[float, ...]]:
     """DMQ's factors, from the first batch alone: amct_pytorch ignores the later ones (amct.md §4.5)."""
-    layers = [
-        layer for layer in quantized_layers(quantizable_layers(proto), recipe) if _strength(recipe, layer) is not None
-    ]
+    strengths = {name: each.balance for name, each in recipe.layers.items() if each.balance is not None}
+    layers = [layer for layer in quantized_layers(quantizable_layers(proto), recipe) if layer.weight is not None]
+    layers = [layer for layer in layers if layer.name in strengths]
     if not layers:
         return {}
     axes = {layer.activation: 1 if layer.op_type in _CHANNELS_FIRST else -1 for layer in layers}
@@ -127,13 +127,8 @@ def _balance_factors(
             largest = np.abs(values).max(axis=others)
             maxima[tensor] = np.maximum(maxima.get(tensor, largest), largest)
     weights = weights_of(proto, layers)
-    factors = {}
-    for layer in layers:
-        strength = _strength(recipe, layer)
-        if strength is not None:
-            found = dmq_factors(maxima[layer.activation], input_channel_maxima(weights[layer.name], layer), strength)
-            factors[layer.name] = tuple(found.tolist())
-    return factors
+    pairs = ((x, maxima[x.activation], input_channel_maxima(weights[x.name], x)) for x in layers)
+    return {x.name: tuple(dmq_factors(seen, own, strengths[x.name]).tolist()) for x, seen, own in pairs}
 
 
 def dividing(proto: ModelProto, factors: Mapping[str, Sequence[float]]) -> ModelProto:
@@ -155,11 +150,6 @@ def dividing(proto: ModelProto, factors: Mapping[str, Sequence[float]]) -> Model
     return model
 
 
-def _strength(recipe: ModelRecipe, layer: Layer) -> float | None:
-    settings: LayerRecipe = recipe.layers[layer.name]
-    return settings.balance if layer.weight is not None else None
-
-
 def with_quantized_weights(
     proto: ModelProto, layers: Sequence[Layer], weights: Mapping[str, Floats], scales: Mapping[str, WeightScale]
 ) -> ModelProto:
@@ -168,22 +158,22 @@ def with_quantized_weights(
     Raises:
         ValueError: layers share a weight and give it different scales, or a weight is no stored constant.
     """
-    replaced: dict[str, tuple[Layer, WeightScale, TensorProto]] = {}
+    replaced: dict[str, tuple[str, WeightScale, TensorProto]] = {}
     for layer in layers:
-        if layer.weight is None or layer.name not in scales:
+        scale = scales.get(layer.name)
+        if layer.weight is None or scale is None:
             continue
-        if layer.weight in replaced and replaced[layer.weight][1] == scales[layer.name]:
+        other, same, known = replaced.get(layer.weight, (layer.name, None, TensorProto()))
+        if same == scale:
             continue
-        values = rounded_weight(weights[layer.name], scales[layer.name], layer)
-        if layer.weight in replaced:
-            other, _, known = replaced[layer.weight]
-            if not np.array_equal(array_of(known), values):
-                raise ValueError(
-                    f"layers {other.name!r} and {layer.name!r} share the weight {layer.weight!r}, and their recipes "
-                    "give it different scales; give both the same weight settings"
-                )
-            continue
-        replaced[layer.weight] = (layer, scales[layer.name], tensor_of(values, layer.weight))
+        values = rounded_weight(weights[layer.name], scale, layer)
+        if same is None:
+            replaced[layer.weight] = (layer.name, scale, tensor_of(values, layer.weight))
+        elif not np.array_equal(array_of(known), values):
+            raise ValueError(
+                f"layers {other!r} and {layer.name!r} share the weight {layer.weight!r}, and their recipes give it "
+                "different scales; give both the same weight settings"
+            )
     model = copied(proto)
     for tensor in model.graph.initializer:
         if tensor.name in replaced:

@@ -73,20 +73,6 @@ class TensorStatistics:
     halves: tuple[Range, Range] = (NOTHING, NOTHING)
 
     @property
-    def sample_minimum_mean(self) -> float:
-        """Mean over the samples of each one's smallest value; 0.0 for a tensor that was never seen."""
-        return self.minimum_sum[0] / self.samples if self.samples else 0.0
-
-    @property
-    def sample_maximum_mean(self) -> float:
-        """Mean over the samples of each one's largest value; 0.0 for a tensor that was never seen.
-
-        ONNX Runtime's moving average is the mean over batches instead (its `CalibMovingAverage`), and so depends on
-        how the data was batched; with one sample per batch the two are equal.
-        """
-        return self.maximum_sum[0] / self.samples if self.samples else 0.0
-
-    @property
     def stability(self) -> float:
         """How far the ranges of the two halves lie apart; see `Statistics.stability`."""
         if NOTHING in self.halves:

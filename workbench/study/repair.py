@@ -272,8 +272,8 @@ def write_repair(found: Repair, asked: Candidate, experiment: Experiment, folder
     text = experiment.path.read_text(encoding="utf-8")
     named = {"name": f"{experiment.name}-{name}", "search_space": os.path.relpath(place, copy.parent)}
     for key, value in named.items():
-        before, _, after = text.partition(next(re.finditer(rf"^{key}:.*$", text, re.MULTILINE))[0])
-        text = f"{before}{key}: {value}{after}"
+        line = f"{key}: {value}".replace("\\", "\\\\")  # a backslash means itself
+        text = re.sub(rf"^{key}:.*$", line, text, count=1, flags=re.MULTILINE)
     write_text_atomically(copy, text)
     wrote = [f"wrote {one}" for one in (file, place, copy)]
     return (*wrote, f"next: workbench evaluate {copy} --candidate {file}; or workbench sweep {copy}")

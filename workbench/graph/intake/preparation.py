@@ -7,6 +7,7 @@ Runs in a process with limits (see `prepared`), since it runs a model of somebod
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -140,7 +141,6 @@ class _Preparation:
         self.outputs: dict[str, int | None] = {}
         self.tolerance = _FLOAT_NOISE
         self.noise = False
-        self.accepted: tuple[Recipe, Run] | None = None
 
     def done(self) -> tuple[Path, tuple[PreparationStep, ...]] | None:
         self._settle_axes()
@@ -243,13 +243,9 @@ class _Preparation:
 
     # --- what running tells ---
 
-    def _recipe(self) -> tuple[Recipe, Run]:
+    @functools.cached_property
+    def accepted(self) -> tuple[Recipe, Run]:
         """Feeds the source accepts."""
-        if self.accepted is None:
-            self.accepted = self._found_recipe()
-        return self.accepted
-
-    def _found_recipe(self) -> tuple[Recipe, Run]:
         try:
             run = runner(self.source.path)
         except RUNTIME_ERRORS as error:
@@ -278,7 +274,7 @@ class _Preparation:
 
         An output of whole numbers shows noise now and then only, so that several feeds are tried.
         """
-        recipe, run = self._recipe()
+        recipe, run = self.accepted
         for seed in range(_FEEDS_WITH_NOISE):
             feeds = {**self.constants, **recipe.feeds(self.plans, 1, seed)}
             if (spread := difference(run(feeds), run(feeds))) > 0:
@@ -290,7 +286,7 @@ class _Preparation:
         guessed = [plan for plan in self.plans if plan.guessed]
         if not guessed:
             return
-        recipe, run = self._recipe()
+        recipe, run = self.accepted
         if self._rows_agree(recipe, run):
             return
         if any(plan.batch != 0 for plan in guessed):
@@ -333,7 +329,7 @@ class _Preparation:
         if stay and rows != 1 and all(plan.batch == 0 for plan in self.plans):
             return dict.fromkeys(names, 0), {}, {}
         try:
-            recipe, run = self._recipe()
+            recipe, run = self.accepted
         except ConfigError:
             if stay and _one_row(self.plans):  # then nothing tells, and nothing must be known
                 return dict.fromkeys(names, 0), {}, {}
@@ -398,7 +394,7 @@ class _Preparation:
     def _proven(self, target: Path) -> list[PreparationStep]:
         if {step.name for step in self.steps} == {"axes"}:
             return self.steps  # not a node has changed
-        recipe, run = self._recipe()
+        recipe, run = self.accepted
         try:
             if self.noise:
                 run = runner_of(stilled(self.original), self.source.path)

@@ -132,6 +132,10 @@ class _Graph:
         made = self.made.get(name)
         return made is not None and name not in self.pairs and made.op_type != "DequantizeLinear"
 
+    def _has_scale(self, name: str) -> bool:
+        made = self.made.get(name)
+        return name in self.pairs or (made is not None and made.op_type == "DequantizeLinear")
+
     def _round_before_splitting(self, node: NodeProto) -> None:
         """With the widest of the results' scales, where it holds the range of all."""
         results = [name for name in node.output if name]
@@ -181,9 +185,7 @@ class _Graph:
         for node in [node for node in self.nodes if node.op_type in _GATES]:
             x, gate = node.input[0], node.output[0]
             product = self._reader(gate, "Mul")
-            maker = self.made.get(x)
-            known = x in self.pairs or (maker is not None and maker.op_type == "DequantizeLinear")
-            if product is None or sorted(product.input) != sorted([x, gate]) or not known:
+            if product is None or sorted(product.input) != sorted([x, gate]) or not self._has_scale(x):
                 continue
             self._scale_product(product.output[0], node)
             tail = self._tail(product.output[0])
@@ -273,10 +275,8 @@ class _Graph:
         """One number beside a tensor with a scale, in an Add or Mul whose result has one."""
         for node in [node for node in self.nodes if node.op_type in ("Add", "Mul") and node.output[0] in self.pairs]:
             for place, name in enumerate(node.input):
-                number, other = self._number(name), node.input[1 - place]
-                maker = self.made.get(other)
-                known = other in self.pairs or (maker is not None and maker.op_type == "DequantizeLinear")
-                if number and math.isfinite(number) and known and name in self.known:
+                number = self._number(name)
+                if number and math.isfinite(number) and self._has_scale(node.input[1 - place]):
                     node.input[place] = self._exact(name, number)
 
     def merge_hard_sigmoid(self, clip: NodeProto) -> None:

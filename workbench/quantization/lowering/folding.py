@@ -201,13 +201,16 @@ def _attention(wiring: Wiring, merge: NodeProto, factors: _Floats) -> tuple[Edit
 
     The MatMul mixes positions and leaves each channel h · D + d alone, so the factors go on to the values.
     """
-    back = _only_producer(wiring, merge.input[0], merge.name, "Transpose")
-    context = _only_producer(wiring, back.input[0], back.name, "MatMul") if back is not None else None
-    ahead = _only_producer(wiring, context.input[1], context.name, "Transpose") if context is not None else None
-    split = _only_producer(wiring, ahead.input[0], ahead.name, "Reshape") if ahead is not None else None
-    if back is None or ahead is None or split is None:
-        return None
-    if _permutation(back) != _HEADS_AND_BACK or _permutation(ahead) != _HEADS_AND_BACK:
+    passed: list[NodeProto] = []
+    at, tensor = merge, merge.input[0]
+    for op_type, index in (("Transpose", 0), ("MatMul", 1), ("Transpose", 0), ("Reshape", 0)):
+        node = wiring.producers.get(tensor)
+        if node is None or node.op_type != op_type or not wiring.only_read_by(tensor, [at.name]):
+            return None
+        passed.append(node)
+        at, tensor = node, node.input[index]
+    back, _, ahead, split = passed
+    if any(list(attributes_of(node).get("perm", ())) != _HEADS_AND_BACK for node in (back, ahead)):
         return None
     apart, together = _target(wiring, split), _target(wiring, merge)
     if apart is None or together is None:
@@ -215,15 +218,6 @@ def _attention(wiring: Wiring, merge: NodeProto, factors: _Floats) -> tuple[Edit
     if not (_splits_heads(apart, factors.size) and _merges_heads(together, factors.size)):
         return None
     return _further(wiring, split, 0, factors, -1)
-
-
-def _only_producer(wiring: Wiring, tensor: str, reader: str, op_type: str) -> NodeProto | None:
-    node = wiring.producers.get(tensor)
-    return node if node is not None and node.op_type == op_type and wiring.only_read_by(tensor, [reader]) else None
-
-
-def _permutation(node: NodeProto) -> list[int]:
-    return [int(axis) for attribute in node.attribute if attribute.name == "perm" for axis in attribute.ints]
 
 
 def _splits_heads(target: _Target, channels: int) -> bool:
