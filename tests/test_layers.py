@@ -77,7 +77,7 @@ OWNERS = {
     "jiwer": {"inputs/library_metrics"},
     "typer": {"commands"},
     "rich": {"commands", "report", "study/inspection.py"},
-    "prometheus_client": {"serve"},
+    "prometheus_client": {"serve", "load"},
     "openvino": {"targets/openvino"},
     "cryptography": {"bundle/signing.py"},
     "jinja2": {"values/documents/templates.py"},

@@ -48,7 +48,7 @@ def test_tritons_gauges_are_sampled_during_a_load() -> None:
 
 def test_a_server_without_such_gauges_is_asked_once() -> None:
     asked: list[int] = []
-    watch = ServerWatch(lambda: asked.append(1) or {"process_cpu_seconds_total": {"": 1.0}})
+    watch = ServerWatch(lambda: asked.append(1) or {"process_cpu_seconds_total": {frozenset(): 1.0}})
     watch.begin()
     time.sleep(2.5)
     watch.end()

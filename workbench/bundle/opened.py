@@ -11,7 +11,7 @@ from typing import BinaryIO
 from workbench import __version__
 from workbench.bundle.bounds import LANGUAGE, manifest_faults, value_fault
 from workbench.bundle.manifest import MANIFEST, MODEL, MOST_BYTES, READ_VERSIONS, Manifest
-from workbench.bundle.paths import MOST_SUMS_BYTES, SUMS, open_inside, parse_sums
+from workbench.bundle.paths import MOST_SUMS_BYTES, SUMS, open_inside, sums_text
 from workbench.values.documents.canonical import DecodeError, decode
 from workbench.values.documents.json_reader import loads
 from workbench.values.errors import BundleError, ConfigError
@@ -113,9 +113,8 @@ def read_bundle(directory: Path, *, manifest_sha256: str | None = None) -> Bundl
             raise BundleError(f"{directory}: {name} is missing; this is no complete bundle.")
     content = read_bounded(directory, MANIFEST, MOST_BYTES)
     listing = read_bounded(directory, SUMS, MOST_SUMS_BYTES)
-    sums = parse_sums(listing, f"{directory}/{SUMS}")
     found = hashlib.sha256(content).hexdigest()
-    if sums.get(MANIFEST) != found:
+    if sums_text({MANIFEST: found}).encode() not in listing:
         raise BundleError(f"{directory}: {MANIFEST} does not match {SUMS}: one of them is damaged. Copy it again.")
     if manifest_sha256 is not None and found != manifest_sha256:
         raise BundleError(
@@ -125,9 +124,11 @@ def read_bundle(directory: Path, *, manifest_sha256: str | None = None) -> Bundl
     manifest = _manifest(directory, content)
     for fault in manifest_faults(manifest):
         raise BundleError(f"{directory}: {MANIFEST} cannot be used: {fault}.")
-    for name in sorted({*sums, *manifest.files} - {MANIFEST}):
-        if sums.get(name) != (listed.sha256 if (listed := manifest.files.get(name)) else None):
-            raise BundleError(f"{directory}: {SUMS} and {MANIFEST} differ on {name}: one is damaged. Copy it again.")
+    sums = sums_text({MANIFEST: found, **{name: listed.sha256 for name, listed in manifest.files.items()}})
+    if sums.encode() != listing:
+        lines = {*sums.splitlines()} ^ {*listing.decode("ascii", "replace").splitlines()}
+        name = min(lines, default="  the order of lines").partition("  ")[2]
+        raise BundleError(f"{directory}: {SUMS} and {MANIFEST} differ on {name[:80]!r}: one is damaged. Copy it again.")
     return Bundle(
         directory=directory,
         manifest=manifest,

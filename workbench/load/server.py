@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import contextlib
 import http.client
-import re
 import threading
 import time
 from collections import defaultdict
@@ -21,11 +20,9 @@ from workbench.load.result import ServerFigures, ServerProcesses
 from workbench.values.device_use import DeviceReading, DeviceUse, Reader, use_of
 from workbench.values.errors import MeasureError, ToolchainError
 
-Samples = Mapping[str, Mapping[str, float]]
-"""Metric name → its labels as written, such as 'le="8"' → value."""
-
-_LINE = re.compile(r"^(?P<name>[A-Za-z_:][\w:]*)(?:\{(?P<labels>.*)\})? (?P<value>\S+)")
-_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+Labels = frozenset[tuple[str, str]]
+Samples = Mapping[str, Mapping[Labels, float]]
+"""Name of a sample → its labels → value."""
 _SAMPLE_S = 1.0
 _STOPPING_S = 5.0
 _TREE_EVERY = 5
@@ -43,20 +40,15 @@ def scrape(host: str, port: int, api_key: str | None = None, timeout_s: float = 
 
 
 def read_samples(text: str) -> Samples:
-    """Samples of Prometheus' text format; comments and what cannot be read are left out."""
-    found: dict[str, dict[str, float]] = defaultdict(dict)
-    for line in text.splitlines():
-        match = _LINE.match(line)
-        if match is None or line.startswith("#"):
-            continue
-        with contextlib.suppress(ValueError):
-            found[match["name"]][match["labels"] or ""] = float(match["value"])
+    """Samples of Prometheus' text format; none of what is no such text."""
+    from prometheus_client.parser import text_string_to_metric_families  # the clients need it not
+
+    found: dict[str, dict[Labels, float]] = defaultdict(dict)
+    with contextlib.suppress(ValueError):
+        for family in text_string_to_metric_families(text):
+            for sample in family.samples:
+                found[sample.name][frozenset(sample.labels.items())] = sample.value
     return found
-
-
-def labels_of(written: str) -> dict[str, str]:
-    """Name → value of a sample's labels as they are written."""
-    return dict(_LABEL.findall(written))
 
 
 def figures_between(before: Samples | None, after: Samples | None, seconds: float) -> ServerFigures | None:
@@ -75,7 +67,7 @@ def figures_between(before: Samples | None, after: Samples | None, seconds: floa
         for labels, value in after.get(name, {}).items():
             number = round(value - before.get(name, {}).get(labels, 0.0))
             if number:
-                grown[labels_of(labels).get(label, "")] = number
+                grown[dict(labels).get(label, "")] = number
         return grown
 
     batches = gained("workbench_batch_rows_count")
@@ -265,6 +257,6 @@ def readings_in(samples: Samples) -> dict[str, DeviceReading]:
     values: dict[str, dict[str, float]] = defaultdict(dict)
     for gauge, (quantity, factor) in _GAUGES.items():
         for labels, value in samples.get(gauge, {}).items():
-            card = labels_of(labels).get("gpu_uuid", "")
+            card = dict(labels).get("gpu_uuid", "")
             values[card][quantity] = factor * value
     return {card: DeviceReading(**told) for card, told in values.items()}
