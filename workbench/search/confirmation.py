@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -38,7 +39,7 @@ def confirm(
         time: of the run, which the loads that follow share; None for as long as it takes.
         hear: as of `workbench.search.sweep.run_sweep`.
     """
-    members = executors or (InProcess(experiment, bench),)
+    members, time = executors or (InProcess(experiment, bench),), time or RunTime(math.inf)
     candidates = {c.id: c for c in (experiment.baseline, *(e.candidate for e in front))}
     before = {i: bench.journal.evaluation(i, "holdout") for i in candidates}
     confirmed = {i: e for i, e in before.items() if e is not None and not e.deserves_another}
@@ -52,14 +53,12 @@ def confirm(
                 if not todo or not pool.free:
                     todo = todo if _ended(bench, pool, before, confirmed, listeners) else []
                     continue
-                effort, until = FULL, None
-                if time is not None:
-                    fits, count = fitting([costs[c.id] for c in todo], time.left_s * len(members))
-                    only_baseline = count == 1 and len(todo) > 1 and todo[0].id == experiment.baseline.id
-                    if count == 0 or only_baseline or least not in (None, fits):
-                        todo = []
-                        continue
-                    effort, until = fits, time.end - costs[todo[0].id].loaded_s(fits)
+                effort, count = fitting([costs[c.id] for c in todo], time.left_s * len(members))
+                only_baseline = count == 1 and len(todo) > 1 and todo[0].id == experiment.baseline.id
+                if count == 0 or only_baseline or least not in (None, effort):
+                    todo = []
+                    continue
+                until = time.end - costs[todo[0].id].loaded_s(effort)
                 candidate = todo.pop(0)
                 if predicted_by_search(experiment, known.get(candidate.id)):
                     effort = replace(effort, curve=False, loaded=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import logging
+import math
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -128,7 +129,7 @@ def run_sweep(
         else WorkerPool[_Flight](workers.cards, workers.compilers, workers.hear) as pool
     ):
         asked = (resumed, trying, looked, effort)
-        loop = _Loop(experiment, bench, queue, known, again, pool, listeners, time, *asked)
+        loop = _Loop(experiment, bench, queue, known, again, pool, listeners, time or RunTime(math.inf), *asked)
         with _writable(bench.journal.root):
             reason = loop.run(budget)
     search_s = perf_counter() - began
@@ -187,7 +188,7 @@ class _Loop:
     again: set[str]
     pool: WorkerPool[_Flight]
     listeners: Sequence[Listener]
-    time: RunTime | None
+    time: RunTime
     resumed: Callable[[Candidate], None]
     trying: Callable[[Candidate, str], None]
     looked: Callable[[Evaluation], None]
@@ -220,7 +221,7 @@ class _Loop:
         First looks at INT8, where nothing is known yet, one at a time. Then what is asked for, those that come again
         before all others. In the end what was deferred and may be on the front, the best prediction first.
         """
-        if self.looks and not self.interrupted and (self.time is None or self.time.left_s > 0):
+        if self.looks and not self.interrupted and self.time.left_s > 0:
             return "" if self.pool.working else _Flight(candidate=self.looks.pop(0), look=True)
         self.looks = []
         if not self.ended:
@@ -251,7 +252,7 @@ class _Loop:
     def _deferred(self) -> _Flight | None:
         flying = [flight.candidate.id for flight in self.pool.working]
         left = [e for e in may_be_on_front(self.experiment, self.known) if e.candidate.id not in flying]
-        may = self.time is None or self.time.may_begin(self.experiment, self.known)
+        may = self.time.may_begin(self.experiment, self.known)
         if not left or not may or self.interrupted or not self.pool.free:
             return None
         self.trying(left[0].candidate, "it may be on the front by what was predicted: it is measured whole")
@@ -259,7 +260,7 @@ class _Loop:
 
     def _begin(self, flight: _Flight) -> None:
         candidate = flight.candidate
-        until = None if self.time is None else self.time.search_end(self.experiment, self.known)
+        until = self.time.search_end(self.experiment, self.known)
         if not self.pool.working:
             self._busy_since = perf_counter()
         # one count for a candidate's first look and its evaluation
@@ -325,8 +326,6 @@ class _Loop:
 
     def has_time(self) -> bool:
         """Whether one more candidate may come to something, and the best of those that wait be measured after it."""
-        if self.time is None:
-            return True
         if not self.time.may_begin(self.experiment, self.known):
             return False
         waiting = may_be_on_front(self.experiment, self.known)

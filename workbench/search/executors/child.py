@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 import signal
 import socket
@@ -180,7 +181,7 @@ class ChildProcess(Worker):
 def _killed_at(child: Started, until: float | None) -> Iterator[threading.Event]:
     """Kill the child at that moment, unless the block has ended; the event says that it was."""
     time_up = threading.Event()
-    if until is None:
+    if until is None or until == math.inf:
         yield time_up
         return
 
