@@ -1,4 +1,4 @@
-"""Sessions that run at once or were idle: how much that slows them, and what a prediction makes of it."""
+"""Sessions that run at once: how much that slows them, and what a prediction makes of it."""
 
 import threading
 import time

@@ -11,6 +11,7 @@ import contextlib
 import gc
 import math
 import time
+import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -309,7 +310,26 @@ def speedup(raw: RawTimes, *, seed: int) -> Estimate:
     The interval resamples rounds (`significance.bootstrap_rounds`), so it speaks of this machine and these feeds.
     """
     ratios = raw.by_round(np.log(raw.baseline_ms.astype(np.float64) / raw.candidate_ms))
-    found = bootstrap_rounds(midmean(ratios)[:, None], midmean, seed=seed)
+    return _ratio(midmean(ratios), seed)
+
+
+def ratio_by_rounds(own: RawTimes, reused: RawTimes, *, seed: int) -> Estimate | None:
+    """Own time over the reused one, both relative to the baseline beside them, of two runs over the same feeds.
+
+    Round against round, so that which feeds a round held cancels out of the interval; in that of a `speedup` it is most
+    of the width where lengths differ. None where the two did not visit the same feeds in the same rounds.
+    """
+    if not (np.array_equal(own.feed, reused.feed) and np.array_equal(own.round, reused.round)):
+        return None
+    ours, theirs = (
+        each.by_round(np.log(each.candidate_ms.astype(np.float64) / each.baseline_ms)) for each in (own, reused)
+    )
+    return _ratio(midmean(ours) - midmean(theirs), seed)
+
+
+def _ratio(logarithms: npt.NDArray[np.float64], seed: int) -> Estimate:
+    """Of the rounds' logarithms."""
+    found = bootstrap_rounds(logarithms[:, None], midmean, seed=seed)
     value, low, high = (math.exp(each) for each in (found.value, found.low, found.high))
     return Estimate(value=value, low=low, high=high, confidence=found.confidence)
 
@@ -334,6 +354,15 @@ def latency_of(
         verdict=words,
         holds=holds,
     )
+
+
+def load_raw_times(path: Path) -> RawTimes | None:
+    """What `save_raw_times` wrote; None where it is gone or cannot be read."""
+    try:
+        with np.load(path, allow_pickle=False) as found:
+            return RawTimes(**{name: found[name] for name in ("candidate_ms", "baseline_ms", "feed", "round")})
+    except (OSError, KeyError, ValueError, zipfile.BadZipFile, EOFError):
+        return None
 
 
 def save_raw_times(raw: RawTimes, path: Path) -> None:

@@ -2,7 +2,7 @@
 
 Every setting is simulated with few requests first; those that may still be the best go on to a last round with enough
 for a P99. All settings see the same requests, gaps and luck of calls
-(`serving_model.simulate`), so few requests tell them apart.
+(`simulation.simulate`), so few requests tell them apart.
 """
 
 from __future__ import annotations
@@ -63,14 +63,14 @@ def best_settings(
     high rate and at a low one, but not between, counts with the high one.
 
     On a device a batch runs as the next compiled one, and one beyond the largest in several calls
-    (`serving_model.service_times`), which is never better than batches of that size: such choices are left out where
+    (`simulation.service_times`), which is never better than batches of that size: such choices are left out where
     others fit. `untuned` may be one of them.
 
     Settings are compared by intervals of the simulation; those of the result hold a measurement (`for_a_measurement`).
 
     Args:
         host: taken instead of `question.host`.
-        lengths, bins: see `serving_model.simulate`; settings with bins of their own go before `bins`.
+        lengths, bins: see `simulation.simulate`; settings with bins of their own go before `bins`.
     """
     started = time.perf_counter()
     settings = _sensible(curve, choices)

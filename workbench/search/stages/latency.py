@@ -11,7 +11,14 @@ from dataclasses import replace
 
 from workbench.evaluation.bench import device_lock
 from workbench.evaluation.carried import timed_feeds
-from workbench.evaluation.measure import TimingProtocol, device_figures, save_raw_times, time_against_baseline
+from workbench.evaluation.measure import (
+    TimingProtocol,
+    device_figures,
+    load_raw_times,
+    ratio_by_rounds,
+    save_raw_times,
+    time_against_baseline,
+)
 from workbench.evaluation.modelled_latency import time_modelled
 from workbench.evaluation.replay import peak_memory
 from workbench.evaluation.reuse import curve_key, latency_key
@@ -29,7 +36,7 @@ from workbench.targets.base import DeviceSession, Feeds, Session
 from workbench.values.bins import timed_length
 from workbench.values.measurement import BatchCurve, Latency
 from workbench.values.results import Evaluation
-from workbench.values.reuse import Reuse, audit_of_curve, audit_of_latency
+from workbench.values.reuse import Audit, Reuse, audit_of_curve, audit_of_latency
 from workbench.values.system.source_closure import closure_digest
 
 _log = logging.getLogger(__name__)
@@ -149,9 +156,18 @@ def _full(request: Request, result: StageResult, opened: Opened) -> StageResult:
         return result.measured(latency=reused_latency(known))
     own = timed_calls(request, opened, request.effort.timed_calls(request.experiment), anchor=True)
     if key is not None:
-        audit = None if known is None else audit_of_latency(own, reused_latency(known), known.candidate.id)
+        audit = None if known is None else _audit(request, own, known)
         result = result.under(Reuse(kind="latency", key=key, audit=audit))
     return result.measured(latency=own)
+
+
+def _audit(request: Request, own: Latency, known: Evaluation) -> Audit:
+    raw = [
+        load_raw_times(request.bench.journal.latency(each.id, request.split))
+        for each in (request.candidate, known.candidate)
+    ]
+    ratio = ratio_by_rounds(raw[0], raw[1], seed=request.experiment.seed) if raw[0] and raw[1] else None
+    return audit_of_latency(own, reused_latency(known), known.candidate.id, ratio)
 
 
 def full_latency(request: Request, result: StageResult, opened: Opened) -> StageResult:
