@@ -94,3 +94,9 @@ def test_a_candidate_of_known_classes_costs_little_and_one_of_new_ones_all() -> 
     found = ranked_by([seen(p) for p in range(4)], Costs(each_s=1, numerics_s=10, time_s=100))
     other = next(p for p, a in enumerate(EVERY) if a["algorithm"] == "kl" and a["layers"] == 4)
     assert found.cost[:4].max() < 5 < found.cost[other]
+
+
+def test_where_a_compiler_takes_minutes_its_runs_are_what_a_candidate_costs() -> None:
+    known = [seen(p) for p in range(0, 20, 3)]
+    found = ranked_by(known, Costs(runs=lambda place: 24 if EVERY[place]["fusion"] == "on" else 0))
+    assert EVERY[int(found.order[0])]["fusion"] == "off"

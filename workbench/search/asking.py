@@ -12,7 +12,8 @@ import contextlib
 import random
 import threading
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
 from statistics import median
 
 import numpy as np
@@ -21,7 +22,7 @@ from workbench.evaluation.journal import Journal
 from workbench.inputs.experiment import Experiment
 from workbench.search.first_look import INT8_FIRST, first_int8
 from workbench.search.front import front_of, predicted_numbers, with_baseline_drop
-from workbench.search.parts import FEWEST, Costs, Goals, Ranking, Seen, logged, rank
+from workbench.search.parts import BESIDE_RUNS, FEWEST, Costs, Goals, Ranking, Seen, logged, rank
 from workbench.search.surrogate import Codes, axes_of
 from workbench.space.space import (
     EXACT_LIMIT,
@@ -194,6 +195,10 @@ _NUMERICS = ("calibrate", "lower", "accuracy_subset", "accuracy_full")
 _TIME = ("latency_short", "latency_full", "service")
 
 
+_File = tuple[object, int, int]
+"""Everything that decides it but its shape; batch and length."""
+
+
 def proposal(
     experiment: Experiment,
     tried: Mapping[str, Assignment],
@@ -221,11 +226,16 @@ def proposal(
     drawn, codes = _drawn(space, experiment.seed)
     near = _neighbours(space, fronts)
     pool, axes = [*drawn, *near], axes_of(space)
+    costs = _costs(known)
+    by_runs = any(e.compiled or e.shared for e in known.values())
+    if by_runs:
+        made = {file for e in known.values() if e.failure is None for file in _compiled_files(e.candidate)}
+        costs = replace(costs, runs=lambda place: _runs(space, pool[place], made))
     question = Goals(objectives=experiment.objectives, constraints=experiment.constraints)
     if flying := [tried[i] for i in in_flight if i in tried]:
         expected = rank(question, axes, axes.codes(flying), seen, Costs(), np.random.default_rng(seed))
         seen += [_believed(expected, place, assignment) for place, assignment in enumerate(flying)]
-    found = rank(question, axes, np.vstack([codes, axes.codes(near)]), seen, _costs(known), np.random.default_rng(seed))
+    found = rank(question, axes, np.vstack([codes, axes.codes(near)]), seen, costs, np.random.default_rng(seed))
     for place in found.order:
         try:
             candidate_id = build(space, pool[place]).id
@@ -233,11 +243,30 @@ def proposal(
             continue
         if candidate_id not in known and candidate_id not in in_flight:
             modelled = any(e.toolchain.emulated for e in known.values())
-            return pool[place], _words(experiment, found, int(place), modelled=modelled)
+            return pool[place], _words(experiment, found, int(place), by_runs=by_runs, modelled=modelled)
     return None
 
 
-def _words(experiment: Experiment, found: Ranking, place: int, *, modelled: bool) -> str:
+def _runs(space: SearchSpace, assignment: Assignment, made: AbstractSet[_File]) -> int:
+    """Files that no candidate before has had compiled, by what the settings say."""
+    with contextlib.suppress(Forbidden):
+        return len(_compiled_files(build(space, assignment)) - made)
+    return 0  # it is passed over
+
+
+def _compiled_files(candidate: Candidate) -> frozenset[_File]:
+    """Of a target that compiles a file for each shape: what tells its files apart."""
+    settings = candidate.compile
+    batches, lengths = settings.compiled_batches(), settings.compiled_lengths()
+    if not settings.one_file_a_shape():
+        return frozenset({(candidate.id, 0, 0)} if batches or lengths else ())
+    alone = settings.for_shapes(batches[:1], lengths[-1:])
+    same = (candidate.target, candidate.precision, candidate.quantization, alone)
+    return frozenset((same, batch, length) for batch in batches for length in lengths or (0,))
+
+
+def _words(experiment: Experiment, found: Ranking, place: int, *, by_runs: bool, modelled: bool) -> str:
+    """Args: by_runs: costs are runs of a compiler, not seconds."""
     words = []
     for metric in dict.fromkeys(o.metric for o in experiment.objectives):
         if metric in found.predicted:
@@ -248,9 +277,11 @@ def _words(experiment: Experiment, found: Ranking, place: int, *, modelled: bool
             words.append(f"{metric} {low:.4g} to {high:.4g}")
     shares = {"answers": found.new_numerics[place], "times": found.new_time[place]}
     known = [name for name, share in shares.items() if share <= _SURELY]
+    cost = float(found.cost[place])
+    priced = f"about {max(cost - BESIDE_RUNS, 0):.0f} runs of the compiler" if by_runs else f"about {cost:.0f} s"
     expected = " and ".join(words) or "to keep the limits"
     reused = f" ({' and '.join(known)} known from others)" if known else ""
-    return f"expected {expected}{' (modelled)' if modelled else ''} for about {found.cost[place]:.0f} s{reused}"
+    return f"expected {expected}{' (modelled)' if modelled else ''} for {priced}{reused}"
 
 
 # --- of what it is made -----------------------------------------------------------------------------------------

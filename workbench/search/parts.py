@@ -8,7 +8,7 @@ cost, and that is little where its outputs or its times are known already (`clas
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,6 +30,8 @@ _HOPE = 2.0
 _LITTLE, _DOUBT = 0.005, 1.0
 """Where no candidate is expected to gain as much, in shares of the box: what counts is what each of a class that nobody
 has measured would gain if it were better than expected by so much of the spread of all."""
+BESIDE_RUNS = 0.25
+"""What a candidate costs beside its compiler's runs, in runs: one that needs none is not free."""
 _ELSEWHERE = 0.3
 """Of a class that clears a parameter in the same context: what one of another context says."""
 FEWEST = 4
@@ -60,11 +62,14 @@ class Costs:
 
     Attributes:
         each_s, numerics_s, time_s: seconds of every candidate, of one with unknown outputs, of one with unknown times.
+        runs: place in the pool → runs of a compiler that takes minutes for each shape; nothing else counts where it is
+            given.
     """
 
     each_s: float = 1.0
     numerics_s: float = 1.0
     time_s: float = 1.0
+    runs: Callable[[int], int] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +90,7 @@ class Ranking:
     Attributes:
         order: indices, the most worth trying first.
         gain: expected gain of each, in shares of the box between the best hoped for and the worst of the front.
-        cost: expected cost of each, in seconds.
+        cost: expected cost of each, in seconds or in runs of a compiler.
         predicted: metric → mean and standard deviation of each; logarithms where ratios count (`logged`).
         new_numerics, new_time: the probability that nobody has measured its class.
     """
@@ -126,6 +131,10 @@ def rank(
         if constraint.metric in predicted:
             keeps = keeps * _chance_to_keep(constraint, *predicted[constraint.metric])
     gain = _gain(question, predicted, keeps, seen, np.maximum(numerics.new, time.new), rng)
+    if costs.runs is not None:
+        likely = np.argsort(-gain, kind="stable")[:_LIKELY]
+        cost = np.full(len(pool), np.inf)
+        cost[likely] = [BESIDE_RUNS + costs.runs(int(place)) for place in likely]
     return Ranking(
         order=np.argsort(-gain / cost, kind="stable"),
         gain=gain,
