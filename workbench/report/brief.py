@@ -32,13 +32,11 @@ def brief_lines(summary: Summary, next_commands: Sequence[str] = ()) -> list[Lin
         found.append(("EMULATED: nothing below was measured on a device; times are modelled.", "bold red"))
     if summary.damage:
         found += _sentence(f"DAMAGED: {damage_words(summary)}", "bold red")
-    recommended = summary.recommended
-    if recommended is None:
+    recommended, chosen = summary.recommended, summary.chosen
+    if recommended is None or chosen is None:
         said = " ".join(text.strip() for text, _ in verdict_lines(summary))
         found += _sentence(said, "bold red", 6)
     else:
-        chosen = summary.find(recommended.candidate_id)
-        assert chosen is not None, "the recommended candidate was evaluated"
         said, equals = headline(summary), len(recommended.among)
         if equals:  # the one to take is said before how many others are as good
             by = f", by {', '.join(recommended.compared)}" if recommended.compared else ""

@@ -126,10 +126,8 @@ def missing_between(summary: Summary) -> tuple[Candidate, ...]:
 
 def _ends(summary: Summary) -> tuple[Candidate, Candidate] | None:
     """The baseline and the recommended candidate, both measured and not the same."""
-    if summary.recommended is None or summary.recommended.candidate_id == summary.baseline_id:
-        return None
-    baseline, chosen = summary.baseline, summary.find(summary.recommended.candidate_id)
-    if baseline is None or chosen is None or baseline.status != "complete":
+    baseline, chosen = summary.baseline, summary.chosen
+    if baseline is None or chosen is None or chosen is baseline or baseline.status != "complete":
         return None
     return baseline.candidate, chosen.candidate
 

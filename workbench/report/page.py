@@ -70,7 +70,7 @@ _TRACES: dict[Standing, _Trace] = {
 
 def pareto_html(summary: Summary) -> str:
     """A self-contained page (about 5 MB, nearly all of it plotly.js); makes no request of any kind."""
-    chosen = summary.recommended and summary.find(summary.recommended.candidate_id)
+    chosen = summary.chosen
     missing = sum(not _has(summary, e, *_axes(summary)[0]) for e in summary.evaluations)
     evaluations = shown(summary)
     differing = differing_parameters([e.candidate for e in evaluations])
@@ -131,7 +131,6 @@ def _axes(summary: Summary) -> list[tuple[str, str]]:
 
 def _figure(summary: Summary, x: str, y: str) -> go.Figure:
     figure = go.Figure()
-    chosen = summary.recommended.candidate_id if summary.recommended is not None else None
     drawn = [e for e in summary.evaluations if _has(summary, e, x, y)]
     for standing, look in _TRACES.items():
         for level in LEVELS:
@@ -139,15 +138,12 @@ def _figure(summary: Summary, x: str, y: str) -> go.Figure:
             if points:
                 known = replace(look, name=f"{look.name}, {level}", symbol=_symbol(look.symbol, level))
                 figure.add_trace(_scatter(summary, points, x, y, known))
-    baseline = [e for e in drawn if e.candidate.id == summary.baseline_id]
-    winner = [e for e in drawn if e.candidate.id == chosen]
-    if baseline:
-        square = _Trace(name="float baseline", color="#111", symbol="square-open", size=17)
-        figure.add_trace(_scatter(summary, baseline, x, y, square, bars=False))
-    if winner:
-        named = summary.recommended.mark.lower() if summary.recommended is not None else ""
-        star = _Trace(name=named, color="#0a7d43", symbol="star-open", size=26)
-        figure.add_trace(_scatter(summary, winner, x, y, star, bars=False))
+    named = summary.recommended.mark.lower() if summary.recommended is not None else ""
+    star = _Trace(name=named, color="#0a7d43", symbol="star-open", size=26)
+    square = _Trace(name="float baseline", color="#111", symbol="square-open", size=17)
+    for one, look in ((summary.baseline, square), (summary.chosen, star)):
+        if one is not None and one in drawn:
+            figure.add_trace(_scatter(summary, [one], x, y, look, bars=False))
     for axis, metric in (("x", x), ("y", y)):
         limit = _limit(summary, metric)
         if limit is not None:

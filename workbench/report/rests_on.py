@@ -97,8 +97,7 @@ _HEAD = "Modelled, not measured"
 
 def modelled_errors(summary: Summary) -> tuple[ErrorShare, ...]:
     """Of the recommended candidate, else of the first on the front; none where times were measured."""
-    chosen = None if summary.recommended is None else summary.find(summary.recommended.candidate_id)
-    found = chosen or next((member.evaluation for member in summary.front), None)
+    found = summary.chosen or next((member.evaluation for member in summary.front), None)
     if found is None or not summary.emulated or found.measurement.latency is None:
         return ()
     return error_shares(found.measurement.latency)[:MOST]

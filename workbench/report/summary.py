@@ -233,6 +233,11 @@ class Summary:
         several = len({e.candidate.target for e in self.evaluations}) > 1
         return title(candidate, self.baseline_id, engine=several)
 
+    @property
+    def chosen(self) -> Evaluation | None:
+        """The recommended candidate in the search."""
+        return None if self.recommended is None else self.find(self.recommended.candidate_id)
+
     def chose(self, evaluation: Evaluation) -> bool:
         return self.recommended is not None and self.recommended.candidate_id == evaluation.candidate.id
 

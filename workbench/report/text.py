@@ -17,7 +17,7 @@ from workbench.report.rests_on import (
     stopped_reuse,
 )
 from workbench.report.service import service_lines
-from workbench.report.summary import Member, Recommendation, Summary
+from workbench.report.summary import Member, Summary
 from workbench.report.table import WIDTH, Line, table_lines, wrapped
 from workbench.report.words import compiled_words, count_of, evidence_sentence, interval, over, scored
 from workbench.search.front import audit_words
@@ -215,10 +215,8 @@ def verdict_sentences(summary: Summary) -> list[str]:
 
 
 def verdict_lines(summary: Summary) -> list[Line]:
-    recommended = summary.recommended
-    if recommended is not None:
-        chosen = summary.find(recommended.candidate_id)
-        assert chosen is not None, "the recommended candidate was evaluated"
+    recommended, chosen = summary.recommended, summary.chosen
+    if recommended is not None and chosen is not None:
         return [
             *wrapped(headline(summary), "bold yellow" if recommended.among else "bold green"),
             *(line for sentence in verdict_sentences(summary) for line in wrapped(sentence)),
@@ -264,9 +262,8 @@ def _fate(summary: Summary, evaluation: Evaluation) -> list[str]:
         "stopped": f"Stopped at {evaluation.stage_reached}",
         "failed": f"Failed at {evaluation.stage_reached}",
     }[standing]
-    recommended: Recommendation | None = summary.recommended
-    if recommended is not None and recommended.candidate_id == evaluation.candidate.id:
-        words += ", and chosen among equals" if recommended.among else ", and recommended"
+    if summary.recommended is not None and summary.chose(evaluation):
+        words += ", and chosen among equals" if summary.recommended.among else ", and recommended"
     if why := summary.refusal(evaluation):
         words = f"Measured in full; not to be recommended: {why}"
     found = [words + "."]

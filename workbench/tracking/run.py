@@ -93,7 +93,7 @@ def sweep_metrics(summary: Summary) -> dict[str, float]:
     }
     files = [file_metrics(evaluation) for evaluation in summary.evaluations]
     found |= {name: sum(one.get(name, 0.0) for one in files) for one in files[:1] for name in one}
-    chosen = summary.find(summary.recommended.candidate_id) if summary.recommended is not None else None
+    chosen = summary.chosen
     if chosen is not None:
         speedup, drop = summary.speedup(chosen), summary.drop(chosen)
         found |= {"recommended_speedup": speedup.value} if speedup is not None else {}
@@ -109,9 +109,8 @@ def factor_metrics(factors: Factors) -> dict[str, float]:
 def note(summary: Summary) -> str:
     """The verdict as the run's description (Markdown, in which the UI draws no tables)."""
     recommended = summary.recommended
-    chosen = summary.find(recommended.candidate_id) if recommended is not None else None
     parts = [f"**Damaged: {damage_words(summary)}**"] if summary.damage else []
-    if recommended is None or chosen is None:
+    if recommended is None:
         return "\n\n".join([*parts, f"**{headline(summary)}** See report.txt among the artifacts."])
     parts += ["**Emulated: no number was measured on a real device.**"] if summary.emulated else []
     parts += [
