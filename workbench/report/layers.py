@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from rich.console import Group
 
@@ -10,17 +11,16 @@ from workbench.report.profile import short
 from workbench.report.words import count_of, interval
 from workbench.report.written.document import (
     Bar,
-    BarChart,
     Block,
     Cell,
     Commands,
     Document,
-    ErrorChart,
     Figure,
     Paragraph,
     Section,
     Table,
 )
+from workbench.report.written.drawing import bars_figure, errors
 from workbench.report.written.files import html_text, on_terminal
 from workbench.report.written.precision import bad_operator
 from workbench.study.compared import Comparison, TensorComparison
@@ -211,7 +211,8 @@ def comparison_html(found: Comparison) -> str:
         "rescaled, no error": [row.rescaled for row in found.rows],
         "output": [row.is_output for row in found.rows],
     }
-    chart = ErrorChart(
+    chart = partial(
+        errors,
         x_axis=f"{count_of(len(found.rows), 'tensor')} in graph order",
         y_axis="error |a - b| / |a|",
         values=tuple(row.relative_error for row in found.rows),
@@ -223,7 +224,7 @@ def comparison_html(found: Comparison) -> str:
         f"{count_of(found.batches, 'batch', 'batches')} of {found.data}; the first model is the reference.",
         {
             "Verdict": [_verdict(comparison_verdict(found), good=found.passed), *bad_operator(found.device)],
-            "Error along the graph": [Figure(caption=f"Error of every tensor{jump}", chart=chart, note=_ALONG)],
+            "Error along the graph": [Figure(caption=f"Error of every tensor{jump}", draw=chart, note=_ALONG)],
             "Tensors": [_compared(found.rows, "All compared tensors, in graph order", "")],
         },
     )
@@ -316,8 +317,8 @@ def sensitivity_html(study: LayerStudy, recipe: Sequence[str] = ()) -> str:
 
 
 def _bars(axis: str, shares: dict[Unit, float]) -> Figure:
-    bars = tuple(Bar(label=short(unit.sensitivity.unit), value=100 * share) for unit, share in shares.items())
-    return Figure(caption=axis, chart=BarChart(axis=axis, bars=bars, digits=1))
+    bars = [Bar(label=short(unit.sensitivity.unit), value=100 * share) for unit, share in shares.items()]
+    return bars_figure(axis, axis, bars, digits=1)
 
 
 def _units(study: LayerStudy, units: Sequence[Unit], kind: str) -> Table:

@@ -15,12 +15,10 @@ from tests.report.written.materials import HOSTILE, least, most
 from workbench.report.written.compose import written_report
 from workbench.report.written.document import (
     Bar,
-    BarChart,
     Bullets,
     Cell,
     Commands,
     Document,
-    Figure,
     Heading,
     Paragraph,
     Section,
@@ -28,10 +26,11 @@ from workbench.report.written.document import (
     numbered,
 )
 from workbench.report.written.docx_writer import docx_bytes
+from workbench.report.written.drawing import bars_figure
 from workbench.report.written.files import html_text
 
 AT = datetime(2026, 3, 1, 14, 5, tzinfo=UTC)
-CHART = BarChart(axis="cards", bars=(Bar(label="a $b$", value=3.0, low=2.5, high=3.4), Bar(label="c", value=1.0)))
+BARS = (Bar(label="a $b$", value=3.0, low=2.5, high=3.4), Bar(label="c", value=1.0))
 
 
 def small(text: str = "a text") -> Document:
@@ -59,7 +58,7 @@ def small(text: str = "a text") -> Document:
                             ),
                             note="a note",
                         ),
-                        Figure(caption="picture", chart=CHART),
+                        bars_figure("picture", "cards", BARS),
                     ),
                 ),
                 Section(title="Two", blocks=(Paragraph(text="end"),)),

@@ -8,8 +8,9 @@ Every text is plain: writers escape it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 from workbench.values.evidence import Evidence
 
@@ -100,59 +101,12 @@ class Bar:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BarChart:
-    """Horizontal bars from 0, one below the other.
-
-    Attributes:
-        limit: (what it is called, where it stands); `better` says on which side of it bars should end.
-    """
-
-    axis: str
-    bars: tuple[Bar, ...]
-    digits: int = 0
-    limit: tuple[str, float] | None = None
-
-
-PointKind = Literal["other", "front", "baseline", "chosen"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Point:
-    kind: PointKind
-    x: float
-    y: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScatterChart:
-    """Attributes: names: what each kind of point is called in the legend."""
-
-    x_axis: str
-    y_axis: str
-    points: tuple[Point, ...]
-    names: dict[PointKind, str]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ErrorChart:
-    """Attributes:
-    values: errors in their order, drawn on a logarithmic axis; 0 stands at its lower edge.
-    marks: what is marked → places of the values that are.
-    """
-
-    x_axis: str
-    y_axis: str
-    values: tuple[float, ...]
-    marks: dict[str, tuple[int, ...]]
-
-
-Chart = BarChart | ScatterChart | ErrorChart
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
+    """Attributes: draw: one of `drawing`'s charts, which draws on matplotlib's axes."""
+
     caption: str
-    chart: Chart
+    draw: Callable[[Any], None]
+    height_inches: float = 3.4
     note: str = ""
 
 

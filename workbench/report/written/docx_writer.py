@@ -140,7 +140,7 @@ def _block(file: Any, block: Block) -> None:
     elif isinstance(block, Figure):
         place = file.add_paragraph()
         place.paragraph_format.keep_with_next = True
-        place.add_run().add_picture(io.BytesIO(png(block.chart)), width=Inches(WIDTH_INCHES))
+        place.add_run().add_picture(io.BytesIO(png(block)), width=Inches(WIDTH_INCHES))
         for found in place._p.iter(qn("wp:docPr")):  # what a reader of the screen hears for a picture
             found.set("descr", _clean(block.caption))
         file.add_paragraph(_clean(block.caption), style="Caption").paragraph_format.keep_with_next = False

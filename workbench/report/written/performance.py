@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
 
 from workbench.report.factors import taken_apart
 from workbench.report.rests_on import REFIT, modelled_errors
@@ -26,16 +28,13 @@ from workbench.report.written.cells import (
 )
 from workbench.report.written.document import (
     Bar,
-    BarChart,
     Block,
     Cell,
     Commands,
     Figure,
-    Point,
-    PointKind,
-    ScatterChart,
     Section,
 )
+from workbench.report.written.drawing import PointKind, bars_figure, points
 from workbench.report.written.material import Material
 from workbench.report.written.naming import GROUP, candidate_name, criterion_name, metric_name
 from workbench.shipping.acceptance import Criterion
@@ -86,7 +85,7 @@ def _old_platform(m: Material) -> Iterator[Block]:
         drawn = [each for each in compared if each.unit == unit and each.figure is not None]
         if drawn:
             caption = say("{name}: new and old platform", name=say(name))
-            yield Figure(caption=caption, chart=_old_chart(name, drawn))
+            yield _old_chart(caption, name, drawn)
 
 
 def _old_row(each: Criterion) -> tuple[Cell, ...]:
@@ -102,7 +101,7 @@ def _old_row(each: Criterion) -> tuple[Cell, ...]:
 
 
 @in_pictures()
-def _old_chart(name: str, drawn: list[Criterion]) -> BarChart:
+def _old_chart(caption: str, name: str, drawn: list[Criterion]) -> Figure:
     """Criteria of one unit, theirs and ours below each other; the limit is drawn where there is one alone."""
     bars: list[Bar] = []
     for each in drawn:
@@ -114,12 +113,8 @@ def _old_chart(name: str, drawn: list[Criterion]) -> BarChart:
     limits = [each.limit for each in drawn if each.limit is not None]
     unit = unit_words(drawn[0].unit)
     limit = (say("limit {value}", value=f"{limits[0]:,.4g}"), limits[0]) if len(limits) == 1 == len(drawn) else None
-    return BarChart(
-        axis=f"{say(name)} ({unit})",
-        bars=tuple(bars),
-        digits=0 if max(bar.value for bar in bars) >= 100 else 2,
-        limit=limit,
-    )
+    digits = 0 if max(bar.value for bar in bars) >= 100 else 2
+    return bars_figure(caption, f"{say(name)} ({unit})", bars, digits=digits, limit=limit)
 
 
 def _calls(m: Material) -> Iterator[Block]:
@@ -206,7 +201,7 @@ def _front(m: Material) -> Iterator[Block]:
     )
     chart = _scatter(m)
     if chart is not None:
-        yield Figure(caption=say("All candidates"), chart=chart)
+        yield Figure(caption=say("All candidates"), draw=chart)
 
 
 def _front_row(m: Material, evaluation: Evaluation) -> tuple[Cell, ...]:
@@ -231,14 +226,14 @@ def _front_row(m: Material, evaluation: Evaluation) -> tuple[Cell, ...]:
 
 
 @in_pictures()
-def _scatter(m: Material) -> ScatterChart | None:
+def _scatter(m: Material) -> Callable[[Any], None] | None:
     """The first two objectives, or the first and accuracy."""
     summary = m.summary
     assert summary is not None, "asked before"
     names = [o.metric for o in summary.objectives]
     x = names[0]
     y = names[1] if len(names) > 1 else "accuracy" if x != "accuracy" else "latency_p50_ms"
-    points = []
+    found: list[tuple[PointKind, float, float]] = []
     front = {member.id for member in summary.front}
     for evaluation in summary.evaluations:
         best = summary.strongest(evaluation)
@@ -249,13 +244,14 @@ def _scatter(m: Material) -> ScatterChart | None:
         kinds: list[PointKind] = ["front" if at in front else "other"]
         kinds += ["baseline"] if at == summary.baseline_id else []
         kinds += ["chosen"] if at == m.chosen.candidate.id else []
-        points += [Point(kind=kind, x=numbers[x], y=numbers[y]) for kind in kinds]
-    if len({(p.x, p.y) for p in points}) < 2:
+        found += [(kind, numbers[x], numbers[y]) for kind in kinds]
+    if len({each[1:] for each in found}) < 2:
         return None
-    return ScatterChart(
+    return partial(
+        points,
         x_axis=_axis(x, summary.emulated),
         y_axis=_axis(y, summary.emulated),
-        points=tuple(points),
+        found=found,
         names={kind: say(name) for kind, name in _NAMES.items()},
     )
 
