@@ -27,7 +27,6 @@ THROTTLED = 0.01
 """Shares of the wall time that a hypervisor, or a CPU quota, may take before it counts as a cause."""
 OTHERS_CPUS = 0.25
 """CPUs kept busy by other processes that count as a cause, once no CPU is left over for them."""
-FREQUENCY_CHANGE = 0.05
 PREEMPTIONS_PER_S = 50.0
 
 
@@ -49,7 +48,6 @@ class Counters:
     own_s: float
     throttled_s: float | None
     preemptions: int
-    frequency_mhz: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +75,6 @@ def read_counters() -> Counters:
         own_s=usage.ru_utime + usage.ru_stime,
         throttled_s=_throttled_s(Path("/sys/fs/cgroup/cpu.stat")),
         preemptions=usage.ru_nivcsw,
-        frequency_mhz=_frequency_mhz(),
     )
 
 
@@ -117,14 +114,16 @@ def verdict(
         symptoms.append(f"rounds differ by {steady.spread:.0%}")
     if not settled:
         symptoms.append("times did not settle during warm-up")
-    causes = suspects(before, after)
+    causes = contention(before, after)
     if not symptoms and not causes:
         return True, f"quiet: {of} drifted by {abs(steady.drift):.1%}, rounds differ by {steady.spread:.1%}"
     found = "; ".join(symptoms) or f"{of} {'is' if paired else 'are'} steady, but may be slower throughout"
-    unseen = "no cause in CPU load, steal, quota or clock; heat or a neighbour on the same caches would not show there"
+    unseen = (
+        "no cause in CPU load, steal or quota; heat, the clock or a neighbour on the same caches would not show there"
+    )
     why = f"suspected: {'; '.join(causes)}" if causes else unseen
     advice = "What is predicted from these times inherits it."
-    if paired and contention(before, after):
+    if paired and causes:
         advice = (
             "The speedup is paired, so that drift cancels, but on shared CPUs whoever runs fewer threads than the "
             "baseline looks faster than alone: measure again on a free machine before relying on it."
@@ -138,16 +137,6 @@ def ratios_hold(steady: Steadiness, before: Counters, after: Counters) -> bool:
     """Whether ratios to work done beside it may be relied on: nobody took CPU time from us, which costs whoever runs
     more threads more, and the machine's speed changed by less than `SHAKEN`."""
     return max(abs(steady.drift), steady.spread) < SHAKEN and not contention(before, after)
-
-
-def suspects(before: Counters, after: Counters) -> list[str]:
-    """What the machine did besides our calls that can have changed their times."""
-    causes = contention(before, after)
-    if before.frequency_mhz is not None and after.frequency_mhz is not None:
-        change = after.frequency_mhz / before.frequency_mhz - 1
-        if abs(change) >= FREQUENCY_CHANGE:
-            causes.append(f"the CPU clock went from {before.frequency_mhz:.0f} to {after.frequency_mhz:.0f} MHz")
-    return causes
 
 
 def contention(before: Counters, after: Counters) -> list[str]:
@@ -178,11 +167,3 @@ def _throttled_s(file: Path) -> float | None:
         return int(fields["throttled_usec"]) / 1e6
     except (OSError, KeyError, ValueError):
         return None  # no control group of version 2, or no quota in it
-
-
-def _frequency_mhz() -> float | None:
-    try:
-        frequency = psutil.cpu_freq()
-    except (OSError, NotImplementedError):
-        return None  # virtual machines often hide it
-    return float(frequency.current) if frequency is not None and frequency.current > 0 else None
