@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from workbench.graph.layers import Layer
 from workbench.quantization.recipe import ModelRecipe
-from workbench.quantization.statistics import ChannelStatistics, Statistics
+from workbench.quantization.statistics import Statistics
 
 _Floats = npt.NDArray[np.float32]
 _Doubles = npt.NDArray[np.float64]
@@ -159,16 +159,11 @@ def _balanced(statistics: Statistics, layers: Sequence[Layer], recipe: ModelReci
                 yield layer, settings.balance
 
 
-def _channels(statistics: Statistics, readers: Sequence[Layer]) -> ChannelStatistics:
-    channels = statistics.tensors[readers[0].activation].channels
-    assert channels is not None
-    return channels
-
-
 def _factors(
     statistics: Statistics, readers: Sequence[Layer], weights: Mapping[str, _Floats], strength: float
 ) -> _Floats:
-    channels = _channels(statistics, readers)
+    channels = statistics.tensors[readers[0].activation].channels
+    assert channels is not None
     maxima = [input_channel_maxima(weights[layer.name], layer) for layer in readers]
     largest = np.maximum(np.abs(channels.minima), np.abs(channels.maxima))
     factors = dmq_factors(largest, np.maximum.reduce(maxima, dtype=np.float32), strength)
@@ -182,7 +177,8 @@ def _estimated_error(
     recipe: ModelRecipe,
     factors: _Doubles,
 ) -> float:
-    channels = _channels(statistics, readers)
+    channels = statistics.tensors[readers[0].activation].channels
+    assert channels is not None
     own_power = channels.squares / channels.rows
     power = own_power / factors**2
     high = max(0.0, float((channels.maxima / factors).max()))

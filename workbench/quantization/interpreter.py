@@ -201,8 +201,9 @@ class _Expansion:
                 self.nodes.append(node)
                 places = len(attributes["kernel_shape"])
                 self.whole[node.output[0]] = _Whole(kind="mean", bound=first.bound, places=places)
-            case "MatMul", "int8" if node.input[1] in self.whole:
-                self._multiply_activations(node)
+            case "MatMul", "int8" if node.input[1] in self.whole:  # only the feeds tell how many terms a sum has
+                self.nodes.append(rewired(node, [self._cast(name, TensorProto.DOUBLE) for name in node.input]))
+                self._keep(node, node.output[0], _Whole(kind="int32", bound=math.inf, double=True))
             case (("MatMul" | "Gemm" | "Conv" | "ConvTranspose"), "int8"):
                 self._multiply(node, attributes, first)
             case "Add", "int32":
@@ -257,15 +258,15 @@ class _Expansion:
         along = [-1, *[1] * first.places]
         factors = self._constant(bits.view(np.float32).reshape(along))
         shifts = np.ldexp(1.0, (param >> np.uint64(32)).astype(np.int32)).reshape(along)
-        x = node.input[0]
-        if (shifts != 1).any():  # amct.md §6.6: a channel with shift 0 keeps its int32
+        x, shifted = node.input[0], bool((shifts != 1).any())
+        if shifted:  # amct.md §6.6: a channel with shift 0 keeps its int32
             wide = self._cast(x, TensorProto.DOUBLE)
             narrow = self._add_node("Floor", self._add_node("Div", wide, self._constant(shifts)))
             narrow = self._add_node("Max", narrow, self._constant(np.float64(-(2**15))))
             narrow = self._add_node("Min", narrow, self._constant(np.float64(2**15 - 1)))
             x = self._add_node("Where", self._constant(shifts == 1), wide, narrow)
         x = self._add_node("Mul", self._cast(x, TensorProto.FLOAT), factors)
-        if (shifts != 1).any():
+        if shifted:
             x = self._add_node("Mul", x, self._constant(shifts.astype(np.float32)))
         if attributes.get("relu_flag", 0):
             x = self._add_node("Relu", x)
@@ -313,11 +314,6 @@ class _Expansion:
         self._keep(node, product, _Whole(kind="int32", bound=bound, places=places, double=double))
         if has_bias:
             self._add(node, product, 2)
-
-    def _multiply_activations(self, node: NodeProto) -> None:
-        """How many terms their sums have only the feeds tell."""
-        self.nodes.append(rewired(node, [self._cast(name, TensorProto.DOUBLE) for name in node.input]))
-        self._keep(node, node.output[0], _Whole(kind="int32", bound=math.inf, double=True))
 
     def _add(self, node: NodeProto, x: str, position: int) -> None:
         bias, first = self._constant_of(node, position, np.int32, "bias").astype(np.float64), self.whole[x]

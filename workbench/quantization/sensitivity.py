@@ -99,11 +99,7 @@ def measure_sensitivity(
         session = open_session(model, (), _switchable(proto, layers))
         outputs = [output.name for output in session.get_outputs() if output.type in _NUMBERS]
         nothing = np.zeros(len(layers), np.bool_)
-        switches = []
-        for names in units.values():
-            switch = nothing.copy()
-            switch[[places[name] for name in names]] = True
-            switches.append(switch)
+        switches = [np.isin(range(len(layers)), [places[name] for name in names]) for names in units.values()]
         totals = [_Difference(outputs) for _ in units]
         samples = False
         with ThreadPoolExecutor(max_workers=_THREADS) as pool:
