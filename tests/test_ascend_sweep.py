@@ -136,22 +136,6 @@ def test_accuracy_is_said_against_float32_and_float16_has_a_loss_of_its_own(swep
     assert "difference to float32 in ONNX Runtime" in said
 
 
-def test_what_was_confirmed_says_how_far_its_answers_lie_from_float32(swept: Swept, chosen: str) -> None:
-    question = read_experiment(swept.file)
-    journal = journal_of(swept.file)
-    confirmed = journal.evaluation(chosen, "holdout")
-
-    assert confirmed is not None
-    assert confirmed.agreement is not None
-    served, float16 = confirmed.agreement.find("served"), confirmed.agreement.find("float16 compiled")
-    assert served is not None
-    assert float16 is not None
-    assert served.emulated
-    assert served.samples == question.dataset.size("holdout")
-    assert float16.max_abs > 0.0
-    assert "float32 compiled" in confirmed.agreement.missing
-
-
 def test_table_and_command_lines_say_that_it_is_emulated(swept: Swept, chosen: str) -> None:
     answers = side_by_side(
         {
