@@ -45,18 +45,6 @@ class Density:
         errors: Doubles = (second - 2 * levels * first + levels * levels * zeroth).sum(axis=1)
         return np.maximum(errors, 0.0)
 
-    def outside(self, low: Doubles, high: Doubles) -> Doubles:
-        """Summed squared distance of the values beyond [low, high] to the end they lie beyond; float64, per pair."""
-        z, f, s = self._up_to(np.clip(low, self._start, self._stop))
-        below = s - 2 * low * f + low * low * z
-        z, f, s = (
-            prefix[-1] - part
-            for prefix, part in zip(self._prefixes, self._up_to(np.clip(high, self._start, self._stop)), strict=True)
-        )
-        above = s - 2 * high * f + high * high * z
-        total: Doubles = np.maximum(below, 0.0) + np.maximum(above, 0.0)
-        return total
-
     def _up_to(self, x: Doubles) -> tuple[Doubles, Doubles, Doubles]:
         floors = np.floor(x)
         bins = (floors - self._start).astype(np.int64)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from workbench.quantization.density import Density, Doubles
+from workbench.quantization.density import Density
 from workbench.quantization.histogram import Histogram
 from workbench.quantization.scales import Range
 
@@ -170,25 +170,12 @@ def _cuts(counts: Counts) -> Iterator[tuple[int, int]]:
 
 def _best_cut(counts: Counts, cuts: npt.NDArray[np.int64]) -> int:
     """The first with the smallest error."""
-    density = Density(counts, 0)
-    # What is cut off costs at least its distance to the range's end, and more with every cut: a bound to stop at.
-    lows, highs = cuts.astype(np.float64).T
-    bounds = density.outside(lows, highs + 1)
-    best, smallest = 0, math.inf
+    density, errors = Density(counts, 0), []
     for start in range(0, len(cuts), _CUTS_AT_ONCE):
-        if bounds[start] > smallest * (1 + 1e-9):
-            break
-        errors = _errors(density, cuts[start : start + _CUTS_AT_ONCE])
-        at = int(np.argmin(errors))
-        if errors[at] < smallest:
-            best, smallest = start + at, float(errors[at])
-    return best
-
-
-def _errors(density: Density, cuts: npt.NDArray[np.int64]) -> Doubles:
-    step = (cuts[:, 1] - cuts[:, 0] + 1) / _LEVELS
-    centres = cuts[:, :1] + (np.arange(_LEVELS) + 0.5) * step[:, None]
-    return density.errors(centres)
+        some = cuts[start : start + _CUTS_AT_ONCE]
+        step = (some[:, 1] - some[:, 0] + 1) / _LEVELS
+        errors.append(density.errors(some[:, :1] + (np.arange(_LEVELS) + 0.5) * step[:, None]))
+    return int(np.argmin(np.concatenate(errors)))
 
 
 def _divided(histogram: Histogram, bins: int) -> HfmgHistogram:
