@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sklearn import metrics
 
 from workbench.inputs.dataset import read_manifest
-from workbench.inputs.library_metrics import NAMED
 from workbench.inputs.metrics import scorer_of, summarize
 
 GENERATOR = np.random.default_rng(0)
@@ -28,12 +28,8 @@ def value(folder: Path, metric: dict[str, Any], labels: Any, **outputs: Any) -> 
         return summarize(scorer.score(batch.feeds, batch, batch.feeds))
 
 
-def installed(name: str) -> None:
-    pytest.importorskip({"scikit-learn": "sklearn"}.get(package := NAMED[name].package, package))
-
-
 def test_transcripts(tmp_path: Path) -> None:
-    installed("wer")
+    pytest.importorskip("jiwer")
     (tmp_path / "letters.json").write_text('["_", "a", "b", " "]')
     steps = np.eye(4, dtype=np.float32)[[[1, 1, 0, 1, 3, 2], [2, 0, 0, 0, 0, 0]]]  # "aa b" and "b"
     said = {"output": "y", "decode": "ctc", "symbols": "letters.json"}
@@ -48,9 +44,6 @@ def test_transcripts(tmp_path: Path) -> None:
 
 
 def test_labels_and_numbers(tmp_path: Path) -> None:
-    from sklearn import metrics
-
-    installed("log_loss")
     classes = np.array([1, 3])
     sets = np.array([[0, 1, 0, 1], [1, 0, 0, 1]])
     odds = np.exp(SCORES) / np.exp(SCORES).sum(axis=1, keepdims=True)

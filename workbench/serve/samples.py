@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
+from tokenizers import Encoding
 
 from workbench.bundle import Manifest
 from workbench.bundle.golden import scored_output
@@ -21,7 +22,7 @@ from workbench.serve.refusals import Refusal
 from workbench.serve.requests import Text
 from workbench.targets.base import Array
 from workbench.values.errors import BundleError
-from workbench.values.preprocess import WELL_KNOWN_INPUTS, Encoded, Preprocessor, Tokens, collate, encoder
+from workbench.values.preprocess import WELL_KNOWN_INPUTS, Encoded, Preprocessor, collate, encoder
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,7 @@ class TextSample:
 
     text: Text
     encoded: Encoded
-    encoding: Tokens
+    encoding: Encoding
     raw: ClassVar[bool] = False
 
     @property

@@ -13,11 +13,11 @@ import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-from tokenizers import Tokenizer
+from tokenizers import Encoding, Tokenizer
 
 from workbench.values.documents.canonical import digest, file_digest
 from workbench.values.documents.input_files import open_file, read_text
@@ -126,23 +126,6 @@ class Encoded:
     words: tuple[int, ...] = ()
 
 
-class Tokens(Protocol):
-    """What the tokenizers library says of one text beside its ids; each attribute makes a new list when read.
-
-    Attributes:
-        offsets: (start, end) of each token in characters of the text, or of its word in a list of words.
-        word_ids: the number of each token's word, None for special tokens.
-        overflowing: what truncation cut off; empty when the text is whole.
-    """
-
-    @property
-    def offsets(self) -> list[tuple[int, int]]: ...
-    @property
-    def word_ids(self) -> list[int | None]: ...
-    @property
-    def overflowing(self) -> list[Any]: ...
-
-
 def open_preprocessor(
     tokenizer: Path,
     *,
@@ -191,7 +174,7 @@ def encode(preprocessor: Preprocessor, texts: Iterable[Text]) -> list[Encoded]:
     return [one(text)[0] for text in texts]
 
 
-def encoder(preprocessor: Preprocessor) -> Callable[[Text], tuple[Encoded, Tokens]]:
+def encoder(preprocessor: Preprocessor) -> Callable[[Text], tuple[Encoded, Encoding]]:
     """What `encode` does with each text, for who needs offsets or whether it was cut as well.
 
     Raises:
@@ -199,7 +182,7 @@ def encoder(preprocessor: Preprocessor) -> Callable[[Text], tuple[Encoded, Token
     """
     tokenize = _tokenizer(preprocessor.tokenizer, preprocessor.tokenizer_sha256, preprocessor.max_length).encode
 
-    def one(text: Text) -> tuple[Encoded, Tokens]:
+    def one(text: Text) -> tuple[Encoded, Encoding]:
         try:
             found = tokenize(text) if isinstance(text, str) else tokenize(list(text), is_pretokenized=True)
         except BaseException as error:

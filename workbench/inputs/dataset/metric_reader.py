@@ -8,6 +8,7 @@ metric: {name: wer, output: logits, symbols: letters.json}
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 import json
 import math
 from collections.abc import Callable
@@ -15,11 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from workbench.inputs.library_metrics import NAMED, WHOLE_SET, refuse_missing
+from workbench.inputs.library_metrics import NAMED, WHOLE_SET
 from workbench.inputs.user_code import UserCode, named_code, read_code
 from workbench.values.documents.canonical import canonical_json, file_digest
 from workbench.values.documents.yaml_reader import Section
 from workbench.values.errors import nearest
+from workbench.values.versions import install_command
 
 T = TypeVar("T")
 Bounds = tuple[float | None, float | None]
@@ -118,7 +120,9 @@ def _named(section: Section) -> MetricUse:
     if name not in NAMED:
         raise section.error("name", f"{name!r} is no metric of a library.", nearest(name, NAMED))
     known = NAMED[name]
-    refuse_missing(section.error, known)
+    if known.package and importlib.util.find_spec(known.package) is None:
+        hint = f"pip install {known.package}, or with the workbench: {install_command('metrics')}"
+        raise section.error("name", f"needs {known.package}, not installed here.", hint)
     options: dict[str, Any] = {}
     files = []
     for option, kind in known.options.items():

@@ -6,14 +6,10 @@ Each is a function as a user would write it, in a file beside this one, and runs
 
 from __future__ import annotations
 
-import importlib.util
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
-
-from workbench.values.errors import ConfigError
-from workbench.values.versions import install_command
 
 Option = Literal["text", "file", "integer", "number"] | tuple[str, ...]
 """Kind of an option's value; a tuple has the words that are allowed."""
@@ -25,13 +21,13 @@ class NamedMetric:
 
     Attributes:
         module: file beside this one, without `.py`; its function has the metric's name.
-        package: of pip's; the module that is imported is called as it is, but for scikit-learn's.
+        package: that the module imports and that need not be installed; '' where there is none.
         bounds, unit: as `MetricUse` has them; an empty unit is that of shares.
     """
 
     about: str
     module: str
-    package: str
+    package: str = ""
     higher: bool = True
     bounds: tuple[float | None, float | None] = (0.0, 1.0)
     unit: str = ""
@@ -52,9 +48,8 @@ _TEXT: Mapping[str, Option] = {
 
 def _error_rate(of: str) -> NamedMetric:
     about = f"{of} error rate: edits over {of}s of the transcript"
-    return NamedMetric(
-        about=about, module="transcripts", package="jiwer", higher=False, bounds=(0.0, None), options=_TEXT
-    )
+    bounds = (0.0, None)
+    return NamedMetric(about=about, module="transcripts", package="jiwer", higher=False, bounds=bounds, options=_TEXT)
 
 
 def _of_labels(about: str, unit: str = "", **options: Option) -> NamedMetric:
@@ -62,7 +57,6 @@ def _of_labels(about: str, unit: str = "", **options: Option) -> NamedMetric:
     return NamedMetric(
         about=about,
         module="labels",
-        package="scikit-learn",
         higher=not unit,
         bounds=(0.0, None if unit else 1.0),
         unit=unit,
@@ -95,11 +89,3 @@ WHOLE_SET: Mapping[str, str] = {
     "bleu": "Use cer or wer, or your own function that gives sentence scores.",
 }
 """One number of a whole set, without the score per sample that paired tests and early stopping need → what instead."""
-
-
-def refuse_missing(error: Callable[[str, str, str], ConfigError], known: NamedMetric) -> None:
-    """Raises what `error` makes of (key, rule, hint), where a package is not installed."""
-    module = {"scikit-learn": "sklearn"}.get(known.package, known.package)
-    if importlib.util.find_spec(module) is None:
-        hint = f"pip install {known.package}, or all of them: {install_command('metrics')}"
-        raise error("name", f"needs {known.package}, not installed here.", hint)
