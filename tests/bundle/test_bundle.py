@@ -90,7 +90,7 @@ def test_a_sound_bundle_replays_without_a_difference_or_a_warning(pristine: Path
     report = verify_bundle(pristine)
 
     assert (report.files, report.samples, report.largest_error, report.warnings) == (21, 3, 0.0, ())
-    assert report.summary.startswith("21 files (0.1 MB) match their sha256; not signed; 3 golden samples replayed")
+    assert report.summary.startswith("21 files (0.0 MB) match their sha256; not signed; 3 golden samples replayed")
     assert verify_bundle(pristine, replay=False).largest_error is None
 
 

@@ -23,13 +23,13 @@ class Bundle:
 
     Attributes:
         manifest_sha256: 64 hex digits that name a bundle: its manifest holds the sums of all other files.
-        sums_sha256: of SHA256SUMS as it was read; what a signature is over.
+        sums: SHA256SUMS, which the manifest determines; what a signature is over.
     """
 
     directory: Path
     manifest: Manifest
     manifest_sha256: str
-    sums_sha256: str
+    sums: bytes
 
     @property
     def model_directory(self) -> Path:
@@ -124,17 +124,12 @@ def read_bundle(directory: Path, *, manifest_sha256: str | None = None) -> Bundl
     manifest = _manifest(directory, content)
     for fault in manifest_faults(manifest):
         raise BundleError(f"{directory}: {MANIFEST} cannot be used: {fault}.")
-    sums = sums_text({MANIFEST: found, **{name: listed.sha256 for name, listed in manifest.files.items()}})
-    if sums.encode() != listing:
-        lines = {*sums.splitlines()} ^ {*listing.decode("ascii", "replace").splitlines()}
+    sums = sums_text({MANIFEST: found, **{name: listed.sha256 for name, listed in manifest.files.items()}}).encode()
+    if sums != listing:
+        lines = {*sums.decode().splitlines()} ^ {*listing.decode("ascii", "replace").splitlines()}
         name = min(lines, default="  the order of lines").partition("  ")[2]
         raise BundleError(f"{directory}: {SUMS} and {MANIFEST} differ on {name[:80]!r}: one is damaged. Copy it again.")
-    return Bundle(
-        directory=directory,
-        manifest=manifest,
-        manifest_sha256=found,
-        sums_sha256=hashlib.sha256(listing).hexdigest(),
-    )
+    return Bundle(directory=directory, manifest=manifest, manifest_sha256=found, sums=sums)
 
 
 def read_bounded(directory: Path, name: str, most_bytes: int) -> bytes:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,9 +14,8 @@ from workbench.bundle.bounds import LANGUAGE
 from workbench.bundle.fingerprint import admit
 from workbench.bundle.golden import GoldenBatch, golden_batches, preprocessor_of
 from workbench.bundle.manifest import MANIFEST
-from workbench.bundle.manifest import MOST_BYTES as MOST_MANIFEST_BYTES
-from workbench.bundle.opened import Bundle, read_bounded, read_bundle
-from workbench.bundle.paths import MOST_SUMS_BYTES, SIGNATURE, SUMS, strangers
+from workbench.bundle.opened import Bundle, read_bundle
+from workbench.bundle.paths import SIGNATURE, SUMS, strangers
 from workbench.bundle.prompts import PromptReplay, replay_prompts
 from workbench.bundle.signed import Signer, check_signature, read_signature
 from workbench.bundle.signing import TrustedKeys
@@ -170,12 +168,9 @@ def check_files(bundle: Bundle) -> None:
         raise BundleError(f"{directory}: {extra[0]} does not belong to the bundle{more}. Remove it.")
     if os.path.lexists(directory / SIGNATURE):  # whoever may check it later, it is one
         read_signature(directory)
-    for name, most_bytes, sha256 in (
-        (MANIFEST, MOST_MANIFEST_BYTES, bundle.manifest_sha256),
-        (SUMS, MOST_SUMS_BYTES, bundle.sums_sha256),
-    ):
-        if hashlib.sha256(read_bounded(directory, name, most_bytes)).hexdigest() != sha256:
-            raise BundleError(f"{directory}: {name} changed while the bundle was checked. Copy the bundle again.")
+    again = read_bundle(directory)
+    if (again.manifest_sha256, again.sums) != (bundle.manifest_sha256, bundle.sums):
+        raise BundleError(f"{directory}: {MANIFEST} changed while the bundle was checked. Copy the bundle again.")
 
 
 def replay_golden(bundle: Bundle, session: Session, changes: Sequence[str] = ()) -> tuple[int, float]:
