@@ -60,6 +60,56 @@ _NOT_EMULATED = {
 """Flags that pass every check before, and what this one does not do."""
 
 
+def read_requests(options: Mapping[str, str]) -> tuple[dict[str, Shape], OutNodes]:
+    """What the command line asks of inputs and outputs, as it is read between the start of the engines and the model's
+    parse (ge v8.5.0 api/atc/omg.cc, InitDomiOmgContext and ParseOutNodes).
+
+    Raises:
+        AtcFailure: those of `parse_shapes` with E19999; E10005 (layouts of the outputs); E10001, E10013, E10014
+            (--out_nodes).
+    """
+    try:
+        asked = parse_shapes(options)
+    except AtcFailure as error:
+        text = f"The input shape {options['input_shape']} cannot be read."
+        raise AtcFailure(*error.records, inner_error(text)) from error
+    check_layouts("is_output_adjust_hw_layout", options.get("is_output_adjust_hw_layout", ""))
+    return asked, parse_out_nodes(options.get("out_nodes", ""))
+
+
+def run_compile(options: Mapping[str, str], console: Console) -> None:
+    """From the ONNX file to the OM file.
+
+    Args:
+        options: flag → text of those given, and `_command_line`.
+
+    Raises:
+        AtcFailure: of the first step that fails; what the compile itself and the writing raise ends with E10042.
+    """
+    engine = start_engine(options, console)
+    asked, out_nodes = read_requests(options)
+    parsed = parse_onnx(Path(options["model"]))
+    check_operators(parsed)
+    check_ranks(parsed, asked)
+    asked_outputs(parsed, out_nodes)
+    fed = input_dtypes(parsed, options)
+    shapes = input_shapes(parsed, asked, options)
+    outputs = output_tensors(parsed, out_nodes, options.get("output_type", ""))
+    engine = replace(engine, precision=with_kept_types(engine.precision, options))
+    named = {name for name in engine.precision.kept if not name.startswith(OF_TYPE)}
+    for name in sorted(named - {node.name for node in parsed.proto.graph.node}):
+        console.log("warning", "GE", f"keep_dtype: the graph has no node {name}")
+    for flag, why in _NOT_EMULATED.items():
+        if options.get(flag, "0") != "0":
+            raise failure("E10055", reason=f"this atc is emulated and {why} (--{flag})")
+    try:
+        check_optimization_flags(options)
+        plan = plan_shapes(parsed, shapes, tuple(asked), options)
+        _compile_and_write(parsed, plan, engine, options, fed, outputs, console)
+    except AtcFailure as error:
+        raise AtcFailure(*error.records, Record(code="E10042")) from error
+
+
 def _compile_and_write(
     parsed: Parsed,
     plan: ShapePlan,
@@ -72,31 +122,31 @@ def _compile_and_write(
     """From the parsed model to the OM file, and what lies beside it.
 
     Args:
-        options: flag → text of those given, and `_command_line`.
         fed: input → dtype at the boundary.
     """
     names = tuple(output.tensor for output in outputs)
-    fold_floats = options.get("oo_constant_folding") != "false"
     initializers = {tensor.name: numpy_helper.to_array(tensor) for tensor in parsed.proto.graph.initializer}
-    at_gears = [fold(parsed, initializers, shapes, names, fold_floats=fold_floats) for _, shapes in plan.gears]
+
+    def folded_at(shapes: Mapping[str, Shape], *, guess: bool = True) -> Folded:
+        floats = options.get("oo_constant_folding") != "false"
+        return fold(parsed, initializers, shapes, names, fold_floats=floats, guess=guess)
+
+    at_gears = [folded_at(shapes) for _, shapes in plan.gears]
     data_dependent = any(folded.data_dependent for folded in at_gears)
-    kept = at_gears[0]
-    if plan.kind or data_dependent:
-        kept = fold(parsed, initializers, plan.boundary, names, fold_floats=fold_floats, guess=False)
+    kept = folded_at(plan.boundary, guess=False) if plan.kind or data_dependent else at_gears[0]
     leaves = _output_dtypes(outputs, kept)
     positions = {node.name: index for index, node in enumerate(kept.nodes)}
-    dumpable = options.get("quant_dumpable") == "1"
     gears: list[Gear] = []
-    graph_fusions: dict[str, tuple[int, int]] = {}
-    ub_fusions: dict[str, tuple[int, int]] = {}
+    fusions: dict[str, dict[str, tuple[int, int]]] = {"GraphFusion": {}, "UBFusion": {}}
     work = weights = 0
     for (dims, _), folded in zip(plan.gears, at_gears, strict=True):
         graph = lower(folded, [value.name for value in parsed.inputs])
         graph.dtypes.update(fed)
-        run_passes(GRAPH_PASSES, "GraphFusion", graph, engine.switches, dumpable, graph_fusions)
+        dumpable = options.get("quant_dumpable") == "1"
+        run_passes(GRAPH_PASSES, "GraphFusion", graph, engine.switches, dumpable, fusions)
         assign(graph, engine.precision, _output_dtypes(outputs, folded))
-        run_passes(LATE_GRAPH_PASSES, "GraphFusion", graph, engine.switches, dumpable, graph_fusions)
-        run_passes(UB_PASSES, "UBFusion", graph, engine.switches, dumpable, ub_fusions)
+        run_passes(LATE_GRAPH_PASSES, "GraphFusion", graph, engine.switches, dumpable, fusions)
+        run_passes(UB_PASSES, "UBFusion", graph, engine.switches, dumpable, fusions)
         kernels = kernels_of(graph, positions)
         gives = tuple(Tensor(name=n, dtype=leaves[n], shape=graph.shapes[n]) for n in names)
         gears.append(Gear(dims=dims, outputs=gives, kernels=kernels))
@@ -105,7 +155,8 @@ def _compile_and_write(
     kernel_count = sum(len(gear.kernels) for gear in gears)
     print("." * -(-kernel_count // _KERNELS_PER_DOT), end="", flush=True)  # signs of life while operators compile
     path = om_path(options["output"], options, dynamic=data_dependent)
-    name = Path(path).stem
+    name, boundary = Path(path).stem, plan.boundary
+    at_outputs = [_common([g.outputs[i].shape for g in gears], kept.shapes.get(n)) for i, n in enumerate(names)]
     model = OfflineModel(
         emulator=emulator(),
         soc_version=engine.soc_version,
@@ -115,29 +166,21 @@ def _compile_and_write(
         options={key: value for key, value in options.items() if not key.startswith("_")},
         name=name,
         inputs=tuple(
-            Tensor(
-                name=n,
-                dtype=fed[n],
-                shape=shape,
-                format=format_of(options, len(shape)),
-            )
-            for n, shape in plan.boundary.items()
+            Tensor(name=n, dtype=fed[n], shape=shape, format=format_of(options, len(shape)))
+            for n, shape in boundary.items()
         ),
-        outputs=tuple(
-            Tensor(name=n, dtype=leaves[n], shape=_common([g.outputs[i].shape for g in gears], kept.shapes.get(n)))
-            for i, n in enumerate(names)
-        ),
+        outputs=tuple(Tensor(name=n, dtype=leaves[n], shape=s) for n, s in zip(names, at_outputs, strict=True)),
         gear_kind=plan.kind,
         gears=tuple(gears),
-        graph_fusions=graph_fusions,
-        ub_fusions=ub_fusions,
+        graph_fusions=fusions["GraphFusion"],
+        ub_fusions=fusions["UBFusion"],
         work_bytes=work,
         weight_bytes=weights,
         truncate_deq_scale=True,
         output_names=tuple(output.name for output in outputs),
-        graph=emit(parsed, kept, plan.boundary, gears, name, clip=options.get("is_weight_clip") != "0"),
+        graph=emit(parsed, kept, boundary, gears, name, clip=options.get("is_weight_clip") != "0"),
     )
-    write_result(options, graph_fusions, ub_fusions)
+    write_result(options, model)
     console.log("info", "TEFUSION", f"{kernel_count} kernels for {len(gears)} shapes")
     write_file(path, write_om(model))
     if options.get("display_model_info") == "1":
@@ -145,9 +188,9 @@ def _compile_and_write(
 
 
 def _output_dtypes(outputs: Sequence[Output], folded: Folded) -> dict[str, Dtype]:
-    known = {o.tensor: element_type(folded.constants[o.tensor]) for o in outputs if o.tensor in folded.constants}
-    own = {**folded.types, **known}
-    # what --output_type says, or the file's own [inferred for every precision mode]
+    """What --output_type says, or the file's own [inferred for every precision mode]."""
+    constants = {o.tensor: element_type(folded.constants[o.tensor]) for o in outputs if o.tensor in folded.constants}
+    own = {**folded.types, **constants}
     return {o.tensor: OUTPUT_DTYPES.get(o.type, dtype_of(own[o.tensor])) for o in outputs}
 
 
@@ -158,64 +201,3 @@ def _common(shapes: list[Shape], open_shape: Shape | None) -> Shape:
     if len({len(shape) for shape in shapes}) > 1:
         return shapes[-1]
     return tuple(sizes[0] if len(set(sizes)) == 1 else -1 for sizes in zip(*shapes, strict=True))
-
-
-# --- the steps ---
-
-
-def read_requests(options: Mapping[str, str]) -> tuple[dict[str, Shape], OutNodes]:
-    """What the command line asks of inputs and outputs, as it is read between the start of the engines and the model's
-    parse (ge v8.5.0 api/atc/omg.cc, InitDomiOmgContext and ParseOutNodes).
-
-    Raises:
-        AtcFailure: those of `parse_shapes` with E19999; E10005 (layouts of the outputs); E10001, E10013, E10014
-            (--out_nodes).
-    """
-    try:
-        asked = parse_shapes(options)
-    except AtcFailure as error:
-        raise AtcFailure(
-            *error.records, inner_error(f"The input shape {options['input_shape']} cannot be read.")
-        ) from error
-    check_layouts("is_output_adjust_hw_layout", options.get("is_output_adjust_hw_layout", ""))
-    return asked, parse_out_nodes(options.get("out_nodes", ""))
-
-
-def run_compile(options: Mapping[str, str], console: Console) -> None:
-    """Mode 0: from the ONNX file to the OM file.
-
-    Args:
-        options: flag → text of those given, and `_command_line`.
-
-    Raises:
-        AtcFailure: of the first step that fails; what the compile itself and the writing raise ends with E10042.
-    """
-    engine = start_engine(options, console)
-    asked, out_nodes = read_requests(options)
-    parsed = _parsed(options, asked, out_nodes)
-    fed = input_dtypes(parsed, options)
-    shapes = input_shapes(parsed, asked, options)
-    outputs = output_tensors(parsed, out_nodes, options.get("output_type", ""))
-    precision = with_kept_types(engine.precision, options)
-    named = {name for name in precision.kept if not name.startswith(OF_TYPE)}
-    for name in sorted(named - {node.name for node in parsed.proto.graph.node}):
-        console.log("warning", "GE", f"keep_dtype: the graph has no node {name}")
-    engine = replace(engine, precision=precision)
-    for flag, why in _NOT_EMULATED.items():
-        if options.get(flag, "0") != "0":
-            raise failure("E10055", reason=f"this atc is emulated and {why} (--{flag})")
-    try:
-        check_optimization_flags(options)
-        plan = plan_shapes(parsed, shapes, tuple(asked), options)
-        _compile_and_write(parsed, plan, engine, options, fed, outputs, console)
-    except AtcFailure as error:
-        raise AtcFailure(*error.records, Record(code="E10042")) from error
-
-
-def _parsed(options: Mapping[str, str], asked: Mapping[str, Shape], out_nodes: OutNodes) -> Parsed:
-    """The model, which passed its pre-check, and is what the requests ask for as far as the parser looks."""
-    parsed = parse_onnx(Path(options["model"]))
-    check_operators(parsed)
-    check_ranks(parsed, asked)
-    asked_outputs(parsed, out_nodes)
-    return parsed

@@ -128,12 +128,12 @@ def run_passes(
     graph: AscendGraph,
     switches: Switches,
     dumpable: bool,
-    counts: dict[str, tuple[int, int]],
+    fusions: dict[str, dict[str, tuple[int, int]]],
 ) -> None:
     """
     Args:
         dumpable: --quant_dumpable.
-        counts: pass → (match_times, effect_times), of those that are on and matched; added to.
+        fusions: group → pass → (match_times, effect_times), of those that are on and matched; added to.
     """
     for fusion in passes:
         if (fusion.quant and dumpable) or not switches.is_on(fusion, group):
@@ -148,8 +148,8 @@ def run_passes(
                 if not fusion.again:
                     break
         if matched:
-            before = counts.get(fusion.name, (0, 0))
-            counts[fusion.name] = before[0] + matched, before[1] + effective
+            before = fusions[group].get(fusion.name, (0, 0))
+            fusions[group][fusion.name] = before[0] + matched, before[1] + effective
 
 
 def _joined(graph: AscendGraph, found: Match, name: str) -> Op | None:

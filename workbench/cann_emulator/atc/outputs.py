@@ -18,7 +18,6 @@ from workbench.cann_emulator.atc.failure import Console, failure
 from workbench.cann_emulator.om import Kernel, NotAnOm, OfflineModel, Tensor, largest_gear, load_om
 from workbench.quantization.lowering.deploy import QUANT
 
-Counts = Mapping[str, tuple[int, int]]
 _SPELLED: Mapping[str, str] = {"float32": "DT_FLOAT", "bfloat16": "DT_BF16"}
 _LAYOUTS: Mapping[int, str] = {0: "NCHW", 1: "NHWC", 2: "ND", 30: "NCDHW"}
 
@@ -54,16 +53,19 @@ def result_path() -> Path:
     return (Path(work) / "FE" / str(os.getpid()) if work else Path()) / "fusion_result.json"
 
 
-def write_result(options: Mapping[str, str], graph: Counts, ub: Counts) -> None:
+def write_result(options: Mapping[str, str], model: OfflineModel) -> None:
     """One object for the compiled graph; passes that are off or matched nothing are absent. Its two numbers are 0
     [inferred for a run that compiles one graph]."""
     if options.get("export_compile_stat") == "0":
         return
 
-    def told(counts: Counts, **more: str) -> dict[str, dict[str, str]]:
+    def told(counts: Mapping[str, tuple[int, int]], **more: str) -> dict[str, dict[str, str]]:
         return {n: {"effect_times": str(e), "match_times": str(m), **more} for n, (m, e) in sorted(counts.items())}
 
-    content = {"graph_fusion": told(graph), "ub_fusion": told(ub, repository_hit_times="0")}
+    content = {
+        "graph_fusion": told(model.graph_fusions),
+        "ub_fusion": told(model.ub_fusions, repository_hit_times="0"),
+    }
     path = result_path()
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({"session_and_graph_id_0_0": content}, indent=4) + "\n", encoding="utf-8")

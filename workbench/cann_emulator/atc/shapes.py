@@ -4,7 +4,8 @@ A text of --input_shape is static, one with gears (a dynamic flag fills its -1),
 compiled. Each of the three is read by rules of its own (ge v8.5.0 compiler/api/aclgrph/option_utils.cc:262-830), and of
 a name written twice the first counts. Every shape has its input's name: the manual also shows shapes by position
 (`1,128;1,128`), which v8.5.0 refuses. Texts are judged with the flags, ranks and names once the model is parsed
-(api/atc/omg.cc), and gears when the compile begins (compiler/graph/preprocess/multi_batch_options.cc).
+(api/atc/omg.cc), and gears when the compile begins (compiler/graph/preprocess/multi_batch_options.cc). What is wrong
+is an AtcFailure with the code that stands there.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def gear_flag(options: Options) -> GearKind:
     return next((flag for flag in _GEAR_FLAGS if options.get(flag)), "")
 
 
-def asks_for_range(options: Options) -> bool:
+def _asks_for_range(options: Options) -> bool:
     """By --input_shape_range, or by the letters of --input_shape alone, so that an input's name may decide it."""
     text = options.get("input_shape", "")
     return bool(options.get("input_shape_range")) or (not gear_flag(options) and ("~" in text or "-1" in text))
@@ -45,11 +46,7 @@ def asks_for_range(options: Options) -> bool:
 
 def check_shape_flags(options: Options) -> None:
     """What is judged of the shape flags before the engines start, in ATC's order. A static --input_shape is read later,
-    and so is a range by position. --input_hint_shape is not looked at.
-
-    Raises:
-        AtcFailure: E10040, E10009, E10002, E10048, E10004, E10013, E10014, those of gears.
-    """
+    and so is a range by position. --input_hint_shape is not looked at."""
     flag, text = gear_flag(options), options.get("input_shape", "")
     brackets = options.get("input_shape_range", "")
     if flag and "~" in text and not brackets:
@@ -57,7 +54,7 @@ def check_shape_flags(options: Options) -> None:
     if sum(bool(options.get(name)) for name in (*_GEAR_FLAGS, "input_shape_range")) > 1:
         raise failure("E10009")
     if not flag:
-        if asks_for_range(options) and ":" in (brackets or text):
+        if _asks_for_range(options) and ":" in (brackets or text):
             _check_ranges(options)
         return
     if not text:
@@ -69,17 +66,10 @@ def check_shape_flags(options: Options) -> None:
 
 def parse_shapes(options: Options) -> dict[str, Shape]:
     """The shapes of a static --input_shape, or of one with gears, where any number stands; `name:` alone is a scalar.
-    Empty for a range, and where nothing is said.
-
-    Raises:
-        AtcFailure: E10002 (no name, or no whole number), E10011 (not positive, without gears), E10013, E10014.
-    """
-    text = options.get("input_shape", "")
-    if not text or asks_for_range(options):
-        return {}
-    gears = bool(gear_flag(options))
+    Empty for a range, and where nothing is said."""
+    text, gears = options.get("input_shape", ""), bool(gear_flag(options))
     shapes: dict[str, Shape] = {}
-    for entry in text.split(";"):
+    for entry in text.split(";") if text and not _asks_for_range(options) else ():
         name, colon, dims = entry.rpartition(":")
         if not colon:
             raise _bad_shape(entry, "an entry has a name and a value, with a colon between them")
@@ -89,11 +79,7 @@ def parse_shapes(options: Options) -> dict[str, Shape]:
 
 
 def _check_ranges(options: Options) -> None:
-    """The form of a range, in brackets by --input_shape_range.
-
-    Raises:
-        AtcFailure: E10002 (an --input_shape of another form), E10048.
-    """
+    """The form of a range, in brackets by --input_shape_range."""
     brackets = options.get("input_shape_range", "")
     for entry in (brackets or options["input_shape"]).split(";"):
         name, colon, dims = entry.rpartition(":")
@@ -142,31 +128,26 @@ def _bad_range(text: str, reason: str) -> AtcFailure:
 
 
 def _check_open_axes(shapes: Mapping[str, Shape], options: Options) -> None:
-    """That the open axes of these inputs are those that the dynamic flag fills.
-
-    Raises:
-        AtcFailure: E10012, E10018, E10031 (batch), E10003, E10019 (image), E10001 (dims).
-    """
+    """That the open axes of these inputs are those that the dynamic flag fills."""
     flag, layout = gear_flag(options), options.get("input_format") or "NCHW"
     is_open = False
     for _, shape in sorted(shapes.items()):  # the order of a C++ map
-        axes = tuple(axis for axis, size in enumerate(shape) if size < 0)
+        axes = [axis for axis, size in enumerate(shape) if size < 0]
         if flag == "dynamic_batch_size":
             if not shape:
                 raise failure("E10012")
             if shape[0] == -1 and len(axes) > 1:
                 raise failure("E10018", index=str(axes[1]), shape=str(shape[axes[1]]))
             is_open = is_open or shape[0] == -1
-        elif flag == "dynamic_image_size" and -1 in shape:
+            continue
+        if flag == "dynamic_image_size" and -1 in shape:
             if len(shape) == 4 and layout not in _IMAGE_AXES:
                 reason = "with --dynamic_image_size it is NCHW or NHWC"
                 raise failure("E10003", parameter="input_format", value=layout, reason=reason)
-            if len(shape) != 4 or tuple(a for a in axes if shape[a] == -1) != _IMAGE_AXES[layout]:
+            if len(shape) != 4 or tuple(axis for axis in axes if shape[axis] == -1) != _IMAGE_AXES[layout]:
                 raise failure("E10019")
-            is_open = True
-        else:
-            is_open = is_open or -1 in shape
-    if not is_open or (flag == "dynamic_image_size" and not any(-1 in shape for shape in shapes.values())):
+        is_open = is_open or -1 in shape
+    if not is_open:
         if flag == "dynamic_dims":
             raise invalid("input_shape's dynamic dim num", "0", "with --dynamic_dims at least one dimension is -1")
         raise failure("E10031" if flag == "dynamic_batch_size" else "E10019")
@@ -176,26 +157,19 @@ def _check_gear_text(flag: GearKind, text: str, open_axes: int) -> None:
     """
     Args:
         open_axes: number of -1 over all inputs, which every gear of dims must fill. A part counts although it is empty.
-
-    Raises:
-        AtcFailure: E10003 (another character, another number of parts), E10020 (no pair), E10001 (dims: nothing, or
-            another character than a digit).
     """
-    if flag == "dynamic_batch_size":
-        if re.search(r"[^0-9,]", text):
-            raise failure("E10003", parameter=flag, value=text, reason="it may hold digits and commas only")
-        return
+    allowed = {
+        "dynamic_batch_size": (r"[^0-9,]", "it may hold digits and commas only"),
+        "dynamic_image_size": (r"[^0-9,; ]", "it may hold digits, commas, blanks and semicolons only"),
+    }
+    if flag in allowed and re.search(allowed[flag][0], text):
+        raise failure("E10003", parameter=flag, value=text, reason=allowed[flag][1])
     groups = [group.split(",") for group in text.removesuffix(";").split(";")]
-    if flag == "dynamic_image_size":
-        if re.search(r"[^0-9,; ]", text):
-            reason = "it may hold digits, commas, blanks and semicolons only"
-            raise failure("E10003", parameter=flag, value=text, reason=reason)
-        if any(len(parts) != 2 for parts in groups):
-            raise failure("E10020", dynamic_image_size=text)
-        return
-    if text == ";":
+    if flag == "dynamic_image_size" and any(len(parts) != 2 for parts in groups):
+        raise failure("E10020", dynamic_image_size=text)
+    if flag == "dynamic_dims" and text == ";":
         raise invalid(flag, "", "it is empty")
-    for parts in groups:
+    for parts in groups if flag == "dynamic_dims" else ():
         if len(parts) != open_axes:
             reason = f"every gear gives one value for each -1 in the input shape: {open_axes}, not {len(parts)}"
             raise failure("E10003", parameter=flag, value=text, reason=reason)
@@ -205,64 +179,58 @@ def _check_gear_text(flag: GearKind, text: str, open_axes: int) -> None:
 
 
 def _gears(options: Options) -> list[Shape]:
-    """The values of every gear, in the order written. Empty parts are no values, and empty groups no gears.
-
-    Raises:
-        AtcFailure: E19999, a blank: only that of an image size comes so far.
-    """
+    """The values of every gear, in the order written. Empty parts are no values, and empty groups no gears; a number
+    that does not fit becomes the greatest, as strtol gives it."""
     flag = gear_flag(options)
     gears = []
     for group in options.get(flag, "").split("," if flag == "dynamic_batch_size" else ";"):
         parts = [part for part in group.split(",") if part]
         if bad := next((part for part in parts if not part.isdigit()), None):
+            # a blank: only that of an image size comes so far
             raise failure("E19999", message=f"A gear's value {bad!r} is not made of digits.")
-        if parts:
-            # a number that does not fit becomes the greatest, as strtol gives it
-            gears.append(tuple(_int64(part) or (0 if part.strip("0") == "" else _INT64_MAX) for part in parts))
+        values = [_int64(part) for part in parts]
+        gears += [tuple(_INT64_MAX if value is None else value for value in values)] if parts else []
+    if not gears:
+        return []
+    # E10038, a negative value, is defined and out of reach: a gear holds digits only
+    if len(gears) < _LEAST_GEARS:
+        raise failure("E10035", shapesize=str(len(gears)), minshapesize=str(_LEAST_GEARS))
+    for gear in gears:
+        if len(gear) != len(gears[0]):
+            raise failure("E10037", shapesize1=str(len(gears[0])), shapesize2=str(len(gear)))
+    if len(set(gears)) != len(gears):
+        raise failure("E10039")
     return gears
 
 
 # --- held against what the model has, and the shapes to compile for ---
 
 
-def declared_shape(kind: TypeProto) -> Shape:
+def _declared(kind: TypeProto) -> Shape:
     """The file's shape of an input, -1 where an axis is open; () where it says nothing, as for a scalar."""
     return tuple(max(int(d.dim_value), -1) if d.HasField("dim_value") else -1 for d in kind.tensor_type.shape.dim)
 
 
 def check_ranks(parsed: Parsed, asked: Mapping[str, Shape]) -> None:
     """A static shape, or one with gears, has as many sizes as the model's input; the sizes themselves may differ. An
-    input that the model gives no sizes takes any shape (ge v8.5.0 parser/parser/onnx/onnx_data_parser.cc:130).
-
-    Raises:
-        AtcFailure: E19999.
-    """
+    input that the model gives no sizes takes any shape (ge v8.5.0 parser/parser/onnx/onnx_data_parser.cc:130)."""
     for value in parsed.inputs:
-        declared = declared_shape(value.type)
+        declared = _declared(value.type)
         if value.name in asked and declared and len(asked[value.name]) != len(declared):
             text = f"The input {value.name} has {len(declared)} dimensions, not {len(asked[value.name])}."
             raise AtcFailure(inner_error(text), inner_error("The graph cannot be made of the model."))
 
 
 def input_shapes(parsed: Parsed, asked: Mapping[str, Shape], options: Options) -> dict[str, Shape]:
-    """Input → its shape: what was asked for, else what the file says. Every input has its shape if it is to be static,
-    and every shape its input (omg.cc:86-135).
-
-    Args:
-        asked: of `parse_shapes`.
-
-    Raises:
-        AtcFailure: E10001 (an open axis of a static model), E10016 (no such node), E10017 (a node that is no input),
-            E10055 (a range).
-    """
-    declared = {value.name: declared_shape(value.type) for value in parsed.inputs}
-    if asks_for_range(options):
+    """Input → its shape: what was asked for (`parse_shapes`), else what the file says. Every input has its shape if it
+    is to be static, and every shape its input (omg.cc:86-135)."""
+    declared = {value.name: _declared(value.type) for value in parsed.inputs}
+    if _asks_for_range(options):
         raise failure("E10055", reason="this atc is emulated and compiles no shape ranges; give one shape, or gears")
-    if not gear_flag(options):
-        for name, shape in declared.items():
-            if any(size < 0 for size in asked.get(name, shape)):
-                reason = "the model has shapes with -1: give --input_shape for each of its inputs"
-                raise invalid("input_shape", "NULL", reason)
+    for name, shape in declared.items() if not gear_flag(options) else ():
+        if any(size < 0 for size in asked.get(name, shape)):
+            reason = "the model has shapes with -1: give --input_shape for each of its inputs"
+            raise invalid("input_shape", "NULL", reason)
     nodes = {node.name for node in parsed.proto.graph.node}
     for name in asked:
         if name not in declared:
@@ -291,11 +259,6 @@ def plan_shapes(parsed: Parsed, shapes: Mapping[str, Shape], asked: Sequence[str
     Args:
         shapes: of `input_shapes`.
         asked: inputs that --input_shape names, in its order.
-
-    Raises:
-        AtcFailure: E10035, E10037, E10039 (the list of gears); those of `_check_open_axes` (an input that is open and
-            has no shape); E10045, E10046, E19999 (gears that do not fit the shapes, or a tensor that no memory holds);
-            E10055 (a quantized model with open shapes).
     """
     boundary = {name: tuple(max(size, -1) for size in shape) for name, shape in shapes.items()}
     opened = {name: shape for name, shape in boundary.items() if -1 in shape}
@@ -303,38 +266,24 @@ def plan_shapes(parsed: Parsed, shapes: Mapping[str, Shape], asked: Sequence[str
     if parsed.quantized and (flag or opened):
         # atctool_0040, General Restrictions: conversion fails; with which code is not established [inferred]
         raise failure("E10055", reason="a quantized model cannot be converted with dynamic shapes")
+    plan = ShapePlan(kind="", boundary=boundary, gears=(((), boundary),))
     if gears := _gears(options):
-        _check_gears(gears)
         if unasked := {name: shape for name, shape in opened.items() if name not in asked}:
             if flag == "dynamic_dims":
                 reason = "every input with an open axis has its shape in --input_shape"
                 raise invalid(flag, next(iter(unasked)), reason)
             _check_open_axes(unasked, options)
-        order = [*asked, *unasked]
-        filled = [_filled(gear, order, boundary) for gear in gears]
+        filled = [_filled(gear, [*asked, *unasked], boundary) for gear in gears]
         # a gear of dims is told in the order of the model's inputs
         keys = [_open_values(boundary, at) for at in filled] if flag == "dynamic_dims" else gears
         plan = ShapePlan(kind=flag, boundary=boundary, gears=tuple(zip(keys, filled, strict=True)))
     elif opened:  # a dynamic flag whose parts are all empty makes no gears [inferred: then the axes stay open]
         raise failure("E10055", reason="this atc is emulated and compiles no open shapes; give gears")
-    else:
-        plan = ShapePlan(kind="", boundary=boundary, gears=(((), boundary),))
     for _, at in plan.gears:
         for name, shape in at.items():
             if prod(shape) > _INT64_MAX:  # the compile fails; its code is not established [inferred]
                 raise failure("E19999", message=f"The input {name} of shape {list(shape)} is too large.")
     return plan
-
-
-def _check_gears(gears: Sequence[Shape]) -> None:
-    """E10038, a negative value, is defined and out of reach: a gear holds digits only."""
-    if len(gears) < _LEAST_GEARS:
-        raise failure("E10035", shapesize=str(len(gears)), minshapesize=str(_LEAST_GEARS))
-    for gear in gears:
-        if len(gear) != len(gears[0]):
-            raise failure("E10037", shapesize1=str(len(gears[0])), shapesize2=str(len(gear)))
-    if len(set(gears)) != len(gears):
-        raise failure("E10039")
 
 
 def _filled(gear: Shape, order: Sequence[str], boundary: Mapping[str, Shape]) -> dict[str, Shape]:
