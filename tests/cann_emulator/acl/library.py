@@ -49,7 +49,7 @@ def start_over() -> None:
         memory.unpin(block)
     handles.reclaimed.clear()
     dumping.configure({})
-    process = rt_device.PROCESS
+    process = errors.PROCESS
     profile.PROFILE = profile._Profile()
     process.references, process.content, process.finalized = 0, None, False
     errors.take()

@@ -47,12 +47,6 @@ class Dataset(Made):
     gear: tuple[int, ...] | None = None
 
 
-@call("", "kk", "k", device=False)
-def create_data_buffer(address: int, size: int) -> int:
-    """Stores pointer and size, and checks nothing."""
-    return handles.give(DataBuffer(address=address, size=size))
-
-
 @call("", "k", "r", device=False)
 def destroy_data_buffer(buffer: int) -> None:
     """Leaves the memory alone."""
@@ -107,6 +101,7 @@ ask(
     get_tensor_desc_size=_tensor_bytes,
     get_tensor_desc_num_dims=lambda desc: len(need(desc, TensorDesc).dims),
 )
+ask("", "kk", create_data_buffer=lambda address, size: handles.give(DataBuffer(address=address, size=size)))
 ask("", "i", data_type_size=lambda data_type: DTYPE_BYTES.get(data_type, 0))  # 0 for undefined and string
 
 
@@ -115,11 +110,6 @@ ask("", "i", data_type_size=lambda data_type: DTYPE_BYTES.get(data_type, 0))  # 
 
 def dataset_of(handle: int) -> Dataset:
     return need(handle, Dataset, "dataset", "dataset")
-
-
-@call("mdl", "", "k", device=False)
-def create_dataset() -> int:
-    return handles.give(Dataset())
 
 
 @call("mdl", "k", "r", device=False)
@@ -163,5 +153,6 @@ def _described(dataset: int, index: int) -> int:
     return handles.give(described) if described is not None else 0
 
 
+ask("mdl", "", create_dataset=lambda: handles.give(Dataset()))
 ask("mdl", get_dataset_num_buffers=lambda dataset: len(need(dataset, Dataset).buffers))
 ask("mdl", "kk", get_dataset_tensor_desc=_described)

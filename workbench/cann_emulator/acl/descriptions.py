@@ -87,9 +87,7 @@ def _input_bytes(model: OfflineModel, index: int) -> int:
 # --- descriptions ---
 
 
-@call("mdl", "", "k", device=False)
-def create_desc() -> int:
-    return handles.give(Description())
+ask("mdl", "", create_desc=lambda: handles.give(Description()))
 
 
 @call("mdl", "k", "r", device=False)

@@ -22,6 +22,7 @@ from __future__ import annotations
 import os
 import re
 import threading
+from dataclasses import dataclass
 
 from workbench.cann_emulator.atc.failure import Record, error_lines, stamp
 
@@ -121,6 +122,31 @@ def _records() -> list[Record]:
         _THREADS.records = []
     records: list[Record] = _THREADS.records
     return records
+
+
+# --- whether the process is initialised ---
+
+
+@dataclass(slots=True)
+class Process:
+    """Attributes:
+    references: `init` calls that `finalize_reference` did not undo yet.
+    content: of the first configuration of the process; None before any `init`.
+    finalized: a second `finalize` in a row gives 100037.
+    """
+
+    references: int = 0
+    content: bytes | None = None
+    finalized: bool = False
+
+
+PROCESS = Process()
+
+
+def require_init() -> None:
+    """Fails with 145001 where the library is not initialised."""
+    if not PROCESS.references:
+        raise Failed(GE_EXEC_NOT_INIT)
 
 
 # --- strict mode ---

@@ -99,9 +99,7 @@ def _reach(event: Event) -> int:
     return code
 
 
-@call("rt", "k", "r")
-def synchronize_event(event: int) -> int:
-    return _reach(_event(event))
+call("rt", "k", "r", name="synchronize_event")(lambda event: _reach(_event(event)))
 
 
 @call("rt", "k", "Ir")

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 from workbench.cann_emulator.acl import errors, handles, memory, rt_device, rt_memory
 from workbench.cann_emulator.acl.call import ask, call
-from workbench.cann_emulator.acl.errors import Failed
+from workbench.cann_emulator.acl.errors import Failed, require_init
 from workbench.cann_emulator.acl.handles import Made
-from workbench.cann_emulator.acl.rt_device import ON_RELEASE, SOC_NAME, Context, require_init
+from workbench.cann_emulator.acl.rt_device import ON_RELEASE, SOC_NAME, Context
 from workbench.cann_emulator.om import NotAnOm, OfflineModel, read_om
 
 if TYPE_CHECKING:

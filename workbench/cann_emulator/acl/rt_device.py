@@ -15,17 +15,10 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from workbench.cann_emulator.acl import errors, handles, memory
-from workbench.cann_emulator.acl.call import call
+from workbench.cann_emulator.acl.call import ask, call
 from workbench.cann_emulator.acl.errors import Failed
 from workbench.cann_emulator.acl.handles import Made
-from workbench.cann_emulator.state import (
-    RESERVED_HBM_MB,
-    DeviceUse,
-    device_count,
-    hbm_mb,
-    report_use,
-    soc_version,
-)
+from workbench.cann_emulator.state import RESERVED_HBM_MB, DeviceUse, device_count, hbm_mb, report_use, soc_version
 
 SOC_NAME = soc_version()
 _HOST = 1
@@ -74,31 +67,6 @@ ON_RELEASE: list[Callable[[Context], None]] = []
 """What else ends with a context: streams, models."""
 
 
-@dataclass(slots=True)
-class Process:
-    """Attributes:
-    references: `init` calls that `finalize_reference` did not undo yet.
-    content: of the first configuration of the process; None before any `init`.
-    finalized: a second `finalize` in a row gives 100037.
-    """
-
-    references: int = 0
-    content: bytes | None = None
-    finalized: bool = False
-
-
-PROCESS = Process()
-
-
-def require_init() -> None:
-    """
-    Raises:
-        Failed: 145001, the library is not initialized.
-    """
-    if not PROCESS.references:
-        raise Failed(errors.GE_EXEC_NOT_INIT)
-
-
 def devices() -> list[Device]:
     """The devices that this process may use; ASCEND_RT_VISIBLE_DEVICES is read once, at first use (pyacl.md §6.6)."""
     with SETTING:
@@ -119,12 +87,6 @@ def _visible() -> list[int]:
             break
         found.append(int(text))
     return found
-
-
-def capacity_bytes() -> int:
-    """HBM that allocations can use: what the card has minus what its system keeps [inferred]."""
-    total = hbm_mb()
-    return (total - min(RESERVED_HBM_MB, round(total * RESERVED_HBM_MB / 65536))) << 20
 
 
 def current() -> Context | None:
@@ -155,7 +117,10 @@ def device_of(index: int) -> Device:
 
 def _new_context(device: Device, *, own: bool) -> Context:
     with SETTING:
-        device.arena = device.arena or memory.open_arena(capacity_bytes())
+        if device.arena is None:  # allocations can use what the card has minus what its system keeps [inferred]
+            total = hbm_mb()
+            reserved = min(RESERVED_HBM_MB, round(total * RESERVED_HBM_MB / 65536))
+            device.arena = memory.open_arena((total - reserved) << 20)
         context = Context(device=device, own=own)
         device.contexts[handles.give(context)] = context
         return context
@@ -169,16 +134,6 @@ def end(context: Context) -> None:
     del context.device.contexts[context.handle]
 
 
-@call("rt", "", "ir", device=False)
-def get_run_mode() -> int:
-    return _HOST
-
-
-@call("rt", "", "Ir", device=False)
-def get_device_count() -> int:
-    return len(devices())
-
-
 @call("rt", "i", "r")
 def set_device(device_id: int) -> None:
     device = device_of(device_id)
@@ -186,11 +141,6 @@ def set_device(device_id: int) -> None:
         device.sets += 1
         device.default = device.default or _new_context(device, own=True)
     THREAD.context = device.default
-
-
-@call("rt", "", "ir", device=False)
-def get_device() -> int:
-    return required().device.index
 
 
 @call("rt", "i", "kr")
@@ -216,10 +166,14 @@ def set_context(context: int) -> None:
     THREAD.context = handles.need(context, Context, what="context", code=errors.RT_CONTEXT_NULL)
 
 
-@call("rt", "", "kr", device=False)
-def get_context() -> int:
+def _current_handle() -> int:
     context = current()
     return context.handle if context is not None else 0
+
+
+ask("rt", "", "ir", get_run_mode=lambda: _HOST, get_device=lambda: required().device.index)
+ask("rt", "", "Ir", get_device_count=lambda: len(devices()))
+ask("rt", "", "kr", get_context=_current_handle)
 
 
 # --- what this process holds and does, for npu-smi ---
@@ -252,10 +206,5 @@ def update_use() -> None:
         )
 
 
-def _end_use() -> None:
-    if _REPORTED:
-        report_use({})
-
-
-atexit.register(_end_use)
+atexit.register(lambda: report_use({}) if _REPORTED else None)
 os.register_at_fork(after_in_child=_REPORTED.clear)

@@ -224,11 +224,8 @@ def reset_device(device_id: int) -> int:
     return code
 
 
-@call("rt", "", "r")
-def synchronize_device() -> int:
-    return _synchronize_device(rt_device.required().device)
-
-
+call("rt", "", "r", name="synchronize_device")(lambda: _synchronize_device(rt_device.required().device))
+call("rt", "k", "r", name="synchronize_stream")(lambda stream: synchronize(resolve(stream)))
 # flags change only how quick launch and wait are; an A2 has one priority
 call("rt", "", "kr", name="create_stream")(lambda: _new_stream(rt_device.required()).handle)
 call("rt", "ii", "kr", name="create_stream_with_config")(lambda _, flag: _new_stream(rt_device.required()).handle)
@@ -244,11 +241,6 @@ def destroy_stream(stream: int) -> int:
     code = synchronize(found)
     forget(found, found.context)
     return code
-
-
-@call("rt", "k", "r")
-def synchronize_stream(stream: int) -> int:
-    return synchronize(resolve(stream))
 
 
 @call("rt", "ki", "r")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 
 from workbench.cann_emulator.acl import dumping, errors, handles, models, profile
-from workbench.cann_emulator.acl.call import call
-from workbench.cann_emulator.acl.errors import Failed
-from workbench.cann_emulator.acl.rt_device import PROCESS, SOC_NAME
+from workbench.cann_emulator.acl.call import ask, call
+from workbench.cann_emulator.acl.errors import PROCESS, Failed
+from workbench.cann_emulator.acl.rt_device import SOC_NAME
 
 
 @call("", "|s", "r", device=False)
@@ -55,15 +55,7 @@ def _end() -> None:
         models.unload_all()
 
 
-@call("", "", "s", device=False)
-def get_recent_err_msg() -> str | None:
-    """The reason texts of this thread since the last call; None when there are none."""
-    return errors.take()
-
-
-@call("", "", "s", device=False)
-def get_soc_name() -> str:
-    return SOC_NAME
+ask("", "", "s", get_recent_err_msg=errors.take, get_soc_name=lambda: SOC_NAME)
 
 
 _log = logging.getLogger("acl")

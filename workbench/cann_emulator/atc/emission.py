@@ -7,30 +7,22 @@ runs the graph in float32 widens them first.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from math import prod
 
 import numpy as np
 from onnx import GraphProto, ModelProto, TensorProto, helper, numpy_helper
 
-from workbench.cann_emulator.atc.ascend_graph import AscendGraph, Op
+from workbench.cann_emulator.atc.ascend_graph import AscendGraph
 from workbench.cann_emulator.atc.folding import Folded, element_type
 from workbench.cann_emulator.atc.onnx_parser import Parsed
 from workbench.cann_emulator.atc.shapes import Shape
-from workbench.cann_emulator.om import Gear, Kernel, Tensor
+from workbench.cann_emulator.om import Dtype, Gear, Kernel, Tensor
 from workbench.graph.nodes import names_read
 from workbench.values.modelled_times.kernels import size_bytes
 
 _ALIGNMENT = 512
-
-
-def kernels_of(graph: AscendGraph, positions: Mapping[str, int]) -> tuple[Kernel, ...]:
-    """The kernels in execution order.
-
-    Args:
-        positions: ONNX node → place in the model's graph; nodes it lacks were folded there and are left out.
-    """
-    return tuple(_kernel(graph, op, positions) for op in graph.ops())
 
 
 def weight_bytes(graph: AscendGraph, kernels: tuple[Kernel, ...]) -> int:
@@ -41,44 +33,46 @@ def weight_bytes(graph: AscendGraph, kernels: tuple[Kernel, ...]) -> int:
 
 def work_bytes(graph: AscendGraph, kernels: tuple[Kernel, ...], *, reuse: bool) -> int:
     """Of activations: the most that lives at a time, or all of them where memory is not used again."""
-    last_use: dict[str, int] = {}
-    for index, kernel in enumerate(kernels):
-        for tensor in (*kernel.inputs, *kernel.outputs):
-            last_use[tensor.name] = index
-    for name in graph.outputs:
-        last_use[name] = len(kernels)
+    last_use = {t.name: index for index, kernel in enumerate(kernels) for t in (*kernel.inputs, *kernel.outputs)}
+    last_use.update(dict.fromkeys(graph.outputs, len(kernels)))
     live = peak = total = 0
-    ends: dict[int, int] = {}
+    ends: Counter[int] = Counter()
     for index, kernel in enumerate(kernels):
-        if kernel.core != "none":
-            size = sum(_aligned(size_bytes(tensor)) for tensor in kernel.outputs)
-            for tensor in kernel.outputs:
-                end = last_use[tensor.name]
-                ends[end] = ends.get(end, 0) + _aligned(size_bytes(tensor))
+        for tensor in kernel.outputs if kernel.core != "none" else ():
+            size = _aligned(size_bytes(tensor))
+            ends[last_use[tensor.name]] += size
             live += size
             total += size
-            peak = max(peak, live)
-        live -= ends.get(index, 0)
+        peak = max(peak, live)
+        live -= ends[index]
     return peak if reuse else total
 
 
-def _kernel(graph: AscendGraph, op: Op, positions: Mapping[str, int]) -> Kernel:
-    nodes = sorted((name for name in op.nodes if name in positions), key=positions.__getitem__)
-    return Kernel(
-        name=op.name,
-        op_type=op.type,
-        core=op.core,
-        nodes=tuple(nodes),
-        dtype=op.dtype,
-        inputs=tuple(
-            Tensor(name=name, dtype=graph.stored_dtype(op, name), shape=graph.shapes[name])
-            for name in dict.fromkeys(op.inputs)
-        ),
-        outputs=tuple(Tensor(name=name, dtype=graph.dtypes[name], shape=graph.shapes[name]) for name in op.outputs),
-        macs=sum(prod(product) for product in op.cube),
-        cube=op.cube,
-        passes=op.passes,
-        implementation=op.implementation,
+def kernels_of(graph: AscendGraph, positions: Mapping[str, int]) -> tuple[Kernel, ...]:
+    """The kernels in execution order.
+
+    Args:
+        positions: ONNX node → place in the model's graph; nodes it lacks were folded there and are left out.
+    """
+
+    def tensor(name: str, dtype: Dtype) -> Tensor:
+        return Tensor(name=name, dtype=dtype, shape=graph.shapes[name])
+
+    return tuple(
+        Kernel(
+            name=op.name,
+            op_type=op.type,
+            core=op.core,
+            nodes=tuple(sorted((name for name in op.nodes if name in positions), key=positions.__getitem__)),
+            dtype=op.dtype,
+            inputs=tuple(tensor(name, graph.stored_dtype(op, name)) for name in dict.fromkeys(op.inputs)),
+            outputs=tuple(tensor(name, graph.dtypes[name]) for name in op.outputs),
+            macs=sum(prod(product) for product in op.cube),
+            cube=op.cube,
+            passes=op.passes,
+            implementation=op.implementation,
+        )
+        for op in graph.ops()
     )
 
 

@@ -1,6 +1,6 @@
 """What is read when the engines start: the chip (its name, its cores, whether it has bfloat16; atc.md §3.1, §7.2), and
 the files that set the precision of single operators (§3.2). It comes after every check of the flags and before anything
-of the model (ge v8.5.0 api/atc/main_impl.cc:1457)."""
+of the model (ge v8.5.0 api/atc/main_impl.cc:1457). What is wrong is an AtcFailure with the code that stands there."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from workbench.cann_emulator.atc.failure import AtcFailure, Console, failure, invalid
+from workbench.cann_emulator.atc.failure import Console, failure, invalid
 from workbench.cann_emulator.atc.fusion import Switches, read_switches
 from workbench.cann_emulator.atc.operator_types import OPERATORS, words
 from workbench.cann_emulator.atc.outputs import result_path
@@ -49,12 +49,7 @@ class Engine:
 
 
 def start_engine(options: Mapping[str, str], console: Console) -> Engine:
-    """Read what the flags name: the chip, the switches, the lists of types, in this order; all but --keep_dtype.
-
-    Raises:
-        AtcFailure: of the chip (EE1001, E20101, E20103, E10001), the switch file (E21001, E21002, E20003), or a
-            precision file.
-    """
+    """Read what the flags name: the chip, the switches, the lists of types, in this order; all but --keep_dtype."""
     soc_version = options.get("soc_version", "")
     soc_version = _SAME_AS.get(soc_version, soc_version)
     if soc_version not in _NAMES:
@@ -66,7 +61,14 @@ def start_engine(options: Mapping[str, str], console: Console) -> Engine:
         if mode in _BF16_MODES and not _BF16_CHIPS.match(soc_version):
             why = "bfloat16 is not supported by this chip"
             raise failure("E20101", parameter=f"ge.exec.{flag}", value=mode, reason=why)
-    _check_aicore_num(soc_version, options.get("aicore_num", ""))
+    # `cube|vector`, or one number for both; at least one core, and no more than the chip has by its platform file
+    aicore_num = options.get("aicore_num", "")
+    parts = aicore_num.split("|") if aicore_num else []
+    if len(parts) > 2 or not all(re.fullmatch(r"0*[1-9][0-9]{0,8}", part) for part in parts):
+        raise invalid("aicore_num", aicore_num, 'it is one or two positive numbers, "cube|vector"')
+    for number, cores in zip(parts, OPERATORS["cores"].get(soc_version, ()), strict=False):
+        if int(number) > cores:
+            raise failure("E20103", parameter="ge.aicoreNum", value=number, range=str(cores))
     if options.get("virtual_type") == "1" and options.get("buffer_optimize") == "l1_optimize":
         # refused per the option page BUFFER_OPTIMIZE; with which code is not established [inferred]
         why = "it cannot be used with virtual_type 1"
@@ -87,35 +89,17 @@ def start_engine(options: Mapping[str, str], console: Console) -> Engine:
 
 def with_kept_types(precision: Precision, options: Mapping[str, str]) -> Precision:
     """The precision with what --keep_dtype says, which is read once the model is parsed (ge v8.5.0
-    api/atc/main_impl.cc, SetAttrOptions).
-
-    Raises:
-        AtcFailure: those of `read_keep_dtype`.
-    """
+    api/atc/main_impl.cc, SetAttrOptions)."""
     kept = read_keep_dtype(options.get("keep_dtype", ""))
     # of must_keep_origin_dtype every type is kept anyway
     return precision if precision.mode == "must_keep_origin_dtype" else replace(precision, kept=kept)
 
 
-def _check_aicore_num(soc_version: str, value: str) -> None:
-    """`cube|vector`, or one number for both; at least one core, and no more than the chip has by its platform file."""
-    parts = value.split("|") if value else []
-    if len(parts) > 2 or not all(re.fullmatch(r"0*[1-9][0-9]{0,8}", part) for part in parts):
-        raise invalid("aicore_num", value, 'it is one or two positive numbers, "cube|vector"')
-    for number, cores in zip(parts, OPERATORS["cores"].get(soc_version, ()), strict=False):
-        if int(number) > cores:
-            raise failure("E20103", parameter="ge.aicoreNum", value=number, range=str(cores))
-
-
 def read_mixlist(path: str) -> tuple[frozenset[str], frozenset[str]]:
-    """White and black types: the built-in ones as --modify_mixlist changes them.
-
-    Raises:
-        AtcFailure: E21001 (missing), E19999 (empty), E21002 (another form), E20003 (changes that exclude each other).
-    """
+    """White and black types: the built-in ones as --modify_mixlist changes them."""
     if not path:
         return WHITE, BLACK
-    text = _read(path)
+    text = _read(path, "E21001", file_name=path)
     if not text:
         raise failure("E19999")
     try:
@@ -155,13 +139,9 @@ def _mixlist_changes(content: Any, path: str) -> dict[str, set[tuple[str, str]]]
 
 
 def read_keep_dtype(path: str) -> frozenset[str]:
-    """What keeps the graph's dtype: names, and types behind `OpType::`.
-
-    Raises:
-        AtcFailure: E10410 (missing), E10003 (a type that is not in PascalCase).
-    """
+    """What keeps the graph's dtype: names, and types behind `OpType::`."""
     kept = set()
-    for line in _lines(path, missing="E10410"):
+    for line in _lines(path, "E10410", cfgpath=path):
         head, separator, kind = (part.strip() for part in line.partition("::"))
         if separator and head == "OpType":
             if not re.fullmatch(r"[A-Z][A-Za-z0-9]*", kind):
@@ -172,13 +152,10 @@ def read_keep_dtype(path: str) -> frozenset[str]:
 
 
 def _read_customize_dtypes(path: str) -> dict[str, CustomDtypes]:
-    """Entries by name, or type behind `OpType::`; the first of a name counts.
-
-    Raises:
-        AtcFailure: E20101 (a file that cannot be opened, a line of another form), E20003 (no such dtype).
-    """
+    """Entries by name, or type behind `OpType::`; the first of a name counts."""
     found: dict[str, CustomDtypes] = {}
-    for line in _lines(path, missing="E20101"):
+    missing = {"parameter": "ge.customizeDtypes", "value": path, "reason": "the file cannot be opened"}
+    for line in _lines(path, "E20101", **missing):
         match = re.fullmatch(r"(?:OpType::(?P<type>[^:]+):|(?P<name>.+?)::)(?P<dtypes>(?:In|Out)putDtype:.*)", line)
         parts = match and re.fullmatch(r"(?:InputDtype:(.*?))?(?:,?OutputDtype:(.*))?", match["dtypes"])
         if not match or not parts:
@@ -213,7 +190,7 @@ def _read_implementations(options: Mapping[str, str], console: Console) -> dict[
     found: dict[str, str] = {}
     prefixes = {"[ByOpType]": OF_TYPE, "[ByNodeName]": ""}
     section = "[ByOpType]"
-    for line in _lines(path, missing="E21001"):
+    for line in _lines(path, "E21001", file_name=path):
         key, _, mode = (part.strip() for part in line.partition("="))
         if line.startswith("["):
             section = line
@@ -224,19 +201,14 @@ def _read_implementations(options: Mapping[str, str], console: Console) -> dict[
     return found
 
 
-def _lines(path: str, *, missing: str) -> list[str]:
-    if not path:
-        return []
-    return [line.strip() for line in _read(path, missing).splitlines() if line.strip() and not line.startswith("#")]
+def _lines(path: str, missing: str, **arguments: str) -> list[str]:
+    lines = _read(path, missing, **arguments).splitlines() if path else []
+    return [line.strip() for line in lines if line.strip() and not line.startswith("#")]
 
 
-def _read(path: str, missing: str = "E21001") -> str:
+def _read(path: str, missing: str, **arguments: str) -> str:
+    """A file's text; a failure of code `missing` where it cannot be read."""
     try:
         return Path(path).read_text(encoding="utf-8", errors="replace")
     except OSError as error:
-        refused: Mapping[str, AtcFailure] = {
-            "E21001": failure("E21001", file_name=path),
-            "E10410": failure("E10410", cfgpath=path),
-            "E20101": failure("E20101", parameter="ge.customizeDtypes", value=path, reason="the file cannot be opened"),
-        }
-        raise refused[missing] from error
+        raise failure(missing, **arguments) from error

@@ -13,6 +13,7 @@ from workbench.cann_emulator.atc.ascend_graph import FLOATS, AscendGraph, Op
 from workbench.cann_emulator.atc.failure import failure
 from workbench.cann_emulator.atc.operator_types import OPERATORS, words
 from workbench.cann_emulator.om import Dtype
+from workbench.quantization.lowering.deploy import ANTI_QUANT, DEQUANT, QUANT
 
 TWINS: Mapping[str, str] = {
     "fp16": "force_fp16",
@@ -29,9 +30,7 @@ CUBE_TYPES = words(OPERATORS["fp16_cube_types"])
 WHITE, BLACK = words(OPERATORS["white"]), words(OPERATORS["black"])
 """Built-in flags of a 9.x tree (atc.md §3.2); that convolutions are white is [inferred]. All else is grey."""
 
-_QUANT_TYPES = frozenset({"AscendQuant", "AscendDequant", "AscendAntiQuant"})
-
-
+_QUANT_TYPES = (QUANT, DEQUANT, ANTI_QUANT)
 CustomDtypes = tuple[tuple[Dtype | None, ...], tuple[Dtype | None, ...]]
 """Of inputs and outputs, one entry of --customize_dtypes; None leaves a slot as it is."""
 OF_TYPE = "OpType::"
@@ -69,9 +68,7 @@ def assign(graph: AscendGraph, precision: Precision, boundary: Mapping[str, Dtyp
     casts: dict[tuple[str, Dtype], str] = {}
     for op in graph.ops():
         said = [*_keys(op.types, op.name, *op.nodes), ""]
-        op.implementation = next(
-            (precision.implementations[key] for key in said if key in precision.implementations), ""
-        )
+        op.implementation = next(filter(None, map(precision.implementations.get, said)), "")
         if op.view:
             _follow(graph, op)
             continue
@@ -148,7 +145,7 @@ def _predecessor(graph: AscendGraph, op: Op, floats: list[str], low: Dtype, orig
     for name in floats:
         if not graph.is_constant(name) and name not in graph.inputs:
             return graph.dtypes[name]
-    return low if op.type == "AscendDequant" else origin
+    return low if op.type == DEQUANT else origin
 
 
 def _follow(graph: AscendGraph, op: Op) -> None:
