@@ -15,17 +15,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from workbench.cann_emulator.revision import emulator
-from workbench.cann_emulator.state import (
-    RESERVED_HBM_MB,
-    aicore_percent,
-    device_count,
-    hbm_mb,
-    processes,
-    soc_version,
-)
+from workbench.cann_emulator.state import RESERVED_HBM_MB, aicore_percent, device_count, hbm_mb, processes, soc_version
 from workbench.cann_emulator.tree import DRIVER_VERSION, FIRMWARE_VERSION
 from workbench.values.errors import ConfigError
-from workbench.values.modelled_times.device_data import DeviceData, load_device_data
+from workbench.values.modelled_times.device_data import load_device_data
 
 _LINE = "+---------------------------+---------------+----------------------------------------------------+"
 _DOUBLE = _LINE.replace("-", "=")
@@ -49,22 +42,13 @@ class _Card:
     """Attributes: held: (process id, its name, MB of HBM) of each process on the card."""
 
     npu: int
-    chip: DeviceData
+    bus: str
     load: int
+    used_mb: int
     total_mb: int
+    power_w: str
+    temperature_c: int
     held: tuple[tuple[int, str, int], ...]
-
-    @property
-    def used_mb(self) -> int:
-        return min(self.total_mb, RESERVED_HBM_MB + sum(megabytes for _, _, megabytes in self.held))
-
-    @property
-    def power_w(self) -> float:
-        return self.chip.idle_w + (self.chip.busy_w - self.chip.idle_w) * self.load / 100
-
-    @property
-    def temperature_c(self) -> int:
-        return 36 + round(0.3 * self.load)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -113,21 +97,22 @@ def _answer(words: Sequence[str], cards: Sequence[_Card], name: str) -> tuple[li
 
 
 def _cards() -> list[_Card]:
-    uses, chip = processes(), load_device_data(soc_version())
-    return [
-        _Card(
+    uses, chip, total_mb, cards = processes(), load_device_data(soc_version()), hbm_mb(), []
+    for npu in range(device_count()):
+        held = tuple((u.pid, u.name, u.devices[npu].hbm_bytes // 2**20) for u in uses if npu in u.devices)
+        load = round(aicore_percent(npu, uses))
+        card = _Card(
             npu=npu,
-            chip=chip,
-            load=round(aicore_percent(npu, uses)),
-            total_mb=hbm_mb(),
-            held=tuple((u.pid, u.name, u.devices[npu].hbm_bytes // 2**20) for u in uses if npu in u.devices),
+            bus=f"0000:{0xC1 + npu:02X}:00.0",
+            load=load,
+            used_mb=min(total_mb, RESERVED_HBM_MB + sum(megabytes for _, _, megabytes in held)),
+            total_mb=total_mb,
+            power_w=f"{chip.idle_w + (chip.busy_w - chip.idle_w) * load / 100:.1f}",
+            temperature_c=36 + round(0.3 * load),
+            held=held,
         )
-        for npu in range(device_count())
-    ]
-
-
-def _bus(card: _Card) -> str:
-    return f"0000:{0xC1 + card.npu:02X}:00.0"
+        cards.append(card)
+    return cards
 
 
 def _table(cards: Sequence[_Card], name: str) -> list[str]:
@@ -141,17 +126,13 @@ def _table(cards: Sequence[_Card], name: str) -> list[str]:
     ]
     for card in cards:
         hbm = f"{card.used_mb:<5}/ {card.total_mb:<13}"
-        lines += [
-            f"| {card.npu:<5} {name:<20}| {'OK':<13} | {card.power_w:<11.1f} {card.temperature_c:<17} "
-            f"{0:<5}/ {0:<13} |",
-            f"| {0:<26}| {_bus(card):<13} | {card.load:<11} {0:<5}/ {0:<10} {hbm} |",
-            _DOUBLE,
-        ]
-    lines += [
-        _LINE,
-        "| NPU     Chip              | Process id    | Process name             | Process memory(MB)      |",
-        _DOUBLE,
-    ]
+        state = f"{card.power_w:<11} {card.temperature_c:<17} {0:<5}/ {0:<13}"
+        lines.append(f"| {card.npu:<5} {name:<20}| {'OK':<13} | {state} |")
+        lines.append(f"| {0:<26}| {card.bus:<13} | {card.load:<11} {0:<5}/ {0:<10} {hbm} |")
+        lines.append(_DOUBLE)
+    lines.append(_LINE)
+    lines.append("| NPU     Chip              | Process id    | Process name             | Process memory(MB)      |")
+    lines.append(_DOUBLE)
     for card in cards:
         for pid, process, megabytes in card.held:
             lines.append(f"| {card.npu:<7} {0:<18}| {pid:<13} | {process:<24} | {megabytes:<23} |")
@@ -174,6 +155,7 @@ def _pairs(values: Mapping[str, object]) -> list[str]:
 
 
 def _common(card: _Card) -> list[str]:
+    chip = load_device_data(soc_version())
     own = {
         "NPU ID": card.npu,
         "Chip Count": 1,
@@ -181,26 +163,25 @@ def _common(card: _Card) -> list[str]:
         "Memory Usage Rate(%)": 0,
         "HBM Usage Rate(%)": min(100, round(100 * card.used_mb / card.total_mb)),
         "Aicore Usage Rate(%)": card.load,
-        "Aicore Freq(MHZ)": round(card.chip.clock_mhz),
-        "Aicore curFreq(MHZ)": round(card.chip.clock_mhz) if card.load else 800,
-        "Aicore Count": card.chip.cube_cores,
+        "Aicore Freq(MHZ)": round(chip.clock_mhz),
+        "Aicore curFreq(MHZ)": round(chip.clock_mhz) if card.load else 800,
+        "Aicore Count": chip.cube_cores,
         "Temperature(C)": card.temperature_c,
-        "NPU Real-time Power(W)": f"{card.power_w:.1f}",
+        "NPU Real-time Power(W)": card.power_w,
     }
     return [*_pairs(own), "", *_pairs({"Chip Name": "mcu", "Temperature(C)": 34})]
 
 
 def _board(card: _Card, name: str) -> list[str]:
-    return _pairs(
-        {
-            "NPU ID": card.npu,
-            "Product Name": f"emulated {name} ({emulator()})",
-            "Software Version": _driver(),
-            "Firmware Version": FIRMWARE_VERSION,
-            "PCIe Bus Info": _bus(card),
-            "Chip Count": 1,
-        }
-    )
+    own = {
+        "NPU ID": card.npu,
+        "Product Name": f"emulated {name} ({emulator()})",
+        "Software Version": _driver(),
+        "Firmware Version": FIRMWARE_VERSION,
+        "PCIe Bus Info": card.bus,
+        "Chip Count": 1,
+    }
+    return _pairs(own)
 
 
 if __name__ == "__main__":
