@@ -1,7 +1,7 @@
 """Running an offline model: one gear's kernels on ONNX Runtime, with the values that the device would hold.
 
-The graph with its roundings (rounding.py) and its integer layers (integers.py) becomes one session. Optimizers that
-fuse across a rounding, or into whole numbers, are off; fusing inside a kernel is allowed.
+The graph with its roundings (rounding.py) becomes one session. Optimizers that fuse across a rounding are off; fusing
+inside a kernel is allowed. A graph with integer layers is run by the reference interpreter of deploy models.
 """
 
 from __future__ import annotations
@@ -16,25 +16,17 @@ import numpy as np
 import onnxruntime as ort
 from onnx import ValueInfoProto, helper
 
-from workbench.cann_emulator.integers import NotExpressible, expanded, has_integers
-from workbench.cann_emulator.kernel_values import Boundaries, KernelValues, quant_offsets
+from workbench.cann_emulator.kernel_values import Boundaries, KernelValues
 from workbench.cann_emulator.om import OfflineModel
 from workbench.cann_emulator.rounding import Array, Program, Source, rounded_program, stored, widened
 from workbench.graph.runtime_errors import RUNTIME_ERRORS
 from workbench.quantization.interpreter import Interpreter
+from workbench.quantization.lowering.deploy import ANTI_QUANT, DEQUANT, QUANT
 from workbench.values.errors import LoweringError, MeasureError
 
-_CHANGES_SUMS = (
-    "ConvMulFusion",
-    "ConvBNFusion",
-    "ConvAddFusion",
-    "MatMulScaleFusion",
-    "MatMul_BatchNormalization_Fusion",
-    "LayerNormFusionL1",
-    "LayerNormFusionL2",
-)
-"""They fold a factor into a layer's weights, which are no whole numbers any more then; or take the rounding in front
-of a LayerNorm for a part of it, of which ONNX Runtime 1.31.1 makes a node of two types that it refuses."""
+_OFF = ("LayerNormFusionL1", "LayerNormFusionL2")
+"""They take the rounding in front of a LayerNorm for a part of it, of which ONNX Runtime 1.31.1 makes a node of two
+types that it refuses."""
 
 
 class ExecutionFailed(Exception):
@@ -125,18 +117,13 @@ class Executable:
 
 def _open(program: Program, truncate: bool, threads: int, more: Sequence[str] = ()) -> _Run:
     """What runs a program; it gives the tensors `more` beside the outputs, int8 values as the device stores them."""
+    if not any(node.op_type in (QUANT, DEQUANT, ANTI_QUANT) for node in program.nodes):
+        return _session(program, threads, more)
     try:
-        if not has_integers(program):
-            return _session(program, threads, more)
-        try:
-            run = _session(expanded(program, truncate_deq_scale=truncate), threads, more)
-        except NotExpressible:  # layers that only the interpreter covers, such as AveragePool
-            interpreter = Interpreter(program.proto()[0], truncate_deq_scale=truncate, threads=threads)
-            return lambda feeds: _told(lambda: interpreter.run(_taken(feeds, program), list(more)))
-        offsets = quant_offsets(program)
-        return lambda feeds: {name: v + offsets[name] if name in offsets else v for name, v in run(feeds).items()}
+        interpreter = Interpreter(program.proto()[0], truncate_deq_scale=truncate, threads=threads)
     except LoweringError as error:
         raise ExecutionFailed(str(error)) from error
+    return lambda feeds: _told(lambda: interpreter.run(_taken(feeds, program), list(more)))
 
 
 def _session(program: Program, threads: int, more: Sequence[str]) -> _Run:
@@ -155,7 +142,7 @@ def _session(program: Program, threads: int, more: Sequence[str]) -> _Run:
             skeleton.SerializeToString(),
             options,
             providers=["CPUExecutionProvider"],
-            disabled_optimizers=list(_CHANGES_SUMS),
+            disabled_optimizers=list(_OFF),
         )
     )
 

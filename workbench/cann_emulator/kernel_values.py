@@ -14,7 +14,6 @@ from onnx import ModelProto
 from workbench.cann_emulator.dump_file import Values
 from workbench.cann_emulator.om import Kernel, OfflineModel, Tensor
 from workbench.cann_emulator.rounding import BACK, Array, Program, graph_tensors, stored
-from workbench.quantization.lowering.deploy import QUANT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,10 +94,3 @@ def origins_of(model: OfflineModel) -> dict[str, tuple[str, int]]:
     proto = ModelProto()
     proto.ParseFromString(model.graph)
     return {name: (node.name, index) for node in proto.graph.node for index, name in enumerate(node.output) if name}
-
-
-def quant_offsets(program: Program) -> dict[str, float]:
-    """AscendQuant's output → its offset, where it has one: an expanded program holds int8 values without it."""
-    quants = [node for node in program.nodes if node.op_type == QUANT]
-    offsets = {n.output[0]: a.f for n in quants for a in n.attribute if a.name == "offset"}
-    return {name: offset for name, offset in offsets.items() if offset}

@@ -126,6 +126,10 @@ class Interpreter:
         values |= {name: feeds[name] if name in feeds else array_of(self._known[name]) for name in given & {*tensors}}
         return {name: values[name] for name in dict.fromkeys((*self._outputs, *tensors))}
 
+    def plain(self) -> ModelProto:
+        """The model in float operators, as it is run: AMCT's fake-quant model."""
+        return self._expansion.model(self._outputs)
+
     def _opened(self) -> onnxruntime.InferenceSession:
         """Without graph optimization nothing is fused, so that which tensors are asked for does not change a value."""
         options = onnxruntime.SessionOptions()

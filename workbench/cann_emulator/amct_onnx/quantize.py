@@ -25,7 +25,6 @@ import onnxruntime
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # protobuf ships no stubs
 from onnx import ModelProto, helper
 
-from workbench.cann_emulator.amct_onnx.fake_quant import fake_quant_model
 from workbench.cann_emulator.revision import emulator
 from workbench.graph.layers import Layer, quantizable_layers
 from workbench.graph.nodes import replace_nodes
@@ -38,6 +37,7 @@ from workbench.quantization.amct.protobuf_text import print_message
 from workbench.quantization.amct.recipe import recipe_of_config
 from workbench.quantization.amct.record_file import RECORDS, parse_record, record_text
 from workbench.quantization.calibrate import follow_amct
+from workbench.quantization.interpreter import Interpreter
 from workbench.quantization.lowering.deploy import lower_deploy
 from workbench.quantization.lowering.normalize import normalized
 from workbench.quantization.observe import Feeds
@@ -174,7 +174,8 @@ def save_model(modified_onnx_file: PathLike, record_file: PathLike, save_path: P
         raise RuntimeError(str(error)) from error
     del deploy.metadata_props[:]
     prefix = Path(os.path.realpath(save_path))
-    fake_quant = fake_quant_model(deploy, force_fp16=record.force_fp16)
+    # in standard operators; what amct_onnx 8.5 writes uses its own, which need its compiled library [inferred]
+    fake_quant = Interpreter(deploy, force_fp16=record.force_fp16).plain()
     for kind, model in (("deploy", deploy), ("fake_quant", fake_quant)):
         model.producer_name, model.producer_version = "amct_onnx emulator", emulator()
         _write(prefix.with_name(f"{prefix.name}_{kind}_model.onnx"), model.SerializeToString())
