@@ -28,7 +28,7 @@ def test_a_sweep_in_the_background_ends_with_all_it_started(tmp_path: Path) -> N
     with start("sweep", str(write_workspace(tmp_path))) as process:
         assert process.stdout is not None
         for line in process.stdout:
-            if line.startswith("store:"):  # the plan is said, and the evaluation process runs
+            if line.lstrip().startswith("trying"):  # the plan is said, and the evaluation process runs
                 break
         children = psutil.Process(process.pid).children(recursive=True)
         process.send_signal(signal.SIGINT)  # as the terminal sends it: it stays ignored
