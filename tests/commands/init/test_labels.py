@@ -48,10 +48,12 @@ def test_labels_of_a_name_belong_to_the_output_of_that_name(tmp_path: Path) -> N
     assert "columns: {label: target}" in text
 
 
-def test_an_output_is_held_against_labels_as_the_user_says(tmp_path: Path) -> None:
+def test_an_output_is_held_against_numbers_of_its_size_or_as_the_user_says(tmp_path: Path) -> None:
     write_model(tmp_path / "m.onnx", {"angle": 1}, "Identity")
     labels = np.linspace(-1, 1, ROWS)
 
+    assert started(tmp_path, Wishes(), labels=labels) == {"angle": {"against": "labels"}}, "numbers of its own size"
+    (tmp_path / "workspace").rename(tmp_path / "told by labels")
     found = started(tmp_path, Wishes(outputs={"angle": "values:against=labels,primary=mae"}), labels=labels)
     assert found == {"angle": {"against": "labels", "primary": "mae"}}
 

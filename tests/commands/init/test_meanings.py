@@ -173,3 +173,25 @@ def test_time_first_is_taken_from_the_axis_of_samples_or_told_with_what_to_decla
             started(made(batch, [batch, "seqlen"]), samples, wishes)
     for folder in (made(1, ["time", 1, 11]), made("batch", ["time", "batch", 11]), made(1, [1, "seqlen"], 11)):
         started(folder, samples, wishes)
+
+
+def test_labels_tell_classes_from_numbers_and_chance_tells_nothing(tmp_path: Path) -> None:
+    weight = write_head(tmp_path / "m.onnx", 5)
+    answers = (X @ weight).argmax(axis=1)
+    for name, labels in (("right", answers), ("chance", np.roll(answers, 7)), ("numbers", drawn(ROWS, 5, seed=3))):
+        (tmp_path / f"{name}.py").write_text(
+            "import numpy as np\n"
+            f"x = np.array({X.tolist()}, np.float32)\nlabels = {labels.tolist()}\n"
+            "def load(split):\n"
+            "    return None if split == 'holdout' else [({'x': a}, b) for a, b in zip(x, labels)]\n"
+        )
+
+    def told(name: str) -> dict[str, dict[str, object]]:
+        to = tmp_path / name
+        file = initialize(tmp_path / "m.onnx", [Path(f"{tmp_path / name}.py:load")], to, name="q").files[0]
+        return {use.meaning: dict(use.options) for use in read_experiment(file).dataset.interface.outputs}
+
+    assert told("right") == {"logits": {"against": "labels"}}
+    assert told("numbers") == {"values": {"against": "labels"}}
+    with pytest.raises(ConfigError, match="nothing tells what an output means"):
+        told("chance")

@@ -232,7 +232,7 @@ def initialize(
     alike = decided_alike(dataset, ready, run.rows)
     return Started(
         files=tuple(written),
-        notes=(*chosen.notes, *_said(subject, run), *([f"mind: {alike}"] if alike else [])),
+        notes=(*chosen.notes, *_said(subject, run, dataset, ready), *([f"mind: {alike}"] if alike else [])),
         commands=_commands(chosen_name, outline, to, chosen),
     )
 
@@ -259,14 +259,21 @@ def _group_name(name: str, chosen: Chosen, number: int) -> str:
     return name if number == 0 else f"{name}-{chosen.groups[number][0]}"
 
 
-def _said(subject: Subject, run: FloatRun) -> list[str]:
-    declared = subject.declared
+def _said(subject: Subject, run: FloatRun, dataset: Dataset, model: Model) -> list[str]:
+    """What was understood: of the data, and of each state and output that the manifest declares."""
+    declared, sizes = subject.declared, [dataset.size(split) for split in ("calibration", "validation", "holdout")]
+    with contextlib.closing(scorer_of(dataset, model)) as scorer:
+        fed = ", ".join(spec.name for spec in model.inputs if spec.name not in dict(declared.interface.state).values())
+        data = (
+            f"understood: {dataset.task}, fed {fed}, scored by {scorer.primary}; {sizes[0]} samples to calibrate, "
+            f"{sizes[1]} to score, {sizes[2]} held back"
+        )
     state = [f"state {o} → {i}: {declared.reasons.get(f'state.{o}', '')}" for o, i in declared.interface.state]
     uses = declared.interface.outputs
     outputs = [f"output {u.name}: {u.meaning}, {u.reason}" for u in uses]
     unused = uses and first_label(run) is not None and not any(AGAINST in dict(use.options) for use in uses)
     labels = ["the data's labels are not used: --output NAME=MEANING:against=labels would"] if unused else []
-    return [*state, *outputs, *labels]
+    return [data, *state, *outputs, *labels]
 
 
 def _commands(name: str, outline: Outline, to: Path, chosen: Chosen) -> tuple[str, ...]:

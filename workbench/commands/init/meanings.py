@@ -1,4 +1,4 @@
-"""What the outputs mean: as the user says, as the model tells, or not at all; and the labels in the data.
+"""What the outputs mean: as the user says, as the model and its values tell, or not at all; and the labels in the data.
 
 Labels are class ids or tags, which are a task of their own, or anything else that an output is held against.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import shlex
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -60,6 +61,8 @@ def meanings_of(
             uses.append(_as_written(one, written[one.name]))
         elif one.use is not None:
             uses.append(one.use)
+        elif (told := told_by_labels(one.name, run)) is not None:
+            uses.append(OutputUse(name=one.name, meaning=told[0], reason=told[1]))
         elif answer := ask(f"What does the output {one.name!r} mean? ({one.reason})", (*_choices(one, run), "ignored")):
             uses.append(_as_written(one, answer))
         else:
@@ -130,6 +133,8 @@ _UNLABELLED = ("state", "ignored", "scores", "embedding")
 _DETECTIONS = ("boxes", "classes")
 """What the labels of a detector are made of, where they have names."""
 RANK_OF_TAGS = 2
+_FAR, _SURE = 2.0, 0.5
+"""Standard deviations above chance, and of what lies between chance and certainty."""
 
 
 def labels_of(files: Sequence[Path], inputs: Collection[str], *, free: bool) -> tuple[str, int | None] | None:
@@ -226,3 +231,32 @@ def first_label(run: FloatRun) -> Any:
     """The first that the data say of a sample; None where they say nothing."""
     truths = (truth for batch, _ in run.rows for truth in batch.truths or ())
     return next((truth for truth in truths if truth is not None), None)
+
+
+def told_by_labels(name: str, run: FloatRun) -> tuple[Meaning, str] | None:
+    """What an output means by the labels of the first samples: classes where its largest is the label far more often
+    than by chance, numbers where labels are numbers of its size and no classes. None where they do not tell."""
+    pairs = [
+        (np.asarray(outputs[name][row]), truth.get(name) if isinstance(truth, Mapping) else truth)
+        for batch, outputs in run.rows
+        for row, truth in enumerate(batch.truths or ())
+    ]
+    try:
+        found = [(output, np.asarray(label, np.float64)) for output, label in pairs if label is not None]
+    except (TypeError, ValueError):  # texts, mappings, or lists of different lengths
+        return None
+    if not found:
+        return None
+    whole = all((label == np.rint(label)).all() for _, label in found)
+    if all(label.size == output.size for output, label in found) and not whole:
+        return "values", "the data's labels are numbers of its size"
+    if not whole or any(label.size != 1 or output.ndim != 1 or output.size < 2 for output, label in found):
+        return None
+    said, right = (
+        np.array([int(x) for x in of]) for of in zip(*((o.argmax(), y.item()) for o, y in found), strict=True)
+    )
+    chance = sum(float((said == kind).mean() * (right == kind).mean()) for kind in np.union1d(said, right))
+    same, above = int((said == right).sum()), float((said == right).mean()) - chance
+    if above <= max(_SURE * (1 - chance), _FAR * math.sqrt(chance * (1 - chance) / len(found))):
+        return None
+    return "logits", f"its largest is the data's label for {same} of {len(found)} samples"
