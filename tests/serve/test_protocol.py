@@ -171,3 +171,11 @@ def test_a_request_that_does_not_wait_for_the_answer_before_it_is_not_taken(port
         assert said.count(b"HTTP/1.1 ") == said.count(b"HTTP/1.1 200 ") == 1
         assert b"connection: close" in said
         assert seconds < WAIT_S
+
+
+def test_a_flood_of_requests_that_are_refused_by_their_heads_is_not_answered_one_by_one(port: int) -> None:
+    said, seconds = talk(port, posted(b"{}", path=b"/unread") * 4000)
+
+    assert [part[:3] for part in said.split(b"HTTP/1.1 ")[1:]] == [b"404", b"400"]
+    assert b"connection: close" in said
+    assert seconds < WAIT_S

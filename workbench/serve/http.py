@@ -144,6 +144,9 @@ class HttpConnection(asyncio.Protocol):
         self._keep = True
         self._task: asyncio.Task[None] | None = None
         """Answers a request that is whole."""
+        self._began = False
+        """A request did, in the bytes that are read now. One that is refused by its head is answered at once, without a
+        task: a flood of them in one read must not be answered one by one."""
         self._ahead = False
         """A request came before the one before it was answered: what comes is dropped until that is."""
         self._given_up = False
@@ -180,6 +183,7 @@ class HttpConnection(asyncio.Protocol):
         if self._known and not self._bytes:  # the first of another request
             self._on_time()
         self._bytes += len(data)
+        self._began = False
         if not self._in_body and b"upgrade" in data.lower():
             head, end, rest = data.partition(b"\r\n\r\n")
             data = _UPGRADE.sub(b"\nX-Declined:", head) + end + rest
@@ -224,9 +228,9 @@ class HttpConnection(asyncio.Protocol):
     # --- what the parser says ---------------------------------------------------------------------------------------
 
     def on_message_begin(self) -> None:
-        if self._task is not None or self._write_timer is not None:
+        if self._began or self._task is not None or self._write_timer is not None:
             raise _bad("Requests are taken one after the other.")
-        self._in_head, self._url, self._headers = True, b"", []
+        self._began, self._in_head, self._url, self._headers = True, True, b"", []
 
     def on_url(self, url: bytes) -> None:
         self._url += url
