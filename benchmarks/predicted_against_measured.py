@@ -61,7 +61,7 @@ from workbench.load.service_process import running_service
 from workbench.prediction.curve import measure_curve
 from workbench.prediction.host_costs.measure import measure_host_costs, processors
 from workbench.prediction.simulation import Simulated, figures, for_a_measurement, simulate
-from workbench.prediction.together import SideBySide, host_beside, side_by_side
+from workbench.prediction.together import SideBySide, host_beside, side_by_side, slower_after_idle
 from workbench.targets import open_target
 from workbench.targets.base import Feeds, Session
 from workbench.values.candidate import Candidate, Quantization
@@ -191,7 +191,8 @@ def scaled(curve: BatchCurve, factor: float) -> BatchCurve:
         quantiles = tuple(q * factor for q in p.quantiles_ms)
         return replace(p, p50_ms=times(p.p50_ms), mean_ms=p.mean_ms * factor, quantiles_ms=quantiles)
 
-    return replace(curve, points=tuple(point(p) for p in curve.points))
+    slower = tuple(replace(one, slower_ms=one.slower_ms * factor) for one in curve.after_idle)
+    return replace(curve, points=tuple(point(p) for p in curve.points), after_idle=slower)
 
 
 def scaled_costs(host: HostCosts, factor: float) -> HostCosts:
@@ -327,10 +328,11 @@ def measured_base(subject: Subject, patience_s: float) -> tuple[HostCosts, Batch
         pair.time_rounds()
         curve = measure_curve(subject.session, BATCHES, BINS, subject.feeds_of, threads=1, stepped=False, budget_s=10.0)
         pair.time_rounds()
-    curve = replace(curve, together=pair.found())
+    slower = slower_after_idle(subject.session, subject.feeds_of(1, BINS[1]))
+    curve = replace(curve, together=pair.found(), after_idle=slower)
     yardstick_ms = next(p.p50_ms.value for p in curve.points if (p.batch, p.length) == YARDSTICK)
     print(f"curve: {curve.verdict}; speed changes by {curve.speed_spread:.1%} from moment to moment", flush=True)
-    print(f"two sessions at once: {curve.together or 'not told'}", flush=True)
+    print(f"two sessions at once: {curve.together or 'not told'}; after idle waits: {curve.after_idle}", flush=True)
     for point in curve.points:
         p50 = point.p50_ms
         print(f"  {point.length:4} x {point.batch:3}: {p50.value:7.2f} ms [{p50.low:.2f}, {p50.high:.2f}]", flush=True)

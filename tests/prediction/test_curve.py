@@ -1,14 +1,24 @@
 """Batch curves of a real session; what follows from the calls, on a session whose times are known."""
 
+import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from tests.evaluations import latency
 from tests.session_clock import Clock
 from tests.tiny_artifact import linear_artifact
 from workbench.prediction import curve as batch_curve
-from workbench.prediction.curve import FEWEST_CALLS, measure_curve, modelled_curve, startup_s
+from workbench.prediction.curve import (
+    FEWEST_CALLS,
+    Yardstick,
+    measure_curve,
+    modelled_curve,
+    startup_s,
+    with_agreed_drift,
+)
 from workbench.targets import open_target
 from workbench.targets.base import Array, Feeds, Session
 from workbench.values.candidate import Candidate
@@ -80,6 +90,40 @@ def test_a_curve_of_a_real_session_holds_every_point_sorted_by_length_then_batch
         assert point.quantiles_ms[10] == pytest.approx(point.p50_ms.value)
     assert curve.verdict.startswith("quiet: " if curve.quiet else "noisy: ")
     assert decode(BatchCurve, encode(curve)) == curve
+
+
+@pytest.mark.usefixtures("paced")
+def test_drift_is_the_baselines_median_now_over_the_first_one() -> None:
+    baseline, seen = Paced(0.5), []
+
+    def first_ms(now_ms: float) -> float:
+        seen.append(now_ms)
+        return now_ms / 2
+
+    curve = measure_curve(
+        Paced(0.2),
+        [1],
+        [8],
+        feeds_of,
+        threads=1,
+        stepped=False,
+        yardstick=Yardstick(session=baseline, batch=1, length=8, feeds=feeds_of(1, 8), first_ms=first_ms),
+        budget_s=0.02,
+    )
+
+    assert curve.drift == pytest.approx(2.0)
+    assert seen[0] == pytest.approx(0.5, rel=0.02)
+    assert len(baseline.calls) >= FEWEST_CALLS
+
+
+def test_a_slow_baseline_counts_as_far_as_both_looks_at_it_agree() -> None:
+    curve = BatchCurve(points=(), stepped=False, threads=1, clock="host", drift=1.2, speed_spread=0.2)
+    for own, other, agreed in ((2.5, 1.2, 1.2), (1.1, 1.3, 1.1), (0.9, 0.8, 0.9), (1.3, 0.9, 1.0)):
+        found = with_agreed_drift(replace(curve, drift=own, speed_spread=1.0), latency(1.0, 1.0, drift=other))
+        assert found.drift == pytest.approx(agreed)
+        assert found.speed_spread > abs(math.log(own / other)) / 2
+    same = with_agreed_drift(curve, latency(1.0, 1.0, drift=1.2))
+    assert (same.drift, same.speed_spread) == pytest.approx((1.2, 0.2))
 
 
 @pytest.mark.usefixtures("paced")

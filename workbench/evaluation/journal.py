@@ -139,7 +139,15 @@ class Journal:
         Args:
             keep: make the given one the first when there is none.
         """
-        path, name = self.root / ANCHORS, f"{split} {batch}"
+        return self._first(f"{split} {batch}", baseline_p50_ms, keep=keep)
+
+    def curve_anchor(self, split: Split, batch: int, length: int, baseline_p50_ms: float) -> float:
+        """The baseline's first median at this shape among the calls of a curve, where it meets other caches than when
+        its calls take turns with those of one other shape; the given one becomes it when there is none yet."""
+        return self._first(_of_curves(split, batch, length), baseline_p50_ms, keep=True)
+
+    def _first(self, name: str, baseline_p50_ms: float, *, keep: bool) -> float:
+        path = self.root / ANCHORS
         try:
             anchors = read_sealed(path)
         except Unsound:
@@ -257,6 +265,10 @@ class Journal:
                 latency = evaluation.measurement.latency
                 if evaluation.status == "complete" and latency is not None:
                     found.setdefault(f"{split} {latency.batch}", latency.baseline_p50_ms / latency.drift)
+                service = evaluation.measurement.service
+                if service is not None and (seen := service.curve.baseline) is not None:
+                    name = _of_curves(split, seen.batch, seen.length)
+                    found.setdefault(name, service.curve.baseline_first_ms)
         return found
 
     def _damage(self, name: str, problem: str) -> Damage:
@@ -290,6 +302,10 @@ def _problem(path: Path) -> str | None:
     except Unsound as error:
         return str(error)
     return None
+
+
+def _of_curves(split: Split, batch: int, length: int) -> str:
+    return f"{split} {batch} curve {length}"
 
 
 def _with_folder(path: Path) -> Path:

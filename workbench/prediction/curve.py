@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from statistics import median
 
 import numpy as np
@@ -21,7 +21,7 @@ from workbench.evaluation.modelled_latency import modelled_call
 from workbench.evaluation.noise import ratios_hold, read_counters, steadiness, verdict
 from workbench.targets.base import Feeds, Session
 from workbench.values.errors import MeasureError
-from workbench.values.measurement import BatchCurve, CurvePoint, Estimate
+from workbench.values.measurement import BatchCurve, CurvePoint, Estimate, Latency
 from workbench.values.significance import bootstrap_rounds
 
 Floats = npt.NDArray[np.float64]
@@ -32,11 +32,29 @@ BUDGET_S = 6.0
 FEWEST_CALLS = 15
 """Of every point, whatever that takes: the interval of a median from fewer is the range of the calls."""
 MOST_ROUNDS = 60
+_MOST_VISITS = 4
+"""Of a cheap point in one round; what it gains by more is less than the machine's drift."""
 _WARMUP_CALLS = 3
 _QUANTILES = 21
 _STARTUPS = 3
 _QUICK_STARTUP_S = 1.0
 _QUARTERS = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Yardstick:
+    """The float baseline, timed once in every round: how fast the machine was while the curve was taken.
+
+    Attributes:
+        batch, length: of all feeds, so that however many rounds there are, their median is of the same work.
+        first_ms: the median that the sweep saw first, given the one seen now (`Journal.curve_anchor`).
+    """
+
+    session: Session
+    batch: int
+    length: int
+    feeds: Sequence[Feeds]
+    first_ms: Callable[[float], float]
 
 
 def measure_curve(
@@ -49,15 +67,17 @@ def measure_curve(
     fewest: int = FEWEST_CALLS,
     threads: int,
     stepped: bool,
+    yardstick: Yardstick | None = None,
     budget_s: float = BUDGET_S,
     timeout_s: float = 600.0,
     seed: int = 0,
 ) -> BatchCurve:
     """Time calls of every (batch, length) by the host's clock.
 
-    After a few untimed calls of each point come `fewest` to 60 rounds, as many as the budget holds; each visits every
-    point once. `fewest` are timed even where they take longer than it. Garbage collection is off inside a round.
-    Take `measure.device_lock` around the call.
+    After a few untimed calls of each point come `fewest` to 60 rounds, as many as the budget holds. Every round visits
+    each point once, and one that costs less than the mean up to four times where the budget allows. `fewest`
+    are timed even where they take longer than it. Garbage collection is off inside a round. Take `measure.device_lock`
+    around the call.
 
     Args:
         lengths: (0,) where samples are no sequences.
@@ -75,30 +95,63 @@ def measure_curve(
     feeds = [list(feeds_of(batch, length)) for batch, length in shapes]
     end_s = time.perf_counter() + timeout_s
     costs_ms = [_warm_up(session, each, end_s) for each in feeds]
-    rounds = min(max(math.ceil(budget_s * 1000 / sum(costs_ms)), fewest), MOST_ROUNDS)
-    order = np.argsort(golden(len(shapes)), kind="stable").tolist()
-    times = np.empty((len(shapes), rounds))
+    baseline_ms = _warm_up(yardstick.session, yardstick.feeds, end_s) if yardstick is not None else 0.0
+    visits = _visits(costs_ms, budget_s * 1000 / fewest - baseline_ms)
+    round_ms = sum(cost * count for cost, count in zip(costs_ms, visits, strict=True)) + baseline_ms
+    rounds = min(max(math.ceil(budget_s * 1000 / round_ms), fewest), MOST_ROUNDS)
+    order = _scattered(visits)
+    times: list[list[list[float]]] = [[] for _ in shapes]
+    baseline: list[float] = []
     before = read_counters()
     for number in range(rounds):
+        for calls in times:
+            calls.append([])
         with collection_paused():
             # Reversed every other time: whoever follows a large call in one round precedes it in the next.
             for place, point in enumerate(order if number % 2 == 0 else order[::-1]):
                 each = feeds[point]
-                times[point, number] = _call_ms(session, each[(number + place) % len(each)], end_s)
-    steady, after = steadiness(times.T, np.tile(np.arange(len(shapes)), (rounds, 1))), read_counters()
+                times[point][-1].append(_call_ms(session, each[(number + place) % len(each)], end_s))
+            if yardstick is not None:
+                baseline.append(_call_ms(yardstick.session, yardstick.feeds[number % len(yardstick.feeds)], end_s))
+                session.run(feeds[order[0]][0])  # untimed: brings this model's weights back into the caches
+    after = read_counters()
+    # every point is the same work in every round
+    work = np.concatenate([np.full(np.shape(point), number) for number, point in enumerate(times)], axis=1)
+    steady = steadiness(np.concatenate([np.array(point) for point in times], axis=1), work)
     quiet, words = verdict(steady, before, after, of="calls")
-    levels = np.mean(np.log(times / np.median(times, axis=1, keepdims=True)), axis=0)
-    quarters = [float(part.mean()) for part in np.array_split(levels, min(_QUARTERS, rounds))]
+    points = [_point(b, n, np.array(found), seed) for (b, n), found in zip(shapes, times, strict=True)]
+    drift, seen, first_ms = 1.0, None, 0.0
+    if yardstick is not None:
+        seen = _point(yardstick.batch, yardstick.length, np.array(baseline)[:, None], seed)
+        first_ms = yardstick.first_ms(seen.p50_ms.value)
+        drift = seen.p50_ms.value / first_ms
     return BatchCurve(
-        points=tuple(_point(b, n, found, seed) for (b, n), found in zip(shapes, times, strict=True)),
+        points=tuple(points),
         stepped=stepped,
         threads=threads,
         clock="host",
+        drift=drift,
         quiet=quiet,
         verdict=words,
         holds=quiet or ratios_hold(steady, before, after),
-        speed_spread=float(np.std(quarters, ddof=1)),
+        speed_spread=_speed_spread(times, drift),
+        baseline=seen,
+        baseline_first_ms=first_ms,
     )
+
+
+def with_agreed_drift(curve: BatchCurve, latency: Latency) -> BatchCurve:
+    """The curve with as much drift as both measurements of the machine's speed tell, made seconds apart.
+
+    What slows the baseline in one of them alone is no speed of the machine: threads of two sessions that get in each
+    other's way made it 2.5 times as slow among the calls of a curve whose own calls were 1.4 times as slow. What the
+    two differ by is not known better, and widens what is predicted.
+    """
+    ours, other = math.log(curve.drift), math.log(latency.drift)
+    agreed = 0.0 if ours * other <= 0 else min(ours, other, key=abs)
+    rounds = max(curve.speed_spread**2 - ours**2 / 2, 0.0)
+    spread = math.sqrt(rounds + agreed**2 / 2 + ((ours - other) / 2) ** 2)
+    return replace(curve, drift=math.exp(agreed), speed_spread=spread)
 
 
 def at_first_speed(curve: BatchCurve) -> BatchCurve:
@@ -121,7 +174,8 @@ def at_first_speed(curve: BatchCurve) -> BatchCurve:
             for p in points
         )
 
-    return replace(curve, points=all_scaled(curve.points), checks=all_scaled(curve.checks))
+    slower = tuple(replace(one, slower_ms=one.slower_ms / curve.drift) for one in curve.after_idle)
+    return replace(curve, points=all_scaled(curve.points), checks=all_scaled(curve.checks), after_idle=slower)
 
 
 def modelled_curve(session: Session, batches: Sequence[int], lengths: Sequence[int], feeds_of: FeedsOf) -> BatchCurve:
@@ -197,13 +251,44 @@ def _warm_up(session: Session, feeds: Sequence[Feeds], end_s: float) -> float:
     return min(_call_ms(session, feeds[i % len(feeds)], end_s) for i in range(_WARMUP_CALLS))
 
 
-def _point(batch: int, length: int, times: Floats, seed: int) -> CurvePoint:
-    """Args: times: milliseconds [rounds]."""
+def _visits(costs_ms: Sequence[float], round_ms: float) -> list[int]:
+    """How often a round visits each point: cheap ones more often, as interruptions weigh more on short calls.
+
+    Args:
+        round_ms: what a round may take; once each where it is not enough for more.
+    """
+    mean_ms = sum(costs_ms) / len(costs_ms)
+    visits = [min(max(round(mean_ms / cost), 1), _MOST_VISITS) for cost in costs_ms]
+    taken_ms = sum(cost * count for cost, count in zip(costs_ms, visits, strict=True))
+    return visits if taken_ms <= round_ms else [1] * len(costs_ms)
+
+
+def _scattered(visits: Sequence[int]) -> list[int]:
+    """Every point as often as it is visited, its visits spread over the round."""
+    points = np.repeat(np.arange(len(visits)), visits)
+    return [int(point) for point in points[np.argsort(golden(len(points)), kind="stable")]]
+
+
+def _point(batch: int, length: int, rounds: Floats, seed: int) -> CurvePoint:
+    """Args: rounds: milliseconds [rounds, calls in a round]."""
     return CurvePoint(
         batch=batch,
         length=length,
-        calls=len(times),
-        p50_ms=bootstrap_rounds(times[:, None], lambda drawn: np.asarray(np.median(drawn, axis=-1)), seed=seed),
-        mean_ms=float(times.mean()),
-        quantiles_ms=tuple(float(q) for q in np.quantile(times, np.linspace(0, 1, _QUANTILES))),
+        calls=rounds.size,
+        p50_ms=bootstrap_rounds(rounds, lambda drawn: np.asarray(np.median(drawn, axis=-1)), seed=seed),
+        mean_ms=float(rounds.mean()),
+        quantiles_ms=tuple(float(q) for q in np.quantile(rounds, np.linspace(0, 1, _QUANTILES))),
     )
+
+
+def _speed_spread(times: Sequence[Sequence[Sequence[float]]], drift: float) -> float:
+    """How the machine's speed differs between two moments of some seconds: between quarters of the rounds, and between
+    now and the sweep's first moment, at whose speed a service is predicted while a load meets one of its own."""
+    levels = np.mean([_levels(np.array(point)) for point in times], axis=0)
+    quarters = [float(part.mean()) for part in np.array_split(levels, min(_QUARTERS, len(levels)))]
+    return math.hypot(float(np.std(quarters, ddof=1)), math.log(drift) / math.sqrt(2))
+
+
+def _levels(rounds: Floats) -> Floats:
+    """[rounds] logarithm of the median call over that of all rounds."""
+    return np.asarray(np.log(np.median(rounds, axis=1) / np.median(rounds)), dtype=np.float64)

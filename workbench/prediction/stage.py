@@ -15,6 +15,7 @@ from workbench.inputs.experiment import Experiment
 from workbench.prediction.curve import (
     FEWEST_CALLS,
     FeedsOf,
+    Yardstick,
     at_first_speed,
     measure_curve,
     modelled_curve,
@@ -23,10 +24,11 @@ from workbench.prediction.curve import (
 from workbench.prediction.host_costs.measure import assumed_costs, host_costs, processors
 from workbench.prediction.search import at_other_speeds, best_settings
 from workbench.prediction.surface import chosen_points, fitted
-from workbench.prediction.together import MOST_SESSIONS, host_beside, side_by_side
+from workbench.prediction.together import MOST_SESSIONS, host_beside, side_by_side, slower_after_idle
 from workbench.space.served_bins import choices_of
 from workbench.targets.base import DeviceSession, Feeds, Session
 from workbench.values.artifact import Artifact
+from workbench.values.bins import timed_length
 from workbench.values.candidate import Candidate
 from workbench.values.measurement import BatchCurve, ServiceResult, Split
 from workbench.values.modelled_times.figures import served_with_intervals
@@ -76,6 +78,7 @@ def measured_curve(
     candidate: Candidate,
     bench: Bench,
     session: Session,
+    baseline: Session,
     split: Split,
     *,
     open_another: Callable[[], Session] | None = None,
@@ -106,6 +109,7 @@ def measured_curve(
     feeds_of = _feeds_of(experiment, split)
     if bench.toolchain(candidate).emulated:
         return modelled_curve(session, batches, lengths, feeds_of)
+    yardstick = _yardstick(experiment, bench, baseline, feeds_of, split)
     on_device = isinstance(session, DeviceSession)
     points = chosen_points(batches, lengths) if choices.sequence_bins and found is None else None
     threads = 0 if on_device else candidate.serving.intra_op_threads
@@ -122,12 +126,33 @@ def measured_curve(
             fewest=max(_FEWEST_ROUNDS, round(share * (SURFACE_ROUNDS if choices.sequence_bins else FEWEST_CALLS))),
             threads=threads,
             stepped=on_device or experiment.model.fixed_batch is not None,
+            yardstick=yardstick,
             budget_s=question.curve_s * share,
             seed=experiment.seed,
         )
         together.time_rounds()
-    curve = replace(curve, together=together.found())
+        slower = slower_after_idle(session, feeds_of(batches[0], shape[1]))
+    curve = replace(curve, together=together.found(), after_idle=slower)
     return curve if points is None else fitted(curve, points)
+
+
+def _yardstick(experiment: Experiment, bench: Bench, baseline: Session, feeds_of: FeedsOf, split: Split) -> Yardstick:
+    """Of one length, the same for every candidate and split: the middle one of the texts, in the baseline's bins.
+
+    Its first time is that of the split, as of the calls that `with_agreed_drift` compares it with.
+    """
+    batch, length = experiment.baseline.serving.batch, NO_SEQUENCES
+    lengths = experiment.dataset.lengths("validation")
+    if lengths is not None:
+        bins = serving_lengths(experiment, experiment.baseline)
+        length = timed_length(experiment.measure.length or int(np.median(lengths)), bins) or NO_SEQUENCES
+    return Yardstick(
+        session=baseline,
+        batch=batch,
+        length=length,
+        feeds=feeds_of(batch, length),
+        first_ms=lambda now_ms: bench.journal.curve_anchor(split, batch, length, now_ms),
+    )
 
 
 def _sessions_at_once(choices: ServiceChoices, question: ServiceQuestion, threads: int) -> int:

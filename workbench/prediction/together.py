@@ -1,5 +1,5 @@
-"""What slows calls of one artifact beside their shape: other sessions of it. Measured beside its curve, used in its
-predictions.
+"""What slows calls of one artifact beside their shape: other sessions of it, and an idle wait before. Measured beside
+its curve, used in its predictions.
 
 Hyper-threads, shared caches and memory, and other guests of the host make two processors less than twice one. So the
 artifact itself is opened again, and calls of one session are timed in turns with calls of all at once.
@@ -21,9 +21,12 @@ from workbench.evaluation.measure import collection_paused
 from workbench.prediction.host_costs.measure import processors
 from workbench.prediction.simulation.intervals import Z, relative_spread
 from workbench.targets.base import Feeds, Session
-from workbench.values.measurement import BatchCurve, Estimate, Together
+from workbench.values.measurement import AfterIdle, BatchCurve, Estimate, Together
 from workbench.values.service import HostCosts
 
+WAITS_MS = (1.0, 5.0, 20.0, 100.0)
+REPEATS = 4
+"""Of every wait, in turns: half a second in all, beside the calls."""
 MOST_SESSIONS = 4
 """Opening one costs what starting a worker costs; more of them are taken to share as so many do."""
 ROUNDS = 3
@@ -150,3 +153,35 @@ def spread_of(ratios: Sequence[float]) -> float:
 
 def _moments(value: float, spread: float) -> Estimate:
     return Estimate(value=value, low=value * math.exp(-Z * spread), high=value * math.exp(Z * spread))
+
+
+def slower_after_idle(
+    session: Session, feeds: Sequence[Feeds], *, waits_ms: Sequence[float] = WAITS_MS, repeats: int = REPEATS
+) -> tuple[AfterIdle, ...]:
+    """Median calls after each wait, less the median of those that follow another call at once; 0 for a wait after which
+    the median is not above all of those, which on a noisy machine is noise.
+
+    What is added does not depend on the shape, as far as it comes from caches and processors that wake, so one shape
+    tells it: the smallest, which shows it best. A longer wait counts as no less slow than a shorter one.
+
+    Args:
+        waits_ms: ascending.
+
+    Raises:
+        MeasureError: a call failed.
+    """
+    times: dict[float, list[float]] = {wait: [] for wait in (0.0, *waits_ms)}
+    session.run(feeds[0])
+    for number in range(repeats):
+        with collection_paused():
+            for place, (wait_ms, found) in enumerate(times.items()):
+                session.run(feeds[place % len(feeds)])
+                if wait_ms:
+                    time.sleep(wait_ms / 1000)  # the wait that is asked about
+                began = time.perf_counter()
+                session.run(feeds[(number + place) % len(feeds)])
+                found.append(1000 * (time.perf_counter() - began))
+    at_once, *after = times.values()
+    found_ms = [median(calls) for calls in after]
+    slower = np.maximum.accumulate([one - median(at_once) if one > max(at_once) else 0.0 for one in found_ms])
+    return tuple(AfterIdle(wait_ms=wait, slower_ms=float(by)) for wait, by in zip(waits_ms, slower, strict=True))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 from workbench.values.documents.canonical import added_later
 from workbench.values.modelled_times.statement import CallCosts, ModelledCalls, ModelledService, TimingModel
@@ -193,6 +193,14 @@ class Together:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AfterIdle:
+    """By how much a call is slower after its session did nothing for so long: caches were taken, a processor slept."""
+
+    wait_ms: float
+    slower_ms: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BatchCurve:
     """Latency against batch and length bin of one artifact, measured once; every service prediction rests on it.
 
@@ -201,15 +209,19 @@ class BatchCurve:
         stepped: a call of n rows costs what the smallest measured batch that holds n costs (fixed shapes), instead of
             lying between its neighbours.
         threads: threads that one call keeps busy on the host; 0 where a device computes.
-        drift: the machine's speed when it was measured, that of the calls timed just before (`Latency.drift`); a curve
-            inside a `ServiceResult` has been divided by it.
+        drift: the machine's speed while it was measured, as in `Latency.drift`, as far as both say so
+            (`curve.with_agreed_drift`); a curve inside a `ServiceResult` has been divided by it.
         quiet: False when the machine disturbed the timing; `verdict` says how, in words.
         holds: as in `Latency`.
         speed_spread: relative standard deviation of the machine's speed between the moment of the curve and another
             one, such as that of a load.
         together: beside the curve, ascending; () where a device computes, or where it could not be told.
+        after_idle: ascending waits; the points' own calls followed others without one.
         fit_error: of a surface, between whose points other lengths and batches are interpolated: the largest share by
             which it misses one of `checks`, points that were measured and left out.
+        baseline: calls of the float baseline in the same rounds, as timed. None where there were none, or where the
+            curve was taken from another candidate.
+        baseline_first_ms: their median when this sweep first timed them among the calls of a curve.
         modelled: the timing model of modelled times, and what a call at each of `points` costs; None of measured ones,
             and once settings are chosen, which keep what they need of it (`ServiceResult.modelled`).
     """
@@ -224,14 +236,12 @@ class BatchCurve:
     holds: bool = added_later(False)
     speed_spread: float = added_later(0.0)
     together: tuple[Together, ...] = added_later(())
+    after_idle: tuple[AfterIdle, ...] = added_later(())
     fit_error: float = added_later(0.0)
     checks: tuple[CurvePoint, ...] = added_later(())
+    baseline: CurvePoint | None = added_later(None)  # noqa: RUF009  # it gives a dataclass field
+    baseline_first_ms: float = added_later(0.0)
     modelled: tuple[TimingModel, tuple[CallCosts, ...]] | None = added_later(None)
-
-    @staticmethod
-    def from_earlier(data: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Without idle waits and the baseline's calls among its own, which were timed once."""
-        return {n: value for n, value in data.items() if n not in ("after_idle", "baseline", "baseline_first_ms")}
 
     @property
     def batches(self) -> tuple[int, ...]:

@@ -314,7 +314,8 @@ def free_worker(w: World) -> int:
 def start(w: World, number: int) -> None:
     """A worker begins with its batch."""
     worker = w.workers[number]
-    call = drawn_time(w, worker.bin, worker.rows, w.uniforms[w.state.started]) * w.setup.call_share
+    call = drawn_time(w, worker.bin, worker.rows, w.uniforms[w.state.started])
+    call = (call + slower_by(w, w.state.now - worker.since)) * w.setup.call_share
     own = w.setup.worker_batch + w.setup.worker_row * worker.rows
     w.state.started += 1
     w.state.running += 1
@@ -478,6 +479,19 @@ def drawn_time(w: World, place: int, rows: int, uniform: float) -> float:
     below = min(int(position), w.setup.quantiles - 2)
     low = w.times[first + below]
     return low + (position - below) * (w.times[first + below + 1] - low)
+
+
+@machine_code
+def slower_by(w: World, waited: float) -> float:
+    """Linear between measured waits, and no more beyond the longest."""
+    last = len(w.idle) - 1
+    if waited >= w.idle[last]:
+        return w.slower[last]
+    place = 1
+    while w.idle[place] <= waited:
+        place += 1
+    share = (waited - w.idle[place - 1]) / (w.idle[place] - w.idle[place - 1])
+    return w.slower[place - 1] + share * (w.slower[place] - w.slower[place - 1])
 
 
 @machine_code

@@ -127,6 +127,8 @@ def simulate(
         arrivals=arrivals,
         bin_of=bin_of,
         uniforms=of_times.random(total),
+        idle=np.array([0.0, *(one.wait_ms for one in curve.after_idle)]),
+        slower=np.array([0.0, *(one.slower_ms for one in curve.after_idle)]),
     )
     end = record.state
     answered_ms = record.finished_ms[warm_up:] - end.started_ms
@@ -195,6 +197,8 @@ def _serve(
     arrivals: Floats,
     bin_of: IntArray,
     uniforms: Floats,
+    idle: Floats,
+    slower: Floats,
 ) -> _Record:
     """Lay out the event loop's memory and let it run."""
     from workbench.prediction.simulation import event_loop  # brings numba, a second that only a simulation should cost
@@ -236,6 +240,8 @@ def _serve(
         np.maximum(busy, 1) / capacity,
         times.times_ms.ravel(),
         uniforms,
+        idle,
+        slower,
         arrivals,
     )
     places = (records(BINS + bins + workers, Queue()), records(workers, Worker()), records(devices, Device()))

@@ -172,6 +172,7 @@ class World(NamedTuple):
     Attributes:
         speed, slowness: by the number of busy threads: work of each in a millisecond, and its inverse.
         times: [bins, max_batch, quantiles] of a call, flat; `uniforms` draw the time of each batch's call.
+        idle, slower: by how much a call is slower after its worker did nothing for so long; both from 0, ascending.
         arrivals: moments; in a closed loop those of each client's first request.
         order: filled with the requests in the order of their answers.
     """
@@ -182,6 +183,8 @@ class World(NamedTuple):
     slowness: list[float]
     times: list[float]
     uniforms: list[float]
+    idle: list[float]
+    slower: list[float]
     arrivals: list[float]
     items: Items
     queues: list[Queue]

@@ -22,7 +22,7 @@ from workbench.evaluation.measure import (
 from workbench.evaluation.modelled_latency import time_modelled
 from workbench.evaluation.replay import peak_memory
 from workbench.evaluation.reuse import curve_key, latency_key
-from workbench.prediction.curve import at_first_speed
+from workbench.prediction.curve import at_first_speed, with_agreed_drift
 from workbench.prediction.stage import (
     best_service,
     measured_curve,
@@ -204,32 +204,33 @@ def service(request: Request, result: StageResult, opened: Opened) -> StageResul
 
 
 def _timed(result: StageResult, curve: BatchCurve) -> BatchCurve:
-    """At the machine's speed of the calls timed just before it; reused calls tell nothing of now. A load will meet
-    another speed, as far away as that of the sweep's beginning."""
+    """At the speed that the curve and the calls timed just before it agree on; reused calls tell nothing of now."""
     latency = result.measurement.latency
-    if latency is None or result.source("latency") or curve.clock != "host":
-        return curve
-    spread = math.hypot(curve.speed_spread, math.log(latency.drift) / math.sqrt(2))
-    return replace(curve, drift=latency.drift, speed_spread=spread)
+    return (
+        curve
+        if latency is None or result.source("latency") or curve.clock != "host"
+        else with_agreed_drift(curve, latency)
+    )
 
 
 def _curve(request: Request, result: StageResult, opened: Opened) -> tuple[StageResult, BatchCurve]:
     """Another's where its files do the same work, else measured."""
-    at, share = request.at, request.effort.calls
+    at, share, sessions = request.at, request.effort.calls, (opened.session, opened.baseline)
 
     def another() -> Session:
         return request.bench.target(request.candidate).open(opened.artifact, opened.directory, request.candidate)
 
     if request.split != "validation" or request.bench.toolchain(request.candidate).emulated:
         return result, _timed(
-            result, measured_curve(*at, opened.session, request.split, open_another=another, share=share)
+            result,
+            measured_curve(*at, *sessions, request.split, open_another=another, share=share),
         )
     batches, lengths = surface_shapes(request.experiment, request.candidate)
     key = curve_key(*at, opened.artifact, opened.directory, batches, lengths, request.split)
     known = request.source("curve", key)
     if known is not None and not request.reusable.audited:
         return result.under(Reuse(kind="curve", key=key, source=known.candidate.id)), _reused_curve(known)
-    own = _timed(result, measured_curve(*at, opened.session, request.split, open_another=another, share=share))
+    own = _timed(result, measured_curve(*at, *sessions, request.split, open_another=another, share=share))
     audit = None
     if known is not None:
         ours, theirs = (curve_at(each, lengths) for each in (at_first_speed(own), _reused_curve(known)))
@@ -240,4 +241,4 @@ def _curve(request: Request, result: StageResult, opened: Opened) -> tuple[Stage
 def _reused_curve(evaluation: Evaluation) -> BatchCurve:
     """At first speed, as it lies in its evaluation; so its drift is 1."""
     assert evaluation.measurement.service is not None  # only those are sources
-    return replace(evaluation.measurement.service.curve, drift=1.0)
+    return replace(evaluation.measurement.service.curve, drift=1.0, baseline=None, baseline_first_ms=0.0)

@@ -84,8 +84,8 @@ def predict(request: Request, progress: Progress) -> None:
                 if progress.then(score(request, progress.result, scores)):
                     return
             structure = structure_of(*request.at)
-            times[first] = _timed(request, one, opened.session)
-        predicted = _with_more_shapes(request, progress, known, structure, times)
+            times[first] = _timed(request, one, opened.session, opened.baseline)
+        predicted = _with_more_shapes(request, progress, known, structure, times, opened.baseline)
         if predicted is None:
             return
     with progress.stage("predict"):
@@ -125,6 +125,7 @@ def _with_more_shapes(
     known: Mapping[str, Mapping[tuple[int, int], Estimate]],
     structure: str,
     times: dict[Shape, ShapeTime],
+    baseline: Session,
 ) -> ShapeTimes | None:
     """The times of the whole set, after as many further compiles as that takes; None once all would be compiled."""
     wanted = [(batch, length or 0) for batch, length in shapes_of(request.candidate)]
@@ -132,7 +133,7 @@ def _with_more_shapes(
         if shape is not None and shape not in times and (shape[0], shape[1] or 0) not in known.get(structure, {}):
             if len(times) + 1 >= len(wanted):
                 return None
-            times[shape] = _compiled_and_timed(request, progress, shape)
+            times[shape] = _compiled_and_timed(request, progress, shape, baseline)
         predicted = predict_times(_joined(known, structure, times), structure, wanted)
         if predicted is not None:
             return predicted
@@ -153,16 +154,16 @@ def telling_shapes(candidate: Candidate) -> list[Shape]:
     return list(dict.fromkeys([*ordered, *shapes]))
 
 
-def _compiled_and_timed(request: Request, progress: Progress, shape: Shape) -> ShapeTime:
+def _compiled_and_timed(request: Request, progress: Progress, shape: Shape, baseline: Session) -> ShapeTime:
     one = only_shapes(request.candidate, [shape])
     files = artifact_of(request.experiment, one, request.bench, progress, split=request.split)
     with contextlib.closing(request.bench.target(one).open(*files, one)) as session:
-        return _timed(request, one, session)
+        return _timed(request, one, session, baseline)
 
 
-def _timed(request: Request, one: Candidate, session: Session) -> ShapeTime:
+def _timed(request: Request, one: Candidate, session: Session, baseline: Session) -> ShapeTime:
     with device_lock(request.bench.device_lock, wait_s=3600.0, report=_log.info):
-        curve = at_first_speed(measured_curve(request.experiment, one, request.bench, session, request.split))
+        curve = at_first_speed(measured_curve(request.experiment, one, request.bench, session, baseline, request.split))
     (point,) = curve.points
     return ShapeTime(batch=point.batch, length=point.length, p50_ms=point.p50_ms)
 
