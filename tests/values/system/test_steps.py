@@ -1,6 +1,8 @@
 """What long work says of itself: each step, and how far it is where nothing was said for a while."""
 
+import itertools
 import threading
+import time
 
 from workbench.values.system.steps import Steps, time_words
 
@@ -31,3 +33,14 @@ def test_steps_that_are_not_announced_are_said_after_a_silence_alone() -> None:
         steps("smoke")
 
     assert said == []
+
+
+def test_a_step_that_takes_long_is_named_ever_more_rarely() -> None:
+    said: list[float] = []
+    with Steps(lambda _: said.append(time.monotonic()), announced=False, silence_s=0.02) as steps:
+        began = time.monotonic()
+        steps("confirming")
+        time.sleep(0.6)  # what takes long
+
+    assert 1 <= len(said) <= 14, "every 0.02 s would be thirty"
+    assert all(later - sooner >= (sooner - began) / 5 for sooner, later in itertools.pairwise(said))
