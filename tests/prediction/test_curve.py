@@ -139,6 +139,20 @@ def test_a_machine_that_slows_down_meanwhile_is_called_noisy() -> None:
     assert "calls slowed by" in curve.verdict
 
 
+@pytest.mark.usefixtures("paced")
+def test_a_small_call_follows_small_ones_and_what_a_large_one_takes_from_the_caches_is_told_apart() -> None:
+    class Cached(Paced):
+        """A call after one of batch 4 takes 3 ms longer, and brings everything back."""
+
+        def run(self, feeds: Feeds) -> dict[str, Array]:
+            self.ms = 1.0 + 3.0 * (self.calls[-1:] == [(4, 8)] and len(feeds["x"]) < 4)
+            return super().run(feeds)
+
+    curve = measured(Cached(), [1, 4], [8])
+    assert [point.p50_ms.value for point in curve.points] == pytest.approx([1.0, 1.0], rel=0.01)
+    assert curve.displaced_ms == pytest.approx(3.0, rel=0.01)
+
+
 # --- modelled ---------------------------------------------------------------------------------------------------
 
 

@@ -13,7 +13,7 @@ from tests.session_clock import Clock
 from tests.tiny_artifact import linear_artifact
 from workbench.prediction import together as timing
 from workbench.prediction.curve import at_first_speed
-from workbench.prediction.together import host_beside, side_by_side, slower_after_idle
+from workbench.prediction.together import CROWDED, CROWDED_SPREAD, host_beside, side_by_side, slower_after_idle
 from workbench.targets import open_target
 from workbench.targets.base import Array, Feeds
 from workbench.values.candidate import Candidate
@@ -94,10 +94,11 @@ def test_what_sessions_of_the_artifact_do_together_scales_the_host() -> None:
         ("too many threads do less together", HOST, 2, 0.85, (1.0, 1.6, 1.6 * 0.925, 1.6 * 0.85)),
     ):
         found = host_beside(host, replace(exact(lambda *_: 5.0, threads=threads), together=(together(2, work),)))
-        assert found.capacity == pytest.approx(expected), why
+        assert found.capacity == pytest.approx((*expected, CROWDED * expected[-1])), why
         assert found.processor_count == host.processor_count, "more threads are no more processors"
         if threads == 1 and host is HOST:
-            assert found.capacity_spread == pytest.approx((0, np.log(1 / 0.81) / (2 * 1.96)))
+            told = np.log(1 / 0.81) / (2 * 1.96)
+            assert found.capacity_spread == pytest.approx((0, told, np.hypot(told, CROWDED_SPREAD)))
     assert host_beside(HOST, exact(lambda *_: 5.0)) is HOST
 
 
@@ -136,6 +137,15 @@ def test_a_call_takes_longer_the_longer_its_worker_had_nothing_to_do() -> None:
 
     # no wait, none, none, 5 ms, 21.5 ms, and more than was timed
     assert latency_ms == pytest.approx([5, 5, 5, 5.5, 6.2875, 7])
+
+
+def test_a_call_takes_longer_where_more_threads_than_processors_are_busy() -> None:
+    curve = replace(exact(lambda *_: 5.0), displaced_ms=2.0)
+    two, one = replace(HOST, capacity=(1.0, 2.0), request_ms=0.0), replace(HOST, capacity=(1.0,), request_ms=0.0)
+
+    assert served(curve, trace_ms(0, 1), workers=2, host=two).latency_ms == pytest.approx([5, 5])
+    # the second call begins beside the first: together they have one processor
+    assert served(curve, trace_ms(0, 1), workers=2, host=one).latency_ms == pytest.approx([9, 11])
 
 
 def test_of_two_workers_the_one_that_was_idle_longest_gets_the_next_batch() -> None:

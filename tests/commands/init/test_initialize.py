@@ -1,5 +1,6 @@
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -45,6 +46,25 @@ def test_texts_become_an_experiment_with_lengths_from_the_data_and_relative_path
     assert "validation: ../../data/dev.csv  # scores candidates during the search" in manifest
     assert str(folder) not in text + manifest + experiment.space.path.read_text(encoding="utf-8")
     assert "columns: {text: Text, label: label}" in manifest
+
+
+def test_tokenizer_and_names_of_classes_are_found_beside_the_model(folder: Path) -> None:
+    nothing = {"tokenizer": None, "labels": None}
+    assert start(folder, "train.csv", "dev.csv", **nothing).dataset.labels == ("loan", "payment")
+    (folder / "labels.json").unlink()
+    (folder / "config.json").write_text('{"id2label": {"0": "payment", "1": "loan"}}')
+    experiment = start(folder, "train.csv", "dev.csv", name="exported", **nothing)
+    assert experiment.dataset.labels == ("payment", "loan")
+    assert "id2label of the checkpoint's config.json" in experiment.dataset.path.read_text()
+    for other in ('{"id2label": {"0": "LABEL_0", "1": "LABEL_1"}}', '{"id2label": 3}', "["):
+        (folder / "config.json").write_text(other)
+        assert "the 2 labels are names" in refused_beside(folder, **nothing)
+
+
+def refused_beside(folder: Path, **given: Any) -> str:
+    with pytest.raises(ConfigError) as caught:
+        start(folder, "train.csv", "dev.csv", name="refused", **given)
+    return str(caught.value)
 
 
 def test_lists_of_tokens_are_tags_to_predict(folder: Path) -> None:
@@ -117,11 +137,12 @@ def rows(*labels: object) -> str:
 
 def test_data_that_nobody_can_use_are_refused_with_what_to_do(folder: Path) -> None:
     csv, jsonl = ("train.csv", "dev.csv"), ("train.jsonl", "dev.jsonl")
-    cases: tuple[tuple[tuple[str, str], str | bytes, dict[str, None], str], ...] = (
-        (jsonl, '{"tokens": ["loan"], "tags": ["O"]}\n', {"labels": None}, "--labels: tags need their names"),
-        (csv, rows("loan", "payment"), {"labels": None}, "--labels: the 2 labels are names (loan, payment)"),
-        (csv, rows("loan", "payment"), {"labels": None}, "id2label"),
-        (csv, rows("loan", "payment"), {"tokenizer": None}, "--tokenizer: train.csv holds texts"),
+    alone = {"model": write_text_model(folder / "alone" / "model.onnx"), "labels": None}
+    cases: tuple[tuple[tuple[str, str], str | bytes, dict[str, Any], str], ...] = (
+        (jsonl, '{"tokens": ["loan"], "tags": ["O"]}\n', alone, "--labels: tags need their names"),
+        (csv, rows("loan", "payment"), alone, "--labels: the 2 labels are names (loan, payment)"),
+        (csv, rows("loan", "payment"), alone, "id2label"),
+        (csv, rows("loan", "payment"), {"model": alone["model"], "tokenizer": None}, "--tokenizer: train.csv holds"),
         (csv, rows("loan", "laon"), {}, "train.csv:3: unknown label 'laon'"),
         (csv, "", {}, "its first line names no columns"),
         (csv, "a,b\n1,2\n", {}, "none of its columns (a, b) is known to hold the text"),

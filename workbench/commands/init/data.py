@@ -5,6 +5,7 @@ the samples are.
 from __future__ import annotations
 
 import csv
+import json
 import re
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -52,7 +53,8 @@ class Corpus:
 
     Attributes:
         columns: keys and values of the manifest's `columns`.
-        labels: a file the user gave, or the names themselves where classes are numbered; None where none are needed.
+        labels: a file, or the names themselves where classes are numbered or config.json tells them; None where none
+            are needed.
         lengths: tokens of the measured texts, ascending; empty for arrays.
         arrays: input → shape of its array, samples first; None where the data are no arrays.
         sizes: input → true sizes of its samples along their first axes [n, k], where they differ.
@@ -205,9 +207,10 @@ def _examine_texts(files: Mapping[Split, Path], model: Model, tokenizer: Path | 
         raise _unusable(
             f"no list of tags beside {text!r} (its columns are {', '.join(record)}).", "Call it 'tags'.", file=first
         )
+    tokenizer = tokenizer or _beside(model, "tokenizer.json")
     if tokenizer is None:
         raise ConfigError(
-            f"{first.name} holds texts, which need the model's tokenizer.",
+            f"{first.name} holds texts, which need the model's tokenizer, and no tokenizer.json lies beside the model.",
             key="--tokenizer",
             hint="Give its tokenizer.json (`tokenizer.save_pretrained` of a fast tokenizer writes one).",
         )
@@ -224,6 +227,23 @@ def _examine_texts(files: Mapping[Split, Path], model: Model, tokenizer: Path | 
         tokenizer=tokenizer,
         lengths=lengths,
     )
+
+
+def _beside(model: Model, name: str) -> Path | None:
+    file = model.path.parent / name
+    return file if file.is_file() else None
+
+
+def _names_beside(model: Model) -> Path | tuple[str, ...] | None:
+    """labels.json in the model's folder, or the names in a checkpoint's config.json there (`id2label`, by index)."""
+    config = _beside(model, "config.json")
+    if (labels := _beside(model, "labels.json")) is not None or config is None:
+        return labels
+    try:
+        names = json.loads(config.read_text(encoding="utf-8"))["id2label"]
+        return tuple(str(names[str(number)]) for number in range(len(names))) or None
+    except (ValueError, KeyError, TypeError, AttributeError):  # another program's config.json
+        return None
 
 
 def _is_number(value: object) -> bool:
@@ -267,6 +287,9 @@ def _labels(
     zero, or worse, a plausible one."""
     if column is None or labels is not None:
         return labels
+    beside = _names_beside(model)
+    if task == "ner" and beside is not None:
+        return beside
     if task == "ner":
         rule = "tags need their names, and only the model's training knows their order."
         raise ConfigError(rule, key="--labels", hint=_LABELS_HINT)
@@ -274,6 +297,8 @@ def _labels(
     for path in files.values():
         values.update(_distinct(path, column))
     if not all(value.isascii() and value.isdigit() and len(value) <= _CLASS_DIGITS for value in values):
+        if beside is not None and (isinstance(beside, Path) or values <= set(beside)):
+            return beside
         shown = ", ".join(sorted(values)[:12]) + (", …" if len(values) > 12 else "")
         raise ConfigError(
             f"the {len(values)} labels are names ({shown}), and only the model's training knows their order.",

@@ -268,6 +268,8 @@ def _said(subject: Subject, run: FloatRun, dataset: Dataset, model: Model) -> li
             f"understood: {dataset.task}, fed {fed}, scored by {scorer.primary}; {sizes[0]} samples to calibrate, "
             f"{sizes[1]} to score, {sizes[2]} held back"
         )
+    files = [path.name for path in (subject.corpus.tokenizer, subject.corpus.labels) if isinstance(path, Path)]
+    data += f"; with {' and '.join(files)}" if files else ""
     state = [f"state {o} → {i}: {declared.reasons.get(f'state.{o}', '')}" for o, i in declared.interface.state]
     uses = declared.interface.outputs
     outputs = [f"output {u.name}: {u.meaning}, {u.reason}" for u in uses]

@@ -315,7 +315,10 @@ def start(w: World, number: int) -> None:
     """A worker begins with its batch."""
     worker = w.workers[number]
     call = drawn_time(w, worker.bin, worker.rows, w.uniforms[w.state.started])
-    call = (call + slower_by(w, w.state.now - worker.since)) * w.setup.call_share
+    slower = slower_by(w, w.state.now - worker.since)
+    if w.state.busy + w.setup.threads > w.setup.processors:
+        slower = max(slower, w.setup.displaced)
+    call = (call + slower) * w.setup.call_share
     own = w.setup.worker_batch + w.setup.worker_row * worker.rows
     w.state.started += 1
     w.state.running += 1

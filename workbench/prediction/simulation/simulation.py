@@ -129,6 +129,7 @@ def simulate(
         uniforms=of_times.random(total),
         idle=np.array([0.0, *(one.wait_ms for one in curve.after_idle)]),
         slower=np.array([0.0, *(one.slower_ms for one in curve.after_idle)]),
+        displaced=curve.displaced_ms,
     )
     end = record.state
     answered_ms = record.finished_ms[warm_up:] - end.started_ms
@@ -199,6 +200,7 @@ def _serve(
     uniforms: Floats,
     idle: Floats,
     slower: Floats,
+    displaced: float,
 ) -> _Record:
     """Lay out the event loop's memory and let it run."""
     from workbench.prediction.simulation import event_loop  # brings numba, a second that only a simulation should cost
@@ -220,6 +222,8 @@ def _serve(
         devices=devices,
         threads=threads,
         call_share=float(capacity[threads] / threads if threads else 1.0),
+        displaced=displaced,
+        processors=host.processor_count,
         request_half=float(host.request_ms / 2),
         batch_half=float(host.batch_ms / 2),
         worker_batch=float(host.worker_batch_ms),

@@ -37,6 +37,7 @@ class Setup(NamedTuple):
         workers: of all devices together; worker w belongs to device w % devices.
         threads: of a call on the host; 0 where a device runs it.
         call_share: work of each thread in a millisecond of the call as it was measured.
+        displaced: what a call takes longer that begins while more threads are busy than there are processors.
         request_half …: half of `HostCosts`' value: what one way costs.
     """
 
@@ -52,6 +53,8 @@ class Setup(NamedTuple):
     devices: int
     threads: int
     call_share: float
+    displaced: float
+    processors: int
     request_half: float
     batch_half: float
     worker_batch: float
