@@ -107,7 +107,7 @@ def test_the_readme_states_the_facts(pristine: Path) -> None:
     assert "workbench verify ." in text
     assert "they are no signature" in text
     assert "| accuracy | 0.9500 | 0.9510 | 0.9470 |" in text
-    assert "| drop against float, pp |  | 0.20 [-0.10, 0.50] | 0.30 [0.00, 0.60] |" in text
+    assert "| accuracy loss against float, pp |  | 0.20 [-0.10, 0.50] | 0.30 [0.00, 0.60] |" in text
     assert "cut to 8 tokens" in text
     assert "- 1 thread, batch 1\n" in text
     assert "Timing of" not in text

@@ -14,6 +14,7 @@ from workbench.values.measurement import Estimate, OwnIntervals, ServiceResult, 
 from workbench.values.metrics import metrics
 from workbench.values.objectives import Objective
 from workbench.values.results import Evaluation
+from workbench.values.service import HostCosts
 
 OBJECTIVES = (Objective(metric="service_throughput_per_s"), Objective(metric="accuracy"))
 
@@ -131,3 +132,26 @@ def test_of_candidates_that_serve_alike_the_one_whose_calls_are_measured_faster_
     assert summary.recommended is not None
     assert summary.recommended.candidate_id == fast.candidate.id
     assert summary.recommended.among == ()
+
+
+def test_what_holds_the_service_back_and_a_slower_call_are_said_beside_the_recommendation() -> None:
+    host = HostCosts(request_ms=1.0, origin="assumed")
+
+    def judged(rate: float, speedup: float = 1.5) -> str:
+        found = quantized(service(rate))
+        measured = found.measurement
+        assert measured.service is not None
+        assert measured.service.best is not None
+        assert measured.latency is not None
+        best = replace(measured.service.best, host=host, worker_busy=0.6)
+        slow = replace(measured.latency, speedup=Estimate(value=speedup, low=speedup - 0.05, high=speedup + 0.05))
+        measured = replace(measured, service=replace(measured.service, best=best), latency=slow)
+        recommended = summary_of([plain(service(100)), replace(found, measurement=measured)]).recommended
+        assert recommended is not None
+        return " ".join(recommended.warnings)
+
+    assert "front end, not the model, limits what is served: busy 90% of the time, workers 60%" in judged(900)
+    assert "front end" not in judged(500)
+    assert "slower" not in judged(500)
+    words = "slower than the float baseline's: 0.70x [0.65, 0.75]. It leads in service_throughput_per_s"
+    assert words in judged(500, 0.7)

@@ -108,7 +108,7 @@ def test_one_broken_limit_fails_the_verdict() -> None:
     for rate, p99_ms, drop, name in (
         (1300, 9.0, 0.1, "throughput"),
         (2000, 15.0, 0.1, "P99"),
-        (2000, 9.0, 0.6, "accuracy drop"),
+        (2000, 9.0, 0.6, "accuracy loss"),
     ):
         loads = figures(result(1, p99_ms=p99_ms), result(100, rate=rate))
 
@@ -150,7 +150,7 @@ def test_an_interval_that_holds_the_limit_proves_nothing_on_either_side_of_it() 
     for value in (0.3, 0.6):
         wide = Estimate(value=value, low=value - 0.4, high=value + 0.4)
 
-        drop = row(complete(accuracy_drop_pp=wide, accuracy_samples=1000), "accuracy drop")
+        drop = row(complete(accuracy_drop_pp=wide, accuracy_samples=1000), "accuracy loss")
 
         assert drop.outcome == "not provable"
         assert complete(accuracy_drop_pp=wide).outcome == "not decided"
@@ -236,7 +236,7 @@ def test_an_emulators_times_are_no_figures_and_the_rest_is_a_rehearsal() -> None
 
     found = outcomes(verdict)
     assert found["throughput"] == found["P99"] == found["memory"] == found["power"] == "not measured"
-    assert (found["accuracy drop"], verdict.outcome, verdict.level) == ("passed", "not decided", "modelled")
+    assert (found["accuracy loss"], verdict.outcome, verdict.level) == ("passed", "not decided", "modelled")
     assert verdict_lines(verdict)[-1].startswith("verdict: not decided (a rehearsal")
 
 

@@ -187,9 +187,9 @@ def _numbers(evaluation: Evaluation) -> dict[str, str]:
         found["samples scored" if m.language is None else "windows scored"] = str(m.accuracy.samples)
         if m.accuracy.comparison is not None:
             drop = m.accuracy.comparison.drop_pp
-            found[f"drop against {'float32' if m.accuracy.reference else 'float'}, {m.accuracy.comparison.unit}"] = (
-                f"{drop.value:.2f} [{drop.low:.2f}, {drop.high:.2f}]"
-            )
+            found[
+                f"accuracy loss against {'float32' if m.accuracy.reference else 'float'}, {m.accuracy.comparison.unit}"
+            ] = f"{drop.value:.2f} [{drop.low:.2f}, {drop.high:.2f}]"
         if m.accuracy.against_baseline is not None:
             drop = m.accuracy.against_baseline.drop_pp
             found[f"of it beyond the float model's own, {m.accuracy.against_baseline.unit}"] = (

@@ -102,7 +102,7 @@ def _text_sentences(found: LlmEvaluation) -> list[str]:
 
 def _choice_rows(found: LlmEvaluation) -> list[list[str]]:
     alike = _letters(found.accuracy)
-    rows = [["", "right", "drop (pp)", "p", "lost", "won", "changed", "alike"]]
+    rows = [["", "right", "loss (pp)", "p", "lost", "won", "changed", "alike"]]
     for each in found.checkpoints:
         if (choices := each.choices) is not None:
             drop = _interval(choices.drop.drop_pp, 3, signed=True)

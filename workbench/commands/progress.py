@@ -33,7 +33,7 @@ def outcome_words(evaluation: Evaluation) -> str:
     by = scored_by(accuracy)
     words = [f"{by.noun} {by.value_words(accuracy)}"]
     if by.drop_metric in numbers:
-        words.append(f"drop {numbers[by.drop_metric]:+.2f} {by.drop_unit}")
+        words.append(f"loss {numbers[by.drop_metric]:+.2f} {by.drop_unit}")
     elif accuracy.proof:
         words.append(f"self-test: {accuracy.proof}")
     latency = evaluation.measurement.latency

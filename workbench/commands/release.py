@@ -46,7 +46,7 @@ def promote(
         float | None, typer.Option(help="the same of a metric that is no share, in its own unit")
     ] = None,
     require_proof: Annotated[
-        bool, typer.Option("--require-proof", help="the whole 95 % interval of the drop must be within it")
+        bool, typer.Option("--require-proof", help="the whole 95 % interval of the loss must be within it")
     ] = False,
     max_p99_increase: Annotated[str, typer.Option(help="P99 under load, above the current one's")] = "20%",
     min_throughput: Annotated[str, typer.Option(help="requests per second, of the current one's")] = "80%",

@@ -256,10 +256,9 @@ def _on_its_curve(choices: ServiceChoices, service: ServiceResult) -> ServiceCho
 
 
 def _limited_by(highest: ServiceFigures, rate_per_s: float, host: HostCosts) -> LimitedBy:
-    front_ms = host.request_ms + host.batch_ms / highest.mean_batch  # utilization law
     busy: dict[LimitedBy, float] = {
         "the model": highest.worker_busy or 0.0,
-        "the front end": rate_per_s * front_ms / 1000,
+        "the front end": host.front_end_busy(rate_per_s, highest.mean_batch),
     }
     busiest = max(busy, key=lambda part: busy[part])
     return busiest if busy[busiest] >= _BUSY else "the limit on P99"

@@ -19,6 +19,7 @@ WIDTH = 100
 _ROWS = 6
 """Of the front: with what else is said they make 25 lines."""
 _FIGURES = 6
+_WARNINGS = 2
 
 
 def brief_lines(summary: Summary, next_commands: Sequence[str] = ()) -> list[Line]:
@@ -46,9 +47,10 @@ def brief_lines(summary: Summary, next_commands: Sequence[str] = ()) -> list[Lin
         rows = figures(summary, chosen)
         widths = [max((len(row[i]) for row in rows), default=0) for i in range(2)]
         found += [(f"  {a:<{widths[0]}}  {b:<{widths[1]}}  {c}".rstrip(), "") for a, b, c in rows]
-        found += [line for warning in recommended.warnings[:1] for line in _sentence(f"Mind: {warning}", "yellow")]
-        if len(recommended.warnings) > 1:
-            found.append((f"  and {len(recommended.warnings) - 1} more to mind: -v", "yellow"))
+        for warning in recommended.warnings[:_WARNINGS]:
+            found += _sentence(f"Mind: {warning}", "yellow")
+        if len(recommended.warnings) > _WARNINGS:
+            found.append((f"  and {len(recommended.warnings) - _WARNINGS} more to mind: -v", "yellow"))
     return [*found, *_front(summary), *((line, "") for line in next_commands)]
 
 

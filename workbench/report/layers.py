@@ -109,7 +109,7 @@ def _made_by(row: TensorComparison) -> str:
 
 
 STEPS_NOTE = (
-    "accuracy on the validation split and its drop against the float model, sample by sample; 'enough' is the first "
+    "accuracy on the validation split and its loss against the float model, sample by sample; 'enough' is the first "
     "that meets the limits of the experiment and cannot be told from float"
 )
 
@@ -349,7 +349,7 @@ def _steps(study: LayerStudy) -> list[Table]:
     return [
         Table(
             caption=f"measured: INT8 with the most sensitive {study.unit}s kept in float",
-            heads=("kept in float", "accuracy", "drop, pp\n[95 %]", "speed-up over float\n[95 %]", ""),
+            heads=("kept in float", "accuracy", "loss, pp\n[95 %]", "speed-up over float\n[95 %]", ""),
             rows=tuple(_step(study, step) for step in study.steps),
             strong=tuple(at for at, step in enumerate(study.steps) if step is study.chosen),
             note=STEPS_NOTE,

@@ -35,6 +35,8 @@ from workbench.values.results import Evaluation
 from workbench.values.significance import times_the_data
 
 _MOST_NAMED = 3
+_HELD = 0.8
+"""Share of the time from which on who is busy so long holds up what is served; the busiest of two does."""
 _MORE_SAMPLES = "more samples in validation and holdout"
 _MORE = {
     **dict.fromkeys(SPEED, f"more timed calls (measure.calls) on a quiet machine, or {_MORE_SAMPLES}"),
@@ -111,7 +113,7 @@ def recommend(summary: Summary, alike: Alike) -> Recommendation | str:
     return Recommendation(
         candidate_id=chosen.candidate.id,
         reason=" ".join(reason),
-        warnings=_warnings(summary, searched),
+        warnings=_warnings(summary, searched, criteria[0]),
         evidence=level_for(chosen, [o.metric for o in summary.objectives]),
         among=tuple(e.candidate.id for e in among),
         compared=tuple(criteria) if among else (),
@@ -303,8 +305,31 @@ def _served(summary: Summary, chosen: Evaluation) -> list[str]:
     ]
 
 
-def _warnings(summary: Summary, chosen: Evaluation) -> tuple[str, ...]:
-    found = []
+def _slower(summary: Summary, chosen: Evaluation, lead: str) -> list[str]:
+    speedup = summary.speedup(chosen)
+    if speedup is None or speedup.high >= 1:
+        return []
+    why = "" if lead in SPEED else f" It leads in {lead}, the first objective beside accuracy."
+    return [f"A call of it is slower than the float baseline's: {interval(speedup, 'x', 2)}.{why}"]
+
+
+def _held_by_the_host(summary: Summary, chosen: Evaluation) -> list[str]:
+    """Whether the front end, not the model, limits what is served: a faster model would gain little there."""
+    service = summary.service(chosen)
+    best = None if service is None else service.best
+    if best is None or best.host is None or best.worker_busy is None:
+        return []
+    busy = best.host.front_end_busy(best.throughput_per_s.value, best.mean_batch)
+    if busy < _HELD or busy < best.worker_busy:
+        return []
+    return [
+        f"The host's front end, not the model, limits what is served: busy {min(busy, 1):.0%} of the time, workers "
+        f"{best.worker_busy:.0%} (its costs: {best.host.origin})."
+    ]
+
+
+def _warnings(summary: Summary, chosen: Evaluation, lead: str) -> tuple[str, ...]:
+    found = [*_slower(summary, chosen, lead), *_held_by_the_host(summary, chosen)]
     latency = summary.strongest(chosen).measurement.latency
     if summary.emulated:
         found.append("These numbers come from the emulator; they say nothing about a real device.")
@@ -321,8 +346,8 @@ def _warnings(summary: Summary, chosen: Evaluation) -> tuple[str, ...]:
         times = times_the_data(drop, limit) if drop.value < limit else math.inf
         more = f"about {times:.1f} times as many samples" if times < 1000 else "very many more samples"
         found.append(
-            f"The limit of {limit:g} {by.drop_unit} lies inside the interval of its drop (up to {drop.high:+.2f} "
-            f"{by.drop_unit}): {more} would be needed to be sure of it."
+            f"The limit of {limit:g} {by.drop_unit} lies inside the interval of its accuracy loss (up to "
+            f"{drop.high:+.2f} {by.drop_unit}): {more} would be needed to be sure of it."
         )
     if chosen.candidate.id not in summary.confirmations:
         found.append("It was not confirmed on held-out data.")

@@ -133,7 +133,7 @@ def _heads(summary: Summary) -> dict[str, str]:
     """Metric → head of its column: those of every report, and what else the experiment asks for."""
     by, baseline = scored(summary.evaluations), summary.baseline
     language = baseline is not None and baseline.measurement.language is not None
-    own = {"accuracy": by.column, "accuracy_drop_pp": f"drop {by.drop_unit}"} | (
+    own = {"accuracy": by.column, "accuracy_drop_pp": f"loss {by.drop_unit}"} | (
         {"speedup": "decode x"} if language else {}
     )
     usual = shown_in("language table" if language else "table")

@@ -188,12 +188,10 @@ class Scored:
         return 1.0 if self.unit else 100.0
 
     def drop_words(self, drop: Estimate) -> str:
-        """'an accuracy drop of +0.40 pp [+0.10, +0.70]'; of a metric where less is better, by how much it is worse."""
+        """'an accuracy loss of +0.40 pp [+0.10, +0.70]'; where less is better, by how much it is worse."""
         if drop.low == drop.high == 0:
             return SAME_ANSWERS
-        noun = f"an {self.noun} drop" if self.noun == "accuracy" else f"a drop of {self.noun}"
-        if not self.higher:
-            noun = f"a loss in {self.noun}"
+        noun = "an accuracy loss" if self.noun == "accuracy" else f"a loss in {self.noun}"
         return f"{noun} of {interval(drop, f' {self.drop_unit}', 2, signed=True)}"
 
     def value_words(self, accuracy: Accuracy) -> str:

@@ -1,4 +1,4 @@
-"""What samples can say of a limit on the accuracy drop: before a sweep, and of a candidate that is rejected by it."""
+"""What samples can say of a limit on the accuracy loss: before a sweep, and of a candidate that is rejected by it."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _drop_too_fine(experiment: Experiment, limit_pp: float, split: Split, runs: 
         return f"accuracy_drop_pp <= {limit_pp:g} pp says nothing of {split}, which holds no {one} at all."
     return (
         f"accuracy_drop_pp <= {limit_pp:g} pp is finer than one {one} of {split}: of {count} {many} one is "
-        f"{100 / count:.3g} pp. {samples_to_see(limit_pp)} {many} are needed to see such a drop, about "
+        f"{100 / count:.3g} pp. {samples_to_see(limit_pp)} {many} are needed to see such a loss, about "
         f"{samples_to_be_certain(limit_pp)} to be certain of a smaller one."
     )
 
@@ -120,7 +120,7 @@ def samples_to_be_certain(limit_pp: float) -> int:
 def rejection(
     metric: str, comparison: AccuracyComparison, limit: float, baseline: Outcomes, candidate: Outcomes
 ) -> str:
-    """'accuracy drop 1.00 pp [0.18, 2.84], limit 0.5: not certain: 1 of 100 samples lost, 0 won'."""
+    """'accuracy loss 1.00 pp [0.18, 2.84], limit 0.5: not certain: 1 of 100 samples lost, 0 won'."""
     drop, unit = comparison.drop_pp, comparison.unit
     words = f"{metric} {drop.value:.2f} {unit} [{drop.low:.2f}, {drop.high:.2f}], limit {limit:g}: "
     if drop.low > limit:

@@ -190,6 +190,10 @@ class HostCosts:
         """Costs once told of waits for a processor, of waking up, of front ends apart, and of what no cost explains."""
         return {key: value for key, value in data.items() if key not in _NO_LONGER_TOLD}
 
+    def front_end_busy(self, rate_per_s: float, mean_batch: float) -> float:
+        """Share of the time that the front end works at this rate (utilization law)."""
+        return rate_per_s * (self.request_ms + self.batch_ms / mean_batch) / 1000
+
     @property
     def processor_count(self) -> int:
         return self.processors or len(self.capacity)

@@ -226,7 +226,7 @@ def _findings(m: Material) -> Iterator[str]:
     accuracy, scored = m.best.measurement.accuracy, level_of(m.best, "accuracy")
     if drop is not None and accuracy is not None and scored is not None and not m.is_baseline:
         yield say(
-            "Accuracy drop against float32: {drop} {unit} ({level}).",
+            "Accuracy loss against float32: {drop} {unit} ({level}).",
             drop=estimate_words(drop, signed=True, digits=2),
             unit=unit_words(accuracy.unit or "pp"),
             level=_on(m.best.split, scored),

@@ -90,7 +90,7 @@ _NAMES: dict[Key, str] = {
     "p50": "P50 latency",
     "p95": "P95 latency",
     "p99": "P99 latency",
-    "accuracy drop": "accuracy drop",
+    "accuracy drop": "accuracy loss",
     "top-1 change": "top-1 change",
     "cosine": "cosine of the float path",
     "served cosine": "cosine of what ships",

@@ -194,7 +194,7 @@ def _front(m: Material) -> Iterator[Block]:
         shown.append(m.chosen)
     yield table(
         _FRONT,
-        "id|what|speed-up|drop|service /s|service P99 ms",
+        "id|what|speed-up|loss|service /s|service P99 ms",
         [_front_row(m, e) for e in shown],
         strong=tuple(i for i, e in enumerate(shown) if e.candidate.id == m.chosen.candidate.id),
         note=say("Every figure by the strongest evidence on it; bold is what this report is about."),

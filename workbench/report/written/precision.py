@@ -185,7 +185,7 @@ def _scores(found: Agreements) -> Table:
                     DASH if drop is None else as_figure(f"{drop.p_value:.3g}"),
                 )
             )
-    return table("Scores of each path", "path (reference)|metric|reference's|its own|drop, paired|p", rows)
+    return table("Scores of each path", "path (reference)|metric|reference's|its own|loss, paired|p", rows)
 
 
 def _accuracy(m: Material) -> Iterator[Block]:
@@ -196,12 +196,12 @@ def _accuracy(m: Material) -> Iterator[Block]:
         accuracy = None if one is None else one.measurement.accuracy
         if accuracy is not None and accuracy.comparison is not None:
             reference = accuracy.reference or say("the float baseline")
-            notes[say("Drops are against float32 ({reference}).", reference=note_words(reference))] = None
+            notes[say("Losses are against float32 ({reference}).", reference=note_words(reference))] = None
             notes[say("Test: {test}.", test=accuracy.comparison.test)] = None
     if not rows:
         yield paragraph("Accuracy on the task is not measured.")
         return
-    yield table(_ACCURACY, "split|samples|metric|float baseline|what ships|drop [95 %]|p", rows, note=" ".join(notes))
+    yield table(_ACCURACY, "split|samples|metric|float baseline|what ships|loss [95 %]|p", rows, note=" ".join(notes))
 
 
 def _scored(one: Evaluation, other: Evaluation | None) -> Iterator[tuple[Cell, ...]]:
@@ -278,7 +278,7 @@ def _least_drop(m: Material) -> Iterator[Block]:
         standing = say(_STANDING[m.summary.standing(best)])
         what = candidate_name(best.candidate)
         yield paragraph(
-            "The INT8 candidate with the least drop is {what} ({id}): {standing}.",
+            "The INT8 candidate with the least loss is {what} ({id}): {standing}.",
             what=what,
             id=best.candidate.short_id,
             standing=standing,
@@ -335,7 +335,7 @@ def _loss(m: Material) -> Table:
             (_TOTAL, m.agreement.find("served")),
         )
         rows += [_loss_row(name, a) for name, a in parts if a is not None]
-    return table(_LOSS, "where it comes from|drop [95 %]|about", rows)
+    return table(_LOSS, "where it comes from|loss [95 %]|about", rows)
 
 
 def _losses_of_accuracy(m: Material) -> Iterator[tuple[Cell, ...]]:

@@ -90,7 +90,7 @@ def growing_subsets(request: Request, result: StageResult, scores: AccuracyPass)
         result = with_accuracy(request, result, candidate, reference)
         excess = significance.certain_violation(per_sample(reference), per_sample(candidate), limit_pp=limit)
         if excess is not None:
-            what = "accuracy drop" if scores.scorer.primary == "accuracy" else f"drop of {scores.scorer.primary}"
+            what = "accuracy loss" if scores.scorer.primary == "accuracy" else f"loss in {scores.scorer.primary}"
             reason = f"after {size(candidate)} samples the {what} is certainly at least {limit + excess:.2f} "
             return result.stopped(f"{reason}{scores.scorer.unit or 'pp'}; the limit is {limit:g}", {metric: excess})
     return result

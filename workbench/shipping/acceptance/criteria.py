@@ -270,7 +270,7 @@ def _changed(found: Agreement) -> Estimate:
 def _drop(
     limit: float | None, agreement: Agreements | None, drop: Estimate | None, level: Evidence, samples: int
 ) -> Criterion:
-    asked = Criterion(key="accuracy drop", name="accuracy drop", unit="pp", bound="at most", limit=limit)
+    asked = Criterion(key="accuracy drop", name="accuracy loss", unit="pp", bound="at most", limit=limit)
     note = "against the float model"
     served, _ = _found(agreement, ("served",), "float32")
     if drop is None and served is not None and served.drop is not None and served.drop.unit == "pp":
