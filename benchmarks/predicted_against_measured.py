@@ -196,7 +196,15 @@ def scaled(curve: BatchCurve, factor: float) -> BatchCurve:
 
 
 def scaled_costs(host: HostCosts, factor: float) -> HostCosts:
-    names = ("request_ms", "batch_ms", "worker_batch_ms", "worker_row_ms", "client_ms", "transport_ms")
+    names = (
+        "request_ms",
+        "batch_ms",
+        "batch_after_ms",
+        "worker_batch_ms",
+        "worker_row_ms",
+        "client_ms",
+        "transport_ms",
+    )
     times: dict[str, Any] = {name: getattr(host, name) * factor for name in names}
     return replace(host, **times)
 

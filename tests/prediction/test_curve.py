@@ -140,7 +140,7 @@ def test_a_machine_that_slows_down_meanwhile_is_called_noisy() -> None:
 
 
 @pytest.mark.usefixtures("paced")
-def test_a_small_call_follows_small_ones_and_what_a_large_one_takes_from_the_caches_is_told_apart() -> None:
+def test_a_small_call_follows_small_ones_after_a_large_one_took_its_caches() -> None:
     class Cached(Paced):
         """A call after one of batch 4 takes 3 ms longer, and brings everything back."""
 
@@ -150,7 +150,6 @@ def test_a_small_call_follows_small_ones_and_what_a_large_one_takes_from_the_cac
 
     curve = measured(Cached(), [1, 4], [8])
     assert [point.p50_ms.value for point in curve.points] == pytest.approx([1.0, 1.0], rel=0.01)
-    assert curve.displaced_ms == pytest.approx(3.0, rel=0.01)
 
 
 # --- modelled ---------------------------------------------------------------------------------------------------

@@ -139,13 +139,10 @@ def test_a_call_takes_longer_the_longer_its_worker_had_nothing_to_do() -> None:
     assert latency_ms == pytest.approx([5, 5, 5, 5.5, 6.2875, 7])
 
 
-def test_a_call_takes_longer_where_more_threads_than_processors_are_busy() -> None:
-    curve = replace(exact(lambda *_: 5.0), displaced_ms=2.0)
-    two, one = replace(HOST, capacity=(1.0, 2.0), request_ms=0.0), replace(HOST, capacity=(1.0,), request_ms=0.0)
+def test_what_the_front_end_does_after_a_batch_delays_its_answers_and_not_the_next_batch() -> None:
+    host = replace(HOST, request_ms=0.0, batch_after_ms=1.0, capacity=(1.0, 2.0))
 
-    assert served(curve, trace_ms(0, 1), workers=2, host=two).latency_ms == pytest.approx([5, 5])
-    # the second call begins beside the first: together they have one processor
-    assert served(curve, trace_ms(0, 1), workers=2, host=one).latency_ms == pytest.approx([9, 11])
+    assert served(exact(lambda *_: 5.0), trace_ms(0, 1, 20), host=host).latency_ms == pytest.approx([6, 10, 6])
 
 
 def test_of_two_workers_the_one_that_was_idle_longest_gets_the_next_batch() -> None:

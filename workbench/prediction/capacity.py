@@ -301,8 +301,8 @@ def _assumptions(unit: str, host: HostCosts, lengths: IntArray, emulated: bool) 
         f"{unit}{'s' if unit == 'card' else 'es'} scale linearly behind a balancer that spreads requests at random",
         sharing,
         f"time in the balancer and the network beyond {host.network_ms:g} ms a request is not counted",
-        f"host costs: {host.origin} ({host.request_ms:.3g} ms a request, {host.batch_ms:.3g} ms a batch in the front "
-        f"end); clients compute elsewhere",
+        f"host costs: {host.origin} ({host.request_ms:.3g} ms a request, {host.batch_ms + host.batch_after_ms:.3g} ms "
+        f"a batch in the front end); clients compute elsewhere",
     ]
     if emulated:
         found.insert(0, "EMULATED: times come from a model of the chip, not from a device; sizes are a rehearsal")

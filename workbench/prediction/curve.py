@@ -2,9 +2,10 @@
 
 A service calls one model with ever changing shapes. So the curve is timed in rounds, each of which visits every point:
 a machine that changes its speed while the curve is taken changes all points alike. Batches follow each other from the
-smallest to the largest, lengths of one batch in a scattered order, as a service of one largest batch makes them: after
-a call of 43 ms one of 0.74 ms took 1.14 (INT8 MiniLM, 2 processors), after small ones of other lengths it did not.
-Intervals come from resampling rounds.
+smallest to the largest, lengths of one batch in a scattered order, as a service of one largest batch makes them. Those
+of the smallest are made once more before, untimed: what a large call took from the caches comes back over several
+(after one of 44 ms, calls of 0.85 ms took 1.58, 1.30, 1.08; INT8 MiniLM, 2 processors). Intervals come from resampling
+rounds.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ MOST_ROUNDS = 60
 _MOST_VISITS = 4
 """Of a cheap point in one round; what it gains by more is less than the machine's drift."""
 _WARMUP_CALLS = 3
+_SETTLING = 0.2
+"""Of a round: what calls of the smallest batch may take that nobody times."""
 _QUANTILES = 21
 _STARTUPS = 3
 _QUICK_STARTUP_S = 1.0
@@ -102,16 +105,18 @@ def measure_curve(
     round_ms = sum(cost * count for cost, count in zip(costs_ms, visits, strict=True)) + baseline_ms
     rounds = min(max(math.ceil(budget_s * 1000 / round_ms), fewest), MOST_ROUNDS)
     order = _order(shapes, visits)
+    smallest = [point for point in order if shapes[point][0] == shapes[order[0]][0]]
+    few = sum(costs_ms[point] for point in smallest) <= _SETTLING * round_ms
+    settling = smallest if few else order[:1]
     times: list[list[list[float]]] = [[] for _ in shapes]
     baseline: list[float] = []
-    displaced: list[float] = []
     before = read_counters()
     for number in range(rounds):
         for calls in times:
             calls.append([])
         with collection_paused():
-            # The baseline's call, or the largest one, has just taken the caches; it also brings the weights back.
-            displaced.append(_call_ms(session, feeds[order[0]][0], end_s))
+            for place, point in enumerate(settling):  # the baseline's call, or the largest, has just taken the caches
+                _call_ms(session, feeds[point][(number + place) % len(feeds[point])], end_s)
             for place, point in enumerate(order):
                 each = feeds[point]
                 times[point][-1].append(_call_ms(session, each[(number + place) % len(each)], end_s))
@@ -140,7 +145,6 @@ def measure_curve(
         speed_spread=_speed_spread(times, drift),
         baseline=seen,
         baseline_first_ms=first_ms,
-        displaced_ms=max(median(displaced[1:] or displaced) - points[order[0]].p50_ms.value, 0.0) if threads else 0.0,
     )
 
 
@@ -179,13 +183,7 @@ def at_first_speed(curve: BatchCurve) -> BatchCurve:
         )
 
     slower = tuple(replace(one, slower_ms=one.slower_ms / curve.drift) for one in curve.after_idle)
-    return replace(
-        curve,
-        points=all_scaled(curve.points),
-        checks=all_scaled(curve.checks),
-        after_idle=slower,
-        displaced_ms=curve.displaced_ms / curve.drift,
-    )
+    return replace(curve, points=all_scaled(curve.points), checks=all_scaled(curve.checks), after_idle=slower)
 
 
 def modelled_curve(session: Session, batches: Sequence[int], lengths: Sequence[int], feeds_of: FeedsOf) -> BatchCurve:

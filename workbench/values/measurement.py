@@ -217,8 +217,6 @@ class BatchCurve:
             one, such as that of a load.
         together: beside the curve, ascending; () where a device computes, or where it could not be told.
         after_idle: ascending waits; the points' own calls followed others without one.
-        displaced_ms: by how much the smallest call is slower where another model, or the largest call, has taken its
-            caches: what a call costs more that shares its processor with other threads.
         fit_error: of a surface, between whose points other lengths and batches are interpolated: the largest share by
             which it misses one of `checks`, points that were measured and left out.
         baseline: calls of the float baseline in the same rounds, as timed. None where there were none, or where the
@@ -239,7 +237,6 @@ class BatchCurve:
     speed_spread: float = added_later(0.0)
     together: tuple[Together, ...] = added_later(())
     after_idle: tuple[AfterIdle, ...] = added_later(())
-    displaced_ms: float = added_later(0.0)
     fit_error: float = added_later(0.0)
     checks: tuple[CurvePoint, ...] = added_later(())
     baseline: CurvePoint | None = added_later(None)  # noqa: RUF009  # it gives a dataclass field

@@ -150,7 +150,8 @@ class HostCosts:
 
     Attributes:
         request_ms: front end (HTTP, tokenizing, queueing, answering), for each request; one process does it.
-        batch_ms: front end, for each batch handed to a worker and taken back.
+        batch_ms: front end, for each batch handed to a worker and taken back, before the worker has the next.
+        batch_after_ms: front end, for each batch, while the worker has the next one already.
         worker_batch_ms, worker_row_ms: in the worker, for each batch and each of its rows, beside the model's own call.
         client_ms: load generator, for each request, where it runs on the same host; 0 where it does not.
         transport_ms: waiting that occupies nobody (wake-ups, hand-over between processes), for each batch, both ways.
@@ -165,6 +166,7 @@ class HostCosts:
 
     request_ms: float
     batch_ms: float = 0.0
+    batch_after_ms: float = added_later(0.0)
     worker_batch_ms: float = 0.0
     worker_row_ms: float = 0.0
     client_ms: float = 0.0
@@ -192,7 +194,7 @@ class HostCosts:
 
     def front_end_busy(self, rate_per_s: float, mean_batch: float) -> float:
         """Share of the time that the front end works at this rate (utilization law)."""
-        return rate_per_s * (self.request_ms + self.batch_ms / mean_batch) / 1000
+        return rate_per_s * (self.request_ms + (self.batch_ms + self.batch_after_ms) / mean_batch) / 1000
 
     @property
     def processor_count(self) -> int:

@@ -1,7 +1,9 @@
 """Serve a bundle without a model, load it, read what its processes spent, and fit `HostCosts` to it.
 
 Two equations for the front end and two for the workers, over loads with few and with many rows in a batch: processor
-time is so much for each request and so much for each batch. What is left of a lone client's latency is waiting.
+time is so much for each request and so much for each batch. What is left of a lone client's latency is waiting. Of the
+front end's time for a batch only as much comes before the worker's next one as the worker waits for it where
+others queue.
 """
 
 from __future__ import annotations
@@ -132,6 +134,7 @@ class LoadedRun:
         front_s, workers_s, client_s: processor seconds of the front end, of all workers without their calls of the
             model, of the client.
         model_s: seconds the workers spent in calls of the model.
+        wall_s: of the load.
         p50_ms: latency as its clients saw it.
         others: processors that others kept busy meanwhile.
     """
@@ -142,8 +145,14 @@ class LoadedRun:
     workers_s: float
     client_s: float
     model_s: float
+    wall_s: float
     p50_ms: float
     others: float = 0.0
+
+    @property
+    def gap_ms(self) -> float:
+        """That the one worker has no batch, for each of its batches."""
+        return 1000 * max(self.wall_s - self.workers_s - self.model_s, 0.0) / self.batches
 
     @property
     def busy_ms(self) -> float:
@@ -202,18 +211,23 @@ def fit_costs(runs: Sequence[LoadedRun], *, capacity: tuple[float, ...], origin:
     """Non-negative least squares over the runs, whose relative errors count equally.
 
     Args:
-        runs: with few and with many rows in a batch; the first is that of a single client.
+        runs: with few and with many rows in a batch; the first is that of a single client, the others keep the worker
+            busy.
     """
     counts = np.array([[run.requests, run.batches] for run in runs], dtype=np.float64)
     request_ms, batch_ms = _fitted_ms(counts, [run.front_s for run in runs])
     worker_row_ms, worker_batch_ms = _fitted_ms(counts, [run.workers_s for run in runs])
+    transport_ms = max(runs[0].p50_ms - runs[0].busy_ms, 0.0)
+    gap_ms = min((run.gap_ms for run in runs[1:]), default=batch_ms)
+    before_ms = min(max(gap_ms - transport_ms, 0.0), batch_ms)
     return HostCosts(
         request_ms=request_ms,
-        batch_ms=batch_ms,
+        batch_ms=before_ms,
+        batch_after_ms=batch_ms - before_ms,
         worker_batch_ms=worker_batch_ms,
         worker_row_ms=worker_row_ms,
         client_ms=1000 * sum(run.client_s for run in runs) / float(counts[:, 0].sum()),
-        transport_ms=max(runs[0].p50_ms - runs[0].busy_ms, 0.0),
+        transport_ms=transport_ms,
         capacity=capacity,
         origin=origin,
     )
@@ -299,6 +313,7 @@ def _load(service: RunningService, bodies: Sequence[str], clients: int, load_s: 
         workers_s=max(workers_s - model_s, 0.0),
         client_s=result.client_share * window_s,
         model_s=model_s,
+        wall_s=window_s,
         p50_ms=result.p50_ms.value,
         others=max(others, 0.0),
     )

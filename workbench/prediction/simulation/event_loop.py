@@ -208,6 +208,8 @@ def take_next(w: World) -> None:
         if not w.items.entered[item]:
             w.items.due[item] = w.state.now + w.setup.timeout  # it waits from the moment it is read
         cost = w.setup.request_half
+        if w.items.bin[item] == NONE:
+            cost += w.setup.batch_after
     elif item < w.setup.total + w.setup.workers:
         cost = w.setup.batch_half
     w.state.front_item = item
@@ -233,6 +235,7 @@ def front_end_done(w: World) -> int:
     worker.state = FREE
     w.state.free += 1
     w.devices[number % w.setup.devices].in_flight -= 1
+    w.items.bin[w.queues[BINS + w.setup.bins + number].head] = NONE
     append_queue(w, BINS + w.setup.bins + number, FRONT)
     return FORMS  # the worker would wait for the answers otherwise
 
@@ -315,10 +318,7 @@ def start(w: World, number: int) -> None:
     """A worker begins with its batch."""
     worker = w.workers[number]
     call = drawn_time(w, worker.bin, worker.rows, w.uniforms[w.state.started])
-    slower = slower_by(w, w.state.now - worker.since)
-    if w.state.busy + w.setup.threads > w.setup.processors:
-        slower = max(slower, w.setup.displaced)
-    call = (call + slower) * w.setup.call_share
+    call = (call + slower_by(w, w.state.now - worker.since)) * w.setup.call_share
     own = w.setup.worker_batch + w.setup.worker_row * worker.rows
     w.state.started += 1
     w.state.running += 1

@@ -129,7 +129,6 @@ def simulate(
         uniforms=of_times.random(total),
         idle=np.array([0.0, *(one.wait_ms for one in curve.after_idle)]),
         slower=np.array([0.0, *(one.slower_ms for one in curve.after_idle)]),
-        displaced=curve.displaced_ms,
     )
     end = record.state
     answered_ms = record.finished_ms[warm_up:] - end.started_ms
@@ -200,7 +199,6 @@ def _serve(
     uniforms: Floats,
     idle: Floats,
     slower: Floats,
-    displaced: float,
 ) -> _Record:
     """Lay out the event loop's memory and let it run."""
     from workbench.prediction.simulation import event_loop  # brings numba, a second that only a simulation should cost
@@ -222,10 +220,9 @@ def _serve(
         devices=devices,
         threads=threads,
         call_share=float(capacity[threads] / threads if threads else 1.0),
-        displaced=displaced,
-        processors=host.processor_count,
         request_half=float(host.request_ms / 2),
         batch_half=float(host.batch_ms / 2),
+        batch_after=float(host.batch_after_ms),
         worker_batch=float(host.worker_batch_ms),
         worker_row=float(host.worker_row_ms),
         client_half=float(host.client_ms / 2),
@@ -236,7 +233,15 @@ def _serve(
     state = records(1, State(arrival_at=float(arrivals[0]), free=workers))
     numbers = total + workers + 1
     none, nothing = np.full(total, NONE), np.zeros(total)
-    columns = np.full(numbers, NONE), np.zeros(numbers), bin_of, none, nothing, nothing.copy(), nothing.astype(np.bool_)
+    columns = (
+        np.full(numbers, NONE),
+        np.zeros(numbers),
+        bin_of.copy(),
+        none,
+        nothing,
+        nothing.copy(),
+        nothing.astype(np.bool_),
+    )
     items: Any = Items(*cast(Any, columns))
     order = np.zeros(stop, dtype=np.int64)
     tables = (

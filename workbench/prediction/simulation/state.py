@@ -37,7 +37,6 @@ class Setup(NamedTuple):
         workers: of all devices together; worker w belongs to device w % devices.
         threads: of a call on the host; 0 where a device runs it.
         call_share: work of each thread in a millisecond of the call as it was measured.
-        displaced: what a call takes longer that begins while more threads are busy than there are processors.
         request_half …: half of `HostCosts`' value: what one way costs.
     """
 
@@ -53,10 +52,9 @@ class Setup(NamedTuple):
     devices: int
     threads: int
     call_share: float
-    displaced: float
-    processors: int
     request_half: float
     batch_half: float
+    batch_after: float
     worker_batch: float
     worker_row: float
     client_half: float
@@ -118,7 +116,8 @@ class Items(NamedTuple):
     Attributes:
         after: the item behind it.
         due: when its delay ends; of a request in a bin, until when it waits for company.
-        bin, batch: of a request; its batch by its number in the order in which they are formed.
+        bin, batch: of a request; its batch by its number in the order in which they are formed. The bin is NONE of the
+            first answer of each batch that came back.
         intended, finished: when a request is sent, and its answer read.
         entered: the front end has taken the request in.
     """
