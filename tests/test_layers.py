@@ -47,7 +47,7 @@ EVALUATION = (
     ("bench",),
     ("modelled_latency", "sweep_folders"),
     ("journal", "measure", "shared_shapes"),
-    ("data_check", "journal_entries", "noise", "replay", "run_notes", "store"),
+    ("data_check", "noise", "replay", "run_notes", "store"),
     ("carried", "shared_store"),
 )
 """The same inside `evaluation`."""

@@ -104,7 +104,7 @@ def test_plan_and_space_say_how_large_the_question_is_and_the_cache_is_pruned(sw
 def test_bad_input_gets_one_sentence_and_an_exit_code(swept: tuple[Path, str]) -> None:
     for asked, code, message in (
         ("sweep EXPERIMENT --store ftp://host/x", 2, "'ftp://host/x' is no shared store"),
-        ("sweep EXPERIMENT --store memory://x", 2, "lasts as long as one process"),
+        ("sweep EXPERIMENT --store memory://x", 2, "is no shared store"),
         ("sweep absent.yaml", 2, "absent.yaml: no such file"),
         ("show EXPERIMENT --candidate zzz", 2, "no candidate of the last sweep begin with 'zzz'"),
         ("sweep EXPERIMENT --timeout soon", 2, "'soon' is not a duration"),

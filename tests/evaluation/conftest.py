@@ -1,7 +1,6 @@
 """A workplace for each test, and a team of machines for every kind of place that a shared store may lie in."""
 
 import contextlib
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -30,14 +29,12 @@ def s3_endpoint() -> Iterator[str]:
     server.stop()
 
 
-@pytest.fixture(params=["folder", "memory", "s3"])
+@pytest.fixture(params=["folder", "s3"])
 def url(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A new and empty place of each kind."""
     if request.param == "folder":
         (tmp_path / "team").mkdir()
         return str(tmp_path / "team")
-    if request.param == "memory":
-        return f"memory://{uuid.uuid4().hex}"
     return bucket(request.getfixturevalue("s3_endpoint"), monkeypatch)
 
 

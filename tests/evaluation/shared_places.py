@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from workbench.evaluation.shared_store import SharedStore, open_shared_store
+from workbench.evaluation.shared_store import SharedStore
 from workbench.evaluation.store import Store
 from workbench.values.documents.canonical import digest
 
@@ -94,7 +94,7 @@ class Team:
         return store, said, faults
 
     def shared(self, report: Callable[[str], None] = print, patience_s: float = 60.0) -> SharedStore:
-        return open_shared_store(self.url, report=report, patience_s=patience_s)
+        return SharedStore(self.url, report=report, patience_s=patience_s)
 
     def close(self) -> None:
         for faults in self._faults:
@@ -123,7 +123,7 @@ class Builder:
 
 def stored(shared: SharedStore, below: str) -> list[str]:
     """Every file below a folder of the shared store."""
-    return list(shared.remote._fs.find(shared.remote._at(below)))
+    return list(shared.remote._fs.find(shared.remote.at(below)))
 
 
 def on_its_own_mount(place: Path, options: str, program: str, *arguments: object) -> list[str]:

@@ -3,6 +3,8 @@
 import re
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,19 +15,12 @@ from workbench.evaluation.metric_check import check_metric, look_at_decisions
 from workbench.inputs.experiment import Experiment, read_experiment
 from workbench.inputs.metrics import Outputs
 from workbench.values.errors import ConfigError
-from workbench.values.preprocess import Feeds
 
 
-class Changed:
-    """The float model whose outputs are changed on the way."""
-
-    def __init__(self, experiment: Experiment, change: Callable[[Outputs], Outputs] = lambda outputs: outputs) -> None:
-        self.session, self.change = open_reference(experiment.model), change
-
-    def run(self, feeds: Feeds) -> Outputs:
-        return self.change(self.session.run(feeds))
-
-    def close(self) -> None: ...
+def changed(experiment: Experiment, change: Callable[[Outputs], Outputs] = lambda outputs: outputs) -> Any:
+    """The float model as a session, whose outputs are changed on the way."""
+    session = open_reference(experiment.model)
+    return SimpleNamespace(run=lambda feeds: change(session.run(feeds)))
 
 
 def asked(root: Path, outputs: str = "") -> Experiment:
@@ -43,7 +38,7 @@ def asked(root: Path, outputs: str = "") -> Experiment:
 
 
 def checked(experiment: Experiment) -> str:
-    return check_metric(experiment, Changed(experiment), "validation")
+    return check_metric(experiment, changed(experiment), "validation")
 
 
 def test_a_metric_that_moves_says_by_how_little_noise(tmp_path: Path) -> None:
@@ -77,7 +72,7 @@ def test_what_samples_share_is_refused_unless_it_is_left_out(tmp_path: Path, sha
 
     def said(outputs: str) -> str:
         experiment = asked(tmp_path / outputs[:30].replace("/", ""), f"outputs: {{logits: logits, {outputs}}}\n")
-        return check_metric(experiment, Changed(experiment, mean), "validation")
+        return check_metric(experiment, changed(experiment, mean), "validation")
 
     declared = r"'x' \[samples, 1, \d+\] in the data, .* inputs: {x: {axes: \[1, \d+\]}}"
     with pytest.raises(ConfigError, match=rf"'mean of all' {what}.*{declared}.*'mean of all'=ignored"):
@@ -102,9 +97,9 @@ def test_decisions_that_are_all_alike_are_said_to_show_nothing_of_others(
     def sure(outputs: Outputs) -> Outputs:
         return {name: array + 1e3 * (np.arange(array.shape[-1]) == 0) for name, array in outputs.items()}
 
-    found = look_at_decisions(experiment, Changed(experiment, sure), "validation")
+    found = look_at_decisions(experiment, changed(experiment, sure), "validation")
     assert re.search(said, found) if said else not found
-    assert bool(look_at_decisions(experiment, Changed(experiment), "validation")) == ("2000" in outputs)
+    assert bool(look_at_decisions(experiment, changed(experiment), "validation")) == ("2000" in outputs)
 
 
 def with_metric(root: Path, code: str, metric: str = "metric.py:f", labels: object = None) -> Experiment:

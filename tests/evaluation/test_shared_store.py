@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from tests.evaluation.shared_places import ENTRY, KEY, NAME, Team, builder, file_of, published, put, sha, stored
-from workbench.evaluation.shared_store import Listed, written
 from workbench.evaluation.shared_store.remote import checked_url, words_of
 from workbench.values.documents.canonical import digest
 from workbench.values.documents.sealed_json import sealed
@@ -59,7 +58,7 @@ def test_damage_is_said_never_used_and_mended(team: Team, path: str, left: bytes
     published(team)
     shared = team.shared()
     if left is None:
-        shared.remote._fs.rm_file(shared.remote._at(path))
+        shared.remote._fs.rm_file(shared.remote.at(path))
     else:
         put(shared, path, left)
     two, said, _ = team.machine("two")
@@ -77,6 +76,10 @@ def test_damage_is_said_never_used_and_mended(team: Team, path: str, left: bytes
 
 
 # --- what comes from outside ---------------------------------------------------------------------------------------
+
+
+def listing_of(name: str, files: object) -> bytes:
+    return sealed({"version": 1, "kind": "artifact", "entry": name, "files": files})
 
 
 X = {"sha256": sha(b"x"), "size_bytes": 1}
@@ -105,8 +108,7 @@ def test_a_hostile_listing_writes_nothing_anywhere(team: Team, tmp_path: Path) -
     before = {path for path in tmp_path.rglob("*") if "team" not in path.parts}
     for case, files in HOSTILE.items():
         name = digest({"case": case})
-        listing = sealed({"version": 1, "kind": "artifact", "entry": name, "files": files})
-        put(shared, f"v1/entries/artifact/{name[:2]}/{name}.json", listing)
+        put(shared, f"v1/entries/artifact/{name[:2]}/{name}.json", listing_of(name, files))
 
         assert machine.find("artifact", {"case": case}) is None, case
         assert "is damaged and not used" in said[-1], case
@@ -119,8 +121,7 @@ def test_a_hostile_listing_writes_nothing_anywhere(team: Team, tmp_path: Path) -
 
 def test_an_entry_of_more_than_the_disk_holds_is_not_fetched(team: Team) -> None:
     shared = team.shared()
-    listing = {"a": Listed(sha256=sha(b"x"), size_bytes=1 << 41)}
-    put(shared, ENTRY, written("artifact", NAME, listing))
+    put(shared, ENTRY, listing_of(NAME, {"a": {**X, "size_bytes": 1 << 41}}))
     machine, said, faults = team.machine("one")
 
     assert machine.find("artifact", KEY) is None

@@ -16,9 +16,9 @@ from workbench.values.errors import ToolchainError
 
 PUBLISH = """
     import os, pathlib, sys, time
-    from workbench.evaluation.shared_store import open_shared_store
+    from workbench.evaluation.shared_store import SharedStore
     from workbench.evaluation.store import Store
-    store = Store(pathlib.Path(sys.argv[1]), shared=open_shared_store(sys.argv[2]))
+    store = Store(pathlib.Path(sys.argv[1]), shared=SharedStore(sys.argv[2]))
     who = sys.argv[3]
     def build(to):
         for part in range(4):
@@ -32,7 +32,7 @@ ONE_ENTRY = """
 
 FULL = """
     said = []
-    shared = open_shared_store(sys.argv[2], report=said.append)
+    shared = SharedStore(sys.argv[2], report=said.append)
     store = Store(pathlib.Path(sys.argv[1]), shared=shared, report=said.append)
     store.get_or_build("artifact", {"k": 1}, build)
     store.json_of("structure", {"k": 1}, lambda: 5)

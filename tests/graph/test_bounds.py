@@ -127,7 +127,7 @@ def test_external_data_lie_in_the_folder_and_within_their_file(tmp_path: Path) -
         ({"location": "w.bin", "offset": "-1"}, "with the offset '-1'"),
         ({"location": "w.bin", "offset": "9" * 30}, "with the offset"),
         ({"location": "w.bin", "length": "1e3"}, "with the length '1e3'"),
-        ({"location": "w.bin", "length": "4"}, "has 4 bytes of external data, its shape needs 16"),
+        ({"location": "w.bin", "length": "4"}, "holds 4 bytes of external data, its shape needs 16"),
         ({"location": "w.bin", "offset": "4611686018427387904"}, r"w\.bin has 16 bytes, tensor 'w' needs"),
         ({"location": "missing.bin"}, r"missing\.bin of tensor 'w' is missing"),
     ):

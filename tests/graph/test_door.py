@@ -13,8 +13,9 @@ import onnx
 import psutil
 import pytest
 from onnx import TensorProto as T
-from onnx import helper, numpy_helper
+from onnx import helper
 
+from tests.small_graphs import write_graph
 from workbench.graph import door as model_door
 from workbench.graph.door import MEMORY_VARIABLE, SECONDS_VARIABLE, limits_of, open_foreign
 from workbench.values.errors import ConfigError
@@ -27,16 +28,7 @@ def _nothing_passed_yet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def write(path: Path, nodes: Sequence[onnx.NodeProto], **constants: Any) -> Path:
-    graph = helper.make_graph(
-        nodes,
-        "g",
-        [helper.make_tensor_value_info("x", T.FLOAT, [1])],
-        [helper.make_tensor_value_info("y", T.FLOAT, None)],
-        initializer=[numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()],
-    )
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    path.write_bytes(made.SerializeToString())
-    return path
+    return write_graph(path, nodes, {"x": [1]}, {"y": None}, **constants)
 
 
 def endless() -> onnx.NodeProto:

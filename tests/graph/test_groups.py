@@ -7,6 +7,7 @@ import numpy as np
 import onnx
 from onnx import NodeProto, TensorProto, helper
 
+from tests.small_graphs import weight
 from workbench.graph.groups import layer_groups
 from workbench.graph.layers import quantizable_layers
 from workbench.graph.read import load_graph, read_model
@@ -15,10 +16,6 @@ from workbench.testing.encoder import model_of, tiny_encoder
 
 FLOAT = TensorProto.FLOAT
 WIDTH = 8
-
-
-def weight(*shape: int) -> np.ndarray:
-    return np.random.default_rng(1).normal(size=shape).astype(np.float32)
 
 
 def groups_of(nodes: list[NodeProto], weights: dict[str, np.ndarray], folder: Path) -> Mapping[str, tuple[str, ...]]:

@@ -67,15 +67,11 @@ def open_store(workspace: Path, shared: str | None = None) -> Iterator[Store]:
         ConfigError: that is no place for a shared store, or its package is not installed.
         ToolchainError: the workspace cannot be written.
     """
-    from workbench.evaluation.shared_store import STORE_VARIABLE, open_shared_store
+    from workbench.evaluation.shared_store import STORE_VARIABLE, SharedStore
     from workbench.evaluation.store import Store
 
     url = shared or os.environ.get(STORE_VARIABLE)
-    if url and url.startswith("memory:"):
-        raise ConfigError(
-            f"{url!r} lasts as long as one process.", key="store", hint="Name a folder or s3://bucket/prefix."
-        )
-    store = Store(workspace / ".workbench" / "store", shared=open_shared_store(url) if url else None)
+    store = Store(workspace / ".workbench" / "store", shared=SharedStore(url) if url else None)
     try:
         yield store
     finally:

@@ -17,46 +17,52 @@
 A file is there whole or not at all. One process writes (it holds the lock); any number may read.
 
 Every file is checked when it is read. The JSON files of the sweep itself carry their own digest (`sealed_json`); an
-evaluation carries its own and those of its files, and it names the sweep; contents.json says what must be there. So a
-flipped bit, a cut, a swap and a deletion are told from what was written (`Journal.damage`). A candidate with a damaged
+evaluation is {"version", "sweep", "evaluation", "files": {"outcomes/<id>.validation.npz": "<sha256>"}} and so names the
+sweep and carries the digests of its files; contents.json says what must be there. So a flipped bit, a cut, a swap and a
+deletion are told from what was written (`Journal.damage`). A candidate with a damaged
 file counts as not evaluated; readers change nothing, and the next sweep evaluates it again. What is lost besides is
 written again from the evaluations.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from workbench.evaluation.journal_entries import (
-    FOLDERS,
-    VERSION,
-    Damaged,
-    entry_damage,
-    entry_ids,
-    entry_path,
-    read_entry,
-    side_path,
-    stated,
-    write_entry,
-)
 from workbench.values.candidate import Candidate, candidate_from_json
 from workbench.values.damage import Damage
-from workbench.values.documents.sealed_json import Unsound, read_sealed, write_sealed
-from workbench.values.errors import ToolchainError
+from workbench.values.documents.sealed_json import Unsound, read_bytes, read_sealed, write_sealed
+from workbench.values.errors import ConfigError, ToolchainError
 from workbench.values.measurement import Split
-from workbench.values.results import Evaluation
+from workbench.values.results import Evaluation, evaluation_from_json
 
+VERSION = 2
+"""Of every file of a sweep that the workbench itself writes as JSON."""
 SWEEP, CONTENTS, ANCHORS, QUEUE = "sweep.json", "contents.json", "anchors.json", "queue.json"
 DAMAGED = "damaged"
-
+_FOLDERS: Mapping[Split, str] = {"validation": "evaluations", "holdout": "confirmations"}
+_Side = Literal["outcomes", "latency", "records", "logs"]
+_ENDINGS: Mapping[_Side, str] = {"outcomes": "npz", "latency": "npz", "records": "json", "logs": "log"}
 _HELD: Mapping[str, str] = {
     SWEEP: "which question this sweep answers",
     CONTENTS: "which candidates were evaluated",
     ANCHORS: "how fast the machine was when the sweep began",
     QUEUE: "which candidates were asked for",
+    "evaluations": "the evaluation",
+    "confirmations": "the confirmation on held-out data",
+    "outcomes": "the per-sample outcomes",
+    "latency": "the raw times",
+    "records": "the quantization record",
+    "logs": "what the failing stage printed",
+}
+_MENDED: Mapping[str, str] = {
+    SWEEP: "writes it again from what the others say",
+    CONTENTS: "lists what is there; an evaluation that is gone as well will not be missed",
+    ANCHORS: "computes it again from the evaluations",
+    QUEUE: "lists the known evaluations again; what was in flight may come later",
 }
 
 NOTHING: Mapping[str, Any] = {
@@ -70,6 +76,22 @@ NOTHING: Mapping[str, Any] = {
 """contents.json: what sweep.json says, candidate id → its settings, ids, whether there are anchors and a queue yet."""
 
 
+class _Damaged(Exception):
+    """An evaluation cannot be relied on; `damage` says why."""
+
+    def __init__(self, file: str, problem: str, candidate_id: str, split: Split) -> None:
+        mended = "evaluates it again" if split == "validation" else "confirms it again if it is on the front"
+        self.damage = Damage(
+            file=file,
+            held=_HELD[file.partition("/")[0]],
+            problem=problem,
+            mended=mended,
+            candidate_id=candidate_id,
+            split=split,
+        )
+        super().__init__(self.damage.words())
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Journal:
     """Paths and whole-file reads and writes of one sweep's folder."""
@@ -77,27 +99,39 @@ class Journal:
     root: Path
 
     def outcomes(self, candidate_id: str, split: Split) -> Path:
-        return _with_folder(side_path(self.root, "outcomes", candidate_id, split))
+        return self._side("outcomes", candidate_id, split)
 
     def latency(self, candidate_id: str, split: Split) -> Path:
-        return _with_folder(side_path(self.root, "latency", candidate_id, split))
+        return self._side("latency", candidate_id, split)
 
     def record(self, candidate_id: str, split: Split | None = None) -> Path:
         """Of an evaluation; without a split, of a command beside the sweep, such as an export."""
-        return _with_folder(side_path(self.root, "records", candidate_id, split))
+        return self._side("records", candidate_id, split)
 
     def log(self, candidate_id: str, split: Split | None = None) -> Path:
         """As `record`."""
-        return _with_folder(side_path(self.root, "logs", candidate_id, split))
+        return self._side("logs", candidate_id, split)
 
     # --- evaluations ----------------------------------------------------------------------------------------------
 
     def write(self, evaluation: Evaluation) -> None:
         """Keep an evaluation, after all its files: validation results under evaluations/, holdout results under
-        confirmations/."""
-        candidate, contents = evaluation.candidate, self._contents()
-        write_entry(self.root, evaluation, self._sweep())
-        if evaluation.split == "holdout":
+        confirmations/.
+
+        A failed one refers to its log alone: nothing else of it is used, and a second attempt may be writing there.
+        """
+        candidate, split, contents = evaluation.candidate, evaluation.split, self._contents()
+        sides: tuple[_Side, ...] = ("outcomes", "latency", "records") if evaluation.failure is None else ("logs",)
+        paths = [path for side in sides if (path := self._side(side, candidate.id, split)).exists()]
+        body = {
+            "version": VERSION,
+            "sweep": self._sweep(),
+            "evaluation": _with_log(evaluation, lambda log: log.removeprefix(f"{self.root}/")).to_json(),
+            "files": {path.relative_to(self.root).as_posix(): _sha256(path.read_bytes()) for path in paths},
+        }
+        (path := self._entry(candidate.id, split)).parent.mkdir(parents=True, exist_ok=True)
+        write_sealed(path, body)
+        if split == "holdout":
             confirmed = sorted({*contents["confirmations"], candidate.id})
             self._write_contents({**contents, "confirmations": confirmed})
         else:
@@ -107,8 +141,8 @@ class Journal:
     def evaluation(self, candidate_id: str, split: Split = "validation") -> Evaluation | None:
         """None where there is none, or one with a damaged file."""
         try:
-            return read_entry(self.root, candidate_id, split, self._stated_sweep())
-        except Damaged:
+            return self._read(candidate_id, split, _sound(self.root / SWEEP))
+        except _Damaged:
             return None
 
     def evaluations(self, split: Split = "validation") -> dict[str, Evaluation]:
@@ -147,13 +181,10 @@ class Journal:
         return self._first(_of_curves(split, batch, length), baseline_p50_ms, keep=True)
 
     def _first(self, name: str, baseline_p50_ms: float, *, keep: bool) -> float:
-        path = self.root / ANCHORS
-        try:
-            anchors = read_sealed(path)
-        except Unsound:
-            anchors = self._anchors_again()
+        known = _sound(self.root / ANCHORS)
+        anchors = self._anchors_again() if known is None else known
         if name not in anchors and keep:
-            write_sealed(path, {**anchors, name: baseline_p50_ms})
+            write_sealed(self.root / ANCHORS, {**anchors, name: baseline_p50_ms})
         return float(anchors.get(name, baseline_p50_ms))
 
     def identity(self) -> str | None:
@@ -163,10 +194,7 @@ class Journal:
 
     def queue(self) -> dict[str, Any]:
         """What `write_queue` was given last; empty where that is gone or damaged, or never was."""
-        try:
-            return read_sealed(self.root / QUEUE)
-        except Unsound:
-            return {}
+        return _sound(self.root / QUEUE) or {}
 
     def write_queue(self, queue: Mapping[str, object]) -> None:
         """Keep who was asked for, before it is evaluated."""
@@ -180,7 +208,7 @@ class Journal:
         for name, key in ((ANCHORS, "anchors"), (QUEUE, "queue")):
             if self._contents().get(key) and (problem := _problem(self.root / name)):
                 found.append(self._damage(name, problem))
-        return (*found, *(damage for split in FOLDERS for damage in self._inspect(split)[1]))
+        return (*found, *(damage for split in _FOLDERS for damage in self._inspect(split)[1]))
 
     def set_aside(self) -> tuple[Damage, ...]:
         """Move damaged files to damaged/ and write again what the evaluations tell; returns what was found.
@@ -201,7 +229,7 @@ class Journal:
         for damage in found:
             self._move_aside(self.root / damage.file)
             if damage.candidate_id is not None and damage.split is not None:
-                self._move_aside(entry_path(self.root, damage.candidate_id, damage.split))
+                self._move_aside(self._entry(damage.candidate_id, damage.split))
         damaged = {damage.file for damage in found}
         if SWEEP in damaged:
             write_sealed(self.root / SWEEP, sweep)
@@ -213,45 +241,92 @@ class Journal:
     # --- inside ---------------------------------------------------------------------------------------------------
 
     def _inspect(self, split: Split) -> tuple[dict[str, Evaluation], list[Damage]]:
-        contents, sweep = self._contents(), self._stated_sweep()  # before the files: a running sweep adds to both
+        contents, sweep = self._contents(), _sound(self.root / SWEEP)  # before the files: a running sweep adds to both
         known: dict[str, Evaluation] = {}
         damaged: list[Damage] = []
-        for candidate_id in sorted({*entry_ids(self.root, split), *contents[FOLDERS[split]]}):
+        for candidate_id in sorted({*self._ids(split), *contents[_FOLDERS[split]]}):
             try:
-                evaluation = read_entry(self.root, candidate_id, split, sweep)
-            except Damaged as error:
-                damaged.append(error.damage)
-                continue
-            if evaluation is not None:
+                if (evaluation := self._read(candidate_id, split, sweep)) is None:
+                    raise _Damaged(f"{_FOLDERS[split]}/{candidate_id}.json", "is missing", candidate_id, split)
                 known[candidate_id] = evaluation
-            else:
-                damaged.append(entry_damage(f"{FOLDERS[split]}/{candidate_id}.json", "is missing", candidate_id, split))
+            except _Damaged as error:
+                damaged.append(error.damage)
         return dict(sorted(known.items(), key=lambda item: (item[1].started_at, item[0]))), damaged
+
+    def _read(self, candidate_id: str, split: Split, sweep: Mapping[str, Any] | None) -> Evaluation | None:
+        """An evaluation whose own file and every file it refers to are as they were written; None where there is none.
+
+        Args:
+            sweep: what it must belong to; None where that is not known.
+
+        Raises:
+            _Damaged: not as they were written.
+            ConfigError: sound, but of a form that this revision does not know.
+        """
+        path = self._entry(candidate_id, split)
+        if not path.exists():
+            return None
+
+        def check(problem: str | None, file: str = path.relative_to(self.root).as_posix()) -> None:
+            if problem is not None:
+                raise _Damaged(file, problem, candidate_id, split)
+
+        try:
+            body = read_sealed(path)
+            evaluation = evaluation_from_json(body["evaluation"])
+        except Unsound as error:
+            check(str(error))
+            raise
+        except (ValueError, KeyError) as error:
+            raise ConfigError(
+                f"was written by another revision of the workbench: {error}.",
+                file=path,
+                hint="Start a new sweep with --fresh (the old results are kept).",
+            ) from error
+        if evaluation.candidate.id != candidate_id or evaluation.split != split:
+            check(f"holds the evaluation of {evaluation.candidate.short_id} on {evaluation.split}")
+        if sweep is not None and body["sweep"] != sweep:
+            check("belongs to another sweep")
+        for name, wanted in body["files"].items():
+            try:
+                data = read_bytes(self.root / name)
+                check(None if _sha256(data) == wanted else "does not match its sha256" if data else "is empty", name)
+            except Unsound as error:
+                check(str(error), name)
+        return _with_log(evaluation, lambda log: str(self.root / log))
+
+    def _entry(self, candidate_id: str, split: Split) -> Path:
+        return self.root / _FOLDERS[split] / f"{candidate_id}.json"
+
+    def _side(self, side: _Side, candidate_id: str, split: Split | None) -> Path:
+        """Where a file that an evaluation refers to lies, in a folder that is there; none refers to one without a
+        split."""
+        name = candidate_id if split is None else f"{candidate_id}.{split}"
+        path = self.root / side / f"{name}.{_ENDINGS[side]}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def _ids(self, split: Split) -> list[str]:
+        """Candidates with an entry, sound or not."""
+        return sorted(path.stem for path in (self.root / _FOLDERS[split]).glob("[!.]*.json"))
 
     def _sweep(self) -> dict[str, Any] | None:
         """What sweep.json says, or else contents.json, or else all evaluations together."""
-        return self._stated_sweep() or self._contents()["sweep"]
-
-    def _stated_sweep(self) -> dict[str, Any] | None:
-        try:
-            return read_sealed(self.root / SWEEP)
-        except Unsound:
-            return None
+        return _sound(self.root / SWEEP) or self._contents()["sweep"]
 
     def _contents(self) -> dict[str, Any]:
         """What contents.json says; where it is damaged, what is there."""
-        try:
-            return read_sealed(self.root / CONTENTS)
-        except Unsound:
-            sound = {split: stated(self.root, split) for split in FOLDERS}
-            settings = dict.fromkeys(entry_ids(self.root, "validation"))
-            settings |= {i: body["evaluation"]["candidate"] for i, body in sound["validation"].items()}
-            told: list[dict[str, Any]] = []
-            for body in (body for bodies in sound.values() for body in bodies.values()):
-                told += [body["sweep"]] if body["sweep"] not in told else []
-            sweep = self._stated_sweep() or (told[0] if len(told) == 1 else None)
-            confirmed = entry_ids(self.root, "holdout")
-            return {**NOTHING, "sweep": sweep, "evaluations": settings, "confirmations": confirmed}
+        if (known := _sound(self.root / CONTENTS)) is not None:
+            return known
+        settings: dict[str, Any] = dict.fromkeys(self._ids("validation"))
+        told: list[dict[str, Any]] = []
+        for split in _FOLDERS:
+            for candidate_id in self._ids(split):
+                if (body := _sound(self._entry(candidate_id, split))) is not None:
+                    told += [body["sweep"]] if body["sweep"] not in told else []
+                    settings |= {candidate_id: body["evaluation"]["candidate"]} if split == "validation" else {}
+        sweep = _sound(self.root / SWEEP) or (told[0] if len(told) == 1 else None)
+        return {**NOTHING, "sweep": sweep, "evaluations": settings, "confirmations": self._ids("holdout")}
 
     def _write_contents(self, contents: Mapping[str, Any]) -> None:
         there = {key: contents.get(key) or (self.root / f"{key}.json").exists() for key in ("anchors", "queue")}
@@ -260,7 +335,7 @@ class Journal:
     def _anchors_again(self) -> dict[str, Any]:
         """The anchors as the evaluations know them: their drift is the baseline's median over the anchor."""
         found: dict[str, Any] = {}
-        for split in FOLDERS:
+        for split in _FOLDERS:
             for evaluation in self.evaluations(split).values():
                 latency = evaluation.measurement.latency
                 if evaluation.status == "complete" and latency is not None:
@@ -272,12 +347,7 @@ class Journal:
         return found
 
     def _damage(self, name: str, problem: str) -> Damage:
-        mended = {
-            SWEEP: "writes it again from what the others say",
-            CONTENTS: "lists what is there; an evaluation that is gone as well will not be missed",
-            ANCHORS: "computes it again from the evaluations",
-            QUEUE: "lists the known evaluations again; what was in flight may come later",
-        }[name]
+        mended = _MENDED[name]
         if name == SWEEP and self._sweep() is None:
             mended = "cannot go on here, since no other file says it either: start one with --fresh"
         return Damage(file=name, held=_HELD[name], problem=problem, mended=mended)
@@ -304,10 +374,25 @@ def _problem(path: Path) -> str | None:
     return None
 
 
+def _sound(path: Path) -> dict[str, Any] | None:
+    """What a file says; None where it is gone or damaged."""
+    try:
+        return read_sealed(path)
+    except Unsound:
+        return None
+
+
 def _of_curves(split: Split, batch: int, length: int) -> str:
     return f"{split} {batch} curve {length}"
 
 
-def _with_folder(path: Path) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return path
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _with_log(evaluation: Evaluation, change: Callable[[str], str]) -> Evaluation:
+    """The place of its log changed: on disk it is relative to the sweep's folder, so that a workspace may be moved."""
+    failure = evaluation.failure
+    if failure is None or failure.log_path is None:
+        return evaluation
+    return replace(evaluation, failure=replace(failure, log_path=change(failure.log_path)))

@@ -7,7 +7,7 @@ otherwise in INT8, so kernels are mapped to nodes and what belongs together in e
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -127,17 +127,18 @@ def prices(
         owners: node that quantization added → the layers it is for.
         layers: names of nodes.
     """
-    group = _groups((*plain, *quantized))
-    of_group: dict[str, set[str]] = defaultdict(set)
-    for node, number in group.items():
-        if node in layers:
-            of_group[number].add(node)
+    from scipy.cluster.hierarchy import DisjointSet  # it takes longer to import than all of this
+
+    groups = DisjointSet({node for kernel in (*plain, *quantized) for node in kernel.nodes})
+    for kernel in (*plain, *quantized):
+        for node in kernel.nodes:
+            groups.merge(kernel.nodes[0], node)
     sums: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
     for side, kernels in enumerate((plain, quantized)):
         for kernel in kernels:
             own: list[str] = [node for node in kernel.nodes if node in layers]
             if not own:
-                own = sorted({layer for node in kernel.nodes for layer in of_group[group[node]]})
+                own = sorted({node for one in kernel.nodes[:1] for node in groups.subset(one) if node in layers})
             if not own:
                 own = sorted({layer for node in kernel.nodes for layer in owners.get(node, ())})
             for layer in own:
@@ -193,23 +194,6 @@ def _reached(
             elif one in through and far < _NEAR:
                 waiting.append((one, far + 1))
     return found
-
-
-def _groups(kernels: Iterable[KernelTime]) -> dict[str, str]:
-    """Node → a node that stands for its group: those that share a kernel."""
-    parent: dict[str, str] = {}
-
-    def root(node: str) -> str:
-        parent.setdefault(node, node)
-        while parent[node] != node:
-            parent[node] = parent[parent[node]]
-            node = parent[node]
-        return node
-
-    for kernel in kernels:
-        for node in kernel.nodes:
-            parent[root(node)] = root(kernel.nodes[0])
-    return {node: root(node) for node in list(parent)}
 
 
 def _profiled(

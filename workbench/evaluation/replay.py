@@ -33,18 +33,7 @@ from workbench.values.errors import ConfigError, MeasureError, WorkbenchError
 from workbench.values.system.lifeline import tied
 from workbench.values.system.scratch import scratch_folder
 
-REQUEST, FEEDS = "request.json", "feeds.npz"
-FAILED = 3
-
-
-def write_request(
-    folder: Path, directory: Path, artifact: Artifact, candidate: Candidate, feeds: Sequence[Feeds]
-) -> None:
-    """Args: directory: where the artifact's files lie."""
-    request = {"directory": directory.resolve(), "artifact": artifact, "candidate": candidate.to_json()}
-    (folder / REQUEST).write_text(canonical_json(request), encoding="utf-8")
-    arrays: dict[str, Any] = {f"{i}/{name}": array for i, feed in enumerate(feeds) for name, array in feed.items()}
-    np.savez(folder / FEEDS, **arrays)
+_REQUEST, _FEEDS, _FAILED = "request.json", "feeds.npz", 3
 
 
 def peak_memory(
@@ -63,10 +52,12 @@ def peak_memory(
     Raises:
         MeasureError: the artifact failed to load or run; transient when the child was killed or ran out of time.
     """
-    with scratch_folder("memory") as folder, (folder / "stderr.log").open("wb") as stderr:
-        write_request(folder, directory, artifact, candidate, feeds)
+    with (
+        _replayed(directory, artifact, candidate, feeds, len(feeds)) as (replay, folder),
+        (folder / "stderr.log").open("wb") as stderr,
+    ):
         child = subprocess.Popen(
-            tied([sys.executable, "-m", "workbench.evaluation.replay", str(folder), str(len(feeds))]),
+            tied(replay),
             # `-m` looks in the working directory first: this one holds the very package that is running now.
             cwd=Path(__file__).parents[2],
             stdin=subprocess.DEVNULL,
@@ -85,7 +76,7 @@ def peak_memory(
                 os.killpg(child.pid, signal.SIGKILL)
                 child.communicate()
         said = (folder / "stderr.log").read_text(encoding="utf-8", errors="replace").strip()
-    if child.returncode == FAILED:
+    if child.returncode == _FAILED:
         raise MeasureError(f"while its memory was measured: {said}")
     if child.returncode != 0:
         how = f"signal {-child.returncode}" if child.returncode < 0 else f"exit status {child.returncode}"
@@ -100,9 +91,9 @@ def peak_memory(
 
 def _run(folder: Path, calls: int) -> int:
     """Resident memory that it took at its peak, in bytes."""
-    request = json.loads((folder / REQUEST).read_text(encoding="utf-8"))
+    request = json.loads((folder / _REQUEST).read_text(encoding="utf-8"))
     fed: dict[int, dict[str, Array]] = {}
-    with np.load(folder / FEEDS, allow_pickle=False) as arrays:
+    with np.load(folder / _FEEDS, allow_pickle=False) as arrays:
         for key in arrays.files:
             index, _, name = key.partition("/")
             fed.setdefault(int(index), {})[name] = arrays[key]
@@ -205,7 +196,10 @@ def _replayed(
 ) -> Iterator[tuple[list[str], Path]]:
     """The command that opens an artifact and runs the feeds, and its folder."""
     with scratch_folder("replay") as folder:
-        write_request(folder, directory, artifact, candidate, feeds)
+        request = {"directory": directory.resolve(), "artifact": artifact, "candidate": candidate.to_json()}
+        (folder / _REQUEST).write_text(canonical_json(request), encoding="utf-8")
+        arrays: dict[str, Any] = {f"{i}/{name}": array for i, feed in enumerate(feeds) for name, array in feed.items()}
+        np.savez(folder / _FEEDS, **arrays)
         yield [sys.executable, "-m", "workbench.evaluation.replay", str(folder), str(calls)], folder
 
 
@@ -221,5 +215,5 @@ if __name__ == "__main__":
         peak_bytes = _run(Path(sys.argv[1]), int(sys.argv[2]))
     except WorkbenchError as failed:
         sys.stderr.write(f"{failed}\n")
-        sys.exit(FAILED)
+        sys.exit(_FAILED)
     sys.stdout.write(f'\n{{"peak_bytes": {peak_bytes}}}\n')

@@ -8,13 +8,13 @@ and a set takes from there what any set already has. A kill loses the files in f
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from workbench.evaluation.store import Store
+from workbench.graph.write import link_or_copy
 from workbench.targets.base import CompilesEach, Target
 from workbench.values.artifact import Artifact
 from workbench.values.candidate import Candidate
@@ -70,7 +70,7 @@ def compile_missing_shapes(
 
             def write(to: Path) -> None:
                 for one in (one for one in folder.iterdir() if one.is_file()):
-                    _link(one, to / one.name)
+                    link_or_copy(one, to / one.name)
                 (to / _PART).write_text(canonical_json(made), encoding="utf-8")
 
             store.get_or_build(KIND, entry_key, write)
@@ -84,9 +84,8 @@ def compile_missing_shapes(
                 (folder := place / str(number)).mkdir()
                 keep(target.compile(lowered, only_shapes(one, [shape]), folder), folder)
         shutil.rmtree(place)
-    found = {shape: store.find(KIND, _key(candidate, shape, key)) for shape in missing} if missing else {}
-    places = {shape: entry.path for shape, entry in {**parts, **found}.items() if entry is not None}
-    return _assembled(places, shapes, to)
+    parts |= {shape: store.find(KIND, _key(candidate, shape, key)) for shape in missing}
+    return _assembled({shape: entry.path for shape, entry in parts.items() if entry is not None}, shapes, to)
 
 
 def _rectangles(missing: list[Shape]) -> list[list[Shape]]:
@@ -122,15 +121,7 @@ def _assembled(parts: Mapping[Shape, Path], shapes: tuple[Shape, ...], to: Path)
     for shape in reversed(shapes):  # of a name that every part has, the largest one's file
         for source in parts[shape].iterdir():
             if source.name != _PART and not (to / source.name).exists():
-                _link(source, to / source.name)
+                link_or_copy(source, to / source.name)
     last = told[shapes[-1]]
     files = tuple(file for shape in shapes for file in told[shape].files if file.batch is not None)
     return replace(last, files=(*files, *(file for file in last.files if file.batch is None)))
-
-
-def _link(source: Path, target: Path) -> None:
-    """One content, two names; a copy where the file system has no hard links."""
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copyfile(source, target)

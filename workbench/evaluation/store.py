@@ -134,10 +134,8 @@ class Store:
         """
         place = self._place(kind, key)
         with self._disk(), self._lock(kind, place.name):
-            known = self._known(kind, key, place)
-            if known != "there":
+            if (known := self._known(kind, key, place)) != "there":
                 self._build(kind, key, place, build)
-                self._verified[kind, place.name] = _stamps_of(place)
         self._offer(kind, place.name, anew=known == "damaged")
         return Entry(path=place / "files", cached=known == "there")
 
@@ -236,19 +234,10 @@ class Store:
             return "there"
         if shared is None or kind in OF_THIS_MACHINE or not shared.reading.over:
             return "absent"
-
-        def fetch(to: Path) -> None:
-            found = shared.fetch(kind, place.name, to)
-            if found != "there":
-                raise _NotThere(found)
-
-        try:
-            self._build(kind, key, place, fetch)
-        except _NotThere as answer:
-            return answer.found
-        self._verified[kind, place.name] = _stamps_of(place)
-        self._offered.add((kind, place.name))
-        return "there"
+        found = self._build(kind, key, place, lambda to: shared.fetch(kind, place.name, to))
+        if found == "there":
+            self._offered.add((kind, place.name))
+        return found
 
     def _offer(self, kind: str, name: str, *, anew: bool = False) -> None:
         """Publish an entry that is here, once; what the store does not take is remembered on disk."""
@@ -269,29 +258,27 @@ class Store:
             listing = {file: Listed(**one) for file, one in read_sealed(place / "entry.json")["files"].items()}
             anew = marker.read_text(encoding="utf-8") == _ANEW
             done = self.shared.publish(kind, name, place / "files", listing, anew=anew)
-        except (
-            Unsound,
-            FileNotFoundError,
-        ) as damage:  # pruned; damaged, which its next reader finds; another was quicker
-            _log.debug("%s/%s is not published: %s", kind, name, damage)
+        except (Unsound, FileNotFoundError):  # pruned; damaged, which its next reader finds; another was quicker
             done = True
         if done:
             marker.unlink(missing_ok=True)
 
-    def _build(self, kind: str, key: Any, place: Path, build: Callable[[Path], None]) -> None:
+    def _build(self, kind: str, key: Any, place: Path, build: Callable[[Path], Fetched | None]) -> Fetched:
+        """Make the entry in its place, unless `build` answers that it has nothing. Needs the key's lock."""
         building = self._temporary(kind, place.name)
         shutil.rmtree(building, ignore_errors=True)  # its owner is dead: we hold the key's lock
         try:
             (building / "files").mkdir(parents=True)
             try:
-                build(building / "files")
-            except _NotThere:
-                raise
+                found = build(building / "files")
             except Exception as error:
                 full = isinstance(error, OSError) and error.errno in _OUT_OF_SPACE
-                if full or (not isinstance(error, OSError) and _free_bytes(self.root) < _NOTHING_LEFT_BYTES):
+                if full or (not isinstance(error, OSError) and self._free_bytes() < _NOTHING_LEFT_BYTES):
                     raise self._full(error) from error  # said here, before what was half written is removed
                 raise
+            if isinstance(found, str) and found != "there":
+                shutil.rmtree(building)
+                return found
             entry = {
                 "version": _VERSION,
                 "kind": kind,
@@ -311,6 +298,8 @@ class Store:
         except BaseException:
             shutil.rmtree(building, ignore_errors=True)
             raise
+        self._verified[kind, place.name] = _stamps_of(place)
+        return "there"
 
     def _usable(self, kind: str, place: Path) -> bool:
         """True when the entry is there and intact; a damaged one is moved aside. Needs the key's lock."""
@@ -369,20 +358,12 @@ class Store:
 
     def _full(self, error: Exception) -> ToolchainError:
         return ToolchainError(
-            f"Nothing more can be written: {error}. {_free_bytes(self.root) / 1e6:.1f} MB are free at {self.root}. "
+            f"Nothing more can be written: {error}. {self._free_bytes() / 1e6:.1f} MB are free at {self.root}. "
             "Free some space; 'workbench cache prune' deletes results that can be computed again."
         )
 
-
-class _NotThere(Exception):
-    """The shared store's answer, on its way out of a half-built entry."""
-
-    def __init__(self, found: Fetched) -> None:
-        self.found = found
-
-
-def _free_bytes(root: Path) -> int:
-    return shutil.disk_usage(root).free
+    def _free_bytes(self) -> int:
+        return shutil.disk_usage(self.root).free
 
 
 # --- the files of one entry ---------------------------------------------------------------------------------------

@@ -8,8 +8,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from workbench.evaluation.journal import CONTENTS, NOTHING, SWEEP, Journal, unknown_question
-from workbench.evaluation.journal_entries import VERSION
+from workbench.evaluation.journal import CONTENTS, NOTHING, SWEEP, VERSION, Journal, unknown_question
 from workbench.values.documents.sealed_json import Unsound, read_sealed, write_sealed
 from workbench.values.errors import ConfigError, ToolchainError
 from workbench.values.system.files import lock_file

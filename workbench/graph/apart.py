@@ -17,6 +17,7 @@ import math
 import os
 from collections.abc import Iterator
 from contextvars import ContextVar
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -124,16 +125,25 @@ def chunks_of(tensor: TensorProto, size: int = 8 << 20) -> Iterator[bytes]:
         raise ConfigError(f"the data of tensor {tensor.name!r} are cut off.", file=path, hint=_CHANGED)
 
 
-def refer_to_file(tensor: TensorProto, model: Path) -> None:
-    """Make an external tensor of the model file a reference; it may lie nowhere but in the model's folder."""
-    place = external_place(tensor, model)
-    folder = model.parent.resolve()
-    file = (folder / place.location).resolve()
-    if not place.location.startswith("/") and not file.is_relative_to(folder):
+def external_file(tensor: TensorProto, model: Path) -> tuple[Path, ExternalPlace]:
+    """The file with the data of an external tensor, which lies nowhere but in the model's folder, and where in it."""
+    place, folder = external_place(tensor, model), model.parent.resolve()
+    try:
+        file = (folder / place.location).resolve()
+        file.is_file()  # raises where no file can have this name
+    except (OSError, RuntimeError) as error:  # too long, or links that lead back to themselves
+        raise ConfigError(f"tensor {tensor.name!r} has its data at no path: {error}.", file=model) from error
+    if file == folder or not file.is_relative_to(folder):
         rule = f"tensor {tensor.name!r} has its data at {place.location!r}, outside the model's folder."
         raise ConfigError(rule, file=model, hint="Put the external data next to the model and export again.")
-    length = place.length or raw_bytes(tensor)
-    refer(tensor, ExternalPlace(location=str(file), offset=place.offset, length=length))
+    return file, place
+
+
+def refer_to_file(tensor: TensorProto, model: Path) -> None:
+    """Make an external tensor of the model file a reference."""
+    if not refers_apart(tensor):
+        file, place = external_file(tensor, model)
+        refer(tensor, replace(place, location=str(file), length=place.length or raw_bytes(tensor)))
 
 
 def hold(tensor: TensorProto) -> None:

@@ -11,7 +11,7 @@ is seen in a process with limits (`door`).
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -188,8 +188,8 @@ class _Walk:
         if (node.domain, node.op_type, node.overload) in self.functions:
             return
         domain = "" if node.domain == "ai.onnx" else node.domain
-        rules = _rules(node.op_type, opsets.get(domain, opsets.get(node.domain, 0)), domain)
-        if rules is not None and (wrong := rules.broken(node)) is not None:
+        broken = _rules(node.op_type, opsets.get(domain, opsets.get(node.domain, 0)), domain)
+        if broken is not None and (wrong := broken(node)) is not None:
             raise self._error(f"{called(node)} {wrong}.")
 
     def _check_attribute(self, node: onnx.NodeProto, given: AttributeProto) -> None:
@@ -234,50 +234,41 @@ def _opsets(proto: onnx.ModelProto, file: Path) -> dict[str, int]:
 # --- operators -------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Rules:
-    """What ONNX says of an operator's use; `needed` are the inputs that may not be left empty."""
-
-    inputs: range
-    needed: tuple[int, ...]
-    outputs: range
-    attributes: Mapping[str, str]
-    required: frozenset[str]
-
-    def broken(self, node: onnx.NodeProto) -> str | None:
-        if len(node.input) not in self.inputs or any(not node.input[i] for i in self.needed if i < len(node.input)):
-            return f"has {sum(map(bool, node.input))} inputs, not {_counted(self.inputs)}"
-        if len(node.output) not in self.outputs or not any(node.output):
-            return f"has {sum(map(bool, node.output))} outputs, not {_counted(self.outputs)}"
-        for each in node.attribute:
-            wanted = self.attributes.get(each.name)
-            kind = AttributeProto.AttributeType.Name(each.type)
-            if wanted is not None and not each.ref_attr_name and kind != wanted:
-                return f"has attribute {each.name!r} of type {kind}, not {wanted}"
-        if missing := self.required - {each.name for each in node.attribute}:
-            return f"lacks the attribute {min(missing)!r}"
-        return None
-
-
 def _counted(allowed: range) -> str:
     low, high = allowed.start, allowed.stop - 1
     return f"{low}" if low == high else f"{low} or more" if high > 1000 else f"{low} to {high}"
 
 
 @functools.lru_cache(maxsize=4096)
-def _rules(operator: str, version: int, domain: str) -> _Rules | None:
-    """None for operators that ONNX does not define at that version: theirs to say."""
+def _rules(operator: str, version: int, domain: str) -> Callable[[onnx.NodeProto], str | None] | None:
+    """Which of ONNX's rules of an operator a node breaks; None for operators that ONNX does not define at that version:
+    theirs to say."""
     try:
         schema = defs.get_schema(operator, version, domain)
     except defs.SchemaError:
         return None
-    return _Rules(
-        inputs=range(schema.min_input, schema.max_input + 1),
-        needed=tuple(i for i, port in enumerate(schema.inputs) if port.option == _SINGLE),
-        outputs=range(schema.min_output, schema.max_output + 1),
-        attributes={name: str(each.type).rpartition(".")[2] for name, each in schema.attributes.items()},
-        required=frozenset(name for name, each in schema.attributes.items() if each.required),
+    inputs, outputs = (
+        range(schema.min_input, schema.max_input + 1),
+        range(schema.min_output, schema.max_output + 1),
     )
+    needed = [i for i, port in enumerate(schema.inputs) if port.option == _SINGLE]  # may not be left empty
+    kinds = {name: str(each.type).rpartition(".")[2] for name, each in schema.attributes.items()}
+    required = {name for name, each in schema.attributes.items() if each.required}
+
+    def broken(node: onnx.NodeProto) -> str | None:
+        if len(node.input) not in inputs or any(not node.input[i] for i in needed if i < len(node.input)):
+            return f"has {sum(map(bool, node.input))} inputs, not {_counted(inputs)}"
+        if len(node.output) not in outputs or not any(node.output):
+            return f"has {sum(map(bool, node.output))} outputs, not {_counted(outputs)}"
+        for each in node.attribute:
+            kind = AttributeProto.AttributeType.Name(each.type)
+            if not each.ref_attr_name and kind != (wanted := kinds.get(each.name, kind)):
+                return f"has attribute {each.name!r} of type {kind}, not {wanted}"
+        if missing := required - {each.name for each in node.attribute}:
+            return f"lacks the attribute {min(missing)!r}"
+        return None
+
+    return broken
 
 
 # --- functions -------------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import onnx
 from onnx import TensorProto
 
+from workbench.graph.nodes import reached
 from workbench.graph.read import constants
 
 _VALUE_KEEPING = frozenset(
@@ -83,17 +84,14 @@ class Flow:
 
     def readers(self, tensor: str) -> list[str]:
         """What is computed from a tensor directly: the layers' outputs have their bias."""
-        found: dict[str, None] = {}
-        seen, waiting = {tensor}, [tensor]
-        while waiting:
-            for node in self._read_by.get(waiting.pop(), ()):
-                for name in (self._biased.get(output, output) for output in node.output):
-                    if name in self._all:
-                        found[name] = None
-                    elif name not in seen:
-                        seen.add(name)
-                        waiting.append(name)
-        return list(found)
+
+        def onward(name: str) -> list[str]:
+            if name != tensor and name in self._all:
+                return []
+            outputs = (output for node in self._read_by.get(name, ()) for output in node.output)
+            return [self._biased.get(output, output) for output in outputs]
+
+        return [name for name in reached([tensor], onward)[1:] if name in self._all]
 
     def _computed(self) -> dict[str, str]:
         """Tensor → type of the operator that makes it."""
@@ -134,16 +132,13 @@ class Flow:
         return [source for given in maker.input if given for source in self.sources(given)]
 
     def _before(self, names: set[str]) -> set[str]:
-        found, waiting = set(names), list(names)
-        while waiting:
-            maker = self._makers.get(waiting.pop())
+        def onward(name: str) -> list[str]:
+            maker = self._makers.get(name)
             if maker is None or maker.op_type not in _STEPS | _VALUE_KEEPING:
-                continue
-            for name in maker.input:
-                if name and name not in found and name not in self._fixed:
-                    found.add(name)
-                    waiting.append(name)
-        return found
+                return []
+            return [given for given in maker.input if given and given not in self._fixed]
+
+        return set(reached(names, onward))
 
     def _with_bias(self) -> dict[str, str]:
         """Output of a layer without its bias → with it, where nothing else reads the former."""

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import onnx
 
 from workbench.graph.layers import Layer, quantizable_layers
+from workbench.graph.nodes import reached
 
 _FIRST_INPUT_ONLY = {
     *("Expand", "Gather", "GatherElements", "GatherND", "Pad", "Reshape", "Resize", "Slice", "Split", "Squeeze"),
@@ -96,34 +97,24 @@ class _Graph:
 
     def layers_before(self, tensor: str) -> list[Layer]:
         """The nearest layers whose output flows into a tensor, in no particular order."""
-        found: dict[str, Layer] = {}
-        seen: set[str] = set()
-        waiting = [tensor]
-        while waiting:
-            name = waiting.pop()
+
+        def onward(name: str) -> list[str]:
             node = self.producers.get(name)
-            if name in seen or node is None:
-                continue
-            seen.add(name)
-            if node.name in self.layers:
-                found[node.name] = self.layers[node.name]
-            else:
-                waiting.extend(values_read(node))
-        return list(found.values())
+            return [] if node is None or node.name in self.layers else values_read(node)
+
+        makers = (self.producers.get(name) for name in reached([tensor], onward))
+        return [self.layers[node.name] for node in makers if node is not None and node.name in self.layers]
 
     def nodes_after(self, tensor: str) -> Iterator[tuple[str, onnx.NodeProto]]:
         """Tensors that a tensor flows into and their readers, nearest first; it ends at layers and with them."""
-        seen: set[str] = set()
-        waiting = [tensor]
-        while waiting:
-            name = waiting.pop(0)
-            if name in seen:
-                continue
-            seen.add(name)
+
+        def onward(name: str) -> list[str]:
+            readers = (node for node in self.readers.get(name, ()) if node.name not in self.layers)
+            return [output for node in readers for output in node.output]
+
+        for name in reached([tensor], onward):
             for node in self.readers.get(name, ()):
                 yield name, node
-                if node.name not in self.layers:
-                    waiting.extend(node.output)
 
 
 def values_read(node: onnx.NodeProto) -> list[str]:
@@ -243,21 +234,20 @@ def _feed_forward(graph: _Graph, last: Layer) -> tuple[tuple[str, ...], str] | N
 
 def _through_activation_function(graph: _Graph, tensor: str) -> list[Layer]:
     """The layers with weights that a tensor is a pointwise function of; none where anything else flows in."""
+
+    def onward(name: str) -> list[str]:
+        node = graph.producers.get(name)
+        if node is None or node.name in graph.layers or node.op_type not in _POINTWISE:
+            return []
+        return [given for given in values_read(node) if given in graph.activations]
+
     found: dict[str, Layer] = {}
-    seen: set[str] = set()
-    waiting = [tensor]
-    while waiting:
-        name = waiting.pop()
-        if name in seen or name not in graph.activations:
-            continue
-        seen.add(name)
+    for name in reached([tensor], onward):
         node = graph.producers.get(name)
         layer = None if node is None else graph.layers.get(node.name)
         if layer is not None and layer.weight is not None and layer.op_type in ("MatMul", "Gemm"):
             found[layer.name] = layer
-        elif layer is None and node is not None and node.op_type in _POINTWISE:
-            waiting.extend(values_read(node))
-        else:
+        elif layer is not None or node is None or node.op_type not in _POINTWISE:
             return []
     return list(found.values())
 

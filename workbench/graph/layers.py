@@ -136,62 +136,39 @@ def _shape(types: Mapping[str, onnx.TypeProto.Tensor], tensor: str) -> tuple[int
 def _by_weight(
     node: onnx.NodeProto, name: str, weight: TensorProto, types: Mapping[str, onnx.TypeProto.Tensor]
 ) -> dict[str, Any] | None:
-    shape = tuple(int(d) for d in weight.dims)
-    if weight.data_type != TensorProto.FLOAT or math.prod(shape) == 0:
+    """A weight is used once per row of a MatMul, per output position of a Conv, per input position of its transpose;
+    for groups too: every element of it meets one channel of one position."""
+    shape, given = tuple(int(d) for d in weight.dims), attributes_of(node)
+    once = math.prod(shape)
+    if weight.data_type != TensorProto.FLOAT or once == 0:
         return None
-    transposed = False
-    groups = 1
+    transposed, axis, per = bool(given.get("transB", 0)), 1, "sample"
+    macs: int | None = once
     if node.op_type in ("Conv", "ConvTranspose"):
-        groups = attributes_of(node).get("group", 1)
-        if not _convolves_as_amct(node, len(shape)):
+        # as AMCT quantizes them (amct.md §5); 3-D is ours in addition
+        deep = len(shape) == 5 and given.get("dilations", [1])[0] == 1
+        if not (len(shape) == 4 or (node.op_type == "Conv" and (deep or len(shape) == 3))):
             return None
-        axis = 0 if node.op_type == "Conv" else 1
-    else:
-        if len(shape) != 2:
-            return None
-        if node.op_type == "Gemm":
-            given = attributes_of(node)
-            if given.get("transA", 0) or given.get("alpha", 1) != 1 or given.get("beta", 1) != 1:
-                return None
-            transposed = bool(given.get("transB", 0))
-        axis = 0 if transposed else 1
-    macs, per = _weight_macs(node, shape, types)
+        axis = int(node.op_type == "ConvTranspose")
+        positions = _elements(types, node.input[0] if axis else node.output[0], first_axis=2)
+        macs = None if positions is None else once * positions
+    elif len(shape) != 2 or given.get("transA", 0) or given.get("alpha", 1) != 1 or given.get("beta", 1) != 1:
+        return None
+    elif node.op_type == "MatMul":
+        rows = _shape(types, node.input[0])
+        known = None if rows is None else [size for size in rows[1:-1] if size is not None]
+        per = "token" if rows is None or known is None or len(known) < len(rows[1:-1]) else "sample"
+        macs = once * math.prod(known or ()) if per == "sample" else once
     return {
         "weight": name,
         "weight_shape": shape,
-        "output_axis": axis,
+        "output_axis": 0 if transposed else axis,
         "transposed": transposed,
-        "groups": groups,
-        "parameters": math.prod(shape),
+        "groups": given.get("group", 1),
+        "parameters": once,
         "macs": macs,
         "macs_per": per,
     }
-
-
-def _weight_macs(
-    node: onnx.NodeProto, weight: tuple[int, ...], types: Mapping[str, onnx.TypeProto.Tensor]
-) -> tuple[int | None, Literal["sample", "token"]]:
-    """A weight is used once per row of a MatMul, per output position of a Conv, per input position of its transpose.
-
-    This holds for groups too: every element of the weight meets one channel of one position.
-    """
-    once = math.prod(weight)
-    if node.op_type == "Gemm":
-        return once, "sample"
-    if node.op_type in ("Conv", "ConvTranspose"):
-        positions = _elements(types, node.output[0] if node.op_type == "Conv" else node.input[0], first_axis=2)
-        return (None if positions is None else once * positions), "sample"
-    rows = _shape(types, node.input[0])
-    if rows is None or any(d is None for d in rows[1:-1]):
-        return once, "token"
-    return once * math.prod(d for d in rows[1:-1] if d is not None), "sample"
-
-
-def _convolves_as_amct(node: onnx.NodeProto, rank: int) -> bool:
-    """Whether AMCT quantizes a convolution of this many dimensions (amct.md §5); 3-D is ours in addition."""
-    if node.op_type == "ConvTranspose":
-        return rank == 4
-    return rank in (3, 4) or (rank == 5 and attributes_of(node).get("dilations", [1])[0] == 1)
 
 
 def _pooling(node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto.Tensor]) -> dict[str, Any] | None:
@@ -204,18 +181,14 @@ def _pooling(node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto.Tensor]) -
 def _elements(types: Mapping[str, onnx.TypeProto.Tensor], tensor: str, *, first_axis: int) -> int | None:
     """Elements of a tensor from one of its axes on; None where the shape is not known."""
     shape = _shape(types, tensor)
-    if shape is None:
-        return None
-    extents = [extent for extent in shape[first_axis:] if extent is not None]
-    return math.prod(extents) if len(extents) == len(shape) - first_axis else None
+    extents = [extent for extent in (shape or ())[first_axis:] if extent is not None]
+    return None if shape is None or len(extents) < len(shape) - first_axis else math.prod(extents)
 
 
 def _of_activations(node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto.Tensor]) -> dict[str, Any] | None:
     if _element_type(types, node.input[1]) != TensorProto.FLOAT:
         return None
-    first, output = _shape(types, node.input[0]), _shape(types, node.output[0])
-    macs = None
-    if first is not None and output is not None and len(output) > 2 and len(first) > 2:
-        extents = [first[-1], *output[1:]]
-        macs = None if None in extents else math.prod(each for each in extents if each is not None)
-    return {"second": node.input[1], "macs": macs}
+    first, output = _shape(types, node.input[0]) or (), _shape(types, node.output[0]) or ()
+    extents = [first[-1], *output[1:]] if len(first) > 2 and len(output) > 2 else [None]
+    known = [extent for extent in extents if extent is not None]
+    return {"second": node.input[1], "macs": math.prod(known) if len(known) == len(extents) else None}

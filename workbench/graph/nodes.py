@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from typing import Any, TypeVar
 
 from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, helper
+
+T = TypeVar("T", bound=Hashable)
 
 DEFAULT_DOMAINS = ("", "ai.onnx")
 
@@ -32,6 +34,18 @@ def replace_nodes(graph: GraphProto, nodes: Iterable[NodeProto]) -> None:
         copies.append(copy)
     del graph.node[:]
     graph.node.extend(copies)
+
+
+def reached(start: Iterable[T], onward: Callable[[T], Iterable[T]]) -> list[T]:
+    """Everything that steps onward lead to, `start` too, the nearest first."""
+    found = list(dict.fromkeys(start))
+    seen = set(found)
+    for one in found:  # which grows
+        for other in onward(one):
+            if other not in seen:
+                seen.add(other)
+                found.append(other)
+    return found
 
 
 def bodies(node: NodeProto) -> Iterator[tuple[str, GraphProto]]:

@@ -16,7 +16,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper, shape_inference
 
 from workbench.graph import apart
-from workbench.graph.apart import is_large, parse_apart, refer_to_file, refers_apart, take_in
+from workbench.graph.apart import external_file, is_large, parse_apart, refer_to_file, refers_apart, take_in
 from workbench.graph.bounds import MOST_BYTES, check_model, parse_model
 from workbench.graph.digests import digest_of
 from workbench.graph.nodes import DEFAULT_DOMAINS, all_graphs, attributes_of, opset_of
@@ -192,20 +192,9 @@ def _external_files(path: Path, proto: onnx.ModelProto) -> tuple[Path, ...]:
     needed: dict[Path, tuple[int, str]] = {}
     own = str(path.resolve())
     for tensor in _external_tensors(proto):
-        place = external_place(tensor, path)
-        if place.location == own:
+        if external_place(tensor, path).location == own:
             continue  # in the file itself: read apart
-        try:
-            file = (folder / place.location).resolve()
-            file.is_file()  # raises where no file can have this name
-        except (OSError, RuntimeError) as error:  # too long, or links that lead back to themselves
-            raise ConfigError(f"tensor {tensor.name!r} has its data at no path: {error}.", file=path) from error
-        if file == folder or not file.is_relative_to(folder):
-            raise ConfigError(
-                f"tensor {tensor.name!r} has its data at {place.location!r}, outside the model's folder.",
-                file=path,
-                hint="Put the external data next to the model and export again.",
-            )
+        file, place = external_file(tensor, path)
         end = place.offset + (place.length or raw_bytes(tensor))
         needed[file] = max(needed.get(file, (0, "")), (end, tensor.name))
     for file, (end, name) in sorted(needed.items()):

@@ -57,34 +57,27 @@ class ExternalPlace:
 
 def check_tensor(tensor: TensorProto, file: Path) -> None:
     """Raises ConfigError for an impossible shape, an unknown type, or data that are not as long as the shape says."""
-    name = tensor.name
+    name, kind, held, what = tensor.name, tensor.data_type, 0, ""
     if not isinstance(name, str):
         raise ConfigError(f"a tensor has a name that is not UTF-8: {name!r}.", file=file, hint=_DAMAGED)
-    count = _count(tensor.dims, f"tensor {name!r}", file, MOST_ELEMENTS)
-    kind = tensor.data_type
+    wanted, raw = _count(tensor.dims, f"tensor {name!r}", file, MOST_ELEMENTS), tensor.HasField("raw_data")
     if kind == TensorProto.STRING:
-        held = len(tensor.string_data)
-        if held != count or tensor.HasField("raw_data"):
-            raise ConfigError(f"tensor {name!r} holds {held} texts, its shape needs {count}.", file=file, hint=_DAMAGED)
-        return
-    if kind not in _BITS:
+        held, what = len(tensor.string_data), "texts"
+    elif kind not in _BITS:
         raise ConfigError(f"tensor {name!r} is of no known element type ({kind}).", file=file, hint=_DAMAGED)
-    needed = raw_bytes(tensor)
-    if tensor.data_location == TensorProto.EXTERNAL:
-        place = external_place(tensor, file)
-        if place.length not in (needed, 0):
-            rule = f"tensor {name!r} has {place.length} bytes of external data, its shape needs {needed}."
-            raise ConfigError(rule, file=file, hint=_DAMAGED)
-        return
-    if tensor.HasField("raw_data"):
-        if len(tensor.raw_data) != needed:
-            rule = f"initializer {name!r} holds {len(tensor.raw_data)} bytes, its shape needs {needed}."
-            raise ConfigError(rule, file=file, hint=_DAMAGED)
-        return
-    held = len(getattr(tensor, _FIELDS.get(kind, "int32_data")))
-    wanted = _items(kind, count)
-    if held != wanted:
-        raise ConfigError(f"tensor {name!r} holds {held} numbers, its shape needs {wanted}.", file=file, hint=_DAMAGED)
+    elif tensor.data_location == TensorProto.EXTERNAL:
+        wanted = raw_bytes(tensor)
+        held, what = external_place(tensor, file).length or wanted, "bytes of external data"
+    elif raw:
+        wanted, held, what = raw_bytes(tensor), len(tensor.raw_data), "bytes"
+    else:
+        held, what = len(getattr(tensor, _FIELDS.get(kind, "int32_data"))), "numbers"
+        if kind in (TensorProto.COMPLEX64, TensorProto.COMPLEX128):
+            wanted *= 2
+        elif (bits := _BITS[kind]) < 8:
+            wanted = -(-wanted * bits // 8)
+    if held != wanted or (raw and kind == TensorProto.STRING):
+        raise ConfigError(f"tensor {name!r} holds {held} {what}, its shape needs {wanted}.", file=file, hint=_DAMAGED)
 
 
 def raw_bytes(tensor: TensorProto) -> int:
@@ -158,10 +151,3 @@ def _count(dims: Iterable[int], what: str, file: Path, most: int) -> int:
         rule = f"{what} has the shape {sizes}, more than {most} elements."
         raise ConfigError(rule, file=file, hint="No machine holds that; the file is damaged.")
     return count
-
-
-def _items(kind: int, count: int) -> int:
-    if kind in (TensorProto.COMPLEX64, TensorProto.COMPLEX128):
-        return 2 * count
-    bits = _BITS[kind]
-    return -(-count * bits // 8) if bits < 8 else count

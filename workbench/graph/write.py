@@ -1,6 +1,6 @@
 """Writing ONNX as a stream: weights go from where they lie to where they belong, one at a time.
 
-    write_model(model, path)                     # one file, the bytes that protobuf would give
+    write_model(model, path)                     # one file
     write_model(model, path, beside="weights")   # the graph, and beside it a file for each large tensor
 
 Tensors that refer to other files (apart.py) are copied in pieces. A model beyond what protobuf holds gets its large
@@ -16,7 +16,6 @@ import os
 import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 from onnx import ModelProto, TensorProto
 
@@ -46,12 +45,6 @@ WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"
 """ONNX Runtime's key for the folder of the external data of a model that comes from memory."""
 
 
-def size_of(model: ModelProto) -> int:
-    """Bytes of the model with everything that it refers to."""
-    referred = sum(place_of(tensor)[2] for tensor in model.graph.initializer if refers_apart(tensor))
-    return int(model.ByteSize()) + referred
-
-
 def is_apart(model: ModelProto) -> bool:
     """Whether some of its weights lie outside of memory."""
     return any(refers_apart(tensor) for tensor in model.graph.initializer)
@@ -71,12 +64,15 @@ def write_model(model: ModelProto, path: Path, *, beside: str | None = None) -> 
         ConfigError: what a tensor refers to has changed.
         OSError: it cannot be written.
     """
-    if beside is None and size_of(model) > MOST_BYTES:
+    referred = sum(place_of(tensor)[2] for tensor in model.graph.initializer if refers_apart(tensor))
+    if beside is None and model.ByteSize() + referred > MOST_BYTES:
         beside = WEIGHTS
     if beside is None:
         with path.open("wb") as stream:
-            for part in _message(model):
-                stream.write(part)
+            if is_apart(model):
+                stream.writelines(_message(model))
+            else:
+                stream.write(model.SerializeToString(deterministic=True))
         return ()
     slim = copied(model)  # large tensors are rarely held, and those that are, briefly twice
     files = []
@@ -155,12 +151,6 @@ def link_or_copy(file: Path, place: Path) -> None:
         shutil.copyfile(file, place)
 
 
-def weights_beside(path: Path) -> tuple[str, ...]:
-    """The files of `write_shared` beside a model, as names relative to its folder."""
-    folder = path.parent / WEIGHTS
-    return tuple(f"{WEIGHTS}/{file.name}" for file in sorted(folder.glob("*.bin"))) if folder.is_dir() else ()
-
-
 def _linked(path: Path, folder: Path, name: str) -> str:
     """The name of a link to the file; empty where there can be none: on another disk, or to somebody else's file."""
     try:
@@ -168,6 +158,12 @@ def _linked(path: Path, folder: Path, name: str) -> str:
     except OSError:
         return ""
     return name
+
+
+def weights_beside(path: Path) -> tuple[str, ...]:
+    """The files of `write_shared` beside a model, as names relative to its folder."""
+    folder = path.parent / WEIGHTS
+    return tuple(f"{WEIGHTS}/{file.name}" for file in sorted(folder.glob("*.bin"))) if folder.is_dir() else ()
 
 
 def _put(folder: Path, parts: Iterable[bytes]) -> Path:
@@ -185,47 +181,29 @@ def _put(folder: Path, parts: Iterable[bytes]) -> Path:
     return file
 
 
-# --- protobuf, field by field ----------------------------------------------------------------------------------------
-
-
-_Parts = list[bytes | TensorProto]
-"""Of a message, in its order; a tensor stands for the data that it refers to."""
-
-
 def _message(model: ModelProto) -> Iterator[bytes]:
-    """What `SerializeToString(deterministic=True)` gives with every tensor held, in pieces."""
-    for part in _split(model, GRAPH, [_split(model.graph, INITIALIZER, map(_tensor, model.graph.initializer))]):
-        if isinstance(part, bytes):
-            yield part
-        else:
-            yield from chunks_of(part)
+    """A model in one message with every tensor held, in pieces: fields that are written one after the other add up."""
+    graph, rest = copied(model).graph, copied(model)
+    del graph.initializer[:]
+    rest.ClearField("graph")
+    head = graph.SerializeToString(deterministic=True)
+    tensors = [_tensor(tensor) for tensor in model.graph.initializer]
+    sizes = [sum(len(part) if isinstance(part, bytes) else place_of(part)[2] for part in parts) for parts in tensors]
+    tags = [tag(INITIALIZER) + varint(size) for size in sizes]
+    yield rest.SerializeToString(deterministic=True)
+    yield tag(GRAPH) + varint(len(head) + sum(map(len, tags)) + sum(sizes)) + head
+    for mark, parts in zip(tags, tensors, strict=True):
+        yield mark
+        for part in parts:
+            yield from [part] if isinstance(part, bytes) else chunks_of(part)
 
 
-def _tensor(tensor: TensorProto) -> _Parts:
+def _tensor(tensor: TensorProto) -> list[bytes | TensorProto]:
+    """Its message; itself stands for the data that it refers to."""
     if not refers_apart(tensor):
         return [tensor.SerializeToString(deterministic=True)]
     plain = TensorProto()
     plain.CopyFrom(tensor)
     forget_place(plain)
-    return _split(plain, RAW_DATA, [[tensor]])
-
-
-def _split(message: Any, number: int, values: Iterable[_Parts]) -> _Parts:
-    """A message whose field of this number has these values."""
-    parts: _Parts = [_fields(message, range(number))]
-    for value in values:
-        size = sum(len(each) if isinstance(each, bytes) else place_of(each)[2] for each in value)
-        parts += [tag(number) + varint(size), *value]
-    return [*parts, _fields(message, range(number + 1, 1 << 29))]
-
-
-def _fields(message: Any, numbers: range) -> bytes:
-    """The bytes of those fields of a message."""
-    kept = type(message)()
-    for field, value in message.ListFields():
-        if field.number in numbers and isinstance(value, (str, bytes, int, float)):
-            setattr(kept, field.name, value)
-        elif field.number in numbers:
-            getattr(kept, field.name).MergeFrom(value)
-    payload: bytes = kept.SerializeToString(deterministic=True)
-    return payload
+    head = plain.SerializeToString(deterministic=True)
+    return [head + tag(RAW_DATA) + varint(place_of(tensor)[2]), tensor]

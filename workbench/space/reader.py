@@ -115,13 +115,19 @@ def _refuse_foreign(name: str, reached: Sequence[str], targets: Sequence[str], s
         )
 
 
-def _configuration(section: Section, choice: str) -> str:
+@contextlib.contextmanager
+def _path_of(section: Section, choice: str) -> Iterator[Path]:
     try:
-        text = read_text((section.file.parent / choice).resolve(), limit_bytes=MOST_BYTES)
+        yield Path(os.path.normpath(section.file.parent / choice))
     except ConfigError as error:
         raise section.error("choices", str(error), "Paths are relative to this file.") from error
     except (OSError, RuntimeError) as error:  # too long, or links that lead back to themselves
         raise section.error("choices", f"{choice!r} is no path: {error}.") from error
+
+
+def _configuration(section: Section, choice: str) -> str:
+    with _path_of(section, choice) as path:
+        text = read_text(path.resolve(), limit_bytes=MOST_BYTES)
     parse_config(text, file=str(section.file.parent / choice))
     return text
 
@@ -132,16 +138,9 @@ def _files(section: Section, parameter: Parameter, targets: Sequence[str]) -> di
     if dimension is None or not dimension.file:
         return {}
     found = {}
-    for choice in parameter.choices:
-        if choice == OFF:
-            continue
-        path = Path(os.path.normpath(section.file.parent / str(choice)))
-        try:
+    for choice in (str(choice) for choice in parameter.choices if choice != OFF):
+        with _path_of(section, choice) as path:
             found[f"{parameter.name} {choice}"] = f"{path.resolve()}@{folder_digest(path)}"
-        except ConfigError as error:
-            raise section.error("choices", str(error), "Paths are relative to this file.") from error
-        except (OSError, RuntimeError) as error:  # too long, or links that lead back to themselves
-            raise section.error("choices", f"{choice!r} is no path: {error}.") from error
     return found
 
 
@@ -165,13 +164,10 @@ def _read_parameter(name: str, section: Section, earlier: Sequence[Parameter], t
 
 def _checked(dimensions: Sequence[Dimension], value: Any, section: Section) -> Scalar:
     """A choice that one of the targets a parameter is for has; which of them, `Candidate` says of each combination."""
-    for dimension in dimensions[1:]:
+    dimension, *others = dimensions
+    for other in others:
         with contextlib.suppress(ConfigError):
-            return _checked_by(dimension, value, section)
-    return _checked_by(dimensions[0], value, section)
-
-
-def _checked_by(dimension: Dimension, value: Any, section: Section) -> Scalar:
+            return _checked([other], value, section)
     if dimension.kind is float and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)
     if value in dimension.words or (dimension.may_be_off and value == OFF):

@@ -8,7 +8,7 @@ nothing else are one, and every candidate's service chooses among them by simula
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -19,7 +19,7 @@ from workbench.space.space import BINS, Parameter, Preset, SearchSpace, ServedBi
 from workbench.space.words import bins_of, is_word, stand_in
 from workbench.values.bins import IntArray
 from workbench.values.candidate import Candidate
-from workbench.values.dimension import ANY_LENGTH, Dimension, Scalar
+from workbench.values.dimension import ANY_LENGTH, Scalar
 from workbench.values.errors import ConfigError
 from workbench.values.installed_targets import installed_target
 from workbench.values.service import ServiceChoices
@@ -69,11 +69,15 @@ def to_service(space: SearchSpace, own: tuple[int, ...]) -> SearchSpace:
             key="service",
             hint=f"Take choices out there, or of {BINS}.",
         )
+    presets: dict[tuple[tuple[str, Scalar], ...], Preset] = {}
+    for preset in space.presets:  # the first of those that are one without their bins
+        left = {name: value for name, value in preset.assignment.items() if name != BINS}
+        presets.setdefault(tuple(left.items()), replace(preset, assignment=left))
     return replace(
         space,
         parameters=tuple(p for p in space.parameters if p is not parameter),
         forbid=tuple(rule for rule in space.forbid if BINS not in rule.values),
-        presets=_without_bins(space.presets),
+        presets=tuple(presets.values()),
         service=service,
         served_bins=served,
     )
@@ -105,7 +109,8 @@ def finest(space: SearchSpace, lengths: IntArray | None) -> tuple[int, ...] | No
     if served is None or lengths is None:
         return None
     possible = [*served.choices.values(), *([served.otherwise] if served.when else [])]
-    return min(possible, key=lambda bins: (_padded(lengths, bins), len(bins)))
+    # tokens that all texts come to, padded; the last bin holds them all
+    return min(possible, key=lambda bins: (int(np.array(bins)[np.searchsorted(bins, lengths)].sum()), len(bins)))
 
 
 def words(space: SearchSpace) -> str:
@@ -120,24 +125,10 @@ def words(space: SearchSpace) -> str:
     )
 
 
-def _padded(lengths: IntArray, bins: tuple[int, ...]) -> int:
-    """Tokens that all of these texts come to, padded; the last bin holds them all."""
-    return int(np.array(bins)[np.searchsorted(bins, lengths)].sum())
-
-
 def _numbers(choice: Scalar) -> tuple[int, ...]:
     if is_word(choice, ANY_LENGTH[BINS]):
         return stand_in(choice)
     return tuple(int(word) for word in str(choice).split())
-
-
-def _without_bins(presets: Sequence[Preset]) -> tuple[Preset, ...]:
-    """The first of those that are one without their bins."""
-    found: dict[tuple[tuple[str, Scalar], ...], Preset] = {}
-    for preset in presets:
-        left: Mapping[str, Scalar] = {name: value for name, value in preset.assignment.items() if name != BINS}
-        found.setdefault(tuple(left.items()), replace(preset, assignment=left))
-    return tuple(found.values())
 
 
 # --- words ---------------------------------------------------------------------------------------------------------
@@ -164,7 +155,11 @@ def with_lengths(space: SearchSpace, lengths: Callable[[], IntArray | None], max
                         space, parameter, "the dataset's samples are not texts, which have lengths", "Leave it out."
                     )
                 continue
-            numbers[parameter.name] = {word: _bins_of_word(word, dimension, lengths(), max_length) for word in words}
+            own = numbers[parameter.name] = {}
+            for word in words:
+                found = lengths()
+                assert found is not None  # texts have lengths
+                own[word] = " ".join(map(str, bins_of(word, dimension, found, max_length)))
             for choice in parameter.choices:
                 if choice not in words and int(str(choice).split()[-1]) < max_length:
                     raise _unfit(
@@ -186,11 +181,6 @@ def with_lengths(space: SearchSpace, lengths: Callable[[], IntArray | None], max
         ),
         today_bins=None if space.today_bins is None else _renamed(numbers, BINS, (space.today_bins,))[0],
     )
-
-
-def _bins_of_word(word: str, dimension: Dimension, lengths: IntArray | None, max_length: int) -> str:
-    assert lengths is not None  # texts have lengths
-    return " ".join(map(str, bins_of(word, dimension, lengths, max_length)))
 
 
 def _renamed(

@@ -196,12 +196,9 @@ def build_unresolved(space: SearchSpace, assignment: Assignment) -> Candidate:
                 switched.setdefault("disabled_fusions" if value == OFF else "enabled_fusions", []).append(
                     name.removeprefix(FUSION_PREFIX)
                 )
-        elif name == CFG:
-            parts["quantization"]["cfg"] = space.configurations[str(value)]
-        elif name != TARGET and not (known[name].may_be_off and value == OFF):
-            part, setting = _part(name)
-            held = space.files[f"{name} {value}"] if known[name].file else value
-            parts[part][setting] = _members(known[name], held)
+        elif name != TARGET:
+            part, setting, held = _setting(space, known[name], name, value)
+            parts[part] |= {} if held is None else {setting: held}
     for setting, names in switched.items():
         parts["compile"][setting] = tuple(sorted(names))
     served = space.service.max_batch_size if space.service is not None else ()
@@ -237,8 +234,6 @@ def _says(space: SearchSpace, candidate: Candidate, name: str, choice: Scalar) -
     """Whether a candidate has what a choice of a parameter stands for."""
     if name == TARGET:
         return candidate.target == choice
-    if name == CFG:
-        return candidate.quantization.cfg == space.configurations[str(choice)]
     dimension = dimensions_of(candidate.target)[name]
     if name.startswith(FUSION_PREFIX):
         fusion, switched = name.removeprefix(FUSION_PREFIX), {False: "enabled_fusions", True: "disabled_fusions"}
@@ -246,25 +241,31 @@ def _says(space: SearchSpace, candidate: Candidate, name: str, choice: Scalar) -
         if choice == dimension.values[0]:
             return not any(fusion in names for names in lists.values())
         return fusion in lists[choice == OFF]
-    part, setting = _part(name)
-    value = (
-        candidate.compile.setting(setting) if part == "compile" else getattr(getattr(candidate, part), setting, None)
-    )
+    part, setting, held = _setting(space, dimension, name, choice)
+    if part == "compile":
+        return bool(candidate.compile.setting(setting) == held)
+    return bool(getattr(getattr(candidate, part), setting, None) == held)
+
+
+def _setting(space: SearchSpace, dimension: Dimension, name: str, choice: Scalar) -> tuple[str, str, Any]:
+    """The part of a candidate, its field there, and what a choice makes of it; None where it is off.
+
+    A target's own settings are all in `compile`, whatever they are called by (`CompileSettings.part`).
+    """
+    part, _, setting = name.partition(".")
+    part = part if part in ("precision", "quantization", "serving") else "compile"
+    if name == CFG:
+        return part, setting, space.configurations[str(choice)]
     if dimension.may_be_off and choice == OFF:
-        return value is None
+        return part, setting, None
     if dimension.file:
-        return bool(value == space.files[f"{name} {choice}"])
-    return bool(_members(dimension, choice) == value)
-
-
-def _members(dimension: Dimension, value: Scalar) -> Any:
-    """The tuple that a listed choice stands for; any other value as it is."""
+        return part, setting, space.files[f"{name} {choice}"]
+    if is_word(choice, dimension):
+        return part, setting, stand_in(choice)
     if not dimension.listed:
-        return value
-    if is_word(value, dimension):
-        return stand_in(value)
-    words = str(value).split()
-    return tuple(int(word) for word in words) if dimension.listed == "numbers" else tuple(words)
+        return part, setting, choice
+    words = str(choice).split()
+    return part, setting, tuple(map(int, words)) if dimension.listed == "numbers" else tuple(words)
 
 
 def complete(space: SearchSpace, partial: Assignment) -> dict[str, Scalar]:
@@ -331,13 +332,6 @@ def size(space: SearchSpace) -> SpaceSize:
     # words may turn out to be the same bins, once there is a dataset
     words = any(is_word(choice, dimension_of(p.name, space.targets)) for p in space.parameters for choice in p.choices)
     return SpaceSize(candidates=len(possible), compiles=len(compiles), exact=not words)
-
-
-def _part(name: str) -> tuple[str, str]:
-    """The part of a candidate that a setting belongs to, and its field there: a target's own are all in `compile`,
-    whatever they are called by (`CompileSettings.part`)."""
-    part, _, setting = name.partition(".")
-    return (part if part in ("precision", "quantization", "serving") else "compile"), setting
 
 
 def compile_key(candidate: Candidate) -> str:

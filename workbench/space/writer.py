@@ -20,7 +20,6 @@ from workbench.space.space import (
 )
 from workbench.values.candidate import Candidate
 from workbench.values.dimension import Scalar
-from workbench.values.service import ServiceChoices, ServiceSettings
 
 
 def with_preset(
@@ -83,74 +82,34 @@ def _possible(space: SearchSpace, *partial: Assignment) -> Assignment | None:
 
 
 def space_yaml(space: SearchSpace, *, about: Sequence[str] = ()) -> str:
-    """The file of a space, which `read_space` reads."""
-    lines = [*(f"# {line}".rstrip() for line in about), "version: 1"]
-    lines += [f"target: {_listed(space.targets) if len(space.targets) > 1 else space.targets[0]}", "", "parameters:"]
+    """The file of a space, which `read_space` reads: a line for each parameter, rule and preset."""
+
+    def written(value: object) -> str:  # JSON is YAML, and in its quotes an off is a text to every reader
+        return json.dumps(value, ensure_ascii=False)
+
+    targets = space.targets if len(space.targets) > 1 else space.targets[0]
+    lines = [*(f"# {line}".rstrip() for line in about), "version: 1", f"target: {written(targets)}", "", "parameters:"]
     for parameter in space.parameters:
         if parameter.name != TARGET:
-            lines += _parameter(space, parameter)
-    if space.service is not None:
-        lines += ["", "service:", *_service(space.service, space.today_bins)]
+            dimension = dimension_of(parameter.name, space.targets)
+            told = {} if dimension is not None and parameter.about == dimension.about else {"about": parameter.about}
+            when = {"when": parameter.when} if parameter.when else {}
+            lines.append(f"  {parameter.name}: {written({**told, **when, 'choices': parameter.choices})}")
+    if (service := space.service) is not None:
+        keys = ("max_batch_size", "batch_timeout_ms", "workers")
+        offered: dict[str, object] = {key: getattr(service, key) for key in keys}
+        if service.today is not None:
+            bins = {} if space.today_bins is None else {"sequence_bins": space.today_bins}
+            offered["today"] = {key: getattr(service.today, key) for key in keys} | bins
+        lines += ["", f"service: {written(offered)}"]
     if space.forbid:
-        lines += ["", "forbid:"]
-        for rule in space.forbid:
-            heads = [f"{name}: {_listed(values)}" for name, values in rule.values.items()]
-            lines += [f"  - reason: {_scalar(rule.reason)}", *(f"    {head}" for head in heads)]
+        rules = [{"reason": rule.reason, **rule.values} for rule in space.forbid]
+        lines += ["", "forbid:", *(f"  - {written(rule)}" for rule in rules)]
     if space.presets:
-        lines += ["", "presets:", *(f"  - {{{_preset(space, preset)}}}" for preset in space.presets)]
+        # what differs from the defaults, and what applies only since something else was chosen
+        named = {p.name for p in space.parameters}
+        lines += ["", "presets:"]
+        for preset in space.presets:
+            said = {name: value for name, value in preset.assignment.items() if name in named}
+            lines.append(f"  - {written({'name': preset.name, **said})}")
     return "\n".join(lines) + "\n"
-
-
-def _parameter(space: SearchSpace, parameter: Parameter) -> list[str]:
-    dimension = dimension_of(parameter.name, space.targets)
-    lines = [f"  {parameter.name}:"]
-    if dimension is None or parameter.about != dimension.about:
-        lines.append(f"    about: {_scalar(parameter.about)}")
-    if parameter.when:
-        conditions = ", ".join(f"{name}: {_listed(values)}" for name, values in parameter.when.items())
-        lines.append(f"    when: {{{conditions}}}")
-    return [*lines, f"    choices: {_listed(parameter.choices)}"]
-
-
-def _service(choices: ServiceChoices, todays_bins: Scalar | None) -> list[str]:
-    lines = [
-        f"  max_batch_size: {_listed(choices.max_batch_size)}",
-        f"  batch_timeout_ms: {_listed(choices.batch_timeout_ms)}",
-        f"  workers: {_listed(choices.workers)}",
-    ]
-    if choices.today is None:
-        return lines
-    bins = "" if todays_bins is None else f", sequence_bins: {_scalar(todays_bins)}"
-    return [*lines, f"  today: {{{settings_yaml(choices.today)}{bins}}}"]
-
-
-def settings_yaml(settings: ServiceSettings) -> str:
-    """'max_batch_size: 16, batch_timeout_ms: 10, workers: 2', the inside of a mapping."""
-    return (
-        f"max_batch_size: {settings.max_batch_size}, batch_timeout_ms: {settings.batch_timeout_ms:g}, "
-        f"workers: {settings.workers}"
-    )
-
-
-def _preset(space: SearchSpace, preset: Preset) -> str:
-    """A preset says what differs from the defaults, and what applies only since something else was chosen."""
-    named = {p.name for p in space.parameters}
-    values = {name: value for name, value in preset.assignment.items() if name in named}
-    return ", ".join([f"name: {_scalar(preset.name)}", *(f"{n}: {_scalar(v)}" for n, v in values.items())])
-
-
-def _listed(values: Sequence[Scalar]) -> str:
-    return f"[{', '.join(map(_scalar, values))}]"
-
-
-def _scalar(value: Scalar) -> str:
-    """As YAML reads it back: texts in quotes, since a bare off is false to some readers."""
-    if isinstance(value, bool) or value is None:
-        return json.dumps(value)
-    if isinstance(value, int | float):
-        return repr(value)
-    bare = value.replace("_", "").replace("-", "")
-    return value if bare.isalpha() and value.lower() not in _READ_OTHERWISE else json.dumps(value, ensure_ascii=False)
-
-
-_READ_OTHERWISE = ("on", OFF, "yes", "no", "true", "false", "null", "none", "y", "n", "inf", "nan", "-inf")

@@ -9,8 +9,7 @@ writers either's entry is whole. Whoever reads holds every file against its sha2
 absent, so anything may be deleted at any time. Whoever may write here decides what others take for results; a digest
 finds damage, not intent: names are checked before they become paths, counts and sizes before anything is fetched.
 
-    shared = open_shared_store("s3://team/workbench")
-    Store(root, shared=shared)                          # reads through and writes through
+    Store(root, shared=SharedStore("s3://team/workbench"))      # reads through and writes through
 
 What is local (locks, journals, what is still to be published) lies elsewhere. Nothing is unpickled.
 """
@@ -26,19 +25,18 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Literal
+from typing import Literal, TypeVar
 
 from workbench.evaluation.shared_store.remote import BLOCK_BYTES, PATIENCE_S, Away, Remote
 from workbench.values.documents.canonical import DecodeError, decode
 from workbench.values.documents.sealed_json import Unsound, sealed, unsealed
-
-__all__ = ["STORE_VARIABLE", "Away", "Fetched", "Listed", "SharedStore", "open_shared_store"]
 
 _log = logging.getLogger(__name__)
 
 STORE_VARIABLE = "WORKBENCH_STORE"
 """Names the shared store where no option does: a folder or a URL."""
 Fetched = Literal["there", "absent", "damaged"]
+T = TypeVar("T")
 _VERSION = 1
 _MOST_LISTING_BYTES, _MOST_FILES, _MOST_BYTES = 1 << 25, 100_000, 1 << 42
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -61,17 +59,8 @@ Listing = Mapping[str, Listed]
 """Path below the entry's folder, with '/' → content."""
 
 
-def written(kind: str, digest: str, listing: Listing) -> bytes:
-    """The JSON that makes an entry visible."""
-    return sealed({"version": _VERSION, "kind": kind, "entry": digest, "files": listing})
-
-
-def read(content: bytes, kind: str, digest: str) -> dict[str, Listed]:
-    """What `written` wrote for this very entry.
-
-    Raises:
-        Unsound: it is damaged, of another entry, or names what no entry of ours holds.
-    """
+def _read(content: bytes, kind: str, digest: str) -> dict[str, Listed]:
+    """What `SharedStore` wrote for this very entry; Unsound where it did not, or names what no entry of ours holds."""
     value = unsealed(content)
     if (value.get("version"), value.get("kind"), value.get("entry")) != (_VERSION, kind, digest):
         raise Unsound("is of another entry")
@@ -99,24 +88,6 @@ def _is_below(name: str) -> bool:
     return len(parts) <= 32 and all(_NAME.fullmatch(part) and part not in (".", "..") for part in parts)
 
 
-def open_shared_store(
-    url: str, *, report: Callable[[str], None] = _log.warning, patience_s: float = PATIENCE_S
-) -> SharedStore:
-    """The store at a folder, `file:///folder`, `s3://bucket/prefix` or, within one process, `memory://name`.
-
-    Nothing is asked of it yet: whether it is there shows when it is needed. Credentials and
-    endpoints are taken from the environment, as s3fs and botocore read them.
-
-    Args:
-        report: receives a sentence when the store goes away or comes back, or holds something damaged.
-        patience_s: what one call may take.
-
-    Raises:
-        ConfigError: the URL is of another kind, or its package is not installed.
-    """
-    return SharedStore(Remote(url, patience_s=patience_s), report=report)
-
-
 class _Pauses:
     """Of one kind of call: nothing is asked for a while after it failed, for longer every time."""
 
@@ -127,30 +98,39 @@ class _Pauses:
     def over(self) -> bool:
         return time.monotonic() >= self.until
 
-    def failed(self) -> bool:
-        """Whether it had worked before."""
+    def ended(self, *, well: bool) -> bool:
+        """Whether the call before ended otherwise."""
         with self._lock:
-            self.until = time.monotonic() + _PAUSES_S[min(self._failures, len(_PAUSES_S) - 1)]
-            self._failures += 1
-            return self._failures == 1
-
-    def worked(self) -> bool:
-        """Whether it had failed before."""
-        with self._lock:
-            before, self._failures = self._failures, 0
-            return before > 0
+            before, self._failures = self._failures, 0 if well else self._failures + 1
+            if not well:
+                self.until = time.monotonic() + _PAUSES_S[min(before, len(_PAUSES_S) - 1)]
+        return (before > 0) == well
 
 
 class SharedStore:
-    """What several machines have computed. Safe to use from several threads.
+    """What several machines have computed, at a folder, `file:///folder` or `s3://bucket/prefix`. Safe to use from
+    several threads.
 
     Attributes:
         url: without anything secret.
         reading, writing: when it is asked again.
     """
 
-    def __init__(self, remote: Remote, *, report: Callable[[str], None]) -> None:
-        self.url, self.remote, self._report = remote.url, remote, report
+    def __init__(
+        self, url: str, *, report: Callable[[str], None] = _log.warning, patience_s: float = PATIENCE_S
+    ) -> None:
+        """Nothing is asked of it yet: whether it is there shows when it is needed. Credentials and endpoints are taken
+        from the environment, as s3fs and botocore read them.
+
+        Args:
+            report: receives a sentence when the store goes away or comes back, or holds something damaged.
+            patience_s: what one call may take.
+
+        Raises:
+            ConfigError: the URL is of another kind, or its package is not installed.
+        """
+        self.remote, self._report = Remote(url, patience_s=patience_s), report
+        self.url = self.remote.url
         self.reading, self.writing = _Pauses(), _Pauses()
 
     def fetch(self, kind: str, digest: str, to: Path) -> Fetched:
@@ -162,11 +142,11 @@ class SharedStore:
         Raises:
             OSError: this machine's disk cannot be written.
         """
-        if not self.reading.over:
-            return "absent"
-        try:
-            listing = self._listing(kind, digest)
-            if listing is not None:
+
+        def fetched() -> Fetched:
+            try:
+                if (listing := self._listing(kind, digest)) is None:
+                    return "absent"
                 needed, free = sum(one.size_bytes for one in listing.values()), shutil.disk_usage(to).free
                 if needed > free:
                     said = f"an entry of {needed / 1e6:.1f} MB is not fetched, {free / 1e6:.1f} MB are free."
@@ -174,19 +154,16 @@ class SharedStore:
                     return "absent"
                 for name, one in listing.items():
                     self._copy(name, one, to / name)
-        except Away as away:
-            if self.reading.failed():
-                self._report(f"{self.url} is away ({away}). What it may hold is computed here until it answers again.")
-            return "absent"
-        except Unsound as damage:
-            self._report(
-                f"{self.url}: {kind}/{digest[:12]} is damaged and not used ({damage}). It is computed here and "
-                "published anew."
-            )
-            return "damaged"
-        if self.reading.worked():
-            self._report(f"{self.url} answers again.")
-        return "absent" if listing is None else "there"
+                return "there"
+            except Unsound as damage:
+                self._report(
+                    f"{self.url}: {kind}/{digest[:12]} is damaged and not used ({damage}). It is computed here and "
+                    "published anew."
+                )
+                return "damaged"
+
+        away = "is away ({}). What it may hold is computed here until it answers again."
+        return self._asked(self.reading, fetched, "absent", away, "answers again.")
 
     def publish(self, kind: str, digest: str, folder: Path, listing: Listing, *, anew: bool = False) -> bool:
         """Put an entry there, unless it is there; its files first, then the listing, which makes it visible. False
@@ -200,40 +177,41 @@ class SharedStore:
         """
         if not self.writing.over:
             return False
-        try:
-            self._published(kind, digest, folder, listing, anew=anew)
-        except Away as away:
-            if self.writing.failed():
-                self._report(
-                    f"{self.url} takes no results now ({away}). They are kept beside the local ones and published when "
-                    "it does."
-                )
-            return False
-        if self.writing.worked():
-            self._report(f"{self.url} takes results again.")
-        return True
 
-    def _published(self, kind: str, digest: str, folder: Path, listing: Listing, *, anew: bool) -> None:
+        def published() -> bool:
+            try:
+                if not anew and self._listing(kind, digest) is not None:
+                    return True
+            except Unsound:
+                pass  # in its place
+            sent = [name for name, one in listing.items() if anew or not self._has(one)]
+            for name in sent:
+                self._send(folder / name, listing[name])
+            entry = {"version": _VERSION, "kind": kind, "entry": digest, "files": listing}
+            self.remote.write(_entry_at(kind, digest), iter((sealed(entry),)))
+            for name in listing.keys() - sent:  # somebody may have deleted between our look and our listing
+                if not self._has(listing[name]):
+                    self._send(folder / name, listing[name])
+            return True
+
+        away = "takes no results now ({}). They are kept beside the local ones and published when it does."
+        return self._asked(self.writing, published, False, away, "takes results again.")
+
+    def _asked(self, pauses: _Pauses, action: Callable[[], T], otherwise: T, away: str, again: str) -> T:
+        """What an action gives, and otherwise where the store is away: said the first time, as is that it is back."""
+        found, said, well = otherwise, again, True
         try:
-            if not anew and self._listing(kind, digest) is not None:
-                return
-        except Unsound:
-            pass  # in its place
-        relied_on: list[tuple[str, Listed]] = []
-        for name, one in listing.items():
-            if not anew and self._has(one):
-                relied_on.append((name, one))
-            else:
-                self._send(folder / name, one)
-        self.remote.write(_entry_at(kind, digest), iter((written(kind, digest, listing),)))
-        for name, one in relied_on:  # somebody may have deleted between our look and our listing
-            if not self._has(one):
-                self._send(folder / name, one)
+            found = action()
+        except Away as error:
+            said, well = away.format(error), False
+        if pauses.ended(well=well):
+            self._report(f"{self.url} {said}")
+        return found
 
     def _listing(self, kind: str, digest: str) -> dict[str, Listed] | None:
         content = self.remote.read(_entry_at(kind, digest), most=_MOST_LISTING_BYTES)
         try:
-            return None if content is None else read(content, kind, digest)
+            return None if content is None else _read(content, kind, digest)
         except Unsound as damage:
             raise Unsound(f"its listing {damage}") from damage
 

@@ -26,7 +26,7 @@ T = TypeVar("T")
 PATIENCE_S = 20.0
 """What one call may take: a look, or one block."""
 BLOCK_BYTES = 1 << 23
-_SCHEMES = ("file", "memory", "s3")
+_SCHEMES = ("file", "s3")
 _SECRET = re.compile(
     r"(?i)(?:secret|token|password|signature)[\w-]*\s*[=:]\s*[^\s,;&]+|credential=[^\s&]+|(?<=://)[^/\s@]+@"
 )
@@ -52,14 +52,16 @@ class Remote:
         self.url, self.patience_s = checked_url(url), patience_s
         scheme, _, rest = self.url.partition("://")
         self._fs = _file_system(scheme)
-        self._root = (rest if scheme != "memory" else f"/{rest}").rstrip("/")
-        self._renames = scheme == "file"
+        self._root, self._renames = rest, scheme == "file"
         self._left: list[threading.Thread] = []
+
+    def at(self, path: str) -> str:
+        return f"{self._root}/{path}"
 
     def size(self, path: str) -> int | None:
         """Bytes of a regular file; None where there is none."""
         try:
-            info: dict[str, Any] = self._call(lambda: self._fs.info(self._at(path)))
+            info: dict[str, Any] = self._call(lambda: self._fs.info(self.at(path)))
         except FileNotFoundError:
             return None
         # a link or a device in a shared folder may lead anywhere
@@ -75,7 +77,7 @@ class Remote:
         for start in range(0, size_bytes, BLOCK_BYTES):
             end = min(start + BLOCK_BYTES, size_bytes)
             try:
-                yield bytes(self._call(partial(self._fs.cat_file, self._at(path), start=start, end=end)))
+                yield bytes(self._call(partial(self._fs.cat_file, self.at(path), start=start, end=end)))
             except FileNotFoundError:
                 return
 
@@ -84,25 +86,24 @@ class Remote:
 
         An exception of `blocks` goes through and leaves no file, or the one before.
         """
-        place = self._at(path)
+        place, draft = self.at(path), self.at(f"v1/uploads/{uuid.uuid4().hex}")
         file: Any = None
-        draft = self._at(f"v1/uploads/{uuid.uuid4().hex}") if self._renames else place
 
         def opened() -> Any:
             if not self._renames:
-                return self._fs.open(draft, "wb", block_size=2 * BLOCK_BYTES, autocommit=False)
+                return self._fs.open(place, "wb", block_size=2 * BLOCK_BYTES, autocommit=False)
             self._fs.info(self._root)  # never made here: it may be the place of a disk that is not mounted
             self._fs.makedirs(self._fs._parent(draft), exist_ok=True)
             return self._fs.open(draft, "xb")
 
         def put_in_place() -> None:
-            if self._renames:
-                file.flush()
-                os.fsync(file.fileno())
-            file.close()
             if not self._renames:
+                file.close()
                 file.commit()
                 return
+            file.flush()
+            os.fsync(file.fileno())
+            file.close()
             self._fs.makedirs(self._fs._parent(place), exist_ok=True)
             self._fs.mv(draft, place)
 
@@ -118,9 +119,6 @@ class Remote:
                 elif file is not None:
                     self._call(file.discard)
             raise
-
-    def _at(self, path: str) -> str:
-        return f"{self._root}/{path}"
 
     def _call(self, action: Callable[[], T]) -> T:
         self._left = [thread for thread in self._left if thread.is_alive()]
@@ -157,7 +155,7 @@ class Remote:
 
 
 def checked_url(written: str) -> str:
-    """The URL of a shared store in one form: `file:///…`, `s3://bucket/…` or `memory://…`; a path is a folder's.
+    """The URL of a shared store in one form: `file:///…` or `s3://bucket/…`; a path is a folder's.
 
     Raises:
         ConfigError: it is of another kind, or carries what belongs into the environment.

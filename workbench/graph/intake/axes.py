@@ -88,46 +88,38 @@ def batch_first(
             shape.dim[plan.batch].dim_param = str(plan.dims[plan.batch] or batch)
         if plan.batch == 0:
             continue
-        dims = list(shape.dim)
         new[plan.name] = source = names.fresh(f"{plan.name}_source")
+        moved = _put_first(shape, plan.batch)
         if plan.batch is None:
-            added = TensorShapeProto.Dimension(dim_value=1)
-            _reshape(shape, [added, *dims])
             first.append(_node("Squeeze", plan.name, source, names, axes))
         else:
-            moved = [plan.batch, *(i for i in range(len(dims)) if i != plan.batch)]
-            _reshape(shape, [dims[i] for i in moved])
             first.append(_node("Transpose", plan.name, source, names, perm=np.argsort(moved).tolist()))
     for value in graph.output:
         axis = outputs.get(value.name, 0)
         said = value.type.tensor_type.shape
         if said.dim and len(said.dim) != (rank := ranks.get(value.name, len(said.dim))):
-            _reshape(said, [TensorShapeProto.Dimension() for _ in range(rank)])
+            said.CopyFrom(TensorShapeProto(dim=[TensorShapeProto.Dimension()] * rank))
             if axis is not None and all(plan.dims[:1] == (1,) for plan in plans):
                 said.dim[axis].dim_value = 1
         if axis == 0:
             if value.name in sized:
                 value.type.tensor_type.shape.dim[0].dim_value = sized[value.name]
             continue
-        dims = list(value.type.tensor_type.shape.dim)
-        known = value.type.tensor_type.HasField("shape") and len(dims) == ranks[value.name]
         new[value.name] = source = names.fresh(f"{value.name}_source")
-        if axis is None:
-            if known:
-                _reshape(value.type.tensor_type.shape, [TensorShapeProto.Dimension(dim_value=1), *dims])
-            last.append(_node("Unsqueeze", source, value.name, names, axes))
+        known = value.type.tensor_type.HasField("shape") and len(said.dim) == ranks[value.name]
+        if known:
+            _put_first(said, axis)
         else:
-            moved = [axis, *(i for i in range(ranks[value.name]) if i != axis)]
-            if known:
-                _reshape(value.type.tensor_type.shape, [dims[i] for i in moved])
-            front = value.type.tensor_type.shape.dim[0] if known else None
-            if front is not None and value.name in sized:
-                front.dim_value = sized[value.name]
-            if front is not None and not front.HasField("dim_value") and not is_batch_name(front.dim_param):
-                front.dim_param = batch
-            last.append(_node("Transpose", source, value.name, names, perm=moved))
-        if not known:
             value.type.tensor_type.ClearField("shape")
+        if axis is None:
+            last.append(_node("Unsqueeze", source, value.name, names, axes))
+            continue
+        if known and value.name in sized:
+            said.dim[0].dim_value = sized[value.name]
+        if known and not said.dim[0].HasField("dim_value") and not is_batch_name(said.dim[0].dim_param):
+            said.dim[0].dim_param = batch
+        moved = [axis, *(i for i in range(ranks[value.name]) if i != axis)]
+        last.append(_node("Transpose", source, value.name, names, perm=moved))
     nodes = list(graph.node)
     rename_tensors(nodes, new)
     replace_nodes(graph, (*first, *nodes, *last))
@@ -140,8 +132,12 @@ def _dim(size: int | str) -> TensorShapeProto.Dimension:
     return dimension(dim_value=size) if isinstance(size, int) else dimension(dim_param=size)
 
 
-def _reshape(shape: TensorShapeProto, dims: Sequence[TensorShapeProto.Dimension]) -> None:
-    shape.CopyFrom(TensorShapeProto(dim=dims))
+def _put_first(shape: TensorShapeProto, axis: int | None) -> list[int]:
+    """Move an axis to the front, or put one of size 1 there; the order of the axes before."""
+    dims = [TensorShapeProto.Dimension(dim_value=1), *shape.dim] if axis is None else list(shape.dim)
+    order = [axis or 0, *(i for i in range(len(dims)) if i != (axis or 0))]
+    shape.CopyFrom(TensorShapeProto(dim=[dims[i] for i in order]))
+    return order
 
 
 def _axes(model: ModelProto, names: Names) -> str | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -63,13 +63,14 @@ def wanted(source: Model, interface: Interface) -> bool:
     """Whether there may be anything to do, as far as the file tells without being run."""
     proto = graph_to_prepare(source)
     values = (*proto.graph.input, *proto.graph.output)
-    if any(unnamed(dim) for value in values for dim in value.type.tensor_type.shape.dim):
-        return True
-    if opset_of(proto) < WANTED or any(use.constant is not None for use in interface.inputs):
-        return True
-    if any(node.op_type == "If" for node in proto.graph.node) or any(True for _ in random_nodes(proto.graph)):
-        return True
-    if computes_in_half(proto):
+    if (
+        any(unnamed(dim) for value in values for dim in value.type.tensor_type.shape.dim)
+        or opset_of(proto) < WANTED
+        or any(use.constant is not None for use in interface.inputs)
+        or any(node.op_type == "If" for node in proto.graph.node)
+        or any(True for _ in random_nodes(proto.graph))
+        or computes_in_half(proto)
+    ):
         return True
     plans = plan_inputs(source.inputs, interface)
     shapes = {spec.name: spec.shape for spec in source.inputs}
@@ -106,27 +107,18 @@ def prepare(source: Model, interface: Interface, folder: Path) -> tuple[Path, tu
         ConfigError: what only the user can know or change, with what to write; or the two files do not agree.
     """
     with kept_aside(source.size_bytes):
+        made = _Preparation(source, interface, folder)
         try:
-            return _Preparation(source, interface, folder).done()
-        except _NotProven as error:
-            if not error.branches:
+            return made.done()
+        except _NotProven:
+            if all(step.name != "branches" for step in made.steps):
                 raise
             # what exporters declare of shapes inside an If need not hold, so that a branch may have been taken wrongly
             return _Preparation(source, interface, folder, by_shape=False).done()
 
 
 class _NotProven(ConfigError):
-    """The prepared file does not give what the source gives.
-
-    Attributes:
-        branches: whether an `If` became one of its branches on the way.
-    """
-
-    def __init__(self, rule: str, steps: Sequence[PreparationStep], file: Path) -> None:
-        names = ", ".join(step.name for step in steps)
-        hint = "Export the model with a newer opset, or with what these steps do done beforehand."
-        super().__init__(f"the prepared model {rule} (steps: {names}).", file=file, hint=hint)
-        self.branches = any(step.name == "branches" for step in steps)
+    """The prepared file does not give what the source gives."""
 
 
 class _Preparation:
@@ -342,6 +334,12 @@ class _Preparation:
                 larger = replace(recipe, size=recipe.size * factor)
                 if (shown := self._shapes(larger, run, 1)) is not None:
                     recipe, first = larger, shown
+
+        def changing(name: str) -> int | None:
+            two, three = shapes[1:]
+            pairs = () if two is None or three is None else zip(two[name], three[name], strict=False)
+            return next((axis for axis, pair in enumerate(pairs) if pair == (2, 3)), None)
+
         batched = any(plan.batch is not None for plan in self.plans)
         counted = self._counted(recipe, run, rows) if rows is not None and batched else {}
         states = {out: plan for out, into in self.interface.state for plan in self.plans if plan.name == into}
@@ -351,7 +349,7 @@ class _Preparation:
             name, places = spec.name, counted.get(spec.name, [])
             if name in states:
                 axis = states[name].batch
-            elif (measured := _changing(name, shapes[1:])) is not None:
+            elif (measured := changing(name)) is not None:
                 axis = measured
             elif named[name] or (named[name] == 0 and rows is None):
                 axis = named[name]
@@ -400,7 +398,7 @@ class _Preparation:
                 run = runner_of(stilled(self.original), self.source.path)
             prepared = runner_of(_silent(self.proto), target) if self.noise else runner(target)
         except RUNTIME_ERRORS as error:
-            raise _NotProven(f"cannot be opened: {_line(error)}", self.steps, self.source.path) from error
+            raise self._not_proven(f"cannot be opened: {_line(error)}") from error
         worst, samples = 0.0, 0
         for batch, seed in ((1, 0), (2, 1), (3, 2)):
             if batch > 1 and (fixed_rows(self.plans) or self._shapes(recipe, run, batch) is None):
@@ -413,25 +411,20 @@ class _Preparation:
             try:
                 theirs = prepared({plan.name: to_prepared(plan.batch, feeds[plan.name]) for plan in self.plans})
             except RUNTIME_ERRORS as error:
-                raise _NotProven(
-                    f"fails where the source runs: {_line(error)}", self.steps, self.source.path
-                ) from error
+                raise self._not_proven(f"fails where the source runs: {_line(error)}") from error
             worst, samples = max(worst, difference(ours, theirs)), samples + batch
         if not worst <= self.tolerance:
             rule = f"does not give what the source gives: a difference of {worst:.3g} of the largest value"
-            raise _NotProven(rule, self.steps, self.source.path)
+            raise self._not_proven(rule)
         figures = (("largest_difference", worst), ("samples", float(samples)))
         return [
             step if step.name == "axes" else replace(step, figures=(*step.figures, *figures)) for step in self.steps
         ]
 
-
-def _changing(name: str, shapes: Sequence[Mapping[str, tuple[int, ...]] | None]) -> int | None:
-    two, three = shapes
-    if two is None or three is None:
-        return None
-    pairs = enumerate(zip(two[name], three[name], strict=False))
-    return next((i for i, (a, b) in pairs if (a, b) == (2, 3)), None)
+    def _not_proven(self, rule: str) -> _NotProven:
+        names = ", ".join(step.name for step in self.steps)
+        hint = "Export the model with a newer opset, or with what these steps do done beforehand."
+        return _NotProven(f"the prepared model {rule} (steps: {names}).", file=self.source.path, hint=hint)
 
 
 def _row(plans: Sequence[PortPlan], feeds: Feeds, row: int) -> Feeds:

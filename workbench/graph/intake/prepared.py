@@ -100,25 +100,22 @@ def _kept(source: Model, place: Path) -> Model | None:
 def _made(source: Model, interface: Interface, place: Path) -> Model:
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
-        with lock_file(place.with_suffix(".lock"), wait=True, wait_s=600.0, remove=True):
-            return _kept(source, place) or _make(source, interface, place)
+        with lock_file(place.with_suffix(".lock"), wait=True, remove=True):
+            if (found := _kept(source, place)) is not None:
+                return found
+            with scratch_folder("prepare", inside=place.parent) as draft:
+                (inside := draft / "model").mkdir()
+                request = {"path": str(source.path), "interface": encode(interface), "folder": str(inside)}
+                about = "preparing it (proofs by running included)"
+                call_apart(source.path, source.size_bytes, prepare_here, request, about=about, effort=_EFFORT)
+                if place.exists():  # of an earlier make that was damaged
+                    place.rename(draft / "damaged")
+                inside.rename(place)
+            return _opened(source, place)
     except OSError as error:
         raise ToolchainError(
             f"{place} cannot be written: {error.strerror}. Free space or choose another workspace."
         ) from error
-
-
-def _make(source: Model, interface: Interface, place: Path) -> Model:
-    with scratch_folder("prepare", inside=place.parent) as draft:
-        inside = draft / "model"
-        inside.mkdir()
-        request = {"path": str(source.path), "interface": encode(interface), "folder": str(inside)}
-        about = "preparing it (proofs by running included)"
-        call_apart(source.path, source.size_bytes, prepare_here, request, about=about, effort=_EFFORT)
-        if place.exists():  # of an earlier make that was damaged
-            place.rename(draft / "damaged")
-        inside.rename(place)
-    return _opened(source, place)
 
 
 def prepare_here(path: str, interface: Any, folder: str) -> None:

@@ -55,7 +55,7 @@ class Recipe:
 
     def _values(self, plan: PortPlan, batch: int, rng: np.random.Generator) -> Array:
         shape = [
-            batch if axis == plan.batch and not isinstance(size, int) else self._size(size)
+            size if isinstance(size, int) else batch if axis == plan.batch else self.bins.get(size or "", self.size)
             for axis, size in enumerate(plan.dims)
         ]
         kind = np.dtype(plan.dtype).kind
@@ -65,16 +65,10 @@ class Recipe:
             return np.ones(shape, np.bool_)
         if "len" in plan.name.lower() or self.kind == "size":
             return np.full(shape, self.size, plan.dtype)
-        if plan.name in self.rows and self.rows[plan.name] > 2 and self.kind == "spread":
-            return rng.integers(0, self.rows[plan.name], shape).astype(plan.dtype)
         if plan.name in self.rows and self.kind == "spread":
-            return np.zeros(shape, plan.dtype)
+            rows = self.rows[plan.name]
+            return rng.integers(0, rows if rows > 2 else 1, shape).astype(plan.dtype)
         return np.full(shape, self.kind != "zeros", plan.dtype)
-
-    def _size(self, size: int | str | None) -> int:
-        if isinstance(size, int):
-            return size
-        return self.bins.get(size or "", self.size)
 
 
 def recipes(plans: Sequence[PortPlan], axes: Sequence[AxisUse], rows: Mapping[str, int]) -> Iterator[Recipe]:

@@ -22,7 +22,7 @@ from typing import Any
 
 from workbench.evaluation.bench import Bench, open_bench
 from workbench.evaluation.journal import Journal
-from workbench.evaluation.shared_store import STORE_VARIABLE, open_shared_store
+from workbench.evaluation.shared_store import STORE_VARIABLE, SharedStore
 from workbench.evaluation.store import Store
 from workbench.inputs.experiment import Experiment, read_experiment
 from workbench.search.executors.messages import Line, Message, encode_error
@@ -132,7 +132,7 @@ def opened(
             hint="What was measured is kept. Change it back, or start a new sweep with --fresh.",
         )
     url = opening["shared"] or os.environ.get(STORE_VARIABLE)
-    store = Store(Path(opening["store"]), shared=open_shared_store(url) if url else None)
+    store = Store(Path(opening["store"]), shared=SharedStore(url) if url else None)
     stack.callback(store.close)
 
     return replace(experiment, seed=opening["seed"]), open_bench(experiment, journal, store, report, card)

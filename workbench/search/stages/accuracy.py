@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from workbench.evaluation.accuracy_pass import AccuracyPass
-from workbench.evaluation.carried import apart_from_baseline, first_steps, reference_words, whole_samples
+from workbench.evaluation.carried import FLOAT32_ON_THE_HOST, apart_from_baseline, first_steps, whole_samples
 from workbench.evaluation.reuse import accuracy_key
 from workbench.inputs.dataset import Batch
 from workbench.inputs.experiment import Experiment
@@ -172,7 +172,7 @@ def with_accuracy(
         samples=size(outcomes),
         split=request.split,
         comparison=against(reference, own=baseline is None),
-        reference="" if reference is None else reference_words(request.experiment),
+        reference=FLOAT32_ON_THE_HOST if reference is not None and apart_from_baseline(request.experiment) else "",
         against_baseline=against(baseline, own=True),
     )
     return result.measured(accuracy=accuracy)
