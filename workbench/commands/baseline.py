@@ -14,17 +14,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from workbench.commands.console import print_json, say, tell
-from workbench.commands.load_runs import Conditions, run_loads
 from workbench.commands.loading import (
     KSERVE,
     OPENAI,
-    PREDICT,
     Asking,
     Protocol,
-    Question,
-    Server,
     facts_of,
     open_server,
+    run_loads,
 )
 from workbench.commands.options import AsJson, arranged, one_of, pairs, spelled_out
 from workbench.commands.options import seconds as seconds_of
@@ -33,6 +30,7 @@ from workbench.values.exit_codes import INTERRUPTED
 
 if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
     from workbench.load import LoadResult
+    from workbench.load.kserve.served import ServedModel
     from workbench.values.measurement import Split
 
 baseline = typer.Typer(name="baseline", help="Another platform's figures, to judge a bundle by.", no_args_is_help=True)
@@ -102,26 +100,23 @@ def record(
         "timeout_s": seconds_of(timeout, "--timeout"),
         "seed": seed,
     }
-    counts = list(dict.fromkeys(concurrency or (1, 100)))
-    conditions = [Conditions(load=ServiceLoad(concurrency=n), length=how.length, batch=how.batch) for n in counts]
-    results: list[LoadResult] = []
+    own = [ServiceLoad(concurrency=clients) for clients in concurrency or (1, 100)]
     with open_server(url, {}, os.environ.get(api_key_env), how) as server:
         if facts_of(server).get("emulated"):
             raise ConfigError(f"{url} serves an emulated device: its times are no figures.", key="url")
-        asked: Question | None = None
-        for _, question, result in run_loads(server, how, conditions, common, quiet=as_json):
-            asked = question
-            results.append(result)
+        loads = list(run_loads(server, how, own, (), common, quiet=as_json))
+        results = [result for _, result in loads]
         if any(result.interrupted for result in results):
             raise SystemExit(INTERRUPTED)
+        served = loads[0][0].served
         kept = None
-        if answers and asked is not None:
-            kept = _answers(server, how, asked, to.with_suffix(".npz"), answered, answers)
+        if answers:
+            kept = _answers(how, served, results[0], to.with_suffix(".npz"), answered, answers)
     found, lacks = recorded(
         results,
-        name=name or (url if asked is None or asked.served is None else str(asked.served)),
+        name=name or (url if served is None else str(served)),
         about=about,
-        source=_source(results, asked),
+        source=_source(results, served),
         limits=limits,
         answers=kept,
     )
@@ -139,39 +134,33 @@ def record(
 
 
 def _answers(
-    server: Server,
-    how: Asking,
-    asked: Question,
-    to: Path,
-    split: Split,
-    most: int,
+    how: Asking, served: ServedModel | None, result: LoadResult, to: Path, split: Split, most: int
 ) -> Path | None:
     """Ask the samples of a split, each once, and keep what the server says; None where it cannot be asked so."""
     from workbench.inputs.answers import write_answers
     from workbench.load.kserve.asking import ask, samples_of
 
     chosen = how.dataset
-    if how.protocol == PREDICT or asked.served is None or chosen is None:
+    if served is None or chosen is None:
         tell(f"no answers are kept: they take --protocol {KSERVE} and an --experiment", style="yellow")
         return None
     found = []
-    for one in samples_of(chosen[0], split, asked.served, batch=how.batch, most=most, last=True):
-        outputs = ask(asked.served, one)
+    for one in samples_of(chosen[0], split, served, batch=how.batch, most=most, last=True):
+        outputs = ask(served, one)
         for place, digest in enumerate(one.digests):
             row = one.rows[place] if one.rows else None
             found.append((digest, row, {n: a[place] for n, a in outputs.items()}))
-    source = f"{asked.served} at {server.url}, {asked.plan['wire']}, {datetime.now(UTC).isoformat(timespec='seconds')}"
+    source = f"{served} at {result.url}, {result.wire}, {datetime.now(UTC).isoformat(timespec='seconds')}"
     write_answers(to, found, source=source, split=split)
     tell(f"kept the answers to {len(found)} samples of the {split} split")
     return to
 
 
-def _source(results: list[LoadResult], asked: Question | None) -> str:
+def _source(results: list[LoadResult], served: ServedModel | None) -> str:
     from workbench import __version__
 
     first = results[0]
-    platform = asked.served.platform if asked is not None and asked.served is not None else ""
-    backend = f" (platform {platform})" if platform else ""
+    backend = f" (platform {served.platform})" if served is not None and served.platform else ""
     loops = ", ".join(str(result.load.concurrency) for result in results)
     return (
         f"recorded by workbench {__version__} on {first.began_at} at {first.url}{backend}: closed loops of {loops} "

@@ -11,16 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from workbench.commands.console import print_json, say, tell
-from workbench.commands.load_runs import conditions_like, conditions_of, run_loads
 from workbench.commands.loading import (
     OPENAI,
     TIMEOUT_S,
     TOKENS_TIMEOUT_S,
-    Asking,
     Loading,
     Server,
     facts_of,
     open_server,
+    run_loads,
 )
 from workbench.commands.options import AsJson, command_line, spelled_out
 from workbench.commands.options import seconds as seconds_of
@@ -97,7 +96,7 @@ def load(
     server does and counts latency from the intended moment, so a stall is seen by every request it delays. Of servers
     that stream tokens, times to the first token and between tokens, tokens per second and goodput besides.
     """
-    from workbench.shipping.acceptance import read_baseline
+    from workbench.shipping.acceptance import of_load, read_baseline
     from workbench.shipping.acceptance.verdict import verdict_lines
 
     asked = _load(concurrency, rate, trace)
@@ -128,15 +127,19 @@ def load(
     with open_server(target, settings, key, how) as server:
         facts = facts_of(server)
         emulated = bool(facts.get("emulated"))
-        conditions = conditions_of(asked, how, None if emulated else against)
-        loads = run_loads(server, how, conditions, common, to=to, command=command, quiet=as_json)
-        results = [result for _, _, result in loads]
+        theirs = () if against is None or emulated else against.loads
+        loads = run_loads(server, how, [asked], theirs, common, to=to, command=command, quiet=as_json)
+        results = [result for _, result in loads]
     interrupted = any(result.interrupted for result in results)
     verdict = None
     if against is not None:
         floats: list[LoadFigures] = []
-        if float_bundle is not None and not interrupted and not emulated:
-            floats = _float_loads(float_bundle, how, against, common, key, quiet=as_json)
+        if float_bundle is not None and not interrupted and not emulated:  # under the baseline's load of most clients
+            known = [load for load in against.loads if load.throughput_per_s is not None]
+            most = sorted(known, key=lambda load: load.concurrency)[-1:]
+            with open_server(str(float_bundle), {}, key, how) as server_of_float:
+                found = run_loads(server_of_float, how, (), most, common, quiet=as_json)
+                floats = [figures for _, result in found if (figures := of_load(result)) is not None]
         verdict = replace(_verdict(against, results, floats, server, facts, agreement), command=command)
         if to is not None:
             write_json_atomically(to / "verdict.json", verdict.to_json())
@@ -166,19 +169,6 @@ def _load(concurrency: int | None, rate: float | None, trace: Path | None) -> Se
     return ServiceLoad(concurrency=concurrency if concurrency is not None else 100)
 
 
-def _float_loads(
-    bundle: Path, how: Asking, against: Baseline, common: Mapping[str, Any], api_key: str | None, *, quiet: bool
-) -> list[LoadFigures]:
-    """The float model's service, for what INT8 promises: under the baseline's load of most clients."""
-    from workbench.shipping.acceptance import of_load
-
-    theirs = [load for load in against.loads if load.throughput_per_s is not None]
-    with open_server(str(bundle), {}, api_key, how) as server:
-        conditions = [conditions_like(load) for load in sorted(theirs, key=lambda load: load.concurrency)[-1:]]
-        results = run_loads(server, how, conditions, common, quiet=quiet)
-        return [found for _, _, result in results if (found := of_load(result)) is not None]
-
-
 def _verdict(
     against: Baseline,
     results: Sequence[LoadResult],
@@ -193,23 +183,17 @@ def _verdict(
     from workbench.values.measurement import Estimate
 
     known = None if server.bundle is None else bundle_agreement(server.bundle)
-    if agreement is not None:
-        known = read_agreement(agreement)
-
     figures = facts.get("figures") or {}
     split = "holdout" if "holdout" in figures else "validation"
     best = figures.get(split) or {}
-    names = ("accuracy_drop_pp", "accuracy_drop_pp_low", "accuracy_drop_pp_high")
-    drop = None
-    if all(name in best for name in names):
-        drop = Estimate(value=best[names[0]], low=best[names[1]], high=best[names[2]])
+    drop = [best.get(f"accuracy_drop_pp{end}") for end in ("", "_low", "_high")]
     scheme = ((facts.get("candidate") or {}).get("quantization") or {}).get("scheme")
     return evaluate(
         against,
         loads=[found for result in results if (found := of_load(result)) is not None],
         float_loads=floats,
-        agreement=known,
-        accuracy_drop_pp=drop,
+        agreement=known if agreement is None else read_agreement(agreement),
+        accuracy_drop_pp=None if None in drop else Estimate(**dict(zip(("value", "low", "high"), drop, strict=True))),
         accuracy_level="measured held-out" if split == "holdout" else "measured",
         accuracy_samples=int(best.get("accuracy_samples", 0)),
         int8=None if scheme is None else scheme != "none",

@@ -1,4 +1,4 @@
-"""What `workbench load` and `workbench baseline record` share: who is asked, and with what requests.
+"""What `workbench load` and `workbench baseline record` share: who is asked, with what requests, and the loads.
 
 A server is one behind a URL, of ours, of the open inference protocol or of OpenAI's API, or one of
 our own over a bundle.
@@ -8,29 +8,33 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
 
 import typer
 
-from workbench.commands.console import tell
+from workbench.commands.console import say, tell
 from workbench.commands.options import pairs
 from workbench.values.errors import ConfigError, MeasureError
+from workbench.values.system.files import write_json_atomically
 from workbench.values.system.scratch import scratch_folder
 
 if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
     from workbench.bundle import Bundle
     from workbench.inputs.dataset import Dataset
-    from workbench.load import Request
+    from workbench.load import LoadResult, Request
     from workbench.load.kserve.served import ServedModel
     from workbench.load.server import DeviceReaders
+    from workbench.shipping.acceptance import LoadFigures
     from workbench.values.model import Model
     from workbench.values.preprocess import Text
+    from workbench.values.service import ServiceLoad
 
 PREDICT, KSERVE, OPENAI = "predict", "kserve-v2", "openai"
 _TRITON_METRICS = 8002
@@ -101,6 +105,8 @@ class Asking:
             raise ConfigError(f"is for --protocol {KSERVE} or {OPENAI}.", key="--model")
         if self.protocol != KSERVE and (self.model_version or self.renamed_inputs):
             raise ConfigError(f"is for --protocol {KSERVE}.", key="--model-version, --map-input")
+        if self.protocol != KSERVE and self.data is not None and self.experiment is not None:
+            raise ConfigError("two sources of texts.", key="--data, --experiment", hint="Name one.")
         if self.protocol == OPENAI and (self.length is not None or self.batch > 1):
             raise ConfigError(
                 "a request is one prompt of its own length.",
@@ -198,40 +204,23 @@ def open_server(
     with scratch_folder("load") as folder:
         tell(f"starting the service of {bundle.directory}")
         with running_service(bundle.directory, log=folder / "serve.log", more=options) as running:
-            devices = readers_of(bundle)
-            yield Server(
-                url=running.url, named=target, api_key=running.api_key, bundle=bundle, pid=running.pid, devices=devices
-            )
+            own = {"bundle": bundle, "pid": running.pid, "devices": _readers_of(bundle)}
+            yield Server(url=running.url, named=target, api_key=running.api_key, **own)
 
 
-def readers_of(bundle: Bundle) -> DeviceReaders | None:
+def _readers_of(bundle: Bundle) -> DeviceReaders | None:
     """Of the cards of this machine that a service of the bundle uses; None where the host computes."""
     from workbench.load.server import DeviceReaders
     from workbench.serve.cards import places_of
     from workbench.targets import described
 
     artifact = bundle.manifest.artifact
-    found = described(artifact.target)
-    if found.read_device is None:
+    read = described(artifact.target).read_device
+    if read is None:
         return None
-    readers = {
-        place.card: found.read_device(place.device, {**os.environ, **place.environment})
-        for place in places_of(artifact.target, None)
-    }
+    places = places_of(artifact.target, None)
+    readers = {place.card: read(place.device, {**os.environ, **place.environment}) for place in places}
     return DeviceReaders(readers=readers, source="the vendor's tool", emulated=artifact.toolchain.emulated)
-
-
-def question(server: Server, how: Asking, *, seed: int, timeout_s: float) -> Question:
-    """The requests, from the experiment's texts, from a file, or from the bundle's golden samples.
-
-    Args:
-        seed, timeout_s: of streams of tokens: the server's sampling; for one answer.
-    """
-    if how.protocol == KSERVE:
-        return _of_another_platform(server, how)
-    if isinstance(how, Loading) and how.protocol == OPENAI:
-        return _of_tokens(server, how, seed, timeout_s)
-    return Question(requests=_bodies(server, how), plan={"metrics": metrics_of(how)})
 
 
 def facts_of(server: Server) -> dict[str, Any]:
@@ -244,6 +233,83 @@ def facts_of(server: Server) -> dict[str, Any]:
     except (ConfigError, MeasureError):
         return {}
     return found if status == 200 and isinstance(found, dict) else {}
+
+
+def run_loads(
+    server: Server,
+    how: Asking,
+    own: Iterable[ServiceLoad],
+    theirs: Iterable[LoadFigures],
+    common: Mapping[str, Any],
+    *,
+    to: Path | None = None,
+    command: str = "",
+    quiet: bool = False,
+) -> Iterator[tuple[Question, LoadResult]]:
+    """Run one load after the other, shown and kept as they end; ends early where one was interrupted.
+
+    Args:
+        own: as `how` says; what is wrong with them ends the command.
+        theirs: a baseline's that are not among them, texts of their own lengths where it does not say any; what the
+            data or the model cannot meet is left out with a word about it.
+        common: fields of LoadPlan that all of them share.
+        to: folder for results and times; None to keep none.
+    """
+    from workbench.load import LoadPlan, run_load
+    from workbench.load.text import result_lines
+    from workbench.values.service import ServiceLoad
+
+    wanted = {(load, how.length, how.batch): True for load in own}
+    for one in theirs:
+        wanted.setdefault((ServiceLoad(concurrency=one.concurrency), one.length, one.batch), False)
+    questions: dict[tuple[int | None, int], Question] = {}
+    for (load, length, batch), ours in wanted.items():
+        try:
+            if (length, batch) not in questions:
+                questions[length, batch] = _question(server, replace(how, length=length, batch=batch), common)
+        except ConfigError as error:
+            if ours:
+                raise
+            tell(f"not loaded with {load}, as the baseline was: {error}", style="yellow")
+            continue
+        asked = questions[length, batch]
+        allowed = tuple(how.host_allowed or ())
+        conditions = {"load": load, "length": length, "batch": batch, "allowed_hosts": allowed}
+        plan = LoadPlan(url=server.url, **conditions, **common, **asked.plan)
+        tell(f"loading {plan.url}: {plan.load}, {plan.warmup_s:g} + {plan.duration_s:g} s")
+        name = {"closed": f"closed-{load.concurrency}", "poisson": f"poisson-{load.rate_per_s or 0:g}"}.get(
+            load.arrivals
+        )
+        name = (name or load.arrivals) + (f"-length-{length}" if length is not None else "")
+        name += f"-batch-{batch}" if batch > 1 else ""
+        times = None if to is None else to / f"times-{name}.npz"
+        result = run_load(
+            plan,
+            asked.requests,
+            api_key=server.api_key,
+            server_pid=server.pid,
+            devices=server.devices,
+            times_to=times,
+        )
+        result = replace(result, times=None if times is None else times.name, command=command)
+        if to is not None:
+            write_json_atomically(to / f"load-{name}.json", result.to_json())
+        if not quiet:
+            say("\n".join(result_lines(result)))
+        yield asked, result
+        if result.interrupted:
+            return
+
+
+# --- requests: the experiment's texts, those of a file, or the bundle's golden samples --------------------------------
+
+
+def _question(server: Server, how: Asking, common: Mapping[str, Any]) -> Question:
+    if how.protocol == KSERVE:
+        return _of_another_platform(server, how)
+    if isinstance(how, Loading) and how.protocol == OPENAI:
+        return _of_tokens(server, how, common["seed"], common["timeout_s"])
+    return Question(requests=_bodies(server, how), plan={"metrics": _metrics_of(how)})
 
 
 def _of_another_platform(server: Server, how: Asking) -> Question:
@@ -265,13 +331,13 @@ def _of_another_platform(server: Server, how: Asking) -> Question:
     if how.data is not None and how.experiment is not None and not (texts := _texts_of(bodies_of_file(how.data))):
         raise ConfigError("holds arrays; texts are needed here.", file=how.data, key="--data")
     samples = samples_of(chosen[0], "validation", model, batch=how.batch, length=how.length, texts=texts)
-    asked = [next(samples, None)]
-    if asked[0] is not None:
-        ask(model, asked[0])  # an error in the server's own words, before thousands of requests fail
-    requests = requests_of(model, (one for group in (asked, samples) for one in group if one is not None))
+    first = list(itertools.islice(samples, 1))
+    for one in first:
+        ask(model, one)  # an error in the server's own words, before thousands of requests fail
+    requests = requests_of(model, itertools.chain(first, samples))
     tell(f"asking {model}: {len(requests)} requests ready, {model.wire}")
     plan = {"path": f"{path_of(model.name, model.version)}/infer", "wire": model.wire, "model": model.name}
-    return Question(requests=requests, plan={**plan, "metrics": metrics_of(how, server.url)}, served=model)
+    return Question(requests=requests, plan={**plan, "metrics": _metrics_of(how, server.url)}, served=model)
 
 
 def _bodies(server: Server, how: Asking) -> list[str]:
@@ -279,8 +345,6 @@ def _bodies(server: Server, how: Asking) -> list[str]:
     from workbench.load import bodies_of_bundle, bodies_of_dataset, bodies_of_file
     from workbench.load.requests import MOST_BODIES, bodies_of_several, bodies_of_texts, texts_of_length
 
-    if how.data is not None and how.experiment is not None:
-        raise ConfigError("two sources of texts.", key="--data, --experiment", hint="Name one.")
     chosen = how.dataset
     if chosen is not None:
         bodies = bodies_of_dataset(chosen[0], model=chosen[1])
@@ -321,7 +385,7 @@ def _texts_of(bodies: Iterable[str]) -> list[Text]:
     return [one["text"] if "text" in one else tuple(one["words"]) for one in asked]
 
 
-def metrics_of(how: Asking, url: str | None = None) -> tuple[str, int] | None:
+def _metrics_of(how: Asking, url: str | None = None) -> tuple[str, int] | None:
     """Where /metrics is, if it is not at the URL itself: Triton has a port of its own for it."""
     if how.metrics_url is not None:
         parts = urlsplit(how.metrics_url)
@@ -342,20 +406,13 @@ def _of_tokens(server: Server, how: Loading, seed: int, timeout_s: float) -> Que
     named: Any = told if how.endpoint == AUTO else how.endpoint
     generation = Generation(endpoint=named, max_tokens=how.max_tokens, ignore_eos=how.ignore_eos, seed=seed)
     limits = TokenLimits(ttft_ms=how.ttft_ms, tpot_ms=how.tpot_ms, latency_ms=how.latency_ms)
-    if how.data is not None and how.experiment is not None:
-        raise ConfigError("two sources of prompts.", key="--data, --experiment", hint="Name one.")
-    if how.data is None and how.experiment is None:
-        raise ConfigError(
-            "a URL does not say what to ask.",
-            key="--data",
-            hint='Name a file of prompts: lines of {"messages": […], "max_tokens": 128}, of {"prompt": "…"}, or texts.',
-        )
-    chosen = how.dataset
-    if chosen is not None:
+    if (chosen := how.dataset) is not None:
         prompts = prompts_of_bodies(bodies_of_dataset(chosen[0], model=chosen[1]), chosen[0].path)
-    else:
-        assert how.data is not None  # there is no dataset without either
+    elif how.data is not None:
         prompts = prompts_of_file(how.data)
+    else:
+        hint = 'Name a file of prompts: lines of {"messages": […], "max_tokens": 128}, of {"prompt": "…"}, or texts.'
+        raise ConfigError("a URL does not say what to ask.", key="--data", hint=hint)
     model = how.model or only_model(server.url, base, server.api_key)
     asked, path, endpoint = requests_of(prompts, generation, model, base)
     requests, with_usage = probed(server.url, path, asked, api_key=server.api_key, timeout_s=timeout_s)
@@ -365,5 +422,5 @@ def _of_tokens(server: Server, how: Loading, seed: int, timeout_s: float) -> Que
     if not with_usage:
         tell("the server refuses stream_options, so usage is not asked for", style="yellow")
     wire = "openai/chat" if endpoint == "chat" else "openai/completions"
-    plan = {"path": path, "wire": wire, "model": model, "limits": limits, "metrics": metrics_of(how)}
+    plan = {"path": path, "wire": wire, "model": model, "limits": limits, "metrics": _metrics_of(how)}
     return Question(requests=requests, plan=plan)
