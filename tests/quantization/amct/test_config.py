@@ -9,7 +9,7 @@ from tests.quantization.amct_files import conv, conv_transpose, matmul, pool, pr
 from workbench.graph.layers import Layer
 from workbench.quantization.amct.cfg import parse_cfg, read_cfg
 from workbench.quantization.amct.config import expand, unsupported
-from workbench.quantization.amct.json_form import ExpandedConfig, LayerConfig, config_json, parse_config_json
+from workbench.quantization.amct.json_form import ExpandedConfig, Settings, config_json, parse_config_json
 from workbench.values.errors import ConfigError
 
 CNN = (conv("conv1"), conv("dw", (4, 1, 3, 3), groups=4), pool("pool"), matmul("fc", op_type="Gemm"))
@@ -20,7 +20,7 @@ def expanded(text: str, layers: tuple[Layer, ...] = CNN) -> ExpandedConfig:
     return expand(parse_cfg(text, file="quant.cfg"), layers)
 
 
-def layer(text: str, name: str, layers: tuple[Layer, ...] = CNN) -> LayerConfig:
+def layer(text: str, name: str, layers: tuple[Layer, ...] = CNN) -> Settings:
     return expanded(text, layers).layers[name]
 
 
@@ -65,7 +65,7 @@ def test_a_layers_own_override_beats_its_types_and_that_beats_common_config() ->
         'override_layer_configs { layer_name: "dw" calibration_config { hfmg_quantize { num_of_bins: 8192 } } }'
     )
 
-    bins = {name: each.activation.num_of_bins for name, each in expanded(text).layers.items()}
+    bins = {name: each["activation_quant_params"]["num_of_bins"] for name, each in expanded(text).layers.items()}
 
     assert bins == {"conv1": 2048, "dw": 8192, "fc": 1024, "pool": 1024}
 
@@ -76,11 +76,10 @@ def test_an_override_replaces_common_config_as_a_whole() -> None:
         'override_layer_types { layer_type: "Conv" calibration_config { arq_quantize { channel_wise: false } } }'
     )
 
-    assert layer(text, "fc").activation.search_step == 0.05
-    assert layer(text, "conv1").activation.search_step == 0.01
-    assert layer(text, "conv1").dmq_balancer_param is None
-    assert layer(text, "conv1").weight is not None
-    assert layer(text, "conv1").weight.channel_wise is False
+    assert layer(text, "fc")["activation_quant_params"]["search_step"] == 0.05
+    assert layer(text, "conv1")["activation_quant_params"]["search_step"] == 0.01
+    assert "dmq_balancer_param" not in layer(text, "conv1")
+    assert layer(text, "conv1")["weight_quant_params"]["channel_wise"] is False
 
 
 def test_asymmetric_falls_from_the_layer_to_common_config_of_the_same_algorithm_and_to_activation_offset() -> None:
@@ -91,7 +90,7 @@ def test_asymmetric_falls_from_the_layer_to_common_config_of_the_same_algorithm_
         'override_layer_configs { layer_name: "pool" calibration_config { ifmr_quantize { search_step: 0.1 } } }'
     )
 
-    asymmetric = {name: each.activation.asymmetric for name, each in expanded(text).layers.items()}
+    asymmetric = {name: each["activation_quant_params"]["asymmetric"] for name, each in expanded(text).layers.items()}
 
     assert asymmetric == {"conv1": False, "dw": True, "fc": True, "pool": False}
 
@@ -100,7 +99,7 @@ def test_conv3d_and_products_of_two_activations_are_always_symmetric() -> None:
     layers = (conv("conv3d", (4, 3, 3, 3, 3)), product("scores"), matmul("fc"))
     text = "common_config { ifmr_quantize { asymmetric: true } }"
 
-    asymmetric = {name: each.activation.asymmetric for name, each in expanded(text, layers).layers.items()}
+    asymmetric = {name: each["activation_quant_params"]["asymmetric"] for name, each in expanded(text, layers).layers.items()}
 
     assert asymmetric == {"conv3d": False, "scores": False, "fc": True}
 
@@ -153,8 +152,8 @@ def test_an_asymmetric_wish_for_one_symmetric_layer_is_refused_but_not_for_its_t
     with pytest.raises(ConfigError, match="does not support asymmetric: true for layer 'scores'"):
         expanded(f'override_layer_configs {{ layer_name: "scores" {wish}', ENCODER)
     config = expanded(f'override_layer_types {{ layer_type: "MatMul" {wish}', ENCODER)
-    assert config.layers["query"].activation.asymmetric is True
-    assert config.layers["scores"].activation.asymmetric is False
+    assert config.layers["query"]["activation_quant_params"]["asymmetric"] is True
+    assert config.layers["scores"]["activation_quant_params"]["asymmetric"] is False
 
 
 def test_layers_with_a_shared_weight_or_other_dimensions_stay_out_and_may_not_be_named() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from workbench.quantization.amct.json_form import ActivationQuantParams, ExpandedConfig, LayerConfig, parse_config_json
+from workbench.quantization.amct.json_form import parse_config_json
 from workbench.values.errors import ConfigError
 
 
@@ -14,20 +14,14 @@ def layer(**changes: Any) -> str:
 
 
 def test_what_a_text_leaves_out_has_amcts_defaults() -> None:
-    assert parse_config_json('{"fc": {}}') == ExpandedConfig(
-        batch_num=1,
-        activation_offset=True,
-        do_fusion=True,
-        layers={
-            "fc": LayerConfig(
-                quant_enable=True,
-                activation=ActivationQuantParams(
-                    max_percentile=0.999999, min_percentile=0.999999, search_range=(0.7, 1.3), search_step=0.01
-                ),
-                weight=None,
-            )
-        },
-    )
+    activation = {
+        **{"num_bits": 8, "max_percentile": 0.999999, "min_percentile": 0.999999, "search_range": [0.7, 1.3]},
+        **{"search_step": 0.01, "act_algo": "ifmr"},
+    }
+    assert parse_config_json('{"fc": {}}').values == {
+        **{"version": 1, "batch_num": 1, "activation_offset": True, "do_fusion": True, "skip_fusion_layers": []},
+        "fc": {"quant_enable": True, "activation_quant_params": activation},
+    }
 
 
 @pytest.mark.parametrize(

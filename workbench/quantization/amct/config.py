@@ -13,18 +13,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Literal
 
 from workbench.graph.layers import Layer
 from workbench.quantization.amct.cfg import AMCT_CONFIG, overrides, parse_cfg
 from workbench.quantization.amct.json_form import (
+    ACTIVATION,
     GLOBAL_KEYS,
-    ActivationQuantParams,
+    WEIGHT,
     ExpandedConfig,
-    LayerConfig,
-    TensorConfig,
-    WeightQuantParams,
-    WtsAlgo,
+    Settings,
+    global_settings,
+    in_order,
+    layer_settings,
     parse_config_json,
 )
 from workbench.quantization.amct.protobuf_text import Body, Place
@@ -88,13 +88,13 @@ def expand(
             settings, key = by_type[layer.op_type], f"override_layer_types[{layer.op_type!r}]"
         _check_settings(settings, layer, key, file)
         balanced = settings.has("dmq_balancer") and balanceable(layer)
-        expanded[name] = LayerConfig(
+        expanded[name] = layer_settings(
             quant_enable=name not in message.skip_layers and layer.op_type not in message.skip_layer_types,
             dmq_balancer_param=settings.inner("dmq_balancer").get("migration_strength") if balanced else None,
-            activation=_activation(settings, config, symmetric=symmetric_only(layer)),
-            weight=_weight(settings, layer),
+            activation_quant_params=_activation(settings, config, symmetric=symmetric_only(layer)),
+            weight_quant_params=_weight(settings, layer),
         )
-    if not message.tensor_quantize and not any(layer.quant_enable for layer in expanded.values()):
+    if not message.tensor_quantize and not any(layer["quant_enable"] for layer in expanded.values()):
         hint = "Shorten skip_layers or skip_layer_types."
         if len(refused) == len(layers):
             hint = "A sweep for a target on the processor quantizes what AMCT cannot: `workbench init` writes one."
@@ -104,24 +104,23 @@ def expand(
             file=file,
             hint=hint,
         )
-    return ExpandedConfig(
+    tensors = [
+        {
+            **{key: tensor.get(key) for key in ("layer_name", "input_index")},
+            "activation_quant_params": _activation(tensor, config, symmetric=False),
+        }
+        for tensor in config.each("tensor_quantize")
+    ]
+    values = global_settings(
         batch_num=message.batch_num,
         activation_offset=message.activation_offset,
         joint_quant=config.get("joint_quant"),
         do_fusion=message.do_fusion,
-        force_fp16=config.has("fakequant_precision_mode"),
-        skip_fusion_layers=tuple(message.skip_fusion_layers),
-        tensor_quantize=tuple(
-            TensorConfig(
-                layer_name=tensor.get("layer_name"),
-                input_index=tensor.get("input_index"),
-                activation=_activation(tensor, config, symmetric=False),
-            )
-            for tensor in config.each("tensor_quantize")
-        ),
-        layers=expanded,
-        file=file,
+        fakequant_precision_mode=config.get("fakequant_precision_mode"),
+        skip_fusion_layers=list(message.skip_fusion_layers),
+        tensor_quantize=tensors or None,
     )
+    return ExpandedConfig(values={**values, **expanded}, file=file)
 
 
 def unsupported(layers: Sequence[Layer]) -> dict[str, str]:
@@ -205,49 +204,33 @@ def _chosen(settings: Body, oneof: str) -> Body | None:
     return None if name is None else settings.inner(name)
 
 
-def _activation(settings: Body, config: Body, *, symmetric: bool) -> ActivationQuantParams:
+def _activation(settings: Body, config: Body, *, symmetric: bool) -> Settings:
     algorithm = settings.message.WhichOneof("of_activations") or "ifmr_quantize"
     own = settings.inner(algorithm)
     asymmetric = False if symmetric else own.get("asymmetric")
     common = config.inner("common_config")
     if asymmetric is None and common.message.WhichOneof("of_activations") == algorithm:
         asymmetric = common.inner(algorithm).get("asymmetric")
-    if asymmetric is None:
-        asymmetric = config.message.activation_offset
-    bits: Literal[8, 16] = 16 if own.get("dst_type") == "INT16" else 8
-    if algorithm == "hfmg_quantize":
-        bins = own.get("num_of_bins")
-        return ActivationQuantParams(num_bits=bits, act_algo="hfmg", asymmetric=asymmetric, num_of_bins=bins)
-    return ActivationQuantParams(
-        num_bits=bits,
-        act_algo="ifmr",
-        max_percentile=own.get("max_percentile"),
-        min_percentile=own.get("min_percentile"),
-        search_range=(own.get("search_range_start"), own.get("search_range_end")),
-        search_step=own.get("search_step"),
-        asymmetric=asymmetric,
-    )
+    found = {key: own.get(key) for key in ("max_percentile", "min_percentile", "search_step", "num_of_bins")}
+    if algorithm == "ifmr_quantize":
+        found["search_range"] = [own.get("search_range_start"), own.get("search_range_end")]
+    found["num_bits"] = 16 if own.get("dst_type") == "INT16" else 8
+    found["act_algo"] = algorithm.removesuffix("_quantize")
+    found["asymmetric"] = config.message.activation_offset if asymmetric is None else asymmetric
+    return in_order(ACTIVATION, found)
 
 
-def _weight(settings: Body, layer: Layer) -> WeightQuantParams | None:
+def _weight(settings: Body, layer: Layer) -> Settings | None:
     """AMCT writes the block for AveragePool too, and leaves it out where common_config's ada_quantize does not fit."""
-    algorithm: WtsAlgo = settings.message.WhichOneof("of_weights") or "arq_quantize"
+    algorithm = settings.message.WhichOneof("of_weights") or "arq_quantize"
+    if algorithm == "ada_quantize" and not learns_rounding(layer):
+        return None
     own = settings.inner(algorithm)
-    wide = own.get("channel_wise")
-    wide = layer.op_type in CHANNEL_WISE_TYPES if wide is None else wide
-    if algorithm == "nuq_quantize":
-        steps, iterations = own.get("num_steps"), own.get("num_of_iteration")
-        return WeightQuantParams(wts_algo=algorithm, num_steps=steps, num_of_iteration=iterations, channel_wise=wide)
+    found = {key: own.get(key) for key in WEIGHT}
     if algorithm == "ada_quantize":
-        if not learns_rounding(layer):
-            return None
-        return WeightQuantParams(
-            wts_algo=algorithm,
-            num_iteration=own.get("num_iteration"),
-            reg_param=own.get("reg_param"),
-            beta_range=(own.get("beta_range_start"), own.get("beta_range_end")),
-            warm_start=own.get("warm_start"),
-            channel_wise=wide,
-        )
-    bits = own.get("quant_bits")
-    return WeightQuantParams(num_bits=8 if bits in (6, 7) and not _winograd(layer) else bits, channel_wise=wide)
+        found["beta_range"] = [own.get("beta_range_start"), own.get("beta_range_end")]
+    wide, bits = own.get("channel_wise"), own.get("quant_bits")
+    found["channel_wise"] = layer.op_type in CHANNEL_WISE_TYPES if wide is None else wide
+    found["num_bits"] = 8 if bits is None or (bits in (6, 7) and not _winograd(layer)) else bits
+    found["wts_algo"] = algorithm
+    return in_order(WEIGHT, found)

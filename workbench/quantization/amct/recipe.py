@@ -18,7 +18,7 @@ from workbench.quantization.amct.config import (
     symmetric_only,
     unsupported,
 )
-from workbench.quantization.amct.json_form import ExpandedConfig, WeightQuantParams, config_json
+from workbench.quantization.amct.json_form import ExpandedConfig, Settings, config_json
 from workbench.quantization.amct.protobuf_text import Body, Place
 from workbench.quantization.recipe import ActivationRecipe, LayerRecipe, ModelRecipe, WeightRecipe
 from workbench.values.documents.canonical import digest
@@ -46,22 +46,23 @@ def recipe_of_config(config: Body | ExpandedConfig, layers: Sequence[Layer]) -> 
         expanded = config
         _check_expanded(expanded, layers)
     _check_computed(expanded, layers)
+    settings, values = expanded.layers, expanded.values
     chosen = {
-        layer.name: _layer_recipe(expanded, layer)
+        layer.name: _layer_recipe(settings[layer.name], layer, asymmetric=values["activation_offset"])
         for layer in layers
-        if layer.name in expanded.layers and expanded.layers[layer.name].quant_enable
+        if settings.get(layer.name, {}).get("quant_enable")
     }
     refused = unsupported(layers)
     note = {"unsupported": "; ".join(f"{name}: {why}" for name, why in refused.items())} if refused else {}
     return ModelRecipe(
         layers=chosen,
         float_layers=tuple(layer.name for layer in layers if layer.name not in chosen),
-        force_fp16=expanded.force_fp16,
+        force_fp16="fakequant_precision_mode" in values,
         source={
             "configuration": "amct",
             "configuration_sha256": digest(config_json(expanded)),
             "batch_num": expanded.batch_num,
-            "activation_offset": expanded.activation_offset,
+            "activation_offset": values["activation_offset"],
             "layers": len(chosen),
             **note,
         },
@@ -77,22 +78,21 @@ def _check_expanded(config: ExpandedConfig, layers: Sequence[Layer]) -> None:
     for name, settings in config.layers.items():
         if name not in known:
             raise no_layer(name, name, known, refused, config.file)
-        if not settings.quant_enable:
-            continue
-        layer, weight = known[name], settings.weight
-        if settings.activation.asymmetric and symmetric_only(layer):
-            raise ConfigError(
-                f"current layer {name} only support act symmetric quant (AMCT's words).", file=config.file, key=name
-            )
-        if weight is not None and weight.channel_wise and layer.op_type not in CHANNEL_WISE_TYPES:
-            raise ConfigError(
-                f"the channel_wise must be False for layer type {layer.op_type}.", file=config.file, key=name
-            )
-        if settings.dmq_balancer_param is not None and not balanceable(layer):
-            raise ConfigError(f"AMCT does not balance {layer.op_type} layers.", file=config.file, key=name)
-        if weight is not None and weight.wts_algo == "ada_quantize" and not learns_rounding(layer):
-            raise ConfigError(f"AMCT has no ada_quantize for this {layer.op_type} layer.", file=config.file, key=name)
-    if not config.tensor_quantize and not any(layer.quant_enable for layer in config.layers.values()):
+        layer, weight = known[name], settings.get("weight_quant_params", {})
+        wrong = {
+            f"current layer {name} only support act symmetric quant (AMCT's words).": symmetric_only(layer)
+            and settings["activation_quant_params"].get("asymmetric"),
+            f"the channel_wise must be False for layer type {layer.op_type}.": weight.get("channel_wise")
+            and layer.op_type not in CHANNEL_WISE_TYPES,
+            f"AMCT does not balance {layer.op_type} layers.": "dmq_balancer_param" in settings
+            and not balanceable(layer),
+            f"AMCT has no ada_quantize for this {layer.op_type} layer.": weight.get("wts_algo") == "ada_quantize"
+            and not learns_rounding(layer),
+        }
+        if settings["quant_enable"] and any(wrong.values()):
+            rule = next(rule for rule, broken in wrong.items() if broken)
+            raise ConfigError(rule, file=config.file, key=name)
+    if not config.values.get("tensor_quantize") and not any(each["quant_enable"] for each in config.layers.values()):
         raise ConfigError(
             "no quant enable layer in quant config file (AMCT's words).",
             file=config.file,
@@ -108,63 +108,58 @@ def _uncomputed(key: str, would: str, file: Place, hint: str) -> ConfigError:
 
 
 def _check_computed(config: ExpandedConfig, layers: Sequence[Layer]) -> None:
-    file = config.file
-    if config.joint_quant:
+    file, values = config.file, config.values
+    if values.get("joint_quant"):
         raise _uncomputed("joint_quant", "add shift_bit for eltwise chains", file, "Set it to false.")
-    if config.tensor_quantize:
-        tensor = config.tensor_quantize[0]
-        would = f"quantize input {tensor.input_index} of {tensor.layer_name!r} by itself (MaxPool, Add)"
+    for tensor in values.get("tensor_quantize", ()):
+        would = f"quantize input {tensor['input_index']} of {tensor['layer_name']!r} by itself (MaxPool, Add)"
         raise _uncomputed("tensor_quantize", would, file, "Delete tensor_quantize.")
     convolutions = [layer.name for layer in layers if layer.op_type in CHANNEL_WISE_TYPES]
-    if not config.do_fusion and convolutions:
+    if not values["do_fusion"] and convolutions:
         would = "leave BatchNormalization after a Conv unfused"
         raise _uncomputed("do_fusion", would, file, "Set it to true.")
-    for name in config.skip_fusion_layers:
+    for name in values["skip_fusion_layers"]:
         if name not in convolutions:
             rule = f"{name!r} is no Conv or ConvTranspose of this model."
             raise ConfigError(rule, file=file, key="skip_fusion_layers", hint=nearest(name, convolutions))
         would = f"leave the BatchNormalization after {name!r} unfused"
         raise _uncomputed("skip_fusion_layers", would, file, "Delete it.")
     for name, settings in config.layers.items():
-        if not settings.quant_enable:
+        if not settings["quant_enable"]:
             continue
-        if settings.activation.num_bits != 8:
-            would = f"quantize the activation to {settings.activation.num_bits} bits"
+        bits, weight = settings["activation_quant_params"]["num_bits"], settings.get("weight_quant_params", {})
+        if bits != 8:
+            would = f"quantize the activation to {bits} bits"
             raise _uncomputed(name, would, file, "Use dst_type INT8, num_bits 8.")
-        if settings.weight is not None and settings.weight.num_bits != 8:
-            raise _uncomputed(name, f"quantize the weight to {settings.weight.num_bits} bits", file, "Use 8 bits.")
-        if settings.weight is not None and settings.weight.wts_algo == "nuq_quantize":
+        if weight.get("num_bits", 8) != 8:
+            raise _uncomputed(name, f"quantize the weight to {weight['num_bits']} bits", file, "Use 8 bits.")
+        if weight.get("wts_algo") == "nuq_quantize":
             raise _uncomputed(name, "cluster the weight (NUQ)", file, "Use arq_quantize or ada_quantize.")
 
 
-def _layer_recipe(config: ExpandedConfig, layer: Layer) -> LayerRecipe:
-    settings = config.layers[layer.name]
-    params = settings.activation
-    asymmetric = config.activation_offset if params.asymmetric is None else params.asymmetric
-    symmetric = symmetric_only(layer) or not asymmetric
-    if params.act_algo == "hfmg":
-        activation = ActivationRecipe(algorithm="hfmg", symmetric=symmetric, bins=params.num_of_bins or 4096)
+def _layer_recipe(settings: Settings, layer: Layer, *, asymmetric: bool) -> LayerRecipe:
+    params: Settings = settings["activation_quant_params"]
+    symmetric = symmetric_only(layer) or not params.get("asymmetric", asymmetric)
+    if params["act_algo"] == "hfmg":
+        activation = ActivationRecipe(algorithm="hfmg", symmetric=symmetric, bins=params["num_of_bins"])
     else:
-        start, end = params.search_range or (0.7, 1.3)
         activation = ActivationRecipe(
             algorithm="ifmr",
             symmetric=symmetric,
-            max_percentile=params.max_percentile or 0.999999,
-            min_percentile=params.min_percentile or 0.999999,
-            search_start=start,
-            search_end=end,
-            search_step=params.search_step or 0.01,
+            max_percentile=params["max_percentile"],
+            min_percentile=params["min_percentile"],
+            search_start=params["search_range"][0],
+            search_end=params["search_range"][1],
+            search_step=params["search_step"],
         )
     if layer.weight is None:
         return LayerRecipe(activation=activation, weight=None)
+    weight = settings.get("weight_quant_params", {})
     return LayerRecipe(
         activation=activation,
-        weight=_weight_recipe(settings.weight or WeightQuantParams(), layer),
-        balance=settings.dmq_balancer_param,
+        weight=WeightRecipe(  # of ada_quantize nothing else counts: `rounding.best_rounding` takes no iterations
+            algorithm="arq" if weight.get("wts_algo", "arq_quantize") == "arq_quantize" else "adaround",
+            per_channel=weight.get("channel_wise", layer.op_type in CHANNEL_WISE_TYPES),
+        ),
+        balance=settings.get("dmq_balancer_param"),
     )
-
-
-def _weight_recipe(params: WeightQuantParams, layer: Layer) -> WeightRecipe:
-    channel_wise = layer.op_type in CHANNEL_WISE_TYPES if params.channel_wise is None else params.channel_wise
-    # of ada_quantize nothing else counts: `rounding.best_rounding` takes no iterations
-    return WeightRecipe(algorithm="arq" if params.wts_algo == "arq_quantize" else "adaround", per_channel=channel_wise)
