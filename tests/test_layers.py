@@ -95,7 +95,6 @@ NAMED = {
     "commands/llm.py": ({"ascend"}, "`workbench calibrate-llm` writes what that vendor's serving engines read"),
     "api/llm.py": ({"ascend"}, "its commands take and write what that vendor's quantizer does"),
     "commands/study.py": ({"amct", "atc"}, "`workbench calibrate` does what AMCT's own command does"),
-    "api/study.py": ({"amct"}, "it does what that command does"),
     "study/__init__.py": ({"amct"}, "it names that command"),
     "study/amct_command.py": ({"amct", "atc"}, "that command"),
     "study/layers.py": ({"amct"}, "it writes what it found as AMCT's configuration too"),

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from workbench.api.llm import CalibratedLlm, calibrate_llm
     from workbench.api.opening import read_experiment
     from workbench.api.result import Row, SweepResult, read_sweep
-    from workbench.api.study import calibrate, compare
+    from workbench.api.study import compare
     from workbench.api.sweep import sweep
     from workbench.inputs.experiment import Experiment
     from workbench.report.summary import Member, Recommendation
-    from workbench.study.amct_command import Calibrated
+    from workbench.study.amct_command import Calibrated, calibrate
     from workbench.study.compared import Comparison
     from workbench.study.limits import Limits
     from workbench.values.candidate import Candidate
@@ -84,11 +84,11 @@ _HOMES = {
     "workbench.api.llm": ("CalibratedLlm", "calibrate_llm"),
     "workbench.api.opening": ("read_experiment",),
     "workbench.api.result": ("Row", "SweepResult", "read_sweep"),
-    "workbench.api.study": ("calibrate", "compare"),
+    "workbench.api.study": ("compare",),
     "workbench.api.sweep": ("sweep",),
     "workbench.inputs.experiment": ("Experiment",),
     "workbench.report.summary": ("Member", "Recommendation"),
-    "workbench.study.amct_command": ("Calibrated",),
+    "workbench.study.amct_command": ("Calibrated", "calibrate"),
     "workbench.study.compared": ("Comparison",),
     "workbench.study.limits": ("Limits",),
     "workbench.values.candidate": ("Candidate",),

@@ -41,7 +41,7 @@ from workbench.shipping.acceptance import read_baseline
 from workbench.shipping.acceptance.verdict import read_verdict
 from workbench.space.reader import read_space
 from workbench.space.service_reader import read_trace
-from workbench.study.amct_command import calibrate_model
+from workbench.study.amct_command import calibrate
 from workbench.study.inspection import inspect_model
 from workbench.study.model_data import open_data
 from workbench.targets.ascend.atc.compile_story import read_fusions
@@ -109,7 +109,7 @@ def prepare(folder: Path) -> dict[str, Format]:
     (data / "text.yaml").write_text(json.dumps(text))
     found = read_model(model)
     layers = quantizable_layers(normalized(load_graph(found)))
-    done = calibrate_model(model, folder / "calibrated", data=_batches(data, found.inputs[0].name))
+    done = calibrate(model, folder / "calibrated", data=_batches(data, found.inputs[0].name))
     written = {file.name: file.read_bytes() for file in done.files}
 
     def beside(name: str) -> bytes:

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from tests.llm_workspace import language_bench, words, write_language_workspace
-from workbench.api.capacity import plan_capacity
 from workbench.api.opening import summary_of
 from workbench.api.report import report
+from workbench.commands.capacity import plan_capacity
 from workbench.evaluation.bench import Bench
 from workbench.inputs.experiment import Experiment, read_experiment
 from workbench.inputs.metrics import MeasuredOutcomes, load_outcomes, take
@@ -122,9 +122,8 @@ def test_a_report_and_a_capacity_of_it_are_refused_with_what_tells_instead(tmp_p
     with pytest.raises(ConfigError, match=f"no report is made.*workbench show {file}"):
         report(file, tmp_path / "report.html")
     assert not (tmp_path / "report.html").exists()
-    question, bench = language_bench(file)
     with pytest.raises(ConfigError, match=f"engines of others.*workbench show {file}") as said:
-        plan_capacity(question, bench.journal, None, None)  # type: ignore[arg-type]  # never asked
+        plan_capacity(file, qps=5.0)
     assert "Add service" not in str(said.value)
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from tests.quantization import golden
 from tests.tiny import write_workspace
-from workbench.study.amct_command import calibrate_model
+from workbench.study.amct_command import calibrate
 from workbench.values.errors import ConfigError, ToolchainError
 
 HFMG = "batch_num: 3\ncommon_config { arq_quantize { } hfmg_quantize { num_of_bins: 1024 asymmetric: false } }\n"
@@ -33,7 +33,7 @@ def mlp(tmp_path: Path) -> tuple[Path, Path]:
 
 def test_the_defaults_give_the_published_numbers_of_the_formula_model(mlp: tuple[Path, Path], tmp_path: Path) -> None:
     """amct.md §11, case G1."""
-    done = calibrate_model(mlp[0], tmp_path / "out", data=mlp[1])
+    done = calibrate(mlp[0], tmp_path / "out", data=mlp[1])
 
     numbers = scales_of((tmp_path / "out" / "record.txt").read_text())
     expected = [0.024950497, -18, 0.0024114174, 0, 0.003287937, -128, 0.002537183, 0]
@@ -48,10 +48,10 @@ def test_the_defaults_give_the_published_numbers_of_the_formula_model(mlp: tuple
 
 def test_the_written_json_and_record_are_inputs_too(mlp: tuple[Path, Path], tmp_path: Path) -> None:
     (tmp_path / "hfmg.cfg").write_text(HFMG)
-    first = calibrate_model(mlp[0], tmp_path / "a", data=mlp[1], cfg=tmp_path / "hfmg.cfg")
+    first = calibrate(mlp[0], tmp_path / "a", data=mlp[1], cfg=tmp_path / "hfmg.cfg")
 
-    again = calibrate_model(mlp[0], tmp_path / "b", data=mlp[1], cfg=tmp_path / "a" / "config.json")
-    lowered = calibrate_model(mlp[0], tmp_path / "c", data=None, record=tmp_path / "a" / "record.txt")
+    again = calibrate(mlp[0], tmp_path / "b", data=mlp[1], cfg=tmp_path / "a" / "config.json")
+    lowered = calibrate(mlp[0], tmp_path / "c", record=tmp_path / "a" / "record.txt")
 
     assert again.record.layers == first.record.layers
     assert lowered.agreement is None
@@ -65,17 +65,17 @@ def test_fewer_batches_than_asked_for_is_an_error_and_leaves_nothing(mlp: tuple[
     (tmp_path / "many.cfg").write_text("batch_num: 4\n")
 
     with pytest.raises(ConfigError, match=r"many\.cfg: batch_num: batch_num is 4, data\.npz has 3 batches"):
-        calibrate_model(mlp[0], tmp_path / "out", data=mlp[1], cfg=tmp_path / "many.cfg")
+        calibrate(mlp[0], tmp_path / "out", data=mlp[1], cfg=tmp_path / "many.cfg")
 
     with pytest.raises(ConfigError, match="calibration needs data"):
-        calibrate_model(mlp[0], tmp_path / "out", data=None)
+        calibrate(mlp[0], tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
 def test_a_failure_while_writing_leaves_the_old_files_whole(
     mlp: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    calibrate_model(mlp[0], tmp_path / "out", data=mlp[1])
+    calibrate(mlp[0], tmp_path / "out", data=mlp[1])
     before = {p.name: p.read_bytes() for p in (tmp_path / "out").iterdir()}
     (tmp_path / "hfmg.cfg").write_text(HFMG)
 
@@ -88,7 +88,7 @@ def test_a_failure_while_writing_leaves_the_old_files_whole(
 
     monkeypatch.setattr(Path, "open", full)
     with pytest.raises(ToolchainError, match="cannot be written: No space left"):
-        calibrate_model(mlp[0], tmp_path / "out", data=mlp[1], cfg=tmp_path / "hfmg.cfg")
+        calibrate(mlp[0], tmp_path / "out", data=mlp[1], cfg=tmp_path / "hfmg.cfg")
 
     assert {p.name: p.read_bytes() for p in (tmp_path / "out").iterdir()} == before
 
@@ -96,7 +96,7 @@ def test_a_failure_while_writing_leaves_the_old_files_whole(
 def test_a_manifest_calibrates_with_two_batches_of_sixteen(tmp_path: Path) -> None:
     write_workspace(tmp_path)
 
-    done = calibrate_model(tmp_path / "data" / "model.onnx", tmp_path / "out", data=tmp_path / "data" / "manifest.yaml")
+    done = calibrate(tmp_path / "data" / "model.onnx", tmp_path / "out", data=tmp_path / "data" / "manifest.yaml")
 
     assert (done.batches, done.ignored) == (2, 0)
     assert len(done.record.layers) == 3

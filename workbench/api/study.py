@@ -1,74 +1,38 @@
-"""One model rather than a sweep: calibrate it as AMCT does, compare two of its forms."""
+"""Two models compared layer by layer: graphs by their engines, or the float model against compiled files on their
+device."""
 
 from __future__ import annotations
 
 import contextlib
-import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from workbench.api.device_compare import (
-    FLOAT_MODEL,
-    device_compare,
-    free_folder,
-    names_compiled,
-    not_on_random,
-)
 from workbench.api.opening import named_candidate, opened, refuse_language_model
+from workbench.bundle import read_bundle
+from workbench.bundle.manifest import MANIFEST
 from workbench.evaluation.bench import Bench
-from workbench.evaluation.build import lowered_file
+from workbench.evaluation.build import artifact_of, lowered_file
 from workbench.evaluation.carried import calibration_feeds
 from workbench.graph.read import read_model
 from workbench.inputs.dataset import check_inputs, read_manifest
 from workbench.inputs.experiment import Experiment
 from workbench.quantization.observe import Feeds
-from workbench.study.amct_command import Calibrated, calibrate_model
-from workbench.study.compared import Comparison
+from workbench.study.compared import Comparison, DeviceFindings
 from workbench.study.comparison import Side, engine_of, side_of
 from workbench.study.comparison import compare as compare_sides
+from workbench.study.device_side import DeviceSide, looker, prefixes
+from workbench.study.first_bad import first_bad
 from workbench.study.limits import Limits
 from workbench.study.meaning import DatasetScoring, scoring_of
-from workbench.study.model_data import open_data, opened_for, random_data
+from workbench.study.model_data import RANDOM_LENGTH, open_data, opened_for, random_data
 from workbench.targets import REFERENCE
+from workbench.values.artifact import Artifact
+from workbench.values.documents.canonical import DecodeError, decode
+from workbench.values.documents.json_reader import read_json
 from workbench.values.errors import ConfigError, MeasureError
 
-_log = logging.getLogger(__name__)
-
-
-def calibrate(
-    model: Path | str,
-    to: Path | str,
-    *,
-    data: Path | str | None = None,
-    cfg: Path | str | None = None,
-    record: Path | str | None = None,
-    constants: Sequence[str] = (),
-    on_message: Callable[[str], None] = _log.info,
-) -> Calibrated:
-    """Quantize one model as AMCT does and write record.txt, config.json, the deploy model and a QDQ model into `to`.
-
-    Args:
-        data: an NPZ file with one array per batch, or a dataset manifest; needed unless there is a `record`.
-        cfg: AMCT's simplified configuration or quantization JSON; None for AMCT's own defaults.
-        record: a record file to lower as it is, without calibrating.
-        constants: inputs that are the same for all samples, as NAME=VALUE.
-        on_message: told in a sentence what is calibrated.
-
-    Raises:
-        ConfigError: a file is missing, damaged or does not fit the model.
-        CandidateError: the model cannot be run, calibrated or lowered.
-        ToolchainError: the folder cannot be written.
-    """
-    return calibrate_model(
-        Path(model),
-        Path(to),
-        data=_path(data),
-        cfg=_path(cfg),
-        record=_path(record),
-        constants=constants,
-        report=on_message,
-    )
+_ARTIFACT = "artifact.json"
 
 
 def compare(
@@ -105,7 +69,8 @@ def compare(
         ConfigError: a file or a name is wrong, or the two share nothing to compare.
         CandidateError: an engine cannot run its model.
     """
-    compiled, real = names_compiled(str(b)), data is not None or experiment is not None
+    prefix, colon, source = str(b).partition(":")
+    compiled = bool(colon) and prefix in prefixes()
     if not compiled and to is not None:
         raise ConfigError("means something for compiled files only.", key="b", hint="Name them: om:FOLDER.")
     if data is not None and experiment is not None:
@@ -115,54 +80,101 @@ def compare(
     for name, number in (("samples", samples), ("batch", batch)):
         if number < 1:
             raise ConfigError(f"{number} is less than 1.", key=name)
+    real, data = data is not None or experiment is not None, None if data is None else Path(data)
     named = (a,) if compiled else (a, b)
     with contextlib.ExitStack() as stack:
         question: Experiment | None = None
         bench: Bench | None = None
         scoring: DatasetScoring | None = None
+        feeds: Iterable[Feeds]
         if experiment is not None:
             question, bench = stack.enter_context(opened(experiment, workspace, scratch=True))
             refuse_language_model(question, "comparison of layers")
             sides = [_side(str(one), question, bench) for one in named]
-            about = f"{question.name}, validation split"
+            dataset, model, about = question.dataset, question.model, f"{question.name}, validation split"
             if not compiled:
-                scoring = scoring_of(question.dataset, question.model, question.constraints)
-                batch = question.model.fixed_batch or batch
-            feeds: Iterable[Feeds] = (
-                calibration_feeds(question.dataset, question.model, batch=batch, samples=samples, split="validation")
-                if scoring is None
-                else scoring.feeds("validation", batch, samples)
-            )
+                scoring = scoring_of(dataset, model, question.constraints)
+                batch = model.fixed_batch or batch
+            if scoring is None:
+                feeds = calibration_feeds(dataset, model, batch=batch, samples=samples, split="validation")
+            else:
+                feeds = scoring.feeds("validation", batch, samples)
         else:
-            sides = _prepared_sides(
-                [side_of(str(one)) for one in ((a,) if compiled else (a, b))], _path(data), constants
-            )
-            feeds, about, scoring = _batches(sides, _path(data), samples, batch)
-        if compiled:
-            return device_compare(
-                sides[0],
-                str(b),
-                read_model(sides[0].path),
-                feeds,
-                data=about,
-                limits=limits,
-                to=_path(to) or free_folder(Path(), "compare-om"),
-                random=not real,
-                question=question,
-                bench=bench,
-            )
+            sides = _prepared_sides([side_of(str(one)) for one in named], data, constants)
+            feeds, about, scoring = _batches(sides, data, samples, batch)
+        first, device = sides[0], None
         try:
-            return compare_sides(sides[0], sides[1], feeds, data=about, limits=limits, every=every, scoring=scoring)
+            if compiled:
+                looks, folder = looker(prefixes()[prefix]), _free_folder() if to is None else Path(to)
+                if Path(source).is_dir() and looks.is_recording(Path(source)):
+                    real = True
+                    recording, about = looks.read(Path(source), read_model(first.path)), "what the device was fed"
+                else:
+                    files, artifact = _compiled(source, question, bench)
+                    recording = looks.record(files, artifact, read_model(first.path), list(feeds), folder)
+                    real = True
+                device = DeviceSide(recording, read_model(first.path))
+                mark = " (EMULATED)" if recording.emulated else ""
+                sides.append(
+                    Side(about=f"{recording.about}{mark}", engine=prefix, path=recording.folder, device=device)
+                )
+                feeds = device.feeds()
+            found = compare_sides(*sides, feeds, data=about, limits=limits, every=every, scoring=scoring)
         except MeasureError as error:
             if real:
                 raise
-            raise not_on_random(error, sides[0].path) from error
+            raise ConfigError(
+                f"it does not run on random values, whose free axes are all {RANDOM_LENGTH} long: {error}",
+                file=first.path,
+                key="data",
+                hint="Give real samples: --data samples.npz, or a dataset manifest.",
+            ) from error
+        if device is None:
+            return found
+        findings = DeviceFindings(
+            about=recording.about,
+            emulated=recording.emulated,
+            operators=len(recording.calls[0].operators),
+            folder=str(recording.folder),
+            first_bad=first_bad(found, first, device, looks, folder / "first-bad"),
+        )
+        return replace(found, device=findings)
+
+
+def _free_folder() -> Path:
+    """The first of compare-om, compare-om-2, compare-om-3 … that does not exist."""
+    names = ("compare-om", *(f"compare-om-{number}" for number in range(2, 1 << 20)))
+    return next(folder for name in names if not (folder := Path(name)).exists())
+
+
+def _compiled(source: str, question: Experiment | None, bench: Bench | None) -> tuple[Path, Artifact | None]:
+    place = Path(source)
+    if (place / MANIFEST).is_file():
+        bundle = read_bundle(place)
+        bundle.check_model()
+        return bundle.model_directory, bundle.manifest.artifact
+    if (place / _ARTIFACT).is_file():
+        try:
+            return place, decode(Artifact, read_json(place / _ARTIFACT))
+        except DecodeError as error:
+            raise ConfigError(f"no description of compiled files: {error}.", file=place / _ARTIFACT) from error
+    named = question is not None and source.endswith(".json")  # a candidate's file, and no compiled one
+    if place.exists() and not named:
+        return place, None
+    if question is None or bench is None:
+        raise ConfigError(
+            "there is nothing of this name.",
+            file=place,
+            hint="Name a compiled file, a folder of them, a bundle, a dump, or with --experiment a candidate.",
+        )
+    artifact, directory = artifact_of(question, named_candidate(source, question), bench)
+    return directory, artifact
 
 
 def _side(text: str, question: Experiment, bench: Bench) -> Side:
     if ":" in text or text.endswith(".onnx"):
         return side_of(text)
-    if text == FLOAT_MODEL:
+    if text == "float":
         return Side(about=f"{question.name} in float", engine=REFERENCE, path=question.model.path)
     candidate = named_candidate(text, question)
     engine = engine_of(candidate.target)
@@ -196,7 +208,3 @@ def _batches(
     else:
         found = open_data(data, models[0], batch=batch, samples=samples)
     return found.read(), found.about, None
-
-
-def _path(given: Path | str | None) -> Path | None:
-    return None if given is None else Path(given)

@@ -39,38 +39,64 @@ def plan_capacity(
     workspace: Annotated[Path | None, typer.Option(help="folder of .workbench/; default: beside experiments/")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Size a fleet for a demand: cards, servers and cost."""
-    from workbench.api.capacity import plan_capacity as run
-    from workbench.api.opening import journal_of, summary_of
+    """Size a fleet for a demand: cards, servers and cost, for the front, or the candidate named, and the baseline."""
+    import numpy as np
+
+    from workbench.api.opening import find_candidate, journal_of, refuse_language_model, summary_of
     from workbench.inputs.experiment import read_experiment
     from workbench.prediction.capacity import Demand
+    from workbench.prediction.capacity import plan_capacity as plan_members
+    from workbench.prediction.stage import service_choices, serving_lengths
 
     question = read_experiment(experiment, workspace)
-    limit_ms = p99_ms if p99_ms is not None or question.service is None else question.service.p99_ms
-    if limit_ms is None and question.service is not None:
+    refuse_language_model(question, "plan of capacity")
+    if question.service is None or question.space.service is None:
+        raise ConfigError(
+            "has no `service:` section, so its sweep measured no batch curves.",
+            file=question.path,
+            hint="Add service: {concurrency: 100, p99_ms: 50} to it and service: {max_batch_size: [1, 8, 32], "
+            "batch_timeout_ms: [0, 2], workers: [1, 2]} to its space, then sweep; compiles come from the store.",
+        )
+    limit_ms = question.service.p99_ms if p99_ms is None else p99_ms
+    if limit_ms is None:
         raise ConfigError(
             "the experiment sets no limit on P99, so one must be said.", key="--p99-ms", hint="Such as --p99-ms 100"
         )
     demand = Demand(
         rate_per_s=qps,
-        p99_ms=1.0 if limit_ms is None else limit_ms,
+        p99_ms=limit_ms,
         headroom=share(headroom, "--headroom"),
         cards_per_server=cards_per_server,
         price_per_hour=price_per_hour,
     )
     journal = journal_of(question)
     tell_damage(journal)
-    plan = run(question, journal, summary_of(question, journal), demand, candidate)
+    summary, evaluations = summary_of(question, journal), journal.evaluations()
+    named = None if candidate is None else find_candidate(candidate, journal)
+    planned = [m.evaluation for m in summary.front] if named is None else [evaluations[named.id]]
+    baseline = evaluations.get(question.baseline.id)
+    if baseline is not None and baseline.measurement.service is not None and baseline not in planned:
+        planned.append(baseline)
+    # a confirmation's batch curve and load test are fresh, and nobody was chosen for them
+    fresh = {i: e for i, e in journal.evaluations("holdout").items() if e.measurement.service is not None}
+    chosen = [fresh.get(e.candidate.id, e) for e in planned]
+    lengths = question.dataset.lengths("validation")
+    plan = plan_members(
+        chosen,
+        demand,
+        choices={e.candidate.id: service_choices(question, e.candidate) for e in chosen},
+        lengths=np.zeros(1, dtype=np.int64) if lengths is None else lengths,
+        bins={e.candidate.id: () if lengths is None else serving_lengths(question, e.candidate) for e in chosen},
+        titles={e.candidate.id: summary.title(e.candidate) for e in chosen},
+        baseline_id=question.baseline.id,
+        host=question.service.host,
+        seed=question.seed,
+    )
     if as_json:
         print_json(replace(plan, command=command_line()).to_json())
         return
     if plan.emulated:
         tell("EMULATED: modelled times, not measured on a real device.", style="bold red")
-    _print_plan(plan)
-
-
-def _print_plan(plan: CapacityPlan) -> None:
-    demand = plan.demand
     asked = f"{demand.rate_per_s:,.0f} requests/s, P99 <= {demand.p99_ms:g} ms, {demand.headroom:.0%} headroom"
     say(f"PREDICTED for {asked}")
     out.print(_fleet_table(plan))

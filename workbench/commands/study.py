@@ -38,7 +38,7 @@ def calibrate(
     constant: Constants = None,
 ) -> None:
     """Quantize one model as AMCT does: record.txt, config.json, the deploy model for ATC, a QDQ model."""
-    from workbench.api.study import calibrate as run
+    from workbench.study.amct_command import calibrate as run
 
     done = run(model, to, data=data, cfg=cfg, record=record, constants=constant or (), on_message=say)
     out.print(_layers_table(done))

@@ -12,6 +12,7 @@ complete: each is whole at any moment. A kill between two renames leaves files o
 
 from __future__ import annotations
 
+import logging
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -49,6 +50,8 @@ from workbench.values.system.scratch import scratch_folder
 
 _Doubles = npt.NDArray[np.float64]
 Outputs = Mapping[str, npt.NDArray[Any]]
+
+_log = logging.getLogger(__name__)
 
 MANIFEST_BATCH = 16
 """Samples in a batch of a manifest's calibration split. AMCT's manual asks for 16 or 32 samples in all and says that
@@ -93,44 +96,47 @@ class Calibrated:
     agreement: Agreement | None
 
 
-def calibrate_model(
-    model_path: Path,
-    to: Path,
+def calibrate(
+    model: Path | str,
+    to: Path | str,
     *,
-    data: Path | None,
-    cfg: Path | None = None,
-    record: Path | None = None,
+    data: Path | str | None = None,
+    cfg: Path | str | None = None,
+    record: Path | str | None = None,
     constants: Sequence[str] = (),
-    report: Callable[[str], None] = lambda line: None,
+    on_message: Callable[[str], None] = _log.info,
 ) -> Calibrated:
     """Quantize a model as AMCT does and write its files into the folder `to` (made where it is missing).
 
     Args:
-        data: an NPZ file with one array per batch, or a dataset manifest; may be None with `record`.
+        data: an NPZ file with one array per batch, or a dataset manifest; needed unless there is a `record`.
         cfg: a simplified configuration or a quantization JSON; None takes AMCT's defaults for all batches of an NPZ
             file, or for two batches of a manifest.
         record: a record file to lower as it is, without calibrating.
         constants: inputs that are the same for all samples, as NAME=VALUE.
+        on_message: told in a sentence what is calibrated.
 
     Raises:
         ConfigError: a file is missing, damaged or does not fit the model; fewer batches than the configuration asks.
         CandidateError: the model cannot be run, calibrated or lowered.
         ToolchainError: the folder cannot be written.
     """
-    model = opened_for(model_path, data, constants)
-    for step in () if model.origin is None else model.origin.steps:
-        report(f"prepared: {step.words}")
-    proto = load_graph(model)
+    path, data = Path(model), None if data is None else Path(data)
+    cfg, record = None if cfg is None else Path(cfg), None if record is None else Path(record)
+    opened = opened_for(path, data, constants)
+    for step in () if opened.origin is None else opened.origin.steps:
+        on_message(f"prepared: {step.words}")
+    proto = load_graph(opened)
     layers = quantizable_layers(normalized(proto))
     if not layers:
-        raise ConfigError("no layer of this model can be INT8.", file=model_path, hint="See `workbench inspect`.")
-    batches = None if data is None else open_data(data, model, batch=MANIFEST_BATCH)
+        raise ConfigError("no layer of this model can be INT8.", file=path, hint="See `workbench inspect`.")
+    batches = None if data is None else open_data(data, opened, batch=MANIFEST_BATCH)
     asked = None if cfg is None else parse_config(read_text(cfg, limit_bytes=MOST_BYTES), file=str(cfg))
     config = asked if isinstance(asked, ExpandedConfig) else None if asked is None else expand(asked, layers)
     used = ignored = 0
     if record is not None:
         text = read_text(record, limit_bytes=MOST_BYTES)
-        quantized = parse_record(text, file=record, layers=layers, model_sha256=model.sha256)
+        quantized = parse_record(text, file=record, layers=layers, model_sha256=opened.sha256)
         config = config or expand(None, layers)
     elif batches is None:
         raise ConfigError("calibration needs data.", key="--data", hint="Give an NPZ file or a dataset manifest.")
@@ -146,18 +152,17 @@ def calibrate_model(
             )
         ignored = batches.count - used if batches.usual == batches.count else 0
         recipe = recipe_of_config(config, layers)
-        report(f"calibrating {len(recipe.layers)} of {len(layers)} layers on {used} batches")
+        on_message(f"calibrating {len(recipe.layers)} of {len(layers)} layers on {used} batches")
         try:
-            quantized = follow_amct(model, recipe, batches.first(used))
+            quantized = follow_amct(opened, recipe, batches.first(used))
         except ValueError as error:
-            raise CalibrationError(f"the configuration does not fit {model_path.name}: {error}") from error
-    name = model_path.stem
-    with kept_aside(model.size_bytes):
+            raise CalibrationError(f"the configuration does not fit {path.name}: {error}") from error
+    with kept_aside(opened.size_bytes):
         deploy, qdq = lower_deploy(proto, quantized), lower_static(proto, quantized)
-        agreement = None if batches is None else _agreement(model, deploy, qdq, next(iter(batches.first(1)())))
+        agreement = None if batches is None else _agreement(opened, deploy, qdq, next(iter(batches.first(1)())))
         texts = {"record.txt": record_text(quantized), "config.json": config_json(config)}
-        models = {f"{name}_deploy_model.onnx": deploy, f"{name}_qdq_model.onnx": qdq}
-        files = _write(to, texts, models, quantized)
+        models = {f"{path.stem}_deploy_model.onnx": deploy, f"{path.stem}_qdq_model.onnx": qdq}
+        files = _write(Path(to), texts, models, quantized)
     return Calibrated(files=files, record=quantized, layers=layers, batches=used, ignored=ignored, agreement=agreement)
 
 

@@ -99,7 +99,9 @@ def test_conv3d_and_products_of_two_activations_are_always_symmetric() -> None:
     layers = (conv("conv3d", (4, 3, 3, 3, 3)), product("scores"), matmul("fc"))
     text = "common_config { ifmr_quantize { asymmetric: true } }"
 
-    asymmetric = {name: each["activation_quant_params"]["asymmetric"] for name, each in expanded(text, layers).layers.items()}
+    asymmetric = {
+        name: each["activation_quant_params"]["asymmetric"] for name, each in expanded(text, layers).layers.items()
+    }
 
     assert asymmetric == {"conv3d": False, "scores": False, "fc": True}
 
