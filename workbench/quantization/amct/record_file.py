@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -110,24 +109,47 @@ def parse_record(text: str, *, layers: Sequence[Layer], model_sha256: str, file:
             LSTM, NUQ, MaxPool and Add as tensors, FLOAT16 operators, unfused BatchNormalization).
     """
     by_name = {layer.name: layer for layer in layers}
-    entries = [_entry_of(each, by_name) for each in parse(text, RECORDS, file=file).each("record")]
-    if not entries:
+    found: dict[str, LayerRecord] = {}
+    sides: dict[str, dict[int, ActivationScale]] = {}  # of products of two activations
+    modes: dict[str, tuple[bool, Body]] = {}
+    bodies = parse(text, RECORDS, file=file).each("record")
+    if not bodies:
         raise ConfigError("record_file is empty, no layers to be quantized (AMCT's words).", file=file)
-    found = {(entry.layer, entry.index): entry for entry in entries if entry is not None}
-    forced = {entry.forced for entry in found.values()}
+    for body in bodies:
+        key = body.get("key")
+        if key is None:
+            raise body.error("key", 'Cannot find "key" in record file (AMCT\'s words).')
+        if not body.has("value"):
+            raise body.error("value", f"cannot find 'value' in {key} in record_file (AMCT's words).")
+        (name, index), value = _target(key, body, by_name), body.inner("value")
+        layer = by_name[name]
+        _check_other_fields(value, layer)
+        if not any(map(value.has, ("scale_d", "offset_d", "scale_w", "offset_w", "tensor_balance_factor"))):
+            continue
+        if index is None:
+            found[name] = _layer_record(value, layer)
+        else:
+            tensor = layer.second if index and layer.second else layer.activation
+            sides.setdefault(name, {})[index] = _activation_of(value, layer, tensor)
+            _balance(value, layer)
+        modes[key] = _forced(value), value
+    forced = {mode for mode, _ in modes.values()}
     if len(forced) > 1:
-        odd = next(entry for entry in found.values() if entry.forced)
-        rule = f"is {_FORCED} for {odd.layer!r} and not for every layer."
-        hint = "AMCT sets it for the whole model; use one mode."
-        raise odd.body.inner("value").error("fakequant_precision_mode", rule, hint)
-    records = [record for layer in layers if (record := _layer_record(layer, found, file)) is not None]
-    if not records:
+        odd, value = next((key, value) for key, (mode, value) in modes.items() if mode)
+        rule = f"is {_FORCED} for {odd!r} and not for every layer."
+        raise value.error("fakequant_precision_mode", rule, "AMCT sets it for the whole model; use one mode.")
+    for name, scales in sides.items():
+        if len(scales) == 1:
+            rule = f"{name!r} has a scale for one of its two activations only."
+            raise ConfigError(rule, file=file, hint=f"Add the record '{name}:{1 - next(iter(scales))}'.")
+        op_type = by_name[name].op_type
+        found[name] = LayerRecord(layer=name, op_type=op_type, activation=scales[0], second=scales[1])
+    if not found:
         raise ConfigError("no layer of the record has quantization factors.", file=file, hint="Calibrate first.")
-    recorded = {record.layer for record in records}
     return QuantizationRecord(
         model_sha256=model_sha256,
-        layers=tuple(records),
-        float_layers=tuple(layer.name for layer in layers if layer.name not in recorded),
+        layers=tuple(found[layer.name] for layer in layers if layer.name in found),
+        float_layers=tuple(layer.name for layer in layers if layer.name not in found),
         provenance=Provenance(
             engine="amct-file",
             recipe={"record_sha256": digest(text)},
@@ -139,42 +161,18 @@ def parse_record(text: str, *, layers: Sequence[Layer], model_sha256: str, file:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Entry:
-    """Attributes: index: of the input, for a tensor record; None for a layer's record."""
-
-    layer: str
-    index: int | None
-    activation: ActivationScale
-    weight_scales: tuple[float, ...]
-    balance: tuple[float, ...]
-    forced: bool
-    body: Body
-
-
-def _entry_of(body: Body, layers: Mapping[str, Layer]) -> _Entry | None:
-    """One `record`; None for one without factors, whose layer stays in float."""
-    key = body.get("key")
-    if key is None:
-        raise body.error("key", 'Cannot find "key" in record file (AMCT\'s words).')
-    if not body.has("value"):
-        raise body.error("value", f"cannot find 'value' in {key} in record_file (AMCT's words).")
-    name, index = _target(key, body, layers)
-    value, layer = body.inner("value"), layers[name]
-    _check_other_fields(value, layer)
-    if not any(map(value.has, ("scale_d", "offset_d", "scale_w", "offset_w", "tensor_balance_factor"))):
-        return None
-    tensor = layer.activation if not index else layer.second or ""
+def _layer_record(value: Body, layer: Layer) -> LayerRecord:
+    tensor = layer.activation
     if value.has("tensor_balance_factor"):
-        tensor = f"{name}.mul.output0"  # prepare.balanced puts this Mul before a balanced layer
-    return _Entry(
-        layer=name,
-        index=index,
-        activation=_activation_of(value, layer, tensor),
-        weight_scales=() if index is not None else _weight_scales(value, layer),
-        balance=_balance(value, layer),
-        forced=_forced(value),
-        body=body,
+        tensor = f"{layer.name}.mul.output0"  # prepare.balanced puts this Mul before a balanced layer
+    activation, scales = _activation_of(value, layer, tensor), _weight_scales(value, layer)
+    axis = layer.output_axis if len(scales) > 1 else None
+    return LayerRecord(
+        layer=layer.name,
+        op_type=layer.op_type,
+        activation=activation,
+        weight=None if layer.weight is None else WeightScale(scales=scales, axis=axis),
+        balance=_balance(value, layer) or None,
     )
 
 
@@ -310,28 +308,3 @@ def _forced(value: Body) -> bool:
             f"Do not support fakequant_precision_mode {mode} in record file (AMCT's words).",
         )
     return bool(mode == _FORCED)
-
-
-def _layer_record(layer: Layer, found: Mapping[tuple[str, int | None], _Entry], file: Place) -> LayerRecord | None:
-    indices = (0, 1) if layer.second is not None else (None,)
-    entries = [found[layer.name, index] for index in indices if (layer.name, index) in found]
-    if not entries:
-        return None
-    if len(entries) < len(indices):
-        raise ConfigError(
-            f"{layer.name!r} has a scale for one of its two activations only.",
-            file=file,
-            hint=f"Add the record '{layer.name}:{1 - (entries[0].index or 0)}'.",
-        )
-    first, weight = entries[0], None
-    if layer.weight is not None:
-        axis = layer.output_axis if len(first.weight_scales) > 1 else None
-        weight = WeightScale(scales=first.weight_scales, axis=axis)
-    return LayerRecord(
-        layer=layer.name,
-        op_type=layer.op_type,
-        activation=first.activation,
-        second=entries[1].activation if len(entries) > 1 else None,
-        weight=weight,
-        balance=first.balance or None,
-    )
