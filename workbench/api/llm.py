@@ -6,20 +6,14 @@ import os
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from workbench.bundle import VerifyReport, check_free, read_bundle, verify_bundle
+from workbench.bundle import read_bundle
 from workbench.bundle.prompts import golden_prompts
-from workbench.bundle.signing import SecretKey, only_key
 from workbench.load.openai.asking import address_of, only_model
 from workbench.load.openai.golden import ServedReplay, asked_of_server
 from workbench.quantization.llm.outcomes import FEW_WINDOWS
-from workbench.shipping.handover import hand_over
-from workbench.shipping.language_handover import checkpoint_contents
 from workbench.targets.ascend_llm.calibrate import CalibratedLlm, calibrate_llm
 from workbench.targets.ascend_llm.evaluate import Alike, EvaluatedLlm, LlmEvaluation, evaluate_llm
-from workbench.targets.ascend_llm.target import AscendLlmTarget
-from workbench.targets.ascend_llm.texts import read_texts
 from workbench.values.errors import ConfigError
-from workbench.values.system.files import check_apart
 
 __all__ = [
     "FEW_WINDOWS",
@@ -30,46 +24,6 @@ __all__ = [
     "calibrate_llm",
     "evaluate_llm",
 ]
-
-
-def export_llm(
-    checkpoint: Path | str,
-    to: Path | str,
-    *,
-    model: Path | str,
-    cfg: Path | str,
-    prompts: Path | str,
-    name: str | None = None,
-    secret: SecretKey | None = None,
-) -> VerifyReport:
-    """Write the bundle of a finished checkpoint, and verify it.
-
-    Args:
-        to: folder to create.
-        model: folder of the float model that it was made from.
-        cfg: the quantizer's YAML that it was made by.
-        prompts: texts whose beginnings become golden prompts.
-        name: of the bundle; the checkpoint folder's when None.
-        secret: key to sign the bundle with.
-
-    Raises:
-        ConfigError: a file is missing or damaged, or the folder exists.
-        BundleError: the engine that serves such checkpoints would refuse it.
-        ToolchainError: a package of the extra `[llm]` is missing, or the folder cannot be written.
-    """
-    folder, source = Path(to), Path(checkpoint)
-    check_free(folder)
-    check_apart(folder, source, Path(model), key="--to")
-    contents = checkpoint_contents(
-        source,
-        Path(model),
-        AscendLlmTarget(),
-        name=name or source.resolve().name,
-        recipe=Path(cfg),
-        texts=read_texts(Path(prompts), Path(model)),
-    )
-    hand_over(folder, contents, secret=secret)
-    return verify_bundle(folder, trusted=None if secret is None else only_key(secret.public))
 
 
 def verify_served(

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, get_args
 
 from workbench import __version__
-from workbench.api.agreement import read_agreement
 from workbench.api.opening import find_candidate, journal_of, question_of, refuse_language_model, summary_of
 from workbench.bundle import Bundle, bundle_agreement, check_files, read_bundle
 from workbench.bundle.manifest import SourceModel
@@ -27,6 +26,7 @@ from workbench.report.written.material import Material, ModelFacts, QuantizedLay
 from workbench.shipping.acceptance.verdict import read_verdict
 from workbench.shipping.handover import service_settings
 from workbench.study.compared import Comparison
+from workbench.values.agreement import read_agreement
 from workbench.values.documents.canonical import DecodeError, decode
 from workbench.values.documents.json_reader import loads, read_json
 from workbench.values.errors import ConfigError

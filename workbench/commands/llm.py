@@ -11,6 +11,7 @@ from workbench.commands.console import print_json, say, tell
 from workbench.commands.options import AsJson
 from workbench.commands.signing import SigningKey
 from workbench.values.documents.canonical import encode
+from workbench.values.system.files import check_apart
 
 
 def calibrate_llm(
@@ -104,11 +105,20 @@ def export_llm(
 ) -> None:
     """Write the bundle of a finished language model checkpoint and verify it: files for vLLM-Ascend and MindIE, golden
     prompts, sums."""
-    from workbench.api.llm import export_llm as run
-    from workbench.bundle.signing import read_secret_key
+    from workbench.bundle import check_free, verify_bundle
+    from workbench.bundle.signing import only_key, read_secret_key
+    from workbench.shipping.handover import hand_over
+    from workbench.shipping.language_handover import checkpoint_contents
+    from workbench.targets.ascend_llm.target import AscendLlmTarget
+    from workbench.targets.ascend_llm.texts import read_texts
 
     secret = None if sign is None else read_secret_key(sign)  # a wrong file costs no work
-    done = run(checkpoint, to, model=model, cfg=cfg, prompts=prompts, name=name, secret=secret)
+    check_free(to)
+    check_apart(to, checkpoint, model, key="--to")
+    called, texts = name or checkpoint.resolve().name, read_texts(prompts, model)
+    contents = checkpoint_contents(checkpoint, model, AscendLlmTarget(), name=called, recipe=cfg, texts=texts)
+    hand_over(to, contents, secret=secret)
+    done = verify_bundle(to, trusted=None if secret is None else only_key(secret.public))
     for warning in done.warnings:
         tell(f"warning: {warning}")
     say(f"{to}: verified: {done.summary}")

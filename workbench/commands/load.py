@@ -177,9 +177,9 @@ def _verdict(
     facts: Mapping[str, Any],
     agreement: Path | None,
 ) -> Verdict:
-    from workbench.api.agreement import read_agreement
     from workbench.bundle import bundle_agreement
     from workbench.shipping.acceptance import evaluate, of_load
+    from workbench.values.agreement import read_agreement
     from workbench.values.measurement import Estimate
 
     known = None if server.bundle is None else bundle_agreement(server.bundle)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -140,10 +141,13 @@ def agreement(
     as_json: AsJson = False,
 ) -> None:
     """Compare what ships with float32, PyTorch, today's float model and the old platform, over the same samples."""
-    from workbench.api.agreement import agreement_of, measure_agreement
-    from workbench.api.opening import journal_of, question_of, recommended_of, summary_of
+    from workbench.api.opening import journal_of, named_candidate, opened, question_of, recommended_of, summary_of
+    from workbench.bundle import bundle_agreement, read_bundle
+    from workbench.evaluation.sweep_folders import exclusive
     from workbench.report.written.files import on_terminal
-    from workbench.report.written.precision import agreement
+    from workbench.report.written.precision import agreement as written
+    from workbench.shipping.agreement import Asked, agreement_of_bundle, agreement_of_candidate
+    from workbench.shipping.handover import evaluations_of, service_settings
 
     chosen_split: Split = one_of(split, Split, "--split")
     is_bundle = what.is_dir()
@@ -153,30 +157,38 @@ def agreement(
         if reference is not None:
             hint = "Name the experiment that the bundle comes from: --experiment FILE."
             raise ConfigError("answers samples, which a bundle does not hold.", key="--reference", hint=hint)
-        found = agreement_of(what)
+        kept = bundle_agreement(read_bundle(what))
+        if kept is None:
+            rule = "says nothing of its agreement: nobody measured it before it was exported."
+            hint = "Measure it now: workbench agreement BUNDLE --experiment FILE."
+            raise ConfigError(rule, file=what, hint=hint)
+        found = kept
     else:
         question = question_of(experiment or what, workspace)
-        chosen = ""
-        if not is_bundle:
-            chosen = candidate or recommended_of(question, summary_of(question, journal_of(question))).id
-        with Steps(tell) as steps:
-            found = measure_agreement(
-                question,
-                chosen,
-                bundle=what if is_bundle else None,
-                answers=reference,
-                checkpoint=checkpoint,
-                split=chosen_split,
-                samples=samples,
-                report=steps,
-                command=command_line(),
-            )
+        if candidate is None and not is_bundle:
+            candidate = recommended_of(question, summary_of(question, journal_of(question))).id
+        with Steps(tell) as steps, opened(question) as (_, bench):
+            asked = Asked(split=chosen_split, samples=samples, answers=reference, checkpoint=checkpoint, report=steps)
+            if is_bundle:
+                found = replace(agreement_of_bundle(question, read_bundle(what), bench, asked), command=command_line())
+            else:
+                chosen = named_candidate(candidate or "", question)
+                service = service_settings(chosen, evaluations_of(bench.journal, chosen))
+                measured = agreement_of_candidate(question, chosen, bench, service, asked)
+                found = replace(measured, command=command_line())
+                if (evaluation := bench.journal.evaluation(found.candidate_id, chosen_split)) is not None:
+                    try:
+                        with exclusive(bench.journal):  # unless a sweep that runs holds the journal
+                            bench.journal.write(replace(evaluation, agreement=found))
+                        steps(f"kept in the evaluation on {chosen_split}")
+                    except ToolchainError as error:
+                        steps(f"not kept in the evaluation: {error}")
     if to is not None:
         write_json_atomically(to, found.to_json())
     if as_json:
         print_json(found.to_json())
         return
-    out.print(on_terminal(agreement(found)), highlight=False)
+    out.print(on_terminal(written(found)), highlight=False)
 
 
 def report(

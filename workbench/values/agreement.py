@@ -7,10 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from workbench.values.documents.canonical import added_later, decode, encode
+from workbench.values.documents.json_reader import read_json
+from workbench.values.errors import ConfigError
 from workbench.values.measurement import AccuracyComparison, Estimate
+
+_MOST_BYTES = 1 << 26
 
 AgreementPath = Literal["pytorch", "float32", "float32 compiled", "float16 compiled", "served", "old platform"]
 """Who answered: the checkpoint in PyTorch; the float ONNX file in ONNX Runtime; the float model compiled by the target
@@ -116,3 +121,11 @@ def agreements_from_json(data: dict[str, Any]) -> Agreements:
     if (version := body.pop("version", None)) != 1:
         raise ValueError(f"agreement version {version!r} is unknown; this workbench reads version 1")
     return decode(Agreements, body, "agreement")
+
+
+def read_agreement(file: Path) -> Agreements:
+    """What `workbench agreement --to` wrote."""
+    try:
+        return agreements_from_json(read_json(file, limit_bytes=_MOST_BYTES))
+    except (ValueError, TypeError) as error:
+        raise ConfigError(f"is no agreement of this workbench: {error}.", file=file, key="--agreement") from error
