@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, get_args
@@ -37,27 +37,6 @@ from workbench.values.results import Evaluation
 _MOST_JSON = 1 << 26
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Given:
-    """Documents of other commands that a report takes up; what is None is said to be not measured.
-
-    Attributes:
-        verdict: of `workbench load --baseline`.
-        agreement: of `workbench agreement --to`, instead of what the sweep or bundle holds.
-        loads: results of `workbench load --to`, or folders of them.
-        layers: of `workbench compare --json`.
-        capacity: of `workbench plan-capacity --json`.
-        command: the command line that asks for the report.
-    """
-
-    verdict: Path | None = None
-    agreement: Path | None = None
-    loads: Sequence[Path] = ()
-    layers: Path | None = None
-    capacity: Path | None = None
-    command: str = ""
-
-
 def report(
     subject: Path | str,
     to: Path | str,
@@ -65,17 +44,28 @@ def report(
     language: Language = "zh",
     form: Form = "full",
     candidate: str | None = None,
-    given: Given | None = None,
+    verdict: Path | None = None,
+    agreement: Path | None = None,
+    loads: Sequence[Path] = (),
+    layers: Path | None = None,
+    capacity: Path | None = None,
+    command: str = "",
     workspace: Path | str | None = None,
     now: datetime | None = None,
 ) -> list[Path]:
-    """Write a report, and return its files, itself first.
+    """Write a report, and return its files, itself first. Documents that are not given are said to be not measured.
 
     Args:
         subject: an experiment file that was swept, or a folder of a bundle.
         to: .docx or .html.
         form: 'briefing' is what those who decide are told in eight minutes.
         candidate: id or its first digits, of a sweep; None for the recommended one, or for the one that came closest.
+        verdict: of `workbench load --baseline`.
+        agreement: of `workbench agreement --to`, instead of what the sweep or bundle holds.
+        loads: results of `workbench load --to`, or folders of them.
+        layers: of `workbench compare --json`.
+        capacity: of `workbench plan-capacity --json`.
+        command: the command line that asks for the report.
         now: when it was written; None for now.
 
     Raises:
@@ -84,7 +74,7 @@ def report(
         ToolchainError: python-docx is missing for Word, or the file cannot be written.
     """
     check_form(Path(to))
-    made, path, documents = now or datetime.now(UTC), Path(subject), given or Given()
+    made, path = now or datetime.now(UTC), Path(subject)
     at = made.isoformat(timespec="seconds")
     if path.is_dir():
         if candidate is not None:
@@ -92,8 +82,18 @@ def report(
         found = _of_bundle(read_bundle(path), str(subject), at)
     else:
         found = _of_sweep(question_of(path, workspace), str(subject), candidate, at)
-    document = written_report(_with_documents(found, documents), language, form)
-    write_report(document, Path(to), created=made)
+    results = tuple(_loads(loads))
+    material = replace(
+        found,
+        verdict=None if verdict is None else read_verdict(verdict),
+        agreement=found.agreement if agreement is None else read_agreement(agreement),
+        comparison=None if layers is None else _comparison(layers),
+        loads=results,
+        loads_emulated=bool(results) and found.emulated,
+        capacity=None if capacity is None else read_capacity(capacity),
+        command=command,
+    )
+    write_report(written_report(material, language, form), Path(to), created=made)
     return [Path(to)]
 
 
@@ -204,20 +204,6 @@ def _by_split(evaluations: Iterable[Evaluation]) -> tuple[Evaluation | None, Eva
     """(search, held-out); where the search's is missing, the other stands for it."""
     found = {e.split: e for e in evaluations}
     return found.get("validation") or found.get("holdout"), found.get("holdout")
-
-
-def _with_documents(found: Material, given: Given) -> Material:
-    loads_found = tuple(_loads(given.loads))
-    return replace(
-        found,
-        verdict=None if given.verdict is None else read_verdict(given.verdict),
-        agreement=found.agreement if given.agreement is None else read_agreement(given.agreement),
-        comparison=None if given.layers is None else _comparison(given.layers),
-        loads=loads_found,
-        loads_emulated=bool(loads_found) and found.emulated,
-        capacity=None if given.capacity is None else read_capacity(given.capacity),
-        command=given.command,
-    )
 
 
 def _loads(paths: Iterable[Path]) -> Iterator[LoadResult]:

@@ -237,7 +237,6 @@ def report(
 
     What nobody measured stands in it as not measured; emulated and predicted figures carry their mark.
     """
-    from workbench.api.report import Given
     from workbench.api.report import report as run
     from workbench.report.written.drawing import chinese_font
 
@@ -250,15 +249,20 @@ def report(
         verdict, load = parts / "load" / "verdict.json", [parts / "load"]
         agreement = agreement or parts / "agreement.json"
         capacity = capacity or (parts / "capacity.json" if qps is not None else None)
-    given = Given(
+    files = run(
+        subject,
+        to,
+        language=lang,
+        form=form,
+        candidate=candidate,
         verdict=verdict,
         agreement=agreement,
-        loads=tuple(load or ()),
+        loads=load or (),
         layers=layers,
         capacity=capacity,
         command=command_line(),
+        workspace=workspace,
     )
-    files = run(subject, to, language=lang, form=form, candidate=candidate, given=given, workspace=workspace)
     if lang == "zh" and chinese_font() is None:
         tell(
             "this machine has no Chinese font: words in the pictures are English. Install one (fonts-noto-cjk).",
