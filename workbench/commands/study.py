@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -149,11 +149,11 @@ def sensitivity(
 ) -> None:
     """Which layers to keep in float, and what it costs: rank them, time them, measure the answer."""
     from workbench.api.opening import named_candidate, opened
+    from workbench.evaluation.build import ranking_of
     from workbench.report.layers import sensitivity_html, study_text
-    from workbench.study.language import ranked_groups, ranking_lines
     from workbench.study.layers import COUNTS, plain_recipe, study_layers, write_recipe
+    from workbench.targets.language import language_target
     from workbench.values.candidate import FloatUnit, SensitivityMetric
-    from workbench.values.documents.canonical import encode
 
     chosen_metric: SensitivityMetric = one_of(metric, SensitivityMetric, "--metric")
     chosen_unit: FloatUnit = one_of(unit, FloatUnit, "--unit")
@@ -165,9 +165,12 @@ def sensitivity(
                     key="--candidate, --metric, --unit, --html",
                     hint="Leave them out.",
                 )
-            groups = ranked_groups(question, bench)
-            said = json.dumps([encode(group) for group in groups]) if as_json else "\n".join(ranking_lines(groups))
-            print(said)
+            ranking = ranking_of(question, bench, language_target(bench.target(question.baseline)))
+            total = sum(ranking.values()) or 1.0
+            if as_json:
+                print_json([{"name": name, "error": error, "share": error / total} for name, error in ranking.items()])
+            else:
+                say("\n".join(_ranking_lines(ranking, total)))
             return
         recipe = plain_recipe()
         if candidate is not None:
@@ -190,6 +193,32 @@ def sensitivity(
         return
     out.print(study_text(study), highlight=False)
     say("\n".join([*written, f"wrote {page}"]))
+
+
+_MOST_ROWS = 20
+
+
+def _ranking_lines(ranking: Mapping[str, float], total: float) -> list[str]:
+    """The worst groups of linears of a language model as a table, then each kind's part."""
+    width = max(map(len, ranking))
+    lines = [f"{'':>4}  {'group':<{width}}  {'error':>9}  {'share':>6}  {'so far':>6}"]
+    so_far, kinds = 0.0, dict[str, float]()
+    for place, (name, error) in enumerate(ranking.items(), 1):
+        kind = name.rpartition(".")[2]
+        kinds[kind] = kinds.get(kind, 0.0) + error / total
+        if place <= _MOST_ROWS:
+            so_far += error / total
+            lines.append(f"{place:>4}  {name:<{width}}  {error:9.2e}  {error / total:6.1%}  {so_far:6.1%}")
+    if len(ranking) > _MOST_ROWS:
+        lines.append(f"      and {len(ranking) - _MOST_ROWS} more, {1 - so_far:.1%} together")
+    told = ", ".join(f"{kind} {share:.1%}" for kind, share in sorted(kinds.items(), key=lambda item: -item[1]))
+    return [
+        *lines,
+        f"by kind: {told}",
+        "error: how far a block's output moves when that group alone is static W8A8, squared, as a share of the",
+        "output, mean over tokens; measured on the calibration texts. `recipe.float_down: N` leaves the first N of",
+        "down float, `recipe.float_groups: N` the first N of the others.",
+    ]
 
 
 def _only(**given: float | None) -> dict[str, Any]:
