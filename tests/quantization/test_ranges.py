@@ -14,7 +14,6 @@ from workbench.quantization.algorithms import (
     clip_range,
     kl_range,
     minmax_range,
-    moving_average_range,
     mse_range,
     percentile_range,
 )
@@ -172,18 +171,3 @@ def test_mse_is_within_one_percent_of_the_best_range_on_the_values_themselves(va
 def test_a_tensor_that_was_never_seen_gets_a_neutral_scale() -> None:
     assert all(found(histogram_of(), recipe) == (0.0, 0.0) for recipe in RECIPES)
     assert expected_error(histogram_of(), 1.0, 0) == 0.0
-
-
-def test_a_moving_average_is_the_mean_of_the_samples_extremes() -> None:
-    tensor = TensorStatistics(
-        histogram=histogram_of(np.array([-1, 2, 8, -5], np.float32)),
-        samples=2,
-        minimum_sum=(-6.0, 0.0),
-        maximum_sum=(10.0, 0.0),
-    )
-    all_positive = TensorStatistics(
-        histogram=histogram_of(np.array([1, 2], np.float32)), samples=1, minimum_sum=(1.0, 0.0), maximum_sum=(2.0, 0.0)
-    )
-
-    assert moving_average_range(tensor) == (-3, 5)
-    assert moving_average_range(all_positive) == (0, 2)

@@ -56,16 +56,3 @@ def test_statistics_of_another_version_are_refused(tmp_path: Path) -> None:
 
     with pytest.raises(CalibrationError, match="version 4"):
         load_statistics(tmp_path / "statistics.npz")
-
-
-def test_stability_is_sorted_and_unstable_tensors_are_those_above_the_threshold(encoder: Model) -> None:
-    statistics = observe(encoder, [ids(16, 8)])
-    figures = statistics.stability()
-    middle = sorted(figures.values())[len(figures) // 2]
-
-    unstable = statistics.unstable(middle)
-
-    assert list(figures.values()) == sorted(figures.values(), reverse=True)
-    assert all(0 <= figure <= 1 for figure in figures.values())
-    assert unstable == tuple(name for name, figure in figures.items() if figure > middle)
-    assert 0 < len(unstable) < len(figures)

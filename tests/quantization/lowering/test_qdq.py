@@ -15,6 +15,7 @@ from workbench.graph.read import load_graph
 from workbench.quantization.lowering.dynamic import lower_dynamic
 from workbench.quantization.lowering.qdq import lower_static
 from workbench.quantization.record import ActivationScale, LayerRecord, Provenance, QuantizationRecord, WeightScale
+from workbench.quantization.weights import scales_along
 from workbench.testing.encoder import PRODUCTS, WEIGHT_LAYERS, Array, ids, model_of, record_for, run, value
 from workbench.values.errors import LoweringError
 from workbench.values.model import Model
@@ -154,12 +155,7 @@ def test_a_convolution_without_a_fast_integer_kernel_keeps_the_integers_values(
 
     lowered = lower_static(proto, record_of(layer_of("conv", op_type, weight=weight)))
 
-    along = np.ones(shape, np.float32)
-    for channel in range(shape[0]):
-        for column in range(shape[1]):
-            group = channel // (shape[0] // groups)
-            index = channel if op_type == "Conv" else group * shape[1] + column
-            along[channel, column] = steps[index if scales > 1 else 0]
+    along = scales_along(weight, shape, groups if op_type == "ConvTranspose" else 1)
     integers = np.clip(np.rint(w / along), -128, 127)
     fake = one_convolution(op_type, integers * along, b, groups)
     (expected,) = run(fake, {"x": rounded(x, 0.05, 3) * np.float32(0.05)})
