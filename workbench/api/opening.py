@@ -28,8 +28,8 @@ if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
     from workbench.values.measurement import Split
 
 
-def read_experiment(file: Path | str, *, workspace: Path | str | None = None) -> Experiment:
-    """An experiment file and everything it refers to, read and checked.
+def read_experiment(experiment: Experiment | Path | str, workspace: Path | str | None = None) -> Experiment:
+    """An experiment file and everything it refers to, read and checked; an experiment is given back.
 
     Args:
         workspace: folder of `.workbench/` and `mlruns/`; beside `experiments/` when None.
@@ -37,16 +37,12 @@ def read_experiment(file: Path | str, *, workspace: Path | str | None = None) ->
     Raises:
         ConfigError: in this file, the dataset manifest, the search space, the data or the model.
     """
-    return question_of(file, workspace)
-
-
-def question_of(experiment: Experiment | Path | str, workspace: Path | str | None = None) -> Experiment:
-    """The experiment itself, or what its file says."""
-    from workbench.inputs.experiment import Experiment, read_experiment
+    from workbench.inputs.experiment import Experiment
+    from workbench.inputs.experiment import read_experiment as read
 
     folder = None if workspace is None else Path(workspace)
     if not isinstance(experiment, Experiment):
-        return read_experiment(Path(experiment), folder)
+        return read(Path(experiment), folder)
     if folder is not None and folder.resolve() != experiment.workspace:
         raise ConfigError(
             f"{experiment.name} was read for the workspace {experiment.workspace}, not {folder}.",
@@ -96,7 +92,7 @@ def opened(
     from workbench.evaluation.journal import Journal
     from workbench.evaluation.sweep_folders import current_journal
 
-    question = question_of(experiment, workspace)
+    question = read_experiment(experiment, workspace)
     with contextlib.ExitStack() as stack:
         store = stack.enter_context(open_store(question.workspace))
         folder = stack.enter_context(scratch_folder("journal"))

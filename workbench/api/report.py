@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from workbench import __version__
-from workbench.api.opening import find_candidate, journal_of, question_of, refuse_language_model, summary_of
+from workbench.api.opening import find_candidate, journal_of, read_experiment, refuse_language_model, summary_of
 from workbench.bundle import Bundle, bundle_agreement, check_files, read_bundle
 from workbench.bundle.manifest import SourceModel
 from workbench.evaluation.journal import Journal
@@ -81,7 +81,7 @@ def report(
             raise ConfigError("is for a sweep; a bundle holds one candidate.", key="--candidate")
         found = _of_bundle(read_bundle(path), str(subject), at)
     else:
-        found = _of_sweep(question_of(path, workspace), str(subject), candidate, at)
+        found = _of_sweep(read_experiment(path, workspace), str(subject), candidate, at)
     results = tuple(_loads(loads))
     material = replace(
         found,

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from workbench.api.opening import journal_of, question_of, summary_of
+from workbench.api.opening import journal_of, read_experiment, summary_of
 from workbench.inputs.experiment import Experiment
 from workbench.report import Member, Recommendation, Summary, lines
 from workbench.search.plan import Plan
@@ -86,7 +86,7 @@ def read_sweep(experiment: Experiment | Path | str, *, workspace: Path | str | N
         ConfigError: there was none yet, or its files are of another revision.
         ToolchainError: every evaluation of it is damaged.
     """
-    question = question_of(experiment, workspace)
+    question = read_experiment(experiment, workspace)
     return SweepResult(experiment=question, summary=summary_of(question, journal_of(question)))
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from time import perf_counter
 
-from workbench.api.opening import journal_of, open_store, opened, question_of, summary_of, tracked
+from workbench.api.opening import journal_of, open_store, opened, read_experiment, summary_of, tracked
 from workbench.api.result import SweepResult
 from workbench.evaluation.bench import open_bench
 from workbench.evaluation.build import artifact_of
@@ -102,7 +102,7 @@ def sweep(
         ConfigError: a file or an argument is wrong, or the last sweep was of another question.
         ToolchainError: this machine is at fault, or another process sweeps this experiment.
     """
-    question = question_of(experiment, workspace)
+    question = read_experiment(experiment, workspace)
     if trials is not None and trials < 1:
         raise ConfigError(f"{trials} is less than 1.", key="trials")
     if timeout_s is not None and not 0 <= timeout_s < math.inf:

@@ -51,7 +51,7 @@ def export(
 ) -> None:
     """Write the production bundle of the recommended candidate, or of the one named, and verify it."""
     from workbench.api.bundle import export as run
-    from workbench.api.opening import question_of
+    from workbench.api.opening import read_experiment
     from workbench.bundle import read_bundle
     from workbench.bundle.requirements import read_lock
     from workbench.bundle.signing import read_secret_key
@@ -59,7 +59,7 @@ def export(
 
     deployment = DeploymentSettings(lock=None if lock is None else read_lock(lock), base_image=base_image)
     secret = None if sign is None else read_secret_key(sign)  # a wrong file costs no work
-    question = question_of(experiment, workspace)
+    question = read_experiment(experiment, workspace)
     tell_damage_of_last(question.workspace, question.name)
     done = run(
         question,
@@ -141,7 +141,7 @@ def agreement(
     as_json: AsJson = False,
 ) -> None:
     """Compare what ships with float32, PyTorch, today's float model and the old platform, over the same samples."""
-    from workbench.api.opening import journal_of, named_candidate, opened, question_of, recommended_of, summary_of
+    from workbench.api.opening import journal_of, named_candidate, opened, read_experiment, recommended_of, summary_of
     from workbench.bundle import bundle_agreement, read_bundle
     from workbench.evaluation.sweep_folders import exclusive
     from workbench.report.written.files import on_terminal
@@ -164,7 +164,7 @@ def agreement(
             raise ConfigError(rule, file=what, hint=hint)
         found = kept
     else:
-        question = question_of(experiment or what, workspace)
+        question = read_experiment(experiment or what, workspace)
         if candidate is None and not is_bundle:
             candidate = recommended_of(question, summary_of(question, journal_of(question))).id
         with Steps(tell) as steps, opened(question) as (_, bench):
@@ -282,9 +282,9 @@ def _measured_parts(
     Raises:
         ToolchainError: a command failed; what it said is on the screen.
     """
-    from workbench.api.opening import find_candidate, journal_of, question_of, recommended_of, summary_of
+    from workbench.api.opening import find_candidate, journal_of, read_experiment, recommended_of, summary_of
 
-    question = question_of(Path(experiment), workspace)
+    question = read_experiment(Path(experiment), workspace)
     journal = journal_of(question)
     summary = summary_of(question, journal)
     winner = recommended_of(question, summary) if candidate is None else find_candidate(candidate, journal)

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from tests.ascend_workspace import QUIET, write_ascend_workspace
 from tests.emulated_cann import emulated_environment, switched_on
-from workbench.api.opening import named_candidate, question_of
+from workbench.api.opening import named_candidate, read_experiment
 from workbench.commands.cli import app
 from workbench.graph.read import read_model
 from workbench.space.reader import read_space
@@ -147,18 +147,18 @@ def test_a_bank_is_filled_for_every_shape_and_is_part_of_the_key(tmp_path: Path)
     file, to = write_ascend_workspace(tmp_path / "ws"), tmp_path / "to"
     with switched_on(emulated_environment(tmp_path / "cann", **QUIET)):
         said = tune(file, "--to", to)
-        made = named_candidate(str(to / "candidate.json"), question_of(file))
+        made = named_candidate(str(to / "candidate.json"), read_experiment(file))
         bank = next((to / "bank").iterdir())
         tuned = {made.id}
         bank.write_text("brought from another machine", encoding="utf-8")
         tune(file, "--bank", to / "bank", "--to", tmp_path / "brought")
-        tuned.add(named_candidate(str(tmp_path / "brought" / "candidate.json"), question_of(file)).id)
+        tuned.add(named_candidate(str(tmp_path / "brought" / "candidate.json"), read_experiment(file)).id)
 
     assert "EMULATED" in said
     assert "tuning b1_s8" in said
     assert "its key has: compile.op_bank_path" in said
     assert f"workbench evaluate {file} --candidate" in said
-    assert len({*tuned, question_of(file).baseline.id}) == 3, "the content of the bank makes another candidate"
+    assert len({*tuned, read_experiment(file).baseline.id}) == 3, "the content of the bank makes another candidate"
 
 
 def test_a_tool_that_does_not_tune_this_chip_is_quoted(tmp_path: Path) -> None:
