@@ -7,7 +7,7 @@ from rich.console import Console
 
 from workbench.report.layers import comparison_html, comparison_text, comparison_verdict, shown_rows, signed_percent
 from workbench.study.compared import Comparison, TensorComparison
-from workbench.study.differences import WORST
+from workbench.study.comparison import WORST
 from workbench.study.limits import Limits
 
 GOOD = TensorComparison(

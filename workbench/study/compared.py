@@ -24,7 +24,7 @@ class TensorComparison:
         magnitude: the largest finite |a|.
         differing: elements that differ, of a tensor of whole numbers, whose other numbers mean little; None for floats.
         sqnr_db: 10 log10(Σa² / Σ(a - b)²), -100 at least; None for equal tensors.
-        relative_error: the same as a ratio of norms: |a - b| / |a|, `differences.WORST` at most.
+        relative_error: the same as a ratio of norms: |a - b| / |a|, `comparison.WORST` at most.
         added_error: relative error beyond the largest of the compared tensors it is computed from; 0 at least.
         jump: `added_error` is at least `JUMP_SHARE` of the largest along the graph, and more than `FLOAT_NOISE`.
         rescaled: it differs, and the layers that read it undo the difference with their weights: its scale was moved

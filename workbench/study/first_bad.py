@@ -14,9 +14,8 @@ from workbench.evaluation.overflow import LARGEST_HALF, constant_magnitudes, hid
 from workbench.graph.flow import Flow
 from workbench.graph.read import load_graph, read_model
 from workbench.study.compared import BadScale, Cause, Comparison, FirstBad, TensorComparison
-from workbench.study.comparison import Side, reference_values
+from workbench.study.comparison import Differences, Side, reference_values
 from workbench.study.device_side import DeviceSide
-from workbench.study.differences import differences_of
 from workbench.study.limits import INT8
 from workbench.targets.inside import DeviceCall, DeviceOperator, DeviceTensor, LooksInside
 from workbench.values.system.files import temporary_beside
@@ -131,7 +130,9 @@ def _bad_scales(
         with np.errstate(over="ignore", invalid="ignore"):
             stored = np.clip(np.rint(exact * np.float32(tensor.scale)) + np.float32(tensor.offset), low, high)
         kept = (stored - np.float32(tensor.offset)) / np.float32(tensor.scale)
-        error = differences_of(exact, kept).relative_error()
+        lost = Differences()
+        lost.add(exact, kept)
+        error = lost.relative_error()
         if error < limit:
             continue
         read = tensor in operator.inputs
