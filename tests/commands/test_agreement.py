@@ -5,13 +5,12 @@ import shutil
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from tests.bundle.making import reseal
+from tests.commands.running import run as workbench
 from tests.tiny import write_model, write_workspace
 from workbench.api.bundle import export
 from workbench.bundle import bundle_agreement, read_bundle
-from workbench.commands.cli import app
 from workbench.inputs.experiment import read_experiment
 from workbench.values.agreement import agreements_from_json
 from workbench.values.errors import BundleError, ConfigError
@@ -25,8 +24,9 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(*arguments: object) -> str:
-    done = CliRunner().invoke(app, [str(one) for one in arguments], catch_exceptions=False)
-    assert done.exit_code == 0, done.output
+    done = workbench(*arguments)
+    if done.exception is not None:
+        raise done.exception
     return done.stdout
 
 

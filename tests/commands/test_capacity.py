@@ -2,46 +2,32 @@
 
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
-import typer
-from typer.testing import CliRunner
-
+from tests.commands.running import run
 from tests.prediction.fleets import served
 from tests.tiny import write_workspace
-from workbench.commands.capacity import plan_capacity
-from workbench.commands.console import out
 from workbench.evaluation.sweep_folders import open_journal
 from workbench.inputs.experiment import read_experiment
 from workbench.values.errors import ConfigError
 
-app = typer.Typer()
-app.command()(plan_capacity)
-
-
-def run(*arguments: object) -> tuple[str, BaseException | None]:
-    """The console took its width when it was imported, from whatever ran first in this process."""
-    before, out.width = out.width, 200
-    try:
-        done = CliRunner().invoke(app, [str(a) for a in arguments])
-    finally:
-        out.width = before
-    return done.stdout, None if done.exit_code == 0 else done.exception
+plan = partial(run, "plan-capacity")
 
 
 def test_the_front_and_the_baseline_stand_in_a_table_and_in_json_with_what_they_rest_on(
     served_experiment: Path,
 ) -> None:
     asked = ("--qps", 1000, "--p99-ms", 100, "--headroom", "0.5")
-    shown, error = run(served_experiment, *asked)
-    assert error is None
-    words = " ".join(shown.split())
+    shown = plan(served_experiment, *asked)
+    assert shown.exit_code == 0, shown.output
+    words = " ".join(shown.stdout.split())
     for fact in ("PREDICTED for 1,000 requests/s", "float baseline", "INT8 static", "50% headroom", "P50 / P99 ms"):
         assert fact in words
     assert "server processes scale linearly" in words
-    plan = json.loads(run(served_experiment, *asked, "--json")[0])
-    assert (plan["version"], plan["unit"], plan["demand"]["headroom"]) == (1, "server process", 0.5)
-    quick, slow = plan["members"]
+    told = json.loads(plan(served_experiment, *asked, "--json").stdout)
+    assert (told["version"], told["unit"], told["demand"]["headroom"]) == (1, "server process", 0.5)
+    quick, slow = told["members"]
     assert (quick["baseline"], slow["baseline"]) == (False, True)
     assert 0 < quick["cards"] < slow["cards"]
     assert quick["settings"]["max_batch_size"] == 8
@@ -55,7 +41,7 @@ def test_what_cannot_be_planned_is_refused(served_experiment: Path) -> None:
         (("--p99-ms", 100, "--qps", 10, "--candidate", "ffff"), "no candidate"),
     )
     for arguments, message in cases:
-        _, error = run(served_experiment, *arguments)
+        error = plan(served_experiment, *arguments).exception
         assert isinstance(error, ConfigError)
         assert message in str(error)
 
@@ -67,7 +53,7 @@ def test_a_sweep_without_batch_curves_is_refused_with_what_to_write(tmp_path: Pa
         replace(served({1: 5.0}), candidate=question.baseline)
     )
 
-    _, error = run(file, "--qps", 10, "--p99-ms", 50)
+    error = plan(file, "--qps", 10, "--p99-ms", 50).exception
 
     assert isinstance(error, ConfigError)
     assert "has no `service:` section" in str(error)

@@ -1,37 +1,21 @@
 """`workbench report`: from a journal or a bundle and other commands' documents to a file, and what it refuses."""
 
 import json
-import sys
 from pathlib import Path
 
 import docx
 import pytest
-import typer
-from typer.testing import CliRunner
 
+from tests.commands.running import run
 from tests.report.written.materials import AGREEMENT, LOAD, VERDICT
-from workbench.commands.capacity import plan_capacity
-from workbench.commands.ship import report
 from workbench.values.documents.canonical import encode
 from workbench.values.errors import ConfigError
 
-app = typer.Typer()
-app.command()(report)
-app.command()(plan_capacity)
-
-
-def run(*arguments: object) -> tuple[str, BaseException | None]:
-    typed = [str(a) for a in arguments]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", ["workbench", *typed])  # as in a process of its own
-        done = CliRunner().invoke(app, typed)
-    return done.stdout, None if done.exit_code == 0 else done.exception
-
 
 def test_a_sweep_alone_gives_a_whole_report_in_chinese(served_experiment: Path, tmp_path: Path) -> None:
-    _, error = run("report", served_experiment, "--to", tmp_path / "out" / "report.docx")
+    done = run("report", served_experiment, "--to", tmp_path / "out" / "report.docx")
 
-    assert error is None
+    assert done.exit_code == 0, done.output
     said = "\n".join(p.text for p in docx.Document(str(tmp_path / "out" / "report.docx")).paragraphs)
     assert "模型迁移与 INT8 优化验收报告" in said
     assert "推荐方案：INT8 静态量化" in said
@@ -39,8 +23,7 @@ def test_a_sweep_alone_gives_a_whole_report_in_chinese(served_experiment: Path, 
 
 
 def test_every_document_of_other_commands_is_taken_up(served_experiment: Path, tmp_path: Path) -> None:
-    planned, failed = run("plan-capacity", served_experiment, "--qps", 450, "--price-per-hour", 2, "--json")
-    assert failed is None
+    planned = run("plan-capacity", served_experiment, "--qps", 450, "--price-per-hour", 2, "--json").stdout
     documents = {
         "capacity.json": json.loads(planned),
         "verdict.json": VERDICT.to_json(),
@@ -51,12 +34,12 @@ def test_every_document_of_other_commands_is_taken_up(served_experiment: Path, t
         (tmp_path / name).write_text(json.dumps(encode(body)), encoding="utf-8")
     page = tmp_path / "report.html"
 
-    _, error = run(
+    done = run(
         *("report", served_experiment, "--lang", "en", "--to", page, "--verdict", tmp_path / "verdict.json"),
         *("--agreement", tmp_path / "agreement.json", "--load", tmp_path, "--capacity", tmp_path / "capacity.json"),
     )
 
-    assert error is None
+    assert done.exit_code == 0, done.output
     said = page.read_text(encoding="utf-8")
     for fact in (
         "A100 + Triton",
@@ -86,7 +69,7 @@ def test_what_is_no_such_document_is_refused_before_anything_is_written(
         ("--to r.html --layers junk.json", "no comparison"),
         ("--to r.html --capacity junk.json", "no plan of capacity"),
     ):
-        _, error = run("report", served_experiment, *asked.split())
+        error = run("report", served_experiment, *asked.split()).exception
         assert isinstance(error, ConfigError)
         assert message in str(error)
         assert not (tmp_path / "r.html").exists()

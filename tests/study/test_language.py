@@ -1,12 +1,11 @@
 """Language models: groups ranked by what quantizing them alone does."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 from safetensors.torch import load_file, save_file
 
+from tests.commands.running import run
 from tests.llm_workspace import write_language_workspace
 from tests.quantization.llm.tiny_models import samples, write_model
 from workbench.quantization.llm.checkpoint import open_model
@@ -29,22 +28,9 @@ def test_a_group_that_reads_one_huge_value_ranks_first(tmp_path: Path) -> None:
 
 def test_the_command_shows_the_ranking_and_gives_it_as_json(tmp_path: Path) -> None:
     file = write_language_workspace(tmp_path)
-    program = "import sys; from workbench.commands.cli import main; main()"
-
-    def run(*more: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-        done = subprocess.run(
-            [sys.executable, "-c", program, "sensitivity", str(file), *more],
-            capture_output=True,
-            text=True,
-            timeout=200,
-            check=False,
-        )
-        assert done.returncode == code, done.stderr
-        return done
-
-    groups = json.loads(run("--json").stdout)
+    told, shown = (run("sensitivity", file, *more) for more in (["--json"], []))
+    groups = json.loads(told.stdout)
     assert [g["error"] for g in groups] == sorted((g["error"] for g in groups), reverse=True)
-    text = run().stdout
-    assert f"   1  {groups[0]['name']}" in text
-    assert "by kind: " in text
-    assert "ranked alone" in run("--unit", "layer", code=2).stderr
+    assert f"   1  {groups[0]['name']}" in shown.stdout
+    assert "by kind: " in shown.stdout
+    assert "ranked alone" in str(run("sensitivity", file, "--unit", "layer").exception)

@@ -10,13 +10,12 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from typer.testing import CliRunner
 
 from tests.ascend_workspace import QUIET
+from tests.commands.running import run
 from tests.emulated_cann import emulated_environment, switched_on
 from tests.evaluation.overflowing import CLASSES, PLANTED, SPACE, Part, built, workspace, write_workspace
 from workbench.api.opening import opened
-from workbench.commands.cli import app
 from workbench.evaluation.overflow import overflow_of
 from workbench.inputs.experiment import read_experiment
 from workbench.space.reader import read_space
@@ -140,7 +139,7 @@ def test_an_int8_layer_that_loses_its_values_stays_in_float_and_the_preset_has_i
 def test_what_only_held_out_data_overflow_is_found_by_the_check_of_all_samples(tmp_path: Path) -> None:
     file = workspace(tmp_path / "w", PLANTED["with what is held out alone"])
 
-    done = CliRunner().invoke(app, ["repair", str(file), "--to", str(tmp_path / "to")])
+    done = run("repair", file, "--to", tmp_path / "to")
 
     assert done.exit_code == 0, done.output
     said = " ".join(done.output.split())
@@ -149,7 +148,7 @@ def test_what_only_held_out_data_overflow_is_found_by_the_check_of_all_samples(t
     assert "overflow: output 0, float16: " in said
     assert "nothing overflows in any sample" in said
     assert "modelled" in said
-    again = CliRunner().invoke(app, ["repair", str(file), "--candidate", str(tmp_path / "to" / "candidate.json")])
+    again = run("repair", file, "--candidate", tmp_path / "to" / "candidate.json")
     assert again.exit_code == 0, again.output
     assert "nothing to repair" in again.output
 
