@@ -7,15 +7,15 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import helper, numpy_helper
 
 from tests.quantization.networks import CONVOLUTIONS, choose, convolutions, images, saved
+from workbench.graph.read import load_graph
+from workbench.quantization.lowering.qdq import lower_static
 from workbench.quantization.observe import Feeds, observe
 from workbench.quantization.recipe import ModelRecipe, recipe_of
-from workbench.quantization.record import LayerRecord
 from workbench.quantization.sensitivity import Sensitivity, measure_sensitivity, ranked
 from workbench.quantization.statistics import Statistics
-from workbench.testing.encoder import PRODUCTS, WEIGHT_LAYERS, Array, ids, run, tiny_encoder
+from workbench.testing.encoder import PRODUCTS, WEIGHT_LAYERS, ids, run, tiny_encoder
 from workbench.values.candidate import EVERYTHING_INT8, Quantization
 from workbench.values.errors import CalibrationError
 from workbench.values.model import Model
@@ -41,35 +41,6 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> tuple[Model, Statistics
     return model, observe(model, FEEDS)
 
 
-def outputs_with_only(model: Model, record: LayerRecord) -> list[Array]:
-    """The logits of each batch with one layer's operands rounded, by editing the graph by hand."""
-    proto = onnx.load(model.path)
-    node = next(n for n in proto.graph.node if n.name == record.layer)
-    at = list(proto.graph.node).index(node)
-    added = []
-    for position, scale in ((0, record.activation), (1, record.second)):
-        if scale is None:
-            continue
-        name = f"edited{position}"
-        proto.graph.initializer.append(numpy_helper.from_array(np.float32(scale.scale), f"{name}_s"))
-        proto.graph.initializer.append(numpy_helper.from_array(np.int8(scale.zero_point), f"{name}_z"))
-        parameters = [f"{name}_s", f"{name}_z"]
-        added.append(helper.make_node("QuantizeLinear", [node.input[position], *parameters], [f"{name}_q"]))
-        added.append(helper.make_node("DequantizeLinear", [f"{name}_q", *parameters], [name]))
-        node.input[position] = name
-    if record.weight is not None:
-        tensor = next(t for t in proto.graph.initializer if t.name == node.input[1])
-        values = numpy_helper.to_array(tensor)
-        scales = np.array(record.weight.scales, np.float32)
-        if record.weight.axis == 0:
-            scales = scales[:, None]
-        rounded = np.clip(np.rint(values / scales), -128, 127).astype(np.float32) * scales
-        tensor.CopyFrom(numpy_helper.from_array(rounded, tensor.name))
-    for offset, extra in enumerate(added):
-        proto.graph.node.insert(at + offset, extra)
-    return [run(proto, feeds, ["logits"])[0] for feeds in FEEDS]
-
-
 @pytest.mark.parametrize("granularity", ["channel", "tensor"])
 def test_the_ranking_is_what_quantizing_each_layer_by_hand_gives(
     encoder: tuple[Model, Statistics], granularity: str
@@ -78,10 +49,12 @@ def test_the_ranking_is_what_quantizing_each_layer_by_hand_gives(
     recipe = replace(EVERYTHING_INT8, weight_granularity=granularity)
     expected = [run(onnx.load(model.path), feeds, ["logits"])[0] for feeds in FEEDS]
     sqnr_db = {}
-    for record in choose(model, statistics, recipe).layers:
-        pairs = list(zip(expected, outputs_with_only(model, record), strict=True))
+    record = choose(model, statistics, recipe)
+    for layer in record.layers:  # alone in INT8
+        lowered = lower_static(load_graph(model), replace(record, layers=(layer,)))
+        pairs = [(y, run(lowered, feeds, ["logits"])[0]) for y, feeds in zip(expected, FEEDS, strict=True)]
         noise = sum(float(np.square(got.astype(np.float64) - y).sum()) for y, got in pairs)
-        sqnr_db[record.layer] = 10 * np.log10(sum(float(np.square(y).sum()) for y, _ in pairs) / noise)
+        sqnr_db[layer.layer] = 10 * np.log10(sum(float(np.square(y).sum()) for y, _ in pairs) / noise)
 
     ranking = rank_layers(model, statistics, recipe, FEEDS)
 
