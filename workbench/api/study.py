@@ -119,7 +119,7 @@ def compare(
                     Side(about=f"{recording.about}{mark}", engine=prefix, path=recording.folder, device=device)
                 )
                 feeds = device.feeds()
-            found = compare_sides(*sides, feeds, data=about, limits=limits, every=every, scoring=scoring)
+            found = compare_sides(sides[0], sides[1], feeds, data=about, limits=limits, every=every, scoring=scoring)
         except MeasureError as error:
             if real:
                 raise

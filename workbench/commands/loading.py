@@ -204,8 +204,10 @@ def open_server(
     with scratch_folder("load") as folder:
         tell(f"starting the service of {bundle.directory}")
         with running_service(bundle.directory, log=folder / "serve.log", more=options) as running:
-            own = {"bundle": bundle, "pid": running.pid, "devices": _readers_of(bundle)}
-            yield Server(url=running.url, named=target, api_key=running.api_key, **own)
+            devices = _readers_of(bundle)
+            yield Server(
+                url=running.url, named=target, api_key=running.api_key, bundle=bundle, pid=running.pid, devices=devices
+            )
 
 
 def _readers_of(bundle: Bundle) -> DeviceReaders | None:
@@ -274,8 +276,8 @@ def run_loads(
             continue
         asked = questions[length, batch]
         allowed = tuple(how.host_allowed or ())
-        conditions = {"load": load, "length": length, "batch": batch, "allowed_hosts": allowed}
-        plan = LoadPlan(url=server.url, **conditions, **common, **asked.plan)
+        of = {**common, **asked.plan, "length": length, "batch": batch, "allowed_hosts": allowed}
+        plan = LoadPlan(url=server.url, load=load, **of)
         tell(f"loading {plan.url}: {plan.load}, {plan.warmup_s:g} + {plan.duration_s:g} s")
         name = {"closed": f"closed-{load.concurrency}", "poisson": f"poisson-{load.rate_per_s or 0:g}"}.get(
             load.arrivals
