@@ -61,6 +61,7 @@ from workbench.load.service_process import running_service
 from workbench.prediction.curve import measure_curve
 from workbench.prediction.host_costs.measure import measure_host_costs, processors
 from workbench.prediction.simulation import Simulated, figures, for_a_measurement, simulate
+from workbench.prediction.simulation.intervals import HOST_TIMES
 from workbench.prediction.together import SideBySide, host_beside, side_by_side, slower_after_idle
 from workbench.targets import open_target
 from workbench.targets.base import Feeds, Session
@@ -196,16 +197,7 @@ def scaled(curve: BatchCurve, factor: float) -> BatchCurve:
 
 
 def scaled_costs(host: HostCosts, factor: float) -> HostCosts:
-    names = (
-        "request_ms",
-        "batch_ms",
-        "batch_after_ms",
-        "worker_batch_ms",
-        "worker_row_ms",
-        "client_ms",
-        "transport_ms",
-    )
-    times: dict[str, Any] = {name: getattr(host, name) * factor for name in names}
+    times: dict[str, Any] = {name: getattr(host, name) * factor for name in HOST_TIMES}
     return replace(host, **times)
 
 
