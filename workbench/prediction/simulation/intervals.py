@@ -123,7 +123,8 @@ REPLICATES = 24
 """Enough to know a standard deviation within 15 %, for the cost of the run that gave the figures."""
 MOST_REQUESTS = 8_000
 """Of a replicate: a P99 of more has little luck left, and longer measurements are taken to have as much."""
-HOST_TIMES = ("request_ms", "batch_ms", "batch_after_ms", "worker_batch_ms", "worker_row_ms", "client_ms", "transport_ms")
+_OF_WORKERS = ("worker_batch_ms", "worker_row_ms")
+HOST_TIMES = ("request_ms", "batch_ms", "batch_after_ms", *_OF_WORKERS, "client_ms", "transport_ms")
 MODEL_SPREADS = (0.04, 0.08, 0.12, 0.16)
 """Relative standard deviations of throughput, P50, P95 and P99 for what the simulation leaves out (wake-ups after idle
 moments, what threads of one processor take from each other) [measured: benchmarks/predicted_against_measured, 16
