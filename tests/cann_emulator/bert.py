@@ -26,7 +26,6 @@ class Shape:
 
 
 BERT_SMALL = Shape()
-LITTLE = Shape(layers=1, width=32, heads=2, inner=64, vocabulary=100, positions=32, classes=3)
 
 
 def bert(shape: Shape = BERT_SMALL, *, batch: int | str = "batch", length: int, seed: int = 0) -> onnx.ModelProto:

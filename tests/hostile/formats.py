@@ -18,8 +18,8 @@ from tests.hostile.mutations import hostile_bytes, hostile_npy, hostile_npz, hos
 from tests.report.written.materials import VERDICT, capacity
 from tests.word_pieces import write_tokenizer
 from workbench.api.opening import named_candidate
-from workbench.cann_emulator.acl.dumping import ConfigurationRefused
 from workbench.cann_emulator.acl.dumping import parse_config as parse_acl
+from workbench.cann_emulator.acl.errors import Failed
 from workbench.cann_emulator.atc.engine import read_keep_dtype, read_mixlist
 from workbench.cann_emulator.atc.failure import AtcFailure
 from workbench.cann_emulator.atc.fusion import read_switches
@@ -171,20 +171,17 @@ def prepare(folder: Path) -> dict[str, Format]:
         for n, (r, s) in texts.items()
     }
     vendor = (WorkbenchError, ValueError, OSError)
-    atc, acl = (AtcFailure,), (ConfigurationRefused,)
+    atc, acl = (AtcFailure,), (Failed,)
 
     def by_name(read: Callable[[str], Any]) -> Callable[[Path], Any]:
         return lambda path: read(str(path))
-
-    def switches(path: Path) -> Any:
-        return read_switches(str(path), "O3")
 
     emulated: dict[str, tuple[Callable[[Path], Any], bytes, tuple[type[Exception], ...]]] = {
         "om.json": (lambda path: count_kernels(path.read_bytes()), OM_JSON, vendor),
         "dumped.json": (read_operators, OM_JSON, vendor),
         "fusion_result.json": (read_fusions, FUSION_RESULT, vendor),
-        "fusion_switch.cfg": (switches, b'{"Switch": {"GraphFusion": {"A": "on"}, "UBFusion": {}}}', atc),
-        "fusion_switch.txt": (switches, b"APass:on\nBPass:off\n", atc),
+        "fusion_switch.cfg": (by_name(read_switches), b'{"Switch": {"GraphFusion": {"A": "on"}, "UBFusion": {}}}', atc),
+        "fusion_switch.txt": (by_name(read_switches), b"APass:on\nBPass:off\n", atc),
         "mixlist.json": (by_name(read_mixlist), b'{"black-list": {"to-add": ["A"], "to-remove": ["B"]}}', atc),
         "keep_dtype.txt": (by_name(read_keep_dtype), b"node_a\nOpType::MatMul\n", atc),
         "acl.json": (lambda path: parse_acl(path.read_bytes(), str(path)), ACL_JSON, acl),

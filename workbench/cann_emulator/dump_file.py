@@ -20,7 +20,7 @@ import numpy.typing as npt
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory  # type: ignore[import-untyped]  # no stubs
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # the same
 
-from workbench.cann_emulator.om import Dtype
+from workbench.cann_emulator.om import Dtype, Kernel
 
 VERSION = "2.0"
 EMULATED_FIELD = 20000
@@ -84,6 +84,22 @@ class Values:
     dtype: Dtype
     format: int = 2
     origin: tuple[str, int] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelValues:
+    """What a kernel read from and wrote to memory; a value inside of it exists nowhere on a device.
+
+    Attributes:
+        task: place of the kernel in the model's execution order.
+        inside: what it rounds to halves on its way, and hands on within itself.
+    """
+
+    kernel: Kernel
+    task: int
+    inputs: tuple[Values, ...]
+    outputs: tuple[Values, ...]
+    inside: tuple[Values, ...] = ()
 
 
 def dump_bytes(

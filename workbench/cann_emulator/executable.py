@@ -14,11 +14,20 @@ from typing import Any
 
 import numpy as np
 import onnxruntime as ort
-from onnx import ValueInfoProto, helper
+from onnx import ModelProto, ValueInfoProto, helper
 
-from workbench.cann_emulator.kernel_values import Boundaries, KernelValues
-from workbench.cann_emulator.om import OfflineModel
-from workbench.cann_emulator.rounding import Array, Program, Source, rounded_program, stored, widened
+from workbench.cann_emulator.dump_file import KernelValues, Values
+from workbench.cann_emulator.om import OfflineModel, Tensor
+from workbench.cann_emulator.rounding import (
+    BACK,
+    Array,
+    Program,
+    Source,
+    graph_tensors,
+    rounded_program,
+    stored,
+    widened,
+)
 from workbench.graph.runtime_errors import RUNTIME_ERRORS
 from workbench.quantization.interpreter import Interpreter
 from workbench.quantization.lowering.deploy import ANTI_QUANT, DEQUANT, QUANT
@@ -37,6 +46,7 @@ _FAILURES: tuple[type[Exception], ...] = (*RUNTIME_ERRORS, MeasureError)
 _INLINE_BYTES = 1024
 """Smaller constants stay in the graph: shape computations and optimizers look at them."""
 _Run = Callable[[Mapping[str, Array]], dict[str, Array]]
+_Look = Callable[[Mapping[str, Array], Mapping[str, Array]], tuple[KernelValues, ...]]
 
 
 class Executable:
@@ -54,7 +64,7 @@ class Executable:
         self._source: Source | None = None
         self._by_gear: dict[int, _Run] = {}
         self._by_graph: dict[bytes, _Run] = {}
-        self._looking: dict[int, tuple[Boundaries, _Run]] = {}
+        self._looking: dict[int, tuple[_Look, _Run]] = {}
 
     def run(self, feeds: Mapping[str, Array], gear: int = 0) -> dict[str, Array]:
         """One inference.
@@ -83,14 +93,14 @@ class Executable:
         """
         if gear not in self._looking:
             program = self._program(gear)
-            boundaries = Boundaries(self._model, gear, program)
+            made, values = _boundaries(self._model, gear, program)
             known = {value.name for value in program.outputs}
-            more = [name for name in boundaries.made if name not in known]
-            self._looking[gear] = boundaries, _open(program, self._model.truncate_deq_scale, self._threads, more)
-        boundaries, runs = self._looking[gear]
+            more = [name for name in made if name not in known]
+            self._looking[gear] = values, _open(program, self._model.truncate_deq_scale, self._threads, more)
+        values, runs = self._looking[gear]
         outputs, results = self._finished(runs, feeds)
         with np.errstate(all="ignore"):
-            return outputs, boundaries.values(feeds, results)
+            return outputs, values(feeds, results)
 
     def _finished(self, run: _Run, feeds: Mapping[str, Array]) -> tuple[dict[str, Array], dict[str, Array]]:
         with np.errstate(all="ignore"):
@@ -176,3 +186,55 @@ def _taken(feeds: Mapping[str, Array], program: Program) -> dict[str, Array]:
     """In the graph's own types: the boundary may have int32 where the file says int64."""
     kinds = {v.name: helper.tensor_dtype_to_np_dtype(v.type.tensor_type.elem_type) for v in program.inputs}
     return {name: feeds[name].astype(kind, copy=False) for name, kind in kinds.items()}
+
+
+def _boundaries(model: OfflineModel, gear: int, program: Program) -> tuple[list[str], _Look]:
+    """The tensors of a rounded program that its nodes make and kernels of the gear read or write; and what gives the
+    values of every kernel that is launched (views and constants are none), after fusion and in the stored dtypes, from
+    the program's feeds and results. In the program every number that a narrow type holds is exact."""
+    kernels = model.gears[gear].kernels
+    proto = ModelProto()
+    proto.ParseFromString(model.graph)
+    makers, origins = (
+        {name: (node.name, index) for node in nodes for index, name in enumerate(node.output) if name}
+        for nodes in (program.nodes, proto.graph.node)
+    )
+    fed = {value.name for value in program.inputs}
+    sources = graph_tensors(kernels, {*makers, *fed, *program.constants, *origins})
+
+    def place(tensor: Tensor) -> str:
+        source = sources.get(tensor.name, tensor.name)
+        full = f"{source}__full"  # rounding.py: an output that leaves the device in a narrower type
+        return full if tensor.dtype == "float32" and full in makers else source
+
+    crossing = (place(tensor) for kernel in kernels for tensor in (*kernel.inputs, *kernel.outputs))
+    made = dict.fromkeys(name for name in crossing if name in makers)
+    inside: dict[str, list[str]] = {kernel.name: [] for kernel in kernels}
+    kernel_of = {node: kernel.name for kernel in kernels for node in kernel.nodes}
+    for name, (node, _) in origins.items():
+        if node in kernel_of and name not in made and makers.get(name, ("", 0))[0].endswith(BACK):
+            inside[kernel_of[node]].append(name)
+
+    def values(feeds: Mapping[str, Array], results: Mapping[str, Array]) -> tuple[KernelValues, ...]:
+        known = {**program.constants, **feeds, **results}
+
+        def held(tensor: Tensor) -> Values | None:
+            if (at := place(tensor)) not in known:
+                return None  # folded away in this program
+            origin = origins.get(sources.get(tensor.name, tensor.name))
+            array = stored(known[at], tensor.dtype)
+            return Values(array=array, dtype=tensor.dtype, format=tensor.format, origin=origin)
+
+        return tuple(
+            KernelValues(
+                kernel=kernel,
+                task=task,
+                inputs=tuple(filter(None, map(held, kernel.inputs))),
+                outputs=tuple(filter(None, map(held, kernel.outputs))),
+                inside=tuple(Values(array=known[name], dtype="float16") for name in inside[kernel.name]),
+            )
+            for task, kernel in enumerate(kernels)
+            if kernel.core != "none"
+        )
+
+    return [*made, *(name for names in inside.values() for name in names)], values

@@ -12,13 +12,13 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from workbench.cann_emulator.revision import emulator
 from workbench.cann_emulator.state import RESERVED_HBM_MB, aicore_percent, device_count, hbm_mb, processes, soc_version
 from workbench.cann_emulator.tree import DRIVER_VERSION, FIRMWARE_VERSION
 from workbench.values.errors import ConfigError
-from workbench.values.modelled_times.device_data import load_device_data
+from workbench.values.modelled_times.device_data import DeviceData, load_device_data
 
 _LINE = "+---------------------------+---------------+----------------------------------------------------+"
 _DOUBLE = _LINE.replace("-", "=")
@@ -37,15 +37,13 @@ Options:
        -i %d          Card ID"""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Card:
+class _Card(NamedTuple):
     """Attributes: held: (process id, its name, MB of HBM) of each process on the card."""
 
     npu: int
     bus: str
     load: int
     used_mb: int
-    total_mb: int
     power_w: str
     temperature_c: int
     held: tuple[tuple[int, str, int], ...]
@@ -61,16 +59,16 @@ def main(argv: Sequence[str]) -> int:
         print(_USAGE)
         return 0 if helps else 1
     try:
-        name = soc_version().removeprefix("Ascend")
+        soc = soc_version()
     except ConfigError as error:
         print(f"CANN_EMULATOR_SOC: {error}")
         return 1
     if device_count() == 0:
         print("dcmi module initialize failed. ret is -8005")
         return 1
-    lines, wrong = _answer(argv[1:], _cards(), name)
-    print(f"Error parameter of {wrong}\n{_USAGE}" if wrong else "\n".join(lines))
-    return 1 if wrong else 0
+    lines = _answer(argv[1:], soc.removeprefix("Ascend"), load_device_data(soc))
+    print(f"Error parameter of {lines}\n{_USAGE}" if isinstance(lines, str) else "\n".join(lines))
+    return 1 if isinstance(lines, str) else 0
 
 
 def _driver() -> str:
@@ -78,40 +76,33 @@ def _driver() -> str:
     return os.environ.get("CANN_EMULATOR_DRIVER") or DRIVER_VERSION
 
 
-def _answer(words: Sequence[str], cards: Sequence[_Card], name: str) -> tuple[list[str], str]:
-    """(what is printed, '') or ([], the option that is wrong)."""
+def _answer(words: Sequence[str], name: str, chip: DeviceData) -> list[str] | str:
+    """The lines to print, or the option that is wrong."""
+    cards = _cards(chip)
     if not words:
-        return _table(cards, name), ""
+        return _table(cards, name)
     if list(words) == ["-m"]:
-        return _mapping(cards, name), ""
+        return _mapping(cards, name)
     given = dict(zip(words[::2], words[1::2], strict=False))
     unknown = [option for option in words[::2] if option not in ("-t", "-i")]
     if unknown or len(words) % 2:
-        return [], unknown[0] if unknown else words[-1]
+        return unknown[0] if unknown else words[-1]
     if given.get("-t") not in ("board", "common"):
-        return [], "-t"
+        return "-t"
     card = {str(card.npu): card for card in cards}.get(given.get("-i", ""))
     if card is None:
-        return [], "-i"
-    return _board(card, name) if given["-t"] == "board" else _common(card), ""
+        return "-i"
+    return _board(card, name) if given["-t"] == "board" else _common(card, chip)
 
 
-def _cards() -> list[_Card]:
-    uses, chip, total_mb, cards = processes(), load_device_data(soc_version()), hbm_mb(), []
+def _cards(chip: DeviceData) -> list[_Card]:
+    uses, cards = processes(), []
     for npu in range(device_count()):
         held = tuple((u.pid, u.name, u.devices[npu].hbm_bytes // 2**20) for u in uses if npu in u.devices)
         load = round(aicore_percent(npu, uses))
-        card = _Card(
-            npu=npu,
-            bus=f"0000:{0xC1 + npu:02X}:00.0",
-            load=load,
-            used_mb=min(total_mb, RESERVED_HBM_MB + sum(megabytes for _, _, megabytes in held)),
-            total_mb=total_mb,
-            power_w=f"{chip.idle_w + (chip.busy_w - chip.idle_w) * load / 100:.1f}",
-            temperature_c=36 + round(0.3 * load),
-            held=held,
-        )
-        cards.append(card)
+        used_mb = min(hbm_mb(), RESERVED_HBM_MB + sum(megabytes for _, _, megabytes in held))
+        power_w = f"{chip.idle_w + (chip.busy_w - chip.idle_w) * load / 100:.1f}"
+        cards.append(_Card(npu, f"0000:{0xC1 + npu:02X}:00.0", load, used_mb, power_w, 36 + round(0.3 * load), held))
     return cards
 
 
@@ -125,7 +116,7 @@ def _table(cards: Sequence[_Card], name: str) -> list[str]:
         _DOUBLE,
     ]
     for card in cards:
-        hbm = f"{card.used_mb:<5}/ {card.total_mb:<13}"
+        hbm = f"{card.used_mb:<5}/ {hbm_mb():<13}"
         state = f"{card.power_w:<11} {card.temperature_c:<17} {0:<5}/ {0:<13}"
         lines.append(f"| {card.npu:<5} {name:<20}| {'OK':<13} | {state} |")
         lines.append(f"| {0:<26}| {card.bus:<13} | {card.load:<11} {0:<5}/ {0:<10} {hbm} |")
@@ -154,14 +145,13 @@ def _pairs(values: Mapping[str, object]) -> list[str]:
     return [f"\t{key:<30} : {value}" for key, value in values.items()]
 
 
-def _common(card: _Card) -> list[str]:
-    chip = load_device_data(soc_version())
+def _common(card: _Card, chip: DeviceData) -> list[str]:
     own = {
         "NPU ID": card.npu,
         "Chip Count": 1,
         "Chip ID": 0,
         "Memory Usage Rate(%)": 0,
-        "HBM Usage Rate(%)": min(100, round(100 * card.used_mb / card.total_mb)),
+        "HBM Usage Rate(%)": min(100, round(100 * card.used_mb / hbm_mb())),
         "Aicore Usage Rate(%)": card.load,
         "Aicore Freq(MHZ)": round(chip.clock_mhz),
         "Aicore curFreq(MHZ)": round(chip.clock_mhz) if card.load else 800,

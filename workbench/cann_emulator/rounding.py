@@ -13,16 +13,15 @@ be set to saturate: `aclrtSetDeviceSatMode`].
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 from onnx import (
     AttributeProto,
-    GraphProto,
     ModelProto,
     NodeProto,
     OperatorSetIdProto,
@@ -33,7 +32,7 @@ from onnx import (
 )
 
 from workbench.cann_emulator.om import Dtype, Kernel, OfflineModel
-from workbench.graph.nodes import names_read
+from workbench.graph.nodes import names_read, replace_nodes
 from workbench.graph.read import constants
 from workbench.quantization.lowering.deploy import DEQUANT, QUANT
 
@@ -155,7 +154,7 @@ def rounded_program(model: OfflineModel, gear: int, source: Source | None = None
         if node.output[0] in source.known:
             continue
         kernel = kernel_of.get(node.name)
-        writer.write(node, _Edges.of(kernel, sources, halves=halves) if kernel is not None else _Edges())
+        writer.write(node, _edges(kernel, sources, halves) if kernel is not None else _Edges("", {}, {}, False))
     for output in model.outputs:
         writer.round_output(output.name, output.dtype)
     return Program(
@@ -168,26 +167,23 @@ def rounded_program(model: OfflineModel, gear: int, source: Source | None = None
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Edges:
+class _Edges(NamedTuple):
     """How one kernel reads and writes: tensor → stored type.
 
     Attributes:
         halves_inside: what its cube hands to its vector units is half precision (amct.md §6.6).
     """
 
-    name: str = ""
-    reads: Mapping[str, str] = field(default_factory=dict)
-    writes: Mapping[str, str] = field(default_factory=dict)
-    halves_inside: bool = False
+    name: str
+    reads: Mapping[str, str]
+    writes: Mapping[str, str]
+    halves_inside: bool
 
-    @classmethod
-    def of(cls, kernel: Kernel, sources: Mapping[str, str], *, halves: bool) -> _Edges:
-        reads = {sources.get(tensor.name, tensor.name): tensor.dtype for tensor in kernel.inputs}
-        writes = {sources.get(tensor.name, tensor.name): tensor.dtype for tensor in kernel.outputs}
-        floats = {*reads.values(), *writes.values()} & {"float32", "float16", "bfloat16"}
-        inside = "float16" in floats if floats else halves
-        return cls(name=kernel.name, reads=reads, writes=writes, halves_inside=inside)
+
+def _edges(kernel: Kernel, sources: Mapping[str, str], halves: bool) -> _Edges:
+    reads, writes = ({sources.get(t.name, t.name): t.dtype for t in side} for side in (kernel.inputs, kernel.outputs))
+    floats = {*reads.values(), *writes.values()} & {"float32", "float16", "bfloat16"}
+    return _Edges(kernel.name, reads, writes, "float16" in floats if floats else halves)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -344,25 +340,21 @@ def _in_float32(content: bytes) -> ModelProto:
             tensor.elem_type = TensorProto.FLOAT
     for tensor in graph.initializer:
         _widen(tensor)
-    nodes = list(_widened_nodes(graph))
-    del graph.node[:]
-    graph.node.extend(nodes)
-    return model
-
-
-def _widened_nodes(graph: GraphProto) -> Iterator[NodeProto]:
+    nodes = []
     for node in graph.node:
         for attribute in node.attribute:
             if attribute.type == AttributeProto.TENSOR:
                 _widen(attribute.t)
         narrow = next((a for a in node.attribute if a.name == "to" and a.i in _NARROW_TYPES), None)
         if node.op_type == "Cast" and narrow is not None:
-            half, target = f"{node.output[0]}__narrow", node.output[0]
+            half = f"{node.output[0]}__narrow"
             # the node keeps its name, which its kernel lists, and gives the value that the Cast gave
-            yield helper.make_node("Cast", [node.input[0]], [half], name=f"{half}/cast", to=narrow.i)
-            yield helper.make_node("Cast", [half], [target], name=node.name, to=TensorProto.FLOAT)
+            nodes.append(helper.make_node("Cast", [node.input[0]], [half], name=f"{half}/cast", to=narrow.i))
+            nodes.append(helper.make_node("Cast", [half], [node.output[0]], name=node.name, to=TensorProto.FLOAT))
         else:
-            yield node
+            nodes.append(node)
+    replace_nodes(graph, nodes)
+    return model
 
 
 def _widen(tensor: TensorProto) -> None:

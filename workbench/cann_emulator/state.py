@@ -17,6 +17,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import psutil
 
@@ -45,8 +46,7 @@ class DeviceUse:
     updated_s: float = field(default_factory=time.time)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProcessUse:
+class ProcessUse(NamedTuple):
     pid: int
     name: str
     devices: Mapping[int, DeviceUse]
@@ -113,7 +113,7 @@ def processes() -> tuple[ProcessUse, ...]:
             file.unlink(missing_ok=True)
             continue
         devices = {int(device): DeviceUse(**use) for device, use in body["devices"].items()}
-        found.append(ProcessUse(pid=body["pid"], name=body["name"], devices=devices))
+        found.append(ProcessUse(body["pid"], body["name"], devices))
     return tuple(found)
 
 

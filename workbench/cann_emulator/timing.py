@@ -24,7 +24,7 @@ from workbench.values.modelled_times.kernels import (
 )
 from workbench.values.modelled_times.statement import CallCosts, Work, summed
 
-CopyKind = Literal["host_to_host", "host_to_device", "device_to_host", "device_to_device"]
+CopyKind = Literal["host_to_device", "device_to_host", "device_to_device"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +47,7 @@ class KernelTime:
 def kernel_times(model: OfflineModel, gear: int, device: DeviceData) -> tuple[KernelTime, ...]:
     """The kernels of one gear in execution order; those that cost nothing (views) are left out."""
     works = kernel_works(model, gear, device)
-    device = _with_cores(device, model.options.get("aicore_num", ""))
+    device = _with_cores(device, model)
     return tuple(timed(kernel, work, device) for kernel, work in zip(launched(model, gear), works, strict=True))
 
 
@@ -64,13 +64,8 @@ def execute_us(model: OfflineModel, gear: int, device: DeviceData) -> float:
 
 def copy_us(size_bytes: int, kind: CopyKind, device: DeviceData) -> float:
     """One synchronous copy."""
-    rates = {
-        "host_to_host": device.host_to_device_gb_per_s,
-        "host_to_device": device.host_to_device_gb_per_s,
-        "device_to_host": device.device_to_host_gb_per_s,
-        "device_to_device": device.device_to_device_gb_per_s,
-    }
-    return device.copy_latency_us + size_bytes / (rates[kind] * 1e3)
+    gb_per_s: float = getattr(device, f"{kind}_gb_per_s")
+    return device.copy_latency_us + size_bytes / (gb_per_s * 1e3)
 
 
 def execution_costs(
@@ -84,11 +79,10 @@ def execution_costs(
         copied_in, copied_out: bytes of each copy.
     """
     works = kernel_works(model, gear, device)
-    device = _with_cores(device, model.options.get("aicore_num", ""))
+    device = _with_cores(device, model)
     costs = [kernel_cost(work, device) for work in works]
-    costs.append(Work(count=1, amounts=(("execute_launch", 1.0),)))
-    if model.gear_kind:
-        costs.append(Work(count=1, amounts=(("gear", 1.0),)))
+    for part in ("execute_launch", *(["gear"] if model.gear_kind else [])):
+        costs.append(Work(count=1, amounts=((part, 1.0),)))
     for parameter, copies in (("to_device", copied_in), ("to_host", copied_out)):
         costs += [Work(count=1, amounts=amounts(copy_latency=1, **{parameter: size / 1e6})) for size in copies]
     return summed(costs)
@@ -134,16 +128,13 @@ def launched(model: OfflineModel, gear: int) -> tuple[Kernel, ...]:
     return tuple(kernel for kernel in model.gears[gear].kernels if kernel.core != "none")
 
 
-def _with_cores(device: DeviceData, flag: str) -> DeviceData:
+def _with_cores(device: DeviceData, model: OfflineModel) -> DeviceData:
     """--aicore_num: '20|40' or '20'."""
-    if not flag:
+    cube, _, vector = model.options.get("aicore_num", "").partition("|")
+    if not cube:
         return device
-    cube, _, vector = flag.partition("|")
-    return replace(
-        device,
-        cube_cores=min(device.cube_cores, int(cube)),
-        vector_cores=min(device.vector_cores, int(vector) if vector else 2 * int(cube)),
-    )
+    cores, vectors = int(cube), int(vector or 2 * int(cube))
+    return replace(device, cube_cores=min(device.cube_cores, cores), vector_cores=min(device.vector_cores, vectors))
 
 
 def _work(kernel: Kernel, graph: _GraphFacts, device: DeviceData, *, cached: bool, weights_near: bool) -> KernelWork:
@@ -155,9 +146,8 @@ def _work(kernel: Kernel, graph: _GraphFacts, device: DeviceData, *, cached: boo
     if kernel.core == "aicpu":
         elements = max((elements_of(tensor) for tensor in (*kernel.outputs, *activations)), default=0)
         written = sum(map(size_bytes, kernel.outputs))
-        return KernelWork(
-            kind="aicpu", error_class="aicpu", aicpu_elements=elements, read_far=far, read_near=near, written=written
-        )
+        work = KernelWork(kind="aicpu", error_class="aicpu", aicpu_elements=elements, written=written)
+        return replace(work, read_far=far, read_near=near)
     nodes = [graph[1][name] for name in kernel.nodes if name in graph[1]]
     work = operator_work(
         [kernel.op_type, *(node.op_type for node in nodes)],

@@ -11,7 +11,6 @@ Layout: atc.md §7.1 (8.5), pyacl.md §6.5. Each version file has one line that 
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 import platform
@@ -22,6 +21,7 @@ import uuid
 from pathlib import Path
 
 from workbench.cann_emulator.revision import CANN, NAME, source_digest
+from workbench.values.system.files import lock_file
 
 DRIVER_VERSION, FIRMWARE_VERSION = "25.3.rc1", "7.8.0.2.212"
 """[inferred] A driver that 8.5.0 supports, and a firmware of its time; `npu-smi info -t board` shows both."""
@@ -61,18 +61,23 @@ def write_tree(root: Path) -> Path:
     """
     root = root.expanduser().absolute()
     mark = f"{_emulator()}\n{sys.executable}\n{_SOURCE}\n{root}\n"
-    if _has_mark(root, mark):
+    if _mark(root) == mark:
         return root
-    if _is_foreign(root):
-        raise FileExistsError(f"{root} exists and is no tree of the emulator; name another folder with --root")
     root.parent.mkdir(parents=True, exist_ok=True)
-    draft = root.parent / f".{root.name}-{uuid.uuid4().hex[:12]}"
-    try:
-        _fill(draft, root)
-        (draft / ".emulator").write_text(mark, encoding="utf-8")
-        _put(draft, root, mark)
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
+    with lock_file(root.with_name(f".{root.name}.lock"), wait=True, remove=True):
+        if (found := _mark(root)) == mark:
+            return root
+        if not found and root.exists() and (not root.is_dir() or any(root.iterdir())):
+            raise FileExistsError(f"{root} exists and is no tree of the emulator; name another folder with --root")
+        draft = root.parent / f".{root.name}-{uuid.uuid4().hex[:12]}"
+        try:
+            _fill(draft, root, mark)
+            if root.exists():
+                root.rename(f"{draft}.old")
+            draft.rename(root)
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+            shutil.rmtree(f"{draft}.old", ignore_errors=True)
     return root
 
 
@@ -111,73 +116,50 @@ def variables(root: Path) -> dict[str, str]:
     }
 
 
-def _has_mark(root: Path, mark: str) -> bool:
+def _mark(root: Path) -> str:
+    """What a tree says of its making; "" where none is."""
     try:
-        return (root / ".emulator").read_text(encoding="utf-8") == mark
+        return (root / ".emulator").read_text(encoding="utf-8")
     except OSError:
-        return False
+        return ""
 
 
-def _is_foreign(root: Path) -> bool:
-    """True where something lies that no tree of the emulator is; the mark is looked for last, as trees come and go."""
-    try:
-        full = any(root.iterdir())
-    except FileNotFoundError:
-        return False
-    except NotADirectoryError:
-        return True
-    return full and not (root / ".emulator").is_file()
-
-
-def _put(draft: Path, root: Path, mark: str) -> None:
-    """Rename `draft` to `root`; where another process was faster with the same tree, its tree stays."""
-    if _has_mark(root, mark):
-        return
-    old = root.parent / f"{draft.name}.old"
-    with contextlib.suppress(FileNotFoundError):  # also where another process moved it away
-        root.rename(old)
-    try:
-        draft.rename(root)
-    except OSError:
-        if not _has_mark(root, mark):
-            raise
-    finally:
-        shutil.rmtree(old, ignore_errors=True)
-
-
-def _fill(draft: Path, root: Path) -> None:
+def _fill(draft: Path, root: Path, mark: str) -> None:
     """Write every file into `draft`; paths inside them name `root`, where it is to lie."""
     for place in ("lib64", "devlib", "toolkit", f"{_AI_CORE}/kernel/ascend910b/ops_nn"):
         (draft / place).mkdir(parents=True)
-    said = f"Emulator={_emulator()}\n"
-    version = f"Version={CANN}\nversion_dir={CANN}\n{said}"
-    for package in _PACKAGES:  # the second is a compatibility path (atc.md §7.1)
-        _write(draft / "share/info" / package / "version.info", version)
-        _write(draft / package / "version.info", version)
-    arch = platform.machine()
-    _write(draft / "opp/scene.info", f"os=linux\narch={arch}\n")
+    said, arch = f"Emulator={_emulator()}\n", platform.machine()
     install = f"package_name=Ascend-cann-toolkit\nversion={CANN}\narch={arch}\nos=linux\npath={root}\n"
-    _write(draft / f"{arch}-linux/ascend_toolkit_install.info", install)
-    _write(draft / "driver/version.info", f"Version={DRIVER_VERSION}\npackage_version={DRIVER_VERSION}\n{said}")
-    firmware = f"Version={FIRMWARE_VERSION}\npackage_version={DRIVER_VERSION}\n{said}"
-    _write(draft / "firmware/version.info", firmware)
-    _write(draft / "etc/ascend_install.info", f"Driver_Install_Path_Param={root}\nFirmware_Install_Path_Param={root}\n")
-    _write(draft / "set_env.sh", _set_env(root), mode=0o755)
-    for program, module in _PROGRAMS.items():
-        _write(draft / "bin" / program, _program(module), mode=0o755)
-    _write(draft / "tools/operator_cmp/compare/msaccucmp.py", _CONVERTER.format(package=str(_SOURCE.parents[1])), 0o755)
-    for module in _MODULES:
-        text = _REEXPORT.format(module=module, python=sys.executable)
-        _write(draft / "python/site-packages" / module / "__init__.py", text)
-    # As a wheel leaves it, so that its version is found without importing it
-    metadata = f"Metadata-Version: 2.1\nName: amct_onnx\nVersion: {CANN}\nSummary: {_emulator()}\n"
-    _write(draft / f"python/site-packages/amct_onnx-{CANN}.dist-info/METADATA", metadata)
-
-
-def _write(file: Path, text: str, mode: int = 0o644) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(text, encoding="utf-8")
-    file.chmod(mode)
+    programs = {f"bin/{program}": _program(module) for program, module in _PROGRAMS.items()}
+    programs["tools/operator_cmp/compare/msaccucmp.py"] = _CONVERTER.format(package=str(_SOURCE.parents[1]))
+    programs["set_env.sh"] = _set_env(root)
+    files = {
+        ".emulator": mark,
+        # the second is a compatibility path (atc.md §7.1)
+        **{
+            f"{place}{package}/version.info": f"Version={CANN}\nversion_dir={CANN}\n{said}"
+            for package in _PACKAGES
+            for place in ("share/info/", "")
+        },
+        "opp/scene.info": f"os=linux\narch={arch}\n",
+        f"{arch}-linux/ascend_toolkit_install.info": install,
+        "driver/version.info": f"Version={DRIVER_VERSION}\npackage_version={DRIVER_VERSION}\n{said}",
+        "firmware/version.info": f"Version={FIRMWARE_VERSION}\npackage_version={DRIVER_VERSION}\n{said}",
+        "etc/ascend_install.info": f"Driver_Install_Path_Param={root}\nFirmware_Install_Path_Param={root}\n",
+        **{
+            f"python/site-packages/{module}/__init__.py": _REEXPORT.format(module=module, python=sys.executable)
+            for module in _MODULES
+        },
+        # As a wheel leaves it, so that its version is found without importing it
+        f"python/site-packages/amct_onnx-{CANN}.dist-info/METADATA": (
+            f"Metadata-Version: 2.1\nName: amct_onnx\nVersion: {CANN}\nSummary: {_emulator()}\n"
+        ),
+        **programs,
+    }
+    for name, text in files.items():
+        (draft / name).parent.mkdir(parents=True, exist_ok=True)
+        (draft / name).write_text(text, encoding="utf-8")
+        (draft / name).chmod(0o755 if name in programs else 0o644)
 
 
 def _program(module: str) -> str:

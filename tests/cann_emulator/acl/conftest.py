@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cann_emulator.acl.library import start_over
+from tests.cann_emulator.acl.library import Loaded, X, multilayer, opened, saved, start_over
 from workbench.cann_emulator import acl
 from workbench.cann_emulator.acl import rt_device
 from workbench.cann_emulator.tree import write_tree
@@ -36,3 +36,15 @@ def device(fresh_library: None) -> int:
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A CANN-shaped folder, from which programs import `acl`."""
     return write_tree(tmp_path_factory.mktemp("cann") / "8.5.0")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    return saved(multilayer(), tmp_path)
+
+
+@pytest.fixture
+def model(device: int, path: str) -> Loaded:
+    loaded = opened(path)
+    loaded.put(X)
+    return loaded

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,11 +15,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import onnx
-from onnx import ModelProto
 
-from tests.cann_emulator.atc.compiling import compiled
-from tests.cann_emulator.handmade import mlp, offline_model
+from tests.cann_emulator.atc.compiling import built, mlp
 from workbench.cann_emulator import acl
 from workbench.cann_emulator.acl import clock, dumping, errors, handles, memory, models, profile, rt_device
 from workbench.cann_emulator.om import OfflineModel, write_om
@@ -45,12 +42,12 @@ def start_over() -> None:
     models._IDS = itertools.count(1)
     clock._CLOCK["ns"] = 0
     handles.LIVE.clear()
-    for block in list(memory.PINNED.values()):
-        memory.unpin(block)
+    for address in list(memory.PINNED):
+        memory.unpin(address)
     handles.reclaimed.clear()
     dumping.configure({})
     process = errors.PROCESS
-    profile.PROFILE = profile._Profile()
+    profile.begin()
     process.references, process.content, process.finalized = 0, None, False
     errors.take()
     errors.STRICT["on"] = False
@@ -82,24 +79,18 @@ def taken(result: tuple[Any, int]) -> Any:
 # ---- models ----
 
 
-def multilayer(*, batch: int = 5) -> OfflineModel:
-    """`x` float32 (batch, 16) → `y` float32 (batch, 4)."""
-    return offline_model(mlp(16, 8, 4, batch=batch), dtype="float32")
+@functools.cache
+def multilayer() -> OfflineModel:
+    """`x` float32 (5, 16) → `y` float32 (5, 4)."""
+    return built(mlp(16, 8, 4, batch=5))
 
 
-def batch_gears(folder: Path) -> str:
-    """The same with gears of 1, 4 and 8 rows, as a file of the emulated atc."""
+def batch_gears() -> OfflineModel:
+    """The same with gears of 1, 4 and 8 rows."""
     proto = mlp(16, 8, 4)
     for value in (*proto.graph.input, *proto.graph.output):
         value.type.tensor_type.shape.dim[0].dim_param = "n"
-    return made(folder, proto, input_shape="x:-1,16", dynamic_batch_size="1,4,8")
-
-
-def made(folder: Path, proto: ModelProto, **flags: str) -> str:
-    """Compiled by the emulated atc, in float32."""
-    source = Path(tempfile.mkdtemp(dir=folder)) / "m.onnx"
-    onnx.save(proto, source)
-    return saved(compiled(source, precision_mode="must_keep_origin_dtype", **flags), source.parent)
+    return built(proto, input_shape="x:-1,16", dynamic_batch_size="1,4,8")
 
 
 def saved(model: OfflineModel, folder: Path, name: str = "model.om") -> str:

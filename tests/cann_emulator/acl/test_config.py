@@ -12,7 +12,7 @@ import onnx
 import pytest
 
 from tests.cann_emulator.acl.library import X, multilayer, ok, opened, saved, taken, text
-from tests.cann_emulator.handmade import mlp, offline_model
+from tests.cann_emulator.atc.compiling import built, mlp
 from workbench.cann_emulator import acl
 from workbench.cann_emulator.acl import clock
 from workbench.cann_emulator.acl.dumping import AI_CORE_INFO, AI_CORE_STATUS
@@ -62,9 +62,9 @@ def test_the_overflow_check_writes_a_file_only_when_something_overflowed(tmp_pat
     # and what the operator of that task read and wrote
     (beside,) = [other for other in file.parent.iterdir() if other != file]
     task = struct.unpack_from("<6Q", status, AI_CORE_INFO)[2]
-    assert beside.name.split(".")[:3] == ["MatMul", "matmul0", str(task)]
+    assert beside.name.split(".")[:3] == ["MatMulV3", "relu0", str(task)]
     _, inputs, (product,) = parse_dump(beside.read_bytes())
-    assert len(inputs) == 2
+    assert len(inputs) == 3
     assert np.isinf(np.frombuffer(product, np.float32)).any()
 
 
@@ -130,7 +130,7 @@ def tensors(file: Path) -> tuple[DumpFile, list[Any], list[Any]]:
 
 
 def test_every_kernel_has_a_file_in_the_vendors_place_with_the_values_that_cross_its_boundary(tmp_path: Path) -> None:
-    fused = offline_model(mlp(16, 8, 4, batch=5), groups=[("matmul0", "add0", "relu0"), ("matmul1", "add1")])
+    fused = built(mlp(16, 8, 4, batch=5), precision_mode="force_fp16")
 
     files = dump(tmp_path, fused, dump_mode="all")
 
@@ -138,21 +138,20 @@ def test_every_kernel_has_a_file_in_the_vendors_place_with_the_values_that_cross
     assert (len(time), device, model, model_id, index) == (14, "0", "model", "1", "0")
     assert (tmp_path / "dump" / time / "emulated.txt").read_text().startswith("Emulated")
     parts = [file.name.split(".") for file in files]
-    assert [p[:3] for p in parts] == [["Data", "x", "0"], ["Relu", "matmul0", "0"], ["Add", "matmul1", "1"]]
+    cast, products = ["Cast", "trans_Cast_0", "0"], (["MatMulV3", "relu0", "1"], ["MatMulV3", "add1", "2"])
+    assert [p[:3] for p in parts] == [["Data", "x", "0"], cast, *products, ["Cast", "trans_Cast_1", "3"]]
     assert sorted(int(p[4]) for p in parts) == [int(p[4]) for p in parts]
-    header, (read, *_), (made,) = tensors(files[1])
-    assert (header.op_name, header.outputs[0].origin) == ("matmul0", ("relu0", 0))
+    header, (read, *_), (made,) = tensors(files[2])
+    assert (header.op_name, header.outputs[0].origin) == ("relu0", ("relu0", 0))
     assert (read.dtype, made.dtype) == (np.float16, np.float16)
-    graph = onnx.ModelProto.FromString(fused.graph)
-    known = {
-        t.name: onnx.numpy_helper.to_array(t).astype(np.float16).astype(np.float32) for t in graph.graph.initializer
-    }
+    graph = onnx.ModelProto.FromString(fused.graph).graph
+    known = {t.name: onnx.numpy_helper.to_array(t).astype(np.float16).astype(np.float32) for t in graph.initializer}
     expected = np.maximum(read.astype(np.float32) @ known["w0"] + known["b0"], 0).astype(np.float16)
     assert np.array_equal(made, expected)
     (data,) = tensors(files[0])[2]
     assert np.array_equal(data, X)
     # what a kernel reads is what the one before it wrote
-    assert np.array_equal(tensors(files[2])[1][0], made)
+    assert np.array_equal(tensors(files[3])[1][0], made)
 
 
 def test_a_folder_that_is_gone_fails_no_execution_and_is_told(

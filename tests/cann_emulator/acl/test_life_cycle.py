@@ -25,7 +25,7 @@ def test_without_a_context_in_the_thread_it_is_107002() -> None:
 DOCUMENTED = acl_calls()
 NOT_EMULATED = {
     "rt.get_device_utilization_rate",
-    "mdl.execute_v2",
+    *("mdl.execute_v2", "create_tensor_desc", "get_tensor_desc_size", "mdl.set_dataset_tensor_desc"),
     *(f"prof.{n}" for n in ("init", "create_config", "start", "stop", "destroy_config", "finalize")),
     *(f"mdl.{n}_dump" for n in ("init", "set", "finalize")),
 }

@@ -14,21 +14,9 @@ import numpy as np
 import pytest
 import yaml
 
-from tests.cann_emulator.acl.library import Loaded, X, environment, multilayer, ok, opened, saved, taken
+from tests.cann_emulator.acl.library import Loaded, X, environment, multilayer, ok, taken
 from workbench.cann_emulator import acl
 from workbench.cann_emulator.executable import Executable
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> str:
-    return saved(multilayer(), tmp_path)
-
-
-@pytest.fixture
-def model(device: int, path: str) -> Loaded:
-    loaded = opened(path)
-    loaded.put(X)
-    return loaded
 
 
 @pytest.fixture

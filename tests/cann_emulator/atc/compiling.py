@@ -1,6 +1,8 @@
 """Compiles of small models with the emulated atc, from Python."""
 
 import contextlib
+import itertools
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ import numpy.typing as npt
 import onnx
 import onnxruntime as ort
 import pytest
+from onnx import TensorProto, helper
 
 from workbench.cann_emulator.atc.conversion import run_compile
 from workbench.cann_emulator.atc.failure import AtcFailure, Console
@@ -17,7 +20,7 @@ from workbench.cann_emulator.executable import Executable
 from workbench.cann_emulator.om import OfflineModel, load_om
 from workbench.graph.read import load_graph, read_model
 from workbench.quantization.lowering.deploy import lower_deploy
-from workbench.testing.encoder import ids, record_for, tiny_encoder
+from workbench.testing.encoder import ids, model_of, record_for, tiny_encoder
 
 Array = npt.NDArray[Any]
 
@@ -32,7 +35,6 @@ def options(model: Path, **flags: str) -> dict[str, str]:
         "framework": "5",
         "soc_version": "Ascend910B3",
         "output": str(model.with_suffix("")),
-        "_command_line": "atc.bin --model=m.onnx",
         **flags,
     }
 
@@ -45,6 +47,31 @@ def compiled(model: Path, **flags: str) -> OfflineModel:
         run_compile(options(model, **flags), Console())
     (om,) = model.parent.glob("*.om")
     return load_om(om)
+
+
+def built(proto: onnx.ModelProto, **flags: str) -> OfflineModel:
+    """The OM of a model in memory; in its own types where no flag says otherwise."""
+    with tempfile.TemporaryDirectory() as folder:
+        onnx.save(proto, f"{folder}/model.onnx")
+        return compiled(Path(folder, "model.onnx"), **{"precision_mode": "must_keep_origin_dtype", **flags})
+
+
+def mlp(*sizes: int, batch: int = 4, seed: int = 0, spread: float = 1.0) -> onnx.ModelProto:
+    """`x` float32 [batch, sizes[0]] → `y`: linear layers with Relu between; nodes matmul{i}, add{i}, relu{i}."""
+    random = np.random.default_rng(seed)
+    nodes, weights, x = [], {}, "x"
+    for index, (inputs, outputs) in enumerate(itertools.pairwise(sizes)):
+        last = index == len(sizes) - 2
+        weights[f"w{index}"] = (random.standard_normal((inputs, outputs)) * spread).astype(np.float32)
+        weights[f"b{index}"] = random.standard_normal(outputs).astype(np.float32)
+        nodes.append(helper.make_node("MatMul", [x, f"w{index}"], [f"p{index}"], name=f"matmul{index}"))
+        target = "y" if last else f"s{index}"
+        nodes.append(helper.make_node("Add", [f"p{index}", f"b{index}"], [target], name=f"add{index}"))
+        if not last:
+            nodes.append(helper.make_node("Relu", [f"s{index}"], [f"r{index}"], name=f"relu{index}"))
+            x = f"r{index}"
+    ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [batch, sizes[i]]) for n, i in (("x", 0), ("y", -1))]
+    return model_of(nodes, weights, ends[:1], ends[1:], 16)
 
 
 def codes_of(model: Path, **flags: str) -> list[str]:

@@ -8,11 +8,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from workbench.cann_emulator.atc import checks
+from workbench.cann_emulator.atc.__main__ import main
 from workbench.cann_emulator.atc.boundary import parse_output_type
 from workbench.cann_emulator.atc.conversion import read_requests
 from workbench.cann_emulator.atc.failure import AtcFailure
 from workbench.cann_emulator.atc.flags import FLAGS, HelpAsked, Malformed, parse, value_of
-from workbench.cann_emulator.atc.main import main
 
 
 @pytest.fixture(autouse=True)

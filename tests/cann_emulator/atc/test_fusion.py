@@ -6,21 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.cann_emulator.atc.compiling import (
-    STATIC,
-    compiled,
-    encoder,
-    quantized_encoder,
-)
+from tests.cann_emulator.atc.compiling import STATIC, compiled, encoder, quantized_encoder
 from workbench.cann_emulator.atc.failure import AtcFailure
-from workbench.cann_emulator.atc.fusion import Switches, read_switches
+from workbench.cann_emulator.atc.fusion import read_switches
 from workbench.cann_emulator.atc.precision import CUBE_TYPES
 from workbench.cann_emulator.om import Kernel, OfflineModel
-
-
-def switched(folder: Path, model: Path, states: dict[str, dict[str, str]], **flags: str) -> OfflineModel:
-    (folder / "switch.json").write_text(json.dumps({"Switch": states}))
-    return compiled(model, input_shape=STATIC, fusion_switch_file=str(folder / "switch.json"), **flags)
 
 
 def test_an_encoder_becomes_library_operators_and_fusion_result_names_what_matched(tmp_path: Path) -> None:
@@ -55,7 +45,8 @@ def test_every_pass_that_matched_can_be_switched_off_and_changes_the_kernels(qua
     matched = [("GraphFusion", name) for name in plain.graph_fusions] + [("UBFusion", n) for n in plain.ub_fusions]
     assert len(matched) > 8
     for group, name in matched:
-        model = switched(tmp_path, path, {group: {name: "off"}})
+        (tmp_path / "switch.json").write_text(json.dumps({"Switch": {group: {name: "off"}}}))
+        model = compiled(path, input_shape=STATIC, fusion_switch_file=str(tmp_path / "switch.json"))
         assert name not in {**model.graph_fusions, **model.ub_fusions}
         assert [k for k in model.gears[0].kernels] != [k for k in plain.gears[0].kernels], name
 
@@ -71,11 +62,6 @@ def test_o1_switches_off_what_can_be_switched_off(tmp_path: Path) -> None:
     assert kept.graph_fusions == {"GeluFusionPass": (1, 1)}
 
 
-def read(folder: Path, text: str, oo_level: str = "O3") -> Switches:
-    (folder / "switch.cfg").write_text(text)
-    return read_switches(str(folder / "switch.cfg"), oo_level)
-
-
 def test_files_of_another_form_are_refused_by_code(tmp_path: Path) -> None:
     json_forms = ('{"Switch": {"GraphFusion": {"A": "OFF"}}}', '{"Switches": {}}', '{"Switch": {"Graph": {}}}', "[]")
     for code, texts in {
@@ -84,28 +70,22 @@ def test_files_of_another_form_are_refused_by_code(tmp_path: Path) -> None:
         "E20003": ("GeluFusionPass:off", '{"Switch": {"GraphFusion": {"A": "off"}}'),
     }.items():
         for text in texts:
+            (tmp_path / "switch.cfg").write_text(text)
             with pytest.raises(AtcFailure) as caught:
-                read(tmp_path, text)
+                read_switches(str(tmp_path / "switch.cfg"))
             assert [record.code for record in caught.value.records] == [code], text
 
 
-CUBES = {kind for kind in CUBE_TYPES if "MatMul" in kind}
-
-
-def dtypes(model: OfflineModel, chosen: Callable[[Kernel], bool]) -> set[str]:
-    return {kernel.dtype for kernel in model.gears[0].kernels if chosen(kernel)}
+def dtypes(model: OfflineModel, chosen: Callable[[Kernel], bool] | str) -> set[str]:
+    return {k.dtype for k in model.gears[0].kernels if (k.op_type == chosen if isinstance(chosen, str) else chosen(k))}
 
 
 def is_cube(kernel: Kernel) -> bool:
-    return kernel.op_type in CUBES
+    return kernel.op_type in CUBE_TYPES and "MatMul" in kernel.op_type
 
 
 def is_vector(kernel: Kernel) -> bool:
     return kernel.core == "vector" and kernel.op_type != "Cast"
-
-
-def of_type(kind: str) -> Callable[[Kernel], bool]:
-    return lambda kernel: kernel.op_type == kind
 
 
 def test_modes_decide_by_kind_of_operator(tmp_path: Path) -> None:
@@ -136,21 +116,14 @@ def test_keep_dtype_by_type_and_by_the_names_of_the_file(tmp_path: Path) -> None
     ):
         (tmp_path / "keep.txt").write_text(f"{line}\nnobody_has_this_name\n")
         model = compiled(encoder(tmp_path), input_shape=STATIC, keep_dtype=str(tmp_path / "keep.txt"))
-        assert dtypes(model, of_type(kind)) == {"float32"}
+        assert dtypes(model, kind) == {"float32"}
         assert dtypes(model, is_cube) == {"float16"}
-
-
-def test_customize_dtypes_beats_keep_dtype_and_the_mode(tmp_path: Path) -> None:
+    # --customize_dtypes beats --keep_dtype and the mode
     (tmp_path / "keep.txt").write_text("OpType::SoftmaxV2\n")
     (tmp_path / "custom.txt").write_text("softmax::InputDtype:float16,OutputDtype:float16\n")
-    model = compiled(
-        encoder(tmp_path),
-        input_shape=STATIC,
-        precision_mode="must_keep_origin_dtype",
-        keep_dtype=str(tmp_path / "keep.txt"),
-        customize_dtypes=str(tmp_path / "custom.txt"),
-    )
-    assert dtypes(model, of_type("SoftmaxV2")) == {"float16"}
+    files = {"keep_dtype": str(tmp_path / "keep.txt"), "customize_dtypes": str(tmp_path / "custom.txt")}
+    model = compiled(encoder(tmp_path), input_shape=STATIC, precision_mode="must_keep_origin_dtype", **files)
+    assert dtypes(model, "SoftmaxV2") == {"float16"}
 
 
 def test_implementation_modes_reach_the_kernels_of_their_types(tmp_path: Path) -> None:

@@ -7,9 +7,9 @@ import pytest
 
 from tests.reference_pages import atc_flags, atc_values
 from tests.tiny import write_model
+from workbench.cann_emulator.atc.__main__ import main
 from workbench.cann_emulator.atc.failure import AtcFailure
 from workbench.cann_emulator.atc.flags import FLAGS, parse
-from workbench.cann_emulator.atc.main import main
 from workbench.cann_emulator.om import load_om
 
 BANNER = "ATC start working now, please wait for a moment."

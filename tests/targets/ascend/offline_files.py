@@ -19,8 +19,8 @@ import numpy.typing as npt
 import onnx
 from onnx import TensorProto, helper
 
-from tests.cann_emulator.handmade import offline_model
-from workbench.cann_emulator.om import Dtype, Gear, OfflineModel, Tensor, write_om
+from tests.cann_emulator.atc.compiling import built
+from workbench.cann_emulator.om import Dtype, OfflineModel, write_om
 from workbench.targets.ascend.interface import Interface, Port, write_interface
 from workbench.testing.encoder import model_of
 from workbench.values.artifact import Artifact, CompiledFile, Toolchain
@@ -80,35 +80,19 @@ def texts(batch: int, length: int, seed: int = 0) -> dict[str, Array]:
 
 def static_model(batch: int, length: int, *, ids: Dtype = "int64", floats: Dtype = "float32") -> OfflineModel:
     """A file for one shape; `ids` and `floats` are the types it takes and gives."""
-    model = offline_model(text_model(batch, length), dtype="float32", output_dtype=floats)
-    return replace(
-        model,
-        name=f"b{batch}_s{length}",
-        inputs=tuple(replace(tensor, dtype=ids) for tensor in model.inputs),
-        gears=(replace(model.gears[0], outputs=model.outputs),),
-        work_bytes=4096,
-        weight_bytes=1024,
+    model = built(text_model(batch, length))
+    inputs, outputs = (
+        tuple(replace(tensor, dtype=dtype) for tensor in tensors)
+        for tensors, dtype in ((model.inputs, ids), (model.outputs, floats))
     )
+    return replace(model, name=f"b{batch}_s{length}", inputs=inputs, outputs=outputs)
 
 
 def gear_model(shapes: Sequence[tuple[int, int]]) -> OfflineModel:
     """One file for several shapes."""
-    model = offline_model(text_model("batch", "length"), dtype="float32")
-    gears = []
-    for batch, size in shapes:
-        sizes = {"batch": batch, "sequence": size}
-        outputs = tuple(
-            Tensor(
-                name=port.name,
-                dtype="float32",
-                shape=tuple(axis if isinstance(axis, int) else sizes[axis] for axis in port.shape),
-            )
-            for port in TEXT.outputs
-        )
-        gears.append(Gear(dims=(batch, size, batch, size), outputs=outputs, kernels=model.gears[0].kernels))
-    return replace(
-        model, name="gears", gear_kind="dynamic_dims", gears=tuple(gears), work_bytes=8192, weight_bytes=1024
-    )
+    shape, gears = "ids:-1,-1;mask:-1,-1", ";".join(f"{batch},{size},{batch},{size}" for batch, size in shapes)
+    model = built(text_model("batch", "length"), input_shape=shape, dynamic_dims=gears, input_format="ND")
+    return replace(model, name="gears")
 
 
 def artifact_of(

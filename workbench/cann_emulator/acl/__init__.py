@@ -1,15 +1,16 @@
 """The emulated module `acl` of CANN 8.5.0 (pyACL): AscendCL as documented, on a device that is modelled.
 
 Public are the functions in the tables of pyacl.md §1, in the modules `rt`, `mdl`, `util` and at the top, and a few
-beside them that programs for whole models call. Not there: single operators, the picture and video units, AIPP with
-parameters at run time, profiling from inside (msprof does it from outside). The rest is the library behind:
+beside them that programs for whole models call. Not there: single operators, tensor descriptions (shape ranges are not
+compiled either), the picture and video units, AIPP with parameters at run time, profiling from inside (msprof does it
+from outside). The rest is the library behind:
 
     call         argument forms and result shapes    errors      codes, error texts, strict mode, faults on request
     rt_device    devices, contexts, threads          streams     queues, events, callbacks
     memory       of the device, and page-locked      clock       the modelled time, durations
-    models       loads; `descriptions` of them        execution   checks and runs; `datasets`
+    models       loads; `descriptions` and datasets     execution   checks and runs
     handles      objects behind ints, and leaks      dumping     acl.json, dumps of tensors, the overflow check
-    emulated     what the clock rests on             profile     tables for msprof
+    top          init, finalize, names               profile     tables for msprof
 
 Environment: CANN_EMULATOR_{VERSION,SOC,DEVICES,HBM_MB,STATE,FAULTS,STRICT,LEAKS,PACED,PROFILE},
 ASCEND_RT_VISIBLE_DEVICES.
@@ -17,24 +18,14 @@ ASCEND_RT_VISIBLE_DEVICES.
 
 from __future__ import annotations
 
-from workbench.cann_emulator.acl import (
-    datasets,
-    descriptions,
-    emulated,
-    events,
-    execution,
-    models,
-    rt_device,
-    rt_memory,
-    streams,
-    top,
-)
+from workbench.cann_emulator.acl import events, execution
 from workbench.cann_emulator.acl import util as util_functions
 from workbench.cann_emulator.acl.call import FUNCTIONS, module_of
+from workbench.cann_emulator.acl.top import emulated
 from workbench.cann_emulator.revision import emulator
 
-DECLARING = (top, rt_device, streams, events, rt_memory, models, descriptions, datasets, execution, util_functions)
-"""Their functions are declared when they are imported."""
+DECLARING = (events, execution, util_functions)
+"""Their functions, and those of what they import, are declared when they are imported."""
 rt = module_of("rt")
 """Devices, contexts, streams, events, memory."""
 mdl = module_of("mdl")
@@ -55,8 +46,9 @@ _NOT_EMULATED = {
     "fv": "feature retrieval",
     "tdt": "the transfer of training data",
     "prof": "profiling from inside of a program (msprof profiles it from outside)",
+    "create_tensor_desc": "the description of a tensor of an operator or of a shape range",
 }
-"""Modules that the vendor's has besides; none of them is needed to run a whole model."""
+"""What the vendor's has besides; none of it is needed to run a whole model."""
 
 
 def __dir__() -> list[str]:

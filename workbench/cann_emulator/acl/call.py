@@ -37,14 +37,7 @@ FUNCTIONS: dict[str, dict[str, Any]] = {"": {}, "rt": {}, "mdl": {}, "util": {}}
 
 
 def call(
-    place: str,
-    takes: str,
-    gives: str,
-    *,
-    name: str = "",
-    device: bool = True,
-    missing: object = None,
-    echo: bool = False,
+    place: str, takes: str, gives: str, *, name: str = "", device: bool = True, missing: object = None
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Declare a function: put the argument checks of `takes` before it, and give what comes of it in the shape of
     `gives`.
@@ -54,7 +47,6 @@ def call(
         name: where it is not the function's own.
         device: whether the call needs a working device; others still answer when it is lost.
         missing: what a function without a code gives where it fails; None for the null of its form.
-        echo: its first argument is its value, whether it fails or not.
     """
     kinds, values = takes.replace("|", ""), gives.removesuffix("r")
     least, coded = takes.index("|") if "|" in takes else len(kinds), gives.endswith("r")
@@ -79,11 +71,7 @@ def call(
             try:
                 result = function(*arguments)
             except Failed as error:
-                if echo:
-                    return arguments[0], error.code
                 return failed(error.code) if coded or missing is None else missing
-            if echo:
-                return arguments[0], 0
             if gives != "r":
                 return result if not coded else (result, 0) if len(values) == 1 else (*result, 0)
             return result or 0

@@ -22,13 +22,12 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from workbench.cann_emulator.acl.rt_device import SOC_NAME, Context
+from workbench.cann_emulator.acl.rt_device import SOC_NAME
 from workbench.cann_emulator.revision import PACED
 from workbench.cann_emulator.state import state_folder
 
 if TYPE_CHECKING:
     from workbench.cann_emulator.om import OfflineModel
-    from workbench.cann_emulator.timing import KernelTime
 
 _CLOCK = {"ns": 0}
 _LOCK = threading.Lock()
@@ -81,7 +80,7 @@ def alone_on(physical: int) -> Iterator[None]:
 
 
 @functools.cache
-def _timing() -> tuple[Any, Any]:
+def time_model() -> tuple[Any, Any]:
     """The module and the device's data; imported late, as programs that never copy or execute need neither."""
     from workbench.cann_emulator import timing
     from workbench.values.modelled_times.device_data import load_device_data
@@ -91,32 +90,19 @@ def _timing() -> tuple[Any, Any]:
 
 @functools.lru_cache(maxsize=4096)
 def copy_ns(count: int, to_device: bool, from_device: bool) -> int:
-    timing, device = _timing()
+    times, device = time_model()
     kind = f"{'device' if from_device else 'host'}_to_{'device' if to_device else 'host'}"
-    spent_us: float = timing.copy_us(count, kind, device)
+    spent_us: float = times.copy_us(count, kind, device)
     return round(1000 * spent_us)
-
-
-def count_copy(context: Context, count: int, to_device: bool, from_device: bool) -> None:
-    """A copy that the caller waited for: work of the device, and the host's time, on no stream of the caller."""
-    spent = copy_ns(count, to_device, from_device)
-    context.device.busy_us += spent / 1000
-    spend(spent)
 
 
 def execution_ns(model: OfflineModel, gear: int) -> tuple[int, int]:
     """One execution: (on the stream alone, with the host's launch in front of it)."""
-    timing, device = _timing()
-    stream_us = timing.stream_us(model, gear, device)
+    times, device = time_model()
+    stream_us = times.stream_us(model, gear, device)
     return round(1000 * stream_us), round(1000 * (device.execute_launch_us + stream_us))
 
 
 def gear_ns(model: OfflineModel) -> int:
     """What an execution takes to choose its gear on the device; 0 for a model without gears."""
-    return round(1000 * _timing()[1].gear_us) if model.gear_kind else 0
-
-
-def kernel_times(model: OfflineModel, gear: int) -> tuple[KernelTime, ...]:
-    timing, device = _timing()
-    times: tuple[KernelTime, ...] = timing.kernel_times(model, gear, device)
-    return times
+    return round(1000 * time_model()[1].gear_us) if model.gear_kind else 0

@@ -1,9 +1,9 @@
-"""Descriptions of `acl.mdl`: what a loaded model takes and gives, and its gears (pyacl.md §1.5, §7)."""
+"""Descriptions of `acl.mdl`: what a loaded model takes and gives, and its gears (pyacl.md §1.5, §7); and datasets."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any, ClassVar
 
@@ -118,8 +118,8 @@ def _load_of(desc: int) -> LoadedModel:
 
 
 def _tensors(desc: int, which: str) -> tuple[Tensor, ...]:
-    description = handles.need(desc, Description)
-    return description.inputs if which == "input" else description.outputs
+    tensors: tuple[Tensor, ...] = getattr(handles.need(desc, Description), f"{which}s")
+    return tensors
 
 
 def _tensor(desc: int, which: str, index: int) -> Tensor:
@@ -134,23 +134,14 @@ def _bytes(desc: int, which: str, index: int) -> int:
     return (_input_bytes if which == "input" else output_bytes)(_load_of(desc).model, index)
 
 
-def _dims(desc: int, which: str, index: int) -> Dims:
-    """Of an output those of the largest gear."""
-    tensor = _tensor(desc, which, index)
-    return _told(desc, which, index, tensor.shape if which == "input" else output_shape(_load_of(desc).model, index))
-
-
-def _current_dims(desc: int, index: int) -> Dims:
-    """Of an output, at the gear set last on the model; at the largest before any was."""
-    _tensor(desc, "output", index)
-    of = _load_of(desc)
-    return _told(desc, "output", index, output_shape(of.model, index, of.gear))
-
-
-def _told(desc: int, which: str, index: int, shape: tuple[int, ...]) -> Dims:
-    name = _tensor(desc, which, index).name
-    if len(name.encode()) > _LONGEST_NAME:
-        name = f"acl_modelId_{_load_of(desc).handle}_{which}_{index}"
+def _dims(desc: int, which: str, index: int, *, current: bool = False) -> Dims:
+    """Of an output at the gear set last on the model where the `current` ones are asked for; else, and before any was
+    set, at the largest."""
+    tensor, of = _tensor(desc, which, index), _load_of(desc)
+    gear = of.gear if current else None
+    shape = tensor.shape if which == "input" else output_shape(of.model, index, gear)
+    longest = len(tensor.name.encode()) > _LONGEST_NAME
+    name = f"acl_modelId_{of.handle}_{which}_{index}" if longest else tensor.name
     return {"name": name, "dimCount": len(shape), "dims": list(shape)}
 
 
@@ -161,7 +152,8 @@ def _index(desc: int, which: str, name: str) -> int:
     return names.index(name)
 
 
-_PAIRS: tuple[tuple[str, str, str, Callable[[int, str, Any], Any], object], ...] = (
+_PAIRS: tuple[tuple[str, str, str, Callable[..., Any], object], ...] = (
+    ("get_num_{}s", "k", "k", lambda desc, which: len(_tensors(desc, which)), None),
     ("get_{}_size_by_index", "kk", "k", _bytes, None),
     ("get_{}_dims", "kk", "dr", _dims, None),
     ("get_{}_name_by_index", "kk", "s", lambda *place: _tensor(*place).name, ""),
@@ -173,20 +165,16 @@ _PAIRS: tuple[tuple[str, str, str, Callable[[int, str, Any], Any], object], ...]
 answers, and what a function without a code gives where it fails."""
 
 
-def _asking(which: str, answer: Callable[[int, str, Any], Any]) -> Callable[[int, Any], Any]:
-    return lambda desc, argument: answer(desc, which, argument)
+def _asking(which: str, answer: Callable[..., Any], **more: bool) -> Callable[..., Any]:
+    return lambda desc, *argument: answer(desc, which, *argument, **more)
 
 
 for _which in ("input", "output"):
     for _name, _takes, _gives, _answer, _missing in _PAIRS:
         ask("mdl", _takes, _gives, _missing, **{_name.format(_which): _asking(_which, _answer)})
-ask(
-    "mdl",
-    get_num_inputs=lambda desc: len(_tensors(desc, "input")),
-    get_num_outputs=lambda desc: len(_tensors(desc, "output")),
-)
-# the first two differ only with static AIPP, which is not emulated
-ask("mdl", "kk", "dr", get_input_dims_v2=_asking("input", _dims), get_cur_output_dims=_current_dims)
+# the second form of inputs differs only with static AIPP, which is not emulated
+ask("mdl", "kk", "dr", get_input_dims_v2=_asking("input", _dims))
+ask("mdl", "kk", "dr", get_cur_output_dims=_asking("output", _dims, current=True))
 
 
 @call("mdl", "Ik", "ikr")
@@ -226,3 +214,79 @@ def _all_dims(desc: int, index: int, count: int = _MOST_GEARS) -> list[Dims]:
 
 ask("mdl", "kk", "kr", get_input_dynamic_gear_count=lambda desc, index: len(_all_dims(desc, index)))
 ask("mdl", "kkk", "lr", get_input_dynamic_dims=_all_dims)
+
+
+# --- data buffers and datasets (pyacl.md §1.5, §1.6) ---
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class DataBuffer(Made):
+    """A pointer and a size; the memory is the program's."""
+
+    KIND: ClassVar[str] = "data buffers"
+    address: int
+    size: int
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Dataset(Made):
+    """Inputs or outputs of a model, by index.
+
+    Attributes:
+        gear: value of `set_dynamic_*` for this dataset; kept even when the model refused it (pyacl.md §7).
+    """
+
+    KIND: ClassVar[str] = "datasets"
+    buffers: list[DataBuffer] = field(default_factory=list)
+    gear: tuple[int, ...] | None = None
+
+
+@call("", "k", "r", device=False)
+def destroy_data_buffer(buffer: int) -> None:
+    """Leaves the memory alone."""
+    handles.need(buffer, DataBuffer, "dataBuffer", "data buffer")
+    handles.drop(buffer)
+
+
+@call("", "kkk", "r", device=False)
+def update_data_buffer(buffer: int, address: int, size: int) -> None:
+    found = handles.need(buffer, DataBuffer, "dataBuffer", "data buffer")
+    found.address, found.size = address, size
+
+
+ask(
+    "",
+    get_data_buffer_addr=lambda buffer: handles.need(buffer, DataBuffer).address,
+    get_data_buffer_size=lambda buffer: handles.need(buffer, DataBuffer).size & 0xFFFFFFFF,  # the old form of 32 bits
+    get_data_buffer_size_v2=lambda buffer: handles.need(buffer, DataBuffer).size,
+)
+ask("", "kk", create_data_buffer=lambda address, size: handles.give(DataBuffer(address=address, size=size)))
+ask("", "i", data_type_size=lambda data_type: models.DTYPE_BYTES.get(data_type, 0))  # 0 for undefined and string
+
+
+def dataset_of(handle: int) -> Dataset:
+    return handles.need(handle, Dataset, "dataset", "dataset")
+
+
+@call("mdl", "k", "r", device=False)
+def destroy_dataset(dataset: int) -> None:
+    """Its data buffers and their memory stay."""
+    dataset_of(dataset)
+    handles.drop(dataset)
+
+
+@call("mdl", "kk", "kr", device=False)
+def add_dataset_buffer(dataset: int, buffer: int) -> int:
+    """The dataset again."""
+    dataset_of(dataset).buffers.append(handles.need(buffer, DataBuffer, "dataBuffer"))
+    return dataset
+
+
+@call("mdl", "kk", "k", device=False)
+def get_dataset_buffer(dataset: int, index: int) -> int:
+    buffers = handles.need(dataset, Dataset).buffers
+    return buffers[index].handle if index < len(buffers) else 0
+
+
+ask("mdl", "", create_dataset=lambda: handles.give(Dataset()))
+ask("mdl", get_dataset_num_buffers=lambda dataset: len(handles.need(dataset, Dataset).buffers))

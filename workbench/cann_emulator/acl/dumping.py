@@ -25,7 +25,7 @@ import struct
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +35,7 @@ import numpy.typing as npt
 from workbench.cann_emulator.acl import errors
 from workbench.cann_emulator.acl.errors import Failed
 from workbench.cann_emulator.acl.models import LoadedModel
-from workbench.cann_emulator.dump_file import Values, dump_bytes
-from workbench.cann_emulator.kernel_values import KernelValues
+from workbench.cann_emulator.dump_file import KernelValues, Values, dump_bytes
 from workbench.cann_emulator.om import Kernel
 from workbench.cann_emulator.revision import emulator
 from workbench.cann_emulator.rounding import stored
@@ -58,35 +57,25 @@ _NOT_EMULATED = ("dump_scene", "dump_step", "dump_stats", "optype_blacklist", "o
 """Keys of a dump section and of its entries that choose less than a whole model's tensors, or something else."""
 
 
-class ConfigurationRefused(Failed):
-    """A configuration file that the library does not take."""
-
-
 def read_config(path: str) -> tuple[dict[str, Any], bytes]:
     """What a file says of dumps, and its content.
 
     Raises:
-        ConfigurationRefused: with the vendor's code for the mistake.
+        Failed: with the vendor's code for the mistake.
     """
     try:
         content = Path(path).read_bytes()
     except (OSError, ValueError) as error:
-        errors.report("EH0003", path=path, reason="it cannot be read")
-        raise ConfigurationRefused(errors.INVALID_FILE) from error
+        raise errors.refused(errors.INVALID_FILE, "EH0003", path=path, reason="it cannot be read") from error
     # an empty file counts as no configuration [inferred]
     return parse_config(content, path) if content.strip() else {}, content
 
 
 def parse_config(content: bytes, path: str) -> dict[str, Any]:
-    """The section `dump`, checked; empty where there is none.
+    """The section `dump`, checked; empty where there is none. Fails as `read_config` does."""
 
-    Raises:
-        ConfigurationRefused: with the vendor's code for the mistake.
-    """
-
-    def refuse(code: int, why: str) -> ConfigurationRefused:
-        errors.report("EH0004", path=path, reason=why)
-        return ConfigurationRefused(code)
+    def refuse(code: int, why: str) -> Failed:
+        return errors.refused(code, "EH0004", path=path, reason=why)
 
     try:
         body = loads(content, once=False)
@@ -140,38 +129,29 @@ def _depth(value: object) -> int:
 # --- what is dumped ---
 
 
-@dataclass(slots=True)
-class _Dump:
-    """Attributes:
-    section: of acl.json, checked; empty where nothing is dumped.
-    stamp: folder of this configuration, named when its first file is written.
-    """
-
-    section: Mapping[str, Any] = field(default_factory=dict)
-    stamp: str = ""
-
-
-DUMP = _Dump()
+_SECTION: dict[str, Any] = {}
+"""Of acl.json, checked, and `stamp`, the folder of its files."""
 
 
 def configure(section: Mapping[str, Any]) -> None:
-    DUMP.section, DUMP.stamp = section, ""
+    _SECTION.clear()
+    _SECTION.update(section, stamp=time.strftime("%Y%m%d%H%M%S"))
 
 
 def on(entry: LoadedModel) -> bool:
-    """Whether something of this execution is dumped."""
-    return bool(_entries(entry))
+    """Whether something of this execution is dumped, or checked."""
+    return bool(_entries(entry)) or _checks_overflow()
 
 
-def checks_overflow() -> bool:
-    return DUMP.section.get("dump_debug") == "on"
+def _checks_overflow() -> bool:
+    return bool(_SECTION.get("dump_debug") == "on")
 
 
 def executed(
     entry: LoadedModel, gear: int, stream: int, feeds: Mapping[str, Array], kernels: Sequence[KernelValues]
 ) -> None:
     """Write what is asked for of an execution that is over and counted."""
-    mode = DUMP.section.get("dump_mode", "output")
+    mode = _SECTION.get("dump_mode", "output")
     files: list[KernelValues] = []
     if entries := _entries(entry):
         # kernels that an entry lists, by their own name or that of a node in them
@@ -179,11 +159,15 @@ def executed(
         listed = {str(name) for names in layers for name in names or ()}
         chosen = [v for v in kernels if None in layers or listed & {v.kernel.name, *v.kernel.nodes}]
         read = _read(entry, gear, [found.kernel for found in chosen])
-        data = [_data(entry, name, array, task) for task, (name, array) in enumerate(feeds.items()) if name in read]
+        data = []  # an input of the model, as the operator Data that stands for it
+        for task, tensor in enumerate(entry.model.inputs):
+            array, origin = stored(feeds[tensor.name], tensor.dtype), (tensor.name, 0)
+            values = (Values(array=array, dtype=tensor.dtype, format=tensor.format, origin=origin),)
+            data += [_alone(tensor.name, "Data", task, values, values)] if tensor.name in read else []
         for found in (*data, *chosen):
             inputs, outputs = found.inputs if mode != "output" else (), found.outputs if mode != "input" else ()
             files += [replace(found, inputs=inputs, outputs=outputs)] if inputs or outputs else []
-    for found in kernels if checks_overflow() else ():
+    for found in kernels if _checks_overflow() else ():
         if all(map(_finite, found.inputs)) and not all(map(_finite, (*found.outputs, *found.inside))):
             status = Values(array=_status(entry, found, stream), dtype="uint8")
             # the number in this name is not the operator's task (accuracy guide, overflow)
@@ -199,7 +183,7 @@ def executed(
 
 def _entries(entry: LoadedModel) -> list[Mapping[str, Any]]:
     """Those of dump_list about this model; a file's name counts before the model's own (aclInit, 8.0 RC2)."""
-    listed = DUMP.section.get("dump_list") or []
+    listed = _SECTION.get("dump_list") or []
     named = [e for e in listed if e.get("model_name") == entry.name]
     named = named or [e for e in listed if e.get("model_name") == entry.model.name]
     return [*named, *(e for e in listed if "model_name" not in e)]
@@ -216,13 +200,6 @@ def _read(entry: LoadedModel, gear: int, kernels: Iterable[Kernel]) -> set[str]:
             found.add(name)
             waiting += [tensor.name for tensor in views[name].inputs] if name in views else []
     return found
-
-
-def _data(entry: LoadedModel, name: str, array: Array, task: int) -> KernelValues:
-    """An input of the model, as the operator Data that stands for it."""
-    tensor = next(tensor for tensor in entry.model.inputs if tensor.name == name)
-    values = Values(array=stored(array, tensor.dtype), dtype=tensor.dtype, format=tensor.format, origin=(name, 0))
-    return _alone(name, "Data", task, (values,), (values,))
 
 
 def _alone(name: str, kind: str, task: int, inputs: tuple[Values, ...], outputs: tuple[Values, ...]) -> KernelValues:
@@ -242,8 +219,7 @@ def _plain(name: str) -> str:
 
 def _write(entry: LoadedModel, files: Iterable[KernelValues], stream: int) -> None:
     """Under temporary names first, long names by mapping.csv; a note says whose dump it is."""
-    DUMP.stamp = DUMP.stamp or time.strftime("%Y%m%d%H%M%S")
-    dated = Path(DUMP.section["dump_path"]) / DUMP.stamp
+    dated = Path(_SECTION["dump_path"]) / _SECTION["stamp"]
     place = str(entry.context.device.index), _plain(entry.name), str(entry.handle), str(entry.executions - 1)
     folder = dated.joinpath(*place)
     folder.mkdir(parents=True, exist_ok=True)

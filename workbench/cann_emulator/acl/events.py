@@ -169,10 +169,6 @@ def _subscribable(handle: int) -> Stream:
     return handles.need(handle, Stream, what="stream", code=errors.RT_INVALID_HANDLE)
 
 
-def _subscribed(thread_id: int) -> list[Stream]:
-    return [stream for stream in handles.alive(Stream) if stream.subscriber == thread_id]
-
-
 @call("rt", "Kk", "r")
 def subscribe_report(thread_id: int, stream: int) -> None:
     found = _subscribable(stream)
@@ -188,7 +184,7 @@ def unsubscribe_report(thread_id: int, stream: int) -> None:
     if found.subscriber != thread_id:
         raise Failed(errors.RT_STREAM_NO_CB_REG)
     found.subscriber = 0
-    if not _subscribed(thread_id):
+    if all(stream.subscriber != thread_id for stream in handles.alive(Stream)):
         _INBOXES.pop(thread_id, None)
 
 
@@ -234,9 +230,15 @@ def process_report(timeout: int) -> int:
     while True:
         inbox = _INBOXES.get(thread)
         served = served or inbox is not None
-        waiting = [s for s in _subscribed(thread) if any(task.callback for task in list(s.tasks))]
-        if inbox is not None and not inbox:
-            _drive(waiting)
+        mine = [stream for stream in handles.alive(Stream) if stream.subscriber == thread]
+        waiting = [stream for stream in mine if any(task.callback for task in list(stream.tasks))]
+        for stream in waiting if inbox is not None and not inbox else ():
+            # a device reaches a callback by itself: the thread drives the streams it serves, unless another one does
+            if stream.lock.acquire(blocking=False):
+                try:
+                    stream.failure = drain(stream)
+                finally:
+                    stream.lock.release()
         if inbox:
             _run_due(inbox)
             return 0
@@ -248,13 +250,3 @@ def process_report(timeout: int) -> int:
 def _run_due(inbox: deque[Callable[[], None]]) -> None:
     while inbox:
         inbox.popleft()()
-
-
-def _drive(streams: list[Stream]) -> None:
-    """A device reaches a callback by itself: the thread drives the streams it serves, unless another one does."""
-    for stream in streams:
-        if stream.lock.acquire(blocking=False):
-            try:
-                stream.failure = drain(stream)
-            finally:
-                stream.lock.release()

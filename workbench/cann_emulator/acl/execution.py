@@ -3,9 +3,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,13 +22,21 @@ from workbench.cann_emulator.acl import (
     streams,
 )
 from workbench.cann_emulator.acl.call import call
-from workbench.cann_emulator.acl.datasets import MOST_DIMS, DataBuffer, Dataset, dataset_of
-from workbench.cann_emulator.acl.descriptions import gear_key, gear_keys, output_bytes, output_shape
+from workbench.cann_emulator.acl.descriptions import (
+    DataBuffer,
+    Dataset,
+    dataset_of,
+    gear_key,
+    gear_keys,
+    output_bytes,
+    output_shape,
+)
 from workbench.cann_emulator.acl.errors import Failed
 from workbench.cann_emulator.acl.models import LoadedModel, item_bytes
-from workbench.cann_emulator.kernel_values import KernelValues
+from workbench.cann_emulator.dump_file import KernelValues
 from workbench.cann_emulator.om import Tensor, input_shapes
 
+_MOST_DIMS = 128
 TOLERANCE = 64
 """Bytes that a buffer may be short of (pyacl.md §2.5)."""
 KIND = "MODEL_EXECUTE"
@@ -40,8 +47,7 @@ _STORED = {"bfloat16": "uint16"}
 Array = npt.NDArray[np.generic]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class Run(NamedTuple):
     """A checked execution: addresses and shapes as they were when it was launched.
 
     Attributes:
@@ -81,7 +87,7 @@ def set_input_dynamic_dims(model_id: int, dataset: int, index: int, dims: dict[s
         raise TypeError("The dims of parameter 4 is not a list.")
     if not all(isinstance(size, int) for size in sizes) or count > len(sizes):
         raise TypeError("the dims of fourth parameter is not list of int")
-    if handles.look(dataset, Dataset) is None or not 0 < count <= MOST_DIMS:
+    if handles.look(dataset, Dataset) is None or not 0 < count <= _MOST_DIMS:
         raise Failed(errors.INVALID_PARAM)
     model = models.found(model_id).model
     if model.gear_kind != "dynamic_dims":
@@ -196,32 +202,20 @@ def _checked(entry: LoadedModel, inputs: Dataset, outputs: Dataset, call: str) -
     needs = [prod(shape) * item_bytes(t.dtype) for shape, t in zip(shapes, model.inputs, strict=True)]
     for buffer in outputs.buffers if call != "execute" else ():
         errors.present(dataBuffer=buffer.address)
-    if not model.gear_kind:
-        sides = (
-            *(("input", buffer, needed) for buffer, needed in zip(inputs.buffers, needs, strict=True)),
-            *(("output", buffer, output_bytes(model, i)) for i, buffer in enumerate(outputs.buffers) if buffer.address),
-        )
-        for kind, buffer, needed in sides:
-            if buffer.size + TOLERANCE < needed:
-                why = (
-                    f"The {kind} memory size set by the user is invalid.The provided {buffer.size} bytes of buffer "
-                    f"size plus the aligned {TOLERANCE} bytes is less than the tensor size {needed} bytes required by "
-                    "the model"
-                )
-                raise errors.refused(errors.GE_FAILURE, "E13025", reason=why)
+    sides = [("input", *pair) for pair in zip(inputs.buffers, needs, strict=False)]
+    sides += [("output", buffer, output_bytes(model, i)) for i, buffer in enumerate(outputs.buffers) if buffer.address]
+    for kind, buffer, needed in sides if not model.gear_kind else ():
+        if buffer.size + TOLERANCE < needed:
+            why = (
+                f"The {kind} memory size set by the user is invalid.The provided {buffer.size} bytes of buffer size "
+                f"plus the aligned {TOLERANCE} bytes is less than the tensor size {needed} bytes required by the model"
+            )
+            raise errors.refused(errors.GE_FAILURE, "E13025", reason=why)
     if chosen not in entry.times_ns:
         entry.times_ns[chosen] = clock.execution_ns(model, chosen)
-    duration_ns, latency_ns = entry.times_ns[chosen]
     entry.called = call
-    return Run(
-        entry=entry,
-        gear=chosen,
-        inputs=tuple((b.address, n) for b, n in zip(inputs.buffers, needs, strict=False)),
-        outputs=tuple(outputs.buffers),
-        shapes=shapes,
-        duration_ns=duration_ns,
-        latency_ns=latency_ns,
-    )
+    places = tuple((b.address, n) for b, n in zip(inputs.buffers, needs, strict=False))
+    return Run(entry, chosen, places, tuple(outputs.buffers), shapes, *entry.times_ns[chosen])
 
 
 def _perform(run: Run, stream_number: int) -> None:
@@ -237,7 +231,7 @@ def _perform(run: Run, stream_number: int) -> None:
         tensor.name: _read(run, tensor, shape, *place)
         for tensor, shape, place in zip(model.inputs, run.shapes, run.inputs, strict=True)
     }
-    dumped = dumping.on(run.entry) or dumping.checks_overflow()
+    dumped = dumping.on(run.entry)
     kernels: tuple[KernelValues, ...] = ()
     if clock.computes():
         shared = models.executable(run.entry)

@@ -94,8 +94,9 @@ class LeakedObjects(AssertionError):
 
 def left_behind() -> list[str]:
     """The kind of each object that the program made and did not release."""
-    kept = [*LIVE.values(), memory.PINNED, *(arena.blocks for arena in memory.ARENAS)]
-    return [thing.KIND for things in kept for thing in list(things.values()) if not thing.own]
+    kept = [*LIVE.values(), *(arena.blocks for arena in memory.ARENAS)]
+    pinned = ["blocks of page-locked host memory"] * len(memory.PINNED)
+    return [thing.KIND for things in kept for thing in list(things.values()) if not thing.own] + pinned
 
 
 def reclaim(thing: Any) -> None:

@@ -179,37 +179,30 @@ def _start(storage: npt.NDArray[np.uint8]) -> int:
 
 # --- page-locked host memory of `acl.rt.malloc_host`: memory of the process whose range is known ---
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pinned:
-    KIND: ClassVar[str] = "blocks of page-locked host memory"
-    own: ClassVar[bool] = False
-    address: int
-    size: int
-    storage: npt.NDArray[np.uint8]
+PINNED: dict[int, npt.NDArray[np.uint8]] = {}
+"""By address."""
 
 
-PINNED: dict[int, Pinned] = {}
-
-
-def pin(size: int) -> Pinned | None:
-    """A block that starts on 64 bytes (pyacl.md §3.3); None when the host has no memory for it."""
+def pin(size: int) -> int:
+    """The address of a block that starts on 64 bytes (pyacl.md §3.3); 0 when the host has no memory for it."""
     try:
         storage = np.empty(size + _ALIGNMENT, np.uint8)
     except MemoryError:
-        return None
+        return 0
     skip = -_start(storage) % _ALIGNMENT
-    storage[skip : skip + size] = FRESH
-    block = Pinned(address=_start(storage) + skip, size=size, storage=storage)
-    PINNED[block.address] = block
-    return block
+    block = storage[skip : skip + size]
+    block[:] = FRESH
+    PINNED[_start(block)] = block
+    return _start(block)
 
 
-def unpin(block: Pinned) -> None:
-    """Forget a block; views that a client kept on it see poison, as long as the system lets them."""
-    block.storage[: 1 << 20] = _POISON
-    PINNED.pop(block.address, None)  # another thread may have been quicker with a double free
+def unpin(address: int) -> bool:
+    """Forget a block, whose views that a client kept see poison as long as the system lets them; False for none."""
+    block = PINNED.pop(address, None)  # another thread may have been quicker with a double free
+    if block is not None:
+        block[: 1 << 20] = _POISON
+    return block is not None
 
 
 def is_pinned(address: int) -> bool:
-    return address in PINNED or any(b.address <= address < b.address + b.size for b in list(PINNED.values()))
+    return address in PINNED or any(start <= address < start + len(b) for start, b in list(PINNED.items()))

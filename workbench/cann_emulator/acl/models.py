@@ -37,7 +37,7 @@ def item_bytes(name: str) -> int:
     return DTYPE_BYTES[DTYPE_CODES[name]]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class Runnable:
     """An executable that several loads of the same content share; it is built at its first execution."""
 
@@ -94,9 +94,7 @@ def _load(source: Source, work: int = 0, work_size: int = 0, weight: int = 0, we
             raise errors.refused(errors.GE_FAILURE, "E13025", reason=text)
     name = Path(source).stem if isinstance(source, str) else model.name
     entry = LoadedModel(handle=next(_IDS), model=model, runnable=runnable, context=context, name=name)
-    for _, pointer, _, needed in parts:
-        if pointer or not needed:
-            continue
+    for needed in [needed for _, pointer, _, needed in parts if needed and not pointer]:
         block = rt_memory.grab(context, needed, "a loaded model")
         if block is None:
             _give_back(entry)
@@ -105,20 +103,15 @@ def _load(source: Source, work: int = 0, work_size: int = 0, weight: int = 0, we
     return handles.give(entry)
 
 
-def _load_from_mem(model: int, size: int, *device_memory: int) -> int:
-    return _load((model, size), *device_memory)
-
-
 def _sizes(source: Source) -> tuple[int, int]:
     """Bytes of work memory and of weight memory."""
     model = _parsed(_content(source)).model
     return model.work_bytes, model.weight_bytes
 
 
-call("mdl", "s", "Ir", name="load_from_file")(_load)
-call("mdl", "skkkk", "Ir", name="load_from_file_with_mem")(_load)
-call("mdl", "kk", "Ir", name="load_from_mem")(_load_from_mem)
-call("mdl", "kkkkkk", "Ir", name="load_from_mem_with_mem")(_load_from_mem)
+for _more, _forms in (("", ""), ("_with_mem", "kkkk")):
+    call("mdl", f"s{_forms}", "Ir", name=f"load_from_file{_more}")(_load)
+    call("mdl", f"kk{_forms}", "Ir", name=f"load_from_mem{_more}")(lambda at, size, *memory: _load((at, size), *memory))
 ask("mdl", "s", "kkr", query_size=_sizes)
 ask("mdl", "kk", "kkr", query_size_from_mem=lambda model, size: _sizes((model, size)))
 
@@ -128,7 +121,7 @@ def unload(model_id: int) -> None:
     entry = found(model_id)
     if rt_device.current() is not entry.context:
         errors.undefined(f"unload of model {model_id} in another context than the one that loaded it")
-    _unload(entry)
+    _give_back(entry)
 
 
 def found(model_id: int) -> LoadedModel:
@@ -157,16 +150,12 @@ def executable(entry: LoadedModel) -> Executable:
 def unload_all() -> None:
     """The graph engine ends with `acl.finalize`."""
     for entry in handles.alive(LoadedModel):
-        _unload(entry)
-
-
-def _unload(entry: LoadedModel) -> None:
-    handles.drop(entry.handle)
-    _give_back(entry)
+        _give_back(entry)
 
 
 def _give_back(entry: LoadedModel) -> None:
-    """Release the memory that the library allocated for a load."""
+    """Forget a load, and release the memory that the library allocated for it."""
+    handles.drop(entry.handle)
     arena = entry.context.device.arena
     for block in entry.blocks:
         if arena is not None and arena.blocks.get(block.address) is block:
@@ -178,7 +167,7 @@ def _end_with(context: Context) -> None:
     for entry in handles.alive(LoadedModel):
         if entry.context is context:
             handles.reclaim(entry)
-            _unload(entry)
+            _give_back(entry)
 
 
 ON_RELEASE.append(_end_with)
@@ -220,7 +209,7 @@ def _parsed(content: bytes) -> Runnable:
         if model.soc_version != SOC_NAME:
             text = f"The model was compiled for {model.soc_version}; this device is {SOC_NAME}."
             raise errors.refused(errors.GE_FAILURE, "E19999", message=text)  # [inferred]
-        runnable = _RUNNABLES[digest] = Runnable(model=model)
+        runnable = _RUNNABLES[digest] = Runnable(model)
         while len(_RUNNABLES) > 1 and sum(len(k.model.graph) for k in _RUNNABLES.values()) > _MOST_KEPT_BYTES:
             del _RUNNABLES[next(iter(_RUNNABLES))]  # loads of it keep it
         return runnable

@@ -18,10 +18,9 @@ import secrets
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from workbench.cann_emulator.acl import clock
 from workbench.cann_emulator.state import soc_version
@@ -51,8 +50,7 @@ _KEPT = 200_000
 """Tasks that are remembered, an execution being one; more would only repeat."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Done:
+class _Done(NamedTuple):
     """A task of a stream; `run` where it is a model's execution."""
 
     device: int
@@ -63,45 +61,32 @@ class _Done:
     run: Run | None
 
 
-@dataclass(slots=True)
-class _Profile:
-    """Attributes:
-    folder: where PROF_* is made; None while nothing is collected.
-    origin_ns: of the epoch, at zero of the streams' clock.
-    """
-
-    folder: Path | None = None
-    done: list[_Done] = field(default_factory=list)
-    origin_ns: int = 0
-    written: int = 0
-
-
-PROFILE = _Profile()
+DONE: list[_Done] = []
+_ON = {"since_ns": 0}
+"""Of the epoch, at zero of the streams' clock; 0 while nothing is collected."""
+_WRITTEN = count(1)
 
 
 def begin() -> None:
     """Collect, where msprof asks for it."""
-    folder = os.environ.get(VARIABLE)
-    PROFILE.folder = Path(folder) if folder else None
+    _ON["since_ns"] = time.time_ns() - clock.now_ns() if os.environ.get(VARIABLE) else 0
+    DONE.clear()
 
 
 def done(device: int, stream: int, kind: str, start_ns: int, end_ns: int, run: Run | None = None) -> None:
     """A task is over; times are those of clock.py."""
-    if PROFILE.folder is None or not kind or len(PROFILE.done) >= _KEPT:
-        return
-    PROFILE.origin_ns = PROFILE.origin_ns or time.time_ns() - clock.now_ns()
-    PROFILE.done.append(_Done(device=device, stream=stream, kind=kind, start_ns=start_ns, end_ns=end_ns, run=run))
+    if _ON["since_ns"] and kind and len(DONE) < _KEPT:
+        DONE.append(_Done(device, stream, kind, start_ns, end_ns, run))
 
 
 def end() -> None:
-    """Stop collecting, and write what was collected into a PROF_* folder; none where no model ran."""
-    folder, PROFILE.folder = PROFILE.folder, None
-    if folder is None or not any(task.run for task in PROFILE.done):
+    """Write what was collected into a PROF_* folder; none where no model ran."""
+    tasks = sorted(DONE, key=lambda task: task.start_ns)
+    DONE.clear()
+    if not any(task.run for task in tasks):
         return
-    tasks, PROFILE.done = sorted(PROFILE.done, key=lambda task: task.start_ns), []
-    PROFILE.written += 1
     stamp = time.strftime("%Y%m%d%H%M%S") + f"{time.time_ns() // 1_000_000 % 1000:03d}"
-    target = folder / f"PROF_{PROFILE.written:06d}_{stamp}_{secrets.token_hex(8).upper()}"
+    target = Path(os.environ[VARIABLE]) / f"PROF_{next(_WRITTEN):06d}_{stamp}_{secrets.token_hex(8).upper()}"
     draft = target.with_name(f".{target.name}")
     tables = draft / "mindstudio_profiler_output"
     tables.mkdir(parents=True)
@@ -141,7 +126,8 @@ def _rows(tasks: Iterable[_Done]) -> tuple[list[Sequence[str]], list[Sequence[st
         if (chosen_ns := clock.gear_ns(entry.model)) > 0:
             add(task, _GEAR_CHOICE, at_ns, chosen_ns)
             at_ns += chosen_ns
-        for times in clock.kernel_times(entry.model, task.run.gear):
+        model, device = clock.time_model()
+        for times in model.kernel_times(entry.model, task.run.gear, device):
             kernel = kernels[times.name]
             kind, duration_ns = _TASK_TYPES[kernel.core], round(1000 * times.duration_us)
             number = add(task, kind, at_ns, duration_ns, kernel.name)
@@ -159,7 +145,7 @@ def _us(duration_ns: int) -> str:
 
 def _instant(time_ns: int) -> str:
     """Of the epoch, in microseconds; the tab behind it keeps spreadsheets from rounding it."""
-    return f"{_us(PROFILE.origin_ns + time_ns)}\t"
+    return f"{_us(_ON['since_ns'] + time_ns)}\t"
 
 
 def _described(tensors: tuple[Tensor, ...]) -> tuple[str, str, str]:

@@ -34,11 +34,10 @@ def free(ptr: int) -> None:
     errors.present(devPtr=ptr)
     arena = memory.arena_of(ptr)
     block = arena.blocks.get(ptr) if arena is not None else None
-    if arena is None or block is None:
-        why = "free_host frees it" if ptr in memory.PINNED else "malloc did not give it, or it is freed already"
+    if arena is None or block is None or block.own:
+        why = "malloc did not give it, or it is freed already" if block is None else f"it belongs to {block.what}"
+        why = "free_host frees it" if ptr in memory.PINNED else why
         raise errors.undefined(f"free of {ptr:#x}: {why}", errors.RT_MEMORY_FREE)
-    if block.what != "malloc":
-        raise errors.undefined(f"free of memory that belongs to {block.what}", errors.RT_MEMORY_FREE)
     memory.release(arena, block)
     rt_device.update_use()
 
@@ -48,58 +47,53 @@ def malloc_host(size: int) -> int:
     if not size:
         raise Failed(errors.INVALID_PARAM)
     rt_device.required()
-    block = memory.pin(size)
-    if block is None:
+    address = memory.pin(size)
+    if not address:
         raise Failed(errors.RT_MEMORY_ALLOCATION)
-    return block.address
+    return address
 
 
 @call("rt", "k", "r")
 def free_host(ptr: int) -> None:
     errors.present(hostPtr=ptr)
-    block = memory.PINNED.get(ptr)
-    if block is None:
+    if not memory.unpin(ptr):
         raise errors.undefined(f"free_host of {ptr:#x}, which malloc_host did not give", errors.RT_MEMORY_FREE)
-    memory.unpin(block)
 
 
 @call("rt", "kkkki", "r")
 def memcpy(dst: int, dst_max: int, src: int, count: int, kind: int) -> None:
     """Copy now, waiting for no stream; the direction follows the addresses, `kind` is only checked for its range."""
-    context = _check_copy("aclrtMemcpy", dst, dst_max, src, count, kind)
+    context, sides = _check_copy("aclrtMemcpy", dst, dst_max, src, count, kind)
     if dst == src:
         return
-    to, source = memory.arena_of(dst), memory.arena_of(src)
     _copy(dst, src, count)
-    if to is not None or source is not None:
-        clock.count_copy(context, count, to is not None, source is not None)
+    if any(sides):  # waited for: work of the device and the host's time, on no stream of the caller
+        spent = clock.copy_ns(count, *sides)
+        context.device.busy_us += spent / 1000
+        clock.spend(spent)
 
 
 @call("rt", "kkkkik", "r")
 def memcpy_async(dst: int, dst_max: int, src: int, count: int, kind: int, stream: int) -> int:
     """Queue a copy; with ordinary host memory the stream is synchronised and the copy done at once (pyacl.md §1.4)."""
-    _check_copy("aclrtMemcpyAsync", dst, dst_max, src, count, kind)
+    _, sides = _check_copy("aclrtMemcpyAsync", dst, dst_max, src, count, kind)
     queue = streams.resolve(stream)
-    ends = ((dst, memory.arena_of(dst)), (src, memory.arena_of(src)))
-    if all(arena is None for _, arena in ends):
+    if not any(sides):
         raise Failed(errors.RT_FEATURE_NOT_SUPPORT)
-    for address, arena in ends:
-        if address % _COPY_ALIGNMENT and arena is not None:
+    ends = list(zip((dst, src), sides, strict=True))
+    for address, on_device in ends:
+        if address % _COPY_ALIGNMENT and on_device:
             errors.undefined(f"memcpy_async with {address:#x}, which is not 64-byte aligned")
-    duration = clock.copy_ns(count, ends[0][1] is not None, ends[1][1] is not None)
-    if not all(arena is not None or memory.is_pinned(address) for address, arena in ends):
-        code = streams.synchronize(queue)
-        if not code:
-            _copy(dst, src, count)
-        streams.advance(queue, duration)
-        return code
-    task = streams.Task(
-        work=lambda: _copy(dst, src, count),
-        duration_ns=duration,
-        kind=streams.COPY,
-    )
-    streams.queue(queue, task)
-    return 0
+    duration = clock.copy_ns(count, *sides)
+    if all(on_device or memory.is_pinned(address) for address, on_device in ends):
+        task = streams.Task(work=lambda: _copy(dst, src, count), duration_ns=duration, kind=streams.COPY)
+        streams.queue(queue, task)
+        return 0
+    code = streams.synchronize(queue)
+    if not code:
+        _copy(dst, src, count)
+    streams.advance(queue, duration)
+    return code
 
 
 @call("rt", "kkik", "r")
@@ -120,11 +114,8 @@ def memset_async(ptr: int, max_count: int, value: int, count: int, stream: int) 
     rt_device.required()
     if not 0 < count <= max_count:
         raise _wrong_count("aclrtMemsetAsync", count, max_count)
-    work = streams.Task(
-        work=lambda: _set(ptr, value, count),
-        duration_ns=clock.copy_ns(count, True, True),
-        kind="MEMSET_ASYNC",
-    )
+    duration = clock.copy_ns(count, True, True)
+    work = streams.Task(work=lambda: _set(ptr, value, count), duration_ns=duration, kind="MEMSET_ASYNC")
     streams.queue(streams.resolve(stream), work)
 
 
@@ -153,14 +144,17 @@ def grab(context: Context, size: int, what: str) -> memory.Block | None:
     return block
 
 
-def _check_copy(function: str, dst: int, dst_max: int, src: int, count: int, kind: int) -> Context:
+def _check_copy(
+    function: str, dst: int, dst_max: int, src: int, count: int, kind: int
+) -> tuple[Context, tuple[bool, bool]]:
+    """The current context, and whether target and source are on a device."""
     errors.present(dst=dst, src=src)
     if kind not in _KINDS:
         raise errors.invalid("kind", kind, "it must be in [0, 5]")
     context = rt_device.required()
     if not 0 < count <= dst_max:
         raise _wrong_count(function, count, dst_max)
-    return context
+    return context, (memory.arena_of(dst) is not None, memory.arena_of(src) is not None)
 
 
 def _copy(dst: int, src: int, count: int) -> None:
@@ -185,6 +179,5 @@ def _private(address: int, count: int, *, writes: bool) -> int:
 
 
 def _wrong_count(function: str, count: int, most: int) -> Failed:
-    expected = f"(0, {most}]"
-    what = {"value": count, "param": "count", "function": function, "expected": expected}
+    what = {"value": count, "param": "count", "function": function, "expected": f"(0, {most}]"}
     return errors.refused(errors.RT_PARAM_INVALID, "EE1003", **what)

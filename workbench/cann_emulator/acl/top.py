@@ -1,13 +1,19 @@
-"""Init and finalize of the process (pyacl.md §1.1, §2.5 "Init and finalize"), names, error texts."""
+"""Init and finalize of the process (pyacl.md §1.1, §2.5 "Init and finalize"), names, error texts, and what the library
+tells of its clock."""
 
 from __future__ import annotations
 
+import functools
 import logging
+from collections.abc import Sequence
+from types import SimpleNamespace
 
-from workbench.cann_emulator.acl import dumping, errors, handles, models, profile
+from workbench.cann_emulator.acl import clock, dumping, errors, handles, models, profile
 from workbench.cann_emulator.acl.call import ask, call
 from workbench.cann_emulator.acl.errors import PROCESS, Failed
 from workbench.cann_emulator.acl.rt_device import SOC_NAME
+from workbench.cann_emulator.revision import emulator
+from workbench.values.documents.canonical import canonical_json
 
 
 @call("", "|s", "r", device=False)
@@ -67,3 +73,31 @@ _LEVELS = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR)
 def app_log(level: int, message: str) -> None:
     """To the logger `acl`, which stands for the CANN log."""
     _log.log(_LEVELS[level] if 0 <= level < len(_LEVELS) else logging.ERROR, "%s", message)
+
+
+# --- beyond the vendor's: JSON of `workbench.values.modelled_times.statement`, which takes no time on any clock ---
+
+
+@functools.cache
+def _stated_clock() -> str:
+    """The clock that executions and copies are timed by: a `TimingModel`."""
+    from workbench.values.modelled_times.device_data import timing_model  # late, as `clock` does
+
+    return canonical_json(timing_model(clock.time_model()[1], emulator()))
+
+
+def _execution_costs(model_id: int, copied_in: Sequence[int], copied_out: Sequence[int]) -> str | None:
+    """The `CallCosts` of one execution with its copies, at the gear that was set last; None for no loaded model.
+
+    Args:
+        copied_in, copied_out: bytes of each copy in front of it and behind it.
+    """
+    if (entry := handles.look(model_id, models.LoadedModel)) is None:
+        return None
+    times, device = clock.time_model()
+    costs = times.execution_costs(entry.model, entry.gear or 0, device, copied_in=copied_in, copied_out=copied_out)
+    return canonical_json(costs)
+
+
+emulated = SimpleNamespace(clock=_stated_clock, execution_costs=_execution_costs)
+"""A real `acl` has none."""

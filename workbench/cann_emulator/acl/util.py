@@ -49,7 +49,7 @@ def numpy_to_ptr(array: npt.NDArray[Any]) -> int:
     if not array.flags.c_contiguous:
         text = "The input ndarray is discontiguous. Please use acl.util.bytes_to_ptr instead."
         warnings.warn(text, Warning, stacklevel=3)
-    return int(array.__array_interface__["data"][0])
+    return int(array.ctypes.data)
 
 
 @call("util", "O", "kl", device=False)
@@ -57,8 +57,8 @@ def numpy_contiguous_to_ptr(array: npt.NDArray[Any]) -> tuple[int, npt.NDArray[A
     """Address and array, which is a copy when the given one is not contiguous; no return code."""
     if not isinstance(array, np.ndarray):
         raise ValueError("needs an ndarray as argument")
-    whole = array if array.flags.c_contiguous else np.ascontiguousarray(array)
-    return int(whole.__array_interface__["data"][0]), whole
+    whole = np.require(array, requirements="C")
+    return int(whole.ctypes.data), whole
 
 
 @call("util", "kOi", "l", device=False)
@@ -85,36 +85,35 @@ def start_thread(function: Callable[..., object], argument: Any) -> int:
     """A thread that calls `function(argument)`, the whole list being one argument; None means no argument."""
     if not callable(function):
         raise TypeError("parameter must be callable")
-    thread = threading.Thread(target=_run, args=(function, argument), daemon=True, name="acl.util.start_thread")
+    failures: list[str] = []
+
+    def run() -> None:
+        try:
+            function(*(() if argument is None else (argument,)))
+        except Exception as error:  # the border to a thread of the program: told at stop_thread, as the vendor does
+            traceback.print_exc(file=sys.stderr)
+            failures.append(f"exception={type(error).__name__},msg=thread call failed;")
+
+    thread = threading.Thread(target=run, daemon=True, name="acl.util.start_thread")
     thread.start()
     assert thread.ident is not None, "a started thread has an identity"
-    _STARTED[thread.ident] = thread
+    _STARTED[thread.ident] = thread, failures
     return thread.ident
 
 
 @call("util", "K", "r", device=False)
 def stop_thread(thread_id: int) -> int:
     """Wait for the thread's end; RuntimeError when its function raised."""
-    thread = _STARTED.pop(thread_id, None)
-    if thread is None:
+    if thread_id not in _STARTED:
         return _JOIN_FAILED
+    thread, failures = _STARTED.pop(thread_id)
     thread.join()
-    failure = _FAILED.pop(thread_id, None)
-    if failure is not None:
-        raise RuntimeError(failure)
+    if failures:
+        raise RuntimeError(failures[0])
     return 0
 
 
-_STARTED: dict[int, threading.Thread] = {}
-_FAILED: dict[int, str] = {}
-
-
-def _run(function: Callable[..., object], argument: Any) -> None:
-    try:
-        function(*(() if argument is None else (argument,)))
-    except Exception as error:  # the border to a thread of the program: told at stop_thread, as the vendor does
-        traceback.print_exc(file=sys.stderr)
-        _FAILED[threading.get_ident()] = f"exception={type(error).__name__},msg=thread call failed;"
+_STARTED: dict[int, tuple[threading.Thread, list[str]]] = {}
 
 
 def _refuse_device(ptr: int, what: str) -> None:

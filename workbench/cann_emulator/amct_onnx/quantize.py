@@ -15,7 +15,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,7 @@ from onnx import ModelProto, helper
 
 from workbench.cann_emulator.revision import emulator
 from workbench.graph.layers import Layer, quantizable_layers
-from workbench.graph.nodes import replace_nodes
+from workbench.graph.nodes import attributes_of, copied, replace_nodes
 from workbench.graph.read import load_graph, read_model
 from workbench.quantization.algorithms import quantized_layers
 from workbench.quantization.amct.cfg import read_cfg
@@ -42,7 +41,7 @@ from workbench.quantization.lowering.deploy import lower_deploy
 from workbench.quantization.lowering.normalize import normalized
 from workbench.quantization.observe import Feeds
 from workbench.quantization.recipe import ModelRecipe
-from workbench.quantization.record import QuantizationRecord, record_from_json
+from workbench.quantization.record import record_from_json
 from workbench.values.documents.canonical import canonical_json
 from workbench.values.errors import WorkbenchError
 from workbench.values.model import Model
@@ -110,8 +109,7 @@ def quantize_preprocess(
     recipe, _, config = _recipe(config_file, layers)
     if not _balanced(recipe):
         raise RuntimeError("there is no layer with dmq_balancer_param in the config file, no need to preprocess.")
-    _write(record_file, "")
-    _write_modified(modified_onnx_file, model, "DMQBalancer", record_file, config, batch_num=1)
+    _write_modified(modified_onnx_file, model, "DMQBalancer", record_file, "", config, batch_num=1)
     _say(f"The preprocessed model is stored in {os.path.realpath(modified_onnx_file)}.")
 
 
@@ -142,8 +140,7 @@ def quantize_model(
     for layer in chosen:
         if layer.second is None:
             records.record.add(key=layer.name).value.offset_w.append(0)
-    _write(record, print_message(records))
-    _write_modified(modified_onnx_file, model, "IFMR", record, config, batch_num=batch_num)
+    _write_modified(modified_onnx_file, model, "IFMR", record, print_message(records), config, batch_num=batch_num)
     _say(f"The generated model is stored in {os.path.realpath(modified_onnx_file)}, {len(chosen)} layers to quantize.")
 
 
@@ -154,14 +151,11 @@ def save_model(modified_onnx_file: PathLike, record_file: PathLike, save_path: P
         RuntimeError: a file is missing, the model is not quantize_model's, or the record is not complete: too few
             forwards leave it without scale_d.
     """
-    path, record_path = Path(os.path.realpath(modified_onnx_file)), Path(os.path.realpath(record_file))
-    for file in (path, record_path):
-        if not file.is_file():
-            raise RuntimeError(f"file {file} does not exist!")
+    path, record_path = _existing(modified_onnx_file), _existing(record_file)
     modified = onnx.load(path)
-    if _asked(modified) is None:
+    graph, kind, _ = _plain(modified)
+    if not kind:
         raise RuntimeError(f"{path} is not the modified model that quantize_model writes.")
-    graph = _plain(modified)
     try:
         text = record_path.read_text(encoding="utf-8")
         layers = quantizable_layers(normalized(graph))
@@ -190,9 +184,7 @@ def save_model(modified_onnx_file: PathLike, record_file: PathLike, save_path: P
 
 def _read_float(model_file: PathLike, *, rename: bool = False) -> tuple[Model, tuple[Layer, ...]]:
     """The model and its quantizable layers; RuntimeError where AMCT cannot read it (amct.md §5)."""
-    path = Path(os.path.realpath(model_file))
-    if not path.is_file():
-        raise RuntimeError(f"file {path} does not exist!")
+    path = _existing(model_file)
     try:
         if not rename:
             nodes = onnx.load(path, load_external_data=False).graph.node
@@ -209,9 +201,7 @@ def _read_float(model_file: PathLike, *, rename: bool = False) -> tuple[Model, t
 
 def _recipe(config_file: PathLike, layers: Sequence[Layer]) -> tuple[ModelRecipe, int, str]:
     """What to do, over how many forwards, and the configuration as JSON text."""
-    path = Path(os.path.realpath(config_file))
-    if not path.is_file():
-        raise RuntimeError(f"file {path} does not exist!")
+    path = _existing(config_file)
     try:
         config = parse_config_json(path.read_text(encoding="utf-8"), file=path)
         return recipe_of_config(config, layers), config.batch_num, config_json(config)
@@ -224,82 +214,31 @@ def _balanced(recipe: ModelRecipe) -> list[str]:
 
 
 def _write_modified(
-    to: PathLike, model: Model, op_type: str, record_file: PathLike, config: str, *, batch_num: int
+    to: PathLike, model: Model, op_type: str, record_file: PathLike, record: str, config: str, *, batch_num: int
 ) -> None:
+    """The model to calibrate, and the record file as it is before."""
+    _write(record_file, record)
     proto = load_graph(model)
-    node = helper.make_node(
-        op_type,
-        [proto.graph.input[0].name],
-        [],
-        name=op_type,
-        domain=DOMAIN,
-        model=str(model.path),
-        config=config,
-        record_file_path=os.path.realpath(record_file),
-        batch_num=batch_num,
-    )
-    proto.graph.node.append(node)
+    asked: dict[str, Any] = {"model": str(model.path), "config": config, "batch_num": batch_num}
+    asked["record_file_path"] = os.path.realpath(record_file)
+    inputs = [proto.graph.input[0].name]
+    proto.graph.node.append(helper.make_node(op_type, inputs, [], name=op_type, domain=DOMAIN, **asked))
     proto.producer_name, proto.producer_version = "amct_onnx emulator", emulator()
     _write(to, proto.SerializeToString())
 
 
-def _asked(model: ModelProto) -> tuple[str, dict[str, Any]] | None:
-    """Type and attributes of the node of AMCT's domain; None for any other model than a modified one."""
+def _plain(model: ModelProto) -> tuple[ModelProto, str, dict[str, Any]]:
+    """The float model of a modified one, and type and attributes of its node of AMCT's domain, "" for any other."""
+    plain = copied(model)
+    replace_nodes(plain.graph, [node for node in model.graph.node if node.domain != DOMAIN])
     for node in model.graph.node:
         if node.domain == DOMAIN:
-            values = {a.name: helper.get_attribute_value(a) for a in node.attribute}
-            return node.op_type, {k: v.decode() if isinstance(v, bytes) else v for k, v in values.items()}
-    return None
-
-
-def _plain(model: ModelProto) -> ModelProto:
-    plain = ModelProto()
-    plain.CopyFrom(model)
-    replace_nodes(plain.graph, [node for node in model.graph.node if node.domain != DOMAIN])
-    return plain
+            told = {k: v.decode() if isinstance(v, bytes) else v for k, v in attributes_of(node).items()}
+            return plain, node.op_type, told
+    return plain, "", {}
 
 
 # --- forwards ------------------------------------------------------------------------------------------------------
-
-
-@dataclass(slots=True, kw_only=True)
-class _Forwards:
-    """What one session was fed. A second session counts from 0 again (amct.md §12)."""
-
-    modified: Path
-    op_type: str
-    asked: Mapping[str, Any]
-    fed: list[Feeds] = field(default_factory=list)
-    lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def add(self, feeds: Mapping[str, Any]) -> None:
-        """Take one forward's feeds; RuntimeError where the factors cannot be found: NaN, a file that is gone."""
-        with self.lock:
-            if self.op_type == "DMQBalancer":
-                self.fed.clear()  # each forward writes over what the one before wrote
-            if len(self.fed) >= self.asked["batch_num"]:
-                return
-            self.fed.append({name: np.array(values) for name, values in feeds.items()})
-            if len(self.fed) == self.asked["batch_num"]:
-                try:
-                    self._calibrate()
-                except (WorkbenchError, ValueError, OSError) as error:
-                    raise RuntimeError(f"calibration failed: {error}") from error
-
-    def _calibrate(self) -> None:
-        model = read_model(Path(self.asked["model"]))
-        layers = quantizable_layers(normalized(load_graph(model)))
-        recipe = recipe_of_config(parse_config_json(self.asked["config"]), layers)
-        record = follow_amct(model, recipe, lambda: self.fed)
-        _write(self.asked["record_file_path"], record_text(record))
-        self._keep(record)
-        _say(f"Do layer calibration success: {len(record.layers)} layers over {len(self.fed)} batches.")
-
-    def _keep(self, record: QuantizationRecord) -> None:
-        modified = onnx.load(self.modified)
-        modified.metadata_props.add(key=_FOUND, value=canonical_json(record.to_json()))
-        _write(self.modified, modified.SerializeToString())
-
 
 _make_session = onnxruntime.InferenceSession.__init__
 
@@ -311,24 +250,37 @@ def _init(
     *args: Any,
     **kwargs: Any,
 ) -> None:
-    if sess_options is not AMCT_SO or isinstance(path_or_bytes, bytes):
+    """A session of a modified model counts what it is fed; a second one counts from 0 again (amct.md §12)."""
+    kind = ""
+    if sess_options is AMCT_SO and not isinstance(path_or_bytes, bytes):
+        try:
+            plain, kind, asked = _plain(onnx.load(path_or_bytes))
+        except (OSError, DecodeError, onnx.checker.ValidationError):
+            kind = ""  # whatever it is, is ONNX Runtime's business
+    if not kind:
         _make_session(self, path_or_bytes, sess_options, *args, **kwargs)
         return
-    try:
-        model = onnx.load(path_or_bytes)
-        asked = _asked(model)
-    except (OSError, DecodeError, onnx.checker.ValidationError):
-        asked = None  # whatever it is, is ONNX Runtime's business
-    if asked is None:
-        _make_session(self, path_or_bytes, sess_options, *args, **kwargs)
-        return
-    _make_session(self, _plain(model).SerializeToString(), sess_options, *args, **kwargs)
-    forwards = _Forwards(modified=Path(os.path.realpath(path_or_bytes)), op_type=asked[0], asked=asked[1])
-    run = self.run
+    _make_session(self, plain.SerializeToString(), sess_options, *args, **kwargs)
+    run, fed, lock, modified = (
+        self.run,
+        list[Feeds](),
+        threading.Lock(),
+        Path(os.path.realpath(os.fsdecode(path_or_bytes))),
+    )
 
     def watched(output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: Any = None) -> Any:
+        """RuntimeError where the factors cannot be found: NaN, a file that is gone."""
         results = run(output_names, input_feed, run_options)
-        forwards.add(input_feed)
+        with lock:
+            if kind == "DMQBalancer":
+                fed.clear()  # each forward writes over what the one before wrote
+            if len(fed) < asked["batch_num"]:
+                fed.append({name: np.array(values) for name, values in input_feed.items()})
+                if len(fed) == asked["batch_num"]:
+                    try:
+                        _calibrate(modified, asked, fed)
+                    except (WorkbenchError, ValueError, OSError) as error:
+                        raise RuntimeError(f"calibration failed: {error}") from error
         return results
 
     self.run = watched
@@ -337,7 +289,26 @@ def _init(
 onnxruntime.InferenceSession.__init__ = _init
 
 
+def _calibrate(modified: Path, asked: Mapping[str, Any], fed: list[Feeds]) -> None:
+    model = read_model(Path(asked["model"]))
+    layers = quantizable_layers(normalized(load_graph(model)))
+    recipe = recipe_of_config(parse_config_json(asked["config"]), layers)
+    record = follow_amct(model, recipe, lambda: fed)
+    _write(asked["record_file_path"], record_text(record))
+    proto = onnx.load(modified)
+    proto.metadata_props.add(key=_FOUND, value=canonical_json(record.to_json()))
+    _write(modified, proto.SerializeToString())
+    _say(f"Do layer calibration success: {len(record.layers)} layers over {len(fed)} batches.")
+
+
 # --- files and log -------------------------------------------------------------------------------------------------
+
+
+def _existing(file: PathLike) -> Path:
+    path = Path(os.path.realpath(file))
+    if not path.is_file():
+        raise RuntimeError(f"file {path} does not exist!")
+    return path
 
 
 def _write(path: PathLike, content: str | bytes) -> None:

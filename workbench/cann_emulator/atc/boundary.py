@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from workbench.cann_emulator.atc.failure import AtcFailure, failure, inner_error, invalid
 from workbench.cann_emulator.atc.lowering import dtype_of
@@ -94,8 +94,7 @@ def _index(flag: str, digits: str, value: str) -> int:
     return int(digits)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Output:
+class Output(NamedTuple):
     """
     Attributes:
         tensor: ONNX's name.
@@ -110,7 +109,7 @@ class Output:
 
 def asked_outputs(parsed: Parsed, out_nodes: OutNodes) -> tuple[Place, ...]:
     """Where the outputs that --out_nodes names are made; () for the model's own. A tensor that is named is one of the
-    graph's outputs; that a node which is named is there is looked at later, by `output_tensors`.
+    graph's outputs; nodes are looked at later, by `output_tensors`.
 
     Raises:
         AtcFailure: E19999, a tensor that is no output (ge v8.5.0 parser/parser/onnx/onnx_parser.cc:1240).
@@ -142,11 +141,10 @@ def output_tensors(parsed: Parsed, out_nodes: OutNodes, output_type: str) -> tup
     by_node = bool(out_nodes) and not isinstance(out_nodes[0], str)
     outputs = []
     for tensor in [tensors[place] for place in asked] or [value.name for value in parsed.proto.graph.output]:
-        place = makers.get(tensor, ("", 0))
-        node = f"{place[0]}:{place[1]}" if tensor in makers else ""
-        name = node if node and by_node else f"{node}:{tensor}" if node else tensor
-        kind = typed if isinstance(typed, str) else typed.get(place, "")
-        outputs.append(Output(tensor=tensor, name=name, type=kind))
+        place = makers.get(tensor)
+        node = [f"{place[0]}:{place[1]}"] if place else []
+        kind = typed if isinstance(typed, str) else typed.get(place or ("", 0), "")
+        outputs.append(Output(tensor, ":".join(node if node and by_node else [*node, tensor]), kind))
     return tuple(outputs)
 
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from onnx import numpy_helper
@@ -36,9 +37,9 @@ from workbench.cann_emulator.atc.boundary import (
 )
 from workbench.cann_emulator.atc.checks import check_optimization_flags
 from workbench.cann_emulator.atc.emission import emit, kernels_of, weight_bytes, work_bytes
-from workbench.cann_emulator.atc.engine import Engine, start_engine, with_kept_types
+from workbench.cann_emulator.atc.engine import Engine, read_keep_dtype, start_engine
 from workbench.cann_emulator.atc.failure import AtcFailure, Console, Record, failure, inner_error
-from workbench.cann_emulator.atc.folding import Folded, element_type, fold
+from workbench.cann_emulator.atc.folding import Folded, element_type
 from workbench.cann_emulator.atc.fusion import run_passes
 from workbench.cann_emulator.atc.fusion_graph import GRAPH_PASSES, LATE_GRAPH_PASSES
 from workbench.cann_emulator.atc.fusion_ub import UB_PASSES
@@ -95,8 +96,10 @@ def run_compile(options: Mapping[str, str], console: Console) -> None:
     fed = input_dtypes(parsed, options)
     shapes = input_shapes(parsed, asked, options)
     outputs = output_tensors(parsed, out_nodes, options.get("output_type", ""))
-    engine = replace(engine, precision=with_kept_types(engine.precision, options))
-    named = {name for name in engine.precision.kept if not name.startswith(OF_TYPE)}
+    kept = read_keep_dtype(options.get("keep_dtype", ""))  # only here (ge v8.5.0 api/atc/main_impl.cc, SetAttrOptions)
+    if engine.precision.mode != "must_keep_origin_dtype":  # which keeps every type anyway
+        engine = engine._replace(precision=replace(engine.precision, kept=kept))
+    named = {name for name in kept if not name.startswith(OF_TYPE)}
     for name in sorted(named - {node.name for node in parsed.proto.graph.node}):
         console.log("warning", "GE", f"keep_dtype: the graph has no node {name}")
     for flag, why in _NOT_EMULATED.items():
@@ -129,7 +132,7 @@ def _compile_and_write(
 
     def folded_at(shapes: Mapping[str, Shape], *, guess: bool = True) -> Folded:
         floats = options.get("oo_constant_folding") != "false"
-        return fold(parsed, initializers, shapes, names, fold_floats=floats, guess=guess)
+        return Folded(parsed, initializers, shapes, names, fold_floats=floats, guess=guess)
 
     at_gears = [folded_at(shapes) for _, shapes in plan.gears]
     data_dependent = any(folded.data_dependent for folded in at_gears)
@@ -138,15 +141,15 @@ def _compile_and_write(
     positions = {node.name: index for index, node in enumerate(kept.nodes)}
     gears: list[Gear] = []
     fusions: dict[str, dict[str, tuple[int, int]]] = {"GraphFusion": {}, "UBFusion": {}}
+    fuse = partial(run_passes, switches=engine.switches, options=options, fusions=fusions)
     work = weights = 0
     for (dims, _), folded in zip(plan.gears, at_gears, strict=True):
         graph = lower(folded, [value.name for value in parsed.inputs])
         graph.dtypes.update(fed)
-        dumpable = options.get("quant_dumpable") == "1"
-        run_passes(GRAPH_PASSES, "GraphFusion", graph, engine.switches, dumpable, fusions)
+        fuse(GRAPH_PASSES, "GraphFusion", graph)
         assign(graph, engine.precision, _output_dtypes(outputs, folded))
-        run_passes(LATE_GRAPH_PASSES, "GraphFusion", graph, engine.switches, dumpable, fusions)
-        run_passes(UB_PASSES, "UBFusion", graph, engine.switches, dumpable, fusions)
+        fuse(LATE_GRAPH_PASSES, "GraphFusion", graph)
+        fuse(UB_PASSES, "UBFusion", graph)
         kernels = kernels_of(graph, positions)
         gives = tuple(Tensor(name=n, dtype=leaves[n], shape=graph.shapes[n]) for n in names)
         gears.append(Gear(dims=dims, outputs=gives, kernels=kernels))
@@ -156,7 +159,6 @@ def _compile_and_write(
     print("." * -(-kernel_count // _KERNELS_PER_DOT), end="", flush=True)  # signs of life while operators compile
     path = om_path(options["output"], options, dynamic=data_dependent)
     name, boundary = Path(path).stem, plan.boundary
-    at_outputs = [_common([g.outputs[i].shape for g in gears], kept.shapes.get(n)) for i, n in enumerate(names)]
     model = OfflineModel(
         emulator=emulator(),
         soc_version=engine.soc_version,
@@ -169,7 +171,10 @@ def _compile_and_write(
             Tensor(name=n, dtype=fed[n], shape=shape, format=format_of(options, len(shape)))
             for n, shape in boundary.items()
         ),
-        outputs=tuple(Tensor(name=n, dtype=leaves[n], shape=s) for n, s in zip(names, at_outputs, strict=True)),
+        outputs=tuple(
+            Tensor(name=n, dtype=leaves[n], shape=_common([g.outputs[i].shape for g in gears], kept.shapes.get(n)))
+            for i, n in enumerate(names)
+        ),
         gear_kind=plan.kind,
         gears=tuple(gears),
         graph_fusions=fusions["GraphFusion"],

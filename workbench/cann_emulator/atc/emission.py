@@ -15,7 +15,7 @@ import numpy as np
 from onnx import GraphProto, ModelProto, TensorProto, helper, numpy_helper
 
 from workbench.cann_emulator.atc.ascend_graph import AscendGraph
-from workbench.cann_emulator.atc.folding import Folded, element_type
+from workbench.cann_emulator.atc.folding import Array, Folded, element_type
 from workbench.cann_emulator.atc.onnx_parser import Parsed
 from workbench.cann_emulator.atc.shapes import Shape
 from workbench.cann_emulator.om import Dtype, Gear, Kernel, Tensor
@@ -109,9 +109,10 @@ def emit(
         dims = [d if d >= 0 else f"{output}_{axis}" for axis, d in enumerate(shape)]
         graph.output.append(helper.make_tensor_value_info(output, number, dims))
     halves = _halves(folded, gears)
-    graph.initializer.extend(
-        _initializer(folded, constant, half=constant in halves, clip=clip) for constant in _constants_read(folded)
-    )
+    read = dict.fromkeys([*(name for node in folded.nodes for name in names_read(node)), *folded.outputs])
+    for constant in read:
+        if constant in folded.constants:
+            graph.initializer.append(_initializer(folded.constants[constant], constant, constant in halves, clip))
     imports = [helper.make_opsetid("" if domain == "ai.onnx" else domain, v) for domain, v in opsets.items()]
     ir_version = min(max(parsed.proto.ir_version, 4), _NEWEST_IR)
     model = ModelProto(ir_version=ir_version, producer_name="atc", opset_import=imports, graph=graph)
@@ -142,35 +143,17 @@ def _made_valid(graph: GraphProto, folded: Folded, opsets: Mapping[str, int]) ->
     return dict(opsets)
 
 
-def _constants_read(folded: Folded) -> list[str]:
-    """Constants that nodes or outputs name, in their order."""
-    read = [name for node in folded.nodes for name in names_read(node)]
-    return [name for name in dict.fromkeys([*read, *folded.outputs]) if name in folded.constants]
-
-
 def _halves(folded: Folded, gears: Sequence[Gear]) -> set[str]:
     """Float constants that every node which reads them reads as a half."""
-    dtypes: dict[str, set[str]] = {}
-    seen: set[tuple[str, str]] = set()
-    for gear in gears:
-        for kernel in gear.kernels:
-            for tensor in kernel.inputs:
-                if tensor.name in folded.constants:
-                    dtypes.setdefault(tensor.name, set()).add(tensor.dtype)
-                    seen.update((node, tensor.name) for node in kernel.nodes)
-    for node in folded.nodes:
-        for name in names_read(node):
-            if name in dtypes and (node.name, name) not in seen:
-                dtypes[name].add("")
-    return {
-        name
-        for name, found in dtypes.items()
-        if found == {"float16"} and element_type(folded.constants[name]) == TensorProto.FLOAT
-    }
+    reads = [(kernel, tensor) for gear in gears for kernel in gear.kernels for tensor in kernel.inputs]
+    by_half = {(node, t.name) for kernel, t in reads if t.dtype == "float16" for node in kernel.nodes}
+    otherwise = {t.name for _, t in reads if t.dtype != "float16"}
+    otherwise |= {name for node in folded.nodes for name in names_read(node) if (node.name, name) not in by_half}
+    floats = {name for name, values in folded.constants.items() if element_type(values) == TensorProto.FLOAT}
+    return {t.name for _, t in reads} & floats - otherwise
 
 
-def _initializer(folded: Folded, name: str, *, half: bool, clip: bool) -> TensorProto:
-    array = folded.constants[name]
+def _initializer(array: Array, name: str, half: bool, clip: bool) -> TensorProto:
     if half:
         if clip and max(array.max(initial=0), -array.min(initial=0)) > _LARGEST_HALF:
             array = np.clip(array, -_LARGEST_HALF, _LARGEST_HALF)

@@ -6,9 +6,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 from workbench.cann_emulator.atc.failure import Console, failure, invalid
 from workbench.cann_emulator.atc.fusion import Switches, read_switches
@@ -16,6 +15,7 @@ from workbench.cann_emulator.atc.operator_types import OPERATORS, words
 from workbench.cann_emulator.atc.outputs import result_path
 from workbench.cann_emulator.atc.precision import BLACK, OF_TYPE, TWINS, WHITE, CustomDtypes, Precision
 from workbench.cann_emulator.om import ITEM_BYTES, Dtype
+from workbench.values.documents.canonical import decode
 from workbench.values.documents.json_reader import loads
 
 _NAMES = words(OPERATORS["chips"])
@@ -39,8 +39,7 @@ _GE_DTYPES: Mapping[str, Dtype | None] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Engine:
+class Engine(NamedTuple):
     """Everything that decides how a graph is compiled."""
 
     soc_version: str
@@ -49,7 +48,7 @@ class Engine:
 
 
 def start_engine(options: Mapping[str, str], console: Console) -> Engine:
-    """Read what the flags name: the chip, the switches, the lists of types, in this order; all but --keep_dtype."""
+    """The chip, and what the files say that the flags name, read in this order; all but --keep_dtype."""
     soc_version = options.get("soc_version", "")
     soc_version = _SAME_AS.get(soc_version, soc_version)
     if soc_version not in _NAMES:
@@ -74,7 +73,7 @@ def start_engine(options: Mapping[str, str], console: Console) -> Engine:
         why = "it cannot be used with virtual_type 1"
         raise failure("E20101", parameter="ge.bufferOptimize", value="l1_optimize", reason=why)
     result_path().unlink(missing_ok=True)  # of an earlier run; a run that fails before this leaves it
-    switches = read_switches(options.get("fusion_switch_file", ""), options.get("oo_level") or "O3")
+    switches = read_switches(options.get("fusion_switch_file", ""))
     given = options.get("precision_mode") or options.get("precision_mode_v2") or "force_fp16"
     white, black = read_mixlist(options.get("modify_mixlist", ""))
     precision = Precision(
@@ -84,15 +83,7 @@ def start_engine(options: Mapping[str, str], console: Console) -> Engine:
         custom=_read_customize_dtypes(options.get("customize_dtypes", "")),
         implementations=_read_implementations(options, console),
     )
-    return Engine(soc_version=soc_version, switches=switches, precision=precision)
-
-
-def with_kept_types(precision: Precision, options: Mapping[str, str]) -> Precision:
-    """The precision with what --keep_dtype says, which is read once the model is parsed (ge v8.5.0
-    api/atc/main_impl.cc, SetAttrOptions)."""
-    kept = read_keep_dtype(options.get("keep_dtype", ""))
-    # of must_keep_origin_dtype every type is kept anyway
-    return precision if precision.mode == "must_keep_origin_dtype" else replace(precision, kept=kept)
+    return Engine(soc_version, switches, precision)
 
 
 def read_mixlist(path: str) -> tuple[frozenset[str], frozenset[str]]:
@@ -103,39 +94,30 @@ def read_mixlist(path: str) -> tuple[frozenset[str], frozenset[str]]:
     if not text:
         raise failure("E19999")
     try:
-        content = loads(text, once=False)
+        content = decode(dict[str, dict[str, tuple[str, ...]]], loads(text, once=False), "the file")
     except ValueError as error:
-        raise failure("E21002", file_name=path, reason=f"it is no JSON: {error}") from error
+        raise failure("E21002", file_name=path, reason=str(error)) from error
+    changes_of: dict[str, set[tuple[str, str]]] = {}  # type → (action, list) of every entry about it
+    for key, actions in content.items():
+        if key not in _LISTS or not set(actions) <= set(_ACTIONS):
+            why = f"{key} with {', '.join(actions)}: it is {', '.join(_LISTS)}, each with {', '.join(_ACTIONS)}"
+            raise failure("E21002", file_name=path, reason=why)
+        for action, kinds in actions.items():
+            for kind in kinds:
+                changes_of.setdefault(kind.strip(), set()).add((action, key.removesuffix("-list")))
     lists = {"white": set(WHITE), "black": set(BLACK)}
-    for kind, changes in _mixlist_changes(content, path).items():
+    for kind, changes in changes_of.items():
         added, removed = ({name for action, name in changes if action == wanted} for wanted in _ACTIONS)
         # one list more, or one less, or from one to another; grey is where a type is that no list has
         if max(len(added), len(removed)) > 1 or added & removed or (not added and removed == {"gray"}):
             why = f"these changes exclude each other: {sorted(' '.join(change) for change in changes)}"
             raise failure("E20003", parameter=kind, filepath=path, reason=why)
-        for name, kinds in lists.items():
+        for name, types in lists.items():
             if added or name in removed:
-                kinds.discard(kind)
+                types.discard(kind)
             if name in added:
-                kinds.add(kind)
+                types.add(kind)
     return frozenset(lists["white"]), frozenset(lists["black"])
-
-
-def _mixlist_changes(content: Any, path: str) -> dict[str, set[tuple[str, str]]]:
-    """Type → (action, list) of every entry about it."""
-    if not isinstance(content, dict):
-        raise failure("E21002", file_name=path, reason="it is no JSON object")
-    changes: dict[str, set[tuple[str, str]]] = {}
-    for key, actions in content.items():
-        if key not in _LISTS or not isinstance(actions, dict):
-            raise failure("E21002", file_name=path, reason=f"{key} is none of {', '.join(_LISTS)}, or no object")
-        for action, kinds in actions.items():
-            if action not in _ACTIONS or not isinstance(kinds, list) or not all(isinstance(k, str) for k in kinds):
-                why = f"{action} is none of {', '.join(_ACTIONS)}, or no list of types"
-                raise failure("E21002", file_name=path, reason=why)
-            for kind in kinds:
-                changes.setdefault(kind.strip(), set()).add((action, key.removesuffix("-list")))
-    return changes
 
 
 def read_keep_dtype(path: str) -> frozenset[str]:
@@ -188,8 +170,7 @@ def _read_implementations(options: Mapping[str, str], console: Console) -> dict[
             return {f"{OF_TYPE}{kind}": mode for kind in types}
         return {"": mode.removesuffix("_for_all")} if mode not in ("", "high_performance") else {}
     found: dict[str, str] = {}
-    prefixes = {"[ByOpType]": OF_TYPE, "[ByNodeName]": ""}
-    section = "[ByOpType]"
+    prefixes, section = {"[ByOpType]": OF_TYPE, "[ByNodeName]": ""}, "[ByOpType]"
     for line in _lines(path, "E21001", file_name=path):
         key, _, mode = (part.strip() for part in line.partition("="))
         if line.startswith("["):

@@ -38,10 +38,10 @@ def value_of(options: Mapping[str, str], name: str) -> str:
     The report's default lies in ASCEND_WORK_PATH where that is set, and a missing or empty input format is NCHW.
     """
     given = options.get(name)
-    if given is not None and not (name == "input_format" and not given):
-        return given
     if name == "input_format":
-        return "NCHW"
+        return given or "NCHW"
+    if given is not None:
+        return given
     default = str(FLAGS[name].get("default", ""))
     folder = os.environ.get("ASCEND_WORK_PATH", "")
     return f"{folder}/{default}" if name == "check_report" and folder else default
@@ -49,13 +49,8 @@ def value_of(options: Mapping[str, str], name: str) -> str:
 
 def _rejected(name: str, value: str) -> AtcFailure:
     """The failure of a value that the table does not have."""
-    code = FLAGS[name].get("code", "E10001")
-    if code == "E10007":
-        return failure(code, parameter=name, support=FRAMEWORKS)
-    if code == "E10010":
-        return failure(code, loglevel=value)
-    if code == "E10006":
-        return failure(code, parameter=name, value=value)
+    if code := FLAGS[name].get("code"):
+        return failure(code, parameter=name, value=value, support=FRAMEWORKS, loglevel=value)
     allowed = " ".join(f"[{accepted}]" for accepted in sorted(FLAGS[name]["values"]))
     return invalid(name, value, f"it is none of the allowed values {allowed}")
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -44,68 +43,6 @@ _NEVER = words("""
 _OF_INTEGERS = frozenset({"MatMul", "Gemm", "Conv", "ConvTranspose", "AveragePool"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Folded:
-    """What is left of a model.
-
-    Attributes:
-        nodes: in execution order.
-        shapes: of every tensor, -1 where open.
-        types: element types of ONNX.
-        data_dependent: some shape is known at run time only, though all inputs' shapes are fixed: the vendor compiles
-            such a graph as one of dynamic shape.
-    """
-
-    nodes: list[NodeProto]
-    constants: Constants
-    shapes: dict[str, Shape]
-    types: dict[str, int]
-    outputs: tuple[str, ...]
-    data_dependent: bool
-
-
-def fold(
-    parsed: Parsed,
-    weights: Mapping[str, Array],
-    input_shapes: Mapping[str, Shape],
-    outputs: tuple[str, ...],
-    *,
-    fold_floats: bool = True,
-    guess: bool = True,
-) -> Folded:
-    """Walk the model at these input shapes (-1 for an open axis).
-
-    Args:
-        weights: the graph's initializers.
-        outputs: tensors that must be there at the end.
-        guess: an axis that only the data tell is taken as large as it can be, so that kernels have a shape; otherwise
-            it stays open.
-        fold_floats: also compute what no shape needs, such as a transposed weight (--oo_constant_folding).
-
-    Raises:
-        AtcFailure: E19999, the vendor's inner error: shapes that do not fit, or a graph that is no graph; E10055, an
-            If whose condition only the data tell.
-    """
-    walk = _Walk(parsed, weights, input_shapes, fold_floats, guess)
-    for name in outputs:
-        if name not in walk.types and name not in walk.constants:
-            raise failure("E19999", message=f"Nothing makes the output {name}.")
-    needed = set(outputs)
-    nodes = []
-    for node in reversed(walk.kept):
-        if needed.intersection(node.output):
-            nodes.append(node)
-            needed.update(names_read(node))
-    return Folded(
-        nodes=nodes[::-1],
-        constants=walk.constants,
-        shapes={name: shape_of(kind) for name, kind in walk.types.items()},
-        types={name: kind.tensor_type.elem_type for name, kind in walk.types.items()},
-        outputs=outputs,
-        data_dependent=walk.data_dependent,
-    )
-
-
 def element_type(array: Array) -> int:
     return helper.np_dtype_to_tensor_dtype(array.dtype)
 
@@ -119,30 +56,67 @@ def _shaped(number: int, shape: Sequence[int]) -> TypeProto:
     return helper.make_tensor_type_proto(number, [None if dim < 0 else dim for dim in shape])
 
 
-class _Walk:
+class Folded:
+    """What is left of a model at some input shapes.
+
+    Attributes:
+        nodes: in execution order.
+        shapes: of every tensor, -1 where open.
+        types: element types of ONNX.
+        data_dependent: some shape is known at run time only, though all inputs' shapes are fixed: the vendor compiles
+            such a graph as one of dynamic shape.
+
+    Args:
+        weights: the graph's initializers.
+        input_shapes: -1 for an open axis.
+        outputs: tensors that must be there at the end.
+        fold_floats: also compute what no shape needs, such as a transposed weight (--oo_constant_folding).
+        guess: an axis that only the data tell is taken as large as it can be, so that kernels have a shape; otherwise
+            it stays open.
+
+    Raises:
+        AtcFailure: E19999, the vendor's inner error: shapes that do not fit, or a graph that is no graph; E10055, an
+            If whose condition only the data tell.
+    """
+
     def __init__(
         self,
         parsed: Parsed,
         weights: Mapping[str, Array],
         input_shapes: Mapping[str, Shape],
-        fold_floats: bool,
-        guess: bool,
+        outputs: tuple[str, ...],
+        *,
+        fold_floats: bool = True,
+        guess: bool = True,
     ) -> None:
-        self._parsed, self._fold_floats = parsed, fold_floats
+        self._parsed, self._fold_floats, self.outputs = parsed, fold_floats, outputs
         self.constants = dict(weights)
-        self.types = {v.name: _shaped(v.type.tensor_type.elem_type, input_shapes[v.name]) for v in parsed.inputs}
+        self._kinds = {v.name: _shaped(v.type.tensor_type.elem_type, input_shapes[v.name]) for v in parsed.inputs}
         graph = parsed.proto.graph
         self._declared = {value.name: value.type for value in (*graph.value_info, *graph.output)}
         self._imports = [helper.make_opsetid("" if d == "ai.onnx" else d, v) for d, v in parsed.opsets.items()]
         self._open = not guess or any(-1 in shape for shape in input_shapes.values())
-        self.kept: list[NodeProto] = []
         self.data_dependent = self._guessed = False
+        kept: list[NodeProto] = []
         self._queue = deque(in_order(graph))
         while self._queue:
             node = self._queue.popleft()
             if not self._folded(node):
                 self._infer(node)
-                self.kept.append(node)
+                kept.append(node)
+        for name in outputs:
+            if name not in self._kinds and name not in self.constants:
+                raise failure("E19999", message=f"Nothing makes the output {name}.")
+        needed = set(outputs)
+        self.nodes: list[NodeProto] = []
+        for node in reversed(kept):
+            if needed.intersection(node.output):
+                self.nodes.append(node)
+                needed.update(names_read(node))
+        self.nodes.reverse()
+        self.shapes = {name: shape_of(kind) for name, kind in self._kinds.items()}
+        self.types = {name: int(kind.tensor_type.elem_type) for name, kind in self._kinds.items()}
+        del self._kinds, self._declared  # a model has one of these for each gear
 
     # --- what is known beforehand ---
 
@@ -206,41 +180,41 @@ class _Walk:
     # --- shapes ---
 
     def _type_of(self, name: str) -> TypeProto | None:
-        if name not in self.types and name in self.constants:
-            self.types[name] = _shaped(element_type(self.constants[name]), self.constants[name].shape)
-        return self.types.get(name)
+        if name not in self._kinds and name in self.constants:
+            self._kinds[name] = _shaped(element_type(self.constants[name]), self.constants[name].shape)
+        return self._kinds.get(name)
 
     def _infer(self, node: NodeProto) -> None:
         types = {name: kind for name in node.input if name and (kind := self._type_of(name)) is not None}
         first = types.get(node.input[0]) if node.input else None
         if first is not None and node.op_type in ("AscendQuant", "AscendDequant", "AscendAntiQuant"):
             number = TensorProto.INT8 if node.op_type == "AscendQuant" else TensorProto.FLOAT
-            self.types[node.output[0]] = _shaped(number, shape_of(first))
+            self._kinds[node.output[0]] = _shaped(number, shape_of(first))
             return
         if first is not None and node.op_type in _OF_INTEGERS and first.tensor_type.elem_type == TensorProto.INT8:
             # ONNX knows no such products
             floats = {name: _shaped(TensorProto.FLOAT, shape_of(kind)) for name, kind in types.items()}
             product = (self._by_rule(node, floats) or {})[node.output[0]]
-            self.types[node.output[0]] = _shaped(TensorProto.INT32, shape_of(product))
+            self._kinds[node.output[0]] = _shaped(TensorProto.INT32, shape_of(product))
             return
         found = self._by_rule(node, types)
         for name in filter(None, node.output):
             kind = (found or {}).get(name)
             if kind is not None and kind.HasField("sequence_type"):
-                self.types[name] = kind
+                self._kinds[name] = kind
                 continue
             told = kind is not None and kind.tensor_type.HasField("shape")
             if kind is not None and told and (self._open or -1 not in shape_of(kind)):
-                self.types[name] = kind
+                self._kinds[name] = kind
                 continue
             # where no rule knows the operator at all it is none whose shapes the data tell
             self.data_dependent = self.data_dependent or (not self._open and found is not None)
             self._guessed = True
             if kind is not None and told:
                 most = self._most(node, [shape_of(read) for read in types.values()])
-                self.types[name] = _shaped(kind.tensor_type.elem_type, [most if d < 0 else d for d in shape_of(kind)])
+                self._kinds[name] = _shaped(kind.tensor_type.elem_type, [most if d < 0 else d for d in shape_of(kind)])
             else:
-                self.types[name] = self._guess(node, name, list(types.values()))
+                self._kinds[name] = self._guess(node, name, list(types.values()))
 
     def _by_rule(self, node: NodeProto, types: Mapping[str, TypeProto]) -> dict[str, TypeProto] | None:
         """Output name → type, of those outputs that ONNX's rule tells; None where there is no rule.

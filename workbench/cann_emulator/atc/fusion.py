@@ -14,12 +14,18 @@ from workbench.cann_emulator.atc.ascend_graph import AscendGraph, Op
 from workbench.cann_emulator.atc.failure import failure
 from workbench.cann_emulator.atc.operator_types import ELEMENTWISE
 from workbench.cann_emulator.om import Core
+from workbench.values.documents.canonical import DecodeError, decode
 from workbench.values.documents.json_reader import loads
 
 Group = Literal["GraphFusion", "UBFusion"]
 
-_TOP_KEYS = ("ExceptionalPassOfO1Level", "Priority", "Switch")
-_GROUPS = ("GraphFusion", "UBFusion")
+_States = Mapping[str, Literal["on", "off"]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Groups:
+    GraphFusion: _States = field(default_factory=dict)
+    UBFusion: _States = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,34 +62,34 @@ class Pass:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Switches:
-    """What the user's file and --oo_level say.
+    """The switch file, by its keys. Of Priority only the form is looked at: the order is our own.
 
     Attributes:
-        chosen: group → pass or "ALL" → on or off.
-        exceptional: passes that stay on at O1.
+        Switch: group → pass or "ALL" → on or off.
+        ExceptionalPassOfO1Level: passes that stay on at O1.
     """
 
-    chosen: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    exceptional: Collection[str] = ()
-    oo_level: str = "O3"
+    Switch: _Groups = field(default_factory=_Groups)
+    ExceptionalPassOfO1Level: tuple[str, ...] = ()
+    Priority: Mapping[str, Any] = field(default_factory=dict)
 
-    def is_on(self, fusion: Pass, group: Group) -> bool:
+    def is_on(self, fusion: Pass, group: Group, oo_level: str) -> bool:
         """First hit wins, in the order of atc.md §4.2; the chip's white list is not public and left out."""
-        if fusion.name in self.exceptional or fusion.built_in == "fixed":
+        if fusion.name in self.ExceptionalPassOfO1Level or fusion.built_in == "fixed":
             return True
-        chosen = self.chosen.get(group, {})
+        chosen: Mapping[str, str] = getattr(self.Switch, group)
         by_all = "off" if fusion.built_in else chosen.get("ALL", "on")
-        return self.oo_level != "O1" and chosen.get(fusion.name, by_all) == "on"
+        return oo_level != "O1" and chosen.get(fusion.name, by_all) == "on"
 
 
-def read_switches(path: str, oo_level: str) -> Switches:
+def read_switches(path: str) -> Switches:
     """The switches of a file, "" for none. Names that no pass has are taken without a word.
 
     Raises:
         AtcFailure: E21001 (missing or empty), E21002 (JSON of another form), E20003 (no JSON).
     """
     if not path:
-        return Switches(oo_level=oo_level)
+        return Switches()
     try:
         text = Path(path).read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -91,35 +97,12 @@ def read_switches(path: str, oo_level: str) -> Switches:
     if not text:
         raise failure("E21001", file_name=path)
     try:
-        content = loads(text, once=False)
+        return decode(Switches, loads(text, once=False), "the file")
+    except DecodeError as error:
+        raise failure("E21002", file_name=path, reason=str(error)) from error
     except ValueError as error:
         why = "it is no JSON, and this atc is emulated and reads no lines of PassName:on"
         raise failure("E20003", parameter="fusion_switch_file", filepath=path, reason=why) from error
-    if wrong := _wrong(content):
-        raise failure("E21002", file_name=path, reason=wrong)
-    exceptional = content.get("ExceptionalPassOfO1Level", ())
-    return Switches(chosen=content.get("Switch", {}), exceptional=exceptional, oo_level=oo_level)
-
-
-def _wrong(content: Any) -> str:
-    """What is wrong with the form of a switch file. Priority is not looked at further: the order is our own."""
-    if not isinstance(content, dict):
-        return "it is no JSON object"
-    for key in content:
-        if key not in _TOP_KEYS:
-            return f"the key {key} is none of {', '.join(_TOP_KEYS)}"
-    exceptional, groups = content.get("ExceptionalPassOfO1Level", []), content.get("Switch", {})
-    if not isinstance(exceptional, list) or not all(isinstance(name, str) for name in exceptional):
-        return "ExceptionalPassOfO1Level is no list of names"
-    if not isinstance(groups, dict) or not isinstance(content.get("Priority", {}), dict):
-        return "Switch or Priority is no object"
-    for group, entries in groups.items():
-        if group not in _GROUPS or not isinstance(entries, dict):
-            return f"the key {group} of Switch is none of {', '.join(_GROUPS)}, or no object"
-        for name, value in entries.items():
-            if value not in ("on", "off"):
-                return f"the value {value} of {name} is neither on nor off"
-    return ""
 
 
 def run_passes(
@@ -127,16 +110,17 @@ def run_passes(
     group: Group,
     graph: AscendGraph,
     switches: Switches,
-    dumpable: bool,
+    options: Mapping[str, str],
     fusions: dict[str, dict[str, tuple[int, int]]],
 ) -> None:
     """
     Args:
-        dumpable: --quant_dumpable.
+        options: --quant_dumpable keeps some apart, --oo_level switches off.
         fusions: group → pass → (match_times, effect_times), of those that are on and matched; added to.
     """
     for fusion in passes:
-        if (fusion.quant and dumpable) or not switches.is_on(fusion, group):
+        apart = fusion.quant and options.get("quant_dumpable") == "1"
+        if apart or not switches.is_on(fusion, group, options.get("oo_level") or "O3"):
             continue
         matched = effective = 0
         for begin in graph.ops():

@@ -191,8 +191,8 @@ def clean_up() -> None:
     acl_calls.clear_doubt()
     for thing in handles.alive(object):
         handles.drop(thing.handle)  # type: ignore[attr-defined]  # every object of the emulator has one
-    for block in list(memory.PINNED.values()):
-        memory.unpin(block)
+    for address in list(memory.PINNED):
+        memory.unpin(address)
 
 
 def attempt(compiled: tuple[Path, Artifact], fault: str) -> tuple[WorkbenchError | None, Counter[str]]:
