@@ -38,10 +38,6 @@ def bert(shape: Shape = BERT_SMALL, *, batch: int | str = "batch", length: int, 
     weights: dict[str, npt.NDArray[np.generic]] = {}
     nodes: list[onnx.NodeProto] = []
 
-    def scalar(name: str, value: float) -> str:
-        weights[name] = np.array(value, np.float32)
-        return name
-
     def normal(name: str, *size: int, spread: float = 0.05) -> str:
         weights[name] = (random.standard_normal(size, np.float32) * np.float32(spread)).astype(np.float32)
         return name
@@ -65,14 +61,12 @@ def bert(shape: Shape = BERT_SMALL, *, batch: int | str = "batch", length: int, 
 
     def gelu(name: str, x: str) -> str:
         erf = add("Erf", f"{name}/Erf", [add("Div", f"{name}/Div", [x, "root_two"])])
-        return add(
-            "Mul", f"{name}/Mul_1", [add("Mul", f"{name}/Mul", [x, add("Add", f"{name}/Add", [erf, "one"])]), "half"]
-        )
+        full = add("Mul", f"{name}/Mul", [x, add("Add", f"{name}/Add", [erf, "one"])])
+        return add("Mul", f"{name}/Mul_1", [full, "half"])
 
-    for name, value in (("two", 2), ("epsilon", 1e-12), ("root_two", np.sqrt(2)), ("one", 1), ("half", 0.5)):
-        scalar(name, value)
-    scalar("root", np.sqrt(shape.width / shape.heads))
-    scalar("lowest", float(np.finfo(np.float32).min))
+    scalars = {"two": 2, "epsilon": 1e-12, "root_two": np.sqrt(2), "one": 1, "half": 0.5}
+    scalars |= {"root": np.sqrt(shape.width / shape.heads), "lowest": float(np.finfo(np.float32).min)}
+    weights.update((name, np.array(value, np.float32)) for name, value in scalars.items())
     weights["split"] = np.array([0, 0, shape.heads, shape.width // shape.heads])
     weights["joined"] = np.array([0, 0, shape.width])
     weights["mask_axes"] = np.array([1, 2])
@@ -82,22 +76,17 @@ def bert(shape: Shape = BERT_SMALL, *, batch: int | str = "batch", length: int, 
     mask = add("Cast", "mask/Cast", [add("Unsqueeze", "mask/Unsqueeze", ["attention_mask", "mask_axes"])], to=1)
     mask = add("Mul", "mask/Mul", [add("Sub", "mask/Sub", ["one", mask]), "lowest"])
     words = add("Gather", "embeddings/word/Gather", [normal("word.table", shape.vocabulary, shape.width), "input_ids"])
-    places = add(
-        "Gather", "embeddings/position/Gather", [normal("place.table", shape.positions, shape.width), "position_ids"]
-    )
+    table = normal("place.table", shape.positions, shape.width)
+    places = add("Gather", "embeddings/position/Gather", [table, "position_ids"])
     x = layer_norm("embeddings/LayerNorm", add("Add", "embeddings/Add", [words, places]))
     for index in range(shape.layers):
         at = f"layer.{index}"
         split = []
         for part in ("query", "key", "value"):
-            heads = add(
-                "Reshape", f"{at}/{part}/Reshape", [linear(f"{at}/{part}", x, shape.width, shape.width), "split"]
-            )
-            split.append(
-                add(
-                    "Transpose", f"{at}/{part}/Transpose", [heads], perm=[0, 2, 3, 1] if part == "key" else [0, 2, 1, 3]
-                )
-            )
+            product = linear(f"{at}/{part}", x, shape.width, shape.width)
+            heads = add("Reshape", f"{at}/{part}/Reshape", [product, "split"])
+            order = [0, 2, 3, 1] if part == "key" else [0, 2, 1, 3]
+            split.append(add("Transpose", f"{at}/{part}/Transpose", [heads], perm=order))
         scores = add("Div", f"{at}/scores/Div", [add("MatMul", f"{at}/scores/MatMul", split[:2]), "root"])
         weighed = add("Softmax", f"{at}/Softmax", [add("Add", f"{at}/mask/Add", [scores, mask])], axis=-1)
         context = add("MatMul", f"{at}/context/MatMul", [weighed, split[2]])
@@ -114,14 +103,10 @@ def bert(shape: Shape = BERT_SMALL, *, batch: int | str = "batch", length: int, 
     pooled = add("Tanh", "pooler/Tanh", [add("Gemm", "pooler/Gemm", [cls, "pooler.weight", "pooler.bias"], transB=1)])
     normal("classifier.weight", shape.classes, shape.width)
     normal("classifier.bias", shape.classes)
-    nodes.append(
-        helper.make_node(
-            "Gemm", [pooled, "classifier.weight", "classifier.bias"], ["logits"], name="classifier/Gemm", transB=1
-        )
-    )
-    fed = [
-        helper.make_tensor_value_info(n, TensorProto.INT64, [batch, length]) for n in ("input_ids", "attention_mask")
-    ]
+    add("Gemm", "classifier/Gemm", [pooled, "classifier.weight", "classifier.bias"], transB=1)
+    nodes[-1].output[0] = "logits"
+    kind, names = TensorProto.INT64, ("input_ids", "attention_mask")
+    fed = [helper.make_tensor_value_info(name, kind, [batch, length]) for name in names]
     logits = helper.make_tensor_value_info("logits", TensorProto.FLOAT, [batch, shape.classes])
     return model_of(nodes, weights, fed, [logits], 16)
 

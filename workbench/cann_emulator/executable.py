@@ -16,18 +16,10 @@ import numpy as np
 import onnxruntime as ort
 from onnx import ModelProto, ValueInfoProto, helper
 
+from workbench.cann_emulator import rounding
 from workbench.cann_emulator.dump_file import KernelValues, Values
 from workbench.cann_emulator.om import OfflineModel, Tensor
-from workbench.cann_emulator.rounding import (
-    BACK,
-    Array,
-    Program,
-    Source,
-    graph_tensors,
-    rounded_program,
-    stored,
-    widened,
-)
+from workbench.cann_emulator.rounding import Array, Program, Source, stored, widened
 from workbench.graph.runtime_errors import RUNTIME_ERRORS
 from workbench.quantization.interpreter import Interpreter
 from workbench.quantization.lowering.deploy import ANTI_QUANT, DEQUANT, QUANT
@@ -122,7 +114,7 @@ class Executable:
 
     def _program(self, gear: int) -> Program:
         self._source = self._source or Source(self._model)
-        return _with_input_shapes(rounded_program(self._model, gear, self._source), self._model)
+        return _with_input_shapes(rounding.rounded_program(self._model, gear, self._source), self._model)
 
 
 def _open(program: Program, truncate: bool, threads: int, more: Sequence[str] = ()) -> _Run:
@@ -200,7 +192,7 @@ def _boundaries(model: OfflineModel, gear: int, program: Program) -> tuple[list[
         for nodes in (program.nodes, proto.graph.node)
     )
     fed = {value.name for value in program.inputs}
-    sources = graph_tensors(kernels, {*makers, *fed, *program.constants, *origins})
+    sources = rounding.graph_tensors(kernels, {*makers, *fed, *program.constants, *origins})
 
     def place(tensor: Tensor) -> str:
         source = sources.get(tensor.name, tensor.name)
@@ -212,7 +204,7 @@ def _boundaries(model: OfflineModel, gear: int, program: Program) -> tuple[list[
     inside: dict[str, list[str]] = {kernel.name: [] for kernel in kernels}
     kernel_of = {node: kernel.name for kernel in kernels for node in kernel.nodes}
     for name, (node, _) in origins.items():
-        if node in kernel_of and name not in made and makers.get(name, ("", 0))[0].endswith(BACK):
+        if node in kernel_of and name not in made and makers.get(name, ("", 0))[0].endswith(rounding.BACK):
             inside[kernel_of[node]].append(name)
 
     def values(feeds: Mapping[str, Array], results: Mapping[str, Array]) -> tuple[KernelValues, ...]:

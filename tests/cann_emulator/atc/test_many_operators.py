@@ -3,7 +3,6 @@
 import resource
 import subprocess
 import sys
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +12,13 @@ import onnxruntime as ort
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from onnx import NodeProto, TensorProto, helper, numpy_helper, shape_inference
+from onnx import NodeProto, TensorProto, helper
 
 from tests.cann_emulator.atc.compiling import Array, compiled, difference
+from tests.small_graphs import write_graph
 from workbench.cann_emulator.executable import Executable
 from workbench.cann_emulator.om import OfflineModel
 from workbench.testing.encoder import model_of
-
-FLOAT = TensorProto.FLOAT
 
 
 def floats(*shape: int, seed: int = 0) -> Array:
@@ -33,90 +31,71 @@ def node(op_type: str, inputs: str, outputs: str, **attributes: Any) -> NodeProt
     return helper.make_node(op_type, *names, name=f"{op_type}_{outputs.split()[-1]}", **attributes)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
-    nodes: list[NodeProto]
-    feeds: dict[str, Array]
-    weights: dict[str, Array] = field(default_factory=dict)
-    outputs: tuple[str, ...] = ("y",)
-    opset: int = 14
-
-
 def branch(kind: str, name: str) -> onnx.GraphProto:
-    value = helper.make_tensor_value_info(name, FLOAT, [4, 8])
+    value = helper.make_tensor_value_info(name, TensorProto.FLOAT, [4, 8])
     return helper.make_graph([helper.make_node(kind, ["x"], [name], name="inner")], kind, [], [value])
 
 
 IMAGE, ROWS = floats(2, 4, 8, 8), floats(4, 8)
-CASES: dict[str, Case] = {
-    "lstm": Case(
-        nodes=[node("LSTM", "x w r b", "y h c", hidden_size=5)],
-        feeds={"x": floats(7, 2, 8)},
-        weights={"w": floats(1, 20, 8) / 4, "r": floats(1, 20, 5) / 4, "b": floats(1, 40) / 4},
-        outputs=("y", "h", "c"),
+CASES: dict[str, tuple[list[NodeProto], Array, dict[str, Array]]] = {
+    "lstm": (
+        [node("LSTM", "x w r b", "y h c", hidden_size=5)],
+        floats(7, 2, 8),
+        {"w": floats(1, 20, 8) / 4, "r": floats(1, 20, 5) / 4, "b": floats(1, 40) / 4},
     ),
-    "resize without a roi, as exporters write it": Case(
-        nodes=[node("Resize", "x - s", "y", mode="nearest")],
-        feeds={"x": IMAGE},
-        weights={"s": np.array([1, 1, 2, 2], np.float32)},
-        opset=11,
+    "resize without a roi at opset 11, as exporters write it": (
+        [node("Resize", "x - s", "y", mode="nearest")],
+        IMAGE,
+        {"s": np.array([1, 1, 2, 2], np.float32)},
     ),
-    "residual convolution": Case(
-        nodes=[
+    "residual convolution": (
+        [
             node("Conv", "x w", "a", pads=[1, 1, 1, 1]),
             node("BatchNormalization", "a s b m v", "c"),
             node("Add", "c x", "d"),
             node("Relu", "d", "y"),
         ],
-        feeds={"x": IMAGE},
-        weights={"w": floats(4, 4, 3, 3) / 6, **{name: np.abs(floats(4)) + np.float32(0.5) for name in "sbmv"}},
+        IMAGE,
+        {"w": floats(4, 4, 3, 3) / 6, **{name: np.abs(floats(4)) + np.float32(0.5) for name in "sbmv"}},
     ),
-    "branch that the shapes choose": Case(
-        nodes=[
+    "branch that the shapes choose": (
+        [
             node("Shape", "x", "s"),
             node("Gather", "s one", "n"),
             node("Equal", "n eight", "c"),
             node("If", "c", "y", then_branch=branch("Relu", "a"), else_branch=branch("Neg", "b")),
         ],
-        feeds={"x": ROWS},
-        weights={"one": np.array(1), "eight": np.array(8)},
+        ROWS,
+        {"one": np.array(1), "eight": np.array(8)},
     ),
-    "half precision file": Case(
-        nodes=[node("Relu", "x", "a"), node("MatMul", "a w", "y")],
-        feeds={"x": ROWS.astype(np.float16)},
-        weights={"w": floats(8, 3).astype(np.float16)},
+    "half precision file": (
+        [node("Relu", "x", "a"), node("MatMul", "a w", "y")],
+        ROWS.astype(np.float16),
+        {"w": floats(8, 3).astype(np.float16)},
     ),
 }
+"""Nodes, what `x` is fed, and weights; the outputs are those of the last node."""
 
 
-def write(case: Case, path: Path, opset: int | None = None) -> None:
-    inputs = [
-        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
-        for name, array in case.feeds.items()
-    ]
-    bare = [onnx.ValueInfoProto(name=name) for name in case.outputs]
-    weights = [numpy_helper.from_array(array, name) for name, array in case.weights.items()]
-    imports = [helper.make_opsetid("", opset or case.opset)]
-    graph = helper.make_graph(case.nodes, "one", inputs, bare, weights)
-    onnx.save(shape_inference.infer_shapes(helper.make_model(graph, opset_imports=imports, ir_version=8)), path)
+def write(nodes: list[NodeProto], x: Array, weights: dict[str, Array], path: Path, opset: int = 14) -> Path:
+    kind = helper.np_dtype_to_tensor_dtype(x.dtype)
+    outputs = {name: (kind, None) for name in nodes[-1].output}
+    return write_graph(path, nodes, {"x": (kind, x.shape)}, outputs, opset, **weights)
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_an_operator_compiles_and_computes(name: str, tmp_path: Path) -> None:
-    case = CASES[name]
-    models = {}
+    nodes, x, weights = CASES[name]
+    wanted = _reference(write(nodes, x, weights, tmp_path / "wanted/m.onnx"), {"x": x})
+    path = write(nodes, x, weights, tmp_path / "m.onnx", 11 if name.startswith("resize") else 14)
     for mode in ("must_keep_origin_dtype", "force_fp16"):
-        write(case, tmp_path / "m.onnx")
-        models[mode] = compiled(tmp_path / "m.onnx", precision_mode=mode)
-    write(case, tmp_path / "m.onnx", 14)  # the runtime takes no missing roi at 11
-    wanted = _reference(tmp_path / "m.onnx", case.feeds)
-    for mode, model in models.items():
-        results = Executable(model, threads=1).run(case.feeds)
-        exact = mode == "must_keep_origin_dtype" and name != "half precision file"
+        model = compiled(path, precision_mode=mode)
+        results = Executable(model, threads=1).run({"x": x})
+        close = 1e-5 if mode == "must_keep_origin_dtype" and name != "half precision file" else 0.03
         for tensor, expected in zip(model.outputs, wanted, strict=True):
             assert (tensor.shape, tensor.dtype) == (expected.shape, expected.dtype.name)
             given = results[tensor.name].reshape(expected.shape).astype(np.float64)
-            np.testing.assert_allclose(given, expected, rtol=1e-5 if exact else 0.03, atol=1e-5 if exact else 0.03)
+            np.testing.assert_allclose(given, expected, rtol=close, atol=close)
 
 
 WIDTH = 8
@@ -125,7 +104,7 @@ UNARY = ("Relu", "Tanh", "Sigmoid", "Neg", "Softmax", "Transpose", "Reshape", "M
 MODES = ("force_fp16", "allow_fp32_to_fp16", "allow_mix_precision", "force_fp32", "must_keep_origin_dtype")
 
 
-def write_graph(path: Path, steps: list[tuple[str, int, int]], outputs: list[int]) -> None:
+def write_squares(path: Path, steps: list[tuple[str, int, int]], outputs: list[int]) -> None:
     """Square matrices all along, so that any tensor can meet any other."""
     random = np.random.default_rng(len(steps))
     weights: dict[str, Array] = {"same": np.array([WIDTH, WIDTH]), "half": np.array(0.5, np.float32)}
@@ -186,7 +165,7 @@ def test_any_graph_keeps_its_meaning(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "m.onnx"
-    write_graph(path, steps, outputs)
+    write_squares(path, steps, outputs)
     model = compiled(path, precision_mode=mode)
     check_wiring(model)
     feeds = {"x": np.random.default_rng(1).normal(size=(WIDTH, WIDTH)).astype(np.float32) / 2}
@@ -202,7 +181,7 @@ def _reference(path: Path, feeds: dict[str, Array]) -> list[Array]:
 
 def test_an_unforeseen_error_is_an_inner_error_and_never_a_traceback(tmp_path: Path) -> None:
     """Files end at 64 bytes, as on a full disk."""
-    write(Case(nodes=[node("Relu", "x", "y")], feeds={"x": ROWS}), tmp_path / "m.onnx")
+    write([node("Relu", "x", "y")], ROWS, {}, tmp_path / "m.onnx")
     words = ["--framework=5", "--model=m.onnx", "--output=m", "--soc_version=Ascend910B3", "--export_compile_stat=0"]
 
     def limited(**variables: str) -> subprocess.CompletedProcess[str]:

@@ -3,7 +3,8 @@
 Public are the functions in the tables of pyacl.md §1, in the modules `rt`, `mdl`, `util` and at the top, and a few
 beside them that programs for whole models call. Not there: single operators, tensor descriptions (shape ranges are not
 compiled either), the picture and video units, AIPP with parameters at run time, profiling from inside (msprof does it
-from outside). The rest is the library behind:
+from outside). A call that fails raises `errors.Failed` inside, which `call` makes a code of. The rest is the library
+behind:
 
     call         argument forms and result shapes    errors      codes, error texts, strict mode, faults on request
     rt_device    devices, contexts, threads          streams     queues, events, callbacks

@@ -58,11 +58,7 @@ _NOT_EMULATED = ("dump_scene", "dump_step", "dump_stats", "optype_blacklist", "o
 
 
 def read_config(path: str) -> tuple[dict[str, Any], bytes]:
-    """What a file says of dumps, and its content.
-
-    Raises:
-        Failed: with the vendor's code for the mistake.
-    """
+    """What a file says of dumps, and its content."""
     try:
         content = Path(path).read_bytes()
     except (OSError, ValueError) as error:
@@ -72,7 +68,7 @@ def read_config(path: str) -> tuple[dict[str, Any], bytes]:
 
 
 def parse_config(content: bytes, path: str) -> dict[str, Any]:
-    """The section `dump`, checked; empty where there is none. Fails as `read_config` does."""
+    """The section `dump`, checked; empty where there is none."""
 
     def refuse(code: int, why: str) -> Failed:
         return errors.refused(code, "EH0004", path=path, reason=why)

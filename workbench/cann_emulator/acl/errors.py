@@ -99,11 +99,7 @@ def invalid(parameter: str, value: object, why: str) -> Failed:
 
 
 def present(**pointers: int) -> None:
-    """Refuse the first of these that is null.
-
-    Raises:
-        Failed: 100000.
-    """
+    """Refuse the first of these that is null."""
     for name, pointer in pointers.items():
         if not pointer:
             raise refused(INVALID_PARAM, "EH0002", param=name)
@@ -129,14 +125,8 @@ def _records() -> list[Record]:
 
 @dataclass(slots=True)
 class Process:
-    """Attributes:
-    references: `init` calls that `finalize_reference` did not undo yet.
-    content: of the first configuration of the process; None before any `init`.
-    finalized: a second `finalize` in a row gives 100037.
-    """
-
-    references: int = 0
-    content: bytes | None = None
+    references: int = 0  # `init` calls that `finalize_reference` did not undo yet
+    content: bytes | None = None  # of the first configuration of the process
     finalized: bool = False
 
 
@@ -159,11 +149,7 @@ class NotEstablished(RuntimeError):
 
 
 def undefined(fact: str, code: int = 0) -> Failed:
-    """The failure with `code` [inferred] and a reason text, to be raised where the call fails.
-
-    Raises:
-        NotEstablished: in strict mode.
-    """
+    """The failure with `code` [inferred] and a reason text, to be raised where the call fails; raised if strict."""
     if STRICT["on"]:
         raise NotEstablished(f"{fact}. The vendor documents no result for this call (without strict mode: {code})")
     return refused(code, "EE1001", extend_info=fact)
@@ -181,11 +167,7 @@ _COUNTED: dict[str, int] = {}
 
 
 def arm(text: str) -> None:
-    """Replace the faults by those of `text`, and count calls from here.
-
-    Raises:
-        ValueError: `text` does not follow the grammar.
-    """
+    """Replace the faults by those of `text`, and count calls from here."""
     armed.clear()
     _COUNTED.clear()
     for part in filter(None, (p.strip() for p in text.split(";"))):

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from workbench.cann_emulator.acl import (
     clock,
+    descriptions,
     dumping,
     errors,
     handles,
@@ -22,15 +23,7 @@ from workbench.cann_emulator.acl import (
     streams,
 )
 from workbench.cann_emulator.acl.call import call
-from workbench.cann_emulator.acl.descriptions import (
-    DataBuffer,
-    Dataset,
-    dataset_of,
-    gear_key,
-    gear_keys,
-    output_bytes,
-    output_shape,
-)
+from workbench.cann_emulator.acl.descriptions import DataBuffer, Dataset
 from workbench.cann_emulator.acl.errors import Failed
 from workbench.cann_emulator.acl.models import LoadedModel, item_bytes
 from workbench.cann_emulator.dump_file import KernelValues
@@ -113,13 +106,12 @@ def _set_gear(model_id: int, dataset: int, index: int, chosen: tuple[int, ...], 
         found.gear = chosen
     if buffer.size < 4 * len(chosen):
         raise Failed(errors.GE_DYNAMIC_INPUT_LENGTH_INVALID)
-    keys = gear_keys(entry.model, kind)
+    keys = descriptions.gear_keys(entry.model, kind)
     if chosen not in keys:
         text = f"{list(chosen)} is none of the gears of model {entry.name}"
         raise errors.refused(errors.GE_DYNAMIC_BATCH_SIZE_INVALID, "E19999", message=text)
     values = np.array(chosen, np.int64 if buffer.size >= 8 * len(chosen) else np.int32)
-    arena = memory.arena_of(buffer.address)
-    private = memory.reach(arena, buffer.address, values.nbytes, True) if arena is not None else None
+    private = memory.reach(buffer.address, values.nbytes, True)
     if private is None:
         raise Failed(errors.RT_DRV_INTERNAL_ERROR)
     memory.move(private, values.ctypes.data, values.nbytes)
@@ -133,7 +125,7 @@ def _gear(entry: LoadedModel, inputs: Dataset) -> int:
     §7, [inferred]).
     """
     for index, gear in enumerate(entry.model.gears):
-        if inputs.gear == gear_key(entry.model, gear):
+        if inputs.gear == descriptions.gear_key(entry.model, gear):
             if entry.gear != index and errors.STRICT["on"]:
                 errors.undefined("execute with a gear that is not the one set last on this model")
             return index
@@ -149,7 +141,7 @@ def _gear(entry: LoadedModel, inputs: Dataset) -> int:
 def execute(model_id: int, inputs: int, outputs: int) -> int:
     """Run and wait, on a stream of the model's own. (The vendor's binding keeps the interpreter's lock meanwhile, which
     this one gives up.)"""
-    entry, given, wanted = models.found(model_id), dataset_of(inputs), dataset_of(outputs)
+    entry, given, wanted = models.found(model_id), descriptions.dataset_of(inputs), descriptions.dataset_of(outputs)
     rt_device.required()
     device = entry.context.device
     stream_number = streams.STREAMS_PER_DEVICE + model_id  # its own, behind those that a program can make
@@ -167,7 +159,7 @@ def execute(model_id: int, inputs: int, outputs: int) -> int:
 @call("mdl", "Ikkk", "r")
 def execute_async(model_id: int, inputs: int, outputs: int, stream: int) -> None:
     """Queue on a stream; results are there after synchronising, not before."""
-    entry, given, wanted = models.found(model_id), dataset_of(inputs), dataset_of(outputs)
+    entry, given, wanted = models.found(model_id), descriptions.dataset_of(inputs), descriptions.dataset_of(outputs)
     queue = streams.resolve(stream)
     run = _checked(entry, given, wanted, "execute_async")
     # behind another execution the host's launch costs no time
@@ -178,11 +170,7 @@ def execute_async(model_id: int, inputs: int, outputs: int, stream: int) -> None
 
 
 def _checked(entry: LoadedModel, inputs: Dataset, outputs: Dataset, call: str) -> Run:
-    """A run ready to be done.
-
-    Raises:
-        Failed: what is given does not fit the model.
-    """
+    """A run ready to be done."""
     model = entry.model
     if entry.called and entry.called != call:
         text = f"not support mix execute: the model was run with {entry.called} before"
@@ -203,7 +191,8 @@ def _checked(entry: LoadedModel, inputs: Dataset, outputs: Dataset, call: str) -
     for buffer in outputs.buffers if call != "execute" else ():
         errors.present(dataBuffer=buffer.address)
     sides = [("input", *pair) for pair in zip(inputs.buffers, needs, strict=False)]
-    sides += [("output", buffer, output_bytes(model, i)) for i, buffer in enumerate(outputs.buffers) if buffer.address]
+    largest = [descriptions.output_bytes(model, index) for index in range(len(outputs.buffers))]
+    sides += [("output", *pair) for pair in zip(outputs.buffers, largest, strict=True) if pair[0].address]
     for kind, buffer, needed in sides if not model.gear_kind else ():
         if buffer.size + TOLERANCE < needed:
             why = (
@@ -219,11 +208,7 @@ def _checked(entry: LoadedModel, inputs: Dataset, outputs: Dataset, call: str) -
 
 
 def _perform(run: Run, stream_number: int) -> None:
-    """Read the inputs, compute, write the outputs.
-
-    Raises:
-        Failed: a fault on the device.
-    """
+    """Read the inputs, compute, write the outputs."""
     from workbench.cann_emulator.executable import ExecutionFailed
 
     model = run.entry.model
@@ -246,7 +231,7 @@ def _perform(run: Run, stream_number: int) -> None:
             raise errors.refused(errors.RT_AICORE_EXCEPTION, "EE1009", reason=why) from error
     else:  # zeros in the compiled shapes stand for what is not computed
         results = {
-            t.name: np.zeros([max(size, 1) for size in output_shape(model, index, run.gear)], _dtype(t))
+            t.name: np.zeros([max(size, 1) for size in descriptions.output_shape(model, index, run.gear)], _dtype(t))
             for index, t in enumerate(model.outputs)
         }
     run.entry.executions += 1
@@ -260,22 +245,21 @@ def _dtype(tensor: Tensor) -> npt.DTypeLike:
     return np.dtype(_STORED.get(tensor.dtype, tensor.dtype))
 
 
-def _block(run: Run, what: str, address: int) -> tuple[memory.Arena, memory.Block]:
+def _block(run: Run, what: str, address: int) -> memory.Block:
     """Memory of the model's device; [inferred] a device that meets a host or freed address stops with an AI Core
     exception."""
-    arena = memory.arena_of(address)
-    block = memory.block_at(arena, address) if arena is not None else None
-    if arena is None or block is None or arena is not run.entry.context.device.arena:
+    arena, block = memory.arena_of(address), memory.block_at(address)
+    if block is None or arena is not run.entry.context.device.arena:
         kind = "no device memory" if arena is None else "no live device memory of the model's device"
         raise errors.undefined(f"the {what} is at {address:#x}, which is {kind}", errors.RT_AICORE_EXCEPTION)
-    return arena, block
+    return block
 
 
 def _read(run: Run, tensor: Tensor, shape: tuple[int, ...], address: int, needed: int) -> Array:
-    arena, block = _block(run, f"input {tensor.name}", address)
+    block = _block(run, f"input {tensor.name}", address)
     # A buffer that is up to 64 bytes short reads what lies behind it, as on the device
     inside = min(needed, block.address + block.extent - address)
-    memory.reach(arena, address, inside, False)
+    memory.reach(address, inside, False)
     offset = address - block.address
     values = block.content[offset : offset + inside]
     if inside < needed:
@@ -292,9 +276,9 @@ def _write(run: Run, tensor: Tensor, buffer: DataBuffer, values: Array) -> None:
         if made is None:
             raise Failed(errors.GE_MEMORY_ALLOCATION)
         buffer.address, buffer.size = made.address, values.nbytes
-    arena, block = _block(run, f"output {tensor.name}", buffer.address)
+    block = _block(run, f"output {tensor.name}", buffer.address)
     room = min(values.nbytes, block.address + block.extent - buffer.address)
-    private = memory.reach(arena, buffer.address, room, True)
+    private = memory.reach(buffer.address, room, True)
     if private is None or room < values.nbytes - TOLERANCE:
         raise errors.undefined(f"the output {tensor.name} does not fit its memory", errors.RT_AICORE_EXCEPTION)
     memory.move(private, values.ctypes.data, room)

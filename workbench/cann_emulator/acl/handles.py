@@ -58,9 +58,6 @@ def need(handle: int, kind: type[_Made], parameter: str = "", what: str = "", co
         parameter: the vendor's name of it, for the reason text.
         what: one of this kind, where using a stale handle has no documented result.
         code: for a stale handle; null gives 100000.
-
-    Raises:
-        Failed: there is none.
     """
     found = look(handle, kind)
     if found is not None:
@@ -106,10 +103,6 @@ def reclaim(thing: Any) -> None:
 
 
 def at_finalize() -> None:
-    """
-    Raises:
-        LeakedObjects: something is left, with CANN_EMULATOR_LEAKS=error.
-    """
     left, cleaned = left_behind(), list(reclaimed)
     reclaimed.clear()
     if _FAILS and (left or cleaned):

@@ -145,23 +145,20 @@ def arena_of(address: int) -> Arena | None:
     return next((arena for arena in ARENAS if arena.public <= address < arena.public + arena.length), None)
 
 
-def block_at(arena: Arena, address: int) -> Block | None:
-    """The live block that holds this address; None where there is none (freed, or never given out)."""
-    block = arena.blocks.get(address)
-    if block is not None:
-        return block
+def block_at(address: int) -> Block | None:
+    """The live block that holds this address; None where there is none (freed, never given out, or of the host)."""
+    arena = arena_of(address)
+    if arena is None or (block := arena.blocks.get(address)) is not None:
+        return None if arena is None else block
     with arena.lock:
         index = bisect.bisect_right(arena.starts, address) - 1
         block = arena.blocks[arena.starts[index]] if index >= 0 else None
     return block if block is not None and address < block.address + block.extent else None
 
 
-def reach(arena: Arena, address: int, count: int, writes: bool) -> int | None:
-    """The private address of `count` bytes inside one live block, ready to be read or written; None outside of one.
-
-    Bytes that nobody wrote yet hold the pattern.
-    """
-    block = block_at(arena, address)
+def reach(address: int, count: int, writes: bool) -> int | None:
+    """The private address of `count` bytes inside one live block, ready to be read or written; None outside of one."""
+    block = block_at(address)
     if block is None or address - block.address + count > block.extent:
         return None
     offset = address - block.address

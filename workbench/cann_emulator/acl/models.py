@@ -125,11 +125,7 @@ def unload(model_id: int) -> None:
 
 
 def found(model_id: int) -> LoadedModel:
-    """A loaded model.
-
-    Raises:
-        Failed: an id that is unknown, unloaded, or of a library that is finalized.
-    """
+    """A loaded model."""
     require_init()
     entry = handles.look(model_id, LoadedModel)
     if entry is None:
@@ -189,11 +185,7 @@ def _content(source: Source) -> bytes:
 
 
 def _parsed(content: bytes) -> Runnable:
-    """The model of an OM's content.
-
-    Raises:
-        Failed: with the code of what is wrong with it.
-    """
+    """The model of an OM's content."""
     with _KEEPING:
         digest = hashlib.sha256(content).digest()
         if digest in _RUNNABLES:

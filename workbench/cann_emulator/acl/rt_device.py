@@ -96,11 +96,7 @@ def current() -> Context | None:
 
 
 def required() -> Context:
-    """The context of this thread.
-
-    Raises:
-        Failed: 107002, there is none.
-    """
+    """The context of this thread; 107002 where there is none."""
     context = current()
     if context is None:
         raise Failed(errors.RT_CONTEXT_NULL)

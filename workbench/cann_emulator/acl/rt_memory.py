@@ -75,7 +75,7 @@ def memcpy(dst: int, dst_max: int, src: int, count: int, kind: int) -> None:
 
 @call("rt", "kkkkik", "r")
 def memcpy_async(dst: int, dst_max: int, src: int, count: int, kind: int, stream: int) -> int:
-    """Queue a copy; with ordinary host memory the stream is synchronised and the copy done at once (pyacl.md §1.4)."""
+    """Queue a copy; with ordinary host memory the stream is synchronised, and the copy done at once (pyacl.md §1.4)."""
     _, sides = _check_copy("aclrtMemcpyAsync", dst, dst_max, src, count, kind)
     queue = streams.resolve(stream)
     if not any(sides):
@@ -85,15 +85,9 @@ def memcpy_async(dst: int, dst_max: int, src: int, count: int, kind: int, stream
         if address % _COPY_ALIGNMENT and on_device:
             errors.undefined(f"memcpy_async with {address:#x}, which is not 64-byte aligned")
     duration = clock.copy_ns(count, *sides)
-    if all(on_device or memory.is_pinned(address) for address, on_device in ends):
-        task = streams.Task(work=lambda: _copy(dst, src, count), duration_ns=duration, kind=streams.COPY)
-        streams.queue(queue, task)
-        return 0
-    code = streams.synchronize(queue)
-    if not code:
-        _copy(dst, src, count)
-    streams.advance(queue, duration)
-    return code
+    streams.queue(queue, streams.Task(work=lambda: _copy(dst, src, count), duration_ns=duration, kind=streams.COPY))
+    asynchronous = all(on_device or memory.is_pinned(address) for address, on_device in ends)
+    return 0 if asynchronous else streams.synchronize(queue)
 
 
 @call("rt", "kkik", "r")
@@ -167,10 +161,9 @@ def _set(ptr: int, value: int, count: int) -> None:
 
 def _private(address: int, count: int, *, writes: bool) -> int:
     """Where the bytes of an address can be reached; a host address is left as it is."""
-    arena = memory.arena_of(address)
-    if arena is None:
+    if memory.arena_of(address) is None:
         return address
-    found = memory.reach(arena, address, count, writes)
+    found = memory.reach(address, count, writes)
     if found is None:
         done = "written" if writes else "read"
         fact = f"{count} bytes are {done} at device address {address:#x}, which is not all inside one live block"

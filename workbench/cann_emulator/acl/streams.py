@@ -76,10 +76,6 @@ class Stream(Made):
 
 
 def _new_stream(context: Context, own: bool = False) -> Stream:
-    """
-    Raises:
-        Failed: 207008, the device has 1984 streams.
-    """
     device = context.device
     if device.streams >= STREAMS_PER_DEVICE:
         raise Failed(errors.RT_NO_STREAM_RESOURCE)
@@ -98,11 +94,7 @@ def default_stream(context: Context) -> Stream:
 
 
 def resolve(handle: int) -> Stream:
-    """The stream of a handle in the current context, 0 being its default one.
-
-    Raises:
-        Failed: 107002 (no context), 107017 (no live stream), 107003 (of another context).
-    """
+    """The stream of a handle in the current context, 0 being its default one."""
     context = rt_device.required()
     if handle == 0:
         return default_stream(context)
@@ -117,15 +109,6 @@ def queue(stream: Stream, task: Task) -> None:
     task.arrival_ns = clock.now_ns()
     stream.due_ns = max(stream.due_ns, task.arrival_ns) + task.duration_ns
     stream.tasks.append(task)
-
-
-def advance(stream: Stream, duration_ns: int) -> None:
-    """Count the time of a copy on an empty stream, which the caller waited for."""
-    began_ns = max(stream.done_ns, clock.now_ns())
-    stream.due_ns = stream.done_ns = began_ns + duration_ns
-    profile.done(stream.context.device.index, stream.number, COPY, began_ns, stream.done_ns)
-    stream.context.device.busy_us += duration_ns / 1000
-    clock.reach(stream.done_ns)
 
 
 def drain(stream: Stream, until: Task | None = None) -> int:
@@ -173,13 +156,9 @@ def synchronize(stream: Stream) -> int:
 
 
 def _synchronize_device(device: Device) -> int:
-    """Wait for all streams of a device; the first failure."""
-    found = 0
-    for context in list(device.contexts.values()):
-        for stream in list(context.owned.values()):
-            if isinstance(stream, Stream):
-                found = synchronize(stream) or found
-    return found
+    """Wait for all streams of a device; a failure of one."""
+    owned = [thing for context in list(device.contexts.values()) for thing in list(context.owned.values())]
+    return max((synchronize(stream) for stream in owned if isinstance(stream, Stream)), default=0)
 
 
 def forget(thing: Made, context: Context) -> None:

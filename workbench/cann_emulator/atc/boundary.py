@@ -27,12 +27,7 @@ OutNodes = tuple[Place, ...] | tuple[str, ...]
 
 
 def parse_out_nodes(text: str) -> OutNodes:
-    """The value of --out_nodes. Blanks belong to the names, and an index has none.
-
-    Raises:
-        AtcFailure: E10001 (the two styles mixed, another form, or an index that is no number), E10013, E10014 (the
-            index).
-    """
+    """The value of --out_nodes. Blanks belong to the names, and an index has none."""
     entries = [entry.split(":") for entry in text.split(";")] if text else []
     for parts in entries:
         if len(parts) > 2:
@@ -49,9 +44,6 @@ def parse_output_type(text: str, outputs: Collection[Place]) -> str | Mapping[Pl
 
     Args:
         outputs: those that --out_nodes names, by either style.
-
-    Raises:
-        AtcFailure: E10001 (form, type, or a node that is not among the outputs), E10013, E10014 (the index).
     """
     reason = f"an output is one of {', '.join(_OUTPUT_TYPES)}"
     if ":" not in text:
@@ -74,11 +66,7 @@ def parse_output_type(text: str, outputs: Collection[Place]) -> str | Mapping[Pl
 
 
 def check_layouts(flag: str, text: str) -> None:
-    """--is_input_adjust_hw_layout, --is_output_adjust_hw_layout: words between commas, blanks around them left out.
-
-    Raises:
-        AtcFailure: E10005.
-    """
+    """--is_input_adjust_hw_layout, --is_output_adjust_hw_layout: words between commas, blanks around them left out."""
     for word in text.split(",") if text else ():
         if word.strip() not in ("true", "false"):
             raise failure("E10005", parameter=flag, value=word.strip())
@@ -109,11 +97,7 @@ class Output(NamedTuple):
 
 def asked_outputs(parsed: Parsed, out_nodes: OutNodes) -> tuple[Place, ...]:
     """Where the outputs that --out_nodes names are made; () for the model's own. A tensor that is named is one of the
-    graph's outputs; nodes are looked at later, by `output_tensors`.
-
-    Raises:
-        AtcFailure: E19999, a tensor that is no output (ge v8.5.0 parser/parser/onnx/onnx_parser.cc:1240).
-    """
+    graph's outputs (onnx_parser.cc:1240); nodes are looked at later, by `output_tensors`."""
     makers, outputs = _makers(parsed), {value.name for value in parsed.proto.graph.output}
     for asked in out_nodes:
         if isinstance(asked, str) and (asked not in outputs or asked not in makers):
@@ -123,11 +107,7 @@ def asked_outputs(parsed: Parsed, out_nodes: OutNodes) -> tuple[Place, ...]:
 
 
 def output_tensors(parsed: Parsed, out_nodes: OutNodes, output_type: str) -> tuple[Output, ...]:
-    """Every output: the model's own, or those of --out_nodes, among which an input of the model may be (omg.cc:442).
-
-    Raises:
-        AtcFailure: of `asked_outputs` and `parse_output_type`, E10016 (no such node), E10003 (it has fewer outputs).
-    """
+    """Every output: the model's own, or those of --out_nodes, among which an input of the model may be (omg.cc:442)."""
     makers, asked = _makers(parsed), asked_outputs(parsed, out_nodes)
     typed = parse_output_type(output_type, asked) if output_type else {}
     tensors = {place: tensor for tensor, place in makers.items()}
@@ -149,11 +129,7 @@ def output_tensors(parsed: Parsed, out_nodes: OutNodes, output_type: str) -> tup
 
 
 def input_dtypes(parsed: Parsed, options: Mapping[str, str]) -> dict[str, Dtype]:
-    """Input → dtype it is fed in: the file's, or float16 by --input_fp16_nodes, whose blanks belong to the names.
-
-    Raises:
-        AtcFailure: E10005 (layouts of the inputs), E10016 (no such node), E10017 (no input).
-    """
+    """Input → dtype it is fed in: the file's, or float16 by --input_fp16_nodes, whose blanks belong to the names."""
     check_layouts("is_input_adjust_hw_layout", options.get("is_input_adjust_hw_layout", ""))
     dtypes = {value.name: dtype_of(value.type.tensor_type.elem_type) for value in parsed.inputs}
     nodes = {node.name for node in parsed.proto.graph.node}

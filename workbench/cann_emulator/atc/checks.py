@@ -52,11 +52,7 @@ EMPTY_IS_A_VALUE = frozenset(flag for flag, values in _OPTIMIZER.items() if "" n
 
 
 def check_input(path: str, flag: str) -> None:
-    """A file that is read.
-
-    Raises:
-        AtcFailure: E10004 (empty); E10001 (missing, a character outside the alphabet, not readable).
-    """
+    """A file that is read."""
     if not path:
         raise failure("E10004", parameter=flag)
     try:
@@ -70,12 +66,7 @@ def check_input(path: str, flag: str) -> None:
 
 
 def check_output(path: str, flag: str) -> None:
-    """A file that is written at the end; its folder is made when it is missing, for its owner alone.
-
-    Raises:
-        AtcFailure: E10004 (empty); E10001 (too long, a character outside the alphabet, an existing file that cannot be
-            written, a folder that cannot be made).
-    """
+    """A file that is written at the end; its folder is made when it is missing, for its owner alone."""
     if not path:
         raise failure("E10004", parameter=flag)
     if len(os.fsencode(path)) >= _PATH_MAX:
@@ -214,10 +205,7 @@ def _check_switch(options: Options, flag: str, values: tuple[str, ...]) -> None:
 
 
 def check_optimization_flags(options: Options) -> None:
-    """
-    Raises:
-        AtcFailure: E10001; of --topo_sorting_mode behind an inner error.
-    """
+    """What is wrong is told behind an inner error for --topo_sorting_mode alone."""
     for flag, values in _OPTIMIZER.items():
         value = options.get(flag)
         if value is None or value in values:

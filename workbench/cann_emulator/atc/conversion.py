@@ -24,17 +24,7 @@ from pathlib import Path
 
 from onnx import numpy_helper
 
-from workbench.cann_emulator.atc.boundary import (
-    OUTPUT_DTYPES,
-    OutNodes,
-    Output,
-    asked_outputs,
-    check_layouts,
-    format_of,
-    input_dtypes,
-    output_tensors,
-    parse_out_nodes,
-)
+from workbench.cann_emulator.atc import boundary
 from workbench.cann_emulator.atc.checks import check_optimization_flags
 from workbench.cann_emulator.atc.emission import emit, kernels_of, weight_bytes, work_bytes
 from workbench.cann_emulator.atc.engine import Engine, read_keep_dtype, start_engine
@@ -61,21 +51,16 @@ _NOT_EMULATED = {
 """Flags that pass every check before, and what this one does not do."""
 
 
-def read_requests(options: Mapping[str, str]) -> tuple[dict[str, Shape], OutNodes]:
+def read_requests(options: Mapping[str, str]) -> tuple[dict[str, Shape], boundary.OutNodes]:
     """What the command line asks of inputs and outputs, as it is read between the start of the engines and the model's
-    parse (ge v8.5.0 api/atc/omg.cc, InitDomiOmgContext and ParseOutNodes).
-
-    Raises:
-        AtcFailure: those of `parse_shapes` with E19999; E10005 (layouts of the outputs); E10001, E10013, E10014
-            (--out_nodes).
-    """
+    parse (ge v8.5.0 api/atc/omg.cc, InitDomiOmgContext and ParseOutNodes)."""
     try:
         asked = parse_shapes(options)
     except AtcFailure as error:
         text = f"The input shape {options['input_shape']} cannot be read."
         raise AtcFailure(*error.records, inner_error(text)) from error
-    check_layouts("is_output_adjust_hw_layout", options.get("is_output_adjust_hw_layout", ""))
-    return asked, parse_out_nodes(options.get("out_nodes", ""))
+    boundary.check_layouts("is_output_adjust_hw_layout", options.get("is_output_adjust_hw_layout", ""))
+    return asked, boundary.parse_out_nodes(options.get("out_nodes", ""))
 
 
 def run_compile(options: Mapping[str, str], console: Console) -> None:
@@ -83,19 +68,16 @@ def run_compile(options: Mapping[str, str], console: Console) -> None:
 
     Args:
         options: flag → text of those given, and `_command_line`.
-
-    Raises:
-        AtcFailure: of the first step that fails; what the compile itself and the writing raise ends with E10042.
     """
     engine = start_engine(options, console)
     asked, out_nodes = read_requests(options)
     parsed = parse_onnx(Path(options["model"]))
     check_operators(parsed)
     check_ranks(parsed, asked)
-    asked_outputs(parsed, out_nodes)
-    fed = input_dtypes(parsed, options)
+    boundary.asked_outputs(parsed, out_nodes)
+    fed = boundary.input_dtypes(parsed, options)
     shapes = input_shapes(parsed, asked, options)
-    outputs = output_tensors(parsed, out_nodes, options.get("output_type", ""))
+    outputs = boundary.output_tensors(parsed, out_nodes, options.get("output_type", ""))
     kept = read_keep_dtype(options.get("keep_dtype", ""))  # only here (ge v8.5.0 api/atc/main_impl.cc, SetAttrOptions)
     if engine.precision.mode != "must_keep_origin_dtype":  # which keeps every type anyway
         engine = engine._replace(precision=replace(engine.precision, kept=kept))
@@ -119,7 +101,7 @@ def _compile_and_write(
     engine: Engine,
     options: Mapping[str, str],
     fed: Mapping[str, Dtype],
-    outputs: Sequence[Output],
+    outputs: Sequence[boundary.Output],
     console: Console,
 ) -> None:
     """From the parsed model to the OM file, and what lies beside it.
@@ -158,7 +140,7 @@ def _compile_and_write(
     kernel_count = sum(len(gear.kernels) for gear in gears)
     print("." * -(-kernel_count // _KERNELS_PER_DOT), end="", flush=True)  # signs of life while operators compile
     path = om_path(options["output"], options, dynamic=data_dependent)
-    name, boundary = Path(path).stem, plan.boundary
+    name = Path(path).stem
     model = OfflineModel(
         emulator=emulator(),
         soc_version=engine.soc_version,
@@ -168,8 +150,8 @@ def _compile_and_write(
         options={key: value for key, value in options.items() if not key.startswith("_")},
         name=name,
         inputs=tuple(
-            Tensor(name=n, dtype=fed[n], shape=shape, format=format_of(options, len(shape)))
-            for n, shape in boundary.items()
+            Tensor(name=n, dtype=fed[n], shape=shape, format=boundary.format_of(options, len(shape)))
+            for n, shape in plan.boundary.items()
         ),
         outputs=tuple(
             Tensor(name=n, dtype=leaves[n], shape=_common([g.outputs[i].shape for g in gears], kept.shapes.get(n)))
@@ -183,7 +165,7 @@ def _compile_and_write(
         weight_bytes=weights,
         truncate_deq_scale=True,
         output_names=tuple(output.name for output in outputs),
-        graph=emit(parsed, kept, boundary, gears, name, clip=options.get("is_weight_clip") != "0"),
+        graph=emit(parsed, kept, plan.boundary, gears, name, clip=options.get("is_weight_clip") != "0"),
     )
     write_result(options, model)
     console.log("info", "TEFUSION", f"{kernel_count} kernels for {len(gears)} shapes")
@@ -192,11 +174,11 @@ def _compile_and_write(
         show_info(model, console.line)
 
 
-def _output_dtypes(outputs: Sequence[Output], folded: Folded) -> dict[str, Dtype]:
+def _output_dtypes(outputs: Sequence[boundary.Output], folded: Folded) -> dict[str, Dtype]:
     """What --output_type says, or the file's own [inferred for every precision mode]."""
     constants = {o.tensor: element_type(folded.constants[o.tensor]) for o in outputs if o.tensor in folded.constants}
     own = {**folded.types, **constants}
-    return {o.tensor: OUTPUT_DTYPES.get(o.type, dtype_of(own[o.tensor])) for o in outputs}
+    return {o.tensor: boundary.OUTPUT_DTYPES.get(o.type, dtype_of(own[o.tensor])) for o in outputs}
 
 
 def _common(shapes: list[Shape], open_shape: Shape | None) -> Shape:

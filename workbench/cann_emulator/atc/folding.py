@@ -73,10 +73,6 @@ class Folded:
         fold_floats: also compute what no shape needs, such as a transposed weight (--oo_constant_folding).
         guess: an axis that only the data tell is taken as large as it can be, so that kernels have a shape; otherwise
             it stays open.
-
-    Raises:
-        AtcFailure: E19999, the vendor's inner error: shapes that do not fit, or a graph that is no graph; E10055, an
-            If whose condition only the data tell.
     """
 
     def __init__(
@@ -217,11 +213,7 @@ class Folded:
                 self._kinds[name] = self._guess(node, name, list(types.values()))
 
     def _by_rule(self, node: NodeProto, types: Mapping[str, TypeProto]) -> dict[str, TypeProto] | None:
-        """Output name → type, of those outputs that ONNX's rule tells; None where there is no rule.
-
-        Raises:
-            AtcFailure: E19999, shapes that do not fit, and are no guesses.
-        """
+        """Output name → type, of those outputs that ONNX's rule tells; None where there is no rule."""
         known = {name: self.constants[name] for name in node.input if name in self.constants}
         limits = {name: _SMALL if element_type(a) in _INTEGERS else _KNOWN_TO_SHAPES for name, a in known.items()}
         data = {name: numpy_helper.from_array(a, name) for name, a in known.items() if a.size <= limits[name]}

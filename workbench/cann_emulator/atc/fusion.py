@@ -83,11 +83,7 @@ class Switches:
 
 
 def read_switches(path: str) -> Switches:
-    """The switches of a file, "" for none. Names that no pass has are taken without a word.
-
-    Raises:
-        AtcFailure: E21001 (missing or empty), E21002 (JSON of another form), E20003 (no JSON).
-    """
+    """The switches of a file, "" for none. Names that no pass has are taken without a word."""
     if not path:
         return Switches()
     try:

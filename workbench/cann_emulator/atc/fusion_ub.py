@@ -42,56 +42,48 @@ def _elementwise_behind(graph: AscendGraph, op: Op) -> Op | None:
     return follower if fits else None
 
 
-def _dequant_behind(graph: AscendGraph, product: Op) -> Op | None:
-    dequant = _follower(graph, product)
-    return dequant if dequant is not None and dequant.type == "AscendDequant" else None
-
-
 # --- behind a product ----------------------------------------------------------------------------------------------
 
 
+def _joined(
+    types: Collection[str], dequantized: bool, least: int, most: int, graph: AscendGraph, product: Op
+) -> Match | None:
+    """A product, in INT8 with its AscendDequant, and so many element-wise operators behind it."""
+    if product.type not in types or not (dequantized or _is_float(graph, product, ("cube",))):
+        return None
+    group = _with_dequant(graph, product, dequantized)
+    least, most = len(group) + least, len(group) + most
+    while 0 < len(group) < most and (following := _elementwise_behind(graph, group[-1])) is not None:
+        group.append(following)
+    return Match(group, product.type, "mix") if group and len(group) >= least else None
+
+
 def _scaled_and_masked(dequantized: bool, graph: AscendGraph, product: Op) -> Match | None:
-    """Attention scores: a product of activations, times a constant, plus the mask; INT8 with its AscendDequant."""
-    if product.type not in BATCH_MATMULS:
-        return None
-    dequant = _dequant_behind(graph, product) if dequantized else None
-    if dequantized and dequant is None:
-        return None
-    group = [product] if dequant is None else [product, dequant]
-    scaled = _elementwise_behind(graph, group[-1])
-    if scaled is None or not scales(graph, scaled):
-        return None
-    added = _elementwise_behind(graph, scaled)
-    if added is None or added.type != "Add":
+    """Attention scores: a product of activations, in INT8 with its AscendDequant, times a constant, plus the mask."""
+    group = _with_dequant(graph, product, dequantized) if product.type in BATCH_MATMULS else []
+    scaled = _elementwise_behind(graph, group[-1]) if group else None
+    added = _elementwise_behind(graph, scaled) if scaled is not None and scales(graph, scaled) else None
+    if scaled is None or added is None or added.type != "Add":
         return None
     return Match([*group, scaled, added], product.type, "mix")
 
 
-def _dequantized(types: Collection[str], more: int, graph: AscendGraph, product: Op) -> Match | None:
-    """INT8: AscendDequant behind a product, and with `more` up to so many element-wise operators (at least one)."""
-    dequant = _dequant_behind(graph, product) if product.type in types else None
-    if dequant is None:
-        return None
-    group = [product, dequant]
-    while len(group) < 2 + more and (following := _elementwise_behind(graph, group[-1])) is not None:
-        group.append(following)
-    return Match(group, product.type, "mix") if len(group) > 2 or not more else None
+def _with_dequant(graph: AscendGraph, product: Op, dequantized: bool) -> list[Op]:
+    """None of them where the AscendDequant is asked for and is not there."""
+    dequant = _follower(graph, product) if dequantized else None
+    if not dequantized:
+        return [product]
+    return [product, dequant] if dequant is not None and dequant.type == "AscendDequant" else []
 
 
-def _elementwise_after(types: Collection[str], graph: AscendGraph, product: Op) -> Match | None:
-    """One element-wise operator behind a product in floating point."""
-    if product.type not in types or product.core != "cube" or graph.dtypes[product.outputs[0]] == "int32":
-        return None
-    following = _elementwise_behind(graph, product)
-    return None if following is None else Match([product, following], product.type, "mix")
+def _is_float(graph: AscendGraph, product: Op, cores: Collection[str]) -> bool:
+    return product.core in cores and graph.dtypes[product.outputs[0]] != "int32"
 
 
 def _transposed_writing(types: Collection[str], graph: AscendGraph, product: Op) -> Match | None:
     """A product writes its result in the order that the ConfusionTransposeD behind it would."""
     following = _follower(graph, product) if product.type in types else None
-    if following is None or following.type != "ConfusionTransposeD" or product.core not in ("cube", "mix"):
-        return None
-    if graph.dtypes[product.outputs[0]] == "int32":
+    if following is None or following.type != "ConfusionTransposeD" or not _is_float(graph, product, ("cube", "mix")):
         return None
     return Match([product, following], product.type, product.core)
 
@@ -183,15 +175,15 @@ def _cast(graph: AscendGraph, cast: Op) -> bool:
 
 UB_PASSES: tuple[Pass, ...] = (
     Pass("BatchmatmulV2DequantMulAddFusionPass", partial(_scaled_and_masked, True), quant=True),
-    Pass("TbeFullyconnectionElemwiseDequantFusionPass", partial(_dequantized, _PRODUCTS, 2), quant=True),
-    Pass("TbeMatmulDequantFusionPass", partial(_dequantized, _PRODUCTS, 0), quant=True),
-    Pass("TbeConvDequantVaddReluFusionPass", partial(_dequantized, CONVOLUTIONS, 2), quant=True),
-    Pass("TbeConvDequantQuantFusionPass", partial(_dequantized, CONVOLUTIONS, 0), quant=True),
+    Pass("TbeFullyconnectionElemwiseDequantFusionPass", partial(_joined, _PRODUCTS, True, 1, 2), quant=True),
+    Pass("TbeMatmulDequantFusionPass", partial(_joined, _PRODUCTS, True, 0, 0), quant=True),
+    Pass("TbeConvDequantVaddReluFusionPass", partial(_joined, CONVOLUTIONS, True, 1, 2), quant=True),
+    Pass("TbeConvDequantQuantFusionPass", partial(_joined, CONVOLUTIONS, True, 0, 0), quant=True),
     Pass("TbeBatchMatmulFusedMulAddFusionPass", partial(_scaled_and_masked, False)),
     Pass("BatchMatmulConfusiontransposeUbFusion", partial(_transposed_writing, BATCH_MATMULS)),
     Pass("MatmulConfusiontransposeUbFusion", partial(_transposed_writing, MATMULS)),
-    Pass("ATbeMatmulElemwiseFusionPass", partial(_elementwise_after, _PRODUCTS)),
-    Pass("TbeConvCommonRules2FusionPass", partial(_elementwise_after, CONVOLUTIONS), built_in="fixed"),
+    Pass("ATbeMatmulElemwiseFusionPass", partial(_joined, _PRODUCTS, False, 1, 1)),
+    Pass("TbeConvCommonRules2FusionPass", partial(_joined, CONVOLUTIONS, False, 1, 1), built_in="fixed"),
     Pass("TbeMatmulRequantFusionPass", _requantized, quant=True),
     Pass("TbeEltwiseFusionPass", _chain),
     Pass("TbeEltwiseQuantFusionPass", partial(_quantized, True), quant=True),

@@ -46,13 +46,7 @@ class Parsed:
 
 
 def parse_onnx(path: Path) -> Parsed:
-    """The model of a file, with its external data.
-
-    Raises:
-        AtcFailure: E13015 (empty, a special file, or over 2 GB), E13001 (cannot be read), E13005 (no ONNX), E16004 (no
-            graph: protobuf takes any bytes whose fields happen to close), E16001 (no input or output), E10041
-            (external data missing).
-    """
+    """The model of a file, with its external data."""
     proto = ModelProto()
     try:
         size = path.stat().st_size
@@ -63,7 +57,7 @@ def parse_onnx(path: Path) -> Parsed:
         raise failure("E13001", file=str(path), errmsg=str(error.strerror)) from error
     except DecodeError as error:
         raise failure("E13005", file=str(path)) from error
-    if not proto.HasField("graph"):
+    if not proto.HasField("graph"):  # protobuf takes any bytes whose fields happen to close
         raise failure("E16004")
     initializers = {tensor.name for tensor in proto.graph.initializer}
     for side, values in (("input", proto.graph.input), ("output", proto.graph.output)):
@@ -83,11 +77,7 @@ def parse_onnx(path: Path) -> Parsed:
 
 
 def in_order(graph: GraphProto) -> list[NodeProto]:
-    """The nodes so that each stands behind what it reads; those that already do stay in their order.
-
-    Raises:
-        AtcFailure: E19999 (a node reads what nobody makes, or its own result).
-    """
+    """The nodes so that each stands behind what it reads; those that already do stay in their order."""
     makers = {name: index for index, node in enumerate(graph.node) for name in node.output if name}
     given = {tensor.name for tensor in graph.initializer} | {value.name for value in graph.input}
     before: list[set[int]] = []
@@ -127,11 +117,7 @@ def check_operators(parsed: Parsed) -> None:
     """The pre-check (atc.md §5.6): every node of the top-level graph in its order, then what the parser makes nodes of,
     inputs and initializers. Constants of either kind pass whatever the opset is, and need no domain. Of two with one
     name the later fails. A node whose domain says no version (onnx_parser.cc, ConstructOriType) ends the check.
-
-    Raises:
-        AtcFailure: one record for each operator that did not pass: E13010 (no plugin), E13009 (the name is repeated);
-            behind them E16005 (empty domain in a file with several) or E19999 (a domain without import).
-    """
+    Each operator that did not pass has its record."""
     records: list[Record] = []
     names: set[str] = set()
     weights = sorted({tensor.name for tensor in parsed.proto.graph.initializer if tensor.name})

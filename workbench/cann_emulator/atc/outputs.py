@@ -34,11 +34,7 @@ def om_path(output: str, options: Mapping[str, str], *, dynamic: bool) -> str:
 
 
 def write_file(path: str, content: bytes) -> None:
-    """Truncates an existing file, keeping its mode; a new one is the owner's alone (base/common/helper/file_saver.cc).
-
-    Raises:
-        AtcFailure: E10001, the file cannot be opened: found here, after all the work.
-    """
+    """Keeps the mode of an existing file; a new one is the owner's alone (base/common/helper/file_saver.cc)."""
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     except OSError as error:
@@ -75,11 +71,7 @@ def write_result(options: Mapping[str, str], model: OfflineModel) -> None:
 
 
 def run_to_json(options: Mapping[str, str], console: Console) -> None:
-    """Mode 1: an OM as JSON.
-
-    Raises:
-        AtcFailure: E10041 (no OM), E10001 (the JSON file cannot be written).
-    """
+    """Mode 1: an OM as JSON."""
     try:
         model = load_om(Path(options["om"]))
     except (OSError, NotAnOm) as error:

@@ -61,9 +61,6 @@ def assign(graph: AscendGraph, precision: Precision, boundary: Mapping[str, Dtyp
 
     Args:
         boundary: model output → the dtype it leaves the device in.
-
-    Raises:
-        AtcFailure: EZ3003 where --customize_dtypes asks for what no kernel computes.
     """
     casts: dict[tuple[str, Dtype], str] = {}
     for op in graph.ops():
