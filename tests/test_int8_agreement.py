@@ -16,6 +16,7 @@ import onnxruntime
 import pytest
 
 from tests.emulated_cann import emulated_environment
+from tests.targets.ascend.played_atc import CHAIN
 from workbench.cann_emulator.executable import Executable
 from workbench.cann_emulator.om import load_om
 from workbench.graph.layers import quantizable_layers
@@ -33,7 +34,7 @@ from workbench.targets.ascend.amct.amct import AmctResult, calibrate_with_amct, 
 from workbench.targets.ascend.amct.process import VARIABLE, AmctInstallation, find_amct
 from workbench.targets.ascend.interface import interface_of
 from workbench.targets.ascend.lowering import atc_form
-from workbench.targets.ascend.om_set import compile_set
+from workbench.targets.ascend.om_set import compile_shapes
 from workbench.targets.ascend.settings import AscendCompile
 from workbench.testing.encoder import PRODUCTS, WEIGHT_LAYERS, ids, save, tiny_encoder
 from workbench.values.candidate import Candidate, Precision, Quantization
@@ -160,12 +161,12 @@ def test_the_emulated_om_agrees_up_to_float16_rounding_and_decides_alike(bench: 
         compile=AscendCompile(batches=(BATCH,), sequence_bins=(LENGTH,)),
     )
 
-    compiled = compile_set(
+    (compiled,) = compile_shapes(
         tmp_path / "lowered.onnx",
         candidate,
         interface_of(read_model(tmp_path / "lowered.onnx")),
-        tmp_path,
-        soc_version="Ascend910B3",
+        lambda shape: tmp_path,
+        toolchain=CHAIN,
         environment=bench.environment,
     )
 

@@ -22,9 +22,9 @@ from onnx import TensorProto, helper
 from tests.cann_emulator.atc.compiling import built
 from workbench.cann_emulator.om import Dtype, OfflineModel, write_om
 from workbench.targets.ascend.interface import Interface, Port, write_interface
+from workbench.targets.common import compiled_file
 from workbench.testing.encoder import model_of
-from workbench.values.artifact import Artifact, CompiledFile, Toolchain
-from workbench.values.documents.canonical import file_digest
+from workbench.values.artifact import Artifact, Toolchain
 
 Array = npt.NDArray[Any]
 
@@ -105,13 +105,11 @@ def artifact_of(
     """Write the files as a compile does, and describe them."""
     files = []
     for (batch, length), model in models.items():
-        path = directory / f"{model.name}.om"
-        path.write_bytes(write_om(model))
-        files.append(entry(path, batch, length))
-    files.append(entry(write_interface(interface, directory), None, None))
+        (directory / f"{model.name}.om").write_bytes(write_om(model))
+        files.append(compiled_file(directory, f"{model.name}.om", batch=batch, sequence_bin=length))
     return Artifact(
         target="ascend910b3",
-        files=tuple(files),
+        files=(*files, compiled_file(directory, write_interface(interface, directory).name)),
         toolchain=Toolchain(target="ascend910b3", components={"cann": "8.5.0"}, device=device, emulated=True),
         int8_ops=0,
         float_matmuls_left=0,
@@ -119,17 +117,6 @@ def artifact_of(
     )
 
 
-def entry(path: Path, batch: int | None, length: int | None) -> CompiledFile:
-    size = path.stat().st_size
-    return CompiledFile(batch=batch, sequence_bin=length, file=path.name, sha256=file_digest(path), size_bytes=size)
-
-
 def grid(batches: Sequence[int], lengths: Sequence[int], directory: Path, **types: Dtype) -> Artifact:
     models = {(b, n): static_model(b, n, **types) for b, n in itertools.product(batches, lengths)}
     return artifact_of(models, directory)
-
-
-BERT = Interface(
-    inputs=tuple(Port(name=name, dtype="int64", shape=("batch", "sequence")) for name in ("ids", "mask")),
-    outputs=(Port(name="logits", dtype="float32", shape=("batch", 77)),),
-)

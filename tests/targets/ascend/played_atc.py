@@ -6,8 +6,9 @@ import textwrap
 from pathlib import Path
 
 from workbench.targets.ascend.interface import Interface, Port
-from workbench.targets.ascend.om_set import CompiledSet, compile_set
+from workbench.targets.ascend.om_set import compile_shapes
 from workbench.targets.ascend.settings import AscendCompile
+from workbench.values.artifact import Artifact, Toolchain
 from workbench.values.candidate import Candidate, Precision
 
 PREAMBLE = """\
@@ -50,6 +51,7 @@ INTERFACE = Interface(
     inputs=(Port(name="ids", dtype="int64", shape=("batch", "sequence")),),
     outputs=(Port(name="y", dtype="float32", shape=("batch", 3)),),
 )
+CHAIN = Toolchain(target="ascend910b3", components={"cann": "8.5.0"}, device="Ascend910B3", emulated=True)
 ONE = AscendCompile(sequence_bins=(16,))
 FOUR = AscendCompile(batches=(1, 2), sequence_bins=(16, 32))
 WRITES_OM = 'echo "$shape" > "$output.om"\n' + SUCCESS
@@ -63,17 +65,17 @@ def compiled(
     *,
     parallel: int = 2,
     **variables: str,
-) -> CompiledSet:
+) -> list[Artifact]:
     lowered = tmp_path / "lowered.onnx"
     lowered.write_bytes(b"onnx")
     to = to or tmp_path / "to"
     to.mkdir(parents=True, exist_ok=True)
-    return compile_set(
+    return compile_shapes(
         lowered,
         Candidate(target="ascend910b3", precision=Precision(mode="force_fp16"), compile=settings),
         INTERFACE,
-        to,
-        soc_version="Ascend910B3",
+        lambda shape: to,
+        toolchain=CHAIN,
         environment=play_atc(tmp_path, body) | variables,
         parallel=parallel,
     )

@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 from tests.ascend_workspace import QUIET, write_ascend_workspace
 from tests.emulated_cann import emulated_environment, switched_on
+from tests.targets.ascend.played_atc import CHAIN
 from workbench.api.opening import named_candidate, read_experiment
 from workbench.commands.cli import app
 from workbench.graph.read import read_model
@@ -17,7 +18,7 @@ from workbench.space.space import assignment_of, build, complete
 from workbench.targets.ascend.atc.command import compile_flags, shapes_of
 from workbench.targets.ascend.flags import copied_bank
 from workbench.targets.ascend.interface import interface_of
-from workbench.targets.ascend.om_set import compile_set
+from workbench.targets.ascend.om_set import compile_shapes
 from workbench.targets.ascend.settings import AscendCompile
 from workbench.testing.encoder import save, tiny_encoder
 from workbench.values.candidate import Candidate, Precision, candidate_from_json
@@ -114,7 +115,6 @@ def test_what_atc_would_not_take_is_refused_with_the_file_and_the_key(tmp_path: 
 def test_the_emulated_atc_honours_a_flag_and_refuses_a_file_as_documented(tmp_path: Path) -> None:
     environment = emulated_environment(tmp_path)
     lowered = save(tiny_encoder(), tmp_path / "model.onnx")
-    interface = interface_of(read_model(lowered))
 
     def compiled(*options: tuple[str, str], mode: str = "force_fp16", **files: tuple[str, ...]) -> bytes:
         place = tmp_path / "-".join((*files, *(name for name, _ in options)))
@@ -124,7 +124,8 @@ def test_the_emulated_atc_honours_a_flag_and_refuses_a_file_as_documented(tmp_pa
             precision=Precision(mode=mode),
             compile=AscendCompile(sequence_bins=(8,), options=options, **files),
         )
-        compile_set(lowered, candidate, interface, place, soc_version="Ascend910B3", environment=environment)
+        taken = interface_of(read_model(lowered))
+        compile_shapes(lowered, candidate, taken, lambda shape: place, toolchain=CHAIN, environment=environment)
         return (place / "b1_s8.om").read_bytes()
 
     assert b"--disable_reuse_memory=1" in compiled(("disable_reuse_memory", "1"))

@@ -11,10 +11,10 @@ import psutil
 import pytest
 
 from tests.emulated_cann import emulated_environment
-from tests.targets.ascend.played_atc import FOUR, SUCCESS, WRITES_OM, compiled, play_atc
-from workbench.graph.read import read_model
-from workbench.targets.ascend.interface import Interface, Port, interface_of
-from workbench.targets.ascend.om_set import CompiledSet, compile_set
+from tests.targets.ascend.played_atc import CHAIN, FOUR, SUCCESS, WRITES_OM, compiled, play_atc
+from workbench.targets.ascend.atc.compile_story import read_story
+from workbench.targets.ascend.interface import Interface, Port
+from workbench.targets.ascend.om_set import compile_shapes
 from workbench.targets.ascend.settings import AscendCompile
 from workbench.testing.encoder import save, tiny_encoder
 from workbench.values.candidate import Candidate, Precision
@@ -28,25 +28,19 @@ def names(folder: Path) -> list[str]:
 def test_one_file_for_each_batch_and_bin_and_its_log(tmp_path: Path) -> None:
     made = compiled(tmp_path, WRITES_OM, FOUR)
 
-    assert [(f.file, f.batch, f.sequence_bin) for f in made.files] == [
-        ("b1_s16.om", 1, 16),
-        ("b1_s32.om", 1, 32),
-        ("b2_s16.om", 2, 16),
-        ("b2_s32.om", 2, 32),
-    ]
+    shapes = {"b1_s16": (1, 16), "b1_s32": (1, 32), "b2_s16": (2, 16), "b2_s32": (2, 32)}
+    files = [artifact.files[0] for artifact in made]
+    assert {f.file: (f.batch, f.sequence_bin) for f in files} == {f"{n}.om": shape for n, shape in shapes.items()}
     assert (tmp_path / "to" / "b2_s32.om").read_text() == "ids:2,32\n"
-    assert made.files[3].size_bytes == 9
-    assert (dict(made.kernels), made.int8_ops, made.float_matmuls_left) == ({"MatMulV2": 1}, 0, 1)
-    assert names(tmp_path / "to") == [
-        *("b1_s16.log", "b1_s16.om", "b1_s32.log", "b1_s32.om"),
-        *("b2_s16.log", "b2_s16.om", "b2_s32.log", "b2_s32.om", "json.log"),
-    ]
+    assert files[3].size_bytes == 9
+    assert {(*a.kernels.items(), a.int8_ops, a.float_matmuls_left) for a in made} == {(("MatMulV2", 1), 0, 1)}
+    each = (f"{name}.{end}" for name in shapes for end in ("json.log", "log", "om", "story.json"))
+    assert names(tmp_path / "to") == [*each, "interface.json"]
 
 
 def test_a_success_without_a_usable_file_is_a_failure(tmp_path: Path) -> None:
     for number, (body, words) in enumerate(
         (
-            (SUCCESS, "there is no OM file"),
             (': > "$output.om"\n' + SUCCESS, "b1_s16.om is empty"),
             ('echo x > "$output.om.om"\n' + SUCCESS, "there is no OM file"),
         )
@@ -127,47 +121,26 @@ def test_an_interrupt_ends_every_compile(tmp_path: Path) -> None:
 
 
 def test_warnings_and_a_missing_fusion_report_are_told(tmp_path: Path) -> None:
-    made = compiled(tmp_path, WRITES_OM + "echo '(W11001): Op gelu does not hit the library.'\n", FOUR)
+    compiled(tmp_path, WRITES_OM + "echo '(W11001): Op gelu does not hit the library.'\n", FOUR)
 
-    assert made.story.fusions == {}
-    assert "fusion_result.json cannot be read" in made.story.warnings[0]
-    assert made.story.warnings[1:] == ("W11001: Op gelu does not hit the library.",)
-    assert sorted(made.story.seconds) == ["b1_s16.om", "b1_s32.om", "b2_s16.om", "b2_s32.om"]
-
-
-@pytest.fixture(scope="module")
-def emulated(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, str], Path]:
-    folder = tmp_path_factory.mktemp("emulated")
-    return emulated_environment(folder), save(tiny_encoder(), folder / "model.onnx")
+    story = read_story(tmp_path / "to")
+    assert story is not None
+    assert story.fusions == {}
+    assert "fusion_result.json cannot be read" in story.warnings[0]
+    assert story.warnings[1:] == ("W11001: Op gelu does not hit the library.",)
+    assert sorted(story.seconds) == ["b1_s16.om", "b1_s32.om", "b2_s16.om", "b2_s32.om"]
 
 
-def compiled_encoder(
-    emulated: tuple[dict[str, str], Path],
-    to: Path,
-    *,
-    model: Path | None = None,
-    interface: Interface | None = None,
-    **environment: str,
-) -> CompiledSet:
-    to.mkdir(parents=True, exist_ok=True)
-    surroundings, encoder = emulated
-    settings = AscendCompile(sequence_bins=(16,))
-    return compile_set(
-        model or encoder,
-        Candidate(target="ascend910b3", precision=Precision(mode="force_fp16"), compile=settings),
-        interface or interface_of(read_model(encoder)),
-        to,
-        soc_version="Ascend910B3",
-        environment={**surroundings, **environment},
-    )
-
-
-def test_an_input_that_the_model_lacks_is_named(emulated: tuple[dict[str, str], Path], tmp_path: Path) -> None:
+def test_an_input_that_the_model_lacks_is_named(tmp_path: Path) -> None:
     """Beside every input's own shape; alone it leaves the model's axes open, which ATC tells first."""
+    environment, model = emulated_environment(tmp_path), save(tiny_encoder(), tmp_path / "model.onnx")
+    settings = AscendCompile(sequence_bins=(16,))
+    candidate = Candidate(target="ascend910b3", precision=Precision(mode="force_fp16"), compile=settings)
     ports = tuple(Port(name=name, dtype="int64", shape=("batch", "sequence")) for name in ("ids", "idz"))
     for inputs, words in (
         (ports, r"\(E10016\): a name that was given is not in the model.*idz"),
         (ports[1:], r"\(E10001\): the model has dynamic axes and not every input was given"),
     ):
+        taken, place = Interface(inputs=inputs, outputs=()), lambda shape: tmp_path
         with pytest.raises(CompileError, match=words):
-            compiled_encoder(emulated, tmp_path / "to", interface=Interface(inputs=inputs, outputs=()))
+            compile_shapes(model, candidate, taken, place, toolchain=CHAIN, environment=environment)

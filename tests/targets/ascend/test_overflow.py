@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.targets.ascend.played_atc import play
+from tests.targets.ascend.played_atc import CHAIN, play
 from workbench.cann_emulator.dump_file import Values, dump_bytes
 from workbench.targets.ascend.overflow import CONVERTER, Overflow, decode_overflow, overflow_text, read_overflows
 from workbench.targets.ascend.profiling import AscendProfiler, run_msprof
-from workbench.values.artifact import Artifact, Toolchain
+from workbench.values.artifact import Artifact
 from workbench.values.errors import MeasureError, ToolchainError
 
 
@@ -78,10 +78,10 @@ def test_a_converter_that_fails_or_is_missing_is_not_taken_for_no_overflow(tmp_p
         assert caught.value.log_path == tmp_path / "results/0.log"
 
 
-def operator(folder: Path, name: str, result: np.ndarray[Any, Any], *, task: int, given: float = 1.0) -> Path:
+def operator(folder: Path, name: str, result: list[float], *, task: int = 57, given: float = 1.0) -> Path:
     """The dump that a device writes beside a status."""
     read = Values(array=np.full(4, given, np.float16), dtype="float16")
-    made = Values(array=result, dtype="float16", origin=("encoder.residual", 0))
+    made = Values(array=np.array(result, np.float16), dtype="float16", origin=("encoder.residual", 0))
     file = folder / f"Mul.{name}.{task}.563.10000000"
     file.write_bytes(dump_bytes("encoder/grow", (read,), (made,), time_us=1, emulator=""))
     return file
@@ -90,62 +90,38 @@ def operator(folder: Path, name: str, result: np.ndarray[Any, Any], *, task: int
 def test_the_operator_of_each_status_is_named_with_what_overflowed(tmp_path: Path) -> None:
     status = dumped(tmp_path / "dump")
     dumped(tmp_path / "dump", 20_000_001)
-    result = np.array([1, np.inf, np.nan, -np.inf], np.float16)
-    operator(status.parent, "encoder_grow", result, task=57)
-    operator(status.parent, "another", np.ones(1, np.float16), task=58)
+    file = operator(status.parent, "encoder_grow", [1, np.inf, np.nan, -np.inf])
+    operator(status.parent, "another", [1], task=58)
 
     found, again = told(tmp_path, content(0x100))
 
     assert found == again
-    assert (found.operator, found.op_type) == ("encoder/grow", "Mul")
-    assert (found.node, found.passed_on) == ("encoder.residual", False)
-    assert found.tensors == ("output 0, float16: 2 infinite and 1 NaN of 4",)
+    assert (found.operator, found.op_type, found.node) == ("encoder/grow", "Mul", "encoder.residual")
+    assert (found.tensors, found.passed_on) == (("output 0, float16: 2 infinite and 1 NaN of 4",), False)
     text = overflow_text([found, again], 1)
     assert "SUSPECT encoder/grow (Mul, from node encoder.residual); AI Core, task 57" in text
     assert ", 2 times: float32 or int32 to float16" in text
     assert "compile.keep_dtype: encoder.residual" in text
     assert len(told(tmp_path, content(0x100), once=True)) == 1
+    file.write_bytes(file.read_bytes()[:-1])
+    with pytest.raises(MeasureError, match=r"Mul\.encoder_grow.*truncated"):
+        told(tmp_path, content(32))
 
 
-def test_an_operator_that_was_given_an_infinity_is_told_from_one_that_made_it(tmp_path: Path) -> None:
-    operator(dumped(tmp_path / "dump").parent, "grow", np.full(2, np.inf, np.float16), task=57, given=np.inf)
-
-    (found,) = told(tmp_path, content(0x20))
-
-    assert found.passed_on
-    assert "which was given an infinity or NaN already" in overflow_text([found], 1)
-
-
-def test_the_newer_layout_names_the_unit(tmp_path: Path) -> None:
+def test_an_operator_that_was_given_an_infinity_and_the_unit_of_the_newer_layout_are_told(tmp_path: Path) -> None:
     """msaccucmp writes one object under acc_list."""
-    operator(dumped(tmp_path / "dump").parent, "grow", np.full(2, np.inf, np.float16), task=9)
-    entry = {"valid": 1, "acc_type": "AIV", "data": {"status": 32, "task_id": 9, "stream_id": 563}}
+    operator(dumped(tmp_path / "dump").parent, "grow", [np.inf] * 2, given=np.inf)
+    entry = {"valid": 1, "acc_type": "AIV", "data": {"status": 32, "task_id": 57, "stream_id": 563}}
 
     (found,) = told(tmp_path, {"magic": "0x5a5a5a5a", "version": 2, "acc_list": entry})
 
-    assert (found.unit, found.status, found.task_id) == ("AI Core (vector)", 32, 9)
-    assert found.operator
-
-
-def test_a_damaged_dump_beside_a_status_is_refused_by_its_name(tmp_path: Path) -> None:
-    file = operator(dumped(tmp_path / "dump").parent, "grow", np.full(2, np.inf, np.float16), task=57)
-    file.write_bytes(file.read_bytes()[:-1])
-
-    with pytest.raises(MeasureError, match=r"Mul\.grow.*truncated"):
-        told(tmp_path, content(32))
+    assert (found.unit, found.status, found.task_id, found.passed_on) == ("AI Core (vector)", 32, 57, True)
+    assert "which was given an infinity or NaN already" in overflow_text([found], 1)
 
 
 SUMMARY = (Path(__file__).parent / "msprof" / "op_summary.csv").read_text(encoding="utf-8")
 
 
-def put(folder: Path, name: str, text: str) -> Path:
-    file = folder / "PROF_000001_20261121_ABC" / "mindstudio_profiler_output" / name
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(text)
-    return folder / "PROF_000001_20261121_ABC"
-
-
-CHAIN = Toolchain(target="ascend910b3", components={"cann": "8.5.0"}, device="Ascend910B3")
 FILES = Artifact(target="ascend910b3", files=(), toolchain=CHAIN, int8_ops=0, float_matmuls_left=0, kernels={})
 
 
@@ -155,8 +131,10 @@ def msprof(folder: Path, script: str) -> dict[str, str]:
 
 
 def test_a_program_runs_under_msprof_and_only_its_own_result_is_read(tmp_path: Path) -> None:
-    put(tmp_path / "out", "op_summary_old.csv", SUMMARY)
-    (tmp_path / "table.csv").write_text(SUMMARY)
+    old = tmp_path / "out/PROF_1/mindstudio_profiler_output/op_summary_1.csv"
+    old.parent.mkdir(parents=True)
+    for file in (old, tmp_path / "table.csv"):
+        file.write_text(SUMMARY)
     environment = msprof(
         tmp_path,
         f'echo "$1" > {tmp_path}/said; mkdir -p "$out/PROF_2/mindstudio_profiler_output"; '

@@ -7,7 +7,7 @@ import pytest
 
 from tests.reference_pages import fixed_passes
 from workbench.targets.ascend.config_files import FUSION_GROUPS
-from workbench.targets.ascend.settings import ASCEND, AscendCompile
+from workbench.targets.ascend.settings import AscendCompile
 from workbench.testing.conformance import STATIC
 from workbench.values.candidate import Candidate, Precision, Quantization, Serving
 from workbench.values.errors import ConfigError
@@ -89,17 +89,3 @@ def test_no_pass_is_in_two_groups_and_none_stays_on_whatever_is_said() -> None:
 
     assert len(passes) == len(set(passes))
     assert not set(passes) & fixed_passes()
-
-
-MIXED = Candidate(
-    target=ASCEND,
-    precision=Precision(mode="allow_mix_precision"),
-    compile=AscendCompile(batches=(1,), sequence_bins=(8,)),
-)
-
-
-@pytest.fixture(autouse=True)
-def _no_cann(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("ASCEND_HOME_PATH", "ASCEND_TOOLKIT_HOME"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("PATH", "/usr/bin:/bin")

@@ -7,51 +7,26 @@ from types import ModuleType
 import pytest
 
 from tests.emulated_cann import emulated_environment
-from tests.targets.ascend.played_atc import play
+from tests.targets.ascend.conftest import CAPTURES, Host
 from workbench.cann_emulator.tree import write_tree
-from workbench.targets.ascend import npu_smi
-from workbench.targets.ascend.installation import (
-    cann_problem,
-    driver_problem,
-    find_installation,
-)
+from workbench.targets.ascend.installation import cann_problem, driver_problem, find_installation
 from workbench.targets.ascend.toolchain import ascend_toolchain, choose_chip, device_ids, forget_toolchain
 from workbench.values.errors import ConfigError, ToolchainError
 
-CAPTURES = Path(__file__).parent / "npu_smi"
-
-
-class Vendor:
-    """A machine with CANN's files, an npu-smi that gives captures, and perhaps the module acl."""
-
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.folder = folder
-        self.home = folder / "cann"
-        monkeypatch.setenv("ASCEND_HOME_PATH", str(self.home))
-        monkeypatch.setenv("PATH", f"{folder / 'bin'}:/usr/bin:/bin")
-        monkeypatch.setattr(npu_smi, "USUAL_PLACES", ())
-        monkeypatch.setitem(sys.modules, "acl", None)  # type: ignore[arg-type]  # how Python marks one that must not load
-        self.version("Version=8.5.0.2.220\nversion_dir=8.5.0\n")
-        self.npu_smi("info_25_5_1")
-
-    def version(self, text: str) -> None:
-        file = self.home / "share/info/ge-compiler/version.info"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text)
-
-    def npu_smi(self, info: str) -> None:
-        captured = f'"info") cat {CAPTURES}/{info}.txt;;\n*common*) cat {CAPTURES}/common.txt;;'
-        rest = f"*board*) cat {CAPTURES}/board.txt;;\nesac"
-        play(self.folder, "npu-smi", f'case "$*" in\n"info -m") exit 1;;\n{captured}\n{rest}')
-
 
 @pytest.fixture
-def vendor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Vendor:
+def vendor(host: Host, monkeypatch: pytest.MonkeyPatch) -> Host:
+    """CANN and an npu-smi, without the module acl."""
+    host.cann("8.5.0.2.220", "share/info/ge-compiler")
+    host.npu_smi()
+    for name, value in host.environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setitem(sys.modules, "acl", None)  # type: ignore[arg-type]  # how Python marks one that must not load
     forget_toolchain()
-    return Vendor(tmp_path, monkeypatch)
+    return host
 
 
-def test_it_holds_what_can_change_a_compiled_file_or_a_time(vendor: Vendor) -> None:
+def test_it_holds_what_can_change_a_compiled_file_or_a_time(vendor: Host) -> None:
     found = ascend_toolchain()
 
     assert (found.target, found.device, found.emulated) == ("ascend910b3", "Ascend910B3", False)
@@ -60,11 +35,14 @@ def test_it_holds_what_can_change_a_compiled_file_or_a_time(vendor: Vendor) -> N
     assert found.components["driver"] == "25.5.1"
     assert found.components["firmware"] == "7.8.0.6.201"
     assert "emulator" not in found.components
-    assert found.features == ("1800 MHz AI core clock", "20 AI cores", "65536 MB HBM")
+    assert found.features == (
+        *("1800 MHz AI core clock", "20 AI cores", "65536 MB HBM"),
+        "kernels ascend910b",
+    )
 
 
 def test_the_fingerprint_follows_driver_and_cann_and_versions_it_is_not_written_for_are_told_once(
-    vendor: Vendor, caplog: pytest.LogCaptureFixture
+    vendor: Host, caplog: pytest.LogCaptureFixture
 ) -> None:
     prints = [ascend_toolchain().fingerprint]
     forget_toolchain()
@@ -73,7 +51,7 @@ def test_the_fingerprint_follows_driver_and_cann_and_versions_it_is_not_written_
     vendor.npu_smi("info_23_0_6")
     forget_toolchain()
     prints.append(ascend_toolchain().fingerprint)
-    vendor.version("Version=7.0.0\n")
+    vendor.cann("7.0.0", "share/info/ge-compiler")
     forget_toolchain()
     prints += [ascend_toolchain().fingerprint for _ in range(2)]
 
@@ -88,22 +66,20 @@ def test_the_fingerprint_follows_driver_and_cann_and_versions_it_is_not_written_
 
 
 def test_an_emulated_compiler_makes_all_of_it_emulated(
-    vendor: Vendor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    vendor: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = write_tree(tmp_path / "other")
-    monkeypatch.setenv("PATH", f"{vendor.folder}/bin:{other}/bin:/usr/bin:/bin")
+    monkeypatch.setenv("PATH", f"{vendor.bin}:{other}/bin:/usr/bin:/bin")
     for linked in (False, True):
         if linked:
-            (vendor.folder / "bin/atc").symlink_to(other / "bin/atc")
+            (vendor.bin / "atc").symlink_to(other / "bin/atc")
         forget_toolchain()
         found = ascend_toolchain()
         assert (found.components["atc"], found.emulated) == ("of another CANN, 8.5.0", True)
 
 
-def test_no_chip_says_what_acl_and_npu_smi_said(vendor: Vendor) -> None:
-    (vendor.folder / "bin/npu-smi").write_text(
-        "#!/bin/sh\necho 'dcmi module initialize failed. ret is -8005'; exit 1\n"
-    )
+def test_no_chip_says_what_acl_and_npu_smi_said(vendor: Host) -> None:
+    (vendor.bin / "npu-smi").write_text("#!/bin/sh\necho 'dcmi module initialize failed. ret is -8005'; exit 1\n")
 
     with pytest.raises(ToolchainError, match="no NPU is seen: the module acl cannot be imported") as caught:
         ascend_toolchain()
@@ -158,7 +134,7 @@ def test_a_chosen_chip_is_emulated_until_an_experiment_without_one_is_read(monke
 
 
 def test_devices_are_those_of_npu_smi_or_those_that_the_variable_leaves_and_an_unknown_machine_has_one(
-    vendor: Vendor, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    vendor: Host, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.delenv("ASCEND_RT_VISIBLE_DEVICES", raising=False)
     rows = (CAPTURES / "info_25_5_1.txt").read_text().splitlines()
@@ -169,7 +145,7 @@ def test_devices_are_those_of_npu_smi_or_those_that_the_variable_leaves_and_an_u
     with pytest.raises(ToolchainError, match=r"0 does not ascend after 1.*Name devices that are there"):
         device_ids()
     monkeypatch.delenv("ASCEND_RT_VISIBLE_DEVICES")
-    (vendor.folder / "bin/npu-smi").unlink()
+    (vendor.bin / "npu-smi").unlink()
     assert device_ids() == (0,)
     assert "device 0 alone is used" in caplog.text
 

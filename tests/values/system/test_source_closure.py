@@ -35,7 +35,7 @@ def test_every_import_is_found_as_pythons_own_parser_finds_it() -> None:
     keyed = (
         *MODULES.values(),
         "workbench.inputs.dataset",
-        "workbench.targets.ascend.amct.calibrator",
+        "workbench.targets.ascend.amct.amct",
         "workbench.evaluation.replay",
     )
     for name, file in closure(*keyed, "workbench.cann_emulator.acl").items():

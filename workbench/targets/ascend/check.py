@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Literal
+from collections.abc import Iterable, Iterator
 
 from onnx import ModelProto
 
@@ -12,13 +11,18 @@ from workbench.graph.read import load_graph
 from workbench.quantization.lowering.normalize import normalized
 from workbench.targets.ascend.interface import has_axis, interface_of
 from workbench.targets.ascend.lowering import atc_form
-from workbench.targets.ascend.operators import check_operators
+from workbench.targets.ascend.operators import axis_issues, check_operators, issue
 from workbench.targets.ascend.settings import AscendCompile
 from workbench.targets.base import OperatorIssue
-from workbench.targets.int8_issues import nothing_to_quantize
+from workbench.targets.int8_issues import nothing_to_quantize, unreadable
 from workbench.values.candidate import Candidate
 from workbench.values.errors import ConfigError, LoweringError
 from workbench.values.model import Model
+
+
+def model_issues(proto: ModelProto) -> tuple[OperatorIssue, ...]:
+    """Everything known of a model whatever the candidate, errors first."""
+    return _errors_first((*axis_issues(proto), *_operator_issues(proto)))
 
 
 def candidate_issues(model: Model, candidate: Candidate) -> tuple[OperatorIssue, ...]:
@@ -27,26 +31,38 @@ def candidate_issues(model: Model, candidate: Candidate) -> tuple[OperatorIssue,
     assert isinstance(settings, AscendCompile)  # Candidate checks it
     try:
         proto = load_graph(model)
-        lowered = atc_form(proto)
-    except (ConfigError, LoweringError) as error:
-        return (_issue("error", str(model.path), str(error), "Export the model again.", "the model itself"),)
+    except ConfigError as error:
+        return (unreadable(model, error),)
     issues = list(_shape_issues(model, settings))
     # bins and batches give every input its shape
-    issues += [issue for issue in check_operators(lowered) if "are dynamic" not in issue.problem]
+    issues += [found for found in _operator_issues(proto) if "are dynamic" not in found.problem]
     if candidate.quantization.scheme != "none":
         issues += _int8_issues(proto, candidate)
-    return tuple(sorted(issues, key=lambda issue: issue.severity))
+    return _errors_first(issues)
+
+
+def _errors_first(issues: Iterable[OperatorIssue]) -> tuple[OperatorIssue, ...]:
+    return tuple(sorted(issues, key=lambda found: found.severity))
+
+
+def _operator_issues(proto: ModelProto) -> tuple[OperatorIssue, ...]:
+    """Of the form that ATC is given, so that what lowering mends is no issue."""
+    try:
+        return check_operators(atc_form(proto))
+    except LoweringError as error:  # the table names every operator that lowering stumbled over, not only the first
+        told = issue("error", "model", str(error), "Export the model again.", "what ATC 8.5.0 covers (atc.md §8)")
+        return (told, *check_operators(proto))
 
 
 def _shape_issues(model: Model, settings: AscendCompile) -> Iterator[OperatorIssue]:
     try:
         interface = interface_of(model)
     except ConfigError as error:
-        yield _issue("error", "inputs", error.rule, error.hint or "", "one OM for each batch and bin (atc.md, fact 4)")
+        yield issue("error", "inputs", error.rule, error.hint or "", "one OM for each batch and bin (atc.md, fact 4)")
         return
     sequence = has_axis(interface, "sequence")
     if sequence and not settings.sequence_bins:
-        yield _issue(
+        yield issue(
             "error",
             "compile.sequence_bins",
             "the inputs have a length and no bin is named: ATC needs a shape for every input (E10001)",
@@ -54,7 +70,7 @@ def _shape_issues(model: Model, settings: AscendCompile) -> Iterator[OperatorIss
             "atc.md §8 (E10001, value NULL)",
         )
     if not sequence and settings.sequence_bins:
-        yield _issue(
+        yield issue(
             "error",
             "compile.sequence_bins",
             f"the model has no free length, so bins {list(settings.sequence_bins)} mean nothing",
@@ -63,7 +79,7 @@ def _shape_issues(model: Model, settings: AscendCompile) -> Iterator[OperatorIss
         )
     fixed = model.fixed_batch
     if fixed is not None and settings.batches != (fixed,):
-        yield _issue(
+        yield issue(
             "error",
             "compile.batches",
             f"the model's own batch is {fixed}, not {list(settings.batches)}",
@@ -78,17 +94,11 @@ def _int8_issues(proto: ModelProto, candidate: Candidate) -> Iterator[OperatorIs
         yield nothing_to_quantize()
     products = [layer for layer in layers if layer.second is not None]
     if products and candidate.quantization.attention_matmul:
-        yield _issue(
+        yield issue(
             "warning",
             products[0].name,
             f"products of two activations ({len(products)}) become INT8 by a layout that no page shows [inferred]",
             "If ATC refuses it, set quantization.attention_matmul to false.",
             "amct.md §13, question 4",
-            "MatMul",
+            operator="MatMul",
         )
-
-
-def _issue(
-    severity: Literal["error", "warning"], node: str, problem: str, remedy: str, source: str, operator: str = ""
-) -> OperatorIssue:
-    return OperatorIssue(severity=severity, node=node, operator=operator, problem=problem, remedy=remedy, source=source)

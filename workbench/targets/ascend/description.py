@@ -141,7 +141,7 @@ def _read_device(device: int, environment: Mapping[str, str]) -> Reader:
 
 
 def _calibrator(environment: Mapping[str, str]) -> Calibrator:
-    from workbench.targets.ascend.amct.calibrator import AmctCalibrator
+    from workbench.targets.ascend.amct.amct import AmctCalibrator
     from workbench.targets.ascend.amct.process import find_amct
 
     return AmctCalibrator(installation=find_amct(environment))
@@ -166,25 +166,9 @@ def _tune(lowered: Path | None, candidate: Candidate, bank: Path, report: Callab
 
 
 def _inspect(proto: ModelProto) -> tuple[OperatorIssue, ...]:
-    """Of the form that ATC is given, so that what lowering mends is no issue."""
-    from workbench.targets.ascend.lowering import atc_form
-    from workbench.targets.ascend.operators import axis_issues, check_operators
-    from workbench.targets.base import OperatorIssue
-    from workbench.values.errors import LoweringError
+    from workbench.targets.ascend.check import model_issues
 
-    try:
-        lowered = atc_form(proto)
-    except LoweringError as error:  # the table names every operator that lowering stumbled over, not only the first
-        told = OperatorIssue(
-            severity="error",
-            node="model",
-            operator="",
-            problem=str(error),
-            remedy="Export the model again.",
-            source="what ATC 8.5.0 covers (atc.md §8)",
-        )
-        return (*axis_issues(proto), told, *check_operators(proto))
-    return tuple(sorted((*axis_issues(proto), *check_operators(lowered)), key=lambda issue: issue.severity))
+    return model_issues(proto)
 
 
 def _recognizes(proto: ModelProto) -> bool:

@@ -14,17 +14,18 @@ from workbench.targets.ascend.installation import (
     CANN_WANTED,
     DRIVER_WANTED,
     OPERATOR_KERNELS,
+    REMEDY,
     Installation,
     atc_of,
     cann_problem,
     compiler_of_another,
-    dormant_installations,
     driver_files,
     driver_problem,
+    no_cann,
     read_installation,
     same_release,
 )
-from workbench.targets.ascend.npu_smi import MIB, VARIABLE, Card, details, npu_smi_path, overview, visible_devices
+from workbench.targets.ascend.npu_smi import MIB, VARIABLE, Card, details, npu_smi_path, seen_cards, visible_devices
 from workbench.targets.ascend.settings import ASCEND
 from workbench.values.errors import ToolchainError
 from workbench.values.finding import Finding, module_at
@@ -48,8 +49,8 @@ def ascend_findings(
         root: of the file system: device files, the driver's record, the marks of a container.
         place_of: where Python finds a module.
     """
-    home = environment.get("ASCEND_HOME_PATH", "")
-    installation = read_installation(Path(home), environment) if home and Path(home).is_dir() else None
+    switched_on = no_cann(environment) == ("", "")
+    installation = read_installation(Path(environment["ASCEND_HOME_PATH"]), environment) if switched_on else None
     emulator = None if installation is None else installation.emulator
     if emulator is not None:
         yield _warn(
@@ -58,26 +59,21 @@ def ascend_findings(
             "Every result says so, and `workbench export` refuses it without --allow-emulated. To measure, source the "
             "set_env.sh of a real CANN in a new shell.",
         )
-    yield from _toolkit(installation, home, environment)
+    yield from _toolkit(installation, environment)
     yield _compiler(installation, environment)
     yield _runtime(environment, place_of)
     yield _amct(environment)
     yield from _device_findings(environment, root, emulated=emulator is not None)
 
 
-def _toolkit(installation: Installation | None, home: str, environment: Mapping[str, str]) -> Iterator[Finding]:
-    remedy = f"Install the CANN {CANN_WANTED} toolkit and the ops package of the 910b, then: source <CANN>/set_env.sh"
+def _toolkit(installation: Installation | None, environment: Mapping[str, str]) -> Iterator[Finding]:
     if installation is None:
-        missing = f"ASCEND_HOME_PATH names {home}, which is no folder" if home else "ASCEND_HOME_PATH is not set"
-        dormant = dormant_installations(environment)
-        if dormant:
-            missing, remedy = f"{missing}, but CANN is at {dormant[0]}", f"source {dormant[0]}/set_env.sh"
-        yield _warn("toolkit", missing, remedy)
+        yield _warn("toolkit", *no_cann(environment))
         return
     problem = cann_problem(installation.release)
     build = "" if installation.version == installation.release else f" (build {installation.version})"
     yield (
-        _warn("toolkit", f"{problem}; found at {installation.home}", remedy)
+        _warn("toolkit", f"{problem}; found at {installation.home}", REMEDY)
         if problem
         else _ok("toolkit", f"CANN {installation.release}{build} at {installation.home}")
     )
@@ -194,7 +190,7 @@ def _device_findings(environment: Mapping[str, str], root: Path, *, emulated: bo
     Args:
         emulated: device files and driver files are not expected then.
     """
-    cards, loaded, trouble = _seen(environment)
+    cards, loaded, trouble = seen_cards(environment)
     folder, installed, firmware_file = driver_files(root)
     driver = loaded or installed
     install = f"Install the NPU driver {DRIVER_WANTED} or newer with its firmware; only compiling needs none."
@@ -240,16 +236,6 @@ def _device_findings(environment: Mapping[str, str], root: Path, *, emulated: bo
                 "Start it with -v /usr/local/Ascend/driver:/usr/local/Ascend/driver -v /usr/local/dcmi:/usr/local/dcmi "
                 "-v /usr/local/bin/npu-smi:/usr/local/bin/npu-smi -v /etc/ascend_install.info:/etc/ascend_install.info",
             )
-
-
-def _seen(environment: Mapping[str, str]) -> tuple[Sequence[Card], str, str]:
-    """(cards, version of the driver, why there is no card)."""
-    if npu_smi_path(environment) is None:
-        return (), "", "no npu-smi"
-    try:
-        return *overview(environment), "npu-smi lists no card"
-    except ToolchainError as error:
-        return (), "", f"unknown: {error}"
 
 
 def _card(card: Card) -> Finding:

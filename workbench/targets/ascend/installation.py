@@ -53,7 +53,7 @@ _KERNELS = "opp/built-in/op_impl/ai_core/tbe/kernel"
 _WITHOUT_OPS = {"config", "ops_oam"}
 """What lies in the kernel folder of a toolkit whose ops package is missing."""
 
-_REMEDY = (
+REMEDY = (
     f"Install the CANN {CANN_WANTED} toolkit and the ops package of the 910b, then: source <CANN>/set_env.sh "
     '(to rehearse without them: eval "$(workbench emulator env)")'
 )
@@ -87,25 +87,27 @@ def find_installation(environment: Mapping[str, str] = os.environ) -> Installati
     Raises:
         ToolchainError: none, or half of one; says what is missing and how to get it.
     """
-    named = environment.get("ASCEND_HOME_PATH", "")
-    if not named:
-        dormant = dormant_installations(environment)
-        if dormant:
-            raise ToolchainError(
-                f"CANN is at {dormant[0]} but not switched on: ASCEND_HOME_PATH is not set. "
-                f"Run: source {dormant[0]}/set_env.sh"
-            )
-        raise ToolchainError(f"No CANN: ASCEND_HOME_PATH is not set. {_REMEDY}")
-    home = Path(named)
-    if not home.is_dir():
-        raise ToolchainError(f"No CANN: ASCEND_HOME_PATH names {home}, which is no folder. {_REMEDY}")
-    found = read_installation(home, environment)
+    why, remedy = no_cann(environment)
+    if why:
+        raise ToolchainError(f"No CANN: {why}. {remedy}")
+    found = read_installation(Path(environment["ASCEND_HOME_PATH"]), environment)
     if not found.version:
         raise ToolchainError(
-            f"{home} is no whole CANN: none of {', '.join(_PROBES)} gives a version. Install the toolkit again, or "
-            "source the set_env.sh of another one."
+            f"{found.home} is no whole CANN: none of {', '.join(_PROBES)} gives a version. Install the toolkit again, "
+            "or source the set_env.sh of another one."
         )
     return found
+
+
+def no_cann(environment: Mapping[str, str]) -> tuple[str, str]:
+    """(why no CANN is switched on, what to do); both empty where one is."""
+    named = environment.get("ASCEND_HOME_PATH", "")
+    if named and Path(named).is_dir():
+        return "", ""
+    why = f"ASCEND_HOME_PATH names {named}, which is no folder" if named else "ASCEND_HOME_PATH is not set"
+    if dormant := dormant_installations(environment):
+        return f"{why}, but CANN is at {dormant[0]}", f"Run: source {dormant[0]}/set_env.sh"
+    return why, REMEDY
 
 
 def read_installation(home: Path, environment: Mapping[str, str] = os.environ) -> Installation:

@@ -7,10 +7,8 @@ import errno
 import os
 import shutil
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
 
 import psutil
 
@@ -25,62 +23,50 @@ from workbench.targets.ascend.atc.atc import (
     work_directory,
 )
 from workbench.targets.ascend.atc.command import Shape, argument_vector, compile_flags, shapes_of
-from workbench.targets.ascend.atc.compile_story import FUSION_RESULT, CompileStory, read_fusions, sizes_in
+from workbench.targets.ascend.atc.compile_story import (
+    FUSION_RESULT,
+    CompileStory,
+    read_fusions,
+    sizes_in,
+    write_story,
+)
 from workbench.targets.ascend.atc.failure import complete_log, failure_of, no_file
 from workbench.targets.ascend.atc.om_json import ask_om, count_kernels, form_in
 from workbench.targets.ascend.flags import copied_bank
-from workbench.targets.ascend.interface import Interface
-from workbench.targets.ascend.settings import AscendCompile
+from workbench.targets.ascend.interface import Interface, write_interface
+from workbench.targets.ascend.settings import ASCEND, AscendCompile
 from workbench.targets.common import compiled_file
-from workbench.values.artifact import CompiledFile
+from workbench.values.artifact import Artifact, Toolchain
 from workbench.values.candidate import Candidate
 from workbench.values.errors import CompileError, ToolchainError
 from workbench.values.system.files import temporary_beside
-
-T = TypeVar("T")
 
 BYTES_PER_COMPILE = int(2.5 * 2**30)
 """Memory that one compile of an encoder may take with its operator compilers [inferred]."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompiledSet:
-    """What ATC made of one candidate.
-
-    Attributes:
-        files: in the order of batches, then bins.
-        kernels, int8_ops, float_matmuls_left: of the file for the largest shape; the others differ in shapes.
-    """
-
-    files: tuple[CompiledFile, ...]
-    kernels: Mapping[str, int]
-    int8_ops: int
-    float_matmuls_left: int
-    story: CompileStory
-
-
-def compile_set(
+def compile_shapes(
     lowered: Path,
     candidate: Candidate,
     interface: Interface,
-    to: Path,
+    place_of: Callable[[Shape], Path],
+    made: Callable[[Artifact, Path], None] = lambda artifact, place: None,
     *,
-    soc_version: str,
-    shapes: Sequence[Shape] = (),
+    toolchain: Toolchain,
     environment: Mapping[str, str] | None = None,
     parallel: int | None = None,
-    stop: threading.Event | None = None,
-) -> CompiledSet:
-    """Compile every shape of the candidate into `to`, with the log of each beside it.
+) -> list[Artifact]:
+    """Compile every shape of the candidate, each as an artifact of its own with the interface, ATC's log and what it
+    told beside it; in the order of batches, then bins.
 
     Nothing appears under the name of an OM before it is complete. The first failure ends the other compiles.
 
     Args:
-        to: exists and is empty.
-        shapes: these alone.
+        place_of: an existing folder for the files of each shape.
+        made: called in this thread with each artifact and its folder as soon as it is complete, in the order of
+            completion; also with those that were complete when another compile failed, before that failure is raised.
         environment: of ATC; this process's own where it is not given.
         parallel: compiles side by side; as many as processors and memory allow where it is not given.
-        stop: ends the compiles once it is set.
 
     Raises:
         CompileError: ATC refused the candidate, died or took too long; the last two are transient.
@@ -88,18 +74,19 @@ def compile_set(
     """
     settings = candidate.compile
     assert isinstance(settings, AscendCompile)  # Candidate checks it
-    shapes = shapes or shapes_of(settings, interface)
+    shapes, stop = shapes_of(settings, interface), threading.Event()
     base = dict(os.environ if environment is None else environment)
-    options, stop = dict(settings.options), stop or threading.Event()
     side_by_side = parallel or parallel_compiles(len(shapes))
+    workers = max(1, len(os.sched_getaffinity(0)) // side_by_side)
     atc = find_atc(base)
     check_operator_package(base)
-    try:
-        with work_directory(to, "atc") as root:
-            model = place_model(lowered, root)
-            files = write_config_files(settings, root) | copied_bank(options, root)
 
-            def compile_one(shape: Shape) -> tuple[Run, Path]:
+    def compile_one(shape: Shape) -> tuple[Artifact, Path]:
+        to = place_of(shape)
+        try:
+            with work_directory(to, "atc") as root:
+                model = place_model(lowered, root)
+                files = write_config_files(settings, root) | copied_bank(dict(settings.options), root)
                 directory = root / shape.name
                 directory.mkdir()
                 # Names relative to the directory that ATC works in: it stores its command line in the OM, and equal
@@ -108,12 +95,11 @@ def compile_set(
                     candidate,
                     shape,
                     interface,
-                    soc_version=soc_version,
+                    soc_version=toolchain.device,
                     model=_seen_from(directory, model),
                     output=Path(shape.name),
                     files={flag: _seen_from(directory, file) for flag, file in files.items()},
                 )
-                workers = max(1, _processors() // side_by_side)
                 run = run_atc(
                     [str(atc), *argument_vector(flags)],
                     directory=directory,
@@ -122,45 +108,11 @@ def compile_set(
                     timeout_s=compile_timeout_s(base),
                     stop=stop,
                 )
-                return run, _output(run, shape)
+                return _collected(shape, run, _output(run, shape), to, base, interface, toolchain), to
+        except OSError as error:
+            raise _disk_error(error, to) from error
 
-            return _collected(shapes, _compile_all(shapes, compile_one, side_by_side, stop), to, base)
-    except OSError as error:
-        raise _disk_error(error, to) from error
-
-
-def compile_each(
-    lowered: Path,
-    candidate: Candidate,
-    interface: Interface,
-    to: Path,
-    made: Callable[[CompiledSet, Path], None],
-    *,
-    soc_version: str,
-) -> None:
-    """The same, every file as a set of its own in a folder of its own below `to`, with its own counts.
-
-    Args:
-        made: called in this thread with each set as soon as it is complete, in the order of completion; also with those
-            that were complete when another compile failed, before that failure is raised.
-
-    Raises:
-        As `compile_set`.
-    """
-    assert isinstance(candidate.compile, AscendCompile)  # Candidate checks it
-    shapes, stop = shapes_of(candidate.compile, interface), threading.Event()
-    parallel = parallel_compiles(len(shapes))
-
-    def alone(shape: Shape) -> tuple[CompiledSet, Path]:
-        place = to / shape.name
-        place.mkdir()
-        own = (shape,)
-        compiled = compile_set(
-            lowered, candidate, interface, place, soc_version=soc_version, shapes=own, parallel=parallel, stop=stop
-        )
-        return compiled, place
-
-    _compile_all(shapes, alone, parallel, stop, lambda result: made(*result))
+    return _compile_all(shapes, compile_one, side_by_side, stop, made)
 
 
 def write_config_files(settings: AscendCompile, to: Path) -> dict[str, Path]:
@@ -175,44 +127,38 @@ def write_config_files(settings: AscendCompile, to: Path) -> dict[str, Path]:
 def parallel_compiles(files: int) -> int:
     """How many compiles this machine runs side by side."""
     by_memory = psutil.virtual_memory().available // BYTES_PER_COMPILE
-    return max(1, min(files, _processors(), by_memory))
+    return max(1, min(files, len(os.sched_getaffinity(0)), by_memory))
 
 
 def _compile_all(
     shapes: Sequence[Shape],
-    compile_one: Callable[[Shape], T],
+    compile_one: Callable[[Shape], tuple[Artifact, Path]],
     side_by_side: int,
     stop: threading.Event,
-    made: Callable[[T], None] = lambda result: None,
-) -> list[T]:
+    made: Callable[[Artifact, Path], None],
+) -> list[Artifact]:
     """Every shape, in order; on the first failure, or an interrupt, the rest is stopped before this returns."""
     if len(shapes) == 1:
-        made(alone := compile_one(shapes[0]))
-        return [alone]
+        made(*(alone := compile_one(shapes[0])))
+        return [alone[0]]
     with concurrent.futures.ThreadPoolExecutor(side_by_side, thread_name_prefix="atc") as pool:
         futures = [pool.submit(compile_one, shape) for shape in shapes]
-        told: set[concurrent.futures.Future[T]] = set()
-
-        def tell(done: Iterable[concurrent.futures.Future[T]]) -> None:
-            for future in done:
-                if future not in told and not future.cancelled() and future.exception() is None:
-                    told.add(future)
-                    made(future.result())
-
-        failed: list[concurrent.futures.Future[T]] = []
+        waiting = set(futures)
         try:
             for future in concurrent.futures.as_completed(futures):
                 if future.exception() is not None:
                     break
-                tell([future])
+                waiting.remove(future)
+                made(*future.result())
         finally:
-            unfinished = not all(future.done() for future in futures)
-            failed = [f for f in futures if f.done() and not f.cancelled() and f.exception() is not None]
-            if failed or unfinished:
+            failed = [future for future in futures if future.done() and future.exception() is not None]
+            if waiting:
                 stop.set()
                 pool.shutdown(wait=True, cancel_futures=True)
-    tell(futures)  # a compile takes minutes: what was complete when another failed is not thrown away
-    return [future.result() for future in (*failed, *futures)]
+    for future in futures:  # a compile takes minutes: what was complete when another failed is not thrown away
+        if future in waiting and not future.cancelled() and future.exception() is None:
+            made(*future.result())
+    return [future.result()[0] for future in (*failed, *futures)]
 
 
 def _seen_from(directory: Path, file: Path) -> Path:
@@ -238,35 +184,46 @@ def _output(run: Run, shape: Shape) -> Path:
 
 
 def _collected(
-    shapes: Sequence[Shape], compiled: Sequence[tuple[Run, Path]], to: Path, environment: Mapping[str, str]
-) -> CompiledSet:
-    """The set in its folder; its counts and fusions are those of the last shape."""
-    last, om = compiled[-1]
+    shape: Shape,
+    run: Run,
+    om: Path,
+    to: Path,
+    environment: Mapping[str, str],
+    interface: Interface,
+    toolchain: Toolchain,
+) -> Artifact:
+    """The file in its folder, what is in it, and what ATC told."""
     (kernels, int8_ops, float_matmuls_left), form = ask_om(
-        om, lambda content: (count_kernels(content), form_in(content)), log=to / "json.log", environment=environment
+        om,
+        lambda content: (count_kernels(content), form_in(content)),
+        log=to / f"{shape.name}.json.log",
+        environment=environment,
     )
-    fusions: dict[str, int] = {}
-    warnings: dict[str, None] = {}
+    fusions: Mapping[str, int] = {}
+    warnings = [f"{message.code}: {message.text}" for message in run.output.warnings]
     try:
-        fusions = read_fusions(last.directory / FUSION_RESULT)
+        fusions = read_fusions(run.directory / FUSION_RESULT)
     except (OSError, ValueError) as error:  # it explains a result and is no part of it
-        warnings[f"{FUSION_RESULT} cannot be read, so that the fusions are not known: {error}"] = None
-    files, info, seconds = [], {}, {}
-    for shape, (run, source) in zip(shapes, compiled, strict=True):
-        target = to / f"{shape.name}.om"
-        _move(source, target)
-        files.append(compiled_file(to, target.name, batch=shape.batch, sequence_bin=shape.sequence_bin))
-        told = sizes_in(run.ended.output)
-        if told is not None:
-            info[target.name] = told
-        seconds[target.name] = run.ended.seconds
-        warnings |= dict.fromkeys(f"{message.code}: {message.text}" for message in run.output.warnings)
-    return CompiledSet(
-        files=tuple(files),
-        kernels=kernels,
+        why = error.strerror if isinstance(error, OSError) else error  # its folder goes away
+        warnings.insert(0, f"{FUSION_RESULT} cannot be read, so that the fusions are not known: {why}")
+    target, sizes = to / f"{shape.name}.om", sizes_in(run.ended.output)
+    _move(om, target)
+    story = CompileStory(
+        fusions=fusions,
+        info={target.name: sizes} if sizes is not None else {},
+        warnings=tuple(dict.fromkeys(warnings)),
+        seconds={target.name: run.ended.seconds},
+        form=form,
+    )
+    write_story(story, target)
+    file = compiled_file(to, target.name, batch=shape.batch, sequence_bin=shape.sequence_bin)
+    return Artifact(
+        target=ASCEND,
+        files=(file, compiled_file(to, write_interface(interface, to).name)),
+        toolchain=toolchain,
         int8_ops=int8_ops,
         float_matmuls_left=float_matmuls_left,
-        story=CompileStory(fusions=fusions, info=info, warnings=tuple(warnings), seconds=seconds, form=form),
+        kernels=kernels,
     )
 
 
@@ -279,10 +236,6 @@ def _move(source: Path, target: Path) -> None:
             raise
         with temporary_beside(target, durable=False) as draft:
             shutil.copyfile(source, draft)
-
-
-def _processors() -> int:
-    return len(os.sched_getaffinity(0))
 
 
 def _disk_error(error: OSError, to: Path) -> ToolchainError:

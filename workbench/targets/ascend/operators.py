@@ -60,19 +60,49 @@ ON_AN_AICPU: Mapping[str, str] = {
 
 
 def check_operators(proto: onnx.ModelProto) -> tuple[OperatorIssue, ...]:
-    """Everything known to go wrong with a model under ATC, errors first.
+    """Everything known to go wrong with a model under ATC.
 
     Args:
         proto: from `workbench.graph.read.load_graph`, so that every node has a name.
     """
-    issues = [
+    return (
         *_operators(proto),
         *structure_issues(proto),
         *_inputs(proto),
         *_int64(proto),
         *_half_precision(proto),
-    ]
-    return tuple(sorted(issues, key=lambda issue: issue.severity))
+    )
+
+
+def issue(
+    severity: Literal["error", "warning"],
+    node: str,
+    problem: str,
+    remedy: str,
+    source: str,
+    *,
+    operator: str = "",
+    slow: bool = False,
+) -> OperatorIssue:
+    return OperatorIssue(
+        severity=severity, node=node, operator=operator, problem=problem, remedy=remedy, source=source, slow=slow
+    )
+
+
+def _of_nodes(
+    nodes: Sequence[onnx.NodeProto],
+    severity: Literal["error", "warning"],
+    problem: str,
+    remedy: str,
+    source: str,
+    *,
+    slow: bool = False,
+) -> OperatorIssue:
+    """One issue for all nodes that share it, named by the first."""
+    first = nodes[0]
+    name = first.name + (f" (and {len(nodes) - 1} more)" if len(nodes) > 1 else "")
+    operator = first.op_type if first.domain in ("", "ai.onnx") else f"{first.domain}.{first.op_type}"
+    return issue(severity, name, problem, remedy, source, operator=operator, slow=slow)
 
 
 def _operators(proto: onnx.ModelProto) -> Iterator[OperatorIssue]:
@@ -82,52 +112,46 @@ def _operators(proto: onnx.ModelProto) -> Iterator[OperatorIssue]:
     for (domain, operator), nodes in found.items():
         if domain == "com.microsoft":
             remedy = "Use the file as it was before ONNX Runtime's optimizer or quantizer touched it."
-            yield _issue(nodes, "error", "an operator of ONNX Runtime, unknown to ATC", remedy, NOT_IN_OPS_NN)
+            yield _of_nodes(nodes, "error", "an operator of ONNX Runtime, unknown to ATC", remedy, NOT_IN_OPS_NN)
         elif not domain and operator in _QDQ:
             problem = "ONNX's own quantization operators are not what ATC quantizes with"
             remedy = "Start from the float model; INT8 reaches ATC as a deploy model with AscendQuant operators."
             source = f"{NOT_IN_OPS_NN}; the advice there: do not feed QDQ models to ATC"
-            yield _issue(nodes, "error", problem, remedy, source)
+            yield _of_nodes(nodes, "error", problem, remedy, source)
         elif not domain and operator in ON_AN_AICPU:
             problem = "runs on an AI CPU, and the cores wait for it"
             cost = f": at least {len(nodes) * AICPU_START_US:g} us a call (modelled)"
-            yield _issue(nodes, "warning", f"{problem}{cost}", ON_AN_AICPU[operator], _AICPU, slow=True)
+            yield _of_nodes(nodes, "warning", f"{problem}{cost}", ON_AN_AICPU[operator], _AICPU, slow=True)
+
+
+def _fed_inputs(proto: onnx.ModelProto) -> Iterator[tuple[onnx.ValueInfoProto, tuple[int, ...]]]:
+    """Inputs that no constant stands for, and which of their axes are free."""
+    stored = {tensor.name for tensor in proto.graph.initializer}
+    for value in proto.graph.input:
+        if value.name not in stored:
+            axes = enumerate(value.type.tensor_type.shape.dim)
+            yield value, tuple(i for i, d in axes if not d.HasField("dim_value") or d.dim_value < 1)
 
 
 def _inputs(proto: onnx.ModelProto) -> Iterator[OperatorIssue]:
-    defaults = {tensor.name for tensor in proto.graph.initializer}
     dynamic: dict[tuple[int, ...], list[str]] = {}
-    separators: list[str] = []
-    for value in proto.graph.input:
-        if value.name in defaults:
-            continue
-        kind = value.type.tensor_type
-        free = tuple(i for i, d in enumerate(kind.shape.dim) if not d.HasField("dim_value") or d.dim_value < 1)
+    for value, free in _fed_inputs(proto):
         if free:
             dynamic.setdefault(free, []).append(value.name)
-        if set(value.name) & set(":;"):
-            separators.append(value.name)
     for free, names in dynamic.items():
-        yield _input_issue(
-            names,
+        yield issue(
+            "warning",
+            ", ".join(names),
             f"axes {', '.join(map(str, free))} are dynamic: ATC needs a shape for every input (else E10001), and an "
             "INT8 model takes no dynamic-shape flag",
             "Decide on batch sizes and sequence bins: each pair becomes one compiled file.",
             "atc.md §8 (E10001, value NULL); doc850 atctool_0040, General Restrictions (atc.md fact 4)",
+            operator="input",
         )
-    if separators:
-        yield _input_issue(
-            separators,
-            "the name has a ':' or ';', which separate names and shapes in --input_shape",
-            "Rename the input when exporting.",
-            "atc.md §8 (E10016)",
-        )
-
-
-def _input_issue(names: Sequence[str], problem: str, remedy: str, source: str) -> OperatorIssue:
-    return OperatorIssue(
-        severity="warning", node=", ".join(names), operator="input", problem=problem, remedy=remedy, source=source
-    )
+    if separators := [value.name for value, _ in _fed_inputs(proto) if set(value.name) & set(":;")]:
+        problem = "the name has a ':' or ';', which separate names and shapes in --input_shape"
+        remedy, source = "Rename the input when exporting.", "atc.md §8 (E10016)"
+        yield issue("warning", ", ".join(separators), problem, remedy, source, operator="input")
 
 
 def _int64(proto: onnx.ModelProto) -> Iterator[OperatorIssue]:
@@ -140,7 +164,7 @@ def _int64(proto: onnx.ModelProto) -> Iterator[OperatorIssue]:
         problem = "computes on 64-bit integers, which the cores handle slowly and may leave to an AI CPU"
         remedy = "Cast to int32 (float32 for products beyond 2^31) before it, when exporting; feeds may stay int64."
         problem += f"; where one does, {len(work) * AICPU_START_US:g} us a call (modelled)"
-        yield _issue(work, "warning", problem, remedy, f"{_AICPU}; atc.md §8 (int64)", slow=True)
+        yield _of_nodes(work, "warning", problem, remedy, f"{_AICPU}; atc.md §8 (int64)", slow=True)
 
 
 def _fed(proto: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
@@ -173,7 +197,7 @@ def _half_precision(proto: onnx.ModelProto) -> Iterator[OperatorIssue]:
         elif values.size == 1 and 0 < abs(extreme) <= SMALLEST_FP16:
             tiny.setdefault(extreme, []).extend(users[name])
     for value, nodes in huge.items():
-        yield _issue(
+        yield _of_nodes(
             nodes,
             "warning",
             f"the constant {value:.3g} is infinite in fp16; a softmax over a fully masked row then gives NaN",
@@ -181,35 +205,13 @@ def _half_precision(proto: onnx.ModelProto) -> Iterator[OperatorIssue]:
             "atc.md §8: ModelZoo's fix_onnx scripts; that the clip covers mask constants is inferred from them",
         )
     for value, nodes in tiny.items():
-        yield _issue(
+        yield _of_nodes(
             nodes,
             "warning",
             f"the constant {value:.3g} is zero in fp16, so that it no longer guards a division",
             "Use an epsilon of 1e-5 or more, or keep this operator in fp32 (--keep_dtype).",
             "atc.md §8 (1e-9 under fp16); the rounding is IEEE 754's",
         )
-
-
-def _issue(
-    nodes: Sequence[onnx.NodeProto],
-    severity: Literal["error", "warning"],
-    problem: str,
-    remedy: str,
-    source: str,
-    *,
-    slow: bool = False,
-) -> OperatorIssue:
-    """One issue for all nodes that share it, named by the first."""
-    first = nodes[0]
-    return OperatorIssue(
-        severity=severity,
-        node=first.name + (f" (and {len(nodes) - 1} more)" if len(nodes) > 1 else ""),
-        operator=first.op_type if first.domain in ("", "ai.onnx") else f"{first.domain}.{first.op_type}",
-        problem=problem,
-        remedy=remedy,
-        source=source,
-        slow=slow,
-    )
 
 
 _FIXED = "one OM for each batch and bin, of fixed shapes (atc.md, fact 4)"
@@ -223,53 +225,37 @@ def structure_issues(proto: onnx.ModelProto) -> Iterator[OperatorIssue]:
         operator, _, name = body.node.partition(" ")
         inside = ", ".join(f"{kind} {count}" for kind, count in sorted(body.operators.items())[:6])
         decided = "inputs: {NAME: {constant: VALUE}} or inputs: {NAME: {axes: [batch, SIZE]}} in the dataset manifest"
-        yield OperatorIssue(
-            severity="error",
-            node=name.strip("'→ "),
-            operator=operator,
-            problem=f"control flow, with {sum(body.operators.values())} nodes inside ({inside})",
-            remedy=f"Declare what decides it, so that the branch taken takes its place: {decided}."
-            if operator == "If"
-            else "Export one step without it, and carry the state over the steps (state: in the dataset manifest).",
-            source=_INFERRED,
-        )
+        remedy = "Export one step without it, and carry the state over the steps (state: in the dataset manifest)."
+        if operator == "If":
+            remedy = f"Declare what decides it, so that the branch taken takes its place: {decided}."
+        problem = f"control flow, with {sum(body.operators.values())} nodes inside ({inside})"
+        yield issue("error", name.strip("'→ "), problem, remedy, _INFERRED, operator=operator)
     for cause in dict.fromkeys(found.sized_by_data.values()):
         names = ", ".join(output for output, each in found.sized_by_data.items() if each == cause)
         operator, _, name = cause.partition(" ")
-        yield OperatorIssue(
-            severity="error",
-            node=name.strip("'→ "),
-            operator=operator,
-            problem=f"from here on the size of {names} depends on the values that are fed, which no fixed shape holds",
-            remedy="Export the part before it as the model for this target, and run the rest on the host.",
-            source=f"{_FIXED} [inferred]",
-        )
+        problem = f"from here on the size of {names} depends on the values that are fed, which no fixed shape holds"
+        remedy = "Export the part before it as the model for this target, and run the rest on the host."
+        yield issue("error", name.strip("'→ "), problem, remedy, f"{_FIXED} [inferred]", operator=operator)
 
 
 def axis_issues(proto: onnx.ModelProto) -> Iterator[OperatorIssue]:
     """Free axes beyond a batch and one length, which bins cannot give a size."""
-    stored = {tensor.name for tensor in proto.graph.initializer}
-    lengths: dict[str, str] = {}
-    for value in proto.graph.input:
-        if value.name in stored:
-            continue
-        for axis, dim in enumerate(value.type.tensor_type.shape.dim):
-            free = not dim.HasField("dim_value") or dim.dim_value < 1
-            if axis and free:
-                lengths.setdefault(dim.dim_param or f"axis {axis} of {value.name}", value.name)
+    lengths: dict[str, onnx.ValueInfoProto] = {}
+    for value, free in _fed_inputs(proto):
+        dims = value.type.tensor_type.shape.dim
+        for axis in filter(None, free):  # the first is the batch
+            lengths.setdefault(dims[axis].dim_param or f"axis {axis} of {value.name}", value)
     if len(lengths) > 1:
-        names = ", ".join(lengths)
         one = next(iter(lengths.values()))
-        value = next(value for value in proto.graph.input if value.name == one)
-        sizes = [str(d.dim_value) if d.dim_value else "SIZE" for d in value.type.tensor_type.shape.dim][1:]
-        yield OperatorIssue(
-            severity="error",
-            node=", ".join(dict.fromkeys(lengths.values())),
+        sizes = ", ".join(str(d.dim_value) if d.dim_value else "SIZE" for d in one.type.tensor_type.shape.dim[1:])
+        yield issue(
+            "error",
+            ", ".join(dict.fromkeys(value.name for value in lengths.values())),
+            f"{len(lengths)} free axes besides the batch ({', '.join(lengths)}); bins give a size to one",
+            "Give the others sizes in the dataset manifest, "
+            f"inputs: {{{one.name}: {{axes: [batch, {sizes}]}}}}, or export the model with them.",
+            _FIXED,
             operator="input",
-            problem=f"{len(lengths)} free axes besides the batch ({names}); bins give a size to one",
-            remedy="Give the others sizes in the dataset manifest, "
-            f"inputs: {{{one}: {{axes: [batch, {', '.join(sizes)}]}}}}, or export the model with them.",
-            source=_FIXED,
         )
 
 

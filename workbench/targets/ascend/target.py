@@ -16,7 +16,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from onnx import ModelProto
 
 from workbench.graph.apart import kept_aside
 from workbench.graph.read import load_graph, read_model
@@ -24,18 +23,19 @@ from workbench.graph.write import write_model
 from workbench.quantization.interpreter import Interpreter
 from workbench.quantization.lowering.deploy import lower_deploy
 from workbench.quantization.record import QuantizationRecord
-from workbench.targets.ascend.acl.session import open_session
-from workbench.targets.ascend.atc.compile_story import OF_ONE_FILE, known_form, write_story
+from workbench.targets.ascend.acl.session import AscendSession
+from workbench.targets.ascend.atc.command import Shape as CompiledShape
+from workbench.targets.ascend.atc.compile_story import known_form
 from workbench.targets.ascend.atc.om_json import ask_om, form_in
 from workbench.targets.ascend.check import candidate_issues
 from workbench.targets.ascend.fitting import Shape, turns
-from workbench.targets.ascend.interface import INTERFACE, Interface, interface_of, write_interface
+from workbench.targets.ascend.interface import INTERFACE, interface_of
 from workbench.targets.ascend.lowering import atc_form, lowered_form
-from workbench.targets.ascend.om_set import CompiledSet, compile_each, compile_set
+from workbench.targets.ascend.om_set import compile_shapes
 from workbench.targets.ascend.settings import ASCEND, AscendCompile
 from workbench.targets.ascend.toolchain import ascend_toolchain, device_ids
-from workbench.targets.base import Array, Feeds, OperatorIssue, Session
-from workbench.targets.common import compiled_file, graph_to_lower
+from workbench.targets.base import Array, Feeds, OperatorIssue, RunSession, Session
+from workbench.targets.common import graph_to_lower
 from workbench.targets.feeds import FileRows
 from workbench.targets.onnxruntime.target import OnnxRuntimeTarget
 from workbench.values.artifact import Artifact, CompiledFile, Toolchain
@@ -70,37 +70,38 @@ class AscendTarget:
         return file
 
     def compile(self, lowered: Path, candidate: Candidate, to: Path) -> Artifact:
-        toolchain, interface = self.toolchain(), _interface(lowered, to)
-        compiled = compile_set(lowered, candidate, interface, to, soc_version=toolchain.device)
-        write_story(compiled.story, to)
-        return self._artifact(compiled, interface, to, toolchain)
+        made = self._compiled(lowered, candidate, to, lambda shape: to)
+        files = (*(artifact.files[0] for artifact in made), made[-1].files[-1])
+        return replace(made[-1], files=files)  # counts of the largest shape; the others differ in shapes
 
     def compile_each(
         self, lowered: Path, candidate: Candidate, to: Path, made: Callable[[Artifact, Path], None]
     ) -> None:
-        toolchain, interface = self.toolchain(), _interface(lowered, to)
+        def own_folder(shape: CompiledShape) -> Path:
+            (place := to / shape.name).mkdir()
+            return place
 
-        def told(compiled: CompiledSet, place: Path) -> None:
-            stem = Path(compiled.files[0].file).stem
-            write_story(compiled.story, place, f"{stem}{OF_ONE_FILE}")
-            made(self._artifact(compiled, interface, place, toolchain), place)
+        self._compiled(lowered, candidate, to, own_folder, made)
 
-        compile_each(lowered, candidate, interface, to, told, soc_version=toolchain.device)
-
-    def _artifact(self, compiled: CompiledSet, interface: Interface, to: Path, toolchain: Toolchain) -> Artifact:
-        write_interface(interface, to)
-        return Artifact(
-            target=self.name,
-            files=(*compiled.files, compiled_file(to, INTERFACE)),
-            toolchain=toolchain,
-            int8_ops=compiled.int8_ops,
-            float_matmuls_left=compiled.float_matmuls_left,
-            kernels=compiled.kernels,
-        )
+    def _compiled(
+        self,
+        lowered: Path,
+        candidate: Candidate,
+        to: Path,
+        place_of: Callable[[CompiledShape], Path],
+        made: Callable[[Artifact, Path], None] = lambda artifact, place: None,
+    ) -> list[Artifact]:
+        try:
+            interface = interface_of(read_model(lowered))
+        except ConfigError as error:
+            log = to / "atc.log"
+            log.write_text(f"{lowered}: {error}\n", encoding="utf-8")
+            raise CompileError(f"ATC cannot take {lowered}: {error}", log_path=log) from error
+        return compile_shapes(lowered, candidate, interface, place_of, made, toolchain=self.toolchain())
 
     def open(self, artifact: Artifact, directory: Path, candidate: Candidate, *, device: int = 0) -> Session:
         # the whole set: a service may form any batch it was compiled for, and memory is measured on what is loaded here
-        return open_session(directory, artifact, device_id=device)
+        return AscendSession(directory, artifact, device_id=device)
 
     def numerics_form(self, artifact: Artifact, directory: Path, candidate: Candidate) -> str:
         """The files that samples are scored with: those of its batch, for every length. An OM holds the command line
@@ -129,7 +130,7 @@ class AscendTarget:
         if settings.shapes == "static":
             flags = replace(flags, batches=(1,), sequence_bins=())
         files = _serving_files(artifact, batch, length)
-        forms = [known_form(directory, file.file) or ask_om(directory / file.file, form_in) for file in files]
+        forms = [known_form(om) or ask_om(om, form_in) for om in (directory / file.file for file in files)]
         shapes = [(file.batch, file.sequence_bin) for file in files]
         return digest([flags, [[*shape, form] for shape, form in zip(shapes, forms, strict=True)]])
 
@@ -147,17 +148,20 @@ class AscendTarget:
             return OnnxRuntimeTarget().probe(lowered, tensors)
         made = {name for node in proto.graph.node for name in node.output}
         outputs = [value.name for value in proto.graph.output]
-        wanted = [name for name in dict.fromkeys(tensors) if name in made and name not in outputs]
-        return DeployProbe(proto, wanted, FileRows(model.inputs, model.outputs))
+        # a tensor that holds integers inside the deploy form is what AscendDequant makes of them; without one it is
+        # left out
+        dequantized = {node.input[0]: node.output[0] for node in proto.graph.node if node.op_type == "AscendDequant"}
+        places = {name: dequantized.get(name, name) for name in tensors if name in made and name not in outputs}
+        interpreters, rows = [Interpreter(proto)], FileRows(model.inputs, model.outputs)
 
+        def call(feeds: Feeds) -> dict[str, Array]:
+            if not interpreters:
+                raise MeasureError("The session is closed; open the artifact again.")
+            values = interpreters[0].run(feeds, sorted(set(places.values())))
+            asked = {name: values[place] for name, place in places.items() if values[place].dtype == np.float32}
+            return {name: values[name] for name in outputs} | asked
 
-def _interface(lowered: Path, to: Path) -> Interface:
-    try:
-        return interface_of(read_model(lowered))
-    except ConfigError as error:
-        log = to / "atc.log"
-        log.write_text(f"{lowered}: {error}\n", encoding="utf-8")
-        raise CompileError(f"ATC cannot take {lowered}: {error}", log_path=log) from error
+        return RunSession(lambda feeds: rows.run(call, feeds), interpreters.clear)
 
 
 def _serving_files(artifact: Artifact, batch: int, length: int | None) -> list[CompiledFile]:
@@ -172,32 +176,3 @@ def _serving_files(artifact: Artifact, batch: int, length: int | None) -> list[C
         return models
     wanted = Shape(batch=batch, length=length)
     return [by_shape[turn.shape] for turn in turns(tuple(by_shape), wanted)]
-
-
-class DeployProbe:
-    """A session over the reference interpreter; see `workbench.targets.base.Session`.
-
-    A tensor that holds integers inside the deploy form is what AscendDequant makes of them; without one it is left out,
-    as a probe gives float tensors.
-    """
-
-    def __init__(self, proto: ModelProto, tensors: Sequence[str], rows: FileRows) -> None:
-        self._interpreter: Interpreter | None = Interpreter(proto)
-        self._rows = rows
-        dequantized = {node.input[0]: node.output[0] for node in proto.graph.node if node.op_type == "AscendDequant"}
-        self._outputs = [value.name for value in proto.graph.output]
-        self._places = {name: dequantized.get(name, name) for name in tensors}
-
-    def run(self, feeds: Feeds) -> dict[str, Array]:
-        return self._rows.run(self._call, feeds)
-
-    def _call(self, feeds: Feeds) -> dict[str, Array]:
-        if self._interpreter is None:
-            raise MeasureError("The session is closed; open the artifact again.")
-        values = self._interpreter.run(feeds, sorted(set(self._places.values())))
-        asked = {name: values[place] for name, place in self._places.items()}
-        outputs = {name: values[name] for name in self._outputs}
-        return outputs | {name: v for name, v in asked.items() if v.dtype == np.float32}
-
-    def close(self) -> None:
-        self._interpreter = None

@@ -26,7 +26,7 @@ from workbench.targets.ascend.installation import (
     driver_problem,
     find_installation,
 )
-from workbench.targets.ascend.npu_smi import MIB, Card, details, number, overview, soc_name, visible_devices
+from workbench.targets.ascend.npu_smi import MIB, Card, details, number, seen_cards, soc_name, visible_devices
 from workbench.targets.ascend.settings import ASCEND, SOC_VERSION
 from workbench.values.artifact import Toolchain
 from workbench.values.documents.input_files import folder_digest
@@ -103,7 +103,7 @@ def device_ids(environment: Mapping[str, str] = os.environ) -> tuple[int, ...]:
     Raises:
         ToolchainError: the variable is wrong.
     """
-    cards, _, why = _cards(environment)
+    cards, _, why = seen_cards(environment)
     present = [card.logic_id for card in cards if card.logic_id is not None]
     visible = visible_devices(environment, present or None)
     if visible is not None:
@@ -117,7 +117,7 @@ def device_ids(environment: Mapping[str, str] = os.environ) -> tuple[int, ...]:
 def _look(environment: Mapping[str, str]) -> Toolchain:
     installation = find_installation(environment)
     acl, why_no_acl = _acl()
-    cards, driver, why_no_cards = _cards(environment)
+    cards, driver, why_no_cards = seen_cards(environment)
     device = _soc(acl, cards)
     if not device:
         raise ToolchainError(
@@ -171,14 +171,6 @@ def _acl() -> tuple[ModuleType | None, str]:
         return importlib.import_module("acl"), ""
     except (ImportError, OSError) as error:  # OSError: a library of CANN that does not load
         return None, f"the module acl cannot be imported ({error})"
-
-
-def _cards(environment: Mapping[str, str]) -> tuple[tuple[Card, ...], str, str]:
-    """(cards, driver version, why there are none)."""
-    try:
-        return *overview(environment), "npu-smi lists no card"
-    except ToolchainError as error:
-        return (), "", str(error).rstrip(".")
 
 
 def _soc(acl: ModuleType | None, cards: tuple[Card, ...]) -> str:

@@ -11,7 +11,7 @@ from hypothesis.extra import numpy as hnp
 from tests.reference_pages import acl_codes, acl_tables
 from workbench.targets.ascend.acl import calls as acl_calls
 from workbench.targets.ascend.acl.calls import describe, meanings
-from workbench.targets.ascend.acl.dtypes import from_device, to_device
+from workbench.targets.ascend.acl.dtypes import converted
 from workbench.values.errors import MeasureError, ToolchainError
 
 
@@ -88,11 +88,11 @@ def test_integers_arrive_whole_or_not_at_all(values: np.ndarray[Any, Any], name:
     limits = np.iinfo(name)
     fits = all(limits.min <= int(v) <= limits.max for v in values)
     if fits:
-        assert to_device(values, name, "ids").tolist() == values.tolist()
+        assert converted(values, np.dtype(name), "ids").tolist() == values.tolist()
     else:
         worst = [int(v) for v in values if not limits.min <= int(v) <= limits.max]
         with pytest.raises(MeasureError, match="'ids' holds") as caught:
-            to_device(values, name, "ids")
+            converted(values, np.dtype(name), "ids")
         assert any(str(v) in str(caught.value) for v in worst)
 
 
@@ -103,10 +103,10 @@ def test_floats_are_rounded_but_never_overflow_in_silence(values: np.ndarray[Any
         largest = np.abs(values[np.isfinite(values)]).max(initial=0)
         if largest >= (65520 if name == "float16" else np.uint32(0x7F7F8000).view(np.float32)):  # rounds to infinity
             with pytest.raises(MeasureError, match=r"'mask' holds .* overflows"):
-                to_device(values, name, "mask")
+                converted(values, np.dtype(name), "mask")
             continue
-        there = to_device(values, name, "mask")
-        back = from_device(there, name, np.dtype(np.float32), "mask")
+        there = converted(values, np.dtype(name), "mask")
+        back = converted(there, np.dtype(np.float32), "mask")
         assert back.dtype == np.float32
         assert np.array_equal(np.isnan(values), np.isnan(back))
         finite = np.isfinite(values)

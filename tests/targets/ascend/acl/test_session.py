@@ -20,12 +20,15 @@ from tests.targets.ascend.offline_files import (
     static_model,
     texts,
 )
-from workbench.targets.ascend.acl.session import AscendSession, open_session
+from workbench.targets.ascend.acl.session import AscendSession
 from workbench.targets.ascend.fitting import Shape, turns
-from workbench.targets.ascend.interface import Interface, Port
+from workbench.targets.ascend.interface import Interface
 from workbench.targets.base import DeviceSession
 from workbench.values.artifact import Artifact
 from workbench.values.errors import MeasureError, ToolchainError
+
+IDS, MASK = TEXT.inputs
+LOGITS, TOKENS = TEXT.outputs
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +39,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Artifact]:
 
 @pytest.fixture
 def session(acl: ModuleType, files: tuple[Path, Artifact]) -> Iterator[AscendSession]:
-    session = open_session(*files)
+    session = AscendSession(*files)
     yield session
     session.close()
 
@@ -49,36 +52,26 @@ def assert_right(outputs: dict[str, Array], feeds: dict[str, Array]) -> None:
         assert np.array_equal(outputs[name], values), name
 
 
-# --- results -------------------------------------------------------------------------------------------------------
-
-
-def test_calls_of_a_compiled_shape_and_of_any_other_give_the_models_results(session: AscendSession) -> None:
-    for batch, length in ((1, 8), (4, 16), (1, 16), (4, 8), (1, 1), (2, 8), (3, 11), (5, 16), (13, 9)):
-        feeds = texts(batch, length)
-        assert_right(session.run(feeds), feeds)
-
-
-# --- types ---------------------------------------------------------------------------------------------------------
-
-
-def test_other_types_in_the_file_do_not_reach_the_caller(acl: ModuleType, tmp_path: Path) -> None:
-    session = open_session(tmp_path, grid((2,), (8,), tmp_path, ids="int32", floats="float16"))
-    feeds = texts(2, 8)
-
-    assert_right(session.run(feeds), feeds)
-    session.close()
-
-
-def test_an_output_axis_that_is_no_length_comes_back_whole(acl: ModuleType, tmp_path: Path) -> None:
-    """Exporters leave out sizes of outputs; the place alone would make 3 classes a text of length 3."""
-    logits = Port(name="logits", dtype="float32", shape=("batch", "sequence"))
-    interface = Interface(inputs=TEXT.inputs, outputs=(logits, TEXT.outputs[1]))
-    artifact = artifact_of({(2, 8): static_model(2, 8)}, tmp_path, interface=interface)
-    session = open_session(tmp_path, artifact)
-    feeds = texts(2, 2)
-
-    assert_right(session.run(feeds), feeds)
-    session.close()
+def test_calls_of_a_compiled_shape_and_of_any_other_give_the_models_results(acl: ModuleType, tmp_path: Path) -> None:
+    """From files, from one with gears, which may change with every call (pyacl.md §7), and where the file has other
+    types than the model."""
+    # by its place alone 3 classes would be a text of length 3
+    unnamed = replace(TEXT, outputs=(replace(LOGITS, shape=("batch", "sequence")), TOKENS))
+    gears = gear_model([(1, 8), (4, 8), (1, 16), (4, 16)])
+    for number, made in enumerate(
+        (
+            lambda to: grid((1, 4), (8, 16), to),
+            lambda to: artifact_of({(None, None): gears}, to),
+            lambda to: grid((2,), (16,), to, ids="int32", floats="float16"),
+            lambda to: artifact_of({(2, 16): static_model(2, 16)}, to, interface=unnamed),
+        )
+    ):
+        (place := tmp_path / str(number)).mkdir()
+        session = AscendSession(place, made(place))
+        for batch, length in ((1, 8), (4, 16), (1, 8), (1, 16), (4, 8), (1, 1), (3, 11), (5, 16), (13, 9)):
+            feeds = texts(batch, length, seed=batch)
+            assert_right(session.run(feeds), feeds)
+        session.close()
 
 
 # --- refusals ------------------------------------------------------------------------------------------------------
@@ -107,30 +100,14 @@ def test_damaged_files_are_told_before_pyacl_is_asked(
         for name, content in contents.items():
             (tmp_path / name).write_bytes(damaged if name == victim else content)
         with pytest.raises(MeasureError, match=rf"{re.escape(victim)}.*cannot load"):
-            open_session(tmp_path, artifact)
-
-
-def test_without_pyacl_the_sweep_stops_with_a_remedy(
-    files: tuple[Path, Artifact], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "acl", None)
-
+            AscendSession(tmp_path, artifact)
     with pytest.raises(ToolchainError, match=r"module `acl`.*set_env\.sh"):
-        open_session(*files)
+        AscendSession(directory, artifact)
 
 
-def test_files_for_another_chip_are_refused_with_both_names(acl: ModuleType, tmp_path: Path) -> None:
-    artifact = artifact_of({(1, 8): static_model(1, 8)}, tmp_path, device="Ascend310P3")
-
-    with pytest.raises(MeasureError, match=r"device is Ascend910B3; the files were compiled for Ascend310P3"):
-        open_session(tmp_path, artifact)
-
-
-IDS, MASK = TEXT.inputs
-LOGITS, TOKENS = TEXT.outputs
-
-
-def test_files_that_are_not_what_the_interface_says_are_refused(acl: ModuleType, tmp_path: Path) -> None:
+def test_files_for_another_chip_and_such_that_are_not_what_the_interface_says_are_refused(
+    acl: ModuleType, tmp_path: Path
+) -> None:
     for inputs, outputs, fault in (
         ((replace(IDS, name="tokens"), MASK), (LOGITS, TOKENS), "takes ids, mask; its interface says mask, tokens"),
         ((IDS, MASK), (LOGITS,), "gives 2 outputs"),
@@ -139,22 +116,11 @@ def test_files_that_are_not_what_the_interface_says_are_refused(acl: ModuleType,
         ((IDS, MASK), (LOGITS, replace(TOKENS, shape=("batch",))), "'tokens' is"),
     ):
         interface = Interface(inputs=inputs, outputs=outputs)
-        artifact = artifact_of({(1, 8): static_model(1, 8)}, tmp_path, interface=interface)
         with pytest.raises(MeasureError, match=fault):
-            open_session(tmp_path, artifact)
-
-
-# --- gears ---------------------------------------------------------------------------------------------------------
-
-
-def test_gears_serve_as_separate_files_do_and_may_change_with_every_call(acl: ModuleType, tmp_path: Path) -> None:
-    """pyacl.md §7"""
-    model = gear_model([(1, 8), (4, 8), (1, 16), (4, 16)])
-    session = open_session(tmp_path, artifact_of({(None, None): model}, tmp_path))
-    for batch, length in ((1, 8), (4, 16), (1, 8), (3, 10), (9, 16), (2, 8), (1, 1)):
-        feeds = texts(batch, length, seed=batch)
-        assert_right(session.run(feeds), feeds)
-    session.close()
+            AscendSession(tmp_path, artifact_of({(1, 8): static_model(1, 8)}, tmp_path, interface=interface))
+    other = artifact_of({(1, 8): static_model(1, 8)}, tmp_path, device="Ascend310P3")
+    with pytest.raises(MeasureError, match=r"device is Ascend910B3; the files were compiled for Ascend310P3"):
+        AscendSession(tmp_path, other)
 
 
 # --- times and memory ----------------------------------------------------------------------------------------------

@@ -44,20 +44,13 @@ def attributes(**changed: Any) -> list[dict[str, Any]]:
     return [{**each, "value": changed.get(each["key"], each["value"])} for each in found]
 
 
-def test_factors_digests_and_names_do_not_count() -> None:
-    other = model(
-        name="another",
-        attr=attributes(
-            scale={"f": 12.0},
-            _kernelname={"s": "te_ascendquant_fedcba9876543210fedc_1__kernel0"},
-            _datadump_original_op_names={"list": {"s": ["another"]}},
-        ),
+def test_factors_digests_and_names_do_not_count_and_all_else_does() -> None:
+    another = attributes(
+        scale={"f": 12.0},
+        _kernelname={"s": "te_ascendquant_fedcba9876543210fedc_1__kernel0"},
+        _datadump_original_op_names={"list": {"s": ["another"]}},
     )
-
-    assert form_of(other) == form_of(model())
-
-
-def test_all_else_counts() -> None:
+    assert form_of(model(name="another", attr=another)) == form_of(model())
     for other in (
         model(type="AscendAntiQuant"),
         model(input=["ids:1"]),
@@ -72,40 +65,26 @@ def counts_of(data: Any) -> tuple[Mapping[str, int], int, int]:
     return count_kernels(json.dumps(data).encode())
 
 
-def test_kernels_are_counted_and_products_sorted_by_their_inputs() -> None:
-    def op(kind: str, *types: str) -> dict[str, object]:
-        return {"name": kind, "type": kind, "input_desc": [{"dtype": f"DT_{name}"} for name in types]}
+def test_kernels_are_counted_once_for_all_gears_and_products_sorted_by_their_inputs() -> None:
+    def op(kind: str, *types: str, name: str = "") -> dict[str, object]:
+        return {"name": name or kind, "type": kind, "input_desc": [{"dtype": f"DT_{each}"} for each in types]}
 
-    ops = [
-        op("Data"),
+    products = [
         op("MatMulV2", "INT8", "INT8", "INT32"),
         op("MatMulV2", "FLOAT16", "FLOAT16"),
         op("BatchMatMulV3", "INT8", "INT8"),
         op("WeightQuantBatchMatmulV2", "FLOAT16", "INT8"),
         op("Conv2D", "INT8", "INT8"),
         op("QuantBatchMatmulV3", "INT8", "INT8"),
-        op("ConcatV2D", "INT8", "INT8"),
-        op("AscendQuant", "FLOAT16"),
-        op("NetOutput"),
     ]
-    counted = counts_of({"graph": [{"op": ops}]})
+    others = [op("ConcatV2D", "INT8", "INT8"), op("AscendQuant", "FLOAT16")]
+    kernels, int8, left = counts_of({"graph": [{"op": [op("Data"), *products, *others, op("NetOutput")]}]})
+    assert (int8, left, kernels["MatMulV2"], sum(kernels.values())) == (4, 2, 2, 8)
+    assert not {"Data", "NetOutput"} & set(kernels)
 
-    assert (counted[1], counted[2]) == (4, 2)
-    assert counted[0]["MatMulV2"] == 2
-    assert "Data" not in counted[0]
-    assert "NetOutput" not in counted[0]
-    assert sum(counted[0].values()) == 8
-
-
-def test_gears_repeat_each_other_and_count_once() -> None:
-    def product(gear: int) -> dict[str, str]:
-        return {"name": f"query_ascend_mbatch_batch_{gear}", "type": "MatMulV2"}
-
-    counted = counts_of(
-        {"graph": [{"op": [{"name": "choice", "type": "Case"}]}, *({"op": [product(gear)]} for gear in range(11))]},
-    )
-
-    assert (dict(counted[0]), counted[2]) == ({"MatMulV2": 1}, 1)
+    gears = [{"op": [op("MatMulV2", name=f"query_ascend_mbatch_batch_{gear}")]} for gear in range(11)]
+    kernels, _, left = counts_of({"graph": [{"op": [op("Case")]}, *gears]})
+    assert (dict(kernels), left) == ({"MatMulV2": 1}, 1)
 
 
 def test_json_of_another_form_is_told() -> None:

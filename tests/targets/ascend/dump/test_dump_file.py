@@ -110,43 +110,32 @@ def test_what_the_device_keeps_in_groups_or_blocks_comes_back_in_the_models_orde
     assert np.array_equal(in_model_order(blocks, FRACTAL_NZ, matrix.shape), matrix)
 
 
-def file(root: Path, place: str, name: str) -> Path:
-    folder = root / place
-    folder.mkdir(parents=True, exist_ok=True)
-    made = folder / name
-    made.write_bytes(b"")
-    return made
+def test_executions_are_told_in_the_order_of_time_and_nothing_else_is_taken_for_one(tmp_path: Path) -> None:
+    def file(place: str, name: str) -> Path:
+        (folder := tmp_path / place).mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(b"")
+        return folder / name
 
-
-def test_executions_are_told_in_the_order_of_time_and_their_operators_too(tmp_path: Path) -> None:
-    file(tmp_path, "20261123101112/0/bert/1/1", "Add.a_b.3.0.1795446940563700")
-    file(tmp_path, "20261123101112/0/bert/1/0", "MatMul.late.0.0.1795446940563602")
-    file(tmp_path, "20261123101112/0/bert/1/0", "Softmax.a.b.9.5.1795446940563601")
-
-    found = executions(tmp_path)
-
-    assert [(one.model, one.index) for one in found] == [("bert", 0), ("bert", 1)]
-    assert [(f.op_type, f.op_name, f.task, f.stream) for f in found[0].files] == [
-        ("Softmax", "a.b", 9, 5),
-        ("MatMul", "late", 0, 0),
-    ]
-
-
-def test_statuses_tables_notes_and_links_are_no_operators(tmp_path: Path) -> None:
-    place = "20261123101112/0/m/1/0"
-    kept = file(tmp_path, place, "Add.a.1.0.1795446940563602")
-    for name in ("Opdebug.Node_OpDebug.5.0.1795446940563603", "Add.a.1.0.1795446940563602.csv", "notes.txt", ".draft"):
-        file(tmp_path, place, name)
-    (tmp_path / place / "Mul.link.2.0.1795446940563602").symlink_to(kept)
-    file(tmp_path, "20261123101112/0/m/one/0", "Add.a.1.0.1795446940563602")  # no model id
-    (tmp_path / "20261123101113").symlink_to(tmp_path / "20261123101112")
-    (tmp_path / "elsewhere").mkdir()
-
-    assert [f.path for one in executions(tmp_path) for f in one.files] == [kept]
-
-
-def test_a_folder_without_a_dump_is_refused_with_what_it_should_hold(tmp_path: Path) -> None:
     assert not is_dump(tmp_path)
     assert not is_dump(tmp_path / "nowhere")
     with pytest.raises(ConfigError, match="no dump of a model is in this folder"):
         executions(tmp_path)
+    file("20261123101112/0/bert/1/1", kept := "Add.a_b.3.0.1795446940563700")
+    file(place := "20261123101112/0/bert/1/0", "MatMul.late.0.0.1795446940563602")
+    first = file(place, "Softmax.a.b.9.5.1795446940563601")
+    for name in ("Opdebug.Node_OpDebug.5.0.1795446940563603", f"{kept}.csv", "notes.txt", ".draft"):
+        file(place, name)
+    (tmp_path / place / "Mul.link.2.0.1795446940563602").symlink_to(first)
+    file("20261123101112/0/m/one/0", kept)  # no model id
+    (tmp_path / "20261123101113").symlink_to(tmp_path / "20261123101112")
+    (tmp_path / "elsewhere").mkdir()
+
+    found = executions(tmp_path)
+
+    assert [(one.model, one.index) for one in found] == [("bert", 0), ("bert", 1)]
+    assert [(f.op_type, f.op_name, f.task, f.stream) for one in found for f in one.files] == [
+        ("Softmax", "a.b", 9, 5),
+        ("MatMul", "late", 0, 0),
+        ("Add", "a_b", 3, 0),
+    ]
+    assert found[0].files[0].path == first

@@ -18,6 +18,7 @@ import importlib
 import operator
 import sys
 from collections.abc import Callable, Collection, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -252,31 +253,14 @@ def _bound(module: ModuleType, name: str) -> Callable[..., Any]:
     return found
 
 
-class UndoStack:
-    """Releases what was acquired, in reverse order, whatever fails on the way (pyacl.md §3.2): an entry for each thing.
-
-    `contextlib.ExitStack` reports the last failure of a release; the first one is the cause, so it is kept here.
-    """
-
-    def __init__(self) -> None:
-        self._undos: list[Callable[[], object]] = []
-
-    def __len__(self) -> int:
-        return len(self._undos)
-
-    def add(self, undo: Callable[[], object]) -> None:
-        self._undos.append(undo)
-
-    def release(self) -> WorkbenchError | None:
-        """Run every entry, the last one first, each once; the first error is returned, and the others are dropped."""
-        first: WorkbenchError | None = None
-        try:
-            while self._undos:
-                try:
-                    self._undos.pop()()
-                except WorkbenchError as error:
-                    first = first or error
-        finally:
-            if self._undos:  # something else than a vendor's refusal came through: the rest is released all the same
-                self.release()
+def released(undo: ExitStack) -> WorkbenchError | None:
+    """Release what was acquired, in reverse order, whatever fails on the way (pyacl.md §3.2); the first error, which is
+    the cause of the others."""
+    try:
+        undo.close()
+    except WorkbenchError as error:
+        first: WorkbenchError = error
+        while isinstance(first.__context__, WorkbenchError):
+            first = first.__context__
         return first
+    return None

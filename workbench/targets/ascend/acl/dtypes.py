@@ -9,13 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import ml_dtypes
 import numpy as np
-import numpy.typing as npt
 
+from workbench.targets.base import Array
 from workbench.values.errors import MeasureError
-
-Array = npt.NDArray[np.generic]
-
 
 TYPES: Mapping[int, str] = {
     **{0: "float32", 1: "float16", 2: "int8", 3: "int32", 4: "uint8", 6: "int16", 7: "uint16", 8: "uint32"},
@@ -25,11 +23,11 @@ TYPES: Mapping[int, str] = {
 to float4 group: no model of the workbench has them at its boundary."""
 
 
-def acl_type(code: int, tensor: str) -> str:
-    """The type of a code of get_input_data_type or get_output_data_type.
+def stored_type(code: int, declared: str, tensor: str) -> np.dtype[Any]:
+    """The type of a code of get_input_data_type or get_output_data_type, of a tensor that the model declares so.
 
     Raises:
-        MeasureError: a type that no NumPy array can hold.
+        MeasureError: a type that no array can hold, or of another kind of number: only like kinds convert.
     """
     known = TYPES.get(code)
     if known is None:
@@ -37,54 +35,31 @@ def acl_type(code: int, tensor: str) -> str:
             f"{tensor!r} has pyACL data type {code} in the compiled model; the workbench feeds "
             f"{', '.join(sorted(TYPES.values()))}. Compile without an option that changes types of inputs or outputs."
         )
-    return known
-
-
-def storage(name: str) -> np.dtype[Any]:
-    """NumPy's type of one element in memory: bfloat16 has none of its own and is kept as uint16."""
-    return np.dtype("uint16" if name == "bfloat16" else name)
-
-
-def check_convertible(source: str, to: str, tensor: str) -> None:
-    """Raises MeasureError when values of one type cannot be had as the other: only like kinds convert."""
-    if _kind(source) != _kind(to):
+    found = np.dtype(ml_dtypes.bfloat16 if known == "bfloat16" else known)
+    if _kind(found) != _kind(np.dtype(declared)):
         raise MeasureError(
-            f"{tensor!r} is {source} in the model and {to} in the compiled file, which is not the same kind of number. "
-            "Compile it again."
+            f"{tensor!r} is {declared} in the model and {known} in the compiled file, which is not the same kind of "
+            "number. Compile it again."
         )
+    return found
 
 
-def to_device(array: Array, to: str, tensor: str) -> Array:
-    """The values as the compiled model stores them; the array itself where the type is the same.
-
-    Raises:
-        MeasureError: a value does not fit.
-    """
-    if to == "bfloat16":
-        return _to_bfloat16(_narrowed(array, np.dtype(np.float32), tensor), tensor)
-    return _narrowed(array, np.dtype(to), tensor)
+def _kind(dtype: np.dtype[Any]) -> str:
+    return "f" if dtype == ml_dtypes.bfloat16 else dtype.kind.replace("u", "i")
 
 
-def from_device(stored: Array, source: str, to: np.dtype[Any], tensor: str) -> Array:
-    """The values a caller gets; the array itself where the type is the same.
+def converted(array: Array, to: np.dtype[Any], tensor: str) -> Array:
+    """The values in another type; the array itself where that is its own.
 
     Raises:
         MeasureError: a value does not fit.
     """
-    values = (stored.astype(np.uint32) << np.uint32(16)).view(np.float32) if source == "bfloat16" else stored
-    return _narrowed(values, to, tensor)
-
-
-def _kind(name: str) -> str:
-    return "f" if name == "bfloat16" else np.dtype(name).kind.replace("u", "i")
-
-
-def _narrowed(array: Array, to: np.dtype[Any], tensor: str) -> Array:
     if array.dtype == to:
         return array
     if np.can_cast(array.dtype, to, "safe"):
         return array.astype(to)
-    if to.kind in "iu" and array.dtype.kind in "iu":
+    kinds = _kind(array.dtype), _kind(to)
+    if kinds == ("i", "i"):
         limits = np.iinfo(to)
         lowest, highest = int(array.min(initial=0)), int(array.max(initial=0))
         if lowest < limits.min or highest > limits.max:
@@ -92,28 +67,14 @@ def _narrowed(array: Array, to: np.dtype[Any], tensor: str) -> Array:
                 f"{tensor!r} holds {lowest if lowest < limits.min else highest}, which does not fit {to}, the type in "
                 "the compiled model. Feed smaller values, or compile without changing this type."
             )
-        return array.astype(to)
-    if to.kind == "f" and array.dtype.kind == "f":
-        with np.errstate(over="ignore"):
-            converted = array.astype(to)
-        lost = np.isinf(converted) & np.isfinite(array)
-        if lost.any():
-            worst = array[lost].flat[0]
-            raise MeasureError(
-                f"{tensor!r} holds {worst:.6g}, which overflows {to} (largest {np.finfo(to).max:.6g}). Scale it, or "
-                "compile it to keep its type."
-            )
-        return converted
-    raise MeasureError(f"{tensor!r} is {array.dtype} and cannot be had as {to} without loss.")
-
-
-def _to_bfloat16(values: Array, tensor: str) -> Array:
-    """float32 → the upper 16 bits, rounded half to even; NaN stays NaN."""
-    bits = np.ascontiguousarray(values).view(np.uint32)
-    upper = ((bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)).astype(np.uint16)
-    upper = np.where(np.isnan(values), np.uint16(0x7FC0), upper)
-    if ((upper & np.uint16(0x7FFF) == np.uint16(0x7F80)) & np.isfinite(values)).any():
+    elif kinds != ("f", "f"):
+        raise MeasureError(f"{tensor!r} is {array.dtype} and cannot be had as {to} without loss.")
+    with np.errstate(over="ignore"):
+        found = array.astype(to)
+    if kinds == ("f", "f") and (lost := np.isinf(found) & np.isfinite(array)).any():
+        largest = float(ml_dtypes.finfo(to).max)  # type: ignore[no-untyped-call]  # it has no annotations
         raise MeasureError(
-            f"{tensor!r} holds a value that overflows bfloat16. Scale it, or compile it to keep its type."
+            f"{tensor!r} holds {float(array[lost].flat[0]):.6g}, which overflows {to} (largest {largest:.6g}). Scale it, "
+            "or compile it to keep its type."
         )
-    return upper
+    return found

@@ -5,16 +5,16 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from workbench.targets.ascend.acl.calls import INVALID_PARAM, UndoStack, do, read, take
-from workbench.targets.ascend.acl.dtypes import acl_type, check_convertible, storage
+from workbench.targets.ascend.acl.calls import INVALID_PARAM, do, read, take
+from workbench.targets.ascend.acl.dtypes import stored_type
 from workbench.targets.ascend.fitting import Shape
 from workbench.targets.ascend.interface import Interface, Port
 from workbench.targets.base import Array
@@ -33,19 +33,21 @@ _HUGE_FIRST = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Buffer:
-    """One tensor's memory.
+class Slot:
+    """What pyACL says of one input or output, and its memory.
 
     Attributes:
         device, host: addresses; `host` is 0 for memory that only the runtime writes.
-        data_buffer: pyACL's handle, in the model's dataset.
-        content: uint8 [size_bytes] view of the host memory; gone when the buffer is released.
+        content: uint8 [size_bytes] view of the host memory; gone when the model is released.
     """
 
+    name: str
+    index: int
+    kind: int
+    dims: tuple[int, ...]
     size_bytes: int
     device: int
     host: int
-    data_buffer: int
     content: npt.NDArray[np.uint8]
 
 
@@ -54,16 +56,12 @@ class Bound:
     """An input or output of one compiled shape, with its memory.
 
     Attributes:
-        kind: its type in the compiled model.
-        view: its values in page-locked host memory, [the compiled shape].
-        size_bytes: how much of the buffer this shape uses.
+        view: its values in page-locked host memory, [the compiled shape], in the type of the compiled model.
     """
 
     port: Port
-    kind: str
-    buffer: Buffer
+    slot: Slot
     view: Array
-    size_bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -81,19 +79,45 @@ class Plan:
 
 
 class LoadedModel:
-    """A model as the device holds it; made by `load`, in the context that is current then.
+    """A file on the device, in the context that is current, and everything that a call needs; `undo` takes it back.
 
     Attributes:
         model_id, inputs, outputs: what acl.mdl.execute_async takes: id, input dataset, output dataset.
         device_bytes: weights and work memory as acl.mdl.query_size tells them, and buffers.
+
+    Raises:
+        MeasureError: pyACL cannot load it, or it is not what the interface describes.
     """
 
-    def __init__(self, *, model_id: int, inputs: int, outputs: int, gear_index: int | None, device_bytes: int) -> None:
-        self.model_id, self.inputs, self.outputs = model_id, inputs, outputs
-        self.device_bytes = device_bytes
-        self.plans: dict[Shape, Plan] = {}
-        self._gear_index = gear_index
+    def __init__(self, path: Path, interface: Interface, undo: ExitStack) -> None:
+        about, file = f"{path}: pyACL cannot load it", path.name
+        work, weights = take("mdl.query_size", str(path), about=about)
+        self.model_id: int = take("mdl.load_from_file", str(path), about=about)
+        undo.callback(do, "mdl.unload", self.model_id)
+        desc = read("mdl.create_desc")
+        undo.callback(do, "mdl.destroy_desc", desc)
+        do("mdl.get_desc", desc, self.model_id)
         self._gear: Gear | None = None
+        self._gear_index: int | None = take("mdl.get_input_index_by_name", desc, GEAR_INPUT, absent=INVALID_PARAM)
+        self.inputs, taken = _slots("input", desc, self._gear_index, file, undo)
+        self.outputs, given = _slots("output", desc, None, file, undo)
+        inputs, outputs = _inputs(taken, interface, self._gear_index, file), _outputs(given, interface, file)
+        # what acl.rt.malloc really takes for a block (pyacl.md §3.3)
+        self.device_bytes: int = work + weights + sum((s.size_bytes + 31) // 32 * 32 + 32 for s in (*taken, *given))
+        gears: Mapping[Gear | None, Dims] = {None: {name: slot.dims for name, slot in inputs.items()}}
+        if self._gear_index is not None:
+            gears = _gears(desc, interface, inputs, file)
+        told = "mdl.get_output_dims" if self._gear_index is None else "mdl.get_cur_output_dims"  # pyacl.md §7
+        self.plans: dict[Shape, Plan] = {}
+        for gear, shapes in gears.items():
+            self.choose(gear)
+            results = {name: tuple(take(told, desc, slot.index)["dims"]) for name, slot in outputs.items()}
+            self.plans[_shape_of(interface, shapes, file)] = Plan(
+                model=self,
+                gear=gear,
+                inputs=tuple(_bound(port, inputs[port.name], shapes, file) for port in interface.inputs),
+                outputs=tuple(_bound(port, outputs[port.name], results, file) for port in interface.outputs),
+            )
 
     def choose(self, gear: Gear | None) -> None:
         """Make the next execution use this gear. What was set stays set, in the dataset and in the model."""
@@ -105,77 +129,44 @@ class LoadedModel:
         self._gear = gear
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Slot:
-    """What pyACL says of one input or output, and its memory."""
-
-    name: str
-    index: int
-    kind: int
-    dims: tuple[int, ...]
-    buffer: Buffer
-
-
-def load(path: Path, interface: Interface, undo: UndoStack) -> LoadedModel:
-    """Load a file and get everything ready that a call needs; `undo` takes it all back.
+def _slots(side: str, desc: int, gear_index: int | None, file: str, undo: ExitStack) -> tuple[int, tuple[Slot, ...]]:
+    """The inputs or outputs with their memory, and the dataset of it in their order.
 
     Raises:
-        MeasureError: pyACL cannot load it, or it is not what the interface describes.
+        MeasureError: there is not enough memory (transient).
     """
-    about, file = f"{path}: pyACL cannot load it", path.name
-    work, weights = take("mdl.query_size", str(path), about=about)
-    model_id = take("mdl.load_from_file", str(path), about=about)
-    undo.add(partial(do, "mdl.unload", model_id))
-    desc = read("mdl.create_desc")
-    undo.add(partial(do, "mdl.destroy_desc", desc))
-    do("mdl.get_desc", desc, model_id)
-    gear_index: int | None = take("mdl.get_input_index_by_name", desc, GEAR_INPUT, absent=INVALID_PARAM)
-    taken, given = _slots("input", desc, gear_index, file, undo), _slots("output", desc, None, file, undo)
-    inputs, outputs = _inputs(taken, interface, gear_index, file), _outputs(given, interface, file)
-    model = LoadedModel(
-        model_id=model_id,
-        inputs=_dataset(taken, undo),
-        outputs=_dataset(given, undo),
-        gear_index=gear_index,
-        # what acl.rt.malloc really takes for a block (pyacl.md §3.3)
-        device_bytes=work + weights + sum((s.buffer.size_bytes + 31) // 32 * 32 + 32 for s in (*taken, *given)),
-    )
-    gears: Mapping[Gear | None, Dims] = {None: {name: slot.dims for name, slot in inputs.items()}}
-    if gear_index is not None:
-        gears = _gears(desc, interface, inputs, file)
-    told = "mdl.get_output_dims" if gear_index is None else "mdl.get_cur_output_dims"  # pyacl.md §7
-    for gear, shapes in gears.items():
-        model.choose(gear)
-        results = {name: tuple(take(told, desc, slot.index)["dims"]) for name, slot in outputs.items()}
-        model.plans[_shape_of(interface, shapes, file)] = Plan(
-            model=model,
-            gear=gear,
-            inputs=tuple(_bound(port, inputs[port.name], shapes, file) for port in interface.inputs),
-            outputs=tuple(_bound(port, outputs[port.name], results, file) for port in interface.outputs),
-        )
-    return model
-
-
-def _slots(side: str, desc: int, gear_index: int | None, file: str, undo: UndoStack) -> tuple[_Slot, ...]:
-    found = []
+    found, handles = [], []
     # 0 inputs or outputs, and float32, are numbers like others here; only a missing value is a failure
     for index in range(read(f"mdl.get_num_{side}s", desc, null=(None,))):
         name = read(f"mdl.get_{side}_name_by_index", desc, index, null=("", None))
         # a size of 0 is an output without an upper bound, which only the synchronous call can serve
         size = read(f"mdl.get_{side}_size_by_index", desc, index, about=f"{side} {index}")
+        kind = read(f"mdl.get_{side}_data_type", desc, index, null=(-1, None))
+        dims = tuple(take(f"mdl.get_{side}_dims", desc, index)["dims"])
+        about = f"{file}: {side} {name!r}"
+        device = take("rt.malloc", size, _HUGE_FIRST, about=f"{about}: {size} bytes on the device")
+        undo.callback(do, "rt.free", device)
+        host, content = 0, np.empty(0, np.uint8)
+        if index != gear_index:
+            host = take("rt.malloc_host", size, about=f"{about}: {size} page-locked bytes")
+            undo.callback(do, "rt.free_host", host)
+            block: Any = (ctypes.c_uint8 * size).from_address(host)
+            content = np.frombuffer(memoryview(block).cast("B"), np.uint8)
+        handles.append(read("create_data_buffer", device, size, about=about))
+        undo.callback(do, "destroy_data_buffer", handles[-1])
         found.append(
-            _Slot(
-                name=name,
-                index=index,
-                kind=read(f"mdl.get_{side}_data_type", desc, index, null=(-1, None)),
-                dims=tuple(take(f"mdl.get_{side}_dims", desc, index)["dims"]),
-                buffer=_allocate(size, undo, about=f"{file}: {side} {name!r}", on_host=index != gear_index),
+            Slot(
+                name=name, index=index, kind=kind, dims=dims, size_bytes=size, device=device, host=host, content=content
             )
         )
-    return tuple(found)
+    dataset: int = read("mdl.create_dataset")
+    undo.callback(do, "mdl.destroy_dataset", dataset)
+    for handle in handles:
+        take("mdl.add_dataset_buffer", dataset, handle)
+    return dataset, tuple(found)
 
 
-def _inputs(slots: Sequence[_Slot], interface: Interface, gear_index: int | None, file: str) -> dict[str, _Slot]:
+def _inputs(slots: Sequence[Slot], interface: Interface, gear_index: int | None, file: str) -> dict[str, Slot]:
     """By name and never by position: swapped inputs of one shape give wrong numbers and no error (§4, row 13)."""
     found = {slot.name: slot for slot in slots if slot.index != gear_index}
     wanted = {port.name for port in interface.inputs}
@@ -186,7 +177,7 @@ def _inputs(slots: Sequence[_Slot], interface: Interface, gear_index: int | None
     return found
 
 
-def _outputs(slots: Sequence[_Slot], interface: Interface, file: str) -> dict[str, _Slot]:
+def _outputs(slots: Sequence[Slot], interface: Interface, file: str) -> dict[str, Slot]:
     """ATC names outputs `node:index:name`; where that does not tell them apart, the order is the ONNX file's."""
     if len(slots) != len(interface.outputs):
         raise MeasureError(
@@ -200,22 +191,20 @@ def _outputs(slots: Sequence[_Slot], interface: Interface, file: str) -> dict[st
     return dict(zip(names, slots, strict=True))
 
 
-def _bound(port: Port, slot: _Slot, shapes: Dims, file: str) -> Bound:
-    kind = acl_type(slot.kind, port.name)
-    check_convertible(port.dtype, kind, port.name)
-    shape, buffer = tuple(shapes[port.name]), slot.buffer
-    needed = storage(kind).itemsize * math.prod(shape)
-    if len(shape) != len(port.shape) or not 0 < needed <= buffer.size_bytes:
+def _bound(port: Port, slot: Slot, shapes: Dims, file: str) -> Bound:
+    kind = stored_type(slot.kind, port.dtype, port.name)
+    shape = tuple(shapes[port.name])
+    needed = kind.itemsize * math.prod(shape)
+    if len(shape) != len(port.shape) or not 0 < needed <= slot.size_bytes:
         other = f"Declare its {len(shape)} axes in the ONNX file, then compile"
         raise MeasureError(
-            f"{file}: {port.name!r} is {list(shape)} of {kind} in {buffer.size_bytes} bytes; the interface "
+            f"{file}: {port.name!r} is {list(shape)} of {kind} in {slot.size_bytes} bytes; the interface "
             f"says {list(port.shape)}. {'Compile' if len(shape) == len(port.shape) else other} again."
         )
-    view = buffer.content[:needed].view(storage(kind)).reshape(shape)
-    return Bound(port=port, kind=kind, buffer=buffer, view=view, size_bytes=needed)
+    return Bound(port=port, slot=slot, view=slot.content[:needed].view(kind).reshape(shape))
 
 
-def _gears(desc: int, interface: Interface, inputs: Mapping[str, _Slot], file: str) -> dict[Gear | None, Dims]:
+def _gears(desc: int, interface: Interface, inputs: Mapping[str, Slot], file: str) -> dict[Gear | None, Dims]:
     """Each gear that a model was compiled with, and the shapes of its inputs (pyacl.md §7). Its values name all axes of
     all inputs in the order of --input_shape, which is the interface's.
 
@@ -266,31 +255,3 @@ def _shape_of(interface: Interface, dims: Dims, file: str) -> Shape:
                     "the model. Compile again."
                 )
     return Shape(batch=found.get("batch"), length=found.get("sequence"))
-
-
-def _allocate(size_bytes: int, undo: UndoStack, *, about: str, on_host: bool) -> Buffer:
-    """Memory of a tensor, released by `undo`.
-
-    Raises:
-        MeasureError: there is not enough (transient).
-    """
-    device = take("rt.malloc", size_bytes, _HUGE_FIRST, about=f"{about}: {size_bytes} bytes on the device")
-    undo.add(partial(do, "rt.free", device))
-    host, content = 0, np.empty(0, np.uint8)
-    if on_host:
-        host = take("rt.malloc_host", size_bytes, about=f"{about}: {size_bytes} page-locked bytes")
-        undo.add(partial(do, "rt.free_host", host))
-        block: Any = (ctypes.c_uint8 * size_bytes).from_address(host)
-        content = np.frombuffer(memoryview(block).cast("B"), np.uint8)
-    data_buffer = read("create_data_buffer", device, size_bytes, about=about)
-    undo.add(partial(do, "destroy_data_buffer", data_buffer))
-    return Buffer(size_bytes=size_bytes, device=device, host=host, data_buffer=data_buffer, content=content)
-
-
-def _dataset(slots: Sequence[_Slot], undo: UndoStack) -> int:
-    """A dataset of their buffers in the order of the model's inputs or outputs."""
-    handle: int = read("mdl.create_dataset")
-    undo.add(partial(do, "mdl.destroy_dataset", handle))
-    for slot in slots:
-        take("mdl.add_dataset_buffer", handle, slot.buffer.data_buffer)
-    return handle

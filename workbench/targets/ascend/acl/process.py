@@ -18,10 +18,10 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Collection, Mapping
-from functools import partial
+from contextlib import ExitStack
 from pathlib import Path
 
-from workbench.targets.ascend.acl.calls import REPEAT_INITIALIZE, UndoStack, clear_doubt, do, doubt, library
+from workbench.targets.ascend.acl.calls import REPEAT_INITIALIZE, clear_doubt, do, doubt, library, released
 from workbench.values.errors import MeasureError, ToolchainError, WorkbenchError
 from workbench.values.system.files import temporary_beside
 
@@ -45,37 +45,35 @@ def write_acl_config(directory: Path, dump: str, section: Mapping[str, object]) 
     return file
 
 
-class _Process:
+class _Runtime:
     """What this process holds of pyACL.
 
     Attributes:
-        owner: whether `acl.init` was ours.
+        undo: finalizes it, if `acl.init` was ours, and resets the devices.
         sessions: how to close each session that is open, oldest first.
     """
 
     def __init__(self) -> None:
         self.pid = os.getpid()
-        self.initialized = False
-        self.owner = False
-        self.devices: list[int] = []
+        self.undo = ExitStack()
+        self.devices: set[int] = set()
         self.sessions: dict[int, Callable[[], object]] = {}
 
 
 _lock = threading.RLock()
-_process = _Process()
-_at_exit = False
+_runtime: _Runtime | None = None
 
 
 def forked() -> bool:
     """Whether this is a child that was forked after pyACL had been initialized."""
-    return _process.initialized and _process.pid != os.getpid()
+    return _runtime is not None and _runtime.pid != os.getpid()
 
 
 def check_process() -> None:
     """Raises ToolchainError in a forked child."""
-    if forked():
+    if _runtime is not None and forked():
         raise ToolchainError(
-            f"This process was forked from process {_process.pid}, which had initialized pyACL already; its handles do "
+            f"This process was forked from process {_runtime.pid}, which had initialized pyACL already; its handles do "
             "not work here. Start workers with multiprocessing's 'spawn', and open the session inside the worker."
         )
 
@@ -92,29 +90,31 @@ def enter(device_id: int, close: Callable[[], object]) -> int:
     """
     check_process()
     with _lock:
-        if doubt() and _process.sessions:
+        if doubt() and _runtime is not None and _runtime.sessions:
             raise MeasureError(
-                f"The device's runtime is in doubt ({doubt()}) and {len(_process.sessions)} sessions are still "
+                f"The device's runtime is in doubt ({doubt()}) and {len(_runtime.sessions)} sessions are still "
                 "open. Close them first; the next one then begins anew.",
                 transient=True,
             )
         if doubt():
-            _take_down()
-        _initialize()
-        if device_id not in _process.devices:
+            _rebuild_later()
+        runtime = _runtime or _initialized()
+        if device_id not in runtime.devices:
             _start("rt.set_device", device_id, about=f"device {device_id} cannot be used")
-            _process.devices.append(device_id)
-        number = max(_process.sessions, default=0) + 1
-        _process.sessions[number] = close
+            runtime.undo.callback(do, "rt.reset_device", device_id)
+            runtime.devices.add(device_id)
+        number = max(runtime.sessions, default=0) + 1
+        runtime.sessions[number] = close
         return number
 
 
 def leave(number: int) -> None:
     """A session is closed. The last one to leave a runtime in doubt takes it down; what fails then is logged."""
     with _lock:
-        _process.sessions.pop(number, None)
-        if doubt() and not _process.sessions:
-            _take_down()
+        if _runtime is not None:
+            _runtime.sessions.pop(number, None)
+        if doubt() and not (_runtime and _runtime.sessions):
+            _rebuild_later()
 
 
 def shut_down() -> None:
@@ -123,30 +123,28 @@ def shut_down() -> None:
     Raises:
         WorkbenchError: the first of what failed, after all else was released.
     """
-    if not _process.initialized or forked():
+    if _runtime is None or forked():
         return
-    undo = UndoStack()
-    for close in tuple(_process.sessions.values()):
-        undo.add(close)
-    first, last = undo.release(), _release_all()
+    sessions = ExitStack()
+    for close in tuple(_runtime.sessions.values()):
+        sessions.callback(close)
+    first, last = released(sessions), _taken_down()
     if (error := first or last) is not None:
         raise error
 
 
-def _initialize() -> None:
-    global _process, _at_exit  # one runtime in a process: this module is its owner
-    if _process.initialized:
-        return
+def _initialized() -> _Runtime:
+    global _runtime  # one runtime in a process: this module is its owner
     library()
-    _process = _Process()
     config = os.environ.get(ACL_CONFIG)
     arguments = (config,) if config else ()
     code = _start("init", *arguments, about="pyACL cannot be initialized", accept=(REPEAT_INITIALIZE,))
-    _process.initialized = True
-    _process.owner = code != REPEAT_INITIALIZE
-    if not _at_exit:
-        atexit.register(_exit)
-        _at_exit = True
+    _runtime = _Runtime()
+    if code != REPEAT_INITIALIZE:
+        _runtime.undo.callback(do, "finalize")
+    atexit.unregister(_exit)  # not twice
+    atexit.register(_exit)
+    return _runtime
 
 
 def _start(name: str, *arguments: int | str, about: str, accept: Collection[int] = ()) -> int:
@@ -157,23 +155,17 @@ def _start(name: str, *arguments: int | str, about: str, accept: Collection[int]
         raise ToolchainError(str(error)) from error
 
 
-def _take_down() -> None:
-    error = _release_all()
-    if error is not None:
+def _rebuild_later() -> None:
+    if (error := _taken_down()) is not None:
         _log.warning("while pyACL was taken down after %s: %s", doubt(), error)
     clear_doubt()
 
 
-def _release_all() -> WorkbenchError | None:
+def _taken_down() -> WorkbenchError | None:
+    global _runtime  # see `_initialized`
     with _lock:
-        undo = UndoStack()
-        if _process.owner:
-            undo.add(partial(do, "finalize"))
-        for device_id in _process.devices:
-            undo.add(partial(do, "rt.reset_device", device_id))
-        _process.devices = []
-        _process.initialized = _process.owner = False
-        return undo.release()
+        runtime, _runtime = _runtime, None
+        return None if runtime is None else released(runtime.undo)
 
 
 def _exit() -> None:

@@ -12,11 +12,9 @@ record has only the scales of weights: what ada_quantize learned to round is not
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -31,10 +29,11 @@ from workbench.quantization.amct.protobuf_text import Body
 from workbench.quantization.amct.record_file import parse_record
 from workbench.quantization.interpreter import Interpreter
 from workbench.quantization.lowering.normalize import normalized
-from workbench.quantization.record import Provenance, QuantizationRecord
+from workbench.quantization.record import Provenance, QuantizationRecord, write_record
 from workbench.targets.ascend.amct.process import LOG, AmctInstallation, ask, write_feeds
 from workbench.targets.base import Array, Feeds
-from workbench.values.documents.canonical import digest
+from workbench.values.candidate import Candidate
+from workbench.values.documents.canonical import digest, encode
 from workbench.values.errors import CalibrationError, ConfigError, ToolchainError
 from workbench.values.model import Model
 from workbench.values.system.scratch import scratch_folder
@@ -83,7 +82,7 @@ def calibrate_with_amct(
 
     Raises:
         CalibrationError: fewer batches than batch_num, AMCT refuses model or configuration, crashes or takes too long
-            (with its log; transient where it was killed).
+            (with its log; transient where it was killed), or its files do not fit the model.
         ToolchainError: the installation is broken, or `to` cannot be written.
     """
     try:
@@ -91,26 +90,45 @@ def calibrate_with_amct(
     except ConfigError as error:
         raise CalibrationError(str(error)) from error
     batch_num = (parsed.message if isinstance(parsed, Body) else parsed).batch_num
-    with _workplace(to) as folder:
-        proto = _written_model(model, folder / "model.onnx", installation)
-        feeds = write_feeds(itertools.islice(batches, batch_num), folder, "feeds")
-        if len(feeds["files"]) < batch_num:
-            raise CalibrationError(
-                f"the configuration asks for {batch_num} batches (batch_num), there are {len(feeds['files'])}. "
-                "AMCT needs exactly as many forwards; lower batch_num or raise the calibration samples."
-            )
-        request = {"action": "calibrate", "feeds": feeds}
-        if isinstance(parsed, Body):
-            request["config_defination"] = "quant.cfg"
-        (folder / str(request.get("config_defination", CONFIG))).write_text(config, encoding="utf-8")
-        log = to / LOG
-        answer = ask(installation.python, installation.variables, folder, request, timeout_s=timeout_s, log=log)
-        return AmctResult(
-            record=_read_back(model, proto, folder, to, installation, digest(config), answer),
-            deploy_model=to / DEPLOY,
-            fake_quant_model=to / FAKE_QUANT,
-            log=log,
-        )
+    log = to / LOG
+    try:
+        to.mkdir(parents=True, exist_ok=True)
+        with scratch_folder("amct", inside=to) as folder:  # results leave it by rename only
+            proto = _written_model(model, folder / "model.onnx", installation)
+            feeds = write_feeds(itertools.islice(batches, batch_num), folder)
+            if len(feeds["files"]) < batch_num:
+                raise CalibrationError(
+                    f"the configuration asks for {batch_num} batches (batch_num), there are {len(feeds['files'])}. "
+                    "AMCT needs exactly as many forwards; lower batch_num or raise the calibration samples."
+                )
+            request = {"action": "calibrate", "feeds": feeds}
+            if isinstance(parsed, Body):
+                request["config_defination"] = "quant.cfg"
+            (folder / str(request.get("config_defination", CONFIG))).write_text(config, encoding="utf-8")
+            answer = ask(installation, folder, request, timeout_s=timeout_s, log=log)
+            record, text = _read_back(model, proto, folder, log)
+            for file in (*_made_by(folder), folder / RECORD, folder / CONFIG):
+                file.replace(to / file.name)
+    except OSError as error:
+        raise ToolchainError(
+            f"{to} cannot be written: {error.strerror or error}. Free space or choose another folder."
+        ) from error
+    versions = {n if n == "amct_onnx" else f"amct_onnx.{n}": version for n, version in installation.versions.items()}
+    recipe = {
+        "producer": f"amct_onnx {installation.versions['amct_onnx']}",
+        **versions,
+        "configuration_sha256": digest(config),
+        "record_sha256": digest(text),
+        "batch_num": answer.get("forwards"),
+    }
+    revision = record.provenance.code_revision
+    provenance = Provenance(engine="amct", recipe=recipe, statistics=None, code_revision=revision)
+    return AmctResult(
+        record=replace(record, provenance=provenance),
+        deploy_model=to / DEPLOY,
+        fake_quant_model=to / FAKE_QUANT,
+        log=log,
+    )
 
 
 def run_in_amct(
@@ -128,9 +146,9 @@ def run_in_amct(
             for file in [model_file, *model_file.parent.glob("*.external")]:
                 name = "model.onnx" if file == model_file else file.name
                 (folder / name).symlink_to(file.absolute())
-            request = {"action": "run", "feeds": write_feeds(batches, folder, "feeds")}
+            request = {"action": "run", "feeds": write_feeds(batches, folder)}
             log = folder / f"kept-{LOG}"
-            answer = ask(installation.python, installation.variables, folder, request, timeout_s=TIMEOUT_S, log=log)
+            answer = ask(installation, folder, request, timeout_s=TIMEOUT_S, log=log)
             results = []
             for file in sorted((folder / "outputs").iterdir()):
                 with np.load(file, allow_pickle=False) as arrays:
@@ -161,19 +179,6 @@ def simulation_difference(result: AmctResult, batches: Iterable[Feeds], *, insta
     return max((float(np.abs(a - b).max(initial=0.0)) for a, b in pairs), default=0.0) / (largest or 1.0)
 
 
-@contextmanager
-def _workplace(to: Path) -> Iterator[Path]:
-    """A folder for the child inside `to`, gone in the end: results leave it by rename only."""
-    try:
-        to.mkdir(parents=True, exist_ok=True)
-        with scratch_folder("amct", inside=to) as folder:
-            yield folder
-    except OSError as error:
-        raise ToolchainError(
-            f"{to} cannot be written: {error.strerror or error}. Free space or choose another folder."
-        ) from error
-
-
 def _written_model(model: Model, file: Path, installation: AmctInstallation) -> onnx.ModelProto:
     """Write the model for AMCT; what it was given.
 
@@ -194,44 +199,90 @@ def _written_model(model: Model, file: Path, installation: AmctInstallation) -> 
     return proto
 
 
-def _read_back(
-    model: Model,
-    proto: onnx.ModelProto,
-    folder: Path,
-    to: Path,
-    installation: AmctInstallation,
-    configuration_sha256: str,
-    answer: Mapping[str, Any],
-) -> QuantizationRecord:
-    """The record that the child left in `folder`; its files are moved into `to`, each by one rename.
+def _made_by(folder: Path) -> list[Path]:
+    """What AMCT left; a model without its data must not be seen."""
+    result = folder / "result"
+    return sorted(result.iterdir(), key=lambda file: file.suffix == ".onnx") if result.is_dir() else []
+
+
+def _read_back(model: Model, proto: onnx.ModelProto, folder: Path, log: Path) -> tuple[QuantizationRecord, str]:
+    """The record that the child left in `folder`, and its text.
 
     Raises:
         CalibrationError: AMCT's files are incomplete, or do not fit the model.
     """
-    written = (folder / "result").iterdir() if (folder / "result").is_dir() else ()
-    files = sorted(written, key=lambda file: file.suffix == ".onnx")  # a model without its data must not be seen
-    names = {file.name for file in files}
+    names = {file.name for file in _made_by(folder)}
     for name in (DEPLOY, FAKE_QUANT):
         if name not in names:
             wrote = ", ".join(sorted(names)) or "nothing"
-            raise CalibrationError(f"AMCT did not write {name}; it wrote {wrote}.", log_path=to / LOG)
+            raise CalibrationError(f"AMCT did not write {name}; it wrote {wrote}.", log_path=log)
     try:
         text = (folder / RECORD).read_text(encoding="utf-8")
-        record = parse_record(text, layers=quantizable_layers(proto), model_sha256=model.sha256, file=RECORD)
+        return parse_record(text, layers=quantizable_layers(proto), model_sha256=model.sha256, file=RECORD), text
     except (OSError, UnicodeDecodeError, ConfigError) as error:
-        raise CalibrationError(f"AMCT's record cannot be read back: {error}", log_path=to / LOG) from error
-    provenance = Provenance(
-        engine="amct",
-        recipe={
-            "producer": f"amct_onnx {installation.versions['amct_onnx']}",
-            **installation.components(),
-            "configuration_sha256": configuration_sha256,
-            "record_sha256": digest(text),
-            "batch_num": answer.get("forwards"),
-        },
-        statistics=None,
-        code_revision=record.provenance.code_revision,
-    )
-    for file in (*files, folder / RECORD, folder / CONFIG):
-        file.replace(to / file.name)
-    return replace(record, provenance=provenance)
+        raise CalibrationError(f"AMCT's record cannot be read back: {error}", log_path=log) from error
+
+
+# --- as a calibrator: whether AMCT is asked about a candidate, and its record in the store's form --------------------
+
+
+_COMPARED_BATCHES = 2
+_LARGEST_DIFFERENCE = 0.05
+"""As a share of the largest output. Equal arithmetic differs by roundings of the float operators between the INT8 ones
+(below 1e-5 where we compared); more than this is another model."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AmctCalibrator:
+    """See `workbench.targets.calibrator.Calibrator`. What a search point says without a configuration the native engine
+    calibrates; `quantization.calibrator` says who follows a configuration:
+
+        amct        AMCT, or the candidate fails with the reason
+        workbench   the native engine, which follows AMCT's procedure to the last digit
+        (not said)  AMCT where it is installed
+
+    Attributes:
+        installation: None where AMCT is not installed.
+    """
+
+    installation: AmctInstallation | None
+
+    def configuration(self, candidate: Candidate) -> str | None:
+        q = candidate.quantization
+        if q.calibrator == "workbench":
+            return None
+        why = ""
+        if q.cfg is None:
+            why = "AMCT calibrates what its own configuration says (quantization.scheme: cfg)"
+        elif self.installation is None:
+            why = "no interpreter with amct_onnx is known (WORKBENCH_AMCT_PYTHON names the one it is installed in)"
+        elif "ada_quantize" in q.cfg:
+            why = "AMCT's record does not tell the rounding that ada_quantize learns; arq_quantize rounds to nearest"
+        if why and q.calibrator == "amct":
+            raise CalibrationError(
+                f"quantization.calibrator is 'amct', and {why}. Leave it out, and the workbench does."
+            )
+        return None if why else q.cfg
+
+    def identity(self) -> Mapping[str, object]:
+        assert self.installation is not None  # who gave a configuration had it
+        found: Mapping[str, object] = encode(replace(self.installation, variables={}))
+        return found
+
+    def write_record(self, model: Model, configuration: str, batches: Callable[[], Iterator[Feeds]], to: Path) -> None:
+        """Beside `record.json` AMCT's own files but its models, once its simulation and our arithmetic on its deploy
+        model agree."""
+        assert self.installation is not None  # who gave a configuration had it
+        result = calibrate_with_amct(model, configuration, batches(), to / "amct", installation=self.installation)
+        compared = itertools.islice(batches(), _COMPARED_BATCHES)
+        difference = simulation_difference(result, compared, installation=self.installation)
+        if not difference <= _LARGEST_DIFFERENCE:
+            raise CalibrationError(
+                f"AMCT's simulation and the integers of its deploy model differ by {difference:.1%} of the largest "
+                f"output over {_COMPARED_BATCHES} batches, so the record cannot be trusted. Compare the two with "
+                "`workbench compare`.",
+                log_path=result.log,
+            )
+        for file in (result.deploy_model, result.fake_quant_model):  # the record says all that lowering needs
+            file.unlink()
+        write_record(result.record, to / "record.json")

@@ -17,13 +17,13 @@ import shutil
 import signal
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from workbench.targets.apart import run_apart
+from workbench.targets.apart import Ended, run_apart
 from workbench.targets.ascend.installation import compiler_variables
 from workbench.targets.base import Feeds
 from workbench.values.errors import CalibrationError, ToolchainError
@@ -70,21 +70,9 @@ class AmctInstallation:
     versions: Mapping[str, str]
     variables: Mapping[str, str]
 
-    def components(self) -> dict[str, str]:
-        """Name → version, for a toolchain or a record's provenance."""
-        return {
-            name if name == "amct_onnx" else f"amct_onnx.{name}": version for name, version in self.versions.items()
-        }
-
 
 def ask(
-    python: Path,
-    variables: Mapping[str, str],
-    folder: Path,
-    request: Mapping[str, Any],
-    *,
-    timeout_s: float,
-    log: Path,
+    installation: AmctInstallation, folder: Path, request: Mapping[str, Any], *, timeout_s: float, log: Path
 ) -> dict[str, Any]:
     """Let the child do what a request says; its answer.
 
@@ -97,12 +85,13 @@ def ask(
         CalibrationError: AMCT refuses, crashes, or takes longer than `timeout_s`; with the log, and transient where
             it was killed.
     """
+    python = installation.python
     (folder / "request.json").write_text(json.dumps(request), encoding="utf-8")
-    environment = {"OMP_NUM_THREADS": str(min(os.cpu_count() or 1, _THREADS)), **compiler_variables(variables)}
+    threads = {"OMP_NUM_THREADS": str(min(os.cpu_count() or 1, _THREADS))}
     try:
         ended = run_apart(
             [str(python), str(_CHILD), str(folder)],
-            environment=environment,
+            environment=threads | compiler_variables(installation.variables),
             timeout_s=timeout_s,
             cwd=folder,
             log=folder / LOG,
@@ -112,104 +101,93 @@ def ask(
             f"{python} cannot be started: {error.strerror}. WORKBENCH_AMCT_PYTHON names the interpreter that has "
             "amct_onnx."
         ) from error
-    _keep_log(folder, log)
-    answer = None
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("wb") as whole:  # the child's words, then the logs that AMCT wrote into its working folder
+        for part in [folder / LOG, *sorted((folder / "amct_log").glob("*.log"))]:
+            whole.write(f"==== {part.name}\n".encode())
+            with part.open("rb") as words:
+                shutil.copyfileobj(words, whole)
+    answer, stage = None, ""
+    with contextlib.suppress(OSError):
+        stage = (folder / "stage").read_text(encoding="utf-8")
     with contextlib.suppress(OSError, ValueError):
         answer = json.loads((folder / "answer.json").read_text(encoding="utf-8"))
     answer = answer if isinstance(answer, dict) else None
     if ended.code == 0 and answer is not None and answer.get("ok") is True:
         return answer
-    raise _failure(python, folder, ended.code, answer, ended.output, timeout_s, log)
+    if stage in ("", "import"):
+        raise ToolchainError(f"{_broken(python, ended, answer, timeout_s)} See {log}.")
+    raise _failure(python, stage, ended, answer, timeout_s, log)
 
 
-def write_feeds(batches: Iterable[Feeds], folder: Path, name: str) -> dict[str, Any]:
-    """Store batches as NPZ files of plain arrays below `folder/name`; what the request says of them.
-
-    Raises:
-        CalibrationError: batches of different inputs, or arrays of Python objects.
-    """
-    (folder / name).mkdir()
-    names: list[str] | None = None
+def write_feeds(batches: Iterable[Feeds], folder: Path) -> dict[str, Any]:
+    """Store batches as NPZ files of plain arrays below a folder; what the request says of them."""
+    (folder / "feeds").mkdir()
+    names: list[str] = []
     files = []
     for index, feeds in enumerate(batches):
-        names = sorted(feeds) if names is None else names
-        if sorted(feeds) != names:
-            raise CalibrationError(f"batch {index} feeds {sorted(feeds)}, the first one fed {names}.")
-        arrays = [np.asarray(feeds[each]) for each in names]
-        if held := [each for each, array in zip(names, arrays, strict=True) if array.dtype.hasobject]:
-            raise CalibrationError(f"input {held[0]!r} of batch {index} is an array of Python objects.")
-        np.savez(folder / name / f"{index:06d}.npz", *arrays)
-        files.append(f"{name}/{index:06d}.npz")
-    return {"names": names or [], "files": files}
+        names, file = sorted(feeds), f"feeds/{index:06d}.npz"
+        np.savez(folder / file, *(feeds[name] for name in names))
+        files.append(file)
+    return {"names": names, "files": files}
 
 
 # --- how it ended --------------------------------------------------------------------------------------------------
 
 
-def _keep_log(folder: Path, log: Path) -> None:
-    """The child's words, then the logs that AMCT wrote into its working folder."""
-    log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("wb") as whole:
-        for part in [folder / LOG, *sorted((folder / "amct_log").glob("*.log"))]:
-            if part.is_file():
-                whole.write(f"==== {part.name}\n".encode())
-                with part.open("rb") as words:
-                    shutil.copyfileobj(words, whole)
+_CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGILL)
+
+
+def _said(ended: Ended, answer: Mapping[str, Any] | None) -> str:
+    lines = [line.strip() for line in ended.output.splitlines() if line.strip() and not line.startswith("----")]
+    return str((answer or {}).get("error") or (lines[-1][:300] if lines else "it said nothing"))
+
+
+def _signal(code: int) -> str:
+    return signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
+
+
+def _broken(python: Path, ended: Ended, answer: Mapping[str, Any] | None, timeout_s: float) -> str:
+    """Of a child that did not come past the import."""
+    if ended.code is None:
+        return f"importing amct_onnx in {python} took longer than {timeout_s:.0f} s."
+    if ended.code < 0:
+        remedy = _SEGFAULT if -ended.code in _CRASHES else "Try again; see the machine's memory."
+        return f"{python} died of {_signal(ended.code)} while it imported amct_onnx. {remedy}"
+    said = _said(ended, answer)
+    remedy = _remedy(f"{said}\n{ended.output}") or "Try `import amct_onnx` in it."
+    return f"amct_onnx cannot be used in {python}: {said}. {remedy}"
 
 
 def _failure(
-    python: Path,
-    folder: Path,
-    code: int | None,
-    answer: Mapping[str, Any] | None,
-    output: str,
-    timeout_s: float,
-    log: Path,
+    python: Path, stage: str, ended: Ended, answer: Mapping[str, Any] | None, timeout_s: float, log: Path
 ) -> ToolchainError | CalibrationError:
-    try:
-        stage = (folder / "stage").read_text(encoding="utf-8")
-    except OSError:
-        stage = ""
-    lines = [line.strip() for line in output.splitlines() if line.strip() and not line.startswith("----")]
-    last = lines[-1][:300] if lines else "it said nothing"
-    said = str(answer["error"]) if answer is not None and "error" in answer else last
-    if code is None:
-        if stage in ("", "import"):
-            return ToolchainError(f"importing amct_onnx in {python} took longer than {timeout_s:.0f} s. See {log}.")
-        return CalibrationError(f"AMCT's {stage} took longer than {timeout_s:.0f} s.", log_path=log, transient=True)
-    if code < 0:
-        number = -code
-        name = signal.Signals(number).name if number in signal.valid_signals() else f"signal {number}"
-        crashed = number in (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGILL)
-        if stage in ("", "import"):
-            remedy = _SEGFAULT if crashed else "Try again; see the machine's memory."
-            return ToolchainError(f"{python} died of {name} while it imported amct_onnx. {remedy} See {log}.")
-        if crashed:
-            return CalibrationError(f"AMCT crashed ({name}) in {stage}.", log_path=log)
-        return CalibrationError(
-            f"AMCT was ended by {name} in {stage}; the machine may be out of memory. Use smaller batches, or hfmg.",
-            log_path=log,
-            transient=True,
+    said, transient = _said(ended, answer), False
+    if ended.code is None:
+        words, transient = f"AMCT's {stage} took longer than {timeout_s:.0f} s.", True
+    elif ended.code < 0 and -ended.code in _CRASHES:
+        words = f"AMCT crashed ({_signal(ended.code)}) in {stage}."
+    elif ended.code < 0:
+        transient = True
+        words = (
+            f"AMCT was ended by {_signal(ended.code)} in {stage}; the machine may be out of memory. Use smaller "
+            "batches, or hfmg."
         )
-    if stage in ("", "import"):
-        remedy = remedy_for(said + "\n" + output) or "Try `import amct_onnx` in it."
-        return ToolchainError(f"amct_onnx cannot be used in {python}: {said}. {remedy} See {log}.")
-    if answer is None:
-        return CalibrationError(
-            f"amct_onnx ended in {stage} with status {code} and without an answer: {said}", log_path=log
-        )
-    if re.search("no opset import for domain|undefined symbol.*registercustomops", said.lower()):
-        return ToolchainError(f"amct_onnx in {python} has no operator library: {said}. {remedy_for(said)} See {log}.")
-    if answer.get("kind") == "MemoryError" or "bad_alloc" in said:
-        return CalibrationError(
+    elif answer is None:
+        words = f"amct_onnx ended in {stage} with status {ended.code} and without an answer: {said}"
+    elif re.search("no opset import for domain|undefined symbol.*registercustomops", said.lower()):
+        return ToolchainError(f"amct_onnx in {python} has no operator library: {said}. {_remedy(said)} See {log}.")
+    elif answer.get("kind") == "MemoryError" or "bad_alloc" in said:
+        words = (
             f"AMCT ran out of memory in {stage}: IFMR keeps the activations of all batches. Use fewer or smaller "
-            "batches, or hfmg.",
-            log_path=log,
+            "batches, or hfmg."
         )
-    return CalibrationError(f"AMCT's {stage} failed: {said}", log_path=log)
+    else:
+        words = f"AMCT's {stage} failed: {said}"
+    return CalibrationError(words, log_path=log, transient=transient)
 
 
-def remedy_for(words: str) -> str | None:
+def _remedy(words: str) -> str | None:
     """What to do about a broken installation, by what it says."""
     return next((remedy for pattern, remedy in REMEDIES if re.search(pattern, words.lower())), None)
 
@@ -245,12 +223,13 @@ def find_amct(environment: Mapping[str, str], *, timeout_s: float = _TIMEOUT_S) 
         return None
     with scratch_folder("amct") as folder:
         log = folder / f"kept-{LOG}"
+        found = AmctInstallation(python=python, versions={}, variables=dict(environment))
         try:
-            answer = ask(python, environment, folder, {"action": "describe"}, timeout_s=timeout_s, log=log)
+            answer = ask(found, folder, {"action": "describe"}, timeout_s=timeout_s, log=log)
         except CalibrationError as error:  # past the import there is nothing to do: it is the installation
             raise ToolchainError(f"{python} does not tell the version of its amct_onnx: {error}") from error
         except ToolchainError as error:
             words = log.read_text(encoding="utf-8", errors="replace")[-2000:] if log.is_file() else ""
             message = str(error).replace(f" See {log}.", "")
             raise ToolchainError(f"{message}\n{words}".strip()) from error
-    return AmctInstallation(python=python, versions=answer["versions"], variables=dict(environment))
+    return replace(found, versions=answer["versions"])

@@ -20,7 +20,7 @@ from pathlib import Path
 from workbench.graph.read import read_model
 from workbench.targets.apart import Ended, run_apart
 from workbench.targets.ascend.atc.codes import Output, parse_output
-from workbench.targets.ascend.installation import atc_of, compiler_variables, dormant_installations
+from workbench.targets.ascend.installation import REMEDY, atc_of, compiler_variables, no_cann
 from workbench.values.errors import ConfigError, ToolchainError
 from workbench.values.system.scratch import scratch_folder
 
@@ -60,15 +60,9 @@ def find_atc(environment: Mapping[str, str]) -> Path:
     roots = filter(None, map(environment.get, ("ASCEND_HOME_PATH", "ASCEND_TOOLKIT_HOME")))
     if (found := atc_of(environment, *map(Path, roots))) is not None:
         return found.absolute()
-    if dormant := dormant_installations(environment):
-        raise ToolchainError(
-            f"CANN is installed in {dormant[0]}, but this shell does not know it. Run `source "
-            f"{dormant[0]}/set_env.sh`, then the same command again."
-        )
+    why, remedy = no_cann(environment)
     raise ToolchainError(
-        "No atc on PATH and none under ASCEND_HOME_PATH: CANN is not installed or not switched on. Install the CANN "
-        "8.5.0 toolkit and the operator package of the 910B and source its set_env.sh, or rehearse without them: "
-        '`eval "$(workbench emulator env)"`.'
+        f"No atc on PATH and none under ASCEND_HOME_PATH: {why or 'its CANN has none'}. {remedy or REMEDY}"
     )
 
 

@@ -13,16 +13,16 @@ Where every record is an inner error, a line `E19999: Inner Error!` comes first,
 in the line behind it: `E19999[PID: 812] 2026-01-02-03:04:05.006.007 (E19999):  …` (runtime v8.5.0
 src/dfx/error_manager/error_manager.cc:55-75,538-626; user reports for the older one).
 
-A code says what kind of trouble it is; often only its message says which one (`Table.cases`). The table is
-`codes.json`, for the codes of the catalogues of CANN 8.5.0 (runtime v8.5.0 src/dfx/error_manager/error_code.json; ge
-v8.5.0) and of the releases before it.
+A code says what kind of trouble it is; often only its message says which one. The table is `codes.json`, for the codes
+of the catalogues of CANN 8.5.0 (runtime v8.5.0 src/dfx/error_manager/error_code.json; ge v8.5.0) and of the releases
+before it.
 """
 
 from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -127,53 +127,28 @@ are missing and 'memory' may pass on a second try."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Meaning:
-    """What a code, or one of its messages, means to the user."""
+    """What records mean to the user: those whose code, and where it has any whose words, fit these patterns."""
 
+    code: str
+    words: str = ""
     problem: str
     remedy: str
     who: Who
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Family(Meaning):
-    """A pattern of codes."""
-
-    code: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Case(_Family):
-    """Words of the message, a pattern as well, that say more than the code."""
-
-    words: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
-    """What comes first in it is preferred: `cases`, then `codes`, then `ranges` of codes not listed one by one."""
-
-    cases: tuple[_Case, ...]
-    codes: Mapping[str, Meaning]
-    ranges: tuple[_Family, ...]
-
-
 @functools.cache
-def table() -> Table:
+def table() -> tuple[Meaning, ...]:
+    """What comes first is preferred: special cases by their words, then codes, then ranges of codes."""
     from workbench.values.documents.canonical import decode  # what only an error needs
     from workbench.values.documents.json_reader import loads
 
-    return decode(Table, loads(Path(__file__).with_name("codes.json").read_bytes()), "atc/codes.json")
+    rows = loads(Path(__file__).with_name("codes.json").read_bytes())
+    return decode(tuple[Meaning, ...], rows, "atc/codes.json")
 
 
 def meaning_of(message: Message) -> Meaning:
-    """What a record means: the special case of its words, else its code, else the family of its code."""
     words = " ".join((message.text, message.title, *message.trace))
-    for case in table().cases:
-        if re.fullmatch(case.code, message.code) and re.search(case.words, words):
-            return case
-    if message.code in table().codes:
-        return table().codes[message.code]
-    return next(family for family in table().ranges if re.fullmatch(family.code, message.code))
+    return next(one for one in table() if re.fullmatch(one.code, message.code) and re.search(one.words, words))
 
 
 def explain(output: Output) -> tuple[str, Meaning, str] | None:
@@ -185,6 +160,6 @@ def explain(output: Output) -> tuple[str, Meaning, str] | None:
         return headline.code, meaning_of(headline), " ".join((headline.text, *headline.trace))
     if output.complaints:
         remedy = "This CANN is older than 8.5.0 or not CANN's ATC; run `workbench doctor`."
-        meaning = Meaning(problem="ATC did not understand its command line", remedy=remedy, who="installation")
+        meaning = Meaning(code="", problem="ATC did not understand its command line", remedy=remedy, who="installation")
         return "", meaning, output.complaints[0].removeprefix("ERROR: ")
     return None

@@ -19,9 +19,9 @@ from workbench.values.documents.json_reader import loads
 from workbench.values.system.files import temporary_beside
 
 FUSION_RESULT = "fusion_result.json"
-STORY = "compile.json"
-OF_ONE_FILE = ".story.json"
-"""End of the name of a story that tells of one file of a set alone, behind the file's own without `.om`."""
+_WHOLE = "compile.json"
+"""What older versions wrote for a set; now each file has its own, named as it is with another end."""
+_OF_ONE_FILE = ".story.json"
 
 _SIZES = re.compile(r"\b(memory_size|weight_size)\[\s*(\d+)")
 _START = "Display Model Info start"
@@ -45,21 +45,22 @@ class CompileStory:
     form: str = ""
 
 
-def write_story(story: CompileStory, to: Path, name: str = STORY) -> None:
+def write_story(story: CompileStory, om: Path) -> None:
+    """Beside the file that it tells of."""
     written = {
         "fusions": [{"name": name, "effective": count} for name, count in story.fusions.items()],
         "info": {file: {"memory_size_bytes": m, "weight_size_bytes": w} for file, (m, w) in story.info.items()},
         **{key: getattr(story, key) for key in ("warnings", "seconds", "form")},
     }
-    with temporary_beside(to / name, durable=False) as draft:
+    with temporary_beside(om.with_suffix(_OF_ONE_FILE), durable=False) as draft:
         draft.write_text(canonical_json(written), encoding="utf-8")
 
 
 def read_story(directory: Path) -> CompileStory | None:
     """That of the set, or those of its files as one, the fusions of the largest; None where the files were compiled
     elsewhere, or before this was kept."""
-    whole = directory / STORY
-    files = [whole] if whole.exists() else sorted(directory.glob(f"*{OF_ONE_FILE}"), key=_by_shape)
+    whole = directory / _WHOLE
+    files = [whole] if whole.exists() else sorted(directory.glob(f"*{_OF_ONE_FILE}"), key=_by_shape)
     if not files:
         return None
     parts = [loads(file.read_bytes()) for file in files]
@@ -72,9 +73,9 @@ def read_story(directory: Path) -> CompileStory | None:
     )
 
 
-def known_form(directory: Path, om: str) -> str:
+def known_form(om: Path) -> str:
     """What decides the time of a file, as it was found when that was compiled; empty where nobody looked."""
-    file = directory / f"{om.removesuffix('.om')}{OF_ONE_FILE}"
+    file = om.with_suffix(_OF_ONE_FILE)
     return str(loads(file.read_bytes()).get("form", "")) if file.exists() else ""
 
 

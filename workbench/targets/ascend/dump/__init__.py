@@ -2,6 +2,5 @@
 
 dump_file    which files an execution left, and one of them: a header about tensors, then their bytes
 recording    both together with the compiled graph (`atc.om_json`), as `targets.inside` calls things
-run          the program that runs a set under such an acl.json
-inside       the target's part of `workbench compare … om:…`
+inside       the target's part of `workbench compare … om:…`, and the program that runs a set under such an acl.json
 """

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
+import ml_dtypes
 import numpy as np
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory  # type: ignore[import-untyped]  # no stubs
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # the same
@@ -84,17 +85,15 @@ class DumpedTensor:
         """
         if not self.dtype:
             raise MeasureError(f"{self.file}: a tensor has a type that is not read here.")
-        kind = np.dtype(np.uint16) if self.dtype == "bfloat16" else np.dtype(self.dtype)
         try:
             with self.file.open("rb") as stream:
                 stream.seek(self.offset)
                 content = stream.read(self.size_bytes)
-            values = np.frombuffer(content, kind).reshape(self.shape)
+            values = np.frombuffer(content, _numpy_type(self.dtype)).reshape(self.shape)
         except (OSError, ValueError) as error:
             raise MeasureError(f"{self.file}: {self.dtype} of shape {list(self.shape)}: {error}") from error
-        if self.dtype == "bfloat16":
-            values = (values.astype(np.uint32) << np.uint32(16)).view(np.float32)
-        return in_model_order(values, self.format, self.original_shape)
+        plain = values.astype(np.float32) if self.dtype == "bfloat16" else values
+        return in_model_order(plain, self.format, self.original_shape)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,7 +170,7 @@ def _placed(file: Path, entry: Any, at: int) -> DumpedTensor:
     if max(len(shape), len(original)) > MOST_RANK:
         raise _damaged(file, f"a tensor has more than {MOST_RANK} dimensions")
     dtype = _DTYPES.get(entry.data_type, "")
-    if dtype and math.prod(shape) * (2 if dtype == "bfloat16" else np.dtype(dtype).itemsize) != entry.size:
+    if dtype and math.prod(shape) * _numpy_type(dtype).itemsize != entry.size:
         raise _damaged(file, f"{entry.size} bytes are no {dtype} of shape {list(shape)}")
     origin = getattr(entry, "origin", None)
     return DumpedTensor(
@@ -184,6 +183,10 @@ def _placed(file: Path, entry: Any, at: int) -> DumpedTensor:
         origin=(_text(origin.name), origin.output_index) if origin is not None and origin.name else None,
         original_shape=original,
     )
+
+
+def _numpy_type(name: str) -> np.dtype[Any]:
+    return np.dtype(ml_dtypes.bfloat16 if name == "bfloat16" else name)
 
 
 def _text(content: bytes) -> str:

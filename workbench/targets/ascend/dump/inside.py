@@ -1,31 +1,41 @@
-"""The target's part of `workbench compare onnx:F om:…`: run compiled files with everything dumped, and read it."""
+"""The target's part of `workbench compare onnx:F om:…`: run compiled files with everything dumped, and read it.
+
+`python -m workbench.targets.ascend.dump.inside FOLDER` runs the set that request.json and feeds.npz in a folder name.
+"""
 
 from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from workbench.quantization.amct.cfg import AMCT_CONFIG, parse_cfg
 from workbench.quantization.amct.protobuf_text import print_message
-from workbench.targets.ascend.acl.process import write_acl_config
+from workbench.targets.apart import run_apart
+from workbench.targets.ascend.acl.process import ACL_CONFIG, write_acl_config
+from workbench.targets.ascend.acl.session import AscendSession
 from workbench.targets.ascend.atc.atc import find_atc
 from workbench.targets.ascend.atc.om_json import ask_om
 from workbench.targets.ascend.dump.dump_file import executions, is_dump
 from workbench.targets.ascend.dump.recording import read_recording
-from workbench.targets.ascend.dump.run import run_set
 from workbench.targets.ascend.interface import INTERFACE, interface_of, read_interface, write_interface
 from workbench.targets.ascend.settings import ASCEND, MIXED_MODES, AscendCompile
 from workbench.targets.ascend.toolchain import ascend_toolchain
-from workbench.targets.base import Feeds
+from workbench.targets.base import Array, Feeds
 from workbench.targets.common import compiled_file
 from workbench.targets.inside import Change, DeviceOperator, Recording, Remedy
 from workbench.values.artifact import Artifact
 from workbench.values.candidate import Candidate, Precision
-from workbench.values.errors import ConfigError, MeasureError, ToolchainError
+from workbench.values.documents.canonical import canonical_json, decode
+from workbench.values.documents.json_reader import loads
+from workbench.values.errors import ConfigError, MeasureError, ToolchainError, WorkbenchError
 from workbench.values.model import Model
 from workbench.values.system.scratch import scratch_folder
 
@@ -53,7 +63,7 @@ class AscendInside:
             hint = f"Compare that: om:{to}; or name another folder with --to."
             raise ConfigError("a dump is in this folder already.", file=to, hint=hint)
         with _complete(files, artifact, model) as (directory, whole):
-            run_set(directory, whole, feeds, log=to / "run.log", config=write_acl_config(to, DUMP, _EVERYTHING))
+            _run_apart(directory, whole, feeds, to)
             try:
                 ran = executions(to / DUMP)
             except ConfigError as error:
@@ -170,3 +180,51 @@ def _changes(candidate: Candidate, operators: Sequence[DeviceOperator]) -> Itera
             made = replace(candidate, compile=compile, precision=Precision(mode=precision))
             if made.id != candidate.id:
                 yield Change(candidate=made, setting=setting, what=what, wider=setting == "compile.keep_dtype")
+
+
+# --- the set in a process of its own, in which acl.json has everything dumped ---
+
+_REQUEST, _FEEDS, _TIMEOUT_S = "request.json", "feeds.npz", 900.0
+
+
+def _run_apart(directory: Path, artifact: Artifact, feeds: Sequence[Feeds], to: Path) -> None:
+    """Run the feeds once each.
+
+    Raises:
+        MeasureError: it fails or takes too long; carries the log.
+    """
+    with scratch_folder("device-run") as folder:
+        request = {"directory": directory.resolve(), "artifact": artifact}
+        (folder / _REQUEST).write_text(canonical_json(request), encoding="utf-8")
+        arrays: dict[str, Any] = {f"{i}/{name}": array for i, feed in enumerate(feeds) for name, array in feed.items()}
+        np.savez(folder / _FEEDS, **arrays)
+        path = [str(Path(__file__).parents[4]), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+        config = write_acl_config(to, DUMP, _EVERYTHING)
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path), ACL_CONFIG: str(config)}
+        command, log = [sys.executable, "-m", __name__, str(folder)], to / "run.log"
+        ended = run_apart(command, environment=environment, timeout_s=_TIMEOUT_S, log=log)
+        if ended.code != 0:
+            raise MeasureError(f"running {directory} on the device {ended.words}", log_path=log)
+
+
+def _main(folder: Path) -> None:
+    request = loads((folder / _REQUEST).read_bytes())
+    feeds: dict[int, dict[str, Array]] = {}
+    with np.load(folder / _FEEDS, allow_pickle=False) as arrays:
+        for key in arrays.files:
+            index, _, name = key.partition("/")
+            feeds.setdefault(int(index), {})[name] = arrays[key]
+    session = AscendSession(Path(request["directory"]), decode(Artifact, request["artifact"]))
+    try:
+        for index in sorted(feeds):
+            session.run(feeds[index])
+    finally:
+        session.close()
+
+
+if __name__ == "__main__":
+    try:
+        _main(Path(sys.argv[1]))
+    except WorkbenchError as failed:
+        sys.stderr.write(f"{failed}\n")
+        sys.exit(1)

@@ -7,7 +7,7 @@ import statistics
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import groupby, pairwise
 from pathlib import Path
 
 from workbench.targets.ascend.profiles.tasks import Task, read_tasks
@@ -133,7 +133,7 @@ def _stream_uses(timed: Sequence[Task]) -> tuple[StreamUse, ...]:
     return tuple(sorted(found, key=lambda use: (_natural(use.device), _natural(use.stream))))
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Gap:
     """The cores of a device have nothing to do, between two operators on them."""
 
@@ -173,31 +173,27 @@ def _idle_time(timed: Sequence[Task]) -> _Idle:
         own = [task for task in timed if task.device == device]
         cores = [task for task in reversed(own) if task.kind in _COMPUTING and task.duration_ns]
         started, ended = {task.start_ns: task for task in cores}, {task.end_ns: task for task in cores}
-        gap: _Gap | None = None
-        computed = False
-        for start, end, running in _intervals(own):
-            if not running & _COMPUTING:
-                found.idle += end - start
-                if not computed:
-                    found.edges += end - start
-                    continue
-                gap = gap or _Gap(start_ns=start, end_ns=start, within=Counter())
-                gap.end_ns = end
-                if (cause := next((cause for kind, cause in _CAUSES.items() if kind in running), None)) is not None:
-                    gap.within[cause] += end - start
+        for computing, intervals in groupby(_intervals(own), lambda interval: bool(interval[2] & _COMPUTING)):
+            spans = list(intervals)
+            start, end = spans[0][0], spans[-1][1]
+            if computing:
+                found.computing += end - start
                 continue
-            computed = True
-            found.computing += end - start
-            if gap is not None and gap.ns < _SHORTEST_NS:
-                found.short += gap.ns
-            elif gap is not None:
-                before, after = ended[gap.start_ns], started[gap.end_ns]
+            found.idle += end - start
+            if start not in ended or end not in started:
+                found.edges += end - start
+            elif end - start < _SHORTEST_NS:
+                found.short += end - start
+            else:
+                before, after, within = ended[start], started[end], Counter[Cause]()
+                for begin, stop, running in spans:
+                    for cause in [cause for kind, cause in _CAUSES.items() if kind in running][:1]:
+                        within[cause] += stop - begin
                 same = before.execution is not None and before.execution == after.execution
-                gap.within["scheduling" if same else "host launch"] += gap.ns - gap.within.total()
-                found.causes.update(gap.within)
+                within["scheduling" if same else "host launch"] += end - start - within.total()
+                found.causes.update(within)
+                gap = _Gap(start_ns=start, end_ns=end, within=within)
                 found.gaps.setdefault((device, before.name, after.name), []).append(gap)
-            gap = None
-        found.edges += gap.ns if gap is not None else 0
     return found
 
 
