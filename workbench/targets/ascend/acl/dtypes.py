@@ -74,7 +74,7 @@ def converted(array: Array, to: np.dtype[Any], tensor: str) -> Array:
     if kinds == ("f", "f") and (lost := np.isinf(found) & np.isfinite(array)).any():
         largest = float(ml_dtypes.finfo(to).max)  # type: ignore[no-untyped-call]  # it has no annotations
         raise MeasureError(
-            f"{tensor!r} holds {float(array[lost].flat[0]):.6g}, which overflows {to} (largest {largest:.6g}). Scale it, "
-            "or compile it to keep its type."
+            f"{tensor!r} holds {float(array[lost].flat[0]):.6g}, which overflows {to} (largest {largest:.6g}). Scale "
+            "it, or compile it to keep its type."
         )
     return found
