@@ -107,10 +107,7 @@ def overview(environment: Mapping[str, str] = os.environ) -> tuple[tuple[Card, .
         raise ToolchainError("npu-smi gives a text that cannot be read")
     logic: dict[tuple[int, int], int] = {}
     with suppress(ToolchainError):  # logic ids stay None: older drivers have no -m
-        for line in run_npu_smi(["info", "-m"], environment=environment).splitlines():
-            words = line.split()  # npu id, chip, logic id; the board's controller has none
-            if len(words) >= 4 and all(map(_is_id, words[:3])):
-                logic[int(words[0]), int(words[1])] = int(words[2])
+        logic = parse_mapping(run_npu_smi(["info", "-m"], environment=environment))
     version = re.search(r"Version:\s*([^\s|]+)", text)
     known = (replace(card, logic_id=logic.get((card.npu_id, card.chip))) for card in cards)
     return tuple(known), version.group(1) if version else ""
@@ -125,20 +122,16 @@ def seen_cards(environment: Mapping[str, str]) -> tuple[tuple[Card, ...], str, s
 
 
 def details(kind: str, npu_id: int, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """`npu-smi info -t <kind> -i <npu_id>`: key, in lower case with single blanks → its first value, so that the
-    board's controller, which comes last, does not count; empty where npu-smi does not answer it: not every driver knows
-    every kind.
+    """`npu-smi info -t <kind> -i <npu_id>`, see `parse_pairs`; empty where npu-smi does not answer it: not every driver
+    knows every kind.
 
     Args:
         kind: usages, power, common, temp, memory, board, health or proc-mem.
     """
-    pairs: dict[str, str] = {}
-    with suppress(ToolchainError):
-        for line in run_npu_smi(["info", "-t", kind, "-i", str(npu_id)], environment=environment).splitlines():
-            key, sign, value = line.partition(":")
-            if sign and key.strip():
-                pairs.setdefault(" ".join(key.lower().split()), value.strip())
-    return pairs
+    try:
+        return parse_pairs(run_npu_smi(["info", "-t", kind, "-i", str(npu_id)], environment=environment))
+    except ToolchainError:
+        return {}
 
 
 def parse_info(text: str) -> tuple[Card, ...]:
@@ -168,6 +161,24 @@ def parse_info(text: str) -> tuple[Card, ...]:
             cards.append(_card(first, cells))
             first = None
     return tuple(replace(card, processes=tuple(processes.get((card.npu_id, card.chip), ()))) for card in cards)
+
+
+def parse_mapping(text: str) -> dict[tuple[int, int], int]:
+    """`npu-smi info -m`: (npu id, chip) → logic id; rows without one, as of the board's controller, are left out."""
+    rows = (line.split() for line in text.splitlines())
+    found = [words[:3] for words in rows if len(words) >= 4 and all(map(_is_id, words[:3]))]
+    return {(int(npu_id), int(chip)): int(logic_id) for npu_id, chip, logic_id in found}
+
+
+def parse_pairs(text: str) -> dict[str, str]:
+    """Lines `key : value`, keys in lower case with single blanks; the first value of a key counts, so that the board's
+    controller, which comes last, does not."""
+    pairs: dict[str, str] = {}
+    for line in text.splitlines():
+        key, sign, value = line.partition(":")
+        if sign and key.strip():
+            pairs.setdefault(" ".join(key.lower().split()), value.strip())
+    return pairs
 
 
 def number(text: str) -> float | None:
