@@ -8,8 +8,8 @@ from tests.report.summaries import judge
 from workbench.report import lines
 from workbench.report.alike import Alike
 from workbench.report.page import pareto_html
-from workbench.report.service import service_lines
 from workbench.report.summary import Summary
+from workbench.report.table import service_lines
 from workbench.values.measurement import Estimate, OwnIntervals, ServiceResult, Together
 from workbench.values.metrics import metrics
 from workbench.values.objectives import Objective

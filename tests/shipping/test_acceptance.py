@@ -8,7 +8,6 @@ import pytest
 from tests.report.written.materials import LOAD, SERVER
 from workbench.load import LoadResult, ServerProcesses
 from workbench.shipping.acceptance import (
-    AcceptanceLimits,
     Baseline,
     Criterion,
     LoadFigures,
@@ -202,7 +201,7 @@ def test_where_the_baseline_has_no_length_a_load_at_one_says_how_to_compare() ->
 
 
 def test_memory_of_the_host_is_not_compared_with_memory_of_a_device() -> None:
-    baseline = replace(read_baseline(FILE), limits=AcceptanceLimits(memory_at_most_percent=100))
+    baseline = replace(read_baseline(FILE), limits={"memory_at_most_percent": 100.0})
     server = replace(SERVER, device_memory_bytes=700_000_000)
 
     on_host = evaluate(baseline, loads=figures(result(100)))
@@ -278,7 +277,7 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
         loads=(load, replace(load, concurrency=1)),
         memory=Resource(value=1.25, of="device", source="nv_gpu_memory_used_bytes"),
         power=None,
-        limits=AcceptanceLimits(p99_at_most_percent=120, mae_at_most=1e-4),
+        limits={"p99_at_most_percent": 120.0, "mae_at_most": 1e-4},
         answers=tmp_path / "answers.npz",
     )
 

@@ -67,7 +67,9 @@ def changed(bundle: Path, change: Callable[[dict[str, Any]], None]) -> Path:
 # --- the gate ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_bundle_within_every_limit_passes(folders: tuple[Path, Path]) -> None:
+def test_a_bundle_within_every_limit_passes_and_one_that_loses_too_much_fails_and_is_not_even_loaded(
+    folders: tuple[Path, Path],
+) -> None:
     before, after = folders
 
     verdict = evaluate(after, before, limits=LOOSE)
@@ -75,12 +77,7 @@ def test_a_bundle_within_every_limit_passes(folders: tuple[Path, Path]) -> None:
     assert verdict.passed
     assert [c.outcome for c in verdict.checks] == ["passed"] * 7 + ["not checked"] * 3
     assert outcome(verdict, "size").figure == pytest.approx(-63, abs=10)
-    assert verdict.candidate == read_bundle(after).manifest_sha256
-    assert verdict.current == read_bundle(before).manifest_sha256
-
-
-def test_a_bundle_that_loses_too_much_fails_and_is_not_even_loaded(folders: tuple[Path, Path]) -> None:
-    before, after = folders
+    assert [verdict.candidate, verdict.current] == [read_bundle(f).manifest_sha256 for f in (after, before)]
     file = after / "outcomes" / "holdout.npz"
     good = load_outcomes(file)
     assert isinstance(good, ClassificationOutcomes)
@@ -261,7 +258,7 @@ def test_services_are_loaded_in_turns_and_compared_round_by_round(folders: tuple
     assert len(verdict.rounds) == 3
 
 
-def test_each_limit_of_the_load_can_fail_it(folders: tuple[Path, Path]) -> None:
+def test_each_limit_of_the_load_and_a_service_that_does_not_work_fail_it(folders: tuple[Path, Path]) -> None:
     for new, name in (
         (figures(700, 10), "throughput under load"),
         (figures(1000, 13), "P99 under load"),
@@ -270,15 +267,8 @@ def test_each_limit_of_the_load_can_fail_it(folders: tuple[Path, Path]) -> None:
     ):
         verdict, _ = loaded(folders, (new, figures(1000, 10)))
 
-        assert not verdict.passed
-        assert outcome(verdict, name).outcome == "failed"
-
-
-def test_a_service_that_does_not_work_fails_the_gate(folders: tuple[Path, Path]) -> None:
-    for error in (
-        MeasureError("golden sample 3: wrong"),
-        BundleError("The service ended"),
-    ):
+        assert (verdict.passed, outcome(verdict, name).outcome) == (False, "failed")
+    for error in (MeasureError("golden sample 3: wrong"), BundleError("The service ended")):
 
         def load_once(folder: Path, error: Exception = error) -> ServiceFigures:
             raise error
@@ -446,7 +436,9 @@ def test_the_log_of_releases_is_read_and_checked_by_a_command(released: tuple[Pa
     assert json.loads(run(*asked, "--json").stdout)["whole"] is False
 
 
-def test_a_failed_check_moves_nothing_and_is_kept_with_the_version(folders: tuple[Path, Path], workspace: Path) -> None:
+def test_a_failed_check_moves_nothing_and_is_kept_and_the_champion_cannot_be_passed_by(
+    folders: tuple[Path, Path], workspace: Path, tmp_path: Path
+) -> None:
     before, after = folders
     run("promote", after, "--against", "none", "--workspace", workspace, "--max-drop-pp", 5)
 
@@ -459,45 +451,36 @@ def test_a_failed_check_moves_nothing_and_is_kept_with_the_version(folders: tupl
     with open_versions(workspace, "tiny") as versions:
         version = versions.version(2)
         kept = json.loads((versions.bundle(version).parent / version.tags["promotion_verdict"]).read_text())
-    assert version.tags["promotion_checks"] == "failed"
-    assert kept["passed"] is False
+    assert (version.tags["promotion_checks"], kept["passed"]) == ("failed", False)
+    other = changed(Path(shutil.copytree(after, tmp_path / "other")), lambda m: m.update(about="another"))
+    for against, message in (("none", "has a champion, version 1"), (other, "is not the champion of 'tiny'")):
+        done = run("promote", before, "--against", against, "--workspace", workspace)
+        assert isinstance(done.exception, ConfigError)
+        assert message in str(done.exception)
 
 
-def test_a_damaged_bundle_never_reaches_the_registry(folders: tuple[Path, Path], workspace: Path) -> None:
-    (folders[1] / "model" / "model.onnx").write_bytes(b"\0")
-
-    failed = run("promote", folders[1], "--against", "none", "--workspace", workspace)
-
-    assert failed.exit_code == 1
-    assert "FAILED  sound" in failed.stdout
-    assert aliases(workspace) == {}
-    with pytest.raises(BundleError):
-        register(folders[1], workspace)
-
-
-def test_what_production_serves_from_a_folder_becomes_previous(folders: tuple[Path, Path], workspace: Path) -> None:
+def test_only_what_passed_reaches_the_registry_and_what_production_serves_from_a_folder_becomes_previous(
+    folders: tuple[Path, Path], workspace: Path, tmp_path: Path
+) -> None:
     before, after = folders
+    damaged = Path(shutil.copytree(after, tmp_path / "damaged"))
+    other_bytes(damaged)
 
-    done = run(
-        *("promote", after, "--against", before, "--workspace", workspace, "--no-load", "--max-drop-pp", 5, "--json")
-    )
+    refused = run("promote", damaged, "--against", "none", "--workspace", workspace)
+    alone = run("promote", before, "--against", "none", "--workspace", workspace, "--check-only")
 
-    assert done.exit_code == 0, done.output
-    with open_versions(workspace, "tiny") as versions:
-        champion, previous = versions.with_alias(CHAMPION), versions.with_alias(PREVIOUS)
-    assert champion is not None
-    assert champion.manifest_sha256 == read_bundle(after).manifest_sha256
-    assert previous is not None
-    assert previous.manifest_sha256 == read_bundle(before).manifest_sha256
-
-
-def test_a_check_alone_registers_and_moves_nothing(folders: tuple[Path, Path], workspace: Path) -> None:
-    done = run("promote", folders[0], "--against", "none", "--workspace", workspace, "--check-only")
-
-    assert done.exit_code == 0
-    assert "would be promoted" in done.stdout
+    assert (refused.exit_code, alone.exit_code) == (1, 0)
+    assert "FAILED  sound" in refused.stdout
+    assert "would be promoted" in alone.stdout
+    with pytest.raises(BundleError):
+        register(damaged, workspace)
     with open_versions(workspace, "tiny") as versions:
         assert versions.all() == []
+    done = run("promote", after, "--against", before, "--workspace", workspace, "--no-load", "--max-drop-pp", 5)
+    assert done.exit_code == 0, done.output
+    with open_versions(workspace, "tiny") as versions:
+        sums = [found and found.manifest_sha256 for found in map(versions.with_alias, (CHAMPION, PREVIOUS))]
+    assert sums == [read_bundle(after).manifest_sha256, read_bundle(before).manifest_sha256]
 
 
 def test_what_a_user_gets_wrong_is_named(made: Path, workspace: Path) -> None:
@@ -510,17 +493,6 @@ def test_what_a_user_gets_wrong_is_named(made: Path, workspace: Path) -> None:
     ):
         done = run("promote", made / "none" / "bundle", "--workspace", workspace, *arguments)
 
-        assert isinstance(done.exception, ConfigError)
-        assert message in str(done.exception)
-
-
-def test_the_champion_cannot_be_passed_by(folders: tuple[Path, Path], workspace: Path, tmp_path: Path) -> None:
-    before, after = folders
-    other = changed(Path(shutil.copytree(before, tmp_path / "other")), lambda m: m.update(about="another"))
-    run("promote", before, "--against", "none", "--workspace", workspace)
-
-    for against, message in (("none", "has a champion, version 1"), (other, "is not the champion of 'tiny'")):
-        done = run("promote", after, "--against", against, "--workspace", workspace)
         assert isinstance(done.exception, ConfigError)
         assert message in str(done.exception)
 

@@ -4,17 +4,19 @@ import http.server
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
-from tests.tracking.test_tracking import swept
-from workbench.tracking.server import Outage
+from tests.tracking.test_tracking import BASELINE, swept, tracker
 
 
 class _Answer(http.server.BaseHTTPRequestHandler):
     code = 500
+    paths: ClassVar[list[str]] = []
 
     def do_GET(self) -> None:
+        self.paths.append(self.path)
         self.send_response(self.code)
         self.send_header("Content-Length", "0")
         self.send_header("Retry-After", "3600")
@@ -64,18 +66,17 @@ def test_a_server_that_refuses_is_named_once_and_the_sweep_goes_on(
     assert later == f"to log it later: workbench log experiments/loans.yaml --workspace {tmp_path}"
 
 
-def test_pauses_grow_to_ten_minutes_and_begin_anew_after_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [0.0]
-    # a clock of the test's: 30 minutes of pauses are not waited for
-    monkeypatch.setattr("workbench.tracking.server.time.monotonic", lambda: now[0])
-    outage, pauses = Outage(), []
-    for _ in range(7):
-        outage.failed()
-        pauses.append(outage._until - now[0])
-        now[0] = outage._until
-        assert outage.may_try()
-    outage.ended()
+def test_pauses_grow_to_ten_minutes(server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now, asked = [0.0], []
+    # a clock of the test's: half an hour of pauses is not waited for
+    monkeypatch.setattr("workbench.tracking.tracker.monotonic", lambda: now[0])
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", server)
+    monkeypatch.setattr(_Answer, "code", 401)
+    with tracker(tmp_path) as writer:
+        while now[0] < 2000:
+            before = len(_Answer.paths)
+            writer.evaluated(BASELINE, reused=False)
+            asked += [now[0]] if len(_Answer.paths) > before else []
+            now[0] += 10
 
-    assert pauses == [30, 60, 120, 240, 480, 600, 600]
-    assert outage.failed()
-    assert not outage.may_try()
+    assert asked == [30, 90, 210, 450, 930, 1530]

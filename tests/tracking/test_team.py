@@ -69,7 +69,7 @@ def test_a_server_that_hangs_is_asked_once_and_told_everything_when_it_answers(
         assert [len(caplog.records), said[0].split(": ")[0]] == [1, "not logged"]
         assert "gave no answer in time" in caplog.text
         assert said[1] == f"to log it later: workbench log experiments/loans.yaml --workspace {tmp_path}"
-        monkeypatch.setattr(writer._outage, "_until", 0.0)  # the pause is over, unwaited for
+        monkeypatch.setattr(writer, "_again", 0.0)  # the pause is over, unwaited for
         monkeypatch.setattr("workbench.tracking.server.PROBE_S", 30.0)  # on a busy machine it answers late
         writer.evaluated(found[5], reused=False)
         assert len(runs(tmp_path, "tags.kind = 'candidate'", name)) == 6

@@ -16,7 +16,7 @@ from tests.evaluations import evaluation
 from workbench.evaluation.journal import Journal
 from workbench.evaluation.sweep_folders import open_journal
 from workbench.report import Summary, summarize
-from workbench.tracking import Tracker, open_tracker, place_of, store
+from workbench.tracking import Place, Tracker, open_tracker, place_of, store
 from workbench.values.errors import ToolchainError
 from workbench.values.objectives import Constraint, Objective
 from workbench.values.results import Evaluation, Failure, Stop
@@ -299,7 +299,7 @@ def test_the_database_that_is_kept_for_the_next_workspace_is_made_anew_where_it_
         if name == "copied":
             kept.write_bytes(kept.read_bytes()[:-5000])
         with store.mlflow_errors():
-            found = store.open_client(tmp_path / name / "mlflow.db").search_experiments()
+            found = store.client_of(Place(store=tmp_path / name)).search_experiments()
         assert [one.name for one in found] == ["Default"]
     (tmp_path / "file").write_text("where the folder should be")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))

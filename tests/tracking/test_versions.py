@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from workbench.tracking import links_of, store
+from workbench.tracking import links_of, place_of, store
 from workbench.tracking.champion import Moved, open_versions, promote, recover, restorable, rollback
 from workbench.tracking.releases import Release, text_of
 from workbench.tracking.versions import CHAMPION, PREVIOUS, Version, Versions
@@ -83,7 +83,7 @@ def test_registering_again_gives_the_same_version_with_the_run_of_the_candidate(
     versions: Versions, workspace: Path
 ) -> None:
     with store.mlflow_errors():
-        client = store.open_client(workspace / "mlruns" / "mlflow.db")
+        client = store.client_of(place_of(workspace))
         experiment = store.open_experiment(client, NAME, workspace / "mlruns" / "artifacts", "")
         run = client.create_run(experiment, tags={"kind": "candidate", "candidate": "a" * 64})
     first, second, other = (registered(versions, workspace, letter) for letter in "aab")

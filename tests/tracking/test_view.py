@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from tests.evaluations import evaluation
+from workbench.tracking import Place
 from workbench.tracking.links import VIEW, save_view
 from workbench.tracking.run import NOTE, candidate_tags, marked_name
-from workbench.tracking.store import mlflow_errors, open_client, open_experiment, prepare
+from workbench.tracking.store import client_of, mlflow_errors, open_experiment, prepare
 from workbench.values.evidence import Evidence
 from workbench.values.results import Stop
 
@@ -18,7 +19,7 @@ def test_the_view_shows_the_metric_it_is_sorted_by_and_what_the_service_does(tmp
     prepare(tmp_path)
     found = {}
     with mlflow_errors():
-        client = open_client(tmp_path / "mlflow.db")
+        client = client_of(Place(store=tmp_path))
         experiment_id = open_experiment(client, "x", tmp_path / "artifacts", "")
         for order in ("service_throughput_per_s", "latency_p50_ms", "size_mb"):
             save_view(client, experiment_id, order)

@@ -23,7 +23,7 @@ Who wrote a bundle is proved by the signature alone, against a file of trusted k
 from workbench.bundle.golden import GoldenBatch, bundle_agreement, golden_batches, preprocessor_of
 from workbench.bundle.manifest import HoldoutOutcomes, Manifest, Tolerance
 from workbench.bundle.opened import Bundle, read_bundle
-from workbench.bundle.provenance import description, provenance
+from workbench.bundle.readme import description, provenance
 from workbench.bundle.sbom import SBOM
 from workbench.bundle.signed import Signer, check_signature, sign_bundle
 from workbench.bundle.verify import VerifyReport, check_bundle, check_files, replay_golden, verify_bundle

@@ -11,11 +11,10 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
-from workbench.bundle.manifest import FileSum, Manifest
+from workbench.bundle.manifest import Manifest
 from workbench.bundle.paths import name_fault
 from workbench.targets import described, target_names
 from workbench.values.dimension import MOST_BATCH, MOST_LENGTH, MOST_THREADS
-from workbench.values.model import TensorSpec
 
 MOST_RELATIVE, MOST_ABSOLUTE = 0.05, 1e-3
 """Of a tolerance: as a share of each value, and as a number; a larger absolute one must be within the same share of
@@ -65,7 +64,6 @@ def manifest_faults(manifest: Manifest) -> Iterator[str]:
     """What no sound manifest says, in words; nothing is read from disk."""
     yield from _identity(manifest)
     yield from _files(manifest)
-    yield from _paths(manifest)
     yield from _artifact(manifest)
     yield from _numbers(manifest)
     yield from _tensors(manifest)
@@ -122,12 +120,8 @@ def _files(manifest: Manifest) -> Iterator[str]:
             yield f"files: the name {name[:80]!r} {fault}"
         if not _SHA256.fullmatch(listed.sha256) or not 0 <= listed.size_bytes <= MOST_MODEL_BYTES:
             yield f"files: the sum or the size of {name[:80]!r} is none"
-
-
-def _paths(manifest: Manifest) -> Iterator[str]:
-    """Every field that names a file of the bundle; the artifact's are `_artifact`'s."""
     text, outcomes = manifest.text, manifest.outcomes
-    named = {
+    named = {  # every field that names a file of the bundle; the artifact's are `_artifact`'s
         "golden": manifest.golden,
         "golden_texts": manifest.golden_texts,
         "record": manifest.record,
@@ -135,9 +129,9 @@ def _paths(manifest: Manifest) -> Iterator[str]:
         "text.tokenizer": None if text is None else text.tokenizer,
         "outcomes.file": None if outcomes is None else outcomes.file,
     }
-    for key, name in named.items():
-        if name is not None:
-            yield from _listed(manifest, key, name, MOST_BYTES.get(key, MOST_MODEL_BYTES))
+    for key, field in named.items():
+        if field is not None:
+            yield from _listed(manifest, key, field, MOST_BYTES.get(key, MOST_MODEL_BYTES))
 
 
 def _listed(manifest: Manifest, key: str, name: str, most_bytes: int) -> Iterator[str]:
@@ -162,9 +156,8 @@ def _artifact(manifest: Manifest) -> Iterator[str]:
     if len(model_files) != len(artifact.files):
         yield "artifact.files names a file twice"
     for name, compiled in model_files.items():
-        faults = list(_listed(manifest, "artifact.files", name, MOST_MODEL_BYTES))
-        yield from faults
-        listed: FileSum | None = manifest.files.get(name)
+        yield from _listed(manifest, "artifact.files", name, MOST_MODEL_BYTES)
+        listed = manifest.files.get(name)
         if listed is not None and (listed.sha256, listed.size_bytes) != (compiled.sha256, compiled.size_bytes):
             yield f"artifact.files: sha256 or size of {name[:80]!r} are not those of the bundle's file"
         for key in ("batch", "sequence_bin"):
@@ -229,12 +222,8 @@ def _tensors(manifest: Manifest) -> Iterator[str]:
         if len(specs) > MOST_INPUTS or len({spec.name for spec in specs}) != len(specs):
             yield f"the model has {len(specs)} inputs or outputs, or two of one name"
         for spec in specs:
-            yield from _tensor(spec)
-
-
-def _tensor(spec: TensorSpec) -> Iterator[str]:
-    sizes = [size for size in spec.shape if isinstance(size, int)]
-    if len(spec.shape) > MOST_RANK or any(not 0 <= size <= MOST_DIMENSION for size in sizes):
-        yield f"the shape of tensor {spec.name[:40]!r} is none"
-    if spec.dtype not in _TENSOR_TYPES:
-        yield f"the type {spec.dtype[:40]!r} of tensor {spec.name[:40]!r} is none"
+            sizes = [size for size in spec.shape if isinstance(size, int)]
+            if len(spec.shape) > MOST_RANK or any(not 0 <= size <= MOST_DIMENSION for size in sizes):
+                yield f"the shape of tensor {spec.name[:40]!r} is none"
+            if spec.dtype not in _TENSOR_TYPES:
+                yield f"the type {spec.dtype[:40]!r} of tensor {spec.name[:40]!r} is none"

@@ -1,14 +1,16 @@
-"""The bundle's README for operations, from the facts of its manifest alone."""
+"""A bundle in words: its README for operations, and what a registry of models says of it; from its manifest alone."""
 
 from __future__ import annotations
 
 from workbench.bundle.bounds import LANGUAGE
-from workbench.bundle.manifest import DEPLOY, INTEGRITY, MANIFEST, MODEL, Manifest
+from workbench.bundle.manifest import DEPLOY, INTEGRITY, MANIFEST, MODEL, README, Manifest
+from workbench.bundle.opened import Bundle
 from workbench.bundle.paths import SIGNATURE
 from workbench.targets import described
 from workbench.values.candidate import Serving
+from workbench.values.documents.canonical import canonical_json
 from workbench.values.documents.input_files import size_text
-from workbench.values.measurement import ServiceFigures
+from workbench.values.measurement import Estimate, ServiceFigures
 from workbench.values.metrics import metrics
 from workbench.values.model import TensorSpec
 from workbench.values.results import Evaluation
@@ -69,8 +71,10 @@ def readme(manifest: Manifest) -> str:
         )
     lines += ["", "## Acceptance figures", "", *figures(manifest), "", "## Files", ""]
     lines += [f"- `model/{f.file}`: {f.size_bytes / 1e6:.1f} MB" for f in artifact.files]
+    cfg = candidate.quantization.cfg
     lines += [
-        *_quantization_files(manifest),
+        *([f"- `{manifest.record}`: scale and zero point of every INT8 layer"] if manifest.record is not None else []),
+        *([f"- the configuration it follows: `candidate.quantization.cfg` of `{MANIFEST}`"] if cfg is not None else []),
         f"- {artifact.int8_ops} operators run in integer kernels, "
         f"{artifact.float_matmuls_left} matrix products in float",
         f"- `{manifest.golden}`: golden samples; a replay may differ by {manifest.tolerance.absolute:g} + "
@@ -182,47 +186,38 @@ _AGREEMENT = {
 def _numbers(evaluation: Evaluation) -> dict[str, str]:
     numbers, m = metrics(evaluation), evaluation.measurement
     found: dict[str, str] = {}
+
+    def ranged(known: Estimate, form: str) -> str:
+        return f"{known.value:{form}} [{known.low:{form}}, {known.high:{form}}]"
+
     if m.accuracy is not None:
         found |= {name: f"{value:.4f}" for name, value in m.accuracy.values.items()}
         found["samples scored" if m.language is None else "windows scored"] = str(m.accuracy.samples)
-        if m.accuracy.comparison is not None:
-            drop = m.accuracy.comparison.drop_pp
-            found[
-                f"accuracy loss against {'float32' if m.accuracy.reference else 'float'}, {m.accuracy.comparison.unit}"
-            ] = f"{drop.value:.2f} [{drop.low:.2f}, {drop.high:.2f}]"
-        if m.accuracy.against_baseline is not None:
-            drop = m.accuracy.against_baseline.drop_pp
-            found[f"of it beyond the float model's own, {m.accuracy.against_baseline.unit}"] = (
-                f"{drop.value:.2f} [{drop.low:.2f}, {drop.high:.2f}]"
-            )
+        for words, compared in (
+            (f"accuracy loss against {'float32' if m.accuracy.reference else 'float'}", m.accuracy.comparison),
+            ("of it beyond the float model's own", m.accuracy.against_baseline),
+        ):
+            if compared is not None:
+                found[f"{words}, {compared.unit}"] = ranged(compared.drop_pp, ".2f")
     for name, words in _AGREEMENT.items():
         if evaluation.agreement is not None and name in numbers:
             found[words] = f"{numbers[name]:.6g}"
     if m.language is not None:
-        for name, at in (("prefill", m.language.prefill_ms), ("decode of one token", m.language.decode_ms)):
-            found[f"{name}, ms, modelled"] = f"{at.value:.3g} [{at.low:.3g}, {at.high:.3g}]"
+        found["prefill, ms, modelled"] = ranged(m.language.prefill_ms, ".3g")
+        found["decode of one token, ms, modelled"] = ranged(m.language.decode_ms, ".3g")
         found["cache of a token, kB"] = f"{numbers['kv_kb_per_token']:.4g}"
     elif m.latency is not None:
-        p50 = m.latency.undrifted_p50_ms
-        found["latency P50, ms"] = f"{p50.value:.3g} [{p50.low:.3g}, {p50.high:.3g}]"
+        found["latency P50, ms"] = ranged(m.latency.undrifted_p50_ms, ".3g")
         found["latency P95, ms"] = f"{numbers['latency_p95_ms']:.3g}"
         if "latency_p99_ms" in numbers:
             found["latency P99, ms"] = f"{numbers['latency_p99_ms']:.3g}"
         found["throughput, samples/s"] = f"{numbers['throughput_per_s']:.4g}"
-        speedup = m.latency.speedup
-        found["speed-up over float"] = f"{speedup.value:.2f} [{speedup.low:.2f}, {speedup.high:.2f}]"
+        found["speed-up over float"] = ranged(m.latency.speedup, ".2f")
     if "size_mb" in numbers:
         found["size, MB"] = f"{numbers['size_mb']:.1f}"
     if "peak_memory_mb" in numbers:
         found["peak memory, MB"] = f"{numbers['peak_memory_mb']:.0f}"
     return found
-
-
-def _quantization_files(manifest: Manifest) -> list[str]:
-    lines = [] if manifest.record is None else [f"- `{manifest.record}`: scale and zero point of every INT8 layer"]
-    if manifest.candidate.quantization.cfg is not None:
-        lines.append(f"- the configuration it follows: `candidate.quantization.cfg` of `{MANIFEST}`")
-    return lines
 
 
 def _serving(serving: Serving, target: str) -> str:
@@ -288,3 +283,63 @@ def _language_readme(manifest: Manifest) -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+# --- for a registry of models ---------------------------------------------------------------------------------------
+
+
+def provenance(bundle: Bundle) -> dict[str, str]:
+    """Tags of a registered version: what it is, what it was made from, with and where. Few, since MLflow lists all.
+
+    `data` is JSON, split → digest; `components` is name and version of everything in the toolchain.
+    """
+    manifest = bundle.manifest
+    toolchain = manifest.artifact.toolchain
+    return {
+        "figures": _headline(manifest),
+        "emulated": "true" if toolchain.emulated else "false",
+        "service": str(manifest.service),
+        "target": toolchain.target,
+        "device": toolchain.device,
+        "candidate": manifest.candidate_id,
+        "model_sha256": manifest.model.sha256,
+        **({} if manifest.model.origin is None else {"source_model_sha256": manifest.model.origin.sha256}),
+        "data": canonical_json(manifest.datasets),
+        "toolchain": toolchain.fingerprint,
+        "components": ", ".join(f"{name} {version}" for name, version in sorted(toolchain.components.items())),
+        "workbench": manifest.workbench,
+        "size_bytes": str(sum(s.size_bytes for s in manifest.files.values())),
+        "created_at": manifest.created_at,
+        "source": str(bundle.directory.resolve()),
+    }
+
+
+def description(bundle: Bundle) -> str:
+    """Markdown: a headline, which is all that a list of versions shows, then the README's settings and figures."""
+    manifest = bundle.manifest
+    text = bundle.read(README).decode("utf-8")
+    first, *parts = text.split("\n## ")
+    emulated = "EMULATED. " if manifest.artifact.toolchain.emulated else ""
+    headline = f"{emulated}{describe(manifest.candidate)}. {_headline(manifest)}"
+    wanted = [part for part in parts if part.startswith(("Acceptance figures", "Serve it"))]
+    return "\n## ".join([headline + "\n" + first.removeprefix(f"# {manifest.name}\n"), *wanted])
+
+
+def _headline(manifest: Manifest) -> str:
+    """Of the confirmation if there is one, else of the search; in words."""
+    if not manifest.evaluations:
+        return "not measured"
+    evaluation = manifest.evaluations[-1]
+    accuracy = evaluation.measurement.accuracy
+    known = accuracy is None or accuracy.primary in ("accuracy", "entity_f1")
+    words = {
+        "accuracy": f"{'accuracy' if accuracy is None or known else accuracy.primary} {{:.4f}}",
+        "accuracy_drop_pp": "{:.2f} pp below float",
+        "accuracy_drop": f"{{:.2f}} {'' if accuracy is None else accuracy.unit} worse than float",
+        "latency_p50_ms": "P50 {:.3g} ms",
+        "latency_p99_ms": "P99 {:.3g} ms",
+        "speedup": "{:.2f} times as fast as float",
+    }
+    numbers = metrics(evaluation)
+    found = [text.format(numbers[name]) for name, text in words.items() if name in numbers]
+    return f"On {evaluation.split}: {', '.join(found)}"

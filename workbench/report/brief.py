@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
+from typing import Any
 
 from workbench.report.recommendation import headline
 from workbench.report.summary import Summary
@@ -55,14 +56,8 @@ def brief_lines(summary: Summary, next_commands: Sequence[str] = ()) -> list[Lin
 
 
 def _sentence(text: str, style: str, most: int = 2) -> list[Line]:
-    shortened = textwrap.wrap(
-        text, WIDTH, subsequent_indent="  ", max_lines=most, placeholder=" …", break_on_hyphens=False
-    )
-    return [(part, style) for part in shortened]
-
-
-def _cut(line: str) -> str:
-    return line if len(line) <= WIDTH else f"{line[: WIDTH - 1]}…"
+    form: dict[str, Any] = {"subsequent_indent": "  ", "placeholder": " …", "break_on_hyphens": False}
+    return [(part, style) for part in textwrap.wrap(text, WIDTH, max_lines=most, **form)]
 
 
 def figures(summary: Summary, chosen: Evaluation) -> list[tuple[str, str, str]]:
@@ -75,7 +70,7 @@ def figures(summary: Summary, chosen: Evaluation) -> list[tuple[str, str, str]]:
         value, level = _reading(summary, chosen, name)
         if value is not None:
             of_own = name == by.drop_metric and by.noun != "accuracy"
-            words = f"loss of {by.noun}" if of_own else _LABELS.get(name)
+            words = f"loss of {by.noun}" if of_own else _WORDS.get(name, ("",))[0]
             limit = f"; limit {limits[name].limit:g}" if name in limits else ""
             rows.append(
                 (words or METRICS[name].label, written(name, value, _unit(name, by.drop_unit)), f"{level or ''}{limit}")
@@ -83,14 +78,19 @@ def figures(summary: Summary, chosen: Evaluation) -> list[tuple[str, str, str]]:
     return rows
 
 
-_LABELS = {
-    "speedup": "speed-up",
-    "accuracy_drop_pp": "accuracy loss",
-    "accuracy_drop": "accuracy loss",
-    "service_throughput_per_s": "throughput",
-    "throughput_per_s": "throughput of one session",
-    "service_p99_ms": "P99",
+_WORDS = {
+    "speedup": ("speed-up", "speed-up"),
+    "accuracy_drop_pp": ("accuracy loss", ""),
+    "accuracy_drop": ("accuracy loss", ""),
+    "service_throughput_per_s": ("throughput", "served /s"),
+    "throughput_per_s": ("throughput of one session", "per s"),
+    "service_p99_ms": ("P99", "P99 ms"),
+    "latency_p50_ms": ("", "P50 ms"),
+    "latency_p99_ms": ("", "P99 ms"),
+    "prefill_ms": ("", "prefill"),
+    "decode_ms": ("", "decode"),
 }
+"""Metric → what it is called, where that is not its label, and its head in the table of the front."""
 
 
 def _served(summary: Summary, evaluation: Evaluation) -> tuple[str, ...]:
@@ -127,27 +127,17 @@ def _front(summary: Summary) -> list[Line]:
     if not shown:
         return []
     names = ("speedup", by.drop_metric, *_served(summary, shown[0]))
-    heads = ["", "evidence", "speed-up", f"loss {by.drop_unit}", *(_HEADS[n] for n in names[2:])]
+    heads = ["", "evidence", "speed-up", f"loss {by.drop_unit}", *(_WORDS[n][1] for n in names[2:])]
     rows = [heads, *(_row(summary, e, names) for e in shown[:_ROWS])]
     found: list[Line] = []
     for (line,), evaluation in zip(laid_out(rows, 10 * WIDTH), [None, *shown], strict=False):
         chosen = evaluation is not None and summary.chose(evaluation)
         what = "what" if evaluation is None else summary.title(evaluation.candidate)
         style = "bold" if evaluation is None else "bold green" if chosen else ""
-        found.append((_cut(f"{'>' if chosen else ' '} {line[4:]}  {what}"), style))
+        row = f"{'>' if chosen else ' '} {line[4:]}  {what}"
+        found.append((row if len(row) <= WIDTH else f"{row[: WIDTH - 1]}…", style))
     more = len(shown) - _ROWS
     return [*found, *([(f"  and {more} more: -v", "dim")] if more > 0 else [])]
-
-
-_HEADS = {
-    "service_throughput_per_s": "served /s",
-    "service_p99_ms": "P99 ms",
-    "throughput_per_s": "per s",
-    "latency_p50_ms": "P50 ms",
-    "latency_p99_ms": "P99 ms",
-    "prefill_ms": "prefill",
-    "decode_ms": "decode",
-}
 
 
 def _row(summary: Summary, evaluation: Evaluation, names: Sequence[str]) -> list[str]:

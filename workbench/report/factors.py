@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from workbench.report.summary import Summary
 from workbench.report.words import interval
@@ -41,8 +41,9 @@ class Factor:
     candidate_id: str
 
     def words(self) -> str:
-        together = " together" if len(self.names) > 1 else ""
-        return f"{interval(self.gain, 'x', 2)} by {_and(self.names)}{together}"
+        *others, last = self.names
+        names = f"{', '.join(others)} and {last} together" if others else last
+        return f"{interval(self.gain, 'x', 2)} by {names}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,8 +82,8 @@ def taken_apart(summary: Summary) -> Factors | None:
     if ends is None:
         return None
     baseline, chosen = ends
-    every, times = corners(baseline, chosen), _times(summary)
-    origin, target = frozenset[Group](), frozenset(differing_groups(baseline, chosen))
+    every, times, groups = corners(baseline, chosen), _times(summary), differing_groups(baseline, chosen)
+    origin, target = frozenset[Group](), frozenset(groups)
     metric = "throughput_per_s" if "batch" in target else "speedup"
     gains: dict[Corner, Estimate] = {
         corner: _gain(times[c.id], times[baseline.id], metric) for corner, c in every.items() if c.id in times
@@ -90,21 +91,21 @@ def taken_apart(summary: Summary) -> Factors | None:
     gains[origin] = _EXACTLY_ONE
     if target not in gains:
         return None
-    measured = (
-        [corner for corner in chain if corner in gains] for chain in _chains(differing_groups(baseline, chosen))
-    )
+    measured = ([corner for corner in chain if corner in gains] for chain in _chains(groups))
     path = [origin, *max(measured, key=len)]  # by as many measured steps as there are
-    factors = tuple(
-        Factor(
-            groups=_ordered(after - before),
-            names=tuple(_name(group, baseline, chosen) for group in _ordered(after - before)),
-            gain=ratio(times[every[after].id], times[every[before].id if before else baseline.id], metric)
-            or _over(gains[after], gains[before]),
-            candidate_id=every[after].id,
+    factors = []
+    for before, after in itertools.pairwise(path):
+        added = tuple(group for group in GROUPS if group in after - before)
+        by_clock = ratio(times[every[after].id], times[every[before].id if before else baseline.id], metric)
+        factors.append(
+            Factor(
+                groups=added,
+                names=tuple(_name(group, baseline, chosen) for group in added),
+                gain=by_clock or _over(gains[after], gains[before]),
+                candidate_id=every[after].id,
+            )
         )
-        for before, after in itertools.pairwise(path)
-    )
-    return Factors(candidate_id=chosen.id, metric=metric, total=gains[target], factors=factors)
+    return Factors(candidate_id=chosen.id, metric=metric, total=gains[target], factors=tuple(factors))
 
 
 def missing_between(summary: Summary) -> tuple[Candidate, ...]:
@@ -113,9 +114,8 @@ def missing_between(summary: Summary) -> tuple[Candidate, ...]:
     ends = _ends(summary)
     if ends is None:
         return ()
-    baseline, chosen = ends
-    every, times = corners(baseline, chosen), _times(summary)
-    chains = [chain[:-1] for chain in _chains(differing_groups(baseline, chosen))]
+    every, times = corners(*ends), _times(summary)
+    chains = [chain[:-1] for chain in _chains(differing_groups(*ends))]
     missing = [
         tuple(every[corner] for corner in chain if every[corner].id not in times)
         for chain in chains
@@ -149,12 +149,12 @@ def _gain(latency: Latency, baseline: Latency, metric: str) -> Estimate:
     by_clock = ratio(latency, baseline, metric)
     if by_clock is not None:
         return by_clock
-    scale = latency.throughput_per_s * latency.drift / (baseline.throughput_per_s * baseline.drift)
-    ours, theirs = latency.p50_ms, baseline.p50_ms
-    one = Estimate(value=1.0, low=ours.value / ours.high, high=ours.value / ours.low)
-    other = Estimate(value=1.0, low=theirs.value / theirs.high, high=theirs.value / theirs.low)
-    known = _over(one, other)
-    return replace(known, value=scale, low=scale * known.low, high=scale * known.high)
+
+    def rate(of: Latency) -> Estimate:
+        value, p50 = of.throughput_per_s * of.drift, of.p50_ms
+        return Estimate(value=value, low=value * p50.value / p50.high, high=value * p50.value / p50.low)
+
+    return _over(rate(latency), rate(baseline))
 
 
 def _over(after: Estimate, before: Estimate) -> Estimate:
@@ -171,22 +171,8 @@ def _chains(groups: Sequence[Group]) -> Iterator[list[Corner]]:
         yield [frozenset(order[:count]) for count in range(1, len(order) + 1)]
 
 
-def _ordered(groups: Corner) -> tuple[Group, ...]:
-    return tuple(group for group in GROUPS if group in groups)
-
-
 def _name(group: Group, baseline: Candidate, chosen: Candidate) -> str:
     if group == "precision":
         quantized = chosen.quantization.scheme != "none" or baseline.quantization.scheme != "none"
         return "INT8" if quantized else f"{chosen.precision.mode} instead of {baseline.precision.mode}"
-    return {
-        "engine": "the engine",
-        "lengths": "lengths",
-        "graph": "graph settings",
-        "threads": "threads",
-        "batch": "batch",
-    }[group]
-
-
-def _and(names: tuple[str, ...]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+    return {"engine": "the engine", "graph": "graph settings"}.get(group, group)

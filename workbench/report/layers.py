@@ -36,37 +36,39 @@ METRIC_WORDS = {
 
 def comparison_verdict(found: Comparison) -> tuple[str, ...]:
     """Where the error jumps, what is broken, and whether the outputs pass."""
-    bounds = str(found.limits)
+    bounds, jump, first = str(found.limits), found.first_jump, found.first_beyond_limits
+    if found.unscored:
+        meaning = [f"What B's outputs mean cannot be said: {found.unscored}"]
+    else:
+        limits = ("" if m.limit is None else f" ({'' if m.kept else 'NOT '}within {m.limit})" for m in found.meaning)
+        parts = [f"{m.metric} {m.a:.4g} against {m.b:.4g}{of}" for m, of in zip(found.meaning, limits, strict=True)]
+        meaning = [f"By meaning, A against B: {'; '.join(parts)}."] if parts else []
     if found.equal:
-        return ("All compared tensors are equal.", f"The outputs are within the limits ({bounds}).", *_meaning(found))
-    lines = []
+        return ("All compared tensors are equal.", f"The outputs are within the limits ({bounds}).", *meaning)
     broken = next((row for row in found.rows if row.not_finite), None)
-    jump = found.first_jump
     if broken is not None:
-        lines.append(f"The first NaN or infinity: {_made_by(broken)}; {broken.not_finite} elements.")
+        lines = [f"The first NaN or infinity: {_made_by(broken)}; {broken.not_finite} elements."]
     elif jump is not None:
         # a jump is told from rounding, not from the limits: INT8 that is good enough has some, and nothing is wrong
-        what = (
-            "The error first jumps"
-            if found.first_beyond_limits or not found.passed
-            else "More than rounding first comes in"
-        )
-        lines.append(f"{what} at {_made_by(jump)}: {jump.added_error:.2%} of the signal is added there.")
+        what = "The error first jumps" if first or not found.passed else "More than rounding first comes in"
+        lines = [f"{what} at {_made_by(jump)}: {jump.added_error:.2%} of the signal is added there."]
     else:
-        lines.append("Nowhere does the error jump: what differs is the rounding of float32.")
+        lines = ["Nowhere does the error jump: what differs is the rounding of float32."]
     if rescaled := [row for row in found.rows if row.rescaled]:
         lines.append(
             f"{count_of(len(rescaled), 'tensor')} rescaled: balancing moved their scale into the weights that read "
             "them, which is no error."
         )
-    lines += _resized(found) + list(_meaning(found))
-    first = found.first_beyond_limits
+    if resized := [row for row in found.rows if row.resized]:
+        lines.append(
+            f"{count_of(len(resized), 'tensor')} have another length in B, in up to "
+            f"{max(row.resized for row in resized)} of {count_of(found.batches, 'batch', 'batches')}: their length "
+            f"depends on numbers that differ, from {_made_by(resized[0])} on. The part that both have is compared; "
+            "keep what decides the length in float."
+        )
     if found.by_meaning or found.unscored:
         bounds = "of what they mean; by their numbers alone: " + bounds
-    if found.passed:
-        lines.append(f"The outputs are within the limits ({bounds}).")
-    else:
-        lines.append(f"The outputs are NOT within the limits ({bounds}).")
+    lines += [*meaning, f"The outputs are {'' if found.passed else 'NOT '}within the limits ({bounds})."]
     if first is not None:
         lines.append(f"The first tensor beyond {'those' if found.by_meaning else 'them'}: {_made_by(first)}.")
     if not found.passed and found.limits.about.startswith("INT8"):
@@ -77,44 +79,13 @@ def comparison_verdict(found: Comparison) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _meaning(found: Comparison) -> tuple[str, ...]:
-    """Sentences of what the outputs mean."""
-    if found.unscored:
-        return (f"What B's outputs mean cannot be said: {found.unscored}",)
-    if not found.meaning:
-        return ()
-    parts = []
-    for one in found.meaning:
-        limit = "" if one.limit is None else f" ({'' if one.kept else 'NOT '}within {one.limit})"
-        parts.append(f"{one.metric} {one.a:.4g} against {one.b:.4g}{limit}")
-    return (f"By meaning, A against B: {'; '.join(parts)}.",)
-
-
-def _resized(found: Comparison) -> list[str]:
-    rows = [row for row in found.rows if row.resized]
-    if not rows:
-        return []
-    worst = max(row.resized for row in rows)
-    return [
-        f"{count_of(len(rows), 'tensor')} have another length in B, in up to {worst} of "
-        f"{count_of(found.batches, 'batch', 'batches')}: their length depends on numbers that differ, from "
-        f"{_made_by(rows[0])} on. The part that both have is compared; keep what decides the length in float."
-    ]
-
-
 def _made_by(row: TensorComparison) -> str:
     """The exporters' own names of tensors tell the node already."""
     named = row.tensor.startswith(row.node) or row.tensor in row.node
     return f"{row.tensor} ({row.op_type}{'' if named else f' {row.node}'})"
 
 
-STEPS_NOTE = (
-    "accuracy on the validation split and its loss against the float model, sample by sample; 'enough' is the first "
-    "that meets the limits of the experiment and cannot be told from float"
-)
-
-
-def priced_words(study: LayerStudy) -> str:
+def _priced(study: LayerStudy) -> str:
     """What the times of units are a share of, where they come from and how well they are known."""
     prices = study.prices
     shape = f"batch {prices.batch}" + (f", length {prices.length}" if prices.length else "")
@@ -128,52 +99,30 @@ def priced_words(study: LayerStudy) -> str:
     return words
 
 
-def estimate_words(study: LayerStudy) -> str:
-    """How far the price of one unit may be trusted."""
-    if study.prices.by == "host":
-        return "Kernels are timed one layer at a time, so the right side is an estimate"
-    return (
-        "The float and the INT8 files were profiled whole, fusions included, and their difference shared among the "
-        "layers; keeping a single one in float may fuse otherwise, so the right side is an estimate"
-    )
-
-
-def study_verdict(study: LayerStudy) -> tuple[str, ...]:
+def _study_verdict(study: LayerStudy) -> list[str]:
     """Which units to keep in float and what that costs, against INT8 everywhere."""
     chosen = study.chosen
     if not study.steps:
-        return (f"Nothing was measured: this ranks the {study.unit}s only.",)
+        return [f"Nothing was measured: this ranks the {study.unit}s only."]
     if chosen is None:
-        return (
+        return [
             f"None of these candidates both meets the limits and cannot be told from float in accuracy. Try --unit "
-            f"{'layer' if study.unit == 'group' else 'group'}, another --metric, or another recipe with --candidate.",
-        )
+            f"{'layer' if study.unit == 'group' else 'group'}, another --metric, or another recipe with --candidate."
+        ]
     first = study.steps[0]
-    gains = [step.evaluation.measurement.latency for step in (first, chosen)]
-    speed = "" if gains[1] is None else f" {gains[1].speedup.value:.2f} times as fast as float"
-    if not chosen.kept:
-        verdict = f"Keep nothing in float: all layers of the recipe in INT8 cannot be told from float, and are{speed}."
-        return (verdict, *_by_recipe(study))
-    before = "" if gains[0] is None or first.kept else f" (nothing kept: {gains[0].speedup.value:.2f})"
-    bought = sum(unit.damage_share for unit in study.units if unit.sensitivity.unit in chosen.units)
-    return (
-        f"Keep in float: {', '.join(chosen.units)}.",
-        f"It takes away {bought:.0%} of the noise, and is{speed}{before}.",
-        *_by_recipe(study),
-    )
-
-
-def _by_recipe(study: LayerStudy) -> tuple[str, ...]:
-    names = study.float_by_recipe
-    if not names:
-        return ()
-    few = ", ".join(names[:2]) + (", …" if len(names) > 2 else "")
-    return (f"The recipe itself leaves {count_of(len(names), 'layer')} in float ({few}).",)
-
-
-def microseconds(value: float) -> str:
-    """A decimal where it is a few, as on a device."""
-    return f"{value:.1f}" if value < 100 else f"{value:.0f}"
+    before, after = (step.evaluation.measurement.latency for step in (first, chosen))
+    speed = "" if after is None else f" {after.speedup.value:.2f} times as fast as float"
+    if chosen.kept:
+        nothing = "" if before is None or first.kept else f" (nothing kept: {before.speedup.value:.2f})"
+        bought = sum(unit.damage_share for unit in study.units if unit.sensitivity.unit in chosen.units)
+        lines = [f"Keep in float: {', '.join(chosen.units)}."]
+        lines.append(f"It takes away {bought:.0%} of the noise, and is{speed}{nothing}.")
+    else:
+        lines = [f"Keep nothing in float: all layers of the recipe in INT8 cannot be told from float, and are{speed}."]
+    if names := study.float_by_recipe:
+        few = ", ".join(names[:2]) + (", …" if len(names) > 2 else "")
+        lines.append(f"The recipe itself leaves {count_of(len(names), 'layer')} in float ({few}).")
+    return lines
 
 
 def signed_percent(share: float) -> str:
@@ -263,18 +212,18 @@ def _compared_row(row: TensorComparison) -> tuple[Cell, ...]:
     }
     words = "  ".join([row.tensor, row.op_type, *(word for word, there in marks.items() if there)])
     kept = row.within_limits or row.rescaled
-    figures = (
+    figures = _figures(
         *(f"{row.cosine:.6f}", f"{row.max_abs:.2e}", f"{row.mae:.2e}"),
         "equal" if row.sqnr_db is None else f"{row.sqnr_db:.1f}",
         "" if row.not_finite else f"{row.relative_error:.2%}",
         f"{row.added_error:.2%}" if row.added_error and not row.not_finite else "",
     )
-    return Cell(text=words, state="missed" if row.not_finite else "plain" if kept else "open"), *_figures(figures)
+    return Cell(text=words, state="missed" if row.not_finite else "plain" if kept else "open"), *figures
 
 
 def study_text(study: LayerStudy) -> Group:
     """The ranking with both sides of every unit, the measured steps and the answer."""
-    sentences = [Paragraph(text=sentence) for sentence in study_verdict(study)]
+    sentences = [Paragraph(text=sentence) for sentence in _study_verdict(study)]
     return on_terminal([_units(study, study.units, study.unit), *_steps(study), *sentences])
 
 
@@ -286,39 +235,41 @@ def sensitivity_html(study: LayerStudy, recipe: Sequence[str] = ()) -> str:
     """
     kinds = {"group": study.groups, "layer": study.layers}
     kinds = kinds if study.unit == "group" else dict(reversed(kinds.items()))
+    trusted = (
+        "The float and the INT8 files were profiled whole, fusions included, and their difference shared among the "
+        "layers; keeping a single one in float may fuse otherwise, so the right side is an estimate"
+    )
+    if study.prices.by == "host":
+        trusted = "Kernels are timed one layer at a time, so the right side is an estimate"
     measured = "; the table above is measured" if study.steps else ""
     how = Paragraph(
         text="Bought: the share of all quantization noise at the output that goes away when this unit stays in float. "
-        f"Paid: the extra time of its kernels in float, as a share of {priced_words(study)}; below zero float is the "
-        f"faster one. Good candidates for float buy much and cost little. {estimate_words(study)}{measured}.",
+        f"Paid: the extra time of its kernels in float, as a share of {_priced(study)}; below zero float is the "
+        f"faster one. Good candidates for float buy much and cost little. {trusted}{measured}.",
         kind="note",
     )
+    answer = _verdict(_study_verdict(study), good=study.chosen is not None)
+    sections: dict[str, list[Block]] = {
+        "The answer": [answer, *([Commands(lines=tuple(recipe))] if recipe else []), *_steps(study), how]
+    }
+    for kind, units in kinds.items():
+        bought, paid = "bought: % of all noise taken away", "paid: extra time in float, % of the float call"
+        shares = ((bought, [u.damage_share for u in units]), (paid, [u.call_share for u in units]))
+        names = [short(unit.sensitivity.unit) for unit in units]
+        drawn = (
+            (axis, [Bar(label=name, value=100 * share) for name, share in zip(names, of, strict=True)])
+            for axis, of in shares
+        )
+        sections[f"By {kind}, most sensitive first"] = [
+            *(bars_figure(axis, axis, bars, digits=1) for axis, bars in drawn),
+            _units(study, units, kind),
+        ]
     return _page(
         f"{study.experiment}: which layers to keep in float, and what it costs",
         f"Every group and layer was quantized alone over {study.samples} calibration samples, and timed in float and "
         f"in INT8. Ranked by: {METRIC_WORDS[study.metric]}.",
-        {
-            "The answer": [
-                _verdict(study_verdict(study), good=study.chosen is not None),
-                *([Commands(lines=tuple(recipe))] if recipe else []),
-                *_steps(study),
-                how,
-            ],
-            **{
-                f"By {kind}, most sensitive first": [
-                    _bars("bought: % of all noise taken away", {u: u.damage_share for u in units}),
-                    _bars("paid: extra time in float, % of the float call", {u: u.call_share for u in units}),
-                    _units(study, units, kind),
-                ]
-                for kind, units in kinds.items()
-            },
-        },
+        sections,
     )
-
-
-def _bars(axis: str, shares: dict[Unit, float]) -> Figure:
-    bars = [Bar(label=short(unit.sensitivity.unit), value=100 * share) for unit, share in shares.items()]
-    return bars_figure(axis, axis, bars, digits=1)
 
 
 def _units(study: LayerStudy, units: Sequence[Unit], kind: str) -> Table:
@@ -328,18 +279,19 @@ def _units(study: LayerStudy, units: Sequence[Unit], kind: str) -> Table:
             *(kind, "SQNR\ndB", "1st order\ndB", "cosine", "KL", "bought", "MACs"),
             *("float\nµs", "INT8\nµs", "paid"),
         ),
-        rows=tuple((Cell(text=unit.sensitivity.unit), *_figures(_unit_figures(unit))) for unit in units),
+        rows=tuple((Cell(text=unit.sensitivity.unit), *_unit_figures(unit)) for unit in units),
         note="SQNR, cosine, KL: of the model's outputs with only this one in INT8. bought: share of all noise that "
-        f"goes when it stays in float. paid: extra time of its kernels in float, as a share of {priced_words(study)}",
+        f"goes when it stays in float. paid: extra time of its kernels in float, as a share of {_priced(study)}",
     )
 
 
-def _unit_figures(unit: Unit) -> tuple[str, ...]:
+def _unit_figures(unit: Unit) -> tuple[Cell, ...]:
     s, kl = unit.sensitivity, unit.sensitivity.kl
-    return (
+    times = (f"{us:.1f}" if us < 100 else f"{us:.0f}" for us in (unit.float_us, unit.int8_us))  # few on a device
+    return _figures(
         *(f"{s.sqnr_db:.1f}", f"{s.first_order_db:.1f}", f"{s.cosine:.5f}"),
         *("" if kl is None else f"{kl:.0e}", f"{unit.damage_share:.1%}", f"{unit.macs_share:.1%}"),
-        *(microseconds(unit.float_us), microseconds(unit.int8_us), signed_percent(unit.call_share)),
+        *(*times, signed_percent(unit.call_share)),
     )
 
 
@@ -352,7 +304,8 @@ def _steps(study: LayerStudy) -> list[Table]:
             heads=("kept in float", "accuracy", "loss, pp\n[95 %]", "speed-up over float\n[95 %]", ""),
             rows=tuple(_step(study, step) for step in study.steps),
             strong=tuple(at for at, step in enumerate(study.steps) if step is study.chosen),
-            note=STEPS_NOTE,
+            note="accuracy on the validation split and its loss against the float model, sample by sample; 'enough' is "
+            "the first that meets the limits of the experiment and cannot be told from float",
         )
     ]
 
@@ -362,15 +315,15 @@ def _step(study: LayerStudy, step: Step) -> tuple[Cell, ...]:
     accuracy, latency = step.evaluation.measurement.accuracy, step.evaluation.measurement.latency
     if accuracy is None or latency is None or accuracy.comparison is None:
         failure = step.evaluation.failure
-        return kept, *_figures(("", "", "")), Cell(text="failed" if failure is None else failure.message)
+        return kept, *_figures("", "", ""), Cell(text="failed" if failure is None else failure.message)
     drop = accuracy.comparison.drop_pp
     worth = "loses accuracy" if drop.low > 0 else ""
     worth = "enough" if step is study.chosen else worth if step.feasible else "over a limit"
     figures = interval(drop, "", 2, signed=True), interval(latency.speedup, "", 2)
-    return kept, *_figures((f"{accuracy.values[accuracy.primary]:.4f}", *figures)), Cell(text=worth)
+    return kept, *_figures(f"{accuracy.values[accuracy.primary]:.4f}", *figures), Cell(text=worth)
 
 
-def _figures(texts: Sequence[str]) -> tuple[Cell, ...]:
+def _figures(*texts: str) -> tuple[Cell, ...]:
     return tuple(Cell(text=text, figure=True) for text in texts)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,20 +13,10 @@ import plotly.graph_objects as go
 
 from workbench.report.brief import figures as tiles
 from workbench.report.recommendation import headline
-from workbench.report.summary import (
-    Standing,
-    Summary,
-)
+from workbench.report.summary import Standing, Summary
 from workbench.report.table import _heads, figure, shown
 from workbench.report.text import damage_words, lines, reproduce, verdict_sentences
-from workbench.report.words import (
-    ACCURACY,
-    count_of,
-    differing_parameters,
-    interval,
-    scored,
-    scored_by,
-)
+from workbench.report.words import ACCURACY, count_of, differing_parameters, interval, scored, scored_by
 from workbench.values.documents.templates import rendered
 from workbench.values.evidence import (
     GLYPHS,
@@ -49,29 +39,21 @@ _SHORT = re.compile(r"(?<=\.)|(?<=,) ")
 _PAGE = Path(__file__).with_name("templates") / "pareto.html.j2"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Trace:
-    """How the points of one standing are drawn; a level of evidence that is no fresh measurement is drawn hollow."""
-
-    name: str
-    color: str
-    symbol: str
-    size: int
-    opacity: float = 1.0
-
-
-_TRACES: dict[Standing, _Trace] = {
-    "stopped": _Trace(name="stopped early", color="#b9a27a", symbol="triangle-up-open", size=9),
-    "infeasible": _Trace(name="breaks a constraint", color="#c0392b", symbol="x-thin-open", size=9),
-    "dominated": _Trace(name="feasible, dominated", color="#9aa3ad", symbol="circle", size=8, opacity=0.8),
-    "front": _Trace(name="Pareto front", color="#2457c5", symbol="circle", size=11),
+_LOOKS: dict[Standing, tuple[str, str, str, int, float]] = {
+    "stopped": ("stopped early", "#b9a27a", "triangle-up-open", 9, 1.0),
+    "infeasible": ("breaks a constraint", "#c0392b", "x-thin-open", 9, 1.0),
+    "dominated": ("feasible, dominated", "#9aa3ad", "circle", 8, 0.8),
+    "front": ("Pareto front", "#2457c5", "circle", 11, 1.0),
 }
+"""How the points of one standing are drawn: name, colour, symbol, size, opacity; a level of evidence that is no fresh
+measurement is drawn hollow."""
 
 
 def pareto_html(summary: Summary) -> str:
     """A self-contained page (about 5 MB, nearly all of it plotly.js); makes no request of any kind."""
     chosen = summary.chosen
-    missing = sum(not _has(summary, e, *_axes(summary)[0]) for e in summary.evaluations)
+    axes = _axes(summary)
+    missing = sum(not _has(summary, e, *axes[0]) for e in summary.evaluations)
     evaluations = shown(summary)
     differing = differing_parameters([e.candidate for e in evaluations])
     rows = [_front_row(summary, e, differing) for e in evaluations]
@@ -86,7 +68,15 @@ def pareto_html(summary: Summary) -> str:
         tiles=tiles(summary, chosen) if chosen else (),
         said=verdict_sentences(summary) if chosen else (),
         again=reproduce(summary, chosen) if chosen else "",
-        plots=_plots(summary),
+        plots=[
+            _figure(summary, x, y).to_html(
+                full_html=False,
+                include_plotlyjs=at == 0,  # into the first
+                div_id=f"pareto-{at}",
+                config={"displaylogo": False, "responsive": True},
+            )
+            for at, (x, y) in enumerate(axes)
+        ],
         missing=count_of(missing, "candidate") if missing else "",
         heads=[(_SHORT.split(name), kind) for name, kind in _columns(summary, evaluations)],
         rows=rows,
@@ -103,23 +93,7 @@ def _question(summary: Summary) -> str:
     return f"{goals}{limits}. {count_of(len(summary.evaluations), 'candidate')}, {len(summary.front)} on the front."
 
 
-# --- the scatter ---------------------------------------------------------------------------------------------------
-
-
-def _plots(summary: Summary) -> list[str]:
-    """One scatter per pair of the first objective with another; plotly.js goes into the first."""
-    found = []
-    for index, (x, y) in enumerate(_axes(summary)):
-        figure = _figure(summary, x, y)
-        found.append(
-            figure.to_html(
-                full_html=False,
-                include_plotlyjs=index == 0,
-                div_id=f"pareto-{index}",
-                config={"displaylogo": False, "responsive": True},
-            )
-        )
-    return found
+# --- the scatter: one per pair of the first objective with another ----------------------------------------------------
 
 
 def _axes(summary: Summary) -> list[tuple[str, str]]:
@@ -132,18 +106,20 @@ def _axes(summary: Summary) -> list[tuple[str, str]]:
 def _figure(summary: Summary, x: str, y: str) -> go.Figure:
     figure = go.Figure()
     drawn = [e for e in summary.evaluations if _has(summary, e, x, y)]
-    for standing, look in _TRACES.items():
+    for standing, (name, color, symbol, size, opacity) in _LOOKS.items():
         for level in LEVELS:
             points = [e for e in drawn if summary.standing(e) == standing and _level(summary, e, x, y) == level]
             if points:
-                known = replace(look, name=f"{look.name}, {level}", symbol=_symbol(look.symbol, level))
-                figure.add_trace(_scatter(summary, points, x, y, known))
-    named = summary.recommended.mark.lower() if summary.recommended is not None else ""
-    star = _Trace(name=named, color="#0a7d43", symbol="star-open", size=26)
-    square = _Trace(name="float baseline", color="#111", symbol="square-open", size=17)
-    for one, look in ((summary.baseline, square), (summary.chosen, star)):
+                known = [summary.strongest(e) for e in points]
+                marker = {"color": color, "symbol": _symbol(symbol, level), "size": size}
+                bars = {"error_x": _bars(known, x, color), "error_y": _bars(known, y, color), "opacity": opacity}
+                figure.add_trace(_scatter(summary, known, x, y, f"{name}, {level} ({len(points)})", marker, **bars))
+    star = {"color": "#0a7d43", "symbol": "star-open", "size": 26}
+    square = {"color": "#111", "symbol": "square-open", "size": 17}
+    mark = summary.recommended.mark.lower() if summary.recommended is not None else ""
+    for one, name, marker in ((summary.baseline, "float baseline", square), (summary.chosen, mark, star)):
         if one is not None and one in drawn:
-            figure.add_trace(_scatter(summary, [one], x, y, look, bars=False))
+            figure.add_trace(_scatter(summary, [summary.strongest(one)], x, y, name, marker, opacity=1.0))
     for axis, metric in (("x", x), ("y", y)):
         limit = _limit(summary, metric)
         if limit is not None:
@@ -162,25 +138,22 @@ def _figure(summary: Summary, x: str, y: str) -> go.Figure:
 
 
 def _scatter(
-    summary: Summary, points: Sequence[Evaluation], x: str, y: str, look: _Trace, *, bars: bool = True
+    summary: Summary, points: Sequence[Evaluation], x: str, y: str, name: str, marker: dict[str, Any], **drawn: Any
 ) -> go.Scatter:
-    points = [summary.strongest(e) for e in points]
     values = [summary.numbers(e) for e in points]
     return go.Scatter(
         x=[v[x] for v in values],
         y=[v[y] for v in values],
-        error_x=_bars(summary, points, x, look) if bars else None,
-        error_y=_bars(summary, points, y, look) if bars else None,
         mode="markers",
-        name=f"{look.name} ({len(points)})" if bars else look.name,
-        marker={"color": look.color, "symbol": look.symbol, "size": look.size, "line": {"width": 2}},
-        opacity=look.opacity,
+        name=name,
+        marker=marker | {"line": {"width": 2}},
         hovertext=[_hover(summary, e) for e in points],
         hoverinfo="text",
+        **drawn,
     )
 
 
-def _bars(summary: Summary, points: Sequence[Evaluation], metric: str, look: _Trace) -> dict[str, object]:
+def _bars(points: Sequence[Evaluation], metric: str, color: str) -> dict[str, object]:
     found = [_margins(e, metric) for e in points]
     return {
         "type": "data",
@@ -189,7 +162,7 @@ def _bars(summary: Summary, points: Sequence[Evaluation], metric: str, look: _Tr
         "array": [high for _, high in found],
         "thickness": 1,
         "width": 3,
-        "color": look.color,
+        "color": color,
         "visible": any(low or high for low, high in found),
     }
 
@@ -211,12 +184,14 @@ def _margins(evaluation: Evaluation, metric: str) -> tuple[float, float]:
 def _hover(summary: Summary, evaluation: Evaluation) -> str:
     numbers = summary.numbers(evaluation)
     shown = [name for name in METRICS if name in numbers]
-    rows = [f"<b>{evaluation.candidate.short_id}</b> {_text(summary.title(evaluation.candidate))}"]
+    rows = [f"<b>{evaluation.candidate.short_id}</b> {html.escape(summary.title(evaluation.candidate))}"]
     if evaluation.stop is not None:
-        rows.append(_text(f"stopped at {evaluation.stop.stage}: {evaluation.stop.reason}"))
+        rows.append(html.escape(f"stopped at {evaluation.stop.stage}: {evaluation.stop.reason}"))
     rows += [f"{name} {numbers[name]:.4g} {METRICS[name].unit}".rstrip() for name in shown]
     rows.append("")
-    rows += [f"{_text(name)} = {_text(str(value))}" for name, value in evaluation.candidate.parameters().items()]
+    rows += [
+        f"{html.escape(name)} = {html.escape(str(value))}" for name, value in evaluation.candidate.parameters().items()
+    ]
     return "<br>".join(rows)
 
 
@@ -242,11 +217,8 @@ def _has(summary: Summary, evaluation: Evaluation, x: str, y: str) -> bool:
 def _limit(summary: Summary, metric: str) -> float | None:
     """Where a constraint cuts this axis; a limit on the drop cuts the axis of accuracy below the baseline, by the
     strongest evidence on that."""
-    limits, by, baseline = (
-        {c.metric: c.limit for c in summary.constraints},
-        scored(summary.evaluations),
-        summary.baseline,
-    )
+    limits, baseline = {c.metric: c.limit for c in summary.constraints}, summary.baseline
+    by = scored(summary.evaluations)
     if metric in limits or metric != "accuracy" or by.drop_metric not in limits or baseline is None:
         return limits.get(metric)
     numbers = summary.numbers(summary.strongest(baseline))
@@ -306,7 +278,3 @@ def _front_row(summary: Summary, evaluation: Evaluation, differing: Sequence[str
         "figures": figures,
         "settings": "; ".join([*settings, *(f"{key} {values[key]}" for key in differing if key in values)]),
     }
-
-
-def _text(value: str) -> str:
-    return html.escape(value)

@@ -8,25 +8,8 @@ from dataclasses import replace
 
 from workbench.report.alike import Alike
 from workbench.report.rests_on import modelled_errors
-from workbench.report.summary import (
-    BASES,
-    Basis,
-    Recommendation,
-    Summary,
-    common,
-    failure_words,
-)
-from workbench.report.words import (
-    ACCURACY,
-    SERVICE,
-    SPEED,
-    cost_of,
-    count_of,
-    drop_of,
-    interval,
-    scored,
-    scored_by,
-)
+from workbench.report.summary import BASES, Basis, Recommendation, Summary, common, failure_words
+from workbench.report.words import ACCURACY, SERVICE, SPEED, cost_of, count_of, drop_of, interval, scored, scored_by
 from workbench.values.candidate import Candidate
 from workbench.values.evidence import is_shared, level_for
 from workbench.values.measurement import Accuracy, AccuracyComparison
@@ -82,7 +65,13 @@ def recommend(summary: Summary, alike: Alike) -> Recommendation | str:
     left = [views[basis] for e in fit if basis in (views := summary.views(e))]
     criteria = _criteria(summary, left)
     origin = next((e for e in left if e.candidate.id == summary.baseline_id), None)
-    if criteria[0] in SPEED and origin is not None and not any(_faster(e) for e in left if e is not origin):
+    if (
+        criteria[0] in SPEED
+        and origin is not None
+        and not any(
+            latency.speedup.low > 1 for e in left if e is not origin and (latency := e.measurement.latency) is not None
+        )
+    ):
         left = [origin]
     counts = []
     for metric in criteria:
@@ -136,7 +125,8 @@ def headline(summary: Summary) -> str:
     found = summary.recommended
     if found is None:
         return f"Nothing is recommended: {summary.why_none}"
-    named = [_named(summary, i) for i in (found.candidate_id, *found.among)]
+    every = [e for i in (found.candidate_id, *found.among) if (e := summary.find(i)) is not None]
+    named = [f"{e.candidate.short_id}  {summary.title(e.candidate)}" for e in every]
     if not found.among:
         return f"Recommended: {named[0]}"
     more = f" and {len(named) - _MOST_NAMED} more" if len(named) > _MOST_NAMED else ""
@@ -144,12 +134,6 @@ def headline(summary: Summary) -> str:
     # others may tell them apart: one is twice as fast a call, and as much is served
     by = f", by {', '.join(found.compared)}" if found.compared else ""
     return f"{together}{by}. Chosen among these equals: {found.candidate_id[:12]}"
-
-
-def _named(summary: Summary, candidate_id: str) -> str:
-    found = summary.find(candidate_id)
-    assert found is not None, "who is recommended was evaluated"
-    return f"{found.candidate.short_id}  {summary.title(found.candidate)}"
 
 
 def settling_sentence(found: Recommendation) -> str:
@@ -224,11 +208,6 @@ def _certain_loss(summary: Summary, evaluation: Evaluation) -> str:
     return ""
 
 
-def _faster(evaluation: Evaluation) -> bool:
-    latency = evaluation.measurement.latency
-    return latency is not None and latency.speedup.low > 1
-
-
 def _looked_better(summary: Summary, other: Evaluation, chosen: Evaluation, metric: str) -> bool:
     costs = [cost_of(e, metric, summary.baseline_id) for e in (other, chosen) if metric in summary.numbers(e)]
     return other.candidate.id != summary.baseline_id and len(costs) == 2 and costs[0] < costs[1]
@@ -238,7 +217,9 @@ def _looked_better(summary: Summary, other: Evaluation, chosen: Evaluation, metr
 
 
 def _as_it_is(summary: Summary, baseline: Evaluation, lead: str) -> str:
-    beyond = "what is not known of the clock" if _modelled(baseline) else "the noise"
+    latency = baseline.measurement.latency
+    modelled = latency is not None and latency.modelled is not None
+    beyond = "what is not known of the clock" if modelled else "the noise"
     because = "no candidate that meets every constraint "
     because += f"is faster beyond {beyond}" if lead in SPEED else "beats it"
     if not any(e.status == "complete" for e in summary.evaluations if e is not baseline):
@@ -246,11 +227,6 @@ def _as_it_is(summary: Summary, baseline: Evaluation, lead: str) -> str:
         ended += [f"{n} failed at {why}" for why, n in sorted(summary.failures.items())]
         because = f"none of the others came through: {'; '.join(ended)}" if ended else "no other was evaluated"
     return f"Ship the float baseline as it is: {because}."
-
-
-def _modelled(evaluation: Evaluation) -> bool:
-    latency = evaluation.measurement.latency
-    return latency is not None and latency.modelled is not None
 
 
 def _merit(summary: Summary, criteria: Sequence[str], *, rivals: int, ties: int, equal: bool) -> str:
@@ -335,8 +311,15 @@ def _warnings(summary: Summary, chosen: Evaluation, lead: str) -> tuple[str, ...
         found.append("These numbers come from the emulator; they say nothing about a real device.")
     if latency is not None and not latency.quiet:
         found.append(f"Its timing was disturbed: {latency.verdict}.".replace("..", "."))
-    found += _self_comparison(summary)
     baseline = summary.baseline
+    for itself in (baseline, summary.confirmations.get(summary.baseline_id)):
+        timed = None if itself is None else itself.measurement.latency
+        if itself is not None and timed is not None and not timed.speedup.low <= 1 <= timed.speedup.high:
+            found.append(
+                f"Timed against itself on {itself.split}, the float baseline came out at "
+                f"{interval(timed.speedup, 'x', 2)}: the machine disturbed even paired timing, so the intervals of "
+                "this sweep are too narrow. Sweep again on a quieter machine before relying on small differences."
+            )
     if baseline is not None and (accuracy := baseline.measurement.accuracy) is not None and accuracy.alike:
         found.append(accuracy.alike)
     drop = summary.drop(chosen)
@@ -354,27 +337,11 @@ def _warnings(summary: Summary, chosen: Evaluation, lead: str) -> tuple[str, ...
     return tuple(found)
 
 
-def _self_comparison(summary: Summary) -> list[str]:
-    """The baseline is timed against itself; where its interval misses 1, intervals here cannot be trusted fully."""
-    found = []
-    for evaluation in (summary.baseline, summary.confirmations.get(summary.baseline_id)):
-        latency = evaluation.measurement.latency if evaluation is not None else None
-        if evaluation is not None and latency is not None and not latency.speedup.low <= 1 <= latency.speedup.high:
-            speed = latency.speedup
-            found.append(
-                f"Timed against itself on {evaluation.split}, the float baseline came out at {speed.value:.2f}x "
-                f"[{speed.low:.2f}, {speed.high:.2f}]: the machine disturbed even paired timing, so the intervals of "
-                "this sweep are too narrow. Sweep again on a quieter machine before relying on small differences."
-            )
-    return found
-
-
 def losses_sentence(summary: Summary, evaluation: Evaluation) -> str:
     """'Against float32 …, the float baseline (force_fp16) loses …; beyond it, this one loses …', by the strongest
     evidence on both; '' where the baseline itself is float32."""
     baseline = summary.baseline
-    own = None if baseline is None else _accuracy(summary, baseline)
-    ours = _accuracy(summary, evaluation)
+    own, ours = (None if e is None else summary.strongest(e).measurement.accuracy for e in (baseline, evaluation))
     if baseline is None or own is None or own.comparison is None or not own.reference:
         return ""
     mode = baseline.candidate.precision.mode
@@ -382,10 +349,6 @@ def losses_sentence(summary: Summary, evaluation: Evaluation) -> str:
     if ours is not None and ours.against_baseline is not None:
         found += f"; beyond it this candidate loses {_lost(ours, ours.against_baseline)}"
     return f"{found} of {scored_by(own).noun}."
-
-
-def _accuracy(summary: Summary, evaluation: Evaluation) -> Accuracy | None:
-    return summary.strongest(evaluation).measurement.accuracy
 
 
 def _lost(accuracy: Accuracy, compared: AccuracyComparison) -> str:

@@ -1,7 +1,5 @@
-"""The tables of a report: columns of numbers, and the baseline and the front in them.
-
-The search's numbers stand above those of the held-out data.
-"""
+"""The tables of a report: columns of numbers, and in them the baseline and the front, the search's numbers above those
+of the held-out data; and what each would serve and did serve, beside today's settings."""
 
 from __future__ import annotations
 
@@ -11,9 +9,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from workbench.report.summary import Summary
 from workbench.report.words import SERVICE, drop_cell, interval, p50_words, scored
 from workbench.values.evidence import cell, level_for
-from workbench.values.measurement import Estimate
+from workbench.values.measurement import Estimate, ServiceFigures, ServiceResult
 from workbench.values.metrics import METRICS, asked_beside, intervals, metrics, shown_in
 from workbench.values.results import Evaluation
+from workbench.values.service import bins_words
 
 WIDTH = 112
 """Of a report where no terminal is narrower."""
@@ -173,3 +172,76 @@ def written(name: str, value: float | Estimate | None, unit: str = "") -> str:
     if drop or value.high > value.low:
         return interval(value, unit, int(form[1:-1]) if form.endswith("f") else 2, signed=drop)
     return f"{value.value:{form}}{unit}"
+
+
+_SERVICE = ("", "batch <=", "wait ms", "workers", "per s", "P50 ms", "P99 ms", "rows", "padding")
+
+_SERVICE_LEGEND = (
+    "Intervals are 95 %, of where another measurement under this load would lie. rows: mean batch. padding: share of "
+    "what is computed. "
+)
+_UNTUNED = {
+    True: "today: predicted at what the space says that the service runs now.",
+    False: "untuned: predicted at the first settings of the space, which has no `today:` to say what runs now.",
+}
+
+
+def service_lines(summary: Summary, width: int = WIDTH) -> list[Line]:
+    """(text, style) lines; none where no service was searched for."""
+    results = [(e, result) for e in shown(summary) if (result := summary.service(e)) is not None]
+    if not results:
+        return []
+    every = [[*_SERVICE], *(cells for _, result in results for cells, _, _ in _rows(result, ""))]
+    broken = iter(laid_out(every, width))
+    best = [result.best or result.closest for _, result in results]
+    found = [(f"Service under {best[0].load}:", "bold"), *((line, "bold") for line in next(broken))]
+    for evaluation, result in results:
+        found += named(summary, evaluation, [summary.title(evaluation.candidate)])
+        for _, style, note in _rows(result, "bold green" if summary.chose(evaluation) else ""):
+            found += [(line, style) for line in next(broken)]
+            found += [(f"    {line}", style) for line in textwrap.wrap(note, WIDTH - 4)]
+        if result.confirmed is None and result.note:
+            found += [(f"    {line}", "dim") for line in textwrap.wrap(f"not measured: {result.note}", WIDTH - 4)]
+    # what the predictions rest on: the host's costs, and how quiet the machine was
+    origins = sorted({figures.host.origin for figures in best if figures.host is not None})
+    words = [_SERVICE_LEGEND + _UNTUNED[any(r.untuned_is_today for _, r in results)]]
+    words += [f"Predicted with host costs {origin}." for origin in origins]
+    if noisy := sum(not r.curve.quiet for _, r in results):
+        words.append(
+            f"Batch curves timed on a noisy machine: {noisy} of {len(results)}; predictions inherit the noise."
+        )
+    if any(r.curve.clock == "modelled" for _, r in results):
+        words.append("The device's times are modelled, not measured.")
+    return found + [(f"  {line}", "dim") for text in words for line in textwrap.wrap(text, WIDTH - 2)]
+
+
+def _rows(result: ServiceResult, style: str) -> list[tuple[list[str], str, str]]:
+    """(cells, style, what must be said of them) of each row of a candidate."""
+    known = "modelled" if result.curve.clock == "modelled" else "predicted"
+    best = ("too slow", result.closest, "red") if result.best is None else (known, result.best, style)
+    rows = [best, *([("measured", result.confirmed, style)] if result.confirmed is not None else [])]
+    found = [(_service_cells(kind, f), s, _said_of(f)) for kind, f, s in rows]
+    kind, missed = "today" if result.untuned_is_today else "untuned", result.untuned_missed
+    said = [_said_of(result.untuned), f"{missed}; no factor over it is given" if missed else ""]
+    return [*found, (_service_cells(kind, result.untuned), "red" if missed else "dim", "; ".join(filter(None, said)))]
+
+
+def _said_of(figures: ServiceFigures) -> str:
+    bins = figures.settings.sequence_bins
+    parts = [bins_words(bins)] if bins else []
+    return "; ".join(parts if figures.reliable else [*parts, f"UNRELIABLE: {figures.note}"])
+
+
+def _service_cells(kind: str, figures: ServiceFigures) -> list[str]:
+    settings = figures.settings
+    return [
+        kind,
+        f"{settings.max_batch_size}",
+        f"{settings.batch_timeout_ms:g}",
+        f"{settings.workers}",
+        interval(figures.throughput_per_s, "", 0),
+        interval(figures.p50_ms, "", 1),
+        interval(figures.p99_ms, "", 1),
+        f"{figures.mean_batch:.1f}",
+        f"{100 * figures.padding_share:.0f} %",
+    ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import textwrap
+from collections.abc import Iterable
 from typing import Any
 
 from workbench.report.factors import taken_apart
@@ -16,17 +17,14 @@ from workbench.report.rests_on import (
     reuse_sentences,
     stopped_reuse,
 )
-from workbench.report.service import service_lines
 from workbench.report.summary import Member, Summary
-from workbench.report.table import WIDTH, Line, table_lines, wrapped
+from workbench.report.table import WIDTH, Line, service_lines, table_lines, wrapped
 from workbench.report.words import compiled_words, count_of, evidence_sentence, interval, over, scored
 from workbench.search.front import audit_words
 from workbench.values.documents.canonical import encode
 from workbench.values.evidence import said_of, sources_of
-from workbench.values.measurement import AccuracyComparison
 from workbench.values.metrics import METRICS, intervals, metrics
-from workbench.values.prediction import Prediction
-from workbench.values.results import STAGES, Evaluation, StageTiming
+from workbench.values.results import STAGES, Evaluation
 
 
 def lines(summary: Summary) -> str:
@@ -43,47 +41,35 @@ def detail(summary: Summary, candidate_id: str) -> str:
     evaluation = summary.find(candidate_id)
     if evaluation is None:
         raise KeyError(candidate_id)
-    candidate = evaluation.candidate
-    found = [f"{candidate.id}", summary.title(candidate)]
-    if summary.damage:
-        found.append(f"DAMAGED: {damage_words(summary)}")
-    if evaluation.toolchain.emulated:
-        found.append("EMULATED: no number below was measured on a real device.")
-    found += ["", *_fate(summary, evaluation), "", "Settings"]
-    found += [f"  {name:<34} {_setting(value)}" for name, value in candidate.parameters().items()]
+    candidate, chain, predicted = evaluation.candidate, evaluation.toolchain, evaluation.prediction
+    head = [candidate.id, summary.title(candidate)]
+    head += [f"DAMAGED: {damage_words(summary)}"] if summary.damage else []
+    head += ["EMULATED: no number below was measured on a real device."] if chain.emulated else []
+    settings = candidate.parameters().items()
+    parts = [
+        head,
+        _fate(summary, evaluation),
+        ["Settings", *(f"  {name:<34} {'(none)' if value in (None, '') else value}" for name, value in settings)],
+    ]
     for heading, one in (("Validation", evaluation), ("Holdout", summary.confirmations.get(candidate.id))):
         if one is not None and (numbers := _all_numbers(one)):
-            found += ["", heading, *numbers]
+            parts.append([heading, *numbers])
         if one is not None and one.overflow:
-            found += ["", f"Not to be shipped: {one.overflow}"]
-    found += ["", "Stages"]
-    found += [
-        f"  {s.stage:<34} {s.seconds:8.2f} s{'  (from the cache)' if s.cached else ''}{_compiled(s)}"
-        for s in evaluation.stages
-    ]
-    if evaluation.prediction is not None and evaluation.prediction.throughput_per_s is not None:
-        found += [
-            "",
-            f"Predicted before it was {'compiled' if evaluation.prediction.shapes else 'timed'} whole",
-            *(f"  {line}" for line in _prediction(evaluation.prediction)),
-        ]
-    chain = evaluation.toolchain
-    parts = ", ".join(f"{name} {version}" for name, version in sorted(chain.components.items()))
-    found += ["", "Made with", f"  {parts}", f"  {chain.device}{' (emulated)' if chain.emulated else ''}"]
-    found += [f"  toolchain {chain.fingerprint[:12]}, begun {evaluation.started_at}"]
-    found += ["", "Run it again", f"  {reproduce(summary, evaluation)}"]
-    return "\n".join(found)
-
-
-def _prediction(prediction: Prediction) -> list[str]:
-    assert prediction.throughput_per_s is not None  # nothing was predicted otherwise
-    rate = prediction.throughput_per_s
-    return [f"service {rate.value:.0f}/s [{rate.low:.0f}, {rate.high:.0f}]", prediction.basis]
-
-
-def _compiled(stage: StageTiming) -> str:
-    words = compiled_words(stage.compiled, stage.shared)
-    return f"  ({words})" if words else ""
+            parts.append([f"Not to be shipped: {one.overflow}"])
+    stages = ["Stages"]
+    for stage in evaluation.stages:
+        cached, files = "  (from the cache)" if stage.cached else "", compiled_words(stage.compiled, stage.shared)
+        stages.append(f"  {stage.stage:<34} {stage.seconds:8.2f} s{cached}" + (f"  ({files})" if files else ""))
+    parts.append(stages)
+    if predicted is not None and (rate := predicted.throughput_per_s) is not None:
+        words = f"  service {rate.value:.0f}/s [{rate.low:.0f}, {rate.high:.0f}]"
+        before = "compiled" if predicted.shapes else "timed"
+        parts.append([f"Predicted before it was {before} whole", words, f"  {predicted.basis}"])
+    made = ", ".join(f"{name} {version}" for name, version in sorted(chain.components.items()))
+    device = f"  {chain.device}{' (emulated)' if chain.emulated else ''}"
+    begun = f"  toolchain {chain.fingerprint[:12]}, begun {evaluation.started_at}"
+    parts += [["Made with", f"  {made}", device, begun], ["Run it again", f"  {reproduce(summary, evaluation)}"]]
+    return "\n\n".join("\n".join(part) for part in parts)
 
 
 def reproduce(summary: Summary, evaluation: Evaluation) -> str:
@@ -141,10 +127,10 @@ def report_lines(summary: Summary, width: int) -> list[Line]:
     parts = [
         _heading(summary),
         table_lines(summary, width),
-        [line for sentence in confirmation_sentences(summary) for line in wrapped(sentence, "yellow")],
-        [line for sentence in reuse_sentences(summary.evaluations) for line in wrapped(sentence, "yellow")],
+        _each(confirmation_sentences(summary), "yellow"),
+        _each(reuse_sentences(summary.evaluations), "yellow"),
         service_lines(summary, width),
-        [line for sentence in recipe_sentences(summary) for line in wrapped(sentence)],
+        _each(recipe_sentences(summary)),
         verdict_lines(summary),
         error_lines(summary),
         _rejected(summary),
@@ -155,6 +141,10 @@ def report_lines(summary: Summary, width: int) -> list[Line]:
             found.append(("", ""))
         found += part
     return found
+
+
+def _each(sentences: Iterable[str], style: str = "") -> list[Line]:
+    return [line for sentence in sentences for line in wrapped(sentence, style)]
 
 
 def _heading(summary: Summary) -> list[Line]:
@@ -219,8 +209,8 @@ def verdict_lines(summary: Summary) -> list[Line]:
     if recommended is not None and chosen is not None:
         return [
             *wrapped(headline(summary), "bold yellow" if recommended.among else "bold green"),
-            *(line for sentence in verdict_sentences(summary) for line in wrapped(sentence)),
-            *(line for warning in recommended.warnings for line in wrapped(f"Mind: {warning}", "yellow")),
+            *_each(verdict_sentences(summary)),
+            *_each([f"Mind: {warning}" for warning in recommended.warnings], "yellow"),
             *wrapped(f"Again: {reproduce(summary, chosen)}", "dim"),
         ]
     if summary.front:
@@ -305,22 +295,19 @@ def _all_numbers(evaluation: Evaluation) -> list[str]:
         if name in estimates:
             text += f"  [{estimates[name].low:.4g}, {estimates[name].high:.4g}]"
         found.append(f"  {name:<34} {text} {unit}".rstrip() + (f"  {level}" if level is not None else ""))
-    if m.accuracy is not None and m.accuracy.comparison is not None:
-        to = m.accuracy.reference and f"difference to {m.accuracy.reference}"
-        found.append(_tested(to or "difference to the baseline", m.accuracy.comparison))
-    if m.accuracy is not None and m.accuracy.against_baseline is not None:
-        beyond = m.accuracy.against_baseline
-        found.append(_tested(f"loss beyond the baseline's, {beyond.unit}", beyond, interval(beyond.drop_pp, "", 2)))
+    tests = []
+    if m.accuracy is not None:
+        to = m.accuracy.reference or "the baseline"
+        tests = [(f"difference to {to}", "", m.accuracy.comparison)]
+        if (beyond := m.accuracy.against_baseline) is not None:
+            tests.append((f"loss beyond the baseline's, {beyond.unit}", f"{interval(beyond.drop_pp, '', 2)}  ", beyond))
+    found += [f"  {what:<34} {of}p = {t.p_value:.3g}, {t.test}" for what, of, t in tests if t is not None]
     if m.accuracy is not None and m.accuracy.proof:
         found.append(f"  {'planted noise':<34} {m.accuracy.proof}")
     if m.latency is not None:
         timed = "calls" if m.latency.clock == "modelled" else f"{m.latency.samples} calls"
         found.append(f"  {'timing':<34} {timed} of batch {m.latency.batch}; {m.latency.verdict}")
     return found
-
-
-def _tested(what: str, test: AccuracyComparison, value: str = "") -> str:
-    return f"  {what:<34} {f'{value}  ' if value else ''}p = {test.p_value:.3g}, {test.test}"
 
 
 def _member_json(summary: Summary, member: Member) -> dict[str, Any]:
@@ -338,7 +325,3 @@ def _member_json(summary: Summary, member: Member) -> dict[str, Any]:
         "against": member.against,
         "reproduce": reproduce(summary, member.evaluation),
     }
-
-
-def _setting(value: object) -> str:
-    return "(none)" if value in (None, "") else str(value)

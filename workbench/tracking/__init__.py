@@ -7,15 +7,15 @@ again by their tags (sweep, candidate), so the same sweep run twice writes each 
     mlruns/mlflow.db            SQLite, in WAL mode: a third of the time per run, and the UI reads while a sweep writes
     mlruns/artifacts/<run>/     candidate.json, evaluation.json, record.json, log.txt; models of the front; bundles
 
-Where MLFLOW_TRACKING_URI names a server, all of it goes there instead (`place`), and a server that fails is no reason
-to stop a sweep (`server`): it is caught up with when it answers again, at the end, or by `workbench log`.
+Where MLFLOW_TRACKING_URI names a server, all of it goes there instead (`server`), and one that fails is no reason to
+stop a sweep: it is caught up with when it answers again, at the end, or by `workbench log`.
 
 `store` keeps the database sound, `run` says what a run holds, `tracker` writes it, `versions` is the Model Registry,
 `links` leads into the UI.
 """
 
 from workbench.tracking.links import links_of, ui_command
-from workbench.tracking.place import Place, place_of
+from workbench.tracking.server import Place, place_of
 from workbench.tracking.tracker import ModelFiles, Tracker, open_tracker
 
 __all__ = [

@@ -14,12 +14,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from workbench.tracking.place import Place, place_of, without_password
-from workbench.tracking.releases import Act, Line, Release
-from workbench.tracking.server import check_reachable, if_permitted, todo_of
+from workbench.tracking.releases import Act, Line
+from workbench.tracking.server import if_permitted, place_of, without_password
 from workbench.tracking.store import client_of, mlflow_errors, prepare
 from workbench.tracking.versions import (
-    AGAIN,
     CHAMPION,
     PREVIOUS,
     REPEAT,
@@ -59,34 +57,23 @@ def open_versions(
         ToolchainError: the store cannot be used.
     """
     place = place_of(workspace)
-    if place.server:
-        versions = _on_server(place, name, about, create)
-    else:
+    if not place.server:
         if not create and not place.database.exists():
             raise ConfigError(
                 f"{place.database} does not exist: nothing was registered here.",
                 hint="Name the folder with --workspace, or the team's server by MLFLOW_TRACKING_URI.",
             )
         prepare(place.store)
-        with mlflow_errors(AGAIN):
-            versions = Versions(client_of(place), place, name, about)
-    if finish and (done := recover(versions)):
-        _log.warning("%s: %s.", name, done)
-    yield versions
-
-
-def _on_server(place: Place, name: str, about: str, create: bool) -> Versions:
-    todo = f"{todo_of(place)} {REPEAT}"
-    with mlflow_errors(todo, place.server):
-        for address in dict.fromkeys((place.server, place.registry)):
-            check_reachable(address, todo)
-        versions = Versions(client_of(place), place, name, about)
-        if not create and versions.model() is None:
+    with mlflow_errors(place, REPEAT):
+        versions = Versions(client_of(place, registry=True, then=REPEAT), place, name, about)
+        if place.server and not create and versions.model() is None:
             raise ConfigError(
                 f"{without_password(place.registry)} has no model {name!r}: nothing was registered there.",
                 hint="See its registry: workbench ui",
             )
-    return versions
+    if finish and (done := recover(versions)):
+        _log.warning("%s: %s.", name, done)
+    yield versions
 
 
 def promote(
@@ -175,17 +162,8 @@ def recover(versions: Versions) -> str:
             return ""
         champion = versions.with_alias(CHAMPION)
         _follow(versions)
-        before = lines[-1].release.get("champion_after")
-        versions.note(
-            Release(
-                act="recovery",
-                version=number_of(champion) or before or 0,
-                manifest_sha256="" if champion is None else champion.manifest_sha256,
-                champion_before=before,
-                champion_after=number_of(champion),
-                reason="found so: a command was killed, or somebody moved the alias",
-            )
-        )
+        why = "found so: a command was killed, or somebody moved the alias"
+        versions.note("recovery", champion, lines[-1].release.get("champion_after"), number_of(champion), reason=why)
         return f"champion is {_called(champion)}, which the log of releases did not say until now"
 
 
@@ -200,17 +178,7 @@ def _move(versions: Versions, act: Act, to: Version, now: Version | None, **said
     """Args: said: fields of the log's line."""
     versions.alias(CHAMPION, to.number)
     _follow(versions)
-    versions.note(
-        Release(
-            act=act,
-            version=to.number,
-            manifest_sha256=to.manifest_sha256,
-            champion_before=number_of(now),
-            champion_after=to.number,
-            verdict="passed",
-            **said,
-        )
-    )
+    versions.note(act, to, number_of(now), to.number, verdict="passed", **said)
     return Moved(champion=versions.version(to.number), previous=_previous(versions), before=now)
 
 

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from workbench.evaluation.sweep_folders import current_journal
-from workbench.tracking.place import Place, place_of, without_password
 from workbench.tracking.run import sweep_id_of
-from workbench.tracking.server import check_reachable, todo_of
+from workbench.tracking.server import Place, place_of, without_password
 from workbench.tracking.store import (
     ENVIRONMENT,
     check_database,
@@ -48,16 +47,15 @@ def links_of(workspace: Path, experiment_name: str, host: str = HOST, port: int 
         ConfigError: what the environment names is no server.
     """
     place = place_of(workspace)
-    if place.server:
-        with mlflow_errors(todo_of(place), place.server):
-            check_reachable(place.server, todo_of(place))
-            journal = current_journal(workspace, experiment_name)
-            return links_in(client_of(place), place, experiment_name, "" if journal is None else sweep_id_of(journal))
-    if not place.database.exists():
-        return []
-    check_database(place.database)
-    with mlflow_errors():
-        return links_in(client_of(place), place, experiment_name, base=f"http://{host}:{port}")
+    if not place.server:
+        if not place.database.exists():
+            return []
+        check_database(place.database)
+    with mlflow_errors(place):
+        journal = current_journal(workspace, experiment_name) if place.server else None
+        sweep_id = "" if journal is None else sweep_id_of(journal)
+        base = "" if place.server else f"http://{host}:{port}"
+        return links_in(client_of(place), place, experiment_name, sweep_id, base)
 
 
 def links_in(client: MlflowClient, place: Place, experiment_name: str, sweep_id: str = "", base: str = "") -> list[str]:

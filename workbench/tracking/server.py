@@ -1,4 +1,13 @@
-"""A server of MLflow's far away: whether it answers, how long it is waited for, and its errors in our words."""
+"""Where runs and versions are kept: the workspace's own `mlruns/`, or the team's server that the environment names.
+
+    MLFLOW_TRACKING_URI     http(s) address of an MLflow server; without it `mlruns/` of the workspace
+    MLFLOW_REGISTRY_URI     another server for the Model Registry; without it the same
+
+Names, passwords, tokens and certificates (MLFLOW_TRACKING_USERNAME and so on), and the keys of an object store that
+the server lets clients write to themselves, are MLflow's own variables; it reads them where it needs them.
+
+A server far away: whether it answers, how long it is waited for, and its errors in our words.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +15,72 @@ import contextlib
 import os
 import re
 import sys
-import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 
-from workbench.tracking.place import TRACKING_URI, Place, without_password
-from workbench.values.errors import ToolchainError
+from workbench.values.errors import ConfigError
+
+TRACKING_URI, REGISTRY_URI = "MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI"
+_USER_INFO = re.compile(r"(?<=://)[^/@\s]+@")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Attributes:
+    store: `mlruns/` of the workspace, whether or not anything is kept there.
+    server, registry: addresses; '' for the store's own database.
+    """
+
+    store: Path
+    server: str = ""
+    registry: str = ""
+
+    @property
+    def database(self) -> Path:
+        return self.store / "mlflow.db"
+
+    @property
+    def artifacts(self) -> Path:
+        return self.store / "artifacts"
+
+    @property
+    def name(self) -> str:
+        """For messages, without the password that an address may hold."""
+        return without_password(self.server) or str(self.database)
+
+
+def place_of(workspace: Path, environment: Mapping[str, str] | None = None) -> Place:
+    """Where this environment wants runs of a workspace to be kept.
+
+    Raises:
+        ConfigError: at an address that is no server's.
+    """
+    given = os.environ if environment is None else environment
+    server, registry = (given.get(name, "").strip().rstrip("/") for name in (TRACKING_URI, REGISTRY_URI))
+    place = Place(store=workspace.resolve() / "mlruns", server=server, registry=registry or server)
+    if server == f"sqlite:///{place.database}":
+        return Place(store=place.store)
+    for name, address in ((TRACKING_URI, server), (REGISTRY_URI, registry)):
+        if address and not address.startswith(("http://", "https://")):
+            raise ConfigError(
+                f"{without_password(address)!r} is no address of an MLflow server.",
+                key=name,
+                hint="Write http://HOST:PORT or https://HOST, or unset it: runs are then kept in the workspace's "
+                "mlruns/. A database is served by `mlflow server --backend-store-uri`.",
+            )
+    if registry and not server:
+        raise ConfigError(
+            f"it is set, {TRACKING_URI} is not: versions in a shared registry would point to bundles on this machine.",
+            key=REGISTRY_URI,
+            hint=f"Set {TRACKING_URI} as well, or unset {REGISTRY_URI}.",
+        )
+    return place
+
+
+def without_password(text: str) -> str:
+    return _USER_INFO.sub("", text)
+
 
 _FORBIDDEN = re.compile(r"PERMISSION_DENIED|error code 403")
 
@@ -48,12 +118,6 @@ def unreachable(address: str) -> str:
     except (MlflowException, OSError) as error:
         return words(error)
     return ""
-
-
-def check_reachable(address: str, todo: str) -> None:
-    """Raises ToolchainError: it gives no answer."""
-    if why := unreachable(address):
-        raise ToolchainError(f"MLflow's server {without_password(address)} failed: {why}. {todo}")
 
 
 @contextlib.contextmanager
@@ -112,10 +176,6 @@ def words(error: Exception) -> str:
     return text.splitlines()[0]
 
 
-def todo_of(place: Place) -> str:
-    return f"Check {TRACKING_URI} and whether the server at {place.name} works."
-
-
 def _status(code: int, text: str) -> str:
     if code == 401:
         return "it refused the credentials (401; MLFLOW_TRACKING_USERNAME and _PASSWORD, or _TOKEN)"
@@ -123,26 +183,3 @@ def _status(code: int, text: str) -> str:
         return "it does not permit this to your user (403)"
     said = re.search(r'"message":\s*"([^"]+)"', text)
     return f"it answered {code}" + (f": {said[1]}" if said else "")
-
-
-class Outage:
-    """Whether a server has failed, and when it is asked again: each pause is twice the one before."""
-
-    FIRST_S, LONGEST_S = 30.0, 600.0
-
-    def __init__(self) -> None:
-        self.lasts = False
-        self._pause_s, self._until = self.FIRST_S, 0.0
-
-    def may_try(self) -> bool:
-        return not self.lasts or time.monotonic() >= self._until
-
-    def failed(self) -> bool:
-        """True for the first time."""
-        first, self.lasts = not self.lasts, True
-        self._until = time.monotonic() + self._pause_s
-        self._pause_s = min(2 * self._pause_s, self.LONGEST_S)
-        return first
-
-    def ended(self) -> None:
-        self.lasts, self._pause_s = False, self.FIRST_S

@@ -14,8 +14,16 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from workbench.tracking.place import Place, place_of, without_password
-from workbench.tracking.server import HTTP_ENVIRONMENT, check_reachable, errors_of_stores, todo_of, words
+from workbench.tracking.server import (
+    HTTP_ENVIRONMENT,
+    TRACKING_URI,
+    Place,
+    errors_of_stores,
+    place_of,
+    unreachable,
+    without_password,
+    words,
+)
 from workbench.values.errors import ConfigError, ToolchainError
 from workbench.values.system.files import temporary_beside
 from workbench.values.system.scratch import scratch_folder
@@ -51,10 +59,9 @@ def prepare(store: Path) -> None:
         (store / ARTIFACTS).mkdir(parents=True, exist_ok=True)
         with scratch_folder("new", inside=store) as folder:
             if not database.exists():
-                fresh = folder / "mlflow.db"
-                _make_empty(fresh)
+                _make_empty(folder / "mlflow.db")
                 with contextlib.suppress(FileExistsError):
-                    os.link(fresh, database)
+                    os.link(folder / "mlflow.db", database)
     except OSError as error:
         raise ToolchainError(
             f"{store} cannot be written: {error.strerror or error}. "
@@ -81,7 +88,7 @@ def _make_empty(to: Path) -> None:
                 return
     to.unlink(missing_ok=True)
     with mlflow_errors():
-        open_client(to)
+        client_of(Place(store=to.parent))
     with contextlib.suppress(OSError):  # a read-only home: the next one takes its seconds again
         kept.parent.mkdir(parents=True, exist_ok=True)
         with temporary_beside(kept, durable=False) as draft:
@@ -152,18 +159,20 @@ def _sqlite(database: Path, mode: Literal["ro", "rw"]) -> Iterator[sqlite3.Conne
         raise ToolchainError(f"{database} cannot be used: {error}. {todo}") from error
 
 
-def client_of(place: Place) -> MlflowClient:
-    """A client on the workspace's database, or on the server; that one is not asked yet. Call it inside
-    `mlflow_errors`."""
-    if not place.server:
-        return open_client(place.database)
-    from mlflow import MlflowClient
+def client_of(place: Place, *, registry: bool = False, then: str = "") -> MlflowClient:
+    """A client on the workspace's database, which MLflow creates when it is not there, or on the server. Call it inside
+    `mlflow_errors`.
 
-    return MlflowClient(tracking_uri=place.server, registry_uri=place.registry)
+    Args:
+        registry: the registry's server is asked too whether it answers.
+        then: as of `mlflow_errors`.
 
-
-def open_client(database: Path) -> MlflowClient:
-    """A client on a database file, created by MLflow when it is not there. Call it inside `mlflow_errors`."""
+    Raises:
+        ToolchainError: the server gives no answer.
+    """
+    for address in dict.fromkeys((place.server, place.registry) if registry else (place.server,)):
+        if address and (why := unreachable(address)):
+            raise _of_server(why, address, place, then)
     with warnings.catch_warnings():
         # MLflow 3.17 uses a loader strategy that SQLAlchemy 2.1 has deprecated; gone when MLflow drops it.
         warnings.filterwarnings("ignore", message="The ``noload`` loader strategy is deprecated")
@@ -173,44 +182,42 @@ def open_client(database: Path) -> MlflowClient:
         # MLflow keeps the place of a run's artifacts by the run's id for the whole process; the copy of a workspace
         # has the same ids and another place
         utils._artifact_repos_cache.clear()
-        return MlflowClient(tracking_uri=store_uri(database), registry_uri=store_uri(database))
-
-
-_SWEEP_AGAIN = (
-    "Free space, or stop what holds mlruns/mlflow.db, then run the sweep again: it logs what is missing and measures "
-    "nothing twice."
-)
+        uri = store_uri(place.database)
+        return MlflowClient(tracking_uri=place.server or uri, registry_uri=place.registry or uri)
 
 
 @contextlib.contextmanager
-def mlflow_errors(todo: str = _SWEEP_AGAIN, server: str = "") -> Iterator[None]:
+def mlflow_errors(place: Place | None = None, then: str = "") -> Iterator[None]:
     """MLflow's and the file system's errors as ToolchainError; sets MLflow's environment before it is imported.
 
     Args:
-        todo: what the user does about it.
-        server: address of the server that is meant, if not the workspace's own store.
+        place: None for a workspace's own store.
+        then: what the user does once the cause is mended; the sweep again where it is not said.
     """
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     from mlflow.exceptions import MlflowException
 
+    server = "" if place is None else place.server
     if server:  # its warnings of every retry are said once, in our words
         logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)
     try:
         yield
-    except (MlflowException, OSError) as error:
-        if server:
-            raise _of_server(error, server, todo) from error
-        first = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise ToolchainError(f"MLflow's store failed: {first}. {todo}") from error
     except Exception as error:
-        if server and isinstance(error, (*errors_of_stores(), ImportError)):
-            raise _of_server(error, server, todo) from error
-        raise
+        of_server = (MlflowException, OSError, ImportError, *errors_of_stores())
+        if not isinstance(error, of_server if server else (MlflowException, OSError)):
+            raise
+        if place is not None and server:
+            raise _of_server(words(error), server, place, then) from error
+        first = (str(error).strip() or type(error).__name__).splitlines()[0]
+        free = "Free space, or stop what holds mlruns/mlflow.db"
+        again = ", then run the sweep again: it logs what is missing and measures nothing twice."
+        raise ToolchainError(f"MLflow's store failed: {first}. {free}{f'. {then}' if then else again}") from error
 
 
-def _of_server(error: Exception, server: str, todo: str) -> ToolchainError:
-    return ToolchainError(f"MLflow's server {without_password(server)} failed: {words(error)}. {todo}")
+def _of_server(why: str, address: str, place: Place, then: str) -> ToolchainError:
+    todo = f"Check {TRACKING_URI} and whether the server at {place.name} works. {then}".strip()
+    return ToolchainError(f"MLflow's server {without_password(address)} failed: {why}. {todo}")
 
 
 def check_server(workspace: Path) -> str:
@@ -224,11 +231,8 @@ def check_server(workspace: Path) -> str:
     place = place_of(workspace)
     if not place.server:
         return ""
-    todo = todo_of(place)
-    with mlflow_errors(todo, place.server):
-        for address in dict.fromkeys((place.server, place.registry)):
-            check_reachable(address, todo)
-        client = client_of(place)
+    with mlflow_errors(place):
+        client = client_of(place, registry=True)
         client.search_experiments(max_results=1)
         client.search_registered_models(max_results=1)
     registry = "" if place.registry == place.server else f", its registry {without_password(place.registry)}"

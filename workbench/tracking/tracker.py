@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from time import monotonic
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,6 @@ from workbench.report import Summary, lines, to_json
 from workbench.report.factors import taken_apart
 from workbench.report.page import pareto_html
 from workbench.tracking.links import links_in, save_view
-from workbench.tracking.place import Place, place_of
 from workbench.tracking.run import (
     NOTE,
     USER,
@@ -38,7 +38,7 @@ from workbench.tracking.run import (
     sweep_name,
     whose,
 )
-from workbench.tracking.server import Outage, check_reachable, if_permitted, patient, todo_of
+from workbench.tracking.server import Place, if_permitted, patient, place_of
 from workbench.tracking.store import client_of, find_runs, mlflow_errors, open_experiment, prepare
 from workbench.values.candidate import Candidate
 from workbench.values.errors import ToolchainError
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 _log = logging.getLogger(__name__)
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 30.0, 600.0
 
 ModelFiles = Callable[[Candidate], Path | None]
 """Candidate → directory with its compiled files, None where there is none."""
@@ -86,42 +87,23 @@ class Tracker:
         self._candidates: dict[str, _Known] = {}
         self._sweep: _Known | None = None
         self._late: dict[str, Evaluation] = {}
-        self._outage = Outage()
+        self._pause_s = self._again = 0.0
 
-    def begin(self, *, later: bool) -> None:
-        """Open the experiment and read which runs of this sweep are in it.
-
-        Args:
-            later: warn, once, of a server that cannot be used, and catch up with it later.
+    def open(self) -> None:
+        """Open the experiment and read which runs of this sweep are in it; again after a failure, when nobody knows
+        what was written.
 
         Raises:
             ToolchainError: the store cannot be used.
             ConfigError: the experiment of that name is somebody else's.
         """
-        if not self._place.server:
-            with mlflow_errors():
-                self._open()
-            return
-        try:
-            self._reach()
-        except ToolchainError as error:
-            if not later:
-                raise
-            self._failed(error)
-
-    def _reach(self) -> None:
-        """Open the experiment on the server, or open it again after a failure, when nobody knows what was written."""
-        with self._errors():
-            check_reachable(self._place.server, todo_of(self._place))
-            self._open()
-
-    def _open(self) -> None:
-        self._client = client_of(self._place)
-        artifacts = None if self._place.server else self._place.artifacts
-        if not self.experiment_id:
-            self.experiment_id = open_experiment(self._client, self._name, artifacts, self._about)
-            self._save_view("latency_p50_ms")
-        self._read_runs()
+        with mlflow_errors(self._place):
+            self._client = client_of(self._place)
+            artifacts = None if self._place.server else self._place.artifacts
+            if not self.experiment_id:
+                self.experiment_id = open_experiment(self._client, self._name, artifacts, self._about)
+                self._save_view("latency_p50_ms")
+            self._read_runs()
 
     def _save_view(self, metric: str) -> None:
         save_view(self._client, self.experiment_id, metric, users=bool(self._place.server))
@@ -144,15 +126,13 @@ class Tracker:
             else:
                 self._candidates[known.tags.get("candidate", "")] = known
 
-    def _errors(self) -> contextlib.AbstractContextManager[None]:
-        if not self._place.server:
-            return mlflow_errors()
-        return mlflow_errors(todo_of(self._place), self._place.server)
-
-    def _failed(self, error: ToolchainError) -> None:
-        if self._outage.failed():
+    def failed(self, error: ToolchainError) -> None:
+        """Warn, once until it works again; a server is then left alone for a pause twice as long as the one before."""
+        if not self._pause_s:
             again = "from time to time and when the sweep ends" if self._place.server else "when the sweep ends"
             _log.warning("MLflow: %s The results are kept; it is tried again %s.", error, again)
+        self._pause_s = min(2 * self._pause_s or FIRST_PAUSE_S, LONGEST_PAUSE_S)
+        self._again = monotonic() + self._pause_s
 
     def evaluated(self, evaluation: Evaluation, *, reused: bool) -> None:
         """Log one candidate; one that is there already is left alone unless it was evaluated anew.
@@ -165,21 +145,21 @@ class Tracker:
         if reused and known is not None and known.finished:
             return
         self._late[evaluation.candidate.id] = evaluation
-        if self._place.server and not self._outage.may_try():
+        if self._place.server and monotonic() < self._again:
             return
         try:
             self._write_late()
         except ToolchainError as error:
-            self._failed(error)
+            self.failed(error)
 
     def _write_late(self) -> None:
-        if self._place.server and self._outage.lasts:
-            self._reach()
-        with self._errors():
+        if self._place.server and self._pause_s:
+            self.open()
+        with mlflow_errors(self._place):
             for candidate_id, evaluation in list(self._late.items()):
                 self._write(evaluation)
                 del self._late[candidate_id]
-        self._outage.ended()
+        self._pause_s = self._again = 0.0
 
     def conclude(self, summary: Summary, plan: str = "", models: ModelFiles | None = None) -> list[str]:
         """Mark the front and the recommended candidate, write the summary run, and give links into the UI.
@@ -205,11 +185,11 @@ class Tracker:
     def complete(self, summary: Summary, plan: str = "", models: ModelFiles | None = None) -> list[str]:
         """As `conclude`, but what a server could not be told is an error too."""
         if self._place.server:
-            self._reach()
-        with self._errors():
+            self.open()
+        with mlflow_errors(self._place):
             self._complete(summary, plan, models)
-        self._outage.ended()
-        with self._errors():
+        self._pause_s = self._again = 0.0
+        with mlflow_errors(self._place):
             return links_in(self._client, self._place, self._name, self.sweep_id)
 
     def _complete(self, summary: Summary, plan: str, models: ModelFiles | None) -> None:
@@ -219,7 +199,6 @@ class Tracker:
                 self._write(evaluation)
         self._late.clear()
         self._mark(summary)
-        self._take_apart(summary)
         for candidate_id in summary.confirmations:
             self._confirm(summary, candidate_id)
         for member in summary.front:
@@ -264,7 +243,11 @@ class Tracker:
             known = _Known(run_id=run.info.run_id, finished=False, tags=dict(run.data.tags))
             self._candidates[candidate.id] = known
         with scratch_folder("mlflow") as folder:
-            _candidate_files(evaluation, self._journal, folder)
+            (folder / "candidate.json").write_text(pretty(candidate.to_json()), encoding="utf-8")
+            (folder / "evaluation.json").write_text(pretty(evaluation.to_json()), encoding="utf-8")
+            for source, kept in ((self._journal.record, "record.json"), (self._journal.log, "log.txt")):
+                if (file := source(candidate.id, evaluation.split)).exists():
+                    shutil.copyfile(file, folder / kept)
             self._client.log_artifacts(known.run_id, str(folder))
         numbers = metrics(evaluation) | file_metrics(evaluation)
         self._tell(known, tags, numbers, candidate.parameters())
@@ -273,34 +256,28 @@ class Tracker:
         known.finished = True
 
     def _mark(self, summary: Summary) -> None:
-        """Bring the tags that only the whole sweep knows up to date, touching no run that has them right."""
+        """Bring what only the whole sweep knows up to date, touching no run that has it right: tags, and the factors of
+        the recommended run's speed-up, which one that was recommended before loses."""
         letters = {m.id: m.letters for m in summary.front}
-        chosen = summary.recommended.candidate_id if summary.recommended is not None else None
-        mark = "among equals" if summary.recommended is not None and summary.recommended.among else flag(True)
+        chosen, factors = summary.recommended, taken_apart(summary)
+        mark = "among equals" if chosen is not None and chosen.among else flag(True)
         levels = {e.candidate.id: summary.evidence(e) for e in summary.evaluations}
         for candidate_id, known in self._candidates.items():
+            on_front, level = candidate_id in letters, levels.get(candidate_id)
+            is_chosen = chosen is not None and candidate_id == chosen.candidate_id
+            name = marked_name(known.tags.get("mlflow.runName", ""), on_front, is_chosen, level)
+            parts = factors if factors is not None and factors.candidate_id == candidate_id else None
             wanted = {
                 "baseline": flag(candidate_id == summary.baseline_id),
-                "evidence": levels.get(candidate_id) or "",
-                "pareto": flag(candidate_id in letters),
-                "recommended": mark if candidate_id == chosen else flag(False),
+                "evidence": level or "",
+                "pareto": flag(on_front),
+                "recommended": mark if is_chosen else flag(False),
                 "same": letters.get(candidate_id, ""),
-                "mlflow.runName": marked_name(
-                    known.tags.get("mlflow.runName", ""),
-                    candidate_id in letters,
-                    candidate_id == chosen,
-                    levels.get(candidate_id),
-                ),
+                "mlflow.runName": name,
+                "factors": "" if parts is None else parts.words(),
             }
-            self._tell(known, {name: value for name, value in wanted.items() if known.tags.get(name, "") != value})
-
-    def _take_apart(self, summary: Summary) -> None:
-        """The factors of the recommended run's speed-up; a run that was recommended before loses the tag."""
-        factors = taken_apart(summary)
-        for candidate_id, known in self._candidates.items():
-            words = factors.words() if factors is not None and factors.candidate_id == candidate_id else ""
-            if known.tags.get("factors", "") != words:
-                self._tell(known, {"factors": words}, factor_metrics(factors) if factors is not None and words else {})
+            changed = {tag: value for tag, value in wanted.items() if known.tags.get(tag, "") != value}
+            self._tell(known, changed, factor_metrics(parts) if parts is not None and "factors" in changed else {})
 
     def _confirm(self, summary: Summary, candidate_id: str) -> None:
         confirmed, known = summary.confirmations.get(candidate_id), self._candidates.get(candidate_id)
@@ -332,7 +309,10 @@ class Tracker:
             run = self._client.create_run(self.experiment_id, tags=tags | self._who, run_name=sweep_name(summary))
             self._sweep = _Known(run_id=run.info.run_id, finished=False)
         with scratch_folder("mlflow") as folder:
-            _summary_files(summary, plan, folder)
+            texts = {"pareto.html": pareto_html(summary), "report.txt": lines(summary) + "\n"}
+            texts |= {"report.json": pretty(to_json(summary))} | ({"plan.txt": plan + "\n"} if plan else {})
+            for name, text in texts.items():
+                (folder / name).write_text(text, encoding="utf-8")
             self._client.log_artifacts(self._sweep.run_id, str(folder))
         self._tell(self._sweep, tags, sweep_metrics(summary))
         self._client.set_terminated(self._sweep.run_id, status="FINISHED")
@@ -363,26 +343,10 @@ def open_tracker(
     if not place.server:
         prepare(place.store)
     tracker = Tracker(place, experiment_name, journal, is_feasible, about)
-    tracker.begin(later=later)
+    try:
+        tracker.open()
+    except ToolchainError as error:
+        if not place.server or not later:
+            raise
+        tracker.failed(error)
     yield tracker
-
-
-def _candidate_files(evaluation: Evaluation, journal: Journal, folder: Path) -> None:
-    candidate = evaluation.candidate
-    (folder / "candidate.json").write_text(pretty(candidate.to_json()), encoding="utf-8")
-    (folder / "evaluation.json").write_text(pretty(evaluation.to_json()), encoding="utf-8")
-    for source, name in (
-        (journal.record(candidate.id, evaluation.split), "record.json"),
-        (journal.log(candidate.id, evaluation.split), "log.txt"),
-    ):
-        if source.exists():
-            shutil.copyfile(source, folder / name)
-
-
-def _summary_files(summary: Summary, plan: str, folder: Path) -> None:
-    """Args: plan: as it was shown before the sweep; '' for none."""
-    (folder / "pareto.html").write_text(pareto_html(summary), encoding="utf-8")
-    (folder / "report.txt").write_text(lines(summary) + "\n", encoding="utf-8")
-    (folder / "report.json").write_text(pretty(to_json(summary)), encoding="utf-8")
-    if plan:
-        (folder / "plan.txt").write_text(plan + "\n", encoding="utf-8")

@@ -21,10 +21,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from workbench.tracking.place import Place, without_password
 from workbench.tracking.releases import Act, Log, Release, append, kept_lines, log_name, read_log
 from workbench.tracking.run import USER, flag, whose
-from workbench.tracking.server import patient, todo_of
+from workbench.tracking.server import Place, patient, without_password
 from workbench.tracking.store import find_runs, make_model, mlflow_errors, model_of, open_experiment, versions_named
 from workbench.values.errors import ConfigError, ToolchainError
 from workbench.values.system.files import lock_file
@@ -40,7 +39,6 @@ _MANIFEST, _FOLDER = "manifest_sha256", "artifact_path"
 _DESCRIPTION = 5000
 """Characters of a description that MLflow's database column holds."""
 REPEAT = "Then run the command again: nothing is registered twice."
-AGAIN = f"Free space, or stop what holds mlruns/mlflow.db. {REPEAT}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,24 +158,10 @@ class Versions:
             self.tag(version.number, "promotion_checks", "passed" if passed else "failed")
             self.tag(version.number, "promotion_verdict", file)
 
-    def note_unmoved(self, act: Act, version: Version, **said: str) -> None:
-        """A line for what moves no champion; `said` are fields of Release."""
-        champion = number_of(self.with_alias(CHAMPION))
-        self.note(
-            Release(
-                act=act,
-                version=version.number,
-                manifest_sha256=version.manifest_sha256,
-                champion_before=champion,
-                champion_after=champion,
-                **said,
-            )
-        )
-
     def note_refused(self, act: Act, version: Version, reason: str, verdict: str = "") -> None:
         """A line for what was asked and not done."""
         with self.writing():
-            self.note_unmoved(act, version, verdict="failed", verdict_sha256=sha256_of(verdict), reason=reason)
+            self.note(act, version, verdict="failed", verdict_sha256=sha256_of(verdict), reason=reason)
 
     def releases(self) -> Log:
         """The log of releases, checked.
@@ -193,8 +177,19 @@ class Versions:
         """Where the log is, for messages."""
         return f"{without_password(self._place.registry) or self._place.database}, model {log_name(self.name)}"
 
-    def note(self, release: Release) -> None:
-        """Inside of `writing`."""
+    def note(self, act: Act, version: Version | None, *moved: int | None, **said: str) -> None:
+        """A line of the log; inside of `writing`.
+
+        Args:
+            version: that it is about; None for the champion, of which there is none.
+            moved: who was champion and who is; the same one where they are not given.
+            said: fields of `Release`.
+        """
+        before, after = moved or [number_of(self.with_alias(CHAMPION))] * 2
+        number, manifest = (before or 0, "") if version is None else (version.number, version.manifest_sha256)
+        release = Release(
+            act=act, version=number, manifest_sha256=manifest, champion_before=before, champion_after=after, **said
+        )
         append(self.client, self.name, release, self.releases())
 
     def _note_registered(self, act: Act, version: Version) -> None:
@@ -202,7 +197,7 @@ class Versions:
         said = (line.release for line in self.releases().lines)
         acts = {one.get("act") for one in said if one.get("manifest_sha256") == version.manifest_sha256}
         if acts.isdisjoint(("export", "registration")):
-            self.note_unmoved(act, version)
+            self.note(act, version)
 
     def _upload(self, run_id: str, bundle: Path, folder: str) -> None:
         with patient():
@@ -268,9 +263,7 @@ class Versions:
                 yield
 
     def errors(self) -> contextlib.AbstractContextManager[None]:
-        if self._place.server:
-            return mlflow_errors(f"{todo_of(self._place)} {REPEAT}", self._place.server)
-        return mlflow_errors(AGAIN)
+        return mlflow_errors(self._place, REPEAT)
 
 
 def _version(found: ModelVersion, model: RegisteredModel) -> Version:

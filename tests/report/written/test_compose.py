@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
@@ -22,6 +23,7 @@ from tests.report.written.materials import (
     on_holdout,
 )
 from workbench.load.run import _doubts
+from workbench.prediction.capacity import LimitedBy
 from workbench.report.written import compose
 from workbench.report.written.cells import chinese, marked, speaking
 from workbench.report.written.compose import written_report
@@ -38,7 +40,8 @@ from workbench.report.written.document import (
     Table,
 )
 from workbench.report.written.naming import about_words, note_words
-from workbench.shipping.acceptance import AcceptanceLimits, evaluate, of_load, read_baseline
+from workbench.shipping.acceptance import evaluate, of_load, read_baseline
+from workbench.shipping.acceptance.baseline import LIMITED
 from workbench.values.metrics import METRICS
 from workbench.values.service import ServiceLoad
 
@@ -216,7 +219,7 @@ def test_a_bundles_report_needs_no_sweep(language: Language) -> None:
 
 
 def test_every_text_has_its_chinese_with_the_same_values_in_it_and_none_is_left_over() -> None:
-    constants: set[str] = set()
+    constants: set[str] = set(get_args(LimitedBy))
     for file in (ROOT / "workbench" / "report" / "written").glob("*.py"):
         tree = ast.parse(file.read_text(encoding="utf-8"))
         constants |= {n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and isinstance(n.value, str)}
@@ -272,7 +275,7 @@ def test_whatever_a_load_notes_is_said_in_chinese_and_an_unknown_note_is_quoted(
 
 def test_whatever_a_verdict_notes_is_said_in_chinese() -> None:
     baseline = read_baseline(ROOT / "experiments" / "baselines" / "a100-triton.yaml")
-    limits = AcceptanceLimits(**{f: 50.0 for f in AcceptanceLimits.__dataclass_fields__})
+    limits = {known.limit: 50.0 for known in LIMITED.values()}
     for case, given in NOTED.items():
         verdict = evaluate(replace(baseline, limits=limits), **given)  # type: ignore[arg-type]  # as each case says
         with speaking("zh"):

@@ -25,7 +25,17 @@ from workbench.report.written.cells import (
     table,
     text,
 )
-from workbench.report.written.document import Block, Commands, Document, Language, Paragraph, Section, Table, numbered
+from workbench.report.written.document import (
+    Block,
+    Cell,
+    Commands,
+    Document,
+    Language,
+    Paragraph,
+    Section,
+    Table,
+    numbered,
+)
 from workbench.report.written.fleet import fleet
 from workbench.report.written.goals import basis, best_service, goals, judged
 from workbench.report.written.material import Material
@@ -33,15 +43,12 @@ from workbench.report.written.naming import SPLIT, candidate_name, metric_name, 
 from workbench.report.written.performance import performance
 from workbench.report.written.precision import int8, precision
 from workbench.report.written.serving import serving
-from workbench.values.candidate import Candidate
 from workbench.values.installed_targets import installed_target
 from workbench.values.model import TensorSpec
 
 Form = Literal["full", "briefing"]
-_MODEL = "float model"
-_FILES = "Compiled files"
-
-_ANY = "any"
+_MODEL, _FILES, _ANY = "float model", "Compiled files", "any"
+_RISKS, _CHANGES = "Risks and open points", "Record of changes"
 _MOST_FILES, _MOST_STEPS = 24, 12
 
 
@@ -57,38 +64,33 @@ def environment(m: Material) -> Section:
         (say("evaluated at"), moment(m.best.started_at)),
         (say("INT8 workbench"), m.workbench),
     ]
+    model = [
+        (say(_MODEL), m.model.file),
+        (say("its sha256"), m.model.sha256),
+        (say("its size"), f"{m.model.size_bytes / 1e6:,.1f} MB"),
+        (say("opset"), str(m.model.opset)),
+        (say("inputs"), "\n".join(map(_tensor, m.model.inputs))),
+        (say("outputs"), "\n".join(map(_tensor, m.model.outputs))),
+        *([(say("prepared by"), "\n".join(m.model.steps[:_MOST_STEPS]))] if m.model.steps else []),
+    ]
+    data = [
+        (
+            text(say(SPLIT[split]) if split in SPLIT else split),
+            as_figure("–" if count is None else number(count)),
+            text(digest),
+        )
+        for split, (digest, count) in m.data.items()
+    ]
     return section(
         "Environment and versions",
         (
             Paragraph(text=key(), kind="note"),
-            _items(say("Environment"), items),
+            _items("Environment", items),
             heading("Model and data"),
-            _items(say(_MODEL), list(_model(m))),
-            table(
-                "Data",
-                "split|samples scored|digest (sha256)",
-                [
-                    (
-                        text(say(SPLIT[split]) if split in SPLIT else split),
-                        as_figure("–" if count is None else number(count)),
-                        text(digest),
-                    )
-                    for split, (digest, count) in m.data.items()
-                ],
-            ),
+            _items(_MODEL, model),
+            table("Data", "split|samples scored|digest (sha256)", data),
         ),
     )
-
-
-def _model(m: Material) -> Iterator[tuple[str, str]]:
-    yield say(_MODEL), m.model.file
-    yield say("its sha256"), m.model.sha256
-    yield say("its size"), f"{m.model.size_bytes / 1e6:,.1f} MB"
-    yield say("opset"), str(m.model.opset)
-    yield say("inputs"), "\n".join(map(_tensor, m.model.inputs))
-    yield say("outputs"), "\n".join(map(_tensor, m.model.outputs))
-    if m.model.steps:
-        yield say("prepared by"), "\n".join(m.model.steps[:_MOST_STEPS])
 
 
 def _tensor(spec: TensorSpec) -> str:
@@ -96,77 +98,53 @@ def _tensor(spec: TensorSpec) -> str:
     return f"{spec.name}: {spec.dtype} [{shape}]"
 
 
-def _items(caption: str, items: list[tuple[str, str]]) -> Table:
-    return Table(
-        caption=caption,
-        heads=tuple(say("item|value").split("|")),
-        rows=tuple((text(name), text(value)) for name, value in items),
-    )
+def _items(caption: str, items: Sequence[tuple[str, str]]) -> Table:
+    return table(caption, "item|value", [(text(name), text(value)) for name, value in items])
 
 
 def conversion(m: Material) -> Section:
     chosen = m.chosen.candidate
     baseline = m.baseline.candidate if m.baseline is not None else None
-    if baseline is None or m.is_baseline:
-        intro = say(
-            "What ships is the float baseline: {chosen}. What is not listed is the compiler's own default.",
-            chosen=candidate_name(chosen),
-        )
-    else:
-        intro = say(
+    names = {"chosen": candidate_name(chosen)}
+    intro = "What ships is the float baseline: {chosen}. What is not listed is the compiler's own default."
+    if baseline is not None and not m.is_baseline:
+        names["baseline"] = candidate_name(baseline)
+        intro = (
             "Baseline: {baseline}. What ships: {chosen}. Settings in which they differ are bold; what is not "
-            "listed is the compiler's own default.",
-            baseline=candidate_name(baseline),
-            chosen=candidate_name(chosen),
+            "listed is the compiler's own default."
         )
-    blocks: list[Block] = [Paragraph(text=intro), _settings(baseline, chosen)]
+    after, none = chosen.parameters(), say("none")
+    before = after if baseline is None else baseline.parameters()
+    settings = list(dict.fromkeys((*before, *after)))
+
+    def setting(value: object) -> Cell:
+        return text(str(value).lower() if isinstance(value, bool) else none if value in (None, "") else str(value))
+
+    blocks: list[Block] = [
+        Paragraph(text=say(intro, **names)),
+        table(
+            "Conversion and precision settings¦table",
+            "setting|float baseline (today)|what ships",
+            [(text(name), setting(before.get(name)), setting(after.get(name))) for name in settings],
+            strong=(at for at, name in enumerate(settings) if before.get(name) != after.get(name)),
+        ),
+    ]
     if m.files:
-        blocks += [heading(_FILES), _files(m)]
+        files = [
+            (
+                text(each.file),
+                *(as_figure(say(_ANY) if n is None else str(n)) for n in (each.batch, each.sequence_bin)),
+                as_figure(f"{each.size_bytes / 1e6:.1f}"),
+                text(each.sha256[:16] + "…"),
+            )
+            for each in m.files[:_MOST_FILES]
+        ]
+        blocks += [heading(_FILES), table(_FILES, "file|batch|length|MB|sha256", files)]
         if len(m.files) > _MOST_FILES:
             blocks.append(
                 paragraph("{n} more files: see SHA256SUMS of the bundle.", kind="note", n=len(m.files) - _MOST_FILES)
             )
     return section("Conversion and precision settings", blocks)
-
-
-def _settings(baseline: Candidate | None, chosen: Candidate) -> Table:
-    before = chosen.parameters() if baseline is None else baseline.parameters()
-    after = chosen.parameters()
-    names = list(dict.fromkeys((*before, *after)))
-    none = say("none")
-    rows = [
-        (text(name), text(_setting(before.get(name), none)), text(_setting(after.get(name), none))) for name in names
-    ]
-    return table(
-        "Conversion and precision settings¦table",
-        "setting|float baseline (today)|what ships",
-        rows,
-        strong=tuple(index for index, name in enumerate(names) if before.get(name) != after.get(name)),
-    )
-
-
-def _setting(value: object, none: str) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return none if value in (None, "") else str(value)
-
-
-def _files(m: Material) -> Table:
-    rows = [
-        (
-            text(each.file),
-            as_figure(say(_ANY) if each.batch is None else str(each.batch)),
-            as_figure(say(_ANY) if each.sequence_bin is None else str(each.sequence_bin)),
-            as_figure(f"{each.size_bytes / 1e6:.1f}"),
-            text(each.sha256[:16] + "…"),
-        )
-        for each in m.files[:_MOST_FILES]
-    ]
-    return table(_FILES, "file|batch|length|MB|sha256", rows)
-
-
-_RISKS = "Risks and open points"
-_CHANGES = "Record of changes"
 
 
 def risks(m: Material) -> Section:
@@ -370,35 +348,20 @@ def _brief(blocks: Sequence[Block], *, every_row: bool) -> Iterator[Block]:
 
 
 def _whole(m: Material, language: Language) -> Document:
-    how = basis(m)
-    sections = (
-        goals(m),
-        *(() if how is None else (how,)),
-        environment(m),
-        conversion(m),
-        precision(m),
-        int8(m),
-        performance(m),
-        serving(m),
-        fleet(m),
-        risks(m),
-        changes(m),
-        commands(m),
-    )
+    parts = (environment, conversion, precision, int8, performance, serving, fleet, risks, changes, commands)
+    sections = (goals(m), *basis(m), *(part(m) for part in parts))
     return _document(m, language, "Acceptance report: migration and INT8", sections)
 
 
 def _document(m: Material, language: Language, title: str, sections: Iterable[Section]) -> Document:
-    target = installed_target(m.chosen.candidate.target)
-    device = m.best.toolchain.device
+    target, device = installed_target(m.chosen.candidate.target), m.best.toolchain.device
     source = say("bundle {name}" if m.is_bundle else "experiment {name}", name=m.source)
+    emulated = "EMULATED: figures are by a model of the device; nothing was measured on a real one"
     return Document(
         language=language,
         title=say(title),
         subtitle=f"{m.name}" + (f" — {m.about}" if m.about else ""),
-        mark=say("EMULATED: figures are by a model of the device; nothing was measured on a real one")
-        if m.emulated
-        else "",
+        mark=say(emulated) if m.emulated else "",
         facts=(
             (say("model"), f"{m.model.file}, {m.task}"),
             (say("target"), f"{target.title}, {device}"),

@@ -6,21 +6,12 @@ from collections.abc import Iterator
 
 from workbench.prediction.capacity import CapacityPlan, MemberPlan
 from workbench.report.written.cells import DASH, figure, heading, number, paragraph, say, section, table, text
-from workbench.report.written.document import Bullets, Cell, Paragraph, Section, Table
+from workbench.report.written.document import Bullets, Cell, Paragraph, Section
 from workbench.report.written.material import Material
 from workbench.values.evidence import Evidence
 
-_TITLE = "Capacity and cost"
-_CARD = "card"
-_CARDS = "cards"
-_PROCESS = "process"
-_PROCESSES = "processes"
-_MEMBERS = "Capacity by candidate"
-_LIMITED: dict[str, str] = {
-    "the model": "the model",
-    "the front end": "the front end",
-    "the limit on P99": "the limit on P99",
-}
+_TITLE, _MEMBERS = "Capacity and cost", "Capacity by candidate"
+_UNITS = {"card": ("card", "cards"), "server process": ("process", "processes")}
 
 
 def fleet(m: Material) -> Section:
@@ -41,20 +32,15 @@ def fleet(m: Material) -> Section:
         p99=f"{plan.demand.p99_ms:g}",
         headroom=f"{plan.demand.headroom:.0%}",
     )
-    rests = (heading("What this rests on"), Bullets(items=tuple(_assumptions(plan))))
-    return section(_TITLE, (Paragraph(text=demand), _members(plan), *rests))
-
-
-def _members(plan: CapacityPlan) -> Table:
-    card = plan.unit == "card"
-    unit, count = say(_CARD if card else _PROCESS), say(_CARDS if card else _PROCESSES)
-    return table(
+    members = table(
         _MEMBERS,
         "id|what|highest rate of a {unit}|limited by|{count}|servers|N+1|P99 ms|cost a month",
         [_member_row(each, plan) for each in plan.members],
-        unit=unit,
-        count=count,
+        unit=say(_UNITS[plan.unit][0]),
+        count=say(_UNITS[plan.unit][1]),
     )
+    rests = (heading("What this rests on"), Bullets(items=tuple(_assumptions(plan))))
+    return section(_TITLE, (Paragraph(text=demand), members, *rests))
 
 
 def _member_row(each: MemberPlan, plan: CapacityPlan) -> tuple[Cell, ...]:
@@ -68,7 +54,7 @@ def _member_row(each: MemberPlan, plan: CapacityPlan) -> tuple[Cell, ...]:
     return (
         *head,
         figure(rate, level),
-        text(say(_LIMITED[each.limited_by]) if each.limited_by is not None else "–"),
+        text(say(each.limited_by) if each.limited_by is not None else "–"),
         figure(each.cards),
         figure(each.servers) if plan.unit == "card" else DASH,
         figure(each.cards_to_lose_one),
@@ -89,5 +75,5 @@ def _assumptions(plan: CapacityPlan) -> Iterator[str]:
         yield say(
             "Cost: {price} an hour for each {unit}, which runs all the time.",
             price=f"{plan.demand.price_per_hour:g}",
-            unit=say(_CARD if plan.unit == "card" else _PROCESS),
+            unit=say(_UNITS[plan.unit][0]),
         )

@@ -38,16 +38,12 @@ from workbench.values.measurement import Estimate, ServiceResult, Split
 from workbench.values.metrics import intervals
 
 _CONCLUSION: dict[str, str] = {
-    "passed": "Overall: PASSED. Every goal with a limit is met.",
-    "failed": "Overall: FAILED. Missed: {which}.",
-    "not decided": "Overall: NOT DECIDED. Without a conclusive measurement: {which}.",
-    "no goals": "Overall: none. There is neither a verdict (--verdict) nor a limit of an experiment to judge by.",
+    "met": "Overall: PASSED. Every goal with a limit is met.",
+    "missed": "Overall: FAILED. Missed: {which}.",
+    "open": "Overall: NOT DECIDED. Without a conclusive measurement: {which}.",
+    "none": "Overall: none. There is neither a verdict (--verdict) nor a limit of an experiment to judge by.",
 }
-
-
 _BASIS = "How each goal was judged"
-
-
 _CHOSEN = (
     "Chosen among {n} candidates that cannot be told apart: {what} ({id}). The evidence carries no recommendation."
 )
@@ -55,7 +51,7 @@ _CHOSEN = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goal:
-    """One row. Attributes: outcome: of `criteria.outcome_cell`; limited: whether it has a limit, so that it counts."""
+    """One row. Attributes: outcome: of `naming.outcome_cell`; limited: whether it has a limit, so that it counts."""
 
     name: str
     limit: str
@@ -91,7 +87,7 @@ def goals(m: Material) -> Section:
             table(
                 "Goals against results",
                 "goal|limit|result|old platform|state",
-                [_row(goal, m) for goal in found],
+                [(text(g.name), text(g.limit), g.result, as_figure(g.published), _state(g, m)) for g in found],
                 note=say(
                     "In brackets: 95 % intervals. What was not measured is not met; figures marked modelled or "
                     "predicted are no measurements and decide nothing."
@@ -101,60 +97,38 @@ def goals(m: Material) -> Section:
     return section("Conclusion, and goals against results", blocks)
 
 
-def _row(goal: Goal, m: Material) -> tuple[Cell, ...]:
-    outcome = outcome_cell(goal.outcome, limited=goal.limited, emulated=m.emulated)
-    return (
-        text(goal.name),
-        text(goal.limit),
-        goal.result,
-        as_figure(goal.published),
-        outcome,
-    )
+def basis(m: Material) -> list[Section]:
+    """Under what conditions each goal was measured, or why it was not; nothing without goals."""
+    rows = [(text(goal.name), _state(goal, m), text(goal.about or "–")) for goal in judged(m)]
+    return [section(_BASIS, [table(_BASIS, "goal|state|why", rows)])] if rows else []
 
 
-def basis(m: Material) -> Section | None:
-    """Under what conditions each goal was measured, or why it was not; None without goals."""
-    found = judged(m)
-    if not found:
-        return None
-    rows = tuple(
-        (text(goal.name), outcome_cell(goal.outcome, limited=goal.limited, emulated=m.emulated), text(why))
-        for goal in found
-        if (why := goal.about or "–")
-    )
-    return section(_BASIS, [table(_BASIS, "goal|state|why", rows)])
+def _state(goal: Goal, m: Material) -> Cell:
+    return outcome_cell(goal.outcome, limited=goal.limited, emulated=m.emulated)
 
 
 def _conclusion(m: Material, found: list[Goal]) -> Paragraph:
     """By every goal with a limit, those of the verdict and of the experiment alike; of what must not be recommended
     none counts as met."""
     if why := _refused(m):
-        return paragraph("Overall: NOT RECOMMENDED. {why}", kind="verdict", state="missed", why=why)
+        return paragraph("Overall: NOT RECOMMENDED. {why}", kind="verdict", why=why)
     states = [
         (goal.name, state_of(goal.outcome)) for goal in found if goal.limited and goal.outcome != "does not apply"
     ]
-    kind, wanted, frame = _overall([state for _, state in states])
-    joined = say(", ¦list").join(dict.fromkeys(name for name, state in states if state == wanted))
-    words = say(_CONCLUSION[kind], which=joined)
+    there: set[State] = {state for _, state in states}
+    worst: State = "missed" if "missed" in there else "open" if "open" in there or not there else "met"
+    joined = say(", ¦list").join(dict.fromkeys(name for name, state in states if state == worst))
+    words = say(_CONCLUSION[worst if there else "none"], which=joined)
     if m.emulated and states:
         words += say(" (A rehearsal on an emulator: nothing is accepted by it; measure again on a real device.)")
-        frame = "missed" if kind == "failed" else "open"
-    return Paragraph(text=words, kind="verdict", state=frame)
+        worst = "missed" if worst == "missed" else "open"
+    return Paragraph(text=words, kind="verdict", state=worst)
 
 
 def _refused(m: Material) -> str:
     if m.summary is None:
         return ""
     return (m.summary.nothing_recommended if m.none_fits else "") or m.summary.refusal(m.chosen)
-
-
-def _overall(states: list[State]) -> tuple[str, State, State]:
-    """(conclusion, state of the goals that it names, its own)."""
-    if not states:
-        return "no goals", "open", "open"
-    if "missed" in states:
-        return "failed", "missed", "missed"
-    return ("not decided", "open", "open") if "open" in states else ("passed", "met", "met")
 
 
 def _of_verdict(m: Material) -> Iterator[Goal]:

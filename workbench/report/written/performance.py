@@ -17,7 +17,6 @@ from workbench.report.written.cells import (
     heading,
     in_pictures,
     label,
-    not_measured,
     paragraph,
     say,
     section,
@@ -42,18 +41,11 @@ from workbench.values.evidence import level_of, service_level
 from workbench.values.metrics import INFORMING, METRICS, Source, declared, intervals, metrics
 from workbench.values.results import Evaluation
 
-_OLD = "Against the old platform"
-_CHARTS = {
-    "requests/s": "Throughput",
-    "ms": "Latency of a request",
-}
+_OLD, _CALLS, _FRONT = "Against the old platform", "One call", "The Pareto front"
+_CHARTS = {"requests/s": "Throughput", "ms": "Latency of a request"}
 """Unit → what is drawn of it."""
-
-
-_CALLS = "One call"
 _CALLED: tuple[Source, ...] = ("latency", "files", "device")
 """Sources of what is said of a call."""
-_FRONT = "The Pareto front"
 _NAMES: dict[PointKind, str] = {
     "other": "other candidates",
     "front": "front",
@@ -80,24 +72,21 @@ def _old_platform(m: Material) -> Iterator[Block]:
     compared = [each for each in m.verdict.criteria if each.published is not None]
     if not compared:
         return
-    yield table(_OLD, "figure|old platform|new platform|new over old", [_old_row(each) for each in compared])
+    rows = [
+        (
+            text(criterion_name(each)),
+            figure(each.published, unit=each.unit),
+            figure(each.figure, each.level, unit=each.unit),
+            figure(each.share_percent, each.level, digits=1, unit="%"),
+        )
+        for each in compared
+    ]
+    yield table(_OLD, "figure|old platform|new platform|new over old", rows)
     for unit, name in _CHARTS.items():
         drawn = [each for each in compared if each.unit == unit and each.figure is not None]
         if drawn:
             caption = say("{name}: new and old platform", name=say(name))
             yield _old_chart(caption, name, drawn)
-
-
-def _old_row(each: Criterion) -> tuple[Cell, ...]:
-    ratio = not_measured()
-    if each.share_percent is not None:
-        ratio = figure(each.share_percent, each.level, digits=1, unit="%")
-    return (
-        text(criterion_name(each)),
-        figure(each.published, unit=each.unit),
-        figure(each.figure, each.level, unit=each.unit),
-        ratio,
-    )
 
 
 @in_pictures()
@@ -119,26 +108,27 @@ def _old_chart(caption: str, name: str, drawn: list[Criterion]) -> Figure:
 
 def _calls(m: Material) -> Iterator[Block]:
     evaluations = [m.best] if m.is_baseline or m.best_baseline is None else [m.best_baseline, m.best]
-    sides = [(metrics(e), e) for e in evaluations]
-    rows: list[tuple[Cell, ...]] = []
-    for metric, known in (METRICS | INFORMING).items():
-        if known.source not in _CALLED or (
-            known.source != "latency" and all(metric not in numbers for numbers, _ in sides)
-        ):
-            continue  # a device's, of a target that computes on the host
-        rows.append((text(metric_name(metric)), *(_number(metric, numbers, e) for numbers, e in sides)))
-    heads = "figure|float baseline (today)|what ships" if len(sides) == 2 else "figure|what ships (the float baseline)"
-    yield table(_CALLS, heads, rows, note=_how_timed(m))
 
+    def cell(metric: str, evaluation: Evaluation) -> Cell:
+        found = intervals(evaluation).get(metric, metrics(evaluation).get(metric))
+        known, declaration = level_of(evaluation, metric), declared(metric)
+        unit = "" if declaration is None else declaration.unit
+        return figure(found, known, digits=2 if metric == "speedup" else None, unit=unit)
 
-def _number(metric: str, numbers: dict[str, float], evaluation: Evaluation) -> Cell:
-    declaration = declared(metric)
-    unit = "" if declaration is None else declaration.unit
-    if metric not in numbers:
-        return not_measured()
-    known = level_of(evaluation, metric)
-    found = intervals(evaluation).get(metric, numbers[metric])
-    return figure(found, known, digits=2 if metric == "speedup" else None, unit=unit)
+    rows = [
+        (text(metric_name(metric)), *(cell(metric, e) for e in evaluations))
+        for metric, known in (METRICS | INFORMING).items()
+        if known.source in _CALLED
+        # a device's are not there, of a target that computes on the host
+        and (known.source == "latency" or any(metric in metrics(e) for e in evaluations))
+    ]
+    heads = "figure|float baseline (today)|what ships"
+    yield table(
+        _CALLS,
+        heads if len(evaluations) == 2 else "figure|what ships (the float baseline)",
+        rows,
+        note=_how_timed(m),
+    )
 
 
 def _how_timed(m: Material) -> str:
@@ -162,21 +152,13 @@ def _apart(m: Material) -> Iterator[Block]:
     if found is None:
         return
     known = level_of(m.chosen, "speedup")
-    rows = [
-        (
-            text(
-                say(", ¦list").join(
-                    say("INT8")
-                    if group == "precision" and m.chosen.candidate.quantization.scheme != "none"
-                    else say(GROUP[group])
-                    for group in factor.groups
-                )
-                + (say(" (together, not measured apart)") if len(factor.groups) > 1 else "")
-            ),
-            figure(factor.gain, known, digits=2, unit="x"),
-        )
-        for factor in found.factors
-    ]
+    quantized = m.chosen.candidate.quantization.scheme != "none"
+    rows = []
+    for factor in found.factors:
+        names = ("INT8" if group == "precision" and quantized else GROUP[group] for group in factor.groups)
+        words = say(", ¦list").join(map(say, names))
+        words += say(" (together, not measured apart)") if len(factor.groups) > 1 else ""
+        rows.append((text(words), figure(factor.gain, known, digits=2, unit="x")))
     rows.append((label("all together"), figure(found.total, known, digits=2, unit="x")))
     yield table(
         "Where the speed comes from", "from (each on top of those before)|factor [95 %]", rows, strong=(len(rows) - 1,)

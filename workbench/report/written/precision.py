@@ -21,24 +21,18 @@ from workbench.report.written.cells import (
     section,
     table,
     text,
-    unit_words,
 )
-from workbench.report.written.document import Block, Bullets, Cell, Commands, Paragraph, Section, Table
+from workbench.report.written.document import Block, Bullets, Cell, Commands, Section, Table
 from workbench.report.written.material import Material
 from workbench.report.written.naming import PATH, SPLIT, candidate_name, note_words
-from workbench.study.compared import Cause, Comparison, DeviceFindings, FirstBad, TensorComparison
+from workbench.study.compared import Cause, Comparison, DeviceFindings, FirstBad
 from workbench.values.agreement import Agreement, AgreementPath, Agreements
 from workbench.values.evidence import Evidence, level_of
 from workbench.values.measurement import AccuracyComparison
 from workbench.values.results import Evaluation
 
-_PATHS = "Outputs of each path"
-_ACCURACY = "Accuracy on the task"
-_LAYERS = "Layer by layer"
-_JUMP = "error jumps"
-
-_BEYOND = "beyond limits"
-_INT8 = "INT8"
+_PATHS, _ACCURACY, _LAYERS = "Outputs of each path", "Accuracy on the task", "Layer by layer"
+_JUMP, _BEYOND = "error jumps", "beyond limits"
 _STANDING: dict[str, str] = {
     "front": "on the Pareto front",
     "dominated": "meets the constraints and is dominated",
@@ -46,15 +40,9 @@ _STANDING: dict[str, str] = {
     "stopped": "stopped early",
     "failed": "failed",
 }
-
-
-_NONE = "none"
-_LOSS = "What INT8 costs"
-
-_FP16 = "FP16's own loss"
-_MORE = "INT8's additional loss"
-_TOTAL = "both, against float32"
-_MOST_LAYERS, _MOST_NAMES, _MOST_SHAPES = 15, 20, 40
+_INT8, _NONE, _LOSS = "INT8", "none", "What INT8 costs"
+_FP16, _MORE, _TOTAL = "FP16's own loss", "INT8's additional loss", "both, against float32"
+_MOST_LAYERS, _MOST_NAMES, _MOST_SHAPES, _MOST_NODES = 15, 20, 40, 6
 
 
 def precision(m: Material) -> Section:
@@ -87,13 +75,31 @@ def agreement(found: Agreements) -> Iterator[Block]:
         data=note_words(found.data),
     )
     yield _paths(found)
-    yield from (Paragraph(text=line, kind="warning") for line in _not_finite(found))
+    for a in found.paths:
+        for output in (output for output in a.outputs if output.not_finite):
+            yield paragraph(
+                "{n} elements of output {output} of {path} are NaN or infinite, and in no figure above.",
+                kind="warning",
+                path=_path(a.path),
+                output=output.output,
+                n=output.not_finite,
+            )
     if found.missing:
         lines = (f"{_path(path)}: {note_words(why)}" for path, why in found.missing.items())
         yield paragraph("What is missing, and why", kind="note")
         yield Bullets(items=tuple(lines))
     if shapes := [a for a in found.paths if a.shape]:
-        yield _shapes(shapes)
+        heads = "shape|samples|cosine, worst|max abs error|MAE"
+        rows = [
+            (
+                text(f"{_path(a.path)}: {note_words(a.shape)}"),
+                counted(a.samples),
+                as_figure(cosine(a.worst_cosine), _level(a)),
+                *(figure(a.max_abs, _level(a)), figure(a.mae, _level(a))),
+            )
+            for a in shapes[:_MOST_SHAPES]
+        ]
+        yield table("Outputs by compiled shape", heads, rows)
     if any(a.accuracy for a in found.paths):
         yield _scores(found)
 
@@ -106,7 +112,16 @@ def _paths(found: Agreements | None) -> Table:
             continue  # the reference itself
         if not met:
             rows.append((label(PATH[path]), not_measured(), *(DASH for _ in range(5))))
-        rows += [_path_row(a) for a in met]
+        rows += [
+            (
+                text(_pair(a)),
+                counted(a.samples),
+                *(as_figure(cosine(of), _level(a)) for of in (a.worst_cosine, a.mean_cosine)),
+                *(figure(of, _level(a)) for of in (a.max_abs, a.mae)),
+                DASH if a.top1 is None else figure(a.top1, _level(a), digits=4),
+            )
+            for a in met
+        ]
     return table(_PATHS, "path (reference)|n|cosine, worst|cosine, mean|max abs error|MAE|top-1 alike", rows)
 
 
@@ -126,66 +141,25 @@ def _telling(found: Agreements) -> list[Agreement]:
     return [a for a in kept if a.reference != "pytorch" or a.path == "served" or a.path not in {*against, "float32"}]
 
 
-def _path_row(a: Agreement) -> tuple[Cell, ...]:
-    known = _level(a)
-    return (
-        text(_pair(a)),
-        counted(a.samples),
-        as_figure(cosine(a.worst_cosine), known),
-        as_figure(cosine(a.mean_cosine), known),
-        figure(a.max_abs, known),
-        figure(a.mae, known),
-        DASH if a.top1 is None else figure(a.top1, known, digits=4),
-    )
-
-
 def _level(a: Agreement) -> Evidence:
     return "modelled" if a.emulated else "measured"
-
-
-def _not_finite(found: Agreements) -> Iterator[str]:
-    for a in found.paths:
-        for output in a.outputs:
-            if output.not_finite:
-                yield say(
-                    "{n} elements of output {output} of {path} are NaN or infinite, and in no figure above.",
-                    path=_path(a.path),
-                    output=output.output,
-                    n=output.not_finite,
-                )
-
-
-def _shapes(shapes: list[Agreement]) -> Table:
-    rows = [
-        (
-            text(f"{_path(a.path)}: {note_words(a.shape)}"),
-            counted(a.samples),
-            as_figure(cosine(a.worst_cosine), _level(a)),
-            figure(a.max_abs, _level(a)),
-            figure(a.mae, _level(a)),
-        )
-        for a in shapes[:_MOST_SHAPES]
-    ]
-    return table("Outputs by compiled shape", "shape|samples|cosine, worst|max abs error|MAE", rows)
 
 
 def _scores(found: Agreements) -> Table:
     rows = []
     for a in _telling(found):
-        for index, (metric, (own, reference)) in enumerate(a.accuracy.items()):
-            drop = a.drop if index == 0 else None
-            unit = "" if drop is None else drop.unit
-            rows.append(
-                (
-                    text(_pair(a)),
-                    text(metric),
-                    figure(reference, _level(a), digits=4),
-                    figure(own, _level(a), digits=4),
-                    DASH if drop is None else figure(drop.drop_pp, _level(a), signed=True, digits=2, unit=unit),
-                    DASH if drop is None else as_figure(f"{drop.p_value:.3g}"),
-                )
-            )
+        drops = [a.drop, *(None for _ in a.accuracy)]  # that of the first, which is the primary metric
+        for (metric, (own, reference)), drop in zip(a.accuracy.items(), drops, strict=False):
+            figures = (figure(of, _level(a), digits=4) for of in (reference, own))
+            rows.append((text(_pair(a)), text(metric), *figures, *_tested(drop, _level(a))))
     return table("Scores of each path", "path (reference)|metric|reference's|its own|loss, paired|p", rows)
+
+
+def _tested(compared: AccuracyComparison | None, known: Evidence | None, unit: str | None = None) -> tuple[Cell, Cell]:
+    """The drop, and how likely chance gives it."""
+    if compared is None:
+        return DASH, DASH
+    return _drop_cell(compared, known, unit), as_figure(f"{compared.p_value:.3g}")
 
 
 def _accuracy(m: Material) -> Iterator[Block]:
@@ -212,22 +186,30 @@ def _scored(one: Evaluation, other: Evaluation | None) -> Iterator[tuple[Cell, .
     known = level_of(one, "accuracy")
     for metric, value in accuracy.values.items():
         compared = accuracy.comparison if metric == accuracy.primary else None
-        unit = unit_words(accuracy.unit or "pp")
         yield (
             label(SPLIT[accuracy.split]),
             counted(accuracy.samples),
             text(metric),
             figure(None if before is None else before.values.get(metric), known, digits=4),
             figure(value, known, digits=4),
-            DASH if compared is None else figure(compared.drop_pp, known, signed=True, digits=2, unit=unit),
-            DASH if compared is None else as_figure(f"{compared.p_value:.3g}"),
+            *_tested(compared, known, accuracy.unit or "pp"),
         )
 
 
 def _by_layers(found: Comparison) -> list[Block]:
     worst = sorted((r for r in found.rows if not r.is_output and not r.rescaled), key=lambda r: -r.added_error)
     shown = {id(r) for r in (*worst[:_MOST_LAYERS], *found.outputs)}
-    rows = [_layer_row(r) for r in found.rows if id(r) in shown]
+    rows = []
+    for row in (r for r in found.rows if id(r) in shown):
+        within = "within limits" if row.within_limits else _BEYOND
+        state = "rescaled" if row.rescaled else _JUMP if row.jump else within
+        rows.append(
+            (
+                *(text(row.node or row.tensor), text(row.op_type), as_figure(cosine(row.cosine)), figure(row.max_abs)),
+                *(as_figure("∞" if row.sqnr_db is None else f"{row.sqnr_db:.1f}"), figure(row.added_error)),
+                Cell(text=say(state), state="missed" if state in (_JUMP, _BEYOND) else "plain"),
+            )
+        )
     return [
         paragraph(
             "Reference: {a}. Compared: {b}. {n} tensors in all; below are the model's outputs and the tensors "
@@ -238,19 +220,6 @@ def _by_layers(found: Comparison) -> list[Block]:
         ),
         table(_LAYERS, "node|operator|cosine|max abs|SQNR dB|added error|state", rows),
     ]
-
-
-def _layer_row(row: TensorComparison) -> tuple[Cell, ...]:
-    state = "rescaled" if row.rescaled else _JUMP if row.jump else "within limits" if row.within_limits else _BEYOND
-    return (
-        text(row.node or row.tensor),
-        text(row.op_type),
-        as_figure(cosine(row.cosine)),
-        figure(row.max_abs),
-        as_figure("∞" if row.sqnr_db is None else f"{row.sqnr_db:.1f}"),
-        figure(row.added_error),
-        Cell(text=say(state), state="missed" if state in (_JUMP, _BEYOND) else "plain"),
-    )
 
 
 def int8(m: Material) -> Section:
@@ -287,25 +256,21 @@ def _least_drop(m: Material) -> Iterator[Block]:
 
 def _recipe(m: Material) -> Table:
     measured, asked = m.chosen.measurement, m.chosen.candidate.quantization
-    rows: list[tuple[Cell, Cell]] = [
-        (label("recipe"), text(candidate_name(m.chosen.candidate))),
-    ]
+    rows = [(label("recipe"), text(candidate_name(m.chosen.candidate)))]
     if m.layers is not None:
         kinds = ", ".join(f"{kind} × {count}" for kind, count in m.layers.kinds.items())
         names = list(m.layers.float_layers[:_MOST_NAMES])
         if len(m.layers.float_layers) > _MOST_NAMES:
             names.append(f"… ({len(m.layers.float_layers)})")
+        why = (
+            "layers that the configuration leaves in float"
+            if asked.scheme == "cfg"
+            else "sensitive layers left in float"
+        )
         rows += [
             (label("scales derived by"), label("the workbench") if m.layers.by == "native" else text(m.layers.by)),
             (label("layers in INT8"), text(kinds or say(_NONE))),
-            (
-                label(
-                    "layers that the configuration leaves in float"
-                    if asked.scheme == "cfg"
-                    else "sensitive layers left in float"
-                ),
-                text("\n".join(names) or say(_NONE)),
-            ),
+            (label(why), text("\n".join(names) or say(_NONE))),
         ]
     out = [say("products of two activations")] if asked.attention_matmul is False else []
     if asked.operators != "all":
@@ -314,56 +279,45 @@ def _recipe(m: Material) -> Table:
         (label("left out by a setting"), text("\n".join(out) or say(_NONE))),
         (label("never quantized"), label("operators other than MatMul, Gemm, Conv, ConvTranspose")),
     ]
-    rows += [
-        (label("operators in INT8 after compiling"), _count(measured.int8_ops)),
-        (label("matrix products left in float¦compiled"), _count(measured.float_matmuls_left)),
-    ]
+    for words, count in (
+        ("operators in INT8 after compiling", measured.int8_ops),
+        ("matrix products left in float¦compiled", measured.float_matmuls_left),
+    ):
+        rows.append((label(words), not_measured(figure=False) if count is None else text(number(count))))
     return table("Recipe", "item|value¦recipe", rows)
-
-
-def _count(found: int | None) -> Cell:
-    return not_measured(figure=False) if found is None else text(number(found))
 
 
 def _loss(m: Material) -> Table:
     """Of accuracy on the task, then of the comparison of outputs; each loss apart from the other."""
-    rows = [*_losses_of_accuracy(m)]
+    rows: list[tuple[Cell, ...]] = []
+    accuracy, before = m.best.measurement.accuracy, m.best_baseline
+    if accuracy is None:
+        rows.append((label(_TOTAL), not_measured(), text("–")))
+    else:
+        own = None if before is None or before.measurement.accuracy is None else before.measurement.accuracy.comparison
+        of = label("{split}, n = {n}", split=say(SPLIT[accuracy.split]), n=number(accuracy.samples))
+        in_fewer_bits = bool(accuracy.reference)  # else the baseline computes in float32, and all of it is INT8's
+        parts = [(_FP16, own), (_MORE, accuracy.against_baseline)] if in_fewer_bits else []
+        known = level_of(m.best, "accuracy")
+        parts.append((_TOTAL, accuracy.comparison))
+        rows += [(label(name), _drop_cell(compared, known), of) for name, compared in parts]
     if m.agreement is not None:
-        parts = (
+        for name, a in (
             (_FP16, m.agreement.find("float16 compiled")),
             (_MORE, m.agreement.find("served", "float16 compiled")),
             (_TOTAL, m.agreement.find("served")),
-        )
-        rows += [_loss_row(name, a) for name, a in parts if a is not None]
+        ):
+            if a is not None:
+                of = label("outputs compared, n = {n}", n=number(a.samples))
+                rows.append((label(name), _drop_cell(a.drop, _level(a)), of))
     return table(_LOSS, "where it comes from|loss [95 %]|about", rows)
 
 
-def _losses_of_accuracy(m: Material) -> Iterator[tuple[Cell, ...]]:
-    accuracy, before = m.best.measurement.accuracy, m.best_baseline
-    if accuracy is None:
-        yield label(_TOTAL), not_measured(), text("–")
-        return
-    own = None if before is None or before.measurement.accuracy is None else before.measurement.accuracy.comparison
-    known = level_of(m.best, "accuracy")
-    of = label("{split}, n = {n}", split=say(SPLIT[accuracy.split]), n=number(accuracy.samples))
-    in_fewer_bits = bool(accuracy.reference)  # else the baseline computes in float32, and all of it is INT8's
-    parts = [(_FP16, own), (_MORE, accuracy.against_baseline)] if in_fewer_bits else []
-    for name, compared in [*parts, (_TOTAL, accuracy.comparison)]:
-        if compared is None:
-            yield label(name), not_measured(), of
-        else:
-            yield label(name), _drop_cell(compared, known), of
-
-
-def _drop_cell(compared: AccuracyComparison, known: Evidence | None) -> Cell:
-    return figure(compared.drop_pp, known, signed=True, digits=2, unit=compared.unit)
-
-
-def _loss_row(name: str, a: Agreement) -> tuple[Cell, ...]:
-    of = label("outputs compared, n = {n}", n=number(a.samples))
-    if a.drop is None:
-        return label(name), not_measured(), of
-    return label(name), _drop_cell(a.drop, _level(a)), of
+def _drop_cell(compared: AccuracyComparison | None, known: Evidence | None, unit: str | None = None) -> Cell:
+    """Args: unit: None for the comparison's own."""
+    if compared is None:
+        return not_measured()
+    return figure(compared.drop_pp, known, signed=True, digits=2, unit=compared.unit if unit is None else unit)
 
 
 _TITLE = "The first bad operator on the device"
@@ -373,9 +327,6 @@ _CAUSES: dict[Cause, str] = {
     "integers": "its INT8 layers: scales or weights",
     "rounding": "rounding of its types",
 }
-
-
-_MOST_NODES = 6
 
 
 def bad_operator(found: DeviceFindings | None) -> Iterator[Block]:

@@ -28,19 +28,14 @@ from workbench.values.evidence import Evidence
 from workbench.values.measurement import ServiceFigures, ServiceResult
 from workbench.values.service import ServiceSettings
 
-_SETTINGS = "Service settings"
-
-_UNTUNED = "untuned"
+_SETTINGS, _UNTUNED, _LOADS = "Service settings", "untuned", "Load tests"
+_MEASURED = "what ships, under real load"
 _ROWS = {
     "max_batch_size": "largest batch",
     "batch_timeout_ms": "waits for a batch (ms)",
     "workers": "workers",
     "sequence_bins": "bins of the service",
 }
-
-
-_MEASURED = "what ships, under real load"
-_LOADS = "Load tests"
 
 
 def serving(m: Material) -> Section:
@@ -60,69 +55,50 @@ def serving(m: Material) -> Section:
 
 
 def _settings(before: ServiceSettings | None, chosen: ServiceSettings, which: str) -> Table:
-    names = list(_ROWS)
-    rows = [
-        (
-            label(_ROWS[name]),
-            text("–" if before is None else _value(before, name)),
-            text(_value(chosen, name)),
-        )
-        for name in names
-    ]
+    def value(settings: ServiceSettings | None, name: str) -> Cell:
+        if settings is None:
+            return text("–")
+        found = getattr(settings, name)
+        if name != "sequence_bins":
+            return text(f"{found:g}")
+        return text(bins_name(found)) if found else label("as compiled")
+
+    differing = [before is not None and getattr(before, name) != getattr(chosen, name) for name in _ROWS]
     return table(
         _SETTINGS,
         "setting|{before}|what ships",
-        rows,
-        strong=tuple(i for i, n in enumerate(names) if before is not None and getattr(before, n) != getattr(chosen, n)),
+        [(label(words), value(before, name), value(chosen, name)) for name, words in _ROWS.items()],
+        strong=tuple(i for i, differs in enumerate(differing) if differs),
         before=say(which),
     )
 
 
-def _value(settings: ServiceSettings, name: str) -> str:
-    value = getattr(settings, name)
-    if name != "sequence_bins":
-        return f"{value:g}"
-    return bins_name(value) if value else say("as compiled")
-
-
-def _figures(m: Material, service: ServiceResult, before: str) -> list[Block]:
+def _figures(m: Material, service: ServiceResult, before: str) -> Iterator[Block]:
     shown = service.best or service.closest
     modelled = m.emulated or service.curve.clock == "modelled"
     simulated: Evidence = "modelled" if modelled else "predicted"
-    level = say(LEVEL[simulated])
     rows = [
-        _service_row(say("{which}, {level}", which=say(which), level=level), found, simulated)
+        _service_row(say("{which}, {level}", which=say(which), level=say(LEVEL[simulated])), found, simulated)
         for which, found in ((before, service.untuned), ("what ships¦settings", shown))
     ]
+    rows.append((label(_MEASURED), *(not_measured() for _ in range(5))))
     if service.confirmed is not None:
-        measured: Evidence = "modelled" if modelled else "measured held-out"
-        rows.append(_service_row(say(_MEASURED), service.confirmed, measured))
-    else:
-        rows.append((label(_MEASURED), *(not_measured() for _ in range(5))))
-    blocks: list[Block] = (
-        []
-        if service.best is not None
-        else [paragraph("No settings keep the limit on P99; below are the closest.", kind="warning")]
+        rows[-1] = _service_row(say(_MEASURED), service.confirmed, "modelled" if modelled else "measured held-out")
+    if service.best is None:
+        yield paragraph("No settings keep the limit on P99; below are the closest.", kind="warning")
+    yield table(
+        "The service under {load}",
+        "settings|requests/s|P50 ms|P99 ms|mean batch|padding",
+        rows,
+        note="" if shown.host is None else say("Predicted with host costs {origin}.", origin=shown.host.origin),
+        load=load_name(shown.load),
     )
-    host = shown.host
-    blocks.append(
-        table(
-            "The service under {load}",
-            "settings|requests/s|P50 ms|P99 ms|mean batch|padding",
-            rows,
-            note="" if host is None else say("Predicted with host costs {origin}.", origin=host.origin),
-            load=load_name(shown.load),
-        )
-    )
-    return blocks
 
 
 def _service_row(name: str, found: ServiceFigures, known: Evidence) -> tuple[Cell, ...]:
     return (
         text(name),
-        figure(found.throughput_per_s, known),
-        figure(found.p50_ms, known),
-        figure(found.p99_ms, known),
+        *(figure(each, known) for each in (found.throughput_per_s, found.p50_ms, found.p99_ms)),
         as_figure(f"{found.mean_batch:.1f}"),
         as_figure(f"{found.padding_share:.0%}"),
     )
@@ -143,14 +119,22 @@ def _loads(m: Material) -> Iterator[Block]:
     yield table(
         "Load tests (of an emulator, by the host's clock)" if m.loads_emulated else _LOADS,
         "load|s|answered|requests/s|P50 ms|P95 ms|P99 ms|reliable",
-        [_load_row(one) for one in m.loads],
+        [
+            (
+                text(loaded_name(one)),
+                as_figure(f"{one.window_s:.0f}"),
+                as_figure(f"{number(one.answered)}/{number(one.requests)}"),
+                *(figure(f, "measured") for f in (one.throughput_per_s, one.p50_ms, one.p95_ms, one.p99_ms)),
+                Cell(text=say("yes" if one.reliable else "no"), state="plain" if one.reliable else "missed"),
+            )
+            for one in m.loads
+        ],
     )
-    served = [one for one in m.loads if one.server is not None or one.processes is not None]
-    if served:
+    if served := [_server_row(one) for one in m.loads if one.server is not None or one.processes is not None]:
         yield table(
             "The service's processes during load",
             "load|mean batch|padding|queue ms|model ms|peak resident MB",
-            [_server_row(one) for one in served],
+            served,
         )
     cards = tuple(_card_row(one, card) for one in m.loads for card in one.device)
     if cards:
@@ -160,29 +144,18 @@ def _loads(m: Material) -> Iterator[Block]:
         yield Bullets(items=tuple(notes))
 
 
-def _load_row(one: LoadResult) -> tuple[Cell, ...]:
-    times = (figure(each, "measured") for each in (one.p50_ms, one.p95_ms, one.p99_ms))
-    return (
-        text(loaded_name(one)),
-        as_figure(f"{one.window_s:.0f}"),
-        as_figure(f"{number(one.answered)}/{number(one.requests)}"),
-        figure(one.throughput_per_s, "measured"),
-        *times,
-        Cell(text=say("yes" if one.reliable else "no"), state="plain" if one.reliable else "missed"),
-    )
-
-
 def _server_row(one: LoadResult) -> tuple[Cell, ...]:
     server = one.server
-    padding = None if server is None else server.padding_share
-    resident = None if one.processes is None else one.processes.resident_peak_bytes / 1e6
+    batch, queue, model, padding = (
+        None if server is None else getattr(server, name)
+        for name in ("mean_batch", "queue_ms", "model_ms", "padding_share")
+    )
     return (
         text(loaded_name(one)),
-        figure(None if server is None else server.mean_batch),
+        figure(batch),
         not_measured() if padding is None else as_figure(f"{padding:.0%}"),
-        figure(None if server is None else server.queue_ms),
-        figure(None if server is None else server.model_ms),
-        figure(resident, digits=0),
+        *(figure(queue), figure(model)),
+        figure(None if one.processes is None else one.processes.resident_peak_bytes / 1e6, digits=0),
     )
 
 
@@ -192,8 +165,7 @@ def _card_row(one: LoadResult, card: DeviceUse) -> tuple[Cell, ...]:
     def cell(spread: Spread | None, scale: float = 1.0) -> Cell:
         if spread is None:
             return not_measured()
-        words = f"{number(spread.median * scale)} / {number(spread.peak * scale)}"
-        return as_figure(words, known)
+        return as_figure(f"{number(spread.median * scale)} / {number(spread.peak * scale)}", known)
 
     return (
         text(loaded_name(one)),

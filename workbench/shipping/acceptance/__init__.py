@@ -9,7 +9,6 @@ What is known of an emulated device decides a rehearsal at most, and the verdict
 """
 
 from workbench.shipping.acceptance.baseline import (
-    AcceptanceLimits,
     Baseline,
     LoadFigures,
     Resource,
@@ -22,7 +21,6 @@ from workbench.shipping.acceptance.criteria import evaluate
 from workbench.shipping.acceptance.verdict import Criterion, Outcome, Verdict, verdict_from_json
 
 __all__ = [
-    "AcceptanceLimits",
     "Baseline",
     "Criterion",
     "LoadFigures",

@@ -7,13 +7,13 @@ its load: clients, length, samples a request.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, NamedTuple, cast, get_args
 
 from workbench.load.result import P99_ANSWERS, LoadResult
-from workbench.shipping.acceptance.verdict import exact
+from workbench.shipping.acceptance.verdict import Bound, Key, exact
 from workbench.values.device_use import Spread
 from workbench.values.documents.yaml_reader import Section, read_yaml
 from workbench.values.errors import MeasureError
@@ -25,50 +25,50 @@ ResourceOf = Literal["device", "service", "host"]
 """What a resource is of: the whole card, whoever uses it; what the service itself holds of the card; all processes of
 the service on the host."""
 
-TIMES = ("throughput_per_s", "p50_ms", "p95_ms", "p99_ms")
-SHARES = ("throughput_at_least_percent", "p50_at_most_percent", "p95_at_most_percent", "p99_at_most_percent")
-"""The limits on these figures, in their order."""
+
+class Limited(NamedTuple):
+    """What a limit is on. Attributes: limit: its key; of: the field of `LoadFigures`, or of `Agreement`."""
+
+    limit: str
+    name: str
+    unit: str
+    bound: Bound
+    of: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AcceptanceLimits:
-    """What a bundle must keep; None is no limit.
+LIMITED: dict[Key, Limited] = {
+    # a share of the baseline's figure under the same load
+    "throughput": Limited("throughput_at_least_percent", "throughput", "requests/s", "at least", "throughput_per_s"),
+    "p50": Limited("p50_at_most_percent", "P50", "ms", "at most", "p50_ms"),
+    "p95": Limited("p95_at_most_percent", "P95", "ms", "at most", "p95_ms"),
+    "p99": Limited("p99_at_most_percent", "P99", "ms", "at most", "p99_ms"),
+    # of the float model's service as it runs on the new platform today; 176 is 76 % more. For INT8 alone
+    "int8 throughput": Limited("int8_throughput_at_least_percent", "INT8 throughput over float's", "%", "at least"),
+    # of the primary metric, below the float model
+    "accuracy drop": Limited("accuracy_drop_pp", "accuracy loss", "pp", "at most"),
+    # samples with another best class than the other platform's answer, in percent of all
+    "top-1 change": Limited("top1_change_pp", "top-1 change", "pp", "at most"),
+    # worst sample of the float path, before any INT8; and of what ships
+    "cosine": Limited("cosine_at_least", "cosine of the float path", "", "at least", "worst_cosine"),
+    "served cosine": Limited("served_cosine_at_least", "cosine of what ships", "", "at least", "worst_cosine"),
+    "max abs": Limited("max_abs_at_most", "max abs of the float path", "", "at most", "max_abs"),
+    "mae": Limited("mae_at_most", "MAE of the float path", "", "at most", "mae"),
+    "memory": Limited("memory_at_most_percent", "memory", "GB", "at most"),
+    "power": Limited("power_at_most_percent", "power", "W", "at most"),
+}
+TIMED: tuple[Key, ...] = ("throughput", "p50", "p95", "p99")
+TIMES = tuple(LIMITED[key].of for key in TIMED)
 
-    Attributes:
-        throughput_at_least_percent … power_at_most_percent: of the baseline's figure under the same load.
-        int8_throughput_at_least_percent: of the float model's service as it runs on the new platform today, under the
-            same load; 176 is 76 % more. For INT8 alone.
-        accuracy_drop_pp: of the primary metric, below the float model.
-        top1_change_pp: samples with another best class than the other platform's answer, in percent of all.
-        cosine_at_least: worst sample of the float path, before any INT8; `served_cosine_at_least`: of what ships.
-        max_abs_at_most, mae_at_most: of the float path's outputs.
-    """
-
-    throughput_at_least_percent: float | None = None
-    p50_at_most_percent: float | None = None
-    p95_at_most_percent: float | None = None
-    p99_at_most_percent: float | None = None
-    memory_at_most_percent: float | None = None
-    power_at_most_percent: float | None = None
-    int8_throughput_at_least_percent: float | None = None
-    accuracy_drop_pp: float | None = None
-    top1_change_pp: float | None = None
-    cosine_at_least: float | None = None
-    served_cosine_at_least: float | None = None
-    max_abs_at_most: float | None = None
-    mae_at_most: float | None = None
-
-
-USUAL_LIMITS = AcceptanceLimits(
-    throughput_at_least_percent=80,
-    p99_at_most_percent=120,
-    int8_throughput_at_least_percent=176,
-    accuracy_drop_pp=0.5,
-    top1_change_pp=0.5,
-    cosine_at_least=0.999,
-    max_abs_at_most=1e-3,
-    mae_at_most=1e-4,
-)
+USUAL_LIMITS: Mapping[str, float] = {
+    "throughput_at_least_percent": 80,
+    "p99_at_most_percent": 120,
+    "int8_throughput_at_least_percent": 176,
+    "accuracy_drop_pp": 0.5,
+    "top1_change_pp": 0.5,
+    "cosine_at_least": 0.999,
+    "max_abs_at_most": 1e-3,
+    "mae_at_most": 1e-4,
+}
 """What those who move from such a platform ask for; a file of their own takes their place (`--limits-of`)."""
 
 
@@ -136,6 +136,7 @@ class Baseline:
         source: who measured the figures, and what is known about how.
         level: 'published' figures have no intervals, and nobody here saw them measured.
         memory, power: under the load of the throughput.
+        limits: what a bundle must keep, by the keys in `LIMITED`; what is not there has no limit.
         answers: what the platform answered (`workbench.inputs.answers`), for `workbench agreement --reference`.
     """
 
@@ -146,7 +147,7 @@ class Baseline:
     loads: tuple[LoadFigures, ...]
     memory: Resource | None
     power: Resource | None
-    limits: AcceptanceLimits
+    limits: Mapping[str, float]
     answers: Path | None = None
 
 
@@ -196,8 +197,7 @@ def read_baseline(path: Path) -> Baseline:
     """
     with read_yaml(path) as top:
         with top.section("limits") as section:
-            names = AcceptanceLimits.__dataclass_fields__
-            limits = AcceptanceLimits(**{name: _positive(section, name) for name in names})
+            asked = {known.limit: _positive(section, known.limit) for known in LIMITED.values()}
         loads = []
         for section in top.items("loads"):
             with section:
@@ -222,15 +222,16 @@ def read_baseline(path: Path) -> Baseline:
             loads=tuple(loads),
             memory=_resource(top, "memory_gb"),
             power=_resource(top, "power_w"),
-            limits=limits,
+            limits={name: limit for name, limit in asked.items() if limit is not None},
             answers=top.optional("answers", lambda key: top.file_path(key, must_exist=False)),
         )
-        for limit, name in zip(SHARES, TIMES, strict=True):
-            if getattr(limits, limit) is not None and not any(getattr(load, name) for load in loads):
-                raise top.section("limits").error(limit, "is a share of a figure that is not given.", f"Add {name}.")
-        for limit, resource in (("memory_at_most_percent", found.memory), ("power_at_most_percent", found.power)):
-            if getattr(limits, limit) is not None and resource is None:
-                raise top.section("limits").error(limit, "is a share of a figure that is not given.")
+        given: dict[Key, object] = {"memory": found.memory, "power": found.power}
+        for key in TIMED:
+            given[key] = any(getattr(load, LIMITED[key].of) for load in loads)
+        for key, there in given.items():
+            if LIMITED[key].limit in found.limits and not there:
+                hint = f"Add {LIMITED[key].of}." if key in TIMED else None
+                raise top.section("limits").error(LIMITED[key].limit, "is a share of a figure that is not given.", hint)
     return found
 
 
@@ -240,7 +241,7 @@ def recorded(
     name: str,
     about: str,
     source: str,
-    limits: AcceptanceLimits = USUAL_LIMITS,
+    limits: Mapping[str, float] = USUAL_LIMITS,
     answers: Path | None = None,
 ) -> tuple[Baseline, tuple[str, ...]]:
     """(a baseline of loads of another platform's server, what it lacks and why, in sentences).
@@ -265,11 +266,13 @@ def recorded(
     busiest = max(loads, key=lambda load: load.concurrency)
     memory = next((one for one in busiest.memory if one.of != "device" or busiest.cards == 1), None)
     power = busiest.power if busiest.cards == 1 else None
-    dropped = [] if any(load.p99_ms for load in loads) else ["p99_at_most_percent"]
-    for what, resource in (("memory", memory), ("power", power)):
+    unknown: list[Key] = [] if any(load.p99_ms for load in loads) else ["p99"]
+    resources: dict[Key, Resource | None] = {"memory": memory, "power": power}
+    for key, resource in resources.items():
         if resource is None:
-            lacks.append(f"no {what}: nothing told it with {busiest}")
-            dropped.append(f"{what}_at_most_percent")
+            lacks.append(f"no {key}: nothing told it with {busiest}")
+            unknown.append(key)
+    left_out = {LIMITED[key].limit for key in unknown}
     baseline = Baseline(
         name=name,
         about=about,
@@ -280,7 +283,7 @@ def recorded(
         ),
         memory=memory,
         power=power,
-        limits=replace(limits, **dict.fromkeys(dropped)),
+        limits={name: limit for name, limit in limits.items() if name not in left_out},
         answers=answers,
     )
     return baseline, tuple(lacks)
@@ -313,13 +316,12 @@ def write_baseline(baseline: Baseline, path: Path) -> None:
     body = {name: getattr(baseline, name) for name in ("name", "about", "source", "level")}
     body |= {"memory_gb": resource(baseline.memory), "power_w": resource(baseline.power)}
     body["answers"] = None if baseline.answers is None else baseline.answers.name
-    limits = {name: getattr(baseline.limits, name) for name in AcceptanceLimits.__dataclass_fields__}
     lines = [
         "# workbench load BUNDLE --baseline THIS judges by it. Limits are yours: change them here.",
         "version: 1",
         *(f"{name}: {as_json(value)}" for name, value in body.items() if value is not None),
         *("loads:", *(f"  - {as_json(load)}" for load in loads)),
-        *("limits:", *(f"  {name}: {as_json(value)}" for name, value in limits.items() if value is not None)),
+        *("limits:", *(f"  {name}: {as_json(value)}" for name, value in baseline.limits.items())),
     ]
     write_text_atomically(path, "\n".join(lines) + "\n")
 

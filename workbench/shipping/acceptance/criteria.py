@@ -8,23 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from workbench.load.result import P99_ANSWERS
-from workbench.shipping.acceptance.baseline import SHARES, TIMES, Baseline, LoadFigures, Resource
-from workbench.shipping.acceptance.verdict import (
-    Bound,
-    Criterion,
-    Key,
-    Verdict,
-    data_needed,
-    decided,
-    exact,
-    share,
-)
+from workbench.shipping.acceptance.baseline import LIMITED, TIMED, Baseline, LoadFigures, Resource
+from workbench.shipping.acceptance.verdict import Criterion, Key, Verdict, data_needed, decided, exact, share
 from workbench.values.agreement import Agreement, AgreementPath, Agreements
 from workbench.values.evidence import Evidence
 from workbench.values.measurement import Estimate
-
-_KEYS: tuple[Key, ...] = ("throughput", "p50", "p95", "p99")
-"""Of `TIMES` and `SHARES`, in their order."""
 
 
 def evaluate(
@@ -52,18 +40,12 @@ def evaluate(
     """
     if emulated:
         loads, float_loads, accuracy_level = (), (), "modelled"
-    criteria = [*_timed(baseline, loads, emulated)]
-    if (percent := baseline.limits.int8_throughput_at_least_percent) is not None:
-        criteria.append(_int8(baseline, percent, loads, float_loads, int8, emulated))
-    criteria += agreement_criteria(baseline, agreement, accuracy_drop_pp, accuracy_level, accuracy_samples)
-    limits = baseline.limits
-    for key, unit, theirs, percent in (
-        ("memory", "GB", baseline.memory, limits.memory_at_most_percent),
-        ("power", "W", baseline.power, limits.power_at_most_percent),
-    ):
-        if theirs is not None:
-            asked = _share_asked(key, key, unit, "at most", theirs.value, percent)  # type: ignore[arg-type]  # a Key
-            criteria.append(_resource(asked, baseline, theirs, percent, loads))
+    criteria = [
+        *_timed(baseline, loads, emulated),
+        *_int8(baseline, loads, float_loads, int8, emulated),
+        *agreement_criteria(baseline, agreement, accuracy_drop_pp, accuracy_level, accuracy_samples),
+        *_resources(baseline, loads),
+    ]
     return Verdict(
         baseline=baseline.name,
         source=baseline.source,
@@ -74,23 +56,21 @@ def evaluate(
 
 
 def _timed(baseline: Baseline, loads: Sequence[LoadFigures], emulated: bool) -> Iterator[Criterion]:
-    for key, name, limit_name in zip(_KEYS, TIMES, SHARES, strict=True):
-        percent: float | None = getattr(baseline.limits, limit_name)
-        published = [(load, getattr(load, name)) for load in baseline.loads if getattr(load, name) is not None]
+    for key in TIMED:
+        known = LIMITED[key]
+        published = [(load, value) for load in baseline.loads if (value := getattr(load, known.of)) is not None]
         for theirs, value in published:
-            label = key.upper() if key.startswith("p") else key
-            label += f" at {theirs}" if len(published) > 1 else ""
-            unit, bound = ("ms", "at most") if key.startswith("p") else ("requests/s", "at least")
-            asked = _share_asked(key, label, unit, bound, value.value, percent)  # type: ignore[arg-type]  # a Bound
+            asked = _asked(baseline, key, value.value, f" at {theirs}" if len(published) > 1 else "")
             found, why = matching(theirs, loads, emulated)
-            if found is not None and (found.doubt or getattr(found, name) is None):
-                why = found.doubt or f"{found.answers} answers give no {label}; it takes {P99_ANSWERS}: load longer"
-                found = None
+            if found is not None and (found.doubt or getattr(found, known.of) is None):
+                why = f"{found.answers} answers give no {asked.name}; it takes {P99_ANSWERS}: load longer"
+                yield replace(asked, note=found.doubt or why)
+                continue
             if found is None:
                 yield replace(asked, note=why)
                 continue
             own = ", texts of their own lengths" if found.length is None else ""
-            yield _by_share(asked, getattr(found, name), value, percent, found, f"{found}{own}")
+            yield _by_share(asked, baseline, getattr(found, known.of), value, found, f"{found}{own}")
 
 
 def matching(theirs: LoadFigures, loads: Sequence[LoadFigures], emulated: bool) -> tuple[LoadFigures | None, str]:
@@ -114,43 +94,50 @@ def matching(theirs: LoadFigures, loads: Sequence[LoadFigures], emulated: bool) 
 _EMULATED = "the device is emulated: its times are no figures"
 
 
-def _share_asked(key: Key, name: str, unit: str, bound: Bound, published: float, percent: float | None) -> Criterion:
-    """Of a share of their figure; nothing is measured of it yet."""
-    limit = None if percent is None else published * percent / 100
-    return Criterion(key=key, name=name, unit=unit, published=published, bound=bound, limit=limit)
+def _asked(baseline: Baseline, key: Key, published: float | None = None, at: str = "") -> Criterion:
+    """Nothing is measured of it yet. Args: published: their figure, of which the limit is a share."""
+    known, limit = LIMITED[key], baseline.limits.get(LIMITED[key].limit)
+    if published is not None and limit is not None:
+        limit = published * limit / 100
+    name = f"{known.name}{at}"
+    return Criterion(key=key, name=name, unit=known.unit, published=published, bound=known.bound, limit=limit)
+
+
+def _judged(asked: Criterion, by: Estimate, limit: float | None, have: float, unit: str) -> Criterion:
+    """Args: by: what is held against the limit; have: how much data that rests on."""
+    if limit is None:
+        return replace(asked, outcome="no limit")
+    outcome = decided(by, asked.bound, limit)
+    needed = data_needed(by, limit, have, unit) if outcome == "not provable" else ""
+    return replace(asked, outcome=outcome, needed=needed)
 
 
 def _by_share(
-    asked: Criterion, ours: Estimate, theirs: Estimate, percent: float | None, load: LoadFigures, note: str
+    asked: Criterion, baseline: Baseline, ours: Estimate, theirs: Estimate, load: LoadFigures, note: str
 ) -> Criterion:
     """A figure held against a share of theirs, by the interval of the ratio."""
     ratio = share(ours, theirs)
-    found = replace(asked, figure=ours, outcome="no limit", share_percent=ratio, level="measured", note=note)
-    if percent is None:
-        return found
-    found = replace(found, outcome=decided(ratio, asked.bound, percent))
-    if found.outcome != "not provable":
-        return found
-    needed = data_needed(ratio, percent, load.seconds or 0.0, "s of load")
-    if theirs.low < theirs.high:
-        needed += "; theirs is as uncertain: record the baseline longer too"
-    return replace(found, needed=needed)
+    found = replace(asked, figure=ours, share_percent=ratio, level="measured", note=note)
+    found = _judged(found, ratio, baseline.limits.get(LIMITED[asked.key].limit), load.seconds or 0.0, "s of load")
+    if found.needed and theirs.low < theirs.high:
+        found = replace(found, needed=f"{found.needed}; theirs is as uncertain: record the baseline longer too")
+    return found
 
 
 def _int8(
     baseline: Baseline,
-    percent: float,
     loads: Sequence[LoadFigures],
     floats: Sequence[LoadFigures],
     int8: bool | None,
     emulated: bool,
-) -> Criterion:
+) -> Iterator[Criterion]:
     """What INT8 promises: throughput beside the float model's own service on the same platform."""
-    name = "INT8 throughput over float's"
-    asked = Criterion(key="int8 throughput", name=name, unit="%", bound="at least", limit=percent)
+    asked, wanted = _asked(baseline, "int8 throughput"), _busiest(baseline)
+    if asked.limit is None:
+        return
     if int8 is False:
-        return replace(asked, outcome="does not apply", note="what ships is not quantized")
-    wanted = _busiest(baseline)
+        yield replace(asked, outcome="does not apply", note="what ships is not quantized")
+        return
     pairs = [
         (one, other)
         for one in loads
@@ -160,25 +147,28 @@ def _int8(
     if not pairs or pairs[0][0].doubt or pairs[0][1].doubt:
         why = "needs the float model's service under the same load: --float BUNDLE of the float candidate"
         doubts = [one.doubt for pair in pairs for one in pair if one.doubt]
-        return replace(asked, note=_EMULATED if emulated else next(iter(doubts), why))
+        yield replace(asked, note=_EMULATED if emulated else next(iter(doubts), why))
+        return
     ours, theirs = (one.throughput_per_s for one in pairs[0])
     assert ours is not None  # both are of loads of ours
     assert theirs is not None
     ratio = share(ours, theirs)
-    outcome = decided(ratio, "at least", percent)
     note = f"{pairs[0][0]}; {ours.value:.4g} against {theirs.value:.4g} requests/s of the float model"
-    needed = ""
-    if outcome == "not provable":
-        needed = data_needed(ratio, percent, pairs[0][0].seconds or 0.0, "s of each load")
-    return replace(asked, figure=ratio, outcome=outcome, level="measured", note=note, needed=needed)
+    found = replace(asked, figure=ratio, level="measured", note=note)
+    yield _judged(found, ratio, asked.limit, pairs[0][0].seconds or 0.0, "s of each load")
 
 
 _OF = {"device": "the whole card", "service": "the service on its card", "host": "the service's processes"}
 
 
-def _resource(
-    asked: Criterion, baseline: Baseline, theirs: Resource, percent: float | None, loads: Sequence[LoadFigures]
-) -> Criterion:
+def _resources(baseline: Baseline, loads: Sequence[LoadFigures]) -> Iterator[Criterion]:
+    resources: dict[Key, Resource | None] = {"memory": baseline.memory, "power": baseline.power}
+    for key, theirs in resources.items():
+        if theirs is not None:
+            yield _resource(_asked(baseline, key, theirs.value), baseline, theirs, loads)
+
+
+def _resource(asked: Criterion, baseline: Baseline, theirs: Resource, loads: Sequence[LoadFigures]) -> Criterion:
     """Like with like: memory of the same thing, power of the card, under the load of the throughput."""
     wanted = _busiest(baseline)
     if wanted is None:
@@ -194,7 +184,7 @@ def _resource(
         ours = {one.of: one for one in (found.memory if memory else filter(None, [found.power]))}
         if of in ours:
             note = f"of {_OF[of]}; {found}" if memory else str(found)
-            return _by_share(asked, exact(ours[of].value), exact(theirs.value), percent, found, note)
+            return _by_share(asked, baseline, exact(ours[of].value), exact(theirs.value), found, note)
         why = "nothing told the card's power during the load"
         if memory:
             known = " and ".join(words for kind, words in _OF.items() if kind in ours) or "nothing"
@@ -225,39 +215,34 @@ def agreement_criteria(
     Args:
         drop: of what ships against float, where it is known; else that of `agreement`.
     """
-    limits = baseline.limits
     theirs = baseline.answers is not None or (
         agreement is not None and any("old platform" in (a.path, a.reference) for a in agreement.paths)
     )
-    yield _drop(limits.accuracy_drop_pp, agreement, drop, level, samples)
+    yield _drop(baseline, agreement, drop, level, samples)
     served = _found(agreement, ("served",), "old platform" if theirs else "float32", baseline.answers)
     of_float = _float_path(agreement)
-    cosine = _found(agreement, _FLOAT, "old platform", baseline.answers) if theirs else of_float
-    rows: tuple[tuple[Key, str, Bound, float | None, tuple[Agreement | None, str], str], ...] = (
-        ("top-1 change", "top-1 change", "at most", limits.top1_change_pp, served, ""),
-        ("cosine", "cosine of the float path", "at least", limits.cosine_at_least, cosine, "worst_cosine"),
-        ("served cosine", "cosine of what ships", "at least", limits.served_cosine_at_least, served, "worst_cosine"),
-        ("max abs", "max abs of the float path", "at most", limits.max_abs_at_most, of_float, "max_abs"),
-        ("mae", "MAE of the float path", "at most", limits.mae_at_most, of_float, "mae"),
-    )
-    for key, name, bound, limit, (found, why), field in rows:
-        if limit is None:
+    compared: dict[Key, tuple[Agreement | None, str]] = {
+        "top-1 change": served,
+        "cosine": _found(agreement, _FLOAT, "old platform", baseline.answers) if theirs else of_float,
+        "served cosine": served,
+        "max abs": of_float,
+        "mae": of_float,
+    }
+    for key, (found, why) in compared.items():
+        asked, of = _asked(baseline, key), LIMITED[key].of
+        if asked.limit is None:
             continue
-        asked = Criterion(key=key, name=name, unit="" if field else "pp", bound=bound, limit=limit)
-        if found is None or (not field and found.top1 is None):
+        if found is None or (not of and found.top1 is None):
             yield replace(asked, note=why or "its outputs are no classes")
             continue
-        hidden = sum(output.not_finite for output in found.outputs) if field else 0
-        figure = exact(getattr(found, field)) if field else _changed(found)  # the worst of these samples, or their mean
-        outcome = "failed" if hidden else decided(figure, bound, limit)
-        needed = ""
-        if outcome == "not provable":
-            needed = data_needed(figure, limit, found.samples, "samples")
+        hidden = sum(output.not_finite for output in found.outputs) if of else 0
+        figure = exact(getattr(found, of)) if of else _changed(found)  # the worst of these samples, or their mean
         note = f"{found.path} against {found.reference}, {found.samples} samples"
         note += f", mean cosine {found.mean_cosine:.6f}" if found.outputs else ""
         note += f"; {hidden} values are not finite" if hidden else ""
         known: Evidence = "modelled" if found.emulated else "measured" if level == "modelled" else level
-        yield replace(asked, figure=figure, outcome=outcome, level=known, note=note, needed=needed)
+        asked = replace(asked, figure=figure, level=known, note=note, outcome="failed")
+        yield asked if hidden else _judged(asked, figure, asked.limit, found.samples, "samples")
 
 
 def _changed(found: Agreement) -> Estimate:
@@ -268,23 +253,16 @@ def _changed(found: Agreement) -> Estimate:
 
 
 def _drop(
-    limit: float | None, agreement: Agreements | None, drop: Estimate | None, level: Evidence, samples: int
+    baseline: Baseline, agreement: Agreements | None, drop: Estimate | None, level: Evidence, samples: int
 ) -> Criterion:
-    asked = Criterion(key="accuracy drop", name="accuracy loss", unit="pp", bound="at most", limit=limit)
-    note = "against the float model"
+    asked, note = _asked(baseline, "accuracy drop"), "against the float model"
     served, _ = _found(agreement, ("served",), "float32")
     if drop is None and served is not None and served.drop is not None and served.drop.unit == "pp":
         drop, samples, note = served.drop.drop_pp, served.samples, f"against float32, {served.samples} samples"
         level = "modelled" if served.emulated else "measured"
     if drop is None:
         return replace(asked, note="the bundle has no comparison of accuracy")
-    found = replace(asked, figure=drop, outcome="no limit", level=level, note=note)
-    if limit is None:
-        return found
-    found = replace(found, outcome=decided(drop, "at most", limit))
-    if found.outcome != "not provable":
-        return found
-    return replace(found, needed=data_needed(drop, limit, samples, "samples"))
+    return _judged(replace(asked, figure=drop, level=level, note=note), drop, asked.limit, samples, "samples")
 
 
 def _float_path(agreement: Agreements | None) -> tuple[Agreement | None, str]:

@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from workbench.inputs.answers import Answers, sample_digests
 from workbench.inputs.dataset import Batch, Dataset
 from workbench.inputs.metrics import Outcomes, Outputs, concatenate, cut_alike, per_sample, scorer_of, select, summarize
 from workbench.inputs.metrics.distances import Decisions, Distances
 from workbench.inputs.metrics.extents import Extents
-from workbench.shipping.agreement.ways import Recorded, Shape, Way, answered, filled_shape, groups, taken
+from workbench.shipping.agreement.ways import Shape, Way, answered, answers_like, filled_shape, groups, taken
 from workbench.values.agreement import Agreement, AgreementPath, OutputAgreement
 from workbench.values.errors import MeasureError
 from workbench.values.measurement import Split
@@ -81,17 +82,10 @@ class Pair:
             if name in self._classes and mine.ndim > 1 and mine.shape[-1] > 1:
                 self._decisions.add(name, mine, other, batch)
 
-    def agreement(self, path: AgreementPath, against: AgreementPath, *, emulated: bool, about: str) -> Agreement:
-        return Agreement(
-            path=path,
-            reference=against,
-            outputs=tuple(each.found() for each in self._distances.values()),
-            samples=self.samples,
-            top1=self._decisions.found(),
-            accuracy={},
-            emulated=emulated,
-            about=about,
-        )
+    def found(self) -> dict[str, Any]:
+        """Fields of `Agreement`."""
+        outputs = tuple(each.found() for each in self._distances.values())
+        return {"outputs": outputs, "samples": self.samples, "top1": self._decisions.found()}
 
 
 class Comparison:
@@ -117,7 +111,7 @@ class Comparison:
         shapes: tuple[Shape, ...] = (),
         asked: Asked,
         pair: Callable[[], Pair],
-        recorded: Recorded | None = None,
+        recorded: Answers | None = None,
         model: Model | None = None,
     ) -> None:
         self._ways, self._data, self._most, self._asked, self._new_pair = ways, data, most, asked, pair
@@ -143,8 +137,7 @@ class Comparison:
         shapes = sum(self._left.values())
         rows, answered_rows = size * len(self._ways) + shapes, 0
         told(0.0)
-        split = self._asked.split
-        for window in self._data.batches(split, self._together(split), stop=self._asked.samples):
+        for window in self._data.batches(self._asked.split, self._together(), stop=self._asked.samples):
             found: dict[AgreementPath, Outputs] = {}
             for path, way in self._ways.items():
                 together = iter([(np.arange(len(window), dtype=np.int64), window.feeds)])
@@ -157,7 +150,7 @@ class Comparison:
             for path, outputs in found.items():
                 self._score(path, outputs, window, found["float32"])
             self._old_platform(window, found)
-            self._shapes(window, found["float32"], split)
+            self._shapes(window, found["float32"])
 
     def found(self) -> tuple[Agreement, ...]:
         """All pairs, the whole of each before its shapes."""
@@ -198,9 +191,9 @@ class Comparison:
             return select(found, np.flatnonzero(np.concatenate(self._told)).astype(np.int64))
         return found
 
-    def _together(self, split: Split) -> int:
+    def _together(self) -> int:
         """How many samples are taken at once: as many as a service's queues hold, within `MOST_BYTES` of answers."""
-        (one,) = self._data.batches(split, 1, stop=1)
+        (one,) = self._data.batches(self._asked.split, 1, stop=1)
         answers = self._ways["float32"].run(one.feeds)
         size_bytes = sum(array.nbytes for array in (*one.feeds.values(), *answers.values()))
         return max(1, min(max(WINDOW, 4 * self._most), MOST_BYTES // (size_bytes * len(self._ways) or 1)))
@@ -218,7 +211,8 @@ class Comparison:
     def _old_platform(self, window: Batch, found: Mapping[AgreementPath, Outputs]) -> None:
         if self._recorded is None:
             return
-        places = self._recorded.places(window)
+        answers = self._recorded
+        places = answers.of(sample_digests(self._data, self._asked.split, window), window.indices)
         rows = np.flatnonzero(places >= 0).astype(np.int64)
         self._told.append(places >= 0)
         if not len(rows):
@@ -227,18 +221,18 @@ class Comparison:
         ours = {
             path: {n: a[rows] for n, a in outputs.items() if len(a) == len(window)} for path, outputs in found.items()
         }
-        theirs = self._recorded.outputs(places[rows], ours["float32"])
+        theirs = answers_like(answers.outputs, places[rows], ours["float32"], answers.path)
         self._pair("old platform", "float32").add(theirs, ours["float32"], batch)
         for path, outputs in ours.items():
             self._pair(path, "old platform").add(outputs, theirs, batch)
         self._score("old platform", theirs, batch, ours["float32"])
 
-    def _shapes(self, window: Batch, reference: Outputs, split: Split) -> None:
+    def _shapes(self, window: Batch, reference: Outputs) -> None:
         """Every compiled shape over samples that fit it, against float32 for the same samples."""
         for shape in self._left:
             if self._left[shape] <= 0:
                 continue
-            for places, batch, counts in filled_shape(window, self._data, split, shape):
+            for places, batch, counts in filled_shape(window, self._data, self._asked.split, shape):
                 outputs = self._ways["served"].run(batch.feeds)
                 counts = min(counts, self._left[shape])
                 places = places[:counts]
@@ -255,7 +249,7 @@ class Comparison:
         drop = None
         words = [self._ways[path].about] if path in self._ways and self._ways[path].about else []
         if path == "old platform" and self._recorded is not None:
-            words.append(self._recorded.about)
+            words.append(f"{self._recorded.source} ({self._recorded.path.name})")
         both = (path, against)
         if not shape:
             words += [
@@ -266,9 +260,16 @@ class Comparison:
                 mine, other = summarize(ours), summarize(theirs)
                 accuracy = {name: (mine[name], other[name]) for name in mine}
                 drop = compare(per_sample(theirs), per_sample(ours))
-        emulated = any(self._ways[one].emulated for one in (path, against) if one in self._ways)
-        found = self._pairs[path, against, shape].agreement(path, against, emulated=emulated, about="; ".join(words))
-        return replace(found, shape=shape, accuracy=accuracy, drop=drop)
+        return Agreement(
+            path=path,
+            reference=against,
+            shape=shape,
+            accuracy=accuracy,
+            drop=drop,
+            emulated=any(self._ways[one].emulated for one in both if one in self._ways),
+            about="; ".join(words),
+            **self._pairs[path, against, shape].found(),
+        )
 
 
 def _with_worst(whole: Agreement, shapes: Sequence[Agreement]) -> Agreement:

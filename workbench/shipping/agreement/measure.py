@@ -8,13 +8,13 @@ from collections.abc import Callable
 
 from workbench.bundle import Bundle
 from workbench.evaluation.bench import Bench
+from workbench.inputs.answers import read_answers
 from workbench.inputs.experiment import Experiment
 from workbench.inputs.metrics import not_by_distance, scored_output, uses_of
 from workbench.inputs.metrics.extents import Extents
 from workbench.shipping.agreement.compared import Asked, Comparison, Pair
 from workbench.shipping.agreement.ways import (
     Missing,
-    Recorded,
     Shape,
     Way,
     compiled,
@@ -146,7 +146,7 @@ def _compared(
     missing: dict[str, str],
 ) -> Agreements:
     data = experiment.dataset.with_bins(service.sequence_bins or candidate.sequence_bins)
-    recorded = None if asked.answers is None else Recorded(asked.answers, data, asked.split)
+    recorded = None if asked.answers is None else read_answers(asked.answers)
     size = min(asked.samples or data.size(asked.split), data.size(asked.split))
     words = f"comparing {len(ways) + (recorded is not None)} ways over {size} samples of {asked.split}"
     comparison = Comparison(

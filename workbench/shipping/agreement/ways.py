@@ -16,7 +16,6 @@ import numpy.typing as npt
 from workbench.evaluation.bench import Bench
 from workbench.evaluation.build import artifact_of
 from workbench.evaluation.carried import open_reference, whole_samples
-from workbench.inputs.answers import Answers, read_answers, sample_digests
 from workbench.inputs.dataset import Batch, Dataset
 from workbench.inputs.experiment import Experiment
 from workbench.inputs.metrics import Outputs
@@ -233,29 +232,6 @@ def float32_of(experiment: Experiment) -> Candidate:
         return replace(baseline, precision=Precision(mode=mode), compile=settings)
     except ConfigError as error:
         raise Missing(f"the float model cannot be compiled with {mode} here: {error}") from error
-
-
-class Recorded:
-    """Another platform's answers, found sample by sample.
-
-    Args:
-        data: whose samples they are answers to.
-    """
-
-    def __init__(self, path: Path, data: Dataset, split: Split) -> None:
-        self._answers: Answers = read_answers(path)
-        self._data, self._split = data, split
-
-    @property
-    def about(self) -> str:
-        return f"{self._answers.source} ({self._answers.path.name})"
-
-    def places(self, window: Batch) -> Rows:
-        """[n], -1 where it has no answer."""
-        return self._answers.of(sample_digests(self._data, self._split, window), window.indices)
-
-    def outputs(self, places: Rows, like: Outputs) -> dict[str, Array]:
-        return answers_like(self._answers.outputs, places, like, self._answers.path)
 
 
 def answers_like(recorded: Mapping[str, Array], places: Rows, like: Outputs, file: Path) -> dict[str, Array]:

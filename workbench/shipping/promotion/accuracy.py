@@ -11,14 +11,14 @@ from workbench.evaluation.carried import whole_samples
 from workbench.inputs.dataset import Dataset
 from workbench.inputs.dataset.text import TextRows
 from workbench.inputs.metrics import Outcomes, concatenate, load_outcomes, per_sample, scorer_of, size
-from workbench.shipping.promotion.verdict import Check, CheckOutcome, Limits
+from workbench.shipping.promotion.verdict import Check, Limits, checked
 from workbench.targets import open_target
 from workbench.values.errors import BundleError, ConfigError, MeasureError
 from workbench.values.measurement import AccuracyComparison
 from workbench.values.model import Model
 from workbench.values.significance import compare
 
-_NAME = "accuracy"
+NAME = "accuracy"
 
 
 def accuracy_check(new: Bundle, old: Bundle, limits: Limits, holdout: Dataset | None) -> Check:
@@ -31,7 +31,6 @@ def accuracy_check(new: Bundle, old: Bundle, limits: Limits, holdout: Dataset | 
         ConfigError: these data cannot be scored with these bundles.
         BundleError: a bundle does not run here, or its outcomes cannot be read.
     """
-    limit = limits.max_drop_pp
     if holdout is not None:
         theirs, ours = rescored(old, holdout), rescored(new, holdout)
         source = "scored afresh"
@@ -39,33 +38,29 @@ def accuracy_check(new: Bundle, old: Bundle, limits: Limits, holdout: Dataset | 
         mine, others = new.manifest.outcomes, old.manifest.outcomes
         if mine is None or others is None:
             which = "this bundle" if mine is None else "the current bundle"
-            return _failed(f"{which} brings no holdout outcomes along; score both afresh with --experiment", limit)
+            return _failed(f"{which} brings no holdout outcomes along; score both afresh with --experiment", limits)
         if mine.samples_sha256 != others.samples_sha256:
-            return _failed("their holdout outcomes are of other samples; score both afresh with --experiment", limit)
+            return _failed("their holdout outcomes are of other samples; score both afresh with --experiment", limits)
         ours, theirs = _stored(new, mine), _stored(old, others)
         source = "outcomes kept in the bundles"
     try:
         seen = compare(per_sample(theirs), per_sample(ours))
     except ValueError as error:
-        return _failed(f"they cannot be paired: {error}", limit)
+        return _failed(f"they cannot be paired: {error}", limits)
     words = f"on {size(ours)} holdout samples ({source}; {seen.test}, p = {seen.p_value:.2g})"
-    return _judged(_NAME, seen, words, limits)
-
-
-def unpaired() -> Check:
-    return Check(name=_NAME, outcome="not checked", reason="they answer different questions")
+    return _judged(NAME, seen, words, limits)
 
 
 def float_check(manifest: Manifest, limits: Limits) -> Check:
     """The first bundle has only its own float model to be compared with, which its confirmation was."""
-    name, limit = f"{_NAME} against float", limits.max_drop_pp
+    name, limit = f"{NAME} against float", limits.max_drop_pp
     found = next((e for e in manifest.evaluations if e.split == "holdout"), None)
     accuracy = found.measurement.accuracy if found is not None else None
     if accuracy is None:
-        return _failed("it was not confirmed on holdout; confirm it by `workbench sweep`, export it again", limit, name)
+        why = "it was not confirmed on holdout; confirm it by `workbench sweep`, export it again"
+        return _failed(why, limits, name)
     if accuracy.comparison is None:
-        why = "it is the float model"
-        return Check(name=name, outcome="passed", reason=why, figure=0.0, limit=limit, unit="pp", proven=True)
+        return checked(name, True, "it is the float model", figure=0.0, limit=limit, unit="pp", proven=True)
     return _judged(name, accuracy.comparison, f"on {accuracy.samples} holdout samples", limits)
 
 
@@ -75,27 +70,18 @@ def _judged(name: str, seen: AccuracyComparison, words: str, limits: Limits) -> 
     reason = f"{drop.value:+.2f} {unit} lost [{drop.low:.2f}, {drop.high:.2f}] {words}"
     if limit is None:
         reason += f"; say how much may be lost, in {unit}: --max-drop NUMBER"
-        return Check(name=name, outcome="failed", reason=reason, figure=drop.value, unit=unit, interval=drop)
+        return checked(name, False, reason, figure=drop.value, unit=unit, interval=drop)
     kept, proven = drop.value <= limit, drop.high <= limit
     if kept and not proven:
         reason += f"; so few samples cannot exclude a loss over {limit:g} {unit}"
         if limits.require_proof:
             reason += ", and proof was asked for (--require-proof): score on more of them with --experiment"
-    outcome: CheckOutcome = "passed" if proven or (kept and not limits.require_proof) else "failed"
-    return Check(
-        name=name,
-        outcome=outcome,
-        reason=reason,
-        figure=drop.value,
-        limit=limit,
-        unit=unit,
-        interval=drop,
-        proven=proven,
-    )
+    passed = proven or (kept and not limits.require_proof)
+    return checked(name, passed, reason, figure=drop.value, limit=limit, unit=unit, interval=drop, proven=proven)
 
 
-def _failed(reason: str, limit: float, name: str = _NAME) -> Check:
-    return Check(name=name, outcome="failed", reason=reason, limit=limit, unit="pp")
+def _failed(reason: str, limits: Limits, name: str = NAME) -> Check:
+    return checked(name, False, reason, limit=limits.max_drop_pp, unit="pp")
 
 
 def rescored(bundle: Bundle, data: Dataset) -> Outcomes:

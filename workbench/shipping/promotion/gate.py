@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 from workbench.bundle import Bundle, Manifest, read_bundle, verify_bundle
 from workbench.bundle.fingerprint import Policy, admit
 from workbench.bundle.signing import TrustedKeys
 from workbench.inputs.dataset import Dataset
-from workbench.shipping.promotion.accuracy import accuracy_check, float_check, unpaired
-from workbench.shipping.promotion.verdict import Check, CheckOutcome, Limits, LoadRound, Verdict
+from workbench.shipping.promotion.accuracy import NAME, accuracy_check, float_check
+from workbench.shipping.promotion.verdict import Check, Limits, LoadRound, Verdict, checked
 from workbench.targets import open_target
 from workbench.values.errors import BundleError, MeasureError
 from workbench.values.measurement import ServiceFigures
@@ -22,14 +22,15 @@ LoadOnce = Callable[[Path], ServiceFigures]
 _ERRORS, _THROUGHPUT, _P99 = "errors under load", "throughput under load", "P99 under load"
 
 
-def not_loaded(why: str) -> list[Check]:
-    return [Check(name=name, outcome="not checked", reason=why) for name in (_ERRORS, _THROUGHPUT, _P99)]
+def _not_loaded(why: str) -> list[Check]:
+    return [checked(name, None, why) for name in (_ERRORS, _THROUGHPUT, _P99)]
 
 
-def load_checks(
+def _load_checks(
     new: Bundle, old: Bundle, limits: Limits, load: LoadOnce, rounds: int
 ) -> tuple[list[Check], tuple[LoadRound, ...]]:
-    """Load both in each round; shares are of figures of one round, and their median is held against the limit."""
+    """Load both in each round; shares are of figures of one round, and their median is held against the limit. Figures
+    that must not be relied on pass nothing."""
     found: list[LoadRound] = []
     for number in range(rounds):
         figures: dict[str, ServiceFigures] = {}
@@ -38,58 +39,29 @@ def load_checks(
             try:
                 figures[name] = load(bundle.directory)
             except (MeasureError, BundleError) as error:
-                failed = Check(name=_ERRORS, outcome="failed", reason=f"{bundle.directory} does not serve: {error}")
-                return [failed, *not_loaded("a service failed")[1:]], tuple(found)
+                failed = checked(_ERRORS, False, f"{bundle.directory} does not serve: {error}")
+                return [failed, *_not_loaded("a service failed")[1:]], tuple(found)
         found.append(LoadRound(candidate=figures["new"], current=figures["old"]))
-    return [_errors(found), _throughput(found, limits), _p99(found, limits)], tuple(found)
-
-
-def _errors(rounds: Sequence[LoadRound]) -> Check:
-    count, asked = sum(r.candidate.errors for r in rounds), sum(r.candidate.requests for r in rounds)
-    return Check(
-        name=_ERRORS,
-        outcome="failed" if count else "passed",
-        reason=f"{count} of {asked} requests had no success ({rounds[0].candidate.load})",
-        figure=float(count),
-        limit=0.0,
-    )
-
-
-def _throughput(rounds: Sequence[LoadRound], limits: Limits) -> Check:
-    shares, mine, theirs = _compared(rounds, lambda figures: figures.throughput_per_s.value)
-    share, limit = statistics.median(shares), 100 * limits.min_throughput
-    words = f"{mine:.4g} against {theirs:.4g} requests/s; {_by_round(shares)}"
-    return _measured(rounds, _THROUGHPUT, words, share, limit, passed=share >= limit)
-
-
-def _p99(rounds: Sequence[LoadRound], limits: Limits) -> Check:
-    shares, mine, theirs = _compared(rounds, lambda figures: figures.p99_ms.value)
-    increases = [share - 100 for share in shares]
-    increase, limit = statistics.median(increases), 100 * limits.max_p99_increase
-    words = f"{mine:.3g} against {theirs:.3g} ms; {_by_round(increases)}"
-    return _measured(rounds, _P99, words, increase, limit, passed=increase <= limit)
-
-
-def _compared(rounds: Sequence[LoadRound], of: Callable[[ServiceFigures], float]) -> tuple[list[float], float, float]:
-    """(ours in percent of theirs, round by round; the median of ours; the median of theirs)."""
-    mine, theirs = [of(r.candidate) for r in rounds], [of(r.current) for r in rounds]
-    shares = [100 * ours / other for ours, other in zip(mine, theirs, strict=True)]
-    return shares, statistics.median(mine), statistics.median(theirs)
-
-
-def _measured(
-    rounds: Sequence[LoadRound], name: str, words: str, figure: float, limit: float, *, passed: bool
-) -> Check:
-    """A figure that must not be relied on passes nothing."""
-    doubts = dict.fromkeys(f.note for r in rounds for f in (r.candidate, r.current) if not f.reliable)
-    if doubts:
-        words += f"; not to be relied on: {'; '.join(doubts)}. Load longer (--load-seconds), or on a quieter machine"
-    outcome: CheckOutcome = "passed" if passed and not doubts else "failed"
-    return Check(name=name, outcome=outcome, reason=words, figure=figure, limit=limit, unit="%")
-
-
-def _by_round(values: Sequence[float]) -> str:
-    return f"by round {', '.join(f'{value:.0f}' for value in values)} %"
+    mine, theirs = [r.candidate for r in found], [r.current for r in found]
+    errors, asked = sum(f.errors for f in mine), sum(f.requests for f in mine)
+    words = f"{errors} of {asked} requests had no success ({mine[0].load})"
+    checks = [checked(_ERRORS, not errors, words, figure=float(errors), limit=0.0)]
+    doubts = "; ".join(dict.fromkeys(f.note for r in found for f in (r.candidate, r.current) if not f.reliable))
+    for name, field, form, unit, limit in (
+        (_THROUGHPUT, "throughput_per_s", ".4g", "requests/s", 100 * limits.min_throughput),
+        (_P99, "p99_ms", ".3g", "ms", 100 * limits.max_p99_increase),
+    ):
+        ours, others = ([getattr(f, field).value for f in side] for side in (mine, theirs))
+        less = 100 if name == _P99 else 0  # of times the increase
+        shares = [100 * own / other - less for own, other in zip(ours, others, strict=True)]
+        share = statistics.median(shares)
+        words = f"{statistics.median(ours):{form}} against {statistics.median(others):{form}} {unit}; "
+        words += f"by round {', '.join(f'{value:.0f}' for value in shares)} %"
+        if doubts:
+            words += f"; not to be relied on: {doubts}. Load longer (--load-seconds), or on a quieter machine"
+        kept = (share <= limit if less else share >= limit) and not doubts
+        checks.append(checked(name, kept, words, figure=share, limit=limit, unit="%"))
+    return checks, tuple(found)
 
 
 def evaluate(
@@ -127,15 +99,17 @@ def evaluate(
         checks += [_emulated(new, old, allow_emulated), _toolchain(new, policy)]
         if old is not None:
             same = _answers(new.manifest, old.manifest)
-            checks += [same, accuracy_check(new, old, limits, holdout) if same.outcome == "passed" else unpaired()]
+            paired = same.outcome == "passed"
+            unpaired = checked(NAME, None, "they answer different questions")
+            checks += [same, accuracy_check(new, old, limits, holdout) if paired else unpaired]
         else:
             checks.append(float_check(new.manifest, limits))
         checks.append(_size(new, old, limits))
         why = _why_no_load(checks, new, old, load)
         if why or old is None or load is None:
-            checks += not_loaded(why)
+            checks += _not_loaded(why)
         else:
-            loading, found = load_checks(new, old, limits, load, rounds)
+            loading, found = _load_checks(new, old, limits, load, rounds)
             checks += loading
     return Verdict(
         name=new.manifest.name,
@@ -163,27 +137,28 @@ def _why_no_load(checks: list[Check], new: Bundle, old: Bundle | None, load: Loa
 
 def _sound(name: str, bundle: Bundle, trusted: TrustedKeys | None) -> Check:
     try:
-        report = verify_bundle(bundle.directory, trusted=trusted)
+        return checked(name, True, verify_bundle(bundle.directory, trusted=trusted).summary)
     except BundleError as error:
-        return Check(name=name, outcome="failed", reason=str(error))
-    return Check(name=name, outcome="passed", reason=report.summary)
+        return checked(name, False, str(error))
 
 
 def _emulated(new: Bundle, old: Bundle | None, allowed: bool) -> Check:
-    if not new.served_here and not _is_emulated(new):
-        reason = (
-            "losses were computed on a processor in the card's arithmetic, times are modelled: no card was measured"
-        )
-        return Check(name="measured", outcome="not checked", reason=reason)
+    passed: bool | None = None
     if not _is_emulated(new):
-        return Check(name="measured", outcome="passed", reason="made and measured on a real device")
-    if old is not None and not _is_emulated(old):
+        passed = True if new.served_here else None
+        reason = "made and measured on a real device"
+        if not passed:
+            reason = "losses were computed on a processor in the card's arithmetic, times are modelled: no card was "
+            reason += "measured"
+    elif old is not None and not _is_emulated(old):
+        passed = False
         reason = "it was made on an emulator, the current one was not: it can never replace a measured one"
-        return Check(name="measured", outcome="failed", reason=reason)
-    if not allowed:
+    elif not allowed:
+        passed = False
         reason = "it was made on an emulator: no figure was measured. For a rehearsal: --allow-emulated"
-        return Check(name="measured", outcome="failed", reason=reason)
-    return Check(name="measured", outcome="not checked", reason="EMULATED, a rehearsal: no figure was measured")
+    else:
+        reason = "EMULATED, a rehearsal: no figure was measured"
+    return checked("measured", passed, reason)
 
 
 def _toolchain(new: Bundle, policy: Policy) -> Check:
@@ -191,9 +166,8 @@ def _toolchain(new: Bundle, policy: Policy) -> Check:
     try:
         warnings = admit(made, open_target(made.target).toolchain(), policy)
     except BundleError as error:
-        return Check(name="toolchain", outcome="failed", reason=str(error))
-    reason = "; ".join(warnings) or "this machine is as the one its figures come from"
-    return Check(name="toolchain", outcome="passed", reason=reason)
+        return checked("toolchain", False, str(error))
+    return checked("toolchain", True, "; ".join(warnings) or "this machine is as the one its figures come from")
 
 
 def _answers(new: Manifest, old: Manifest) -> Check:
@@ -209,26 +183,21 @@ def _answers(new: Manifest, old: Manifest) -> Check:
         changes.append("one takes texts, the other arrays")
     if new.text is None and new.model.inputs != old.model.inputs:
         changes.append("other inputs")
+    words = "task, labels and inputs are the current one's"
     if changes:
-        reason = "; ".join(changes) + ": clients of the current one would not understand it"
-        return Check(name="answers", outcome="failed", reason=reason)
-    return Check(name="answers", outcome="passed", reason="task, labels and inputs are the current one's")
+        words = "; ".join(changes) + ": clients of the current one would not understand it"
+    return checked("answers", not changes, words)
 
 
 def _size(new: Bundle, old: Bundle | None, limits: Limits) -> Check:
     mine = new.manifest.artifact.size_bytes
     if old is None:
-        return Check(name="size", outcome="not checked", reason=f"{mine / 1e6:.3g} MB; nothing to compare it with")
-    theirs = old.manifest.artifact.size_bytes
+        return checked("size", None, f"{mine / 1e6:.3g} MB; nothing to compare it with")
+    theirs, limit = old.manifest.artifact.size_bytes, 100 * limits.max_size_increase
     increase = mine / theirs - 1
-    return Check(
-        name="size",
-        outcome="passed" if increase <= limits.max_size_increase else "failed",
-        reason=f"{mine / 1e6:.3g} MB against {theirs / 1e6:.3g} MB of model files",
-        figure=100 * increase,
-        limit=100 * limits.max_size_increase,
-        unit="%",
-    )
+    words = f"{mine / 1e6:.3g} MB against {theirs / 1e6:.3g} MB of model files"
+    kept = increase <= limits.max_size_increase
+    return checked("size", kept, words, figure=100 * increase, limit=limit, unit="%")
 
 
 def _is_emulated(bundle: Bundle) -> bool:

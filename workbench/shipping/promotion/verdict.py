@@ -52,6 +52,12 @@ class Check:
     proven: bool | None = None
 
 
+def checked(name: str, passed: bool | None, reason: str, **numbers: Any) -> Check:
+    """Args: passed: None where it was not checked; numbers: further fields of `Check`."""
+    outcome: CheckOutcome = "not checked" if passed is None else "passed" if passed else "failed"
+    return Check(name=name, outcome=outcome, reason=reason, **numbers)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadRound:
     """Both services under the same load, one after the other."""
