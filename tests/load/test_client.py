@@ -253,20 +253,29 @@ def test_nobody_at_the_address_is_said_in_words() -> None:
             run_load(plan, BODIES)
 
 
+LOADING = """
+import sys
+from workbench.load import LoadPlan, run_load
+from workbench.values.service import ServiceLoad
+plan = LoadPlan(url=sys.argv[1], load=ServiceLoad(concurrency=2), duration_s=250, warmup_s=0.1)
+result = run_load(plan, ['{}'])
+print(result.interrupted, result.answered > 0, result.window_s < 240)
+"""
+
+
+def loading(server: Server) -> subprocess.Popen[str]:
+    """A process that loads a server, of which many requests have come."""
+    child = subprocess.Popen([sys.executable, "-c", LOADING, server.url], stdout=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 100
+    while server.requests < 200:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    return child
+
+
 def test_ctrl_c_ends_with_what_was_measured() -> None:
-    code = (
-        "import sys\n"
-        "from workbench.load import LoadPlan, run_load\n"
-        "from workbench.values.service import ServiceLoad\n"
-        "plan = LoadPlan(url=sys.argv[1], load=ServiceLoad(concurrency=2), duration_s=250, warmup_s=0.1)\n"
-        "result = run_load(plan, ['{}'])\n"
-        "print(result.interrupted, result.answered > 0, result.window_s < 240)\n"
-    )
     with serving(delayed(0.002)) as server:
-        child = subprocess.Popen([sys.executable, "-c", code, server.url], stdout=subprocess.PIPE, text=True)
-        deadline = time.monotonic() + 100
-        while server.requests < 200 and time.monotonic() < deadline:
-            time.sleep(0.05)
+        child = loading(server)
         child.send_signal(signal.SIGINT)
         output, _ = child.communicate(timeout=300)
 
@@ -275,22 +284,12 @@ def test_ctrl_c_ends_with_what_was_measured() -> None:
 
 
 def test_clients_end_when_who_started_them_is_killed() -> None:
-    code = (
-        "import sys\n"
-        "from workbench.load import LoadPlan, run_load\n"
-        "from workbench.values.service import ServiceLoad\n"
-        "run_load(LoadPlan(url=sys.argv[1], load=ServiceLoad(concurrency=2), duration_s=250), ['{}'])\n"
-    )
-    with serving(delayed(0.002)) as server:
-        child = subprocess.Popen([sys.executable, "-c", code, server.url])
-        deadline = time.monotonic() + 100
-        while server.requests < 50 and time.monotonic() < deadline:
-            time.sleep(0.05)
-        assert server.requests >= 50
+    with serving(delayed(0.002)) as server, loading(server) as child:
         clients = psutil.Process(child.pid).children(recursive=True)
         assert clients
         child.kill()
         child.wait()
+        deadline = time.monotonic() + 100
         while time.monotonic() < deadline and any(map(alive, clients)):
             time.sleep(0.05)
 

@@ -56,6 +56,10 @@ def test_a_confirmation_without_time_is_left_out_and_a_cut_one_is_made_again_in_
     assert warm_bench.journal.evaluation(question.baseline.id, "holdout") == confirmed[question.baseline.id]
     assert not any(e.cut for e in confirmed.values())
     assert question.baseline.id in {e.candidate.id for e, _ in recorder.seen}
+    assert {question.baseline.id, *(e.candidate.id for e in front)} == set(confirmed)
+    assert all(e.split == "holdout" and e.status == "complete" for e in confirmed.values())
+    assert confirm(question, warm_bench, front, listeners=(again := Recorder(),)) == confirmed
+    assert again.seen == [], "once"
 
 
 class AfterTheBaseline(RunTime):
@@ -116,17 +120,3 @@ def test_a_limit_shortens_measurements_before_it_has_no_room_for_two_int8_candid
     assert "Too short for the float baseline and 2 INT8 candidates: allow" in said[-1]
     again = make_plan(experiment, bench, limit_s=plans[-1].least_s, probe=lambda: 60.0)
     assert "Too short" not in "\n".join(plan_lines(again))
-
-
-def test_the_front_is_confirmed_on_the_holdout_split_once(question: Experiment, warm_bench: Bench) -> None:
-    run_sweep(question, warm_bench, trials=4)
-    front = front_of(question, warm_bench.journal.evaluations())
-
-    confirmed = confirm(question, warm_bench, front)
-    recorder = Recorder()
-    again = confirm(question, warm_bench, front, listeners=(recorder,))
-
-    assert {question.baseline.id, *(e.candidate.id for e in front)} == set(confirmed)
-    assert all(e.split == "holdout" and e.status == "complete" for e in confirmed.values())
-    assert again == confirmed
-    assert recorder.seen == []

@@ -30,7 +30,7 @@ def logits_of(sample: TextSample, tags: list[int]) -> np.ndarray:
     """A tag for each word, on its first token; the others say B-LOC, which must not count."""
     found = np.zeros((1, 16, len(TAGS)), np.float32)
     found[0, :, 3] = 5
-    for position, tag in zip(sample.words(), tags, strict=True):
+    for (position, _), tag in zip(sample.words(), tags, strict=True):
         found[0, position] = 0
         found[0, position, tag] = 5
     return found

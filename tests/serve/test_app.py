@@ -10,13 +10,13 @@ import pytest
 from tests.serve.making import make_bundle
 from workbench.bundle import read_bundle
 from workbench.serve.app import Application
-from workbench.serve.cards import HERE
 from workbench.serve.dispatch import Dispatch
 from workbench.serve.http import Head
 from workbench.serve.metrics import Metrics
 from workbench.serve.refusals import Refusal
 from workbench.serve.service import Service
 from workbench.serve.settings import Limits, ServeSettings
+from workbench.serve.workers import HERE
 
 
 @pytest.fixture(scope="module")

@@ -12,12 +12,12 @@ from tests.emulated_cann import emulated_environment, switched_on
 from tests.serve.making import make_bundle
 from workbench.bundle import preprocessor_of, read_bundle
 from workbench.serve.batcher import Row
-from workbench.serve.cards import Place, places_of
 from workbench.serve.dispatch import Dispatch
 from workbench.serve.metrics import Metrics
 from workbench.serve.refusals import Refusal
 from workbench.serve.samples import Tokenizing
 from workbench.serve.settings import Limits, ServeSettings
+from workbench.serve.workers import Place, places_of
 from workbench.targets.ascend.settings import ASCEND
 from workbench.targets.base import Array
 from workbench.values.errors import ToolchainError, WorkbenchError

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from workbench.serve.access import Keys, drawn_key, key_of, read_keys
+from workbench.serve.access import Keys, drawn_key, read_keys
 from workbench.serve.refusals import Refusal
 from workbench.values.errors import ConfigError
 
@@ -31,8 +31,8 @@ def test_a_drawn_key_is_the_one_of_its_line(tmp_path: Path) -> None:
 
     assert secret not in path.read_text()
     assert len(secret) >= 43
-    assert keys.admit(secret.encode()).name == "mobile-app"
-    assert keys.admit(other.encode()).name == "nightly"
+    assert keys.admit(secret.encode()) == "mobile-app"
+    assert keys.admit(other.encode()) == "nightly"
     for wrong in (None, b"", secret[:-1].encode(), HEX.encode(), "é".encode("latin-1")):
         assert refused(keys, wrong) == "unauthorized"
 
@@ -68,7 +68,7 @@ def test_a_key_counts_as_long_as_its_line_stands_in_the_file(tmp_path: Path, cap
     (first, first_line), (second, second_line) = drawn_key("first"), drawn_key("second")
     path = tmp_path / "keys"
     path.write_text(first_line)
-    keys = Keys(path, [key_of("default", "fixed")])
+    keys = Keys(path, {"default": "fixed"})
 
     def admitted() -> list[str]:
         keys.look()

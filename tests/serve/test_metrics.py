@@ -22,23 +22,11 @@ def value(metrics: Metrics, series: str, **labels: str) -> float:
     return found[0]
 
 
-def one_batch(metrics: Metrics, length: int = 32, rows: int = 3, worker: int = 0) -> None:
-    metrics.batch(
-        length=length,
-        rows=rows,
-        positions=rows * length,
-        padded=rows * 5,
-        waited_s=[0.002] * rows,
-        run_s=0.25,
-        worker=worker,
-    )
-
-
 def test_clients_cannot_grow_the_exposition_with_tensors_of_every_length() -> None:
     metrics = Metrics()
 
     for length in range(1, 1000):
-        one_batch(metrics, length=length, rows=1)
+        metrics.batch(length=length, rows=1, positions=length, padded=0, waited_s=[0.002], run_s=0.25, worker=0)
 
     samples = families(metrics)["workbench_bin_rows"].samples
     assert len(samples) == MOST_LENGTHS + 1

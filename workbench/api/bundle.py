@@ -38,7 +38,6 @@ from workbench.serve.samples import (
     Tokenizing,
     answers_for,
     finite,
-    texts_answered,
     without_rows,
 )
 from workbench.serve.settings import Limits
@@ -188,7 +187,7 @@ class LoadedBundle:
                 for rows in self._turns(len(members)):
                     batch = [samples[i] for i in members[rows]]
                     outputs = self._outputs(collate(self._preprocessor, [s.encoded for s in batch]), len(batch))
-                    answers.update(zip(members[rows], texts_answered(self._answers, outputs, batch), strict=True))
+                    answers.update(zip(members[rows], self._answers(outputs, batch), strict=True))
         return [answers[i] for i in range(len(samples))]
 
     def run(self, inputs: Mapping[str, npt.ArrayLike]) -> dict[str, Array]:

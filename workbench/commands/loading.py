@@ -213,7 +213,7 @@ def open_server(
 def _readers_of(bundle: Bundle) -> DeviceReaders | None:
     """Of the cards of this machine that a service of the bundle uses; None where the host computes."""
     from workbench.load.server import DeviceReaders
-    from workbench.serve.cards import places_of
+    from workbench.serve.workers import places_of
     from workbench.targets import described
 
     artifact = bundle.manifest.artifact
@@ -345,7 +345,7 @@ def _of_another_platform(server: Server, how: Asking) -> Question:
 def _bodies(server: Server, how: Asking) -> list[str]:
     from workbench.bundle import preprocessor_of
     from workbench.load import bodies_of_bundle, bodies_of_dataset, bodies_of_file
-    from workbench.load.requests import MOST_BODIES, bodies_of_several, bodies_of_texts, texts_of_length
+    from workbench.load.requests import MOST_BODIES, bodies_of_texts, texts_of_length
 
     chosen = how.dataset
     if chosen is not None:
@@ -373,7 +373,7 @@ def _bodies(server: Server, how: Asking) -> list[str]:
         )
     if how.length is not None:
         texts = texts_of_length(preprocessor, texts, how.length, MOST_BODIES)
-    bodies = bodies_of_texts(texts) if how.batch == 1 else bodies_of_several(texts, how.batch)
+    bodies = bodies_of_texts(texts, how.batch)
     if not bodies:
         raise ConfigError(f"{len(texts)} texts are fewer than one request takes.", key="--batch")
     return bodies

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import uvloop
 
-from workbench.load.client import Clients, Connection, plain
+from workbench.load.client import Clients, Connection
 from workbench.load.plan import LoadPlan
 from workbench.load.run import END, TIMES
 from workbench.values.documents.canonical import decode
@@ -90,7 +90,7 @@ def main(folder: Path) -> None:
 def _connections(plan: LoadPlan) -> tuple[Streams | None, Callable[[Clients, float], Connection]]:
     """(where streams are kept, what makes one connection more); what reads streams is imported only for them."""
     if not plan.streams:
-        return None, plain
+        return None, Connection
     from workbench.load.openai.answer import StreamConnection, Streams
 
     streams = Streams()

@@ -62,8 +62,9 @@ class Connection(asyncio.Protocol):
 
     __slots__ = ("busy", "clients", "failed", "idle_since_s", "intended_s", "reader", "sent_s", "transport")
 
-    def __init__(self, clients: Clients, intended_s: float, reader: AnswerReader) -> None:
-        self.clients, self.intended_s, self.reader = clients, intended_s, reader
+    def __init__(self, clients: Clients, intended_s: float, reader: AnswerReader | None = None) -> None:
+        """Args: reader: of answers that are read beyond their end."""
+        self.clients, self.intended_s, self.reader = clients, intended_s, reader or AnswerReader()
         self.transport: asyncio.Transport | None = None
         self.busy = False
         self.failed = True  # until the first answer: a server that accepts and closes is not asked in a tight loop
@@ -87,8 +88,7 @@ class Connection(asyncio.Protocol):
         try:
             whole = self.reader.feed(data)
         except ProtocolError:
-            self._finish(GARBAGE)
-            self.close()
+            self.close(GARBAGE)
             return
         if whole:
             self._finish(self.reader.status)
@@ -108,13 +108,10 @@ class Connection(asyncio.Protocol):
         self.transport = None
         self.clients.lost(self)
 
-    def expire(self) -> None:
-        """Give the request up."""
-        self._finish(TIMEOUT)
-        self.close()
-
-    def close(self) -> None:
-        """The clients are told `lost`."""
+    def close(self, outcome: int | None = None) -> None:
+        """The clients are told `lost`; a request that is given up, with its outcome."""
+        if outcome is not None:
+            self._finish(outcome)
         if self.transport is not None:
             self.transport.abort()
 
@@ -344,7 +341,7 @@ class Clients:
             self.woken_late_s.append(now - due_s)
             for connection in tuple(self._connections):
                 if connection.busy and now - connection.sent_s > self.plan.timeout_s:
-                    connection.expire()
+                    connection.close(TIMEOUT)
             while self._waiting and now - self._waiting[0] > self.plan.timeout_s:
                 self.recording.add(self._waiting.popleft(), float("nan"), now, TIMEOUT)
             if not self._closed_loop:
@@ -359,11 +356,6 @@ class Clients:
     def _finish_when_empty(self) -> None:
         if not (self._sending or self._waiting or any(c.busy for c in self._connections)):
             self._finished.set()
-
-
-def plain(clients: Clients, intended_s: float) -> Connection:
-    """A connection whose answers need not be read beyond their end."""
-    return Connection(clients, intended_s, AnswerReader())
 
 
 class _Timespec(ctypes.Structure):

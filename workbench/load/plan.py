@@ -158,18 +158,9 @@ class LoadPlan:
         return parts.hostname, _PORT if port is None else port
 
     @property
-    def metrics_address(self) -> tuple[str, int]:
-        """(host, port) of its /metrics."""
-        return self.metrics or self.address
-
-    @property
     def streams(self) -> bool:
         """Whether answers are streams of tokens."""
         return self.wire.startswith("openai/")
-
-    @property
-    def host_header(self) -> str:
-        return urlsplit(self.url).netloc
 
 
 def is_loopback(host: str) -> bool:

@@ -46,19 +46,15 @@ class Request:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-def bodies_of_several(texts: Sequence[Text], batch: int) -> list[str]:
-    """Bodies with `batch` texts each; what is left over is not sent."""
-    groups = (texts[start : start + batch] for start in range(0, len(texts) - batch + 1, batch))
-    as_sent = ([text if isinstance(text, str) else list(text) for text in group] for group in groups)
-    return [json.dumps({"texts": group}, ensure_ascii=False) for group in as_sent]
-
-
-def bodies_of_texts(texts: Sequence[Text]) -> list[str]:
-    """One body for each text; a list of words goes as words."""
-    return [
-        json.dumps({"text": text} if isinstance(text, str) else {"words": list(text)}, ensure_ascii=False)
-        for text in texts
-    ]
+def bodies_of_texts(texts: Sequence[Text], batch: int = 1) -> list[str]:
+    """Bodies with `batch` texts each; what is left over is not sent. A list of words goes as words."""
+    sent = [text if isinstance(text, str) else list(text) for text in texts]
+    asked: list[dict[str, object]]
+    if batch == 1:
+        asked = [{"text" if isinstance(text, str) else "words": text} for text in sent]
+    else:
+        asked = [{"texts": sent[start : start + batch]} for start in range(0, len(sent) - batch + 1, batch)]
+    return [json.dumps(one, ensure_ascii=False) for one in asked]
 
 
 def bodies_of_feeds(feeds: Feeds) -> list[str]:
@@ -83,26 +79,22 @@ def bodies_of_dataset(
         ConfigError: a state is carried and there is no model.
     """
     if dataset.interface.state:
-        return _bodies_of_steps(dataset, split, most, model)
+        from workbench.evaluation.carried import timed_feeds
+
+        if model is None:
+            raise ConfigError(
+                "a request is one step with its state, which only the float model tells.",
+                file=dataset.path,
+                key="state",
+                hint="Name the --experiment, or neither: then the bundle's golden samples are sent.",
+            )
+        steps = timed_feeds(dataset, model, split, count=min(most, _MOST_STEPS), batch=1, seed=0)
+        return [body for one in steps for body in bodies_of_feeds(one)]
     texts = dataset.texts(split)
     count = min(most, dataset.size(split))
     if texts is not None:
         return bodies_of_texts([texts[int(row)] for row in dataset.split(split).rows()[:count]])
     return [body for batch in dataset.batches(split, 16, stop=count) for body in bodies_of_feeds(batch.feeds)]
-
-
-def _bodies_of_steps(dataset: Dataset, split: Split, most: int, model: Model | None) -> list[str]:
-    from workbench.evaluation.carried import timed_feeds
-
-    if model is None:
-        raise ConfigError(
-            "a request is one step with its state, which only the float model tells.",
-            file=dataset.path,
-            key="state",
-            hint="Name the --experiment, or neither: then the bundle's golden samples are sent.",
-        )
-    feeds = timed_feeds(dataset, model, split, count=min(most, _MOST_STEPS), batch=1, seed=0)
-    return [body for one in feeds for body in bodies_of_feeds(one)]
 
 
 def bodies_of_bundle(bundle: Bundle) -> list[str]:
@@ -141,16 +133,12 @@ def _rows(lines: Iterable[str], path: Path) -> Iterator[str]:
     reader = csv.DictReader(lines)
     try:
         for row in reader:
-            yield _column(row, path, reader.line_num)
+            if (text := row.get("text")) is None:
+                hint = "Or name --experiment."
+                raise ConfigError("has no column 'text'.", file=path, line=reader.line_num, key="--data", hint=hint)
+            yield text
     except csv.Error as error:
         raise ConfigError(f"not valid CSV: {error}.", file=path, line=reader.line_num, key="--data") from error
-
-
-def _column(row: Mapping[str, str], path: Path, number: int) -> str:
-    text = row.get("text")
-    if text is None:
-        raise ConfigError("has no column 'text'.", file=path, line=number, key="--data", hint="Or name --experiment.")
-    return text
 
 
 def _json_body(line: str, path: Path, number: int) -> str:

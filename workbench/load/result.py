@@ -123,10 +123,6 @@ class TokenFigures:
     prompts_known: int
     goodput: Goodput | None = None
 
-    @property
-    def tokens_per_chunk(self) -> float | None:
-        return self.output_tokens / self.chunks if self.chunks else None
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadResult:

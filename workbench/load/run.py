@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import numpy as np
 import numpy.typing as npt
@@ -73,7 +74,7 @@ def run_load(
     local = is_loopback(host)
     pid = server_pid if server_pid is not None or not local else listener(port)
     with scratch_folder("load") as folder:
-        watch = ServerWatch(lambda: scrape(*plan.metrics_address, api_key), pid, devices)
+        watch = ServerWatch(lambda: scrape(*(plan.metrics or plan.address), api_key), pid, devices)
         _run_child(folder, plan, _encoded(plan, bodies, api_key), watch)
         end = json.loads((folder / END).read_text(encoding="utf-8"))
         distinct = len({body if isinstance(body, str) else body.body for body in bodies})
@@ -90,7 +91,8 @@ def _encoded(plan: LoadPlan, bodies: Sequence[str | Request], api_key: str | Non
     keyed = ({name: value} if api_key and value else {}) | ({"Accept": "text/event-stream"} if plan.streams else {})
     requests = (Request(body=body.encode()) if isinstance(body, str) else body for body in bodies)
     try:
-        return [encode_request(plan.path, plan.host_header, one.body, {**keyed, **one.headers}) for one in requests]
+        host = urlsplit(plan.url).netloc
+        return [encode_request(plan.path, host, one.body, {**keyed, **one.headers}) for one in requests]
     except ValueError as error:  # also UnicodeEncodeError
         raise ConfigError("the key cannot stand in a header of HTTP.", key="--api-key-env") from error
 

@@ -205,10 +205,14 @@ class ServerWatch:
     def _look_at_cards(self) -> bool:
         """Whether there is a reason to look again: a server without such gauges is left alone."""
         if self._devices is None:
-            found = readings_in(self._scraped() or {})
-            for card, reading in found.items():
-                self._readings[card].append(reading)
-            return bool(found)
+            told: dict[str, dict[str, float]] = defaultdict(dict)
+            scraped = self._scraped() or {}
+            for gauge, (quantity, factor) in _GAUGES.items():
+                for labels, value in scraped.get(gauge, {}).items():
+                    told[dict(labels).get("gpu_uuid", "")][quantity] = factor * value
+            for card, figures in told.items():
+                self._readings[card].append(DeviceReading(**figures))
+            return bool(told)
         for card, read in self._devices.readers.items():
             try:
                 self._readings[card].append(read())
@@ -250,13 +254,3 @@ class ServerWatch:
             resident_peak_bytes=max(self._resident),
             grown_bytes=grown,
         )
-
-
-def readings_in(samples: Samples) -> dict[str, DeviceReading]:
-    """Card → what the gauges of one scrape tell of it."""
-    values: dict[str, dict[str, float]] = defaultdict(dict)
-    for gauge, (quantity, factor) in _GAUGES.items():
-        for labels, value in samples.get(gauge, {}).items():
-            card = dict(labels).get("gpu_uuid", "")
-            values[card][quantity] = factor * value
-    return {card: DeviceReading(**told) for card, told in values.items()}

@@ -63,11 +63,14 @@ def running_service(
     """
     command = [
         *(sys.executable, "-m", "workbench.serve", str(bundle)),
-        *("--host", "127.0.0.1", "--port", "0", "--policy", "warn", *_options(settings), *more),
+        *("--host", "127.0.0.1", "--port", "0", "--policy", "warn"),
     ]
+    if settings is not None:
+        command += ["--workers", str(settings.workers), "--max-batch-size", str(settings.max_batch_size)]
+        command += ["--batch-timeout-ms", f"{settings.batch_timeout_ms:g}"]
     with log.open("w", encoding="utf-8") as stream:
         process = subprocess.Popen(
-            tied(command, number=signal.SIGTERM),  # it drains and ends when we are killed
+            tied([*command, *more], number=signal.SIGTERM),  # it drains and ends when we are killed
             stdin=subprocess.DEVNULL,
             stdout=stream,
             stderr=subprocess.STDOUT,
@@ -81,16 +84,6 @@ def running_service(
         _end(process)
 
 
-def _options(settings: ServiceSettings | None) -> list[str]:
-    if settings is None:
-        return []
-    return [
-        *("--workers", str(settings.workers)),
-        *("--max-batch-size", str(settings.max_batch_size)),
-        *("--batch-timeout-ms", f"{settings.batch_timeout_ms:g}"),
-    ]
-
-
 def _wait_until_ready(process: subprocess.Popen[bytes], log: Path) -> str:
     """The service's address, once it is healthy there."""
     deadline = time.monotonic() + _START_S
@@ -99,29 +92,17 @@ def _wait_until_ready(process: subprocess.Popen[bytes], log: Path) -> str:
         code = process.poll()
         if code is not None:
             raise BundleError(f"The service ended with code {code} before it was ready:\n{_tail(log)}")
-        url = url or _listening(log)
-        if url is not None and _healthy(url):
-            return url
+        for line in () if url is not None else log.read_text(encoding="utf-8", errors="replace").splitlines():
+            with contextlib.suppress(ValueError, AttributeError):  # other lines, and one that is half written
+                event = json.loads(line)
+                if event.get("event") == "listening":  # on the port that it was given
+                    url = str(event["url"])
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            if url is not None and exchange(url, "GET", "/health", None, {}, timeout_s=5)[0] == 200:
+                return url
         if time.monotonic() > deadline:
             raise BundleError(f"The service was not ready within {_START_S:g} s:\n{_tail(log)}")
         time.sleep(_POLL_S)
-
-
-def _listening(log: Path) -> str | None:
-    """The address in the line of the service's log that names the port it was given."""
-    for line in log.read_text(encoding="utf-8", errors="replace").splitlines():
-        with contextlib.suppress(ValueError, AttributeError):  # other lines, and one that is half written
-            event = json.loads(line)
-            if event.get("event") == "listening":
-                return str(event["url"])
-    return None
-
-
-def _healthy(url: str) -> bool:
-    try:
-        return exchange(url, "GET", "/health", None, {}, timeout_s=5)[0] == 200
-    except (OSError, http.client.HTTPException):
-        return False
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

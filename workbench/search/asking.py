@@ -72,7 +72,12 @@ class Queue:
         }
         self.crashes: dict[str, int] = dict(kept.get("crashes", {}))
         self._looks: dict[str, float] = dict(kept.get("looks", {}))
-        self._first = _different(experiment, first)
+        found: dict[str, Trial] = {}  # one for each candidate
+        for why, choices in first:
+            with contextlib.suppress(Forbidden):
+                candidate = build(experiment.space, choices)
+                found.setdefault(candidate.id, Trial(candidate=candidate, assignment=choices, why=why))
+        self._first = list(found.values())
         self._order()
 
     def looked_at(self, candidate_id: str, speedup: float) -> None:
@@ -115,24 +120,21 @@ class Queue:
             return Trial(candidate=build(self.experiment.space, choices), assignment=choices, why=why)
         if (first := next((trial for trial in self._first if trial.candidate.id not in taken), None)) is not None:
             return self._asked(first)
+        tried = {i: choices for i, (choices, _) in self.trials.items()}
+        space, drawn = self.experiment.space, random.Random()
         for number in range(MAX_REPEATS):
-            choices, why = self._proposed(known, in_flight, number)
+            seed, found = self.experiment.seed + _SEED_STEP * (MAX_REPEATS * len(self.trials) + number), None
+            if self.experiment.sampler == "auto":
+                found = proposal(self.experiment, tried, known, seed, in_flight)
+            if found is None:
+                drawn.seed(seed)
+                found = suggest(space, lambda _, several: drawn.choice(several)), "drawn at random"
+            choices, why = found
             with contextlib.suppress(Forbidden):
-                candidate = build(self.experiment.space, choices)
+                candidate = build(space, choices)
                 if candidate.id not in taken:
                     return self._asked(Trial(candidate=candidate, assignment=choices, why=why))
         return None if (last := self._unseen(taken)) is None else self._asked(last)
-
-    def _proposed(
-        self, known: Mapping[str, Evaluation], in_flight: Collection[str], number: int
-    ) -> tuple[Assignment, str]:
-        seed = self.experiment.seed + _SEED_STEP * (MAX_REPEATS * len(self.trials) + number)
-        if self.experiment.sampler == "auto":
-            tried = {i: choices for i, (choices, _) in self.trials.items()}
-            if (found := proposal(self.experiment, tried, known, seed, in_flight)) is not None:
-                return found
-        drawn = random.Random(seed)
-        return suggest(self.experiment.space, lambda _, choices: drawn.choice(choices)), "drawn at random"
 
     def _unseen(self, taken: Collection[str]) -> Trial | None:
         """Any one of a small space, a draw of a large one."""
@@ -171,16 +173,6 @@ def beginning(experiment: Experiment) -> list[tuple[str, Assignment]]:
         if choices not in [known for _, known in found]:
             found.append((f"preset {name!r} of the space" if name else INT8_FIRST, choices))
     return found
-
-
-def _different(experiment: Experiment, first: Sequence[tuple[str, Assignment]]) -> list[Trial]:
-    """One for each candidate."""
-    found: dict[str, Trial] = {}
-    for why, choices in first:
-        with contextlib.suppress(Forbidden):
-            candidate = build(experiment.space, choices)
-            found.setdefault(candidate.id, Trial(candidate=candidate, assignment=choices, why=why))
-    return list(found.values())
 
 
 # --- what is measured next by everything a sweep knows ---------------------------------------------------------------

@@ -47,9 +47,12 @@ def first_int8(experiment: Experiment) -> list[Named]:
     """
     if experiment.model.is_language_model:
         return []
-    candidates = [(p.name, p.assignment) for p in experiment.space.presets]
-    candidates += [("", assignment) for assignment in _defaults(experiment)]
-    candidates = [(name, assignment) for name, assignment in candidates if _is_int8(experiment, assignment)]
+    candidates = list[Named]()
+    presets = [(p.name, p.assignment) for p in experiment.space.presets]
+    for name, assignment in (*presets, *(("", assignment) for assignment in _defaults(experiment))):
+        with contextlib.suppress(Forbidden):
+            if build(experiment.space, assignment).quantization.scheme != "none":
+                candidates.append((name, assignment))
     candidates.sort(key=lambda one: not described(_target(experiment, one[1])).int8_pays())
     kinds = [(_target(experiment, assignment), assignment[_SCHEME]) for _, assignment in candidates]
     others = [one for place, one in enumerate(candidates) if kinds.index(kinds[place]) == place]
@@ -59,13 +62,6 @@ def first_int8(experiment: Experiment) -> list[Named]:
 
 def _target(experiment: Experiment, assignment: Mapping[str, Scalar]) -> str:
     return str(assignment.get("target", experiment.targets[0]))
-
-
-def _is_int8(experiment: Experiment, assignment: Mapping[str, Scalar]) -> bool:
-    """Whether it is an INT8 candidate, and a possible one."""
-    with contextlib.suppress(Forbidden):
-        return build(experiment.space, assignment).quantization.scheme != "none"
-    return False
 
 
 def _defaults(experiment: Experiment) -> Iterator[Mapping[str, Scalar]]:

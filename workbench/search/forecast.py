@@ -104,21 +104,18 @@ def _curve_s(experiment: Experiment, call_ms: float) -> float:
     """
     if experiment.service is None or experiment.space.service is None:
         return 0.0
-    batches, lengths = surface_shapes(experiment, experiment.baseline)
+    baseline = experiment.baseline
+    batches, lengths = surface_shapes(experiment, baseline)
     rounds, computed = FEWEST_CALLS, max(1, sum(lengths)) * sum(batches)
-    if service_choices(experiment, experiment.baseline).sequence_bins:  # a surface: large batches at three lengths
+    if service_choices(experiment, baseline).sequence_bins:  # a surface: large batches at three lengths
         ends = lengths[0] + lengths[len(lengths) // 2] + lengths[-1]
         rounds, computed = SURFACE_ROUNDS, sum(lengths) + ends * max(batches)
-    round_s = computed * call_ms / 1000 / experiment.baseline.serving.batch / _mean_length(experiment)
+    # of the baseline's samples as they are padded; 1 where they are no texts
+    tokens, bins, mean = experiment.dataset.length_sample(), np.array(serving_lengths(experiment, baseline)), 1.0
+    if tokens is not None and len(tokens):
+        mean = float(bins[np.minimum(np.searchsorted(bins, tokens), len(bins) - 1)].mean())
+    round_s = computed * call_ms / 1000 / baseline.serving.batch / mean
     return UNTIMED_ROUNDS * round_s + max(experiment.service.curve_s, rounds * round_s)
-
-
-def _mean_length(experiment: Experiment) -> float:
-    """Of the baseline's samples as they are padded; 1 where they are no texts."""
-    tokens, bins = experiment.dataset.length_sample(), np.array(serving_lengths(experiment, experiment.baseline))
-    if tokens is None or not len(tokens):
-        return 1.0
-    return float(bins[np.minimum(np.searchsorted(bins, tokens), len(bins) - 1)].mean())
 
 
 def confirmation_cost(experiment: Experiment, searched: Cost, call_ms: float) -> Cost:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from workbench.inputs.dataset import Batch, Dataset
+from workbench.inputs.dataset import Batch
 from workbench.inputs.experiment import Experiment
 from workbench.inputs.metrics import GOLD, Outputs, scorer_of
 from workbench.inputs.metrics.agreement.judges import AGAINST, FLOAT
@@ -52,17 +52,20 @@ def _drop_too_fine(experiment: Experiment, limit_pp: float, split: Split, runs: 
     scorer = scorer_of(data, experiment.model)
     if limit_pp <= 0 or (isinstance(scorer, MeaningScorer) and not _one_each(experiment, scorer, scorer.primary, runs)):
         return None
-    entities = data.task == "ner" and data.metric is None
-    count, one = (_entities(data, split), "entity") if entities else (data.size(split), "sample")
-    many = "entities" if entities else "samples"
+    count, one, many = data.size(split), "sample", "samples"
+    if data.task == "ner" and data.metric is None:  # entities that the labels name, cut as texts are cut
+        tags, one, many = tag_set(data.labels), "entity", "entities"
+        golds = (batch.targets for batch in data.batches(split, _COUNTED_AT_ONCE))
+        count = sum(int(count_entities(tags, gold, gold)[0][..., GOLD].sum()) for gold in golds if gold is not None)
     if count and 100 / count <= limit_pp:
         return None
     if not count:
         return f"accuracy_drop_pp <= {limit_pp:g} pp says nothing of {split}, which holds no {one} at all."
     return (
         f"accuracy_drop_pp <= {limit_pp:g} pp is finer than one {one} of {split}: of {count} {many} one is "
-        f"{100 / count:.3g} pp. {samples_to_see(limit_pp)} {many} are needed to see such a loss, about "
-        f"{samples_to_be_certain(limit_pp)} to be certain of a smaller one."
+        f"{100 / count:.3g} pp. {math.ceil(100 / limit_pp)} {many} are needed to see such a loss, about "
+        # so many that Tango's interval of two models that agree on all of them ends at the limit
+        f"{math.ceil(_Z**2 * (100 / limit_pp - 1))} to be certain of a smaller one."
     )
 
 
@@ -100,23 +103,6 @@ def _one_each(experiment: Experiment, scorer: MeaningScorer, metric: str, runs: 
     return spec.counts == "sequences" or one_decision
 
 
-def _entities(data: Dataset, split: Split) -> int:
-    """Entities that the labels name in a split, cut as texts are cut."""
-    tags = tag_set(data.labels)
-    golds = (batch.targets for batch in data.batches(split, _COUNTED_AT_ONCE))
-    return sum(int(count_entities(tags, gold, gold)[0][..., GOLD].sum()) for gold in golds if gold is not None)
-
-
-def samples_to_see(limit_pp: float) -> int:
-    """So many that one of them weighs no more than the limit."""
-    return math.ceil(100 / limit_pp)
-
-
-def samples_to_be_certain(limit_pp: float) -> int:
-    """So many that Tango's interval of two models that agree on all of them ends at the limit."""
-    return math.ceil(_Z**2 * (100 / limit_pp - 1))
-
-
 def rejection(
     metric: str, comparison: AccuracyComparison, limit: float, baseline: Outcomes, candidate: Outcomes
 ) -> str:
@@ -125,14 +111,10 @@ def rejection(
     words = f"{metric} {drop.value:.2f} {unit} [{drop.low:.2f}, {drop.high:.2f}], limit {limit:g}: "
     if drop.low > limit:
         return words + "certain"
-    return words + f"not certain: {_counted(baseline, candidate)}"
-
-
-def _counted(baseline: Outcomes, candidate: Outcomes) -> str:
     ours, theirs = _values(candidate), _values(baseline)
     lost, won = int(np.count_nonzero(ours < theirs)), int(np.count_nonzero(ours > theirs))
     samples = f"{len(ours)} sample{'' if len(ours) == 1 else 's'}"
-    return f"{lost} of {samples} worse, {won} better"
+    return f"{words}not certain: {lost} of {samples} worse, {won} better"
 
 
 def _values(outcomes: Outcomes) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:

@@ -122,14 +122,18 @@ def rank(
     cost = costs.each_s + costs.numerics_s * numerics.new + costs.time_s * time.new
     fitted = {name: _fitted(name, axes, codes, seen) for name in question.metrics}
     predicted = {
-        name: _by_class(name, each.predict(pool), each.left, numerics if _of_numerics(name) else time, seen)
+        name: _by_class(name, each.predict(pool), each.left, numerics if name.startswith("accuracy") else time, seen)
         for name, each in fitted.items()
         if each is not None
     }
     keeps = _chance_to_run(axes, codes, pool, seen)
     for constraint in question.constraints:
         if constraint.metric in predicted:
-            keeps = keeps * _chance_to_keep(constraint, *predicted[constraint.metric])
+            from scipy import special  # a quarter of a second that whoever tests nothing need not spend
+
+            mean, deviation = predicted[constraint.metric]
+            left = ((np.log(constraint.limit) if logged(constraint.metric) else constraint.limit) - mean) / deviation
+            keeps = keeps * special.ndtr(left if constraint.known.direction == "minimize" else -left)
     gain = _gain(question, predicted, keeps, seen, np.maximum(numerics.new, time.new), rng)
     if costs.runs is not None:
         likely = np.argsort(-gain, kind="stable")[:_LIKELY]
@@ -176,10 +180,6 @@ def _chance_to_run(axes: Axes, codes: Codes, pool: Codes, seen: Sequence[Seen]) 
         return np.clip(apart, 0.02, 1.0)
     mean, _ = fit(axes, codes, failed, np.full(len(seen), 0.05)).predict(pool)
     return np.clip(1 - mean, 0.02, 1.0)
-
-
-def _of_numerics(metric: str) -> bool:
-    return metric.startswith("accuracy")
 
 
 def _by_class(metric: str, predicted: Interval, left: float, match: ClassMatch, seen: Sequence[Seen]) -> Interval:
@@ -260,14 +260,6 @@ def _known_front(question: Goals, seen: Sequence[Seen]) -> Floats:
                 ]
             )
     return nondominated(np.array(points)) if points else np.empty((0, len(question.objectives)))
-
-
-def _chance_to_keep(constraint: Constraint, mean: Floats, deviation: Floats) -> Floats:
-    from scipy import special  # a quarter of a second that whoever tests nothing need not spend
-
-    limit = float(np.log(constraint.limit)) if logged(constraint.metric) else constraint.limit
-    left = (limit - mean) / deviation
-    return np.asarray(special.ndtr(left if constraint.known.direction == "minimize" else -left))
 
 
 def improvement(front: Floats, points: Floats, probes: Floats) -> Floats:

@@ -6,7 +6,7 @@ import os
 import shutil
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 
 from workbench.evaluation.bench import Bench
@@ -40,7 +40,6 @@ from workbench.space.served_bins import words as served_words
 from workbench.space.space import SpaceSize, size
 from workbench.targets.language import few_tokens, language_target
 from workbench.values.errors import ConfigError
-from workbench.values.results import Evaluation
 from workbench.values.system.cpu import available_memory_bytes
 
 PROBE_CALLS = 24
@@ -153,14 +152,20 @@ def make_plan(
         runs = run_float(experiment.model, experiment.dataset).rows
         refuse_imperfect(experiment.dataset, experiment.model, runs)
     alike = decided_alike(experiment.dataset, experiment.model, runs) if runs else ""
-    call_ms = _known_call_ms(experiment, known) if todo == 0 else None
-    if call_ms is None:
+    baseline = known.get(experiment.baseline.id)
+    latency = None if todo or baseline is None else baseline.measurement.latency
+    if latency is not None:  # nothing is left to do, so nothing is asked of the machine
+        call_ms = latency.p50_ms.value
+    else:
         call_ms = probe_call_ms(experiment, bench) if probe is None else probe()
     gone_s = gone()
     measured = [known_cost(experiment, e, known) for e in known.values() if e.status == "complete"]
-    once_s = _once_s(experiment, bench) if todo else 0.0
+    service, model = experiment.service, experiment.model
+    emulated, language, once_s = bench.toolchain(experiment.baseline).emulated, model.is_language_model, 0.0
+    if todo and service is not None and service.host is None and not emulated:
+        once_s = measuring_s(model, experiment.dataset, bench.store)
     limit_s = experiment.timeout_s if limit_s is None else limit_s
-    wanted, language = min(todo, _AT_LEAST), experiment.model.is_language_model
+    wanted = min(todo, _AT_LEAST)
     effort = effort_of_search(experiment, known)
     if len(measured) >= 3:
         candidate_s = least_s = statistics.mean(e.seconds for e in known.values() if e.status == "complete")
@@ -168,9 +173,11 @@ def make_plan(
         cost = Cost(**{f.name: statistics.fmean(getattr(one, f.name) for one in measured) for f in fields(Cost)})
         division = divided(limit_s, cost)
     else:
-        timed = not (language or bench.toolchain(experiment.baseline).emulated)
-        opened_s = 1.0 + experiment.model.size_bytes / 50e6 + (_quantizing_s(experiment, call_ms) if language else 0.0)
-        searched = search_cost(experiment, call_ms, opened_s, timed=timed)
+        opened_s = 1.0 + model.size_bytes / 50e6
+        if language:  # roughly, of quantizing: passes over the calibration tokens, by what a window takes
+            tokens = sum(map(len, samples(experiment.dataset, experiment.calibration.samples)))
+            opened_s += QUANTIZING_PASSES * tokens / _window(experiment) * call_ms / 1000
+        searched = search_cost(experiment, call_ms, opened_s, timed=not (language or emulated))
         cost = confirmation_cost(experiment, searched, call_ms)
         division, least_s = divided(limit_s, cost), searched.searched_s(EFFORTS[-1])
         if not known and not language:
@@ -187,7 +194,10 @@ def make_plan(
     at_once = max(1, min(here, len(os.sched_getaffinity(0))) + cards - here)
     search_s = once_s + candidate_s * (min(1, todo) + max(0, todo - 1) / at_once)
     compiles = min(todo, space.compiles)
-    copies = 1 if language else 2  # a lowered file and the compiled one; INT8 ones are a quarter of the float size
+    # a checkpoint; else a lowered file and the compiled one, of which INT8 ones are a quarter of the float size
+    left_bytes = 2 * model.size_bytes
+    if language:
+        left_bytes = language_target(bench.target(experiment.baseline)).checkpoint_bytes(model)
     return Plan(
         space=space,
         trials=budget,
@@ -204,11 +214,11 @@ def make_plan(
         effort=effort,
         least_s=least_s,
         basis=basis,
-        disk_bytes=compiles * copies * _file_bytes(experiment, bench),
+        disk_bytes=compiles * left_bytes,
         free_bytes=shutil.disk_usage(bench.store.root).free,
         memory_bytes=memory_of(experiment, here),
         available_bytes=available_memory_bytes(),
-        serves=experiment.service is not None and experiment.service.confirm_s > 0,
+        serves=service is not None and service.confirm_s > 0,
         scoring=scoring_words(experiment.dataset, experiment.model),
         service=tuple(filter(None, [served_words(experiment.space)])),
         warnings=(*too_fine(experiment, runs), *refused, *_inside(experiment), *filter(None, [alike])),
@@ -223,13 +233,6 @@ def _inside(experiment: Experiment) -> list[str]:
     return [said] if said else []
 
 
-def _known_call_ms(experiment: Experiment, known: Mapping[str, Evaluation]) -> float | None:
-    """Of the float model, as the sweep timed it: where nothing is left to do, nothing is asked of the machine."""
-    baseline = known.get(experiment.baseline.id)
-    latency = baseline.measurement.latency if baseline is not None else None
-    return None if latency is None else latency.p50_ms.value
-
-
 def _whole_s(division: Division, search_s: float, cost: Cost, gone_s: float) -> float:
     """Of a run that is not over when its plan is made; nothing where nothing is to be searched."""
     if not search_s:
@@ -237,13 +240,6 @@ def _whole_s(division: Division, search_s: float, cost: Cost, gone_s: float) -> 
     confirmation_s = min((1 + USUAL_FRONT) * cost.confirmed_s(FULL), division.confirmation_s)
     wanted_s = gone_s + min(search_s, division.search_s) + confirmation_s + min(REPORT_S, division.report_s)
     return min(wanted_s, division.limit_s)
-
-
-def _once_s(experiment: Experiment, bench: Bench) -> float:
-    service = experiment.service
-    if service is None or service.host is not None or bench.toolchain(experiment.baseline).emulated:
-        return 0.0
-    return measuring_s(experiment.model, experiment.dataset, bench.store)
 
 
 def probe_call_ms(experiment: Experiment, bench: Bench) -> float:
@@ -284,19 +280,6 @@ def _window(experiment: Experiment) -> int:
     return max(len(each.ids) for each in windows(experiment.dataset, "validation"))
 
 
-def _file_bytes(experiment: Experiment, bench: Bench) -> int:
-    """Of what a candidate leaves in the store, at most."""
-    if experiment.model.is_language_model:
-        return language_target(bench.target(experiment.baseline)).checkpoint_bytes(experiment.model)
-    return experiment.model.size_bytes
-
-
-def _quantizing_s(experiment: Experiment, window_ms: float) -> float:
-    """Roughly, of quantizing a language model: passes over the calibration tokens, by what a window takes."""
-    tokens = sum(map(len, samples(experiment.dataset, experiment.calibration.samples)))
-    return QUANTIZING_PASSES * tokens / _window(experiment) * window_ms / 1000
-
-
 # --- memory ----------------------------------------------------------------------------------------------------------
 
 PROCESSES_BYTES = 500_000_000
@@ -309,7 +292,7 @@ TORCH_BYTES = 400_000_000
 SESSION = 1.3
 """Times the model's file, for every session that is open; two are while a candidate is timed beside the baseline."""
 _FEEDS = 3
-"""Calls' inputs held at once: the candidate's, the baseline's, and one that is being made."""
+"""Inputs of the largest call that are held at once: the candidate's, the baseline's, and one that is being made."""
 WORKER_BYTES = 250_000_000
 """Of a process that serves, beside its session."""
 
@@ -327,7 +310,10 @@ def memory_of(experiment: Experiment, cards: int = 1) -> int:
     size_bytes, choices = experiment.model.size_bytes, experiment.space.service
     if experiment.model.is_language_model:
         return PROCESSES_BYTES + TORCH_BYTES + int(EXECUTED * size_bytes)
-    feeds = _FEEDS * _call_bytes(experiment)
+    batches = next((p.choices for p in experiment.space.parameters if p.name == "serving.batch"), (1,))
+    largest = max(experiment.calibration.batch, *(int(batch or 1) for batch in batches))
+    sample = next(experiment.dataset.batches("validation", 1, stop=1)).feeds
+    feeds = _FEEDS * largest * sum(array.nbytes for array in sample.values())
     if cards == 0:
         return PROCESSES_BYTES + feeds
     workers = 0  # of a service that members of the front are loaded in
@@ -339,14 +325,6 @@ def memory_of(experiment: Experiment, cards: int = 1) -> int:
     others = (cards - 1) * (evaluating + WORKER_BYTES)
     serving = workers * (SESSION * size_bytes + WORKER_BYTES)
     return PROCESSES_BYTES + int(max(evaluating + others, serving)) + feeds
-
-
-def _call_bytes(experiment: Experiment) -> int:
-    """The inputs of the largest call that a candidate may make."""
-    batches = next((p.choices for p in experiment.space.parameters if p.name == "serving.batch"), (1,))
-    largest = max(experiment.calibration.batch, *(int(batch or 1) for batch in batches))
-    sample = next(experiment.dataset.batches("validation", 1, stop=1)).feeds
-    return largest * sum(array.nbytes for array in sample.values())
 
 
 def check_memory(experiment: Experiment, available_bytes: int | None = None, cards: int = 1) -> None:

@@ -52,7 +52,8 @@ def check_targets(experiment: Experiment, bench: Bench) -> tuple[str, ...]:
         for candidate in floats:
             if errors := _errors(target, experiment.model, candidate):
                 raise cannot_run(name, errors, experiment.model, key=f"{TARGET} in {experiment.space.path.name}")
-            slow += slow_operators(target, experiment.model, candidate)
+            said = [issue for issue in target.check(experiment.model, candidate) if issue.slow]  # each with its mend
+            slow += [f"{issue.node} ({issue.operator}): {_sentence(issue)}" for issue in said]
         for assignment, candidate in asked:
             if candidate.quantization.scheme == "none":
                 continue
@@ -67,12 +68,6 @@ def check_targets(experiment: Experiment, bench: Bench) -> tuple[str, ...]:
     if kinds and sum(map(len, refused.values())) == kinds:
         words.append("no candidate of this space is INT8: what is left are float ones.")
     return (*slow, *words)
-
-
-def slow_operators(target: Target, model: Model, candidate: Candidate) -> list[str]:
-    """What of the model runs, and costs time on the target's device, each with its mend."""
-    slow = [issue for issue in target.check(model, candidate) if issue.slow]
-    return [f"{issue.node} ({issue.operator}): {_sentence(issue)}" for issue in slow]
 
 
 def candidate_errors(target: Target, model: Model, candidate: Candidate) -> list[OperatorIssue]:

@@ -12,7 +12,7 @@ import errno
 import logging
 import math
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -113,7 +113,15 @@ def run_sweep(
     budget = experiment.trials if trials is None else trials
     began = perf_counter()
     known = bench.journal.evaluations()
-    _refuse_other_toolchain(experiment, bench, known)
+    for evaluation in known.values():  # times of another machine or runtime must not stand beside new ones in one front
+        here = bench.toolchain(evaluation.candidate)
+        if evaluation.toolchain.fingerprint != here.fingerprint:
+            raise ConfigError(
+                f"this sweep was measured on {evaluation.toolchain.device} with "
+                f"{dict(evaluation.toolchain.components)}; here is {here.device} with {dict(here.components)}.",
+                file=experiment.path,
+                hint="Start a new one with --fresh (the old results are kept).",
+            )
     queue = Queue(experiment, beginning(experiment), bench.journal)
     for evaluation in known.values():
         queue.add(evaluation.candidate)
@@ -141,19 +149,6 @@ def run_sweep(
         overhead_s=search_s - loop.busy_s,
         interrupted=loop.interrupted[0] if loop.interrupted else None,
     )
-
-
-def _refuse_other_toolchain(experiment: Experiment, bench: Bench, known: Mapping[str, Evaluation]) -> None:
-    """Times of another machine or runtime must not stand beside new ones in one front."""
-    for evaluation in known.values():
-        here = bench.toolchain(evaluation.candidate)
-        if evaluation.toolchain.fingerprint != here.fingerprint:
-            raise ConfigError(
-                f"this sweep was measured on {evaluation.toolchain.device} with "
-                f"{dict(evaluation.toolchain.components)}; here is {here.device} with {dict(here.components)}.",
-                file=experiment.path,
-                hint="Start a new one with --fresh (the old results are kept).",
-            )
 
 
 def _lost(bench: Bench, queue: Queue) -> set[str]:
@@ -328,18 +323,14 @@ class _Loop:
         """Whether one more candidate may come to something, and the best of those that wait be measured after it."""
         if not self.time.may_begin(self.experiment, self.known):
             return False
-        waiting = may_be_on_front(self.experiment, self.known)
-        needed_s = self._whole_s(waiting[0]) if waiting else 0.0
+        needed_s, baseline = 0.0, self.known.get(self.experiment.baseline.id)
+        for waiting in may_be_on_front(self.experiment, self.known)[:1]:
+            # compiling all of its set, by the compiles of this sweep, and measuring it, by the baseline's
+            stages = [s for e in self.known.values() for s in e.stages if s.compiled]
+            each_s = sum(s.seconds for s in stages) / max(1, sum(s.compiled for s in stages))
+            needed_s = each_s * (waiting.prediction.shapes if waiting.prediction is not None else 0)
+            needed_s += 0.0 if baseline is None else sum(s.seconds for s in baseline.stages if not s.compiled)
         return perf_counter() + needed_s <= self.time.search_end(self.experiment, self.known)
-
-    def _whole_s(self, evaluation: Evaluation) -> float:
-        """What compiling all of its set takes, by the compiles of this sweep, and measuring it, by the baseline's."""
-        stages = [s for e in self.known.values() for s in e.stages if s.compiled]
-        each_s = sum(s.seconds for s in stages) / max(1, sum(s.compiled for s in stages))
-        shapes = evaluation.prediction.shapes if evaluation.prediction is not None else 0
-        baseline = self.known.get(self.experiment.baseline.id)
-        measured = () if baseline is None else (s.seconds for s in baseline.stages if not s.compiled)
-        return each_s * shapes + sum(measured)
 
 
 @contextlib.contextmanager

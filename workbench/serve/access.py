@@ -19,8 +19,7 @@ import hashlib
 import hmac
 import re
 import secrets
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -110,14 +109,6 @@ _DIGEST = re.compile(r"sha256:([0-9a-f]{64})")
 _LINE = "NAME sha256:HEX"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Key:
-    """`digest` is the SHA-256 of the key."""
-
-    name: str
-    digest: bytes
-
-
 class Keys:
     """Keys of a file that may change, and one that does not.
 
@@ -125,17 +116,19 @@ class Keys:
     file that is gone, empty, unreadable or open to everybody's writing lets nobody in. The log says why.
     """
 
-    def __init__(self, path: Path | None, fixed: Sequence[Key] = ()) -> None:
-        self._path, self._fixed = path, tuple(fixed)
+    def __init__(self, path: Path | None, fixed: Mapping[str, str] | None = None) -> None:
+        """Args: fixed: name → a key in clear text."""
+        self._path = path
+        self._fixed = {name: _digest(secret) for name, secret in (fixed or {}).items()}
         self._seen = self._stamp()
-        self._keys = (*self._read(), *fixed)
+        self._keys = self._read() | self._fixed
 
     def look(self) -> None:
         """Read the file again if it is not the one that was read."""
         before, self._seen = self._seen, self._stamp()
         if self._seen == before:
             return
-        keys: tuple[Key, ...] = ()
+        keys: dict[str, bytes] = {}
         faults: list[ConfigError] = []
         try:
             keys = self._read(faults)
@@ -143,26 +136,26 @@ class Keys:
             faults = [error]
         for fault in faults[:_MOST_LOGGED]:
             log("keys_refused", error=str(fault))
-        self._keys = (*keys, *self._fixed)
-        log("keys_read", keys=[key.name for key in keys])
+        self._keys = keys | self._fixed
+        log("keys_read", keys=list(keys))
 
-    def admit(self, given: bytes | None) -> Key:
-        """Whose key it is. Takes equally long whichever it is, and whether it is one.
+    def admit(self, given: bytes | None) -> str:
+        """The name of the key. Takes equally long whichever it is, and whether it is one.
 
         Raises:
             Refusal: 'unauthorized'.
         """
         digest = hashlib.sha256(given or b"").digest()
         found = None
-        for key in self._keys:
-            if hmac.compare_digest(digest, key.digest):
-                found = key
+        for name, known in self._keys.items():
+            if hmac.compare_digest(digest, known):
+                found = name
         if found is None:
             raise Refusal("unauthorized", "X-API-Key is missing or wrong.")
         return found
 
-    def _read(self, faults: list[ConfigError] | None = None) -> tuple[Key, ...]:
-        return () if self._path is None else read_keys(self._path, faults)
+    def _read(self, faults: list[ConfigError] | None = None) -> dict[str, bytes]:
+        return {} if self._path is None else read_keys(self._path, faults)
 
     def _stamp(self) -> tuple[int, int, int] | None:
         try:
@@ -172,9 +165,8 @@ class Keys:
         return None if found is None else (found.st_ctime_ns, found.st_ino, found.st_size)
 
 
-def key_of(name: str, secret: str) -> Key:
-    """A key that is known in clear text."""
-    return Key(name=name, digest=hashlib.sha256(secret.encode()).digest())
+def _digest(secret: str) -> bytes:
+    return hashlib.sha256(secret.encode()).digest()
 
 
 def drawn_key(name: str) -> tuple[str, str]:
@@ -186,11 +178,11 @@ def drawn_key(name: str) -> tuple[str, str]:
     if not _NAME.fullmatch(name):
         raise ConfigError(f"{name!r} is no name of a key.", hint="Up to 64 letters, digits, '.', '_' and '-'.")
     secret = secrets.token_urlsafe(32)
-    return secret, f"{name}   sha256:{key_of(name, secret).digest.hex()}"
+    return secret, f"{name}   sha256:{_digest(secret).hex()}"
 
 
-def read_keys(path: Path, faults: list[ConfigError] | None = None) -> tuple[Key, ...]:
-    """The keys of a file, at least one.
+def read_keys(path: Path, faults: list[ConfigError] | None = None) -> dict[str, bytes]:
+    """Name → SHA-256 of each key of a file, at least one.
 
     Args:
         faults: gets what is wrong with single lines, which then count as absent; None to raise the first.
@@ -201,34 +193,34 @@ def read_keys(path: Path, faults: list[ConfigError] | None = None) -> tuple[Key,
     text = read_text(path, limit_bytes=_MOST_BYTES, key="--api-keys")
     if path.stat().st_mode & 0o002:
         raise ConfigError("everybody may write to it, and so let themselves in.", file=path, hint="chmod o-w it.")
-    keys: dict[str, Key] = {}
+    keys: dict[str, bytes] = {}
     for number, line in enumerate(text.splitlines(), 1):
         words = line.partition("#")[0].split()
         if not words:
             continue
         try:
-            key = _key(words, path, number)
-            if key.name in (DEFAULT, *keys):
-                raise ConfigError(f"the name {key.name} is taken.", file=path, line=number, hint="Name it otherwise.")
+            name, digest = _key(words, path, number)
+            if name in (DEFAULT, *keys):
+                raise ConfigError(f"the name {name} is taken.", file=path, line=number, hint="Name it otherwise.")
         except ConfigError as error:
             if faults is None:
                 raise
             faults.append(error)
             continue
-        keys[key.name] = key
+        keys[name] = digest
     if not 1 <= len(keys) <= _MOST_KEYS:
         hint = "workbench api-key NAME draws one and prints its line."
         raise ConfigError(f"has {len(keys)} keys; 1 to {_MOST_KEYS} may be there.", file=path, hint=hint)
-    return tuple(keys.values())
+    return keys
 
 
-def _key(words: Sequence[str], path: Path, number: int) -> Key:
+def _key(words: Sequence[str], path: Path, number: int) -> tuple[str, bytes]:
     name = _NAME.fullmatch(words[0])
     digest = _DIGEST.fullmatch(words[1].lower()) if len(words) == 2 else None
     if name is None or digest is None:
         hint = "workbench api-key NAME prints one. Requests a second are limited by a gateway in front."
         raise ConfigError(f"this is no line of a key: {_LINE}.", file=path, line=number, hint=hint)
-    return Key(name=name[0], digest=bytes.fromhex(digest[1]))
+    return name[0], bytes.fromhex(digest[1])
 
 
 def watched_keys(settings: ServeSettings) -> Keys | None:
@@ -239,5 +231,4 @@ def watched_keys(settings: ServeSettings) -> Keys | None:
     """
     if not settings.keyed:
         return None
-    fixed = [] if settings.api_key is None else [key_of(DEFAULT, settings.api_key)]
-    return Keys(settings.api_keys, fixed)
+    return Keys(settings.api_keys, {} if settings.api_key is None else {DEFAULT: settings.api_key})

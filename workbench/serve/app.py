@@ -16,7 +16,7 @@ from workbench import __version__
 from workbench.serve.access import Hosts, canonical_host
 from workbench.serve.connections import Connections
 from workbench.serve.events import log, log_defect, log_seldom
-from workbench.serve.http import Answer, Head, Headers, HttpServer, too_large
+from workbench.serve.http import Answer, Head, HttpServer, too_large
 from workbench.serve.metrics import CONTENT_TYPE, Metrics
 from workbench.serve.refusals import Refusal
 from workbench.serve.service import Service
@@ -32,15 +32,26 @@ _FEWEST_CONNECTIONS = 16
 
 
 class Application:
-    """The whole HTTP interface of a front end; see `workbench.serve.http.Site`."""
+    """The whole HTTP interface of a front end; see `workbench.serve.http.Site`. Make it inside the event loop."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, workers: int = 0) -> None:
+        """Args: workers: in its process's charge."""
         self._service, self._metrics, self.hold = service, service.metrics, service.hold
-        settings = service.settings
+        self.drain, settings = service.drain, service.settings
+        connections = _connections_within(settings.limits, workers, service.metrics)
+        self.http = HttpServer(self, connections, body_timeout_s=settings.limits.body_timeout_s)
         host = canonical_host(settings.host)
         self._hosts = Hosts([*settings.hosts, *([] if host is None else [host])])
         shown = ("/metrics",) if settings.metrics == "open" else ()
         self._paths = ("/health", "/health/live", "/health/ready", "/info", *shown)
+
+    @property
+    def open_requests(self) -> int:
+        return self._service.open_requests
+
+    async def end(self) -> None:
+        await self.http.stop()
+        self._service.stop()
 
     def begin(self, head: Head) -> int | None:
         predicts = head.path == _PREDICT
@@ -48,8 +59,12 @@ class Application:
             self._metrics.received.inc()
         self._hosts.check(head.headers, head.here)
         headers = dict(head.headers)
+        # what says who asks and how the body is to be read must not be said twice: a proxy may have read the other
         if len(headers) < len(head.headers):
-            _check_once(head.headers)
+            names = [name for name, _ in head.headers]
+            for wanted in (b"x-api-key", b"content-type", b"content-encoding"):
+                if names.count(wanted) > 1:
+                    raise Refusal("bad_request", f"The header {wanted.decode()} may be there once.", close=True)
         if not predicts:
             if head.path.decode("latin-1") not in self._paths:
                 raise Refusal("not_found", f"There is /predict, {', '.join(self._paths)}.")
@@ -117,13 +132,6 @@ class Application:
         return status, [_JSON], json.dumps(content, ensure_ascii=False).encode()
 
 
-def _check_once(headers: Headers) -> None:
-    """What says who asks and how the body is to be read must not be said twice: a proxy may have read the other."""
-    for wanted in (b"x-api-key", b"content-type", b"content-encoding"):
-        if [name for name, _ in headers].count(wanted) > 1:
-            raise Refusal("bad_request", f"The header {wanted.decode()} may be there once.", close=True)
-
-
 def _info(service: Service) -> dict[str, Any]:
     """What is served, with what, and what it was measured to do."""
     manifest, settings = service.bundle.manifest, service.settings
@@ -153,13 +161,6 @@ def _info(service: Service) -> dict[str, Any]:
         "workbench": {"made_by": manifest.workbench, "served_by": __version__},
         "uptime_s": round(time.monotonic() - service.started_s, 1),
     }
-
-
-def http_server(service: Service, workers: int) -> HttpServer:
-    """The server of one front end, beside so many workers in its process's charge."""
-    limits = service.settings.limits
-    connections = _connections_within(limits, workers, service.metrics)
-    return HttpServer(Application(service), connections, body_timeout_s=limits.body_timeout_s)
 
 
 def _connections_within(limits: Limits, workers: int, metrics: Metrics) -> Connections:

@@ -14,11 +14,12 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from workbench.serve.refusals import Refusal
 from workbench.targets.base import Array
 
 
-class QueueFull(Exception):
-    """No room for these rows."""
+class Alone:
+    """A key that nothing else has."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -98,14 +99,10 @@ class Batcher:
         self._bins: dict[Hashable, _Bin] = {}
         self.depth = 0
 
-    def add(self, rows: Sequence[Row]) -> None:
-        """Queue all of a request's rows, or none.
-
-        Raises:
-            QueueFull: the limit would be exceeded.
-        """
+    def add(self, rows: Sequence[Row]) -> bool:
+        """Queue all of a request's rows, or none where the limit would be exceeded; whether it did."""
         if self.depth + len(rows) > self._limit:
-            raise QueueFull
+            return False
         for row in rows:
             found = self._bins.get(row.key)
             if found is None:
@@ -114,6 +111,7 @@ class Batcher:
             found.count += 1
             row.waiting = True
         self.depth += len(rows)
+        return True
 
     def put_back(self, rows: Iterable[Row]) -> None:
         """Queue rows of a batch that did not come back, before all others of their bin; the limit does not apply."""
@@ -159,6 +157,30 @@ class Batcher:
                 found.count -= 1
                 if not found.count:
                     del self._bins[row.key]
+
+
+def by_asker(rows: Sequence[Row]) -> dict[Any, list[int]]:
+    """Places of the rows that are still wanted."""
+    found: dict[Any, list[int]] = {}
+    for place, row in enumerate(rows):
+        if not row.dropped:
+            found.setdefault(row.asker, []).append(place)
+    return found
+
+
+def fail(rows: Sequence[Row], refusal: Refusal) -> None:
+    for asker, places in by_asker(rows).items():
+        asker.failed([rows[place] for place in places], refusal)
+
+
+def to_run_alone(rows: Sequence[Row], refusal: Refusal) -> list[Row]:
+    """One of these may have spoilt a batch for the others: those to be queued again, each for a batch of its own; what
+    was alone before fails."""
+    fail([row for row in rows if row.company == 1], refusal)
+    again = [row for row in rows if row.company > 1 and not row.dropped]
+    for row in again:
+        row.key = Alone()
+    return again
 
 
 def whole_ms(wait_s: float) -> float:

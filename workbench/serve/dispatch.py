@@ -18,16 +18,15 @@ import numpy as np
 
 from workbench.bundle import Bundle, preprocessor_of
 from workbench.serve import worker
-from workbench.serve.batcher import Batch, Batcher, Row, whole_ms
-from workbench.serve.cards import Place
+from workbench.serve.batcher import Batch, Batcher, Row, by_asker, fail, to_run_alone, whole_ms
 from workbench.serve.events import every, log, log_defect
 from workbench.serve.metrics import Metrics
 from workbench.serve.pool import Pool, spawned
-from workbench.serve.refusals import Refusal
+from workbench.serve.refusals import Refusal, overloaded
 from workbench.serve.samples import batch_of, rows_computed, without_rows
 from workbench.serve.settings import ServeSettings
 from workbench.serve.wire import Message
-from workbench.serve.workers import Worker, WorkerMetrics, least_loaded
+from workbench.serve.workers import Place, Worker, WorkerMetrics, least_loaded
 from workbench.targets.base import Array
 from workbench.values.errors import ToolchainError, WorkbenchError
 from workbench.values.system.environment import variables_set
@@ -105,20 +104,13 @@ class Dispatch(Pool[Worker]):
         return next((one.facts for one in self.all if one.facts), {})
 
     def add(self, rows: Sequence[Row]) -> None:
-        """Queue rows, or none of them: raises QueueFull."""
-        self._batcher.add(rows)
+        """Queue rows, or none of them: raises Refusal."""
+        if not self._batcher.add(rows):
+            raise overloaded(self.depth, self._settings.limits.queue, self.retry_after_s())
         self._pump_soon()
 
     def discard(self, rows: Iterable[Row]) -> None:
         self._batcher.discard(rows)
-
-    def apart(self, rows: Sequence[Row], refusal: Refusal) -> None:
-        """One of these may have spoilt a batch for the others: each runs alone once more, or fails with `refusal`."""
-        _fail([row for row in rows if row.company == 1], refusal)
-        again = [row for row in rows if row.company > 1 and not row.dropped]
-        for row in again:
-            row.key = _Alone()
-        self.again(again)
 
     def again(self, rows: Sequence[Row]) -> None:
         """Queue rows that were in a batch before; the limit does not apply, as they were within it once."""
@@ -131,10 +123,7 @@ class Dispatch(Pool[Worker]):
             return 1
         return min(max(1, math.ceil(self._batcher.depth / self._rows_per_s)), _LONGEST_RETRY_AFTER_S)
 
-    def health(self) -> tuple[int, dict[str, Any]]:
-        return self.condition()
-
-    def condition(
+    def health(
         self, front_ends: Sequence[dict[str, Any]] = (), front_ends_started: bool = True
     ) -> tuple[int, dict[str, Any]]:
         """Status 200 when every worker has replayed the golden samples and one can answer; the body says how things
@@ -160,7 +149,14 @@ class Dispatch(Pool[Worker]):
         cards = dict.fromkeys(one.place.card for one in workers if one.place.card)
         if out := [card for card in cards if card not in serving]:
             content["cards_out"] = out
-        content["workers"] = [_about(one) for one in workers]
+        content["workers"] = [
+            one.shown(
+                "worker",
+                **({"device": one.facts["device"]} if "device" in one.facts else {}),
+                **({"card": one.place.card} if one.place.card else {}),
+            )
+            for one in workers
+        ]
         if front_ends:
             content["front_ends"] = list(front_ends)
         if self.down_since_s is not None:
@@ -194,7 +190,7 @@ class Dispatch(Pool[Worker]):
                 batch = batch_of(rows, self._preprocessor)
             except Exception as error:  # a defect must not leave its callers waiting
                 log_defect(error)
-                _fail(rows, Refusal("internal", "The batch could not be made; the log says where."))
+                fail(rows, Refusal("internal", "The batch could not be made; the log says where."))
                 continue
             batch.started_s = now_s
             self._run(batch)
@@ -268,9 +264,9 @@ class Dispatch(Pool[Worker]):
         rows = batch.rows
         if wrong := without_rows(outputs, len(rows)):
             refusal = Refusal("internal", f"Output {wrong[0]!r} does not have one row for each sample.")
-            _fail(rows, refusal)
+            fail(rows, refusal)
             return
-        for asker, places in _by_asker(rows).items():
+        for asker, places in by_asker(rows).items():
             mine = [rows[place] for place in places]
             if len(mine) == len(rows):
                 asker.answered(mine, outputs)
@@ -283,13 +279,13 @@ class Dispatch(Pool[Worker]):
         raw = batch.rows[0].item.raw
         log("batch_refused", worker=worker, rows=len(batch.rows), length=batch.length, error=error)
         message = "The model refused these inputs." if raw else "The model failed; the log says why."
-        self.apart(batch.rows, Refusal("inputs" if raw else "internal", message))
+        self.again(to_run_alone(batch.rows, Refusal("inputs" if raw else "internal", message)))
 
     def _lost(self, batch: Batch) -> None:
         """Its worker died."""
         for row in batch.rows:
             row.attempts += 1
-        _fail([row for row in batch.rows if row.attempts >= _TRIES], Refusal("worker_lost", "The worker died.", 1))
+        fail([row for row in batch.rows if row.attempts >= _TRIES], Refusal("worker_lost", "The worker died.", 1))
         self.again([row for row in batch.rows if row.attempts < _TRIES and not row.dropped])
 
     def _count(self, batch: Batch, worker: int, run_s: float, now_s: float) -> None:
@@ -317,33 +313,3 @@ class Dispatch(Pool[Worker]):
             if batch is not None and now_s - batch.started_s > most_s:
                 log("worker_hangs", worker=one.number, batch_s=round(now_s - batch.started_s, 1))
                 one.kill()
-
-
-class _Alone:
-    """A key that nothing else has."""
-
-
-def _about(one: Worker) -> dict[str, Any]:
-    return {
-        "worker": one.number,
-        **({"device": one.facts["device"]} if "device" in one.facts else {}),
-        **({"card": one.place.card} if one.place.card else {}),
-        "state": one.state,
-        "restarts": one.restarts,
-        **({"failed_starts": one.failed_starts} if one.failed_starts else {}),
-        **({"error": one.error} if one.error else {}),
-    }
-
-
-def _by_asker(rows: Sequence[Row]) -> dict[Any, list[int]]:
-    """Places of the rows that are still wanted."""
-    found: dict[Any, list[int]] = {}
-    for place, row in enumerate(rows):
-        if not row.dropped:
-            found.setdefault(row.asker, []).append(place)
-    return found
-
-
-def _fail(rows: Sequence[Row], refusal: Refusal) -> None:
-    for asker, places in _by_asker(rows).items():
-        asker.failed([rows[place] for place in places], refusal)

@@ -2,7 +2,8 @@
 answers of outputs, and leaves queues and workers to that process.
 
     here → there   {"ready": {"pid"}}
-                   {"rows": [n, …], "key", "raw", "tokens", "arrived"} and their arrays, padded to their bin
+                   {"rows": [n, …], "key", "raw", "tokens", "arrived"} and their arrays, padded to their bin; no key
+                   of a row that shares its batch with none
                    {"drop": [n, …]}                       nobody waits for these any more
                    {"beat": {…}, "metrics"}                four times a second
                    {"ask": id, "metrics"}                 the metrics of the whole service; `metrics` are this one's
@@ -28,19 +29,17 @@ import numpy as np
 import uvloop
 
 from workbench.bundle import Bundle, preprocessor_of, read_bundle
-from workbench.serve.app import http_server
-from workbench.serve.batcher import QueueFull, Row
+from workbench.serve.app import Application
+from workbench.serve.batcher import Alone, Row
 from workbench.serve.events import log_defect, log_libraries, log_loop_defect
 from workbench.serve.metrics import Metrics, snapshot
 from workbench.serve.pool import live_and_die_with
-from workbench.serve.refusals import Refusal
+from workbench.serve.refusals import Refusal, overloaded
 from workbench.serve.samples import batch_of
 from workbench.serve.service import Service
 from workbench.serve.settings import ServeSettings
 from workbench.serve.wire import Link, Message
 
-ALONE = "alone"
-"""The key of a row that shares its batch with none."""
 BEAT_S = 0.25
 _ASK_S = 5.0
 
@@ -64,18 +63,19 @@ class FrontEndProcess:
         self.depth, self._retry_after_s = 0, 1
         self._metrics = Metrics()
         self._service = Service(bundle, settings, self._metrics, self)
-        self._http = http_server(self._service, 0)
+        self._app = Application(self._service)
         self._asked: dict[int, asyncio.Future[bytes]] = {}
 
     # --- what the service asks --------------------------------------------------------------------------------------
 
     def add(self, rows: Sequence[Row]) -> None:
         if self.depth + len(rows) > self._limit:
-            raise QueueFull
-        self._queue(rows)
+            raise overloaded(self.depth, self._limit, self._retry_after_s)
+        self.again(rows)
 
-    def _queue(self, rows: Sequence[Row]) -> None:
-        if not self._due:  # once the event loop has read what else has come: rows of one moment share a message
+    def again(self, rows: Sequence[Row]) -> None:
+        """However many wait by now. They go once the event loop has read what else has come, in one message."""
+        if rows and not self._due:
             asyncio.get_running_loop().call_soon(self._send_due)
         self._due.extend(rows)
 
@@ -87,16 +87,6 @@ class FrontEndProcess:
                 gone.append(row.number)
         if gone:
             self.link.say({"drop": gone})
-
-    def apart(self, rows: Sequence[Row], refusal: Refusal) -> None:
-        for row in rows:
-            if row.company == 1:
-                row.asker.failed([row], refusal)
-        again = [row for row in rows if row.company > 1 and not row.dropped]
-        for row in again:
-            row.key = (ALONE, row.number)
-        if again:
-            self._queue(again)  # however many wait by now
 
     def retry_after_s(self) -> int:
         return self._retry_after_s
@@ -135,9 +125,9 @@ class FrontEndProcess:
             raw = rows[0].item.raw
             head = {
                 "rows": [row.number for row in rows],
-                "key": ALONE if isinstance(key, tuple) and key[0] == ALONE else repr(key),
+                "key": None if isinstance(key, Alone) else repr(key),
                 "raw": raw,
-                "tokens": [0 if raw else len(row.item.encoded.ids) for row in rows],
+                "tokens": [row.item.tokens for row in rows],
                 "arrived": [row.arrived_s for row in rows],
             }
             self.link.say(head, feeds)
@@ -184,7 +174,7 @@ class FrontEndProcess:
 
     async def _beats(self) -> None:
         while True:
-            own = {"connections": self._http.connections.count, "open": self._service.open_requests}
+            own = {"connections": self._app.http.connections.count, "open": self._service.open_requests}
             own["draining"] = self._service.draining
             self.link.say({"beat": own, "metrics": snapshot(self._metrics)})
             await asyncio.sleep(BEAT_S)
@@ -196,11 +186,10 @@ class FrontEndProcess:
         self.link.say({"ready": {"pid": os.getpid()}})
         beats = loop.create_task(self._beats())
         await self.told.wait()
-        await self._http.start(listener)
+        await self._app.http.start(listener)
         await self.ended.wait()
-        await self._http.stop()
         beats.cancel()
-        self._service.stop()
+        await self._app.end()
 
 
 def run(

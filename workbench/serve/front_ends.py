@@ -23,15 +23,15 @@ from prometheus_client.registry import Collector
 
 from workbench.bundle import Bundle
 from workbench.serve import front_end
-from workbench.serve.batcher import QueueFull, Row
+from workbench.serve.batcher import Alone, Row
 from workbench.serve.dispatch import Dispatch
 from workbench.serve.events import every, log
-from workbench.serve.front_end import ALONE, BEAT_S
+from workbench.serve.front_end import BEAT_S
 from workbench.serve.metrics import Merged, labelled
 from workbench.serve.pool import Member, Pool, spawned
 from workbench.serve.refusals import Refusal
-from workbench.serve.samples import Passed
-from workbench.serve.settings import Limits, ServeSettings
+from workbench.serve.samples import ArraySample
+from workbench.serve.settings import ServeSettings
 from workbench.serve.wire import Message
 from workbench.targets.base import Array
 from workbench.values.errors import ToolchainError, WorkbenchError
@@ -72,24 +72,14 @@ class FrontEnd(Member):
             self.rows.pop(row.number, None)
         return [row.number for row in rows]
 
-    def about(self) -> dict[str, Any]:
-        """As /health shows it."""
-        return {
-            "front_end": self.number,
-            "state": self.state,
-            "restarts": self.restarts,
-            "connections": self.connections,
-            **({"failed_starts": self.failed_starts} if self.failed_starts else {}),
-        }
-
     def rows_of(self, message: Message) -> list[Row]:
         """What it hands over, as rows of which it is told."""
         head, key = message.head, message.head["key"]
         told = enumerate(zip(head["rows"], head["tokens"], head["arrived"], strict=True))
         return [
             Row(
-                key=(ALONE, self.number, number) if key == ALONE else key,
-                item=Passed(message.arrays, place, tokens, head["raw"]),
+                key=Alone() if key is None else key,
+                item=ArraySample(feeds=message.arrays, place=place, raw=head["raw"], tokens=tokens),
                 asker=self,
                 owner=self,
                 index=place,
@@ -119,7 +109,9 @@ class FrontEnds(Pool[FrontEnd], Collector):
         super().__init__(members, settings.limits.no_worker_s, _START_S, give_up)
         self._bundle, self._dispatch, self._listener = bundle, dispatch, listener
         self._limits = settings.limits
-        self._settings = replace(settings, limits=_share_of(settings.limits, count))
+        shared = ("connections", "connections_of_address")  # each front end may have its part of them
+        parts = {name: -(-getattr(settings.limits, name) // count) for name in shared}
+        self._settings = replace(settings, limits=replace(settings.limits, **parts))
         self._merged = Merged()
         dispatch.metrics.registry.register(self)
         dispatch.on_change = self.tell_state
@@ -133,8 +125,9 @@ class FrontEnds(Pool[FrontEnd], Collector):
         self.keep(every(BEAT_S, self._beat))
 
     def health(self) -> tuple[int, dict[str, Any]]:
-        """See `Dispatch.condition`."""
-        return self._dispatch.condition([front.about() for front in self.all], self.proved)
+        """See `Dispatch.health`."""
+        shown = [front.shown("front_end", connections=front.connections) for front in self.all]
+        return self._dispatch.health(shown, self.proved)
 
     async def metrics_text(self) -> bytes:
         """Of the whole service; of each front end what it said last, which it does four times a second."""
@@ -168,14 +161,9 @@ class FrontEnds(Pool[FrontEnd], Collector):
     def _rows(self, front: FrontEnd, message: Message) -> None:
         rows = front.rows_of(message)
         try:
-            if message.head["key"] == ALONE:
-                self._dispatch.again(rows)
-            else:
-                self._dispatch.add(rows)
-        except QueueFull:
-            waiting, limit = self._dispatch.depth, self._limits.queue
-            text = f"{waiting} samples wait already; {limit} may."
-            front.failed(rows, Refusal("overloaded", text, self._dispatch.retry_after_s()))
+            (self._dispatch.again if message.head["key"] is None else self._dispatch.add)(rows)
+        except Refusal as refusal:
+            front.failed(rows, refusal)
             return
         front.rows.update((row.number, row) for row in rows)
 
@@ -243,12 +231,3 @@ def front_ends_wanted(cards: int, on_host: bool, processors: int) -> int:
     """What `--front-ends auto` means: one for each card, and at most as many as leave every second processor to the
     process with the queues, to the workers and to the cards' driver; one where the model computes on the host."""
     return 1 if on_host else max(1, min(cards, processors // 2))
-
-
-def _share_of(limits: Limits, count: int) -> Limits:
-    """Each front end may have its part of the connections."""
-    return replace(
-        limits,
-        connections=-(-limits.connections // count),
-        connections_of_address=-(-limits.connections_of_address // count),
-    )

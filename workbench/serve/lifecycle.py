@@ -17,8 +17,7 @@ import uvloop
 
 from workbench.bundle import Bundle, check_bundle, golden_batches
 from workbench.serve.access import watched_keys
-from workbench.serve.app import EMULATED, http_server
-from workbench.serve.cards import Place, places_of
+from workbench.serve.app import EMULATED, Application
 from workbench.serve.dispatch import Dispatch
 from workbench.serve.events import log, log_libraries, log_loop_defect
 from workbench.serve.front_ends import FrontEnds, front_ends_wanted
@@ -26,6 +25,7 @@ from workbench.serve.http import BACKLOG
 from workbench.serve.metrics import Metrics, bundle_labels
 from workbench.serve.service import Service
 from workbench.serve.settings import ServeSettings
+from workbench.serve.workers import Place, places_of
 from workbench.targets import described
 from workbench.values.errors import ConfigError, ToolchainError, WorkbenchError
 from workbench.values.system.cpu import control_group_limits
@@ -71,30 +71,6 @@ def serve(bundle: Bundle, settings: ServeSettings) -> None:
         raise failure
 
 
-class _Here:
-    """The one front end in this process; the same as `FrontEnds` for who starts and drains it."""
-
-    def __init__(self, service: Service, workers: int, listener: socket.socket) -> None:
-        self._service, self._listener = service, listener
-        self._http = http_server(service, workers)
-        self._starting: asyncio.Task[None]
-
-    @property
-    def open_requests(self) -> int:
-        return self._service.open_requests
-
-    def start(self) -> None:
-        self._starting = asyncio.get_running_loop().create_task(self._http.start(self._listener))
-
-    async def drain(self, grace_s: float) -> bool:
-        return await self._service.drain(grace_s)
-
-    async def end(self) -> None:
-        await self._starting
-        await self._http.stop()
-        self._service.stop()
-
-
 async def _main(
     bundle: Bundle, settings: ServeSettings, places: Sequence[Place], fronts: int, listener: socket.socket
 ) -> WorkbenchError | None:
@@ -121,13 +97,14 @@ async def _main(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, told, number)
     dispatch = Dispatch(bundle, settings, metrics, places, give_up)
-    front: _Here | FrontEnds
+    front: Application | FrontEnds
     if fronts == 1:
-        front = _Here(Service(bundle, settings, metrics, dispatch), len(dispatch.all), listener)
+        front = Application(Service(bundle, settings, metrics, dispatch), len(dispatch.all))
+        await front.http.start(listener)
     else:
         watched_keys(settings)  # a file that cannot be read is told before anything starts
         front = FrontEnds(bundle, settings, dispatch, listener, give_up, fronts)
-    front.start()
+        front.start()
     if manifest.artifact.toolchain.emulated:
         log("emulated", warning=EMULATED)
     log("listening", url=_url(listener), bundle=manifest.name, **({"front_ends": fronts} if fronts > 1 else {}))
@@ -142,7 +119,7 @@ async def _main(
     return failure
 
 
-async def _drained(front: _Here | FrontEnds, grace_s: float, now: asyncio.Event) -> None:
+async def _drained(front: Application | FrontEnds, grace_s: float, now: asyncio.Event) -> None:
     log("draining", requests=front.open_requests)
     draining = asyncio.ensure_future(front.drain(grace_s))
     second = asyncio.ensure_future(now.wait())

@@ -77,6 +77,12 @@ class Member:
         if self.link is not None:
             self.link.say(head, arrays)
 
+    def shown(self, kind: str, **more: Any) -> dict[str, Any]:
+        """As /health shows it."""
+        failed = {"failed_starts": self.failed_starts} if self.failed_starts else {}
+        error = {"error": self.error} if self.error else {}
+        return {kind: self.number, **more, "state": self.state, "restarts": self.restarts, **failed, **error}
+
     def kill(self) -> None:
         """End it at once; it is noticed like any other death."""
         if self.process is not None:

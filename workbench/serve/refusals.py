@@ -54,3 +54,8 @@ class Refusal(Exception):
             headers.append((b"allow", self.allow.encode()))
         content = {"error": {"kind": self.kind, "message": self.message}}
         return STATUS[self.kind], headers, json.dumps(content).encode()
+
+
+def overloaded(waiting: int, limit: int, retry_after_s: int) -> Refusal:
+    """Of samples that find no room in the queue."""
+    return Refusal("overloaded", f"{waiting} samples wait already; {limit} may.", retry_after_s)

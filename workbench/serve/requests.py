@@ -98,8 +98,10 @@ def parse(body: bytes, limits: Limits) -> Question:
         raise Refusal("not_json", "The body holds a number that JSON does not know or that is too long.") from None
     if not isinstance(data, dict):
         raise Refusal("fields", f"The body must be an object with one of {', '.join(KINDS)}.")
-    kind = _kind(data)
-    value = data[kind]
+    found = [kind for kind in KINDS if kind in data]
+    if len(found) != 1 or len(data) != 1:
+        raise Refusal("fields", f"The body must have exactly one field, one of {', '.join(KINDS)}.")
+    kind, value = found[0], data[found[0]]
     if kind == "text":
         return Question(kind, (_text(value, "text", limits),))
     if kind == "words":
@@ -218,13 +220,6 @@ def _numbers_only(value: list[Any]) -> bool:
         if list in kinds:
             waiting.extend(item for item in items if type(item) is list)
     return True
-
-
-def _kind(data: Mapping[str, Any]) -> Kind:
-    found = [kind for kind in KINDS if kind in data]
-    if len(found) != 1 or len(data) != 1:
-        raise Refusal("fields", f"The body must have exactly one field, one of {', '.join(KINDS)}.")
-    return found[0]
 
 
 def text_or_words(value: object, where: str, limits: Limits) -> Text:

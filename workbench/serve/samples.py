@@ -7,8 +7,8 @@ Raw tensors of different sizes are padded to the bundle's bins as in calibration
 from __future__ import annotations
 
 import bisect
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -44,13 +44,13 @@ class TextSample:
         """Tokens beyond max_length were cut off."""
         return bool(self.encoding.overflowing)
 
-    def words(self) -> list[int]:
-        """The position of each word's first token; word i of this list is the i-th that the tokens reach."""
-        return [first for first, _ in self._word_tokens()]
+    @property
+    def tokens(self) -> int:
+        return len(self.encoded.ids)
 
     def span(self, first: int, last: int) -> tuple[int, int, str]:
         """Start, end and text of words `first` to `last`: characters of a plain text, words of a list of words."""
-        tokens = self._word_tokens()
+        tokens = self.words()
         if isinstance(self.text, str):
             offsets = self.encoding.offsets
             start, end = offsets[tokens[first][0]][0], offsets[tokens[last][1]][1]
@@ -64,8 +64,8 @@ class TextSample:
         assert until is not None
         return begin, until + 1, " ".join(self.text[begin : until + 1])
 
-    def _word_tokens(self) -> list[tuple[int, int]]:
-        """(first, last token) of each word, in order."""
+    def words(self) -> list[tuple[int, int]]:
+        """(first, last token) of each word that the tokens reach, in order."""
         found: list[tuple[int, int]] = []
         previous = None
         for position, word in enumerate(self.encoding.word_ids):
@@ -79,27 +79,20 @@ class TextSample:
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class RawSample:
-    """One row of raw tensors: input name → array without the batch axis, padded as it runs."""
-
-    inputs: Mapping[str, Array]
-    sizes: Sizes
-    raw: ClassVar[bool] = True
-
-
-@dataclass(frozen=True, slots=True)
-class Passed:
-    """One row that another process made ready, as row `place` of arrays that came in one message.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArraySample:
+    """Row `place` of arrays that are padded as they run: of raw tensors, or of texts that another process tokenized.
 
     Attributes:
-        tokens: of its text, padding left out; all that is computed, where samples are raw tensors.
+        tokens: of its text, padding left out; 0 of raw tensors.
+        sizes: of raw tensors, what padding added.
     """
 
     feeds: Mapping[str, Array]
     place: int
-    tokens: int
-    raw: bool
+    raw: bool = True
+    tokens: int = 0
+    sizes: Sizes = field(default_factory=dict)
 
 
 class Tokenizing:
@@ -116,16 +109,6 @@ class Tokenizing:
         return self._bins[bisect.bisect_left(self._bins, len(sample.encoded.ids))]
 
 
-def raw_key(arrays: Mapping[str, Array]) -> Hashable:
-    """Rows of raw tensors with equal keys may share a batch."""
-    return ("raw", *((name, array.shape[1:]) for name, array in sorted(arrays.items())))
-
-
-def raw_rows(arrays: Mapping[str, Array], sizes: Sizes) -> list[RawSample]:
-    rows = len(next(iter(arrays.values())))
-    return [RawSample({name: array[row] for name, array in arrays.items()}, sizes) for row in range(rows)]
-
-
 def rows_computed(rows: int, compiled: Sequence[int]) -> int:
     """Rows that a device computes for a batch when these batch sizes are compiled: it fills up the smallest that holds
     the batch, and takes turns of the largest where none does. Where nothing is fixed (`compiled` empty), the rows."""
@@ -137,38 +120,32 @@ def rows_computed(rows: int, compiled: Sequence[int]) -> int:
 
 def batch_of(rows: list[Row], preprocessor: Preprocessor | None) -> Batch:
     """The feeds of rows with one key."""
-    first = rows[0].item
-    if isinstance(first, Passed):
-        return _joined(rows, first)
-    if isinstance(first, RawSample):
-        feeds = {name: np.stack([row.item.inputs[name] for row in rows]) for name in first.inputs}
-        length = _length(feeds)
-        return Batch(rows=rows, feeds=feeds, length=length, positions=len(rows) * length, padded=0)
-    assert preprocessor is not None
-    encoded = [row.item.encoded for row in rows]
-    feeds = collate(preprocessor, encoded)
-    positions = int(next(iter(feeds.values())).size)
-    padded = positions - sum(len(e.ids) for e in encoded)
-    return Batch(rows=rows, feeds=feeds, length=positions // len(rows), positions=positions, padded=padded)
-
-
-def _joined(rows: list[Row], first: Passed) -> Batch:
-    """Rows that are padded already; neighbours in one message stay one piece."""
-    pieces: list[tuple[Passed, int]] = []
-    for row in rows:
-        last = pieces[-1] if pieces else None
-        if last is not None and row.item.feeds is last[0].feeds and row.item.place == last[0].place + last[1]:
-            pieces[-1] = last[0], last[1] + 1
-        else:
-            pieces.append((row.item, 1))
-    feeds = {
-        name: np.concatenate([item.feeds[name][item.place : item.place + count] for item, count in pieces])
-        for name in first.feeds
-    }
-    length = _length(feeds) if first.raw else next(iter(feeds.values())).shape[1]
+    items = [row.item for row in rows]
+    raw = items[0].raw
+    if isinstance(items[0], TextSample):
+        assert preprocessor is not None
+        feeds = collate(preprocessor, [item.encoded for item in items])
+    else:
+        feeds = _joined(items)
+    length = _length(feeds) if raw else next(iter(feeds.values())).shape[1]
     positions = len(rows) * length
-    padded = 0 if first.raw else positions - sum(row.item.tokens for row in rows)
+    padded = 0 if raw else positions - sum(item.tokens for item in items)
     return Batch(rows=rows, feeds=feeds, length=length, positions=positions, padded=padded)
+
+
+def _joined(items: Sequence[ArraySample]) -> dict[str, Array]:
+    """Neighbours in the same arrays stay one piece."""
+    pieces: list[tuple[ArraySample, int]] = []
+    for item in items:
+        first, count = pieces[-1] if pieces else (item, 0)
+        if count and item.feeds is first.feeds and item.place == first.place + count:
+            pieces[-1] = first, count + 1
+        else:
+            pieces.append((item, 1))
+    return {
+        name: np.concatenate([first.feeds[name][first.place : first.place + count] for first, count in pieces])
+        for name in items[0].feeds
+    }
 
 
 def _length(feeds: Mapping[str, Array]) -> int:
@@ -249,7 +226,7 @@ class Padding:
 Outputs = Mapping[str, Array]
 Answer = dict[str, Any]
 Answers = Callable[[Outputs, Sequence[TextSample]], list[Answer]]
-"""(outputs of a batch, its samples) → an answer for each, in order."""
+"""(outputs of a batch, its samples) → an answer for each, in order; raises NotFinite."""
 
 MOST_CLASSES = 5
 """Classes with scores in an answer, best first."""
@@ -261,40 +238,34 @@ class NotFinite(Exception):
 
 
 def answers_for(manifest: Manifest) -> Answers:
-    """How the bundle's task answers a text.
+    """How the bundle's task answers texts; an answer is marked where tokens of its text were cut off.
 
     Raises:
         BundleError: an NER bundle without the names of its tags, or scores in no known output.
     """
-    if manifest.task == "tensors":
-        return lambda outputs, samples: [
-            {"outputs": {name: finite(array[row]).tolist() for name, array in outputs.items()}}
-            for row in range(len(samples))
-        ]
-    try:
-        name = scored_output([spec.name for spec in manifest.model.outputs])
-    except ValueError as error:
-        raise BundleError(f"{manifest.name}: {error}.") from error
-    if manifest.task == "ner":
-        if not manifest.labels:
-            raise BundleError(f"{manifest.name}: the bundle has no names of tags; entities cannot be named.")
-        tags = tuple(manifest.labels)
-        return lambda outputs, samples: entities(outputs[name], samples, tags)
-    labels = tuple(manifest.labels)
-    return lambda outputs, samples: classes(outputs[name], labels)
+    task, name, labels = manifest.task, "", tuple(manifest.labels)
+    if task != "tensors":
+        try:
+            name = scored_output([spec.name for spec in manifest.model.outputs])
+        except ValueError as error:
+            raise BundleError(f"{manifest.name}: {error}.") from error
+    if task == "ner" and not labels:
+        raise BundleError(f"{manifest.name}: the bundle has no names of tags; entities cannot be named.")
 
+    def answers(outputs: Outputs, samples: Sequence[TextSample]) -> list[Answer]:
+        if task == "ner":
+            found = entities(outputs[name], samples, labels)
+        elif task != "tensors":
+            found = classes(outputs[name], labels)
+        else:
+            whole = {name: finite(array[: len(samples)]).tolist() for name, array in outputs.items()}
+            found = [{"outputs": {name: rows[row] for name, rows in whole.items()}} for row in range(len(samples))]
+        for answer, sample in zip(found, samples, strict=True):
+            if sample.truncated:
+                answer["truncated"] = True
+        return found
 
-def texts_answered(answers: Answers, outputs: Outputs, samples: Sequence[TextSample]) -> list[Answer]:
-    """An answer for each text, marked where tokens of it were cut off.
-
-    Raises:
-        NotFinite: an output holds NaN or infinity.
-    """
-    found = answers(outputs, samples)
-    for answer, sample in zip(found, samples, strict=True):
-        if sample.truncated:
-            answer["truncated"] = True
-    return found
+    return answers
 
 
 def without_rows(outputs: Outputs, rows: int) -> list[str]:
@@ -362,8 +333,7 @@ def _entities_of(
             score = round(sum(scores) / len(scores), _DIGITS)
             found.append({"type": kind, "start": start, "end": end, "text": text, "score": score})
 
-    words = sample.words()
-    for number, position in enumerate(words):
+    for number, (position, _) in enumerate(sample.words()):
         tag = tags[int(best[position])]
         if tag != "O" and tag[0] == "I" and tag[2:] == kind:
             last = number

@@ -11,26 +11,25 @@ import asyncio
 import json
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from workbench.bundle import Bundle, preprocessor_of
 from workbench.serve.access import watched_keys
-from workbench.serve.batcher import QueueFull, Row
+from workbench.serve.batcher import Row, to_run_alone
 from workbench.serve.dispatch import Dispatch
 from workbench.serve.events import every, log_defect
 from workbench.serve.metrics import Metrics
-from workbench.serve.refusals import Refusal
+from workbench.serve.refusals import Refusal, overloaded
 from workbench.serve.requests import Question, arrays, input_rules, parse
 from workbench.serve.samples import (
     Answer,
+    ArraySample,
     NotFinite,
     Padding,
     Tokenizing,
     answers_for,
     finite,
-    raw_key,
-    raw_rows,
-    texts_answered,
 )
 from workbench.serve.settings import ServeSettings
 from workbench.targets.base import Array
@@ -47,16 +46,16 @@ _CHARACTERS_AT_ONCE = 4096
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 
 
+@dataclass(slots=True, eq=False)
 class Request:
-    """One request on its way: its rows, and what they gave so far."""
+    """One request on its way: its rows, and what they gave so far; `left` have given nothing yet."""
 
-    __slots__ = ("deadline_s", "done", "kind", "left", "results", "rows")
-
-    def __init__(self, kind: str, done: asyncio.Future[None], deadline_s: float) -> None:
-        self.kind, self.done, self.deadline_s = kind, done, deadline_s
-        self.rows: list[Row] = []
-        self.results: list[Any] = []
-        self.left = 0
+    kind: str
+    done: asyncio.Future[None]
+    deadline_s: float
+    left: int
+    results: list[Any]
+    rows: Sequence[Row] = ()
 
 
 class Service:
@@ -109,7 +108,7 @@ class Service:
             Refusal: it has no key.
         """
         if self.keys is not None:
-            self.metrics.key_requests.labels(self.keys.admit(given).name).inc()
+            self.metrics.key_requests.labels(self.keys.admit(given)).inc()
 
     def admit(self) -> None:
         """Raises Refusal while the service cannot take requests."""
@@ -145,24 +144,19 @@ class Service:
         Raises:
             Refusal: the body is wrong, or the queue is full.
         """
-        question = parse(body, self.settings.limits)
-        if question.texts and self.queue.depth >= self.settings.limits.queue:
-            raise self._overloaded()  # before the tokenizer works for nothing
+        question, limit = parse(body, self.settings.limits), self.settings.limits.queue
+        if question.texts and self.queue.depth >= limit:  # before the tokenizer works for nothing
+            raise overloaded(self.queue.depth, limit, self.queue.retry_after_s())
         items = await self._items(question)
-        if len(items) > self.settings.limits.queue:
-            raise Refusal("fields", f"{len(items)} samples are more than may wait ({self.settings.limits.queue}).")
+        if len(items) > limit:
+            raise Refusal("fields", f"{len(items)} samples are more than may wait ({limit}).")
         deadline_s = arrived_s + self.settings.limits.request_timeout_s
-        request = Request(question.kind, self.loop.create_future(), deadline_s)
+        request = Request(question.kind, self.loop.create_future(), deadline_s, len(items), [None] * len(items))
         request.rows = [
             Row(key=key, item=item, asker=self, owner=request, index=i, arrived_s=arrived_s)
             for i, (key, item) in enumerate(items)
         ]
-        request.left = len(items)
-        request.results = [None] * len(items)
-        try:
-            self.queue.add(request.rows)
-        except QueueFull:
-            raise self._overloaded() from None
+        self.queue.add(request.rows)
         self._open.add(request)
         return request
 
@@ -177,8 +171,9 @@ class Service:
         if question.inputs is not None:
             found = arrays(question.inputs, self._rules, self.settings.limits, self._longest)
             padded, sizes = self._padding.padded(found)
-            key = raw_key(padded)
-            return [(key, row) for row in raw_rows(padded, sizes)]
+            key = ("raw", *((name, array.shape[1:]) for name, array in sorted(padded.items())))
+            rows = len(next(iter(padded.values())))
+            return [(key, ArraySample(feeds=padded, place=row, sizes=sizes)) for row in range(rows)]
         tokenizing = self._tokenizing
         if tokenizing is None:
             raise Refusal("fields", "This model takes arrays, not texts: send inputs.")
@@ -194,10 +189,6 @@ class Service:
             raise Refusal("fields", f"{question.kind} holds a text that becomes no token.")
         return [(tokenizing.bin(sample), sample) for sample in samples]
 
-    def _overloaded(self) -> Refusal:
-        waiting, limit = self.queue.depth, self.settings.limits.queue
-        return Refusal("overloaded", f"{waiting} samples wait already; {limit} may.", self.queue.retry_after_s())
-
     # --- what comes back --------------------------------------------------------------------------------------------
 
     def answered(self, rows: Sequence[Row], outputs: Mapping[str, Array]) -> None:
@@ -209,9 +200,9 @@ class Service:
                     for i, row in enumerate(rows)
                 ]
             else:
-                found = texts_answered(self._answers, outputs, [row.item for row in rows])
+                found = self._answers(outputs, [row.item for row in rows])
         except NotFinite:
-            self.queue.apart(rows, Refusal("internal", "The model gave a number that is not finite."))
+            self.queue.again(to_run_alone(rows, Refusal("internal", "The model gave a number that is not finite.")))
             return
         except Exception as error:  # a defect must not leave its callers waiting
             log_defect(error)

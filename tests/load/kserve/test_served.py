@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.load.kserve.servers import BERT, IDS, MASK, served
-from workbench.load.kserve.served import HEADER_LENGTH, _outputs, feeds_for, infer_request, texts_for
+from workbench.load.kserve.served import HEADER_LENGTH, feeds_for, infer_request, outputs_of, texts_for
 from workbench.values.errors import ConfigError, MeasureError
 
 FEEDS = {"input_ids": IDS, "attention_mask": MASK, "token_type_ids": np.zeros_like(IDS)}
@@ -51,7 +51,6 @@ def parts(body: bytes, head_bytes: int) -> tuple[object, bytes]:
 def test_binary_requests_are_those_of_tritons_own_client() -> None:
     """Inputs get the server's types, what it does not ask for stays away, and words become one text with blanks."""
     texts = served(("TEXT", "BYTES", (-1, 1)))
-    assert texts.takes_texts
     assert texts_for(texts, (("张", "三"), "pay"))["TEXT"].ravel().tolist() == ["张 三", "pay"]
     for model, feeds, name in (
         (BERT, feeds_for(BERT, FEEDS), "http"),
@@ -69,17 +68,17 @@ def answer(**changed: Any) -> bytes:
 
 
 def test_an_output_or_a_length_of_the_head_that_is_none_is_refused() -> None:
-    assert _outputs(answer(), None)["logits"].tolist() == [[0.5, 1.0]]
+    assert outputs_of(answer(), None)["logits"].tolist() == [[0.5, 1.0]]
     for changed in (
         *({"shape": shape} for shape in ([2, 2], [-1, 2], [1 << 40, 1 << 40], "12")),
         *({"datatype": datatype} for datatype in ("FP128", 4)),
         *({"data": data} for data in ([[1, "x"]], None, [1e999, 0.0, 1.0])),
     ):
         with pytest.raises(MeasureError):
-            _outputs(answer(**changed), None)
+            outputs_of(answer(**changed), None)
     for length in ("-1", "x", "99999999", "1e3", ""):
         with pytest.raises(MeasureError):
-            _outputs(answer(), length)
+            outputs_of(answer(), length)
 
 
 @settings(max_examples=60, deadline=None)
@@ -89,4 +88,4 @@ def test_bytes_that_are_no_answer_are_refused(content: bytes, cut: int) -> None:
     for wrong in (content, whole[:cut] + content):
         if wrong != whole and not wrong.startswith(whole):
             with pytest.raises(MeasureError):
-                _outputs(wrong, None)
+                outputs_of(wrong, None)

@@ -8,6 +8,7 @@ outputs = ask(model, next(samples))
 
 from __future__ import annotations
 
+import http.client
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -15,11 +16,21 @@ import numpy as np
 
 from workbench.inputs.answers import sample_digests, text_digest
 from workbench.inputs.dataset import Dataset
-from workbench.load.kserve.served import ServedModel, feeds_for, http_ask, infer_request, texts_for
+from workbench.load.http1 import body_words, exchange
+from workbench.load.kserve.served import (
+    BYTES,
+    HEADER_LENGTH,
+    ServedModel,
+    feeds_for,
+    infer_request,
+    outputs_of,
+    path_of,
+    texts_for,
+)
 from workbench.load.requests import MOST_BODIES, Request, texts_of_length
 from workbench.values.errors import ConfigError, MeasureError
 from workbench.values.measurement import Split
-from workbench.values.preprocess import Array, Preprocessor, Text, collate, encode
+from workbench.values.preprocess import Array, Text, collate, encode
 
 MOST_REQUEST_BYTES = 256 << 20
 """Of all requests of a run together; further samples are not sent."""
@@ -80,26 +91,25 @@ def samples_of(
     chosen = list(texts[:most]) if texts is not None else [own[row] for row in rows]
     if length is not None:
         chosen, rows = texts_of_length(dataset.preprocessor, chosen, length, count), ()
+    # the length that the server pads every sequence to; any where it does not say one
+    sizes = {tensor.shape[1] for tensor in model.inputs if len(tensor.shape) == 2 and tensor.datatype != BYTES}
+    width, preprocessor = next(iter(sizes)) if len(sizes) == 1 and min(sizes) > 0 else None, dataset.preprocessor
+    if width is not None:
+        preprocessor = replace(preprocessor, max_length=min(preprocessor.max_length, width), bins=(width,))
     for start in range(0, len(chosen), batch):
         group = tuple(chosen[start : start + batch])
         if len(group) < batch and not last:
             return
+        if len(model.inputs) == 1 and model.inputs[0].datatype == BYTES:  # it tokenizes them itself
+            feeds = texts_for(model, group)
+        else:
+            encoded = encode(preprocessor, group)
+            feeds = feeds_for(model, collate(preprocessor, encoded, width or max(len(one.ids) for one in encoded)))
         yield Asked(
-            feeds=_text_feeds(model, dataset.preprocessor, group),
+            feeds=feeds,
             digests=tuple(text_digest(text) for text in group),
             rows=rows[start : start + batch],
         )
-
-
-def _text_feeds(model: ServedModel, preprocessor: Preprocessor, texts: tuple[Text, ...]) -> dict[str, Array]:
-    if model.takes_texts:
-        return texts_for(model, texts)
-    width = model.width
-    if width is not None:
-        preprocessor = replace(preprocessor, max_length=min(preprocessor.max_length, width), bins=(width,))
-    encoded = encode(preprocessor, texts)
-    longest = max(len(one.ids) for one in encoded)
-    return feeds_for(model, collate(preprocessor, encoded, width if width is not None else longest))
 
 
 def requests_of(model: ServedModel, samples: Iterable[Asked]) -> list[Request]:
@@ -127,10 +137,19 @@ def ask(model: ServedModel, asked: Asked) -> dict[str, Array]:
     Raises:
         MeasureError: no answer, an error with the server's words, or outputs that have not one row a sample.
     """
-    outputs, rows = http_ask(model, infer_request(asked.feeds, model)), len(asked.digests)
+    request, rows = infer_request(asked.feeds, model), len(asked.digests)
+    url, path = model.url, f"{path_of(model.name, model.version)}/infer"
+    headers = {"Content-Type": "application/json", **request.headers}
+    try:
+        status, found, content = exchange(url, "POST", path, request.body, headers)
+    except (OSError, http.client.HTTPException) as error:
+        raise MeasureError(f"{url} did not answer: {error}.", transient=True) from error
+    if status != 200:
+        raise MeasureError(f"{url}{path}: status {status}: {body_words(content)}")
+    outputs = outputs_of(content, found.get(HEADER_LENGTH.lower()))
     for name, array in outputs.items():
         if array.ndim < 1 or len(array) != rows:
             raise MeasureError(f"output {name!r} of {model} has the shape {list(array.shape)} for {rows} samples.")
     if not outputs:
         raise MeasureError(f"{model} answers with no numbers.")
-    return {model.our_name(name): np.array(array) for name, array in outputs.items()}
+    return {model.renamed_outputs.get(name, name): np.array(array) for name, array in outputs.items()}

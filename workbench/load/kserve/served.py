@@ -7,7 +7,6 @@ protocol's REST specification, and Triton's extension for binary tensor data.
 
 from __future__ import annotations
 
-import http.client
 import json
 import math
 import struct
@@ -18,7 +17,7 @@ from urllib.parse import quote
 
 import numpy as np
 
-from workbench.load.http1 import asked, body_words, exchange
+from workbench.load.http1 import asked, body_words
 from workbench.load.plan import Wire
 from workbench.load.requests import Request
 from workbench.values.documents.json_reader import JsonError, loads
@@ -66,20 +65,6 @@ class ServedModel:
         return f"model {self.name}{version} of {self.server or self.url}"
 
     @property
-    def takes_texts(self) -> bool:
-        """Whether it takes texts as they are, and tokenizes them itself."""
-        return len(self.inputs) == 1 and self.inputs[0].datatype == BYTES
-
-    @property
-    def width(self) -> int | None:
-        """The length that every sequence must be padded to; None where any is taken."""
-        sizes = {tensor.shape[1] for tensor in self.inputs if len(tensor.shape) == 2}
-        return next(iter(sizes)) if len(sizes) == 1 and min(sizes) > 0 else None
-
-    def our_name(self, output: str) -> str:
-        return self.renamed_outputs.get(output, output)
-
-    @property
     def wire(self) -> Wire:
         """Tensors travel as bytes where the server says that it takes them."""
         return "kserve-v2/binary" if _BINARY_EXTENSION in self.extensions else "kserve-v2/json"
@@ -115,23 +100,17 @@ def feeds_for(model: ServedModel, feeds: Feeds) -> dict[str, Array]:
                 key="--map-input",
                 hint=f"Say which of them it is: --map-input {tensor.name}=NAME.",
             )
-        found[tensor.name] = _typed(model, tensor, np.asarray(feeds[ours]))
+        array, what = np.asarray(feeds[ours]), f"input {tensor.name!r} of {model} is {tensor.datatype}"
+        kind = np.dtype(NUMPY[tensor.datatype]) if tensor.datatype in NUMPY else None
+        if kind is None or array.dtype.kind not in _SAME_KIND[kind.kind]:
+            raise ConfigError(f"{what}; the data are {array.dtype}.", key="--model")
+        _check_shape(model, tensor, array)
+        if kind.kind in "iu" and array.size:
+            bounds = np.iinfo(kind)
+            if array.min() < bounds.min or array.max() > bounds.max:
+                raise ConfigError(f"{what}; a value of {array.max()} does not fit.", key="--model")
+        found[tensor.name] = array.astype(kind, copy=False)
     return found
-
-
-def _typed(model: ServedModel, tensor: ServedTensor, array: Array) -> Array:
-    where = f"input {tensor.name!r} of {model}"
-    if tensor.datatype not in NUMPY:
-        raise ConfigError(f"{where} is {tensor.datatype}; the data are {array.dtype}.", key="--model")
-    kind = np.dtype(NUMPY[tensor.datatype])
-    if array.dtype.kind not in _SAME_KIND[kind.kind]:
-        raise ConfigError(f"{where} is {tensor.datatype}; the data are {array.dtype}.", key="--model")
-    _check_shape(model, tensor, array)
-    if kind.kind in "iu" and array.size:
-        bounds = np.iinfo(kind)
-        if array.min() < bounds.min or array.max() > bounds.max:
-            raise ConfigError(f"{where} is {tensor.datatype}; a value of {array.max()} does not fit.", key="--model")
-    return array.astype(kind, copy=False)
 
 
 def _check_shape(model: ServedModel, tensor: ServedTensor, array: Array) -> None:
@@ -156,14 +135,6 @@ NUMPY: dict[str, str] = {
     **{f"FP{bits}": f"<f{bits // 8}" for bits in (16, 32, 64)},
 }
 """Datatype of the protocol → NumPy's; BF16, which NumPy has not, is missing."""
-
-
-def to_bytes(array: Array, datatype: str) -> bytes:
-    """The tensor's bytes; of BYTES each element's length as four bytes, then its UTF-8."""
-    if datatype != BYTES:
-        return np.ascontiguousarray(array, dtype=NUMPY[datatype]).tobytes()
-    parts = [str(text).encode() for text in array.ravel().tolist()]
-    return b"".join(struct.pack("<I", len(part)) + part for part in parts)
 
 
 HEADER_LENGTH = "Inference-Header-Content-Length"
@@ -236,7 +207,11 @@ def infer_request(feeds: Mapping[str, Array], model: ServedModel) -> Request:
     for name, array in feeds.items():
         entry: dict[str, Any] = {"name": name, "datatype": datatypes[name], "shape": list(array.shape)}
         if binary:
-            content = to_bytes(array, datatypes[name])
+            if datatypes[name] == BYTES:  # each text's length as four bytes, then its UTF-8
+                parts = [str(text).encode() for text in array.ravel().tolist()]
+                content = b"".join(struct.pack("<I", len(part)) + part for part in parts)
+            else:
+                content = np.ascontiguousarray(array, dtype=NUMPY[datatypes[name]]).tobytes()
             entry["parameters"] = {"binary_data_size": len(content)}
             contents.append(content)
         elif datatypes[name] == "FP16":
@@ -257,24 +232,15 @@ def infer_request(feeds: Mapping[str, Array], model: ServedModel) -> Request:
     return Request(body=head + b"".join(contents), headers=headers)
 
 
-def http_ask(model: ServedModel, request: Request) -> dict[str, Array]:
-    """The outputs of one request, by the server's names.
+def outputs_of(content: bytes, head_length: str | None) -> dict[str, Array]:
+    """Of an answer's body, by the server's names.
+
+    Args:
+        head_length: what the header `HEADER_LENGTH` says; None where it is not there.
 
     Raises:
-        MeasureError: another status than 200, with the server's words, or no answer of this protocol.
+        MeasureError: no answer of this protocol.
     """
-    url, path = model.url, f"{path_of(model.name, model.version)}/infer"
-    headers = {"Content-Type": "application/json", **request.headers}
-    try:
-        status, found, content = exchange(url, "POST", path, request.body, headers)
-    except (OSError, http.client.HTTPException) as error:
-        raise MeasureError(f"{url} did not answer: {error}.", transient=True) from error
-    if status != 200:
-        raise MeasureError(f"{url}{path}: status {status}: {body_words(content)}")
-    return _outputs(content, found.get(HEADER_LENGTH.lower()))
-
-
-def _outputs(content: bytes, head_length: str | None) -> dict[str, Array]:
     if head_length is not None and not (head_length.isdigit() and int(head_length) <= len(content)):
         raise MeasureError(f"the answer's {HEADER_LENGTH} is {head_length[:20]!r} in {len(content)} bytes.")
     at = len(content) if head_length is None else int(head_length)

@@ -130,9 +130,10 @@ def token_doubts(
         notes.append(
             f"{found.by_chunks} answers told no usage: each chunk counts as one token there, though it may hold several"
         )
-    if (each := found.tokens_per_chunk) is not None and each > _SEVERAL:
+    each = found.output_tokens / found.chunks if found.chunks else 1.0
+    if each > _SEVERAL:
         notes.append(f"a chunk holds {each:.3g} tokens in the mean: times between tokens are times between chunks")
-    elif each is not None and each < 1:
+    elif each < 1:
         notes.append(f"usage tells fewer tokens ({found.output_tokens}) than chunks with text came ({found.chunks})")
     if found.empty:
         notes.append(f"{found.empty} answers had no text, so no first token")

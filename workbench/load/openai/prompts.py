@@ -104,7 +104,14 @@ def requests_of(
     Raises:
         ConfigError: prompts of both endpoints, or messages where completions are asked.
     """
-    endpoint = asked.endpoint or _endpoint(prompts)
+    kinds = {"completions" if "prompt" in prompt else "chat" for prompt in prompts}
+    if asked.endpoint is None and len(kinds) > 1:
+        raise ConfigError(
+            "some prompts are chats and some completions.",
+            key="--data",
+            hint="Choose one for all: --endpoint chat, or --endpoint completions where none has messages.",
+        )
+    endpoint = asked.endpoint or ("completions" if kinds == {"completions"} else "chat")
     bodies = [_body(prompt, endpoint, asked, model, number) for number, prompt in enumerate(prompts, 1)]
     return bodies, base + PATHS[endpoint], endpoint
 
@@ -112,17 +119,6 @@ def requests_of(
 def unsent_keys(prompts: Sequence[Mapping[str, Any]]) -> list[str]:
     """Keys of prompts that no server is sent."""
     return sorted({str(key) for prompt in prompts for key in prompt if key not in SENT and key != "text"})
-
-
-def _endpoint(prompts: Sequence[Mapping[str, Any]]) -> Endpoint:
-    kinds = {"completions" if "prompt" in prompt else "chat" for prompt in prompts}
-    if len(kinds) > 1:
-        raise ConfigError(
-            "some prompts are chats and some completions.",
-            key="--data",
-            hint="Choose one for all: --endpoint chat, or --endpoint completions where none has messages.",
-        )
-    return "completions" if kinds == {"completions"} else "chat"
 
 
 def _body(prompt: Mapping[str, Any], endpoint: Endpoint, asked: Generation, model: str, number: int) -> dict[str, Any]:

@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Protocol
+from typing import IO, Any
 
 from workbench.evaluation.bench import Bench
 from workbench.inputs.experiment import Experiment
@@ -53,7 +53,7 @@ class ChildProcess(Worker):
         """
         self.experiment, self._bench, self._card = experiment, bench, card
         self._alone = f"compiler-{compiler}" if compiler is not None else "" if card is None else card.name
-        self._child: Started | None = None
+        self._child: Process | None = None
         self._over = False
 
     def __enter__(self) -> ChildProcess:
@@ -79,14 +79,16 @@ class ChildProcess(Worker):
     def ask(
         self, task: Message, candidate: Candidate, say: Callable[[str], None] = _log.info, *, until: float | None = None
     ) -> Any:
-        child = self._ready(task)
-        with _killed_at(child, until) as time_up:
-            return self._answer(child, candidate, say, time_up)
+        child, stage, time_up = self._ready(task), "check", threading.Event()
 
-    def _answer(
-        self, child: Started, candidate: Candidate, say: Callable[[str], None], time_up: threading.Event
-    ) -> Any:
-        stage = "check"
+        def kill() -> None:
+            time_up.set()
+            child.kill()
+
+        left_s = threading.TIMEOUT_MAX if until is None or until == math.inf else until - time.perf_counter()
+        timer = threading.Timer(max(0.0, left_s), kill)
+        timer.daemon = True
+        timer.start()
         try:
             for message in child:
                 match message["kind"]:
@@ -108,9 +110,12 @@ class ChildProcess(Worker):
         except BaseException:  # a crash, Ctrl-C, or a listener's mistake: the child is of no more use
             self.close()
             raise
+        finally:
+            timer.cancel()
+            timer.join()
         raise decode_error(message)
 
-    def _ready(self, task: Message) -> Started:
+    def _ready(self, task: Message) -> Process:
         """A child that has begun the task. One that died with nothing to do is replaced, which counts against nobody.
 
         Raises:
@@ -138,7 +143,7 @@ class ChildProcess(Worker):
             return child
         raise ToolchainError(f"{failed}. It cannot be kept running; `workbench doctor` looks at this machine.")
 
-    def _start(self) -> Started:
+    def _start(self) -> Process:
         if self._over:
             raise ToolchainError("the sweep has ended.")
         return self._launched(self.opening())
@@ -158,7 +163,7 @@ class ChildProcess(Worker):
             "level": logging.getLogger().getEffectiveLevel(),
         }
 
-    def _launched(self, opening: Message) -> Started:
+    def _launched(self, opening: Message) -> Process:
         try:
             return Process(opening, {} if self._card is None else self._card.environment)
         except OSError as error:
@@ -166,7 +171,7 @@ class ChildProcess(Worker):
                 f"the evaluation process cannot be started: {error.strerror}. Free memory, processes or files."
             ) from error
 
-    def _crash(self, child: Started, candidate: Candidate, stage: str) -> CrashError:
+    def _crash(self, child: Process, candidate: Candidate, stage: str) -> CrashError:
         end = child.ended()
         if end["code"] == -signal.SIGKILL:
             time.sleep(_GRACE_S)  # whoever kills all processes of ours means us next, and not the candidate
@@ -175,28 +180,6 @@ class ChildProcess(Worker):
         how = ending(end["code"], out_of_memory=end["out_of_memory"])
         said = f" Its last words: {end['last']}" if end["last"] else ""
         return CrashError(f"the process that evaluated it {how}.{said}", stage=stage, log_path=log)
-
-
-@contextlib.contextmanager
-def _killed_at(child: Started, until: float | None) -> Iterator[threading.Event]:
-    """Kill the child at that moment, unless the block has ended; the event says that it was."""
-    time_up = threading.Event()
-    if until is None or until == math.inf:
-        yield time_up
-        return
-
-    def kill() -> None:
-        time_up.set()
-        child.kill()
-
-    timer = threading.Timer(max(0.0, until - time.perf_counter()), kill)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield time_up
-    finally:
-        timer.cancel()
-        timer.join()
 
 
 _PROGRAM = (
@@ -209,22 +192,8 @@ _LAST_BYTES = 20_000
 _WORDS_LINES, _WORDS_CHARACTERS = 2, 300
 
 
-class Started(Protocol):
-    """A process that evaluates, wherever it is. `Process` says what its members mean."""
-
-    opened: bool
-    pid: int
-
-    def send(self, message: Message) -> None: ...
-    def __iter__(self) -> Iterator[Message]: ...
-    def forget_words(self) -> None: ...
-    def ended(self) -> Message: ...
-    def kill(self) -> None: ...
-    def close(self) -> None: ...
-
-
 class Process:
-    """The process, its line, and what it writes to standard output and error.
+    """The process, its line, and what it writes to standard output and error. A subclass has one on another machine.
 
     Attributes:
         opened: it has read the experiment and takes tasks.
@@ -309,7 +278,7 @@ class Process:
         self._words.close()
 
 
-def expected(child: Started, kind: str) -> None:
+def expected(child: Process, kind: str) -> None:
     """Wait for a message of this kind.
 
     Raises:

@@ -13,7 +13,6 @@ from workbench.evaluation.accuracy_pass import AccuracyPass
 from workbench.evaluation.carried import FLOAT32_ON_THE_HOST, apart_from_baseline, first_steps, whole_samples
 from workbench.evaluation.reuse import accuracy_key
 from workbench.inputs.dataset import Batch
-from workbench.inputs.experiment import Experiment
 from workbench.inputs.metrics import (
     Outcomes,
     Outputs,
@@ -183,15 +182,11 @@ SEARCHED = Asked(samples=128, of_a_shape=16, scored=False)
 _NAMES = frozenset(name for name, metric in METRICS.items() if metric.source == "agreement")
 
 
-def is_asked(experiment: Experiment) -> bool:
-    """Whether a figure of agreement is an objective or a limit."""
-    limited = [constraint.metric for constraint in experiment.constraints if constraint.of_output is None]
-    return not _NAMES.isdisjoint([*(objective.metric for objective in experiment.objectives), *limited])
-
-
 def measure_agreement(request: Request, result: StageResult, opened: Opened) -> StageResult:
-    """A stop where a limit on it is broken; nothing is measured where nobody asks, or the set is not whole yet."""
-    if request.split != "holdout" and not is_asked(request.experiment):
+    """A stop where a limit on it is broken; in the search only where a figure of it is an objective or a limit."""
+    asked = [objective.metric for objective in request.experiment.objectives]
+    asked += [constraint.metric for constraint in request.experiment.constraints if constraint.of_output is None]
+    if request.split != "holdout" and _NAMES.isdisjoint(asked):
         return result
     distance = agreement_of_sessions(
         request.experiment,
@@ -243,10 +238,13 @@ def smoke(request: Request, result: StageResult, opened: Opened) -> StageResult:
     if not seen.finite.all():
         row = int(seen.indices[~seen.finite][0])
         if request.is_baseline:
+            where = ""
+            if apart_from_baseline(request.experiment):  # in fewer bits an overflow may be its own
+                where = f" where it computes in {request.candidate.precision.mode}"
+                where += " (in float32 it may not: `workbench agreement` tells)"
             raise MeasureError(
-                f"the float model's own output holds NaN or Inf for row {row} of {request.split}"
-                f"{_on_the_target(request)}. Look at the data; an output that does not matter can be `ignored` in the "
-                "manifest."
+                f"the float model's own output holds NaN or Inf for row {row} of {request.split}{where}. Look at the "
+                "data; an output that does not matter can be `ignored` in the manifest."
             )
         raise MeasureError(
             f"the output holds NaN or Inf for row {row} of {request.split}. Keep sensitive layers in float, or look "
@@ -259,12 +257,3 @@ def smoke(request: Request, result: StageResult, opened: Opened) -> StageResult:
         reason = f"mean cosine with the float32 output is {mean:.4f} over {SMOKE_SAMPLES} samples, not {wanted:g}"
         return result.stopped(reason, {SMOKE_CONSTRAINT: wanted - mean})
     return result
-
-
-def _on_the_target(request: Request) -> str:
-    """Of a baseline in fewer bits: where an overflow may be its own."""
-    if not apart_from_baseline(request.experiment):
-        return ""
-    return (
-        f" where it computes in {request.candidate.precision.mode} (in float32 it may not: `workbench agreement` tells)"
-    )

@@ -10,6 +10,7 @@ with, take every stage.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -139,24 +140,15 @@ def _numbers(measurement: Measurement) -> dict[str, float]:
     }
 
 
-def _gated(request: Request) -> bool:
-    if not request.gated:
-        return False
-    space = request.experiment.space
-    for preset in space.presets:
-        try:
-            if build(space, preset.assignment).id == request.candidate.id:
-                return False
-        except Forbidden:
-            continue
-    return True
-
-
 def _looks(request: Request, result: StageResult, scores: WindowPass) -> StageResult:
     """Score a part of the windows at a time; stop once it is certainly over the limit on the loss."""
     limit = next((c.limit for c in request.experiment.constraints if c.metric == DROP), None)
-    if limit is None or not _gated(request):
+    if limit is None or not request.gated:
         return result
+    for preset in request.experiment.space.presets:
+        with contextlib.suppress(Forbidden):
+            if build(request.experiment.space, preset.assignment).id == request.candidate.id:
+                return result
     planned, measure = looks(scores.total), request.experiment.dataset.measure
     nats = math.log1p(limit / 100) if measure == "perplexity" else limit  # it is in percent of a perplexity
     for look in planned:

@@ -93,13 +93,17 @@ def predict(request: Request, progress: Progress) -> None:
         rate = predicted_throughput(*request.at, curve_times, request.split)
     count, emulated = len(shapes_of(request.candidate)), request.bench.toolchain(request.candidate).emulated
     measured = progress.result.measurement.accuracy
+    basis = f"every shape's time is known of files of one structure; {len(times)} of {count} shapes compiled here"
+    if predicted.errors:
+        basis = f"{len(times)} of {count} shapes compiled; the others within {predicted.margin:.1%}, the largest of "
+        basis += f"{predicted.errors} errors of known times that were left out"
     prediction = Prediction(
         structure=structure,
         times=tuple(times.values()),
         shapes=count,
         throughput_per_s=rate,
         accuracy=None if measured is None else accuracy_metrics(measured)["accuracy"],
-        basis=_basis(predicted, len(times), count),
+        basis=basis,
     )
     result = replace(progress.result, prediction=prediction)
     if rate is not None:
@@ -133,8 +137,13 @@ def _with_more_shapes(
         if shape is not None and shape not in times and (shape[0], shape[1] or 0) not in known.get(structure, {}):
             if len(times) + 1 >= len(wanted):
                 return None
-            times[shape] = _compiled_and_timed(request, progress, shape, baseline)
-        predicted = predict_times(_joined(known, structure, times), structure, wanted)
+            one = only_shapes(request.candidate, [shape])
+            files = artifact_of(request.experiment, one, request.bench, progress, split=request.split)
+            with contextlib.closing(request.bench.target(one).open(*files, one)) as session:
+                times[shape] = _timed(request, one, session, baseline)
+        own = {(time.batch, time.length): time.p50_ms for time in times.values()}
+        joined = {**known, structure: {**known.get(structure, {}), **own}}
+        predicted = predict_times(joined, structure, wanted)
         if predicted is not None:
             return predicted
     return None
@@ -154,34 +163,11 @@ def telling_shapes(candidate: Candidate) -> list[Shape]:
     return list(dict.fromkeys([*ordered, *shapes]))
 
 
-def _compiled_and_timed(request: Request, progress: Progress, shape: Shape, baseline: Session) -> ShapeTime:
-    one = only_shapes(request.candidate, [shape])
-    files = artifact_of(request.experiment, one, request.bench, progress, split=request.split)
-    with contextlib.closing(request.bench.target(one).open(*files, one)) as session:
-        return _timed(request, one, session, baseline)
-
-
 def _timed(request: Request, one: Candidate, session: Session, baseline: Session) -> ShapeTime:
     with device_lock(request.bench.device_lock, wait_s=3600.0, report=_log.info):
         curve = at_first_speed(measured_curve(request.experiment, one, request.bench, session, baseline, request.split))
     (point,) = curve.points
     return ShapeTime(batch=point.batch, length=point.length, p50_ms=point.p50_ms)
-
-
-def _joined(
-    known: Mapping[str, Mapping[tuple[int, int], Estimate]], structure: str, times: Mapping[Shape, ShapeTime]
-) -> dict[str, Mapping[tuple[int, int], Estimate]]:
-    own = {(time.batch, time.length): time.p50_ms for time in times.values()}
-    return {**known, structure: {**known.get(structure, {}), **own}}
-
-
-def _basis(predicted: ShapeTimes, compiled: int, count: int) -> str:
-    if not predicted.errors:
-        return f"every shape's time is known of files of one structure; {compiled} of {count} shapes compiled here"
-    return (
-        f"{compiled} of {count} shapes compiled; the others within {predicted.margin:.1%}, the largest of "
-        f"{predicted.errors} errors of known times that were left out"
-    )
 
 
 _TIE = 0.01

@@ -20,7 +20,7 @@ from typing import Any
 from workbench.evaluation.bench import Bench
 from workbench.inputs.experiment import Experiment
 from workbench.search.executors.base import TimeUp, Worker
-from workbench.search.executors.child import ChildProcess, Started
+from workbench.search.executors.child import ChildProcess, Process
 from workbench.search.executors.messages import Message
 from workbench.search.executors.ray.connection import Watch, connected, imported_ray, within
 from workbench.search.executors.ray.host import CardHost, on_this_disk
@@ -57,8 +57,8 @@ class CardLost(Exception):
         self.stage, self.comes_back = stage, comes_back
 
 
-class RemoteProcess:
-    """As `child.Process`, on a node; its own line.
+class RemoteProcess(Process):
+    """On a node; its own line.
 
     Raises, while it is read:
         CardLost: the actor or its node is gone, or nothing was heard for too long.
@@ -145,7 +145,7 @@ class RemoteCard(ChildProcess):
     def opening(self) -> Message:
         return on_this_disk(super().opening())
 
-    def _launched(self, opening: Message) -> Started:
+    def _launched(self, opening: Message) -> Process:
         return RemoteProcess(self, opening)
 
 

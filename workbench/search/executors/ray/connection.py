@@ -121,7 +121,15 @@ def connected(settings: ClusterSettings) -> Iterator[Watch]:
     """
     ray = imported_ray()
     if settings.address != "auto":
-        _knock(settings.address)
+        host, _, port = settings.address.rpartition(":")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=10.0).close()
+        except (OSError, OverflowError) as error:
+            raise ConfigError(
+                f"no cluster answers at {settings.address}: {error}.",
+                key="--cluster",
+                hint="Start one there with `ray start --head --port=6379`, or look at the address.",
+            ) from error
     answered = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         context = ray.init(
@@ -143,29 +151,12 @@ def connected(settings: ClusterSettings) -> Iterator[Watch]:
         yield watch
     finally:
         watch.close()
-        _shut_down(ray, watch)
-
-
-def _shut_down(ray: Any, watch: Watch) -> None:
-    """Not to be waited for where the head is gone."""
-    ending = threading.Thread(target=ray.shutdown, name="ray-shutdown", daemon=True)
-    ending.start()
-    ending.join(0.5 if watch.gone else _CONNECT_S)
-    if watch.gone:
-        atexit.unregister(ray.shutdown)
-        atexit.unregister(ray._private.worker.shutdown)  # it is the one that Ray registers, without its wrapper
-
-
-def _knock(address: str) -> None:
-    host, _, port = address.rpartition(":")
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=10.0).close()
-    except (OSError, OverflowError) as error:
-        raise ConfigError(
-            f"no cluster answers at {address}: {error}.",
-            key="--cluster",
-            hint="Start one there with `ray start --head --port=6379`, or look at the address.",
-        ) from error
+        ending = threading.Thread(target=ray.shutdown, name="ray-shutdown", daemon=True)
+        ending.start()
+        ending.join(0.5 if watch.gone else _CONNECT_S)  # not to be waited for where the head is gone
+        if watch.gone:
+            atexit.unregister(ray.shutdown)
+            atexit.unregister(ray._private.worker.shutdown)  # it is the one that Ray registers, without its wrapper
 
 
 def _refused(settings: ClusterSettings, error: Exception) -> ConfigError:

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from workbench.values.documents.yaml_reader import Section, read_yaml
+from workbench.values.documents.yaml_reader import read_yaml
 from workbench.values.errors import ConfigError
 
 MOST_CARDS = 4096
@@ -88,6 +88,13 @@ def read_cluster(path: Path) -> ClusterSettings:
         if top.has("compile"):
             with top.section("compile") as section:
                 slots = section.optional("slots", lambda key: section.integer(key, minimum=0, maximum=MOST_CARDS))
+        environment: dict[str, str] = {}
+        if top.has("environment"):
+            with top.section("environment") as section:
+                environment = {name: section.text(name) for name in section.names()}
+                for name in environment:
+                    if not _NAME.fullmatch(name):
+                        section.refuse(name, "is no name of a variable.")
         times = (120.0, 3600.0, 30.0)
         if top.has("timeouts"):
             with top.section("timeouts") as section:
@@ -105,20 +112,9 @@ def read_cluster(path: Path) -> ClusterSettings:
             card_s=times[0],
             silent_s=times[1],
             head_s=times[2],
-            environment=_environment(top),
+            environment=environment,
         )
 
 
 def _is_address(text: str) -> bool:
     return text == "auto" or _ADDRESS.fullmatch(text) is not None
-
-
-def _environment(top: Section) -> Mapping[str, str]:
-    if not top.has("environment"):
-        return {}
-    with top.section("environment") as section:
-        found = {name: section.text(name) for name in section.names()}
-        for name in found:
-            if not _NAME.fullmatch(name):
-                section.refuse(name, "is no name of a variable.")
-        return found
