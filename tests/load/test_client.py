@@ -144,24 +144,20 @@ def test_what_was_due_while_the_client_stood_still_is_sent_late_and_counted() ->
 
 
 def test_what_cannot_be_sent_is_counted() -> None:
-    with serving(delayed(10)) as server:
-        result = loaded_or_error(server, outstanding=10, connections=5)
+    first, slow = delayed(0), delayed(10)
+
+    async def handle(server: Server, body: bytes, writer: asyncio.StreamWriter) -> bool:
+        """One quick answer, or there would be no result."""
+        return await (first if server.requests == 1 else slow)(server, body, writer)
+
+    with serving(handle) as server:
+        load = ServiceLoad(arrivals="poisson", rate_per_s=100)
+        result = loaded(server, load, timeout_s=3, warmup_s=0, outstanding=10, connections=5)
 
     assert result.errors["not sent: too many outstanding"] > 20
     assert result.errors["no answer in time"] > 0
     assert result.requests == sum(result.errors.values()) + sum(result.statuses.values())
     assert not result.reliable
-
-
-def loaded_or_error(server: Server, **plan: float) -> LoadResult:
-    """A load of which hardly anything is answered: one quick answer comes first, or there would be no result."""
-    first, slow = delayed(0), server.handler
-
-    async def handle(server: Server, body: bytes, writer: asyncio.StreamWriter) -> bool:
-        return await (first if server.requests == 1 else slow)(server, body, writer)
-
-    server.handler = handle
-    return loaded(server, ServiceLoad(arrivals="poisson", rate_per_s=100), timeout_s=3, warmup_s=0, **plan)
 
 
 def test_statuses_are_counted_and_only_successes_are_timed() -> None:

@@ -13,11 +13,10 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
-import psutil
 import pytest
 
 from tests.serve.ascend_bundle import LABELS, TEXTS, Made, make_ascend_bundle
-from tests.serve.making import Reply, Running, metric, running, samples
+from tests.serve.making import Reply, Running, gone, metric, running, samples
 from workbench.cann_emulator.state import ProcessUse, processes
 
 PATIENCE_S = 300.0
@@ -59,14 +58,6 @@ def expected(made: Made, text: str) -> dict[str, float]:
     logits = made.logits[text].astype(np.float64)
     shares = np.exp(logits - logits.max())
     return dict(zip(LABELS, (shares / shares.sum()).tolist(), strict=True))
-
-
-def lives(process: psutil.Process) -> bool:
-    """A zombie that nobody has fetched yet does not."""
-    try:
-        return process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
 
 
 def test_answers_are_the_sessions_own_whatever_batch_and_bin_they_fell_into(made: Made, service: Running) -> None:
@@ -175,5 +166,5 @@ def test_sigterm_answers_what_waits_and_leaves_nothing_on_the_devices(service: R
 
     assert {reply.status for reply in replies} <= {200, 503}
     assert held() == ()
-    service.wait_until(lambda: not any(lives(process) for process in family), 10)
+    assert gone(family)
     assert "[emulated acl] left" not in service.log.read_text()

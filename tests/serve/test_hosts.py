@@ -1,7 +1,8 @@
 """Hosts that requests may name."""
 
-from workbench.serve.access import Hosts, canonical_host, is_loopback
+from workbench.serve.access import Hosts, canonical_host
 from workbench.serve.refusals import Refusal
+from workbench.values.service import is_loopback
 
 
 def verdict(hosts: Hosts, *given: bytes, here: str = "") -> str:

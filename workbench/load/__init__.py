@@ -7,7 +7,7 @@ Clients of our own, in a process of their own: general HTTP libraries report the
 (httpx twenty times over at 100 connections), and on shared cores they take throughput away from the server.
 """
 
-from workbench.load.plan import LoadPlan, arrival_times, is_loopback
+from workbench.load.plan import LoadPlan, arrival_times
 from workbench.load.requests import Request, bodies_of_bundle, bodies_of_dataset, bodies_of_file, bodies_of_texts
 from workbench.load.result import LoadResult, ServerFigures, ServerProcesses, read_result
 from workbench.load.run import run_load
@@ -23,7 +23,6 @@ __all__ = [
     "bodies_of_dataset",
     "bodies_of_file",
     "bodies_of_texts",
-    "is_loopback",
     "read_result",
     "run_load",
 ]

@@ -7,6 +7,7 @@ standard output tell when the window that counts begins and ends.
 from __future__ import annotations
 
 import asyncio
+import functools
 import gc
 import json
 import resource
@@ -40,7 +41,13 @@ def main(folder: Path) -> None:
     random = np.random.default_rng([plan.seed, 1])  # beside the stream of arrival times
     rounds = -(-_ORDER // len(requests))
     order = np.concatenate([random.permutation(len(requests)) for _ in range(rounds)])
-    streams, connection = _connections(plan)
+    streams: Streams | None = None
+    connection: Callable[[Clients, float], Connection] = Connection
+    if plan.streams:  # what reads streams is imported only for them
+        from workbench.load.openai.answer import StreamConnection, Streams
+
+        streams = Streams()
+        connection = functools.partial(StreamConnection, streams=streams)
     clients = Clients(plan, requests, order, connection)
     cpu_s: dict[str, float] = {}
 
@@ -85,16 +92,6 @@ def main(folder: Path) -> None:
     if streams is not None:
         end |= {"server_error": streams.error, "full": streams.full}
     (folder / END).write_text(json.dumps(end), encoding="utf-8")
-
-
-def _connections(plan: LoadPlan) -> tuple[Streams | None, Callable[[Clients, float], Connection]]:
-    """(where streams are kept, what makes one connection more); what reads streams is imported only for them."""
-    if not plan.streams:
-        return None, Connection
-    from workbench.load.openai.answer import StreamConnection, Streams
-
-    streams = Streams()
-    return streams, lambda clients, intended_s: StreamConnection(clients, intended_s, streams)
 
 
 def _allow_files(count: int) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import math
 from dataclasses import dataclass
 from typing import Literal
@@ -12,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from workbench.values.errors import ConfigError
-from workbench.values.service import ServiceLoad
+from workbench.values.service import ServiceLoad, is_loopback
 
 MOST_CONNECTIONS = 2000
 MOST_SECONDS = 24 * 3600.0
@@ -161,16 +160,6 @@ class LoadPlan:
     def streams(self) -> bool:
         """Whether answers are streams of tokens."""
         return self.wire.startswith("openai/")
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a host is this machine by its spelling; names other than localhost are not looked up."""
-    if host.lower() == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def arrival_times(

@@ -26,12 +26,13 @@ import numpy.typing as npt
 from workbench.load.http1 import ERROR_KINDS, encode_request
 from workbench.load.intervals import percentiles, throughput
 from workbench.load.openai.figures import token_doubts, token_figures
-from workbench.load.plan import LoadPlan, is_loopback
+from workbench.load.plan import LoadPlan
 from workbench.load.requests import Request
 from workbench.load.result import CLIENT_LIMIT, P99_ANSWERS, LoadResult
 from workbench.load.server import DeviceReaders, ServerWatch, listener, scrape
 from workbench.values.documents.canonical import canonical_json
 from workbench.values.errors import ConfigError, ToolchainError
+from workbench.values.service import is_loopback
 from workbench.values.system.files import temporary_beside
 from workbench.values.system.lifeline import tied
 from workbench.values.system.scratch import scratch_folder

@@ -20,7 +20,7 @@ import hmac
 import re
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
-from ipaddress import IPv4Address, IPv6Address, ip_address
+from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -82,22 +82,11 @@ def canonical_host(name: str) -> str | None:
         return name
     name = name.strip().lower().rstrip(".")
     bare = name.removeprefix("[").removesuffix("]")
-    if _address(bare) is not None:
-        return f"[{bare}]" if ":" in bare else bare
-    return name if _ALLOWED.fullmatch(name) else None
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach what listens there."""
-    address = _address(host)
-    return host.lower() == "localhost" if address is None else address.is_loopback
-
-
-def _address(name: str) -> IPv4Address | IPv6Address | None:
     try:
-        return ip_address(name)
+        ip_address(bare)
     except ValueError:
-        return None
+        return name if _ALLOWED.fullmatch(name) else None
+    return f"[{bare}]" if ":" in bare else bare
 
 
 DEFAULT = "default"

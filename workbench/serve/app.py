@@ -12,12 +12,14 @@ import resource
 import time
 from typing import Any
 
+from prometheus_client import CONTENT_TYPE_LATEST
+
 from workbench import __version__
 from workbench.serve.access import Hosts, canonical_host
 from workbench.serve.connections import Connections
 from workbench.serve.events import log, log_defect, log_seldom
 from workbench.serve.http import Answer, Head, HttpServer, too_large
-from workbench.serve.metrics import CONTENT_TYPE, Metrics
+from workbench.serve.metrics import Metrics
 from workbench.serve.refusals import Refusal
 from workbench.serve.service import Service
 from workbench.serve.settings import Limits
@@ -95,7 +97,7 @@ class Application:
             self.refused(head, refusal)
             return refusal.answer()
         except asyncio.CancelledError:  # the client is gone
-            self._metrics.rejected("client_gone")
+            self._metrics.errors.labels("client_gone").inc()
             raise
         except Exception as error:
             log_defect(error)
@@ -108,7 +110,7 @@ class Application:
     def refused(self, head: Head | None, refusal: Refusal) -> None:
         predicts = head is not None and head.path == _PREDICT
         if predicts or head is None or refusal.kind in ("host", "bad_request"):
-            self._metrics.rejected(refusal.kind)
+            self._metrics.errors.labels(refusal.kind).inc()
         if predicts and head is not None:
             status, *_ = refusal.answer()
             self._metrics.answered(status, time.perf_counter() - head.arrived_s)
@@ -119,7 +121,7 @@ class Application:
         """What is there beside /predict."""
         queue = self._service.queue
         if path == "/metrics":
-            return 200, [(b"content-type", CONTENT_TYPE.encode())], await queue.metrics_text()
+            return 200, [(b"content-type", CONTENT_TYPE_LATEST.encode())], await queue.metrics_text()
         status, content = 200, dict[str, Any]()
         if path == "/info":
             content = _info(self._service)

@@ -42,9 +42,9 @@ class Row:
     key: Hashable
     item: Any
     asker: Any
-    owner: Any
-    index: int
     arrived_s: float
+    owner: Any = None
+    index: int = 0
     number: int = -1
     attempts: int = 0
     company: int = 0

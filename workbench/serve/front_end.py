@@ -9,8 +9,8 @@ answers of outputs, and leaves queues and workers to that process.
                    {"ask": id, "metrics"}                 the metrics of the whole service; `metrics` are this one's
     there → here   {"answered": [n, …], "company", "depth", "retry"} and the outputs' rows
                    {"failed": [n, …], "refusal": [kind, message, retry_after_s]}
-                   {"state": {…}}                         how workers and queues are
-                   {"text": …, "id"} | {"drain": true}
+                   {"state": {…}}                         how workers and queues are, and whether all drain
+                   {"text": …, "id"}
 
 This process ends when its link does.
 """
@@ -146,13 +146,12 @@ class FrontEndProcess:
             self.proved, self.none_starts, self.worker_facts = state["proved"], state["none_starts"], state["facts"]
             status, content = state["health"]
             self._health, self.depth, self._retry_after_s = (status, content), state["depth"], state["retry"]
+            self._service.draining = self.draining = state["draining"]
             self.told.set()
         elif "text" in head:
             waiting = self._asked.pop(head["id"], None)
             if waiting is not None and not waiting.done():
                 waiting.set_result(head["text"].encode())
-        elif "drain" in head:
-            self._service.draining = self.draining = True
 
     def _gone(self) -> None:
         self.ended.set()

@@ -72,23 +72,6 @@ class FrontEnd(Member):
             self.rows.pop(row.number, None)
         return [row.number for row in rows]
 
-    def rows_of(self, message: Message) -> list[Row]:
-        """What it hands over, as rows of which it is told."""
-        head, key = message.head, message.head["key"]
-        told = enumerate(zip(head["rows"], head["tokens"], head["arrived"], strict=True))
-        return [
-            Row(
-                key=Alone() if key is None else key,
-                item=ArraySample(feeds=message.arrays, place=place, raw=head["raw"], tokens=tokens),
-                asker=self,
-                owner=self,
-                index=place,
-                arrived_s=arrived_s,
-                number=number,
-            )
-            for place, (number, tokens, arrived_s) in told
-        ]
-
 
 class FrontEnds(Pool[FrontEnd], Collector):
     """Make it inside the event loop, in the main thread."""
@@ -124,15 +107,6 @@ class FrontEnds(Pool[FrontEnd], Collector):
         super().start()
         self.keep(every(BEAT_S, self._beat))
 
-    def health(self) -> tuple[int, dict[str, Any]]:
-        """See `Dispatch.health`."""
-        shown = [front.shown("front_end", connections=front.connections) for front in self.all]
-        return self._dispatch.health(shown, self.proved)
-
-    async def metrics_text(self) -> bytes:
-        """Of the whole service; of each front end what it said last, which it does four times a second."""
-        return self._merged.text(self._dispatch.metrics)
-
     def collect(self) -> Iterable[Metric]:
         yield GaugeMetricFamily("workbench_front_ends_alive", "Front ends that take requests.", self.ready)
         restarts = [(str(front.number), front.restarts) for front in self.all]
@@ -148,8 +122,6 @@ class FrontEnds(Pool[FrontEnd], Collector):
             self._rows(front, message)
         elif "drop" in head:
             self._dispatch.discard([row for n in head["drop"] if (row := front.rows.pop(n, None)) is not None])
-        elif "ready" in head and self._dispatch.draining:
-            front.say({"drain": True})
         if "beat" in head:
             beat = head["beat"]
             front.connections, front.open, front.drains = beat["connections"], beat["open"], beat["draining"]
@@ -159,9 +131,21 @@ class FrontEnds(Pool[FrontEnd], Collector):
             front.say({"id": head["ask"], "text": self._merged.text(self._dispatch.metrics).decode()})
 
     def _rows(self, front: FrontEnd, message: Message) -> None:
-        rows = front.rows_of(message)
+        """What it hands over, as rows of which it is told."""
+        head, key = message.head, message.head["key"]
+        told = enumerate(zip(head["rows"], head["tokens"], head["arrived"], strict=True))
+        rows = [
+            Row(
+                key=Alone() if key is None else key,
+                item=ArraySample(feeds=message.arrays, place=place, raw=head["raw"], tokens=tokens),
+                asker=front,
+                arrived_s=arrived_s,
+                number=number,
+            )
+            for place, (number, tokens, arrived_s) in told
+        ]
         try:
-            (self._dispatch.again if message.head["key"] is None else self._dispatch.add)(rows)
+            (self._dispatch.again if key is None else self._dispatch.add)(rows)
         except Refusal as refusal:
             front.failed(rows, refusal)
             return
@@ -173,13 +157,12 @@ class FrontEnds(Pool[FrontEnd], Collector):
     def tell_state(self) -> None:
         """Something changed that front ends answer by."""
         queue = self._dispatch
-        state = {"proved": queue.proved, "none_starts": queue.none_starts, "health": self.health()}
-        self._all_say({"state": {**state, "facts": dict(queue.worker_facts), **self._queue_facts()}})
-
-    def _all_say(self, head: Mapping[str, Any]) -> None:
+        health = queue.health([one.shown("front_end", connections=one.connections) for one in self.all], self.proved)
+        known = {"proved": queue.proved, "none_starts": queue.none_starts, "draining": queue.draining}
+        state = {**known, "health": health, "facts": dict(queue.worker_facts), **self._queue_facts()}
         for front in self.all:
             if front.state == "ready":
-                front.say(head)
+                front.say({"state": state})
 
     def _beat(self) -> None:
         self.tell_state()
@@ -218,7 +201,7 @@ class FrontEnds(Pool[FrontEnd], Collector):
     async def drain(self, grace_s: float) -> bool:
         """Let all take nothing new and answer what they have; True when all of it was answered in time."""
         self._dispatch.draining = True
-        self._all_say({"drain": True})
+        self.tell_state()
         until_s = time.monotonic() + grace_s
         while time.monotonic() < until_s:
             if all(f.state != "ready" or (f.drains and not f.open) for f in self.all):

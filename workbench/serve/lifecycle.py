@@ -107,7 +107,9 @@ async def _main(
         front.start()
     if manifest.artifact.toolchain.emulated:
         log("emulated", warning=EMULATED)
-    log("listening", url=_url(listener), bundle=manifest.name, **({"front_ends": fronts} if fronts > 1 else {}))
+    at, port = listener.getsockname()[:2]
+    url = f"http://{f'[{at}]' if ':' in at else at}:{port}"
+    log("listening", url=url, bundle=manifest.name, **({"front_ends": fronts} if fronts > 1 else {}))
     try:
         dispatch.start()
         failure = await ending
@@ -169,11 +171,6 @@ def _raise_open_files() -> None:
     wanted = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(_OPEN_FILES, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-
-
-def _url(listener: socket.socket) -> str:
-    host, port = listener.getsockname()[:2]
-    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 def _bound(host: str, port: int) -> socket.socket:

@@ -14,7 +14,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from prometheus_client import (
-    CONTENT_TYPE_LATEST,
     CollectorRegistry,
     Counter,
     Gauge,
@@ -27,9 +26,6 @@ from prometheus_client import (
 from prometheus_client.registry import Collector
 
 from workbench.bundle import Manifest
-
-CONTENT_TYPE = CONTENT_TYPE_LATEST
-"""The Content-Type of `Metrics.text`."""
 
 SECONDS = (
     *(0.001, 0.0015, 0.002, 0.003, 0.004, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.04, 0.05, 0.075),
@@ -50,6 +46,8 @@ class Metrics:
 
     Attributes:
         registry: collectors that are registered are asked too at every scrape.
+        errors: requests that were refused or failed, by a closed set of kinds; of what came as far as /predict,
+            `answered` is told as well.
         key_requests: names come from the file of keys alone.
         depth: rows that wait now, over all bins.
     """
@@ -74,7 +72,7 @@ class Metrics:
 
         self.received = counter("requests_received", "Requests to /predict that arrived.")
         self._answers = counter("requests", "Requests to /predict that were answered, by status.", "status")
-        self._errors = counter("errors", "Requests that were refused or failed, by kind.", "kind")
+        self.errors = counter("errors", "Requests that were refused or failed, by kind.", "kind")
         self.key_requests = counter("key_requests", "Requests that held a key, by its name.", "key")
         self._latency = histogram(
             "request_duration_seconds", "From a request's arrival to its answer; successful answers only."
@@ -102,14 +100,6 @@ class Metrics:
         for length in lengths:
             self._of_length(length)
         self._answers.labels("200")
-
-    def rejected(self, kind: str) -> None:
-        """A request was refused or failed; `answered` is told of it as well, where it came as far as /predict.
-
-        Args:
-            kind: of the error, of a closed set.
-        """
-        self._errors.labels(kind).inc()
 
     def answered(self, status: int, latency_s: float) -> None:
         """A request was answered, `latency_s` after it arrived."""

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_type_hints
 
-from workbench.serve.access import canonical_host, is_loopback
+from workbench.serve.access import canonical_host
 from workbench.values.errors import ConfigError
-from workbench.values.service import ServiceSettings
+from workbench.values.service import ServiceSettings, is_loopback
 
 if TYPE_CHECKING:  # types only: whoever asks for the options alone need not wait for the libraries behind a bundle
     from workbench.bundle.signing import TrustedKeys

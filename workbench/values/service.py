@@ -7,6 +7,7 @@ its simulation hold to it alike.
 
 from __future__ import annotations
 
+import ipaddress
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -235,3 +236,11 @@ class ServiceQuestion:
             raise ConfigError(f"{self.p99_ms:g} is not above 0.", key="service.p99_ms")
         if self.devices < 1:
             raise ConfigError(f"{self.devices} is less than 1.", key="service.devices")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine alone, by its spelling; names other than localhost are not looked up."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
