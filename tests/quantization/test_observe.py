@@ -10,6 +10,7 @@ from onnx import helper, numpy_helper
 from tests.quantization.histograms import content, histogram_of
 from tests.quantization.networks import perceptron, rows, saved
 from workbench.graph.read import load_graph
+from workbench.quantization.activations import ordinary_rows
 from workbench.quantization.algorithms import moving_average_range
 from workbench.quantization.observe import Accumulator, observe
 from workbench.quantization.statistics import TensorStatistics
@@ -135,3 +136,14 @@ def test_extremes_of_the_samples_are_averaged(axis: int | None) -> None:
     extremes = samples.min(axis=1).mean(), samples.max(axis=1).mean()
     assert moving_average_range(statistics) == pytest.approx(extremes, rel=1e-15)
     assert (statistics.channels is None) == (axis is None)
+
+
+def test_tokens_of_massive_activations_are_left_out() -> None:
+    values = np.random.default_rng(0).normal(size=(2, 10, 64)).astype(np.float32)
+    values[0, 3, 7] = 200.0
+    values[1, 0, 7] = -200.0
+
+    rows = ordinary_rows(values)
+
+    assert rows.shape == (18, 64)
+    assert np.abs(rows).max() < 10

@@ -20,7 +20,7 @@ from workbench.quantization.algorithms import (
 from workbench.quantization.density import expected_error
 from workbench.quantization.histogram import Histogram
 from workbench.quantization.recipe import ActivationRecipe
-from workbench.quantization.scales import int8_parameters
+from workbench.quantization.scales import as_half, int8_parameters
 from workbench.quantization.statistics import TensorStatistics
 
 Floats = npt.NDArray[np.float32]
@@ -171,3 +171,28 @@ def test_mse_is_within_one_percent_of_the_best_range_on_the_values_themselves(va
 def test_a_tensor_that_was_never_seen_gets_a_neutral_scale() -> None:
     assert all(found(histogram_of(), recipe) == (0.0, 0.0) for recipe in RECIPES)
     assert expected_error(histogram_of(), 1.0, 0) == 0.0
+
+
+# --- from a range to int8 parameters: AMCT's rule and its float32 arithmetic ------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "symmetric", "scale", "zero_point"),
+    [
+        pytest.param(-1.0, 1.0, True, 1 / 127, 0, id="symmetric, positive side at a tie"),
+        pytest.param(-2.0, 1.0, True, 2 / 128, 0, id="symmetric, negative side"),
+        pytest.param(0.0, 5.1, False, 5.1 / 255, -128, id="one-sided"),
+        pytest.param(-5.1, 0.0, False, 5.1 / 255, 127, id="one-sided, negative"),
+        pytest.param(-1.0, 4.1, False, 5.1 / 255, -78, id="two-sided"),
+        pytest.param(0.0, 0.0, False, 1.0, -128, id="nothing, asymmetric"),
+        pytest.param(0.0, 1e-9, True, 1.0, 0, id="next to nothing, symmetric"),
+    ],
+)
+def test_scales_follow_amcts_rule(low: float, high: float, symmetric: bool, scale: float, zero_point: int) -> None:
+    assert (float(np.float32(scale)), zero_point) == int8_parameters(low, high, symmetric=symmetric)
+
+
+def test_scales_in_the_range_of_float16_are_rounded_to_it_and_others_through_their_root() -> None:
+    assert as_half(0.02495) == float(np.float16(0.02495))
+    assert as_half(1e-6) == float(np.float32(float(np.float16(1e-3)) ** 2))
+    assert as_half(1e6) == float(np.float32(float(np.float16(1e3)) ** 2))

@@ -21,6 +21,7 @@ from workbench.values.system.files import write_text_atomically
 
 if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
     from workbench.study.amct_command import Calibrated
+    from workbench.study.limits import Limits
 
 
 def calibrate(
@@ -105,10 +106,8 @@ def compare(
     """Compare two models layer by layer: where do their numbers part? Exit code 1 when an output is over a limit."""
     from workbench.api.study import compare as run
     from workbench.report.layers import comparison_html, comparison_text
-    from workbench.study.limits import Limits
 
-    given = _only(cosine=cosine, max_abs=max_abs, mae=mae, error=error)
-    limits = Limits(**{"cosine": -2.0, "max_abs": None, "mae": None, "differing": 1.0, **given}) if given else None
+    limits = _limits(differing=1.0, cosine=cosine, max_abs=max_abs, mae=mae, error=error)
     found = run(
         a,
         b,
@@ -122,8 +121,6 @@ def compare(
         to=to,
     )
     if html is not None:
-        from workbench.report.layers import comparison_html
-
         write_text_atomically(html, comparison_html(found))
     if as_json:
         print_json(found.to_json())
@@ -221,8 +218,13 @@ def _ranking_lines(ranking: Mapping[str, float], total: float) -> list[str]:
     ]
 
 
-def _only(**given: float | None) -> dict[str, Any]:
-    return {name: value for name, value in given.items() if value is not None}
+def _limits(*, differing: float, **given: float | None) -> Limits | None:
+    """Those that were given, and no others; None where none was."""
+    from workbench.study.limits import Limits
+
+    own = {name: value for name, value in given.items() if value is not None}
+    nothing: dict[str, Any] = {"cosine": -2.0, "max_abs": None, "mae": None, "differing": differing}
+    return Limits(**{**nothing, **own}) if own else None
 
 
 def _layers_table(done: Calibrated) -> Table:
@@ -312,13 +314,11 @@ def repair(
 ) -> None:
     """Find the cheapest change that keeps a candidate from overflowing or being off on its device; writes a preset."""
     from workbench.api.opening import named_candidate, opened
-    from workbench.study.limits import Limits
     from workbench.study.repair import repair as run
     from workbench.study.repair import repair_lines, write_repair
     from workbench.values.documents.canonical import encode
 
-    given = _only(cosine=cosine, error=error)
-    limits = Limits(**{"cosine": -2.0, "max_abs": None, "mae": None, **given}) if given else None
+    limits = _limits(differing=0.0, cosine=cosine, error=error)
     with opened(experiment, workspace, scratch=True) as (question, bench):
         chosen = named_candidate(candidate, question)
         if bench.toolchain(chosen).emulated:

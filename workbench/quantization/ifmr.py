@@ -89,26 +89,19 @@ def candidates(low: float, high: float, recipe: ActivationRecipe) -> Candidates:
     bottom, top = np.float32(min(low, 0.0)), np.float32(max(high, 0.0))
     factors = search_factors(recipe)
     if recipe.symmetric:
-        divisor = np.float32(128 if -bottom > top else 127)
         clips = factors * max(top, -bottom)
-        scales = _usable(clips / divisor)
-        highest = np.rint(clips / scales)
-        return Candidates(
-            low=float(bottom),
-            symmetric=True,
-            clips=clips,
-            scales=scales,
-            lowest=(-highest).astype(np.int64),
-            highest=highest.astype(np.int64),
-        )
-    clips = factors * top
-    scales = _usable((clips - bottom) / np.float32(255))
+        scales = _usable(clips / np.float32(128 if -bottom > top else 127))
+        lowest = -np.rint(clips / scales)
+    else:
+        clips = factors * top
+        scales = _usable((clips - bottom) / np.float32(255))
+        lowest = np.rint(bottom / scales)
     return Candidates(
         low=float(bottom),
-        symmetric=False,
+        symmetric=recipe.symmetric,
         clips=clips,
         scales=scales,
-        lowest=np.rint(bottom / scales).astype(np.int64),
+        lowest=lowest.astype(np.int64),
         highest=np.rint(clips / scales).astype(np.int64),
     )
 

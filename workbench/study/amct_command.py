@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 import onnx
 
@@ -27,7 +26,6 @@ from workbench.graph.apart import is_large, kept_aside
 from workbench.graph.layers import Layer, quantizable_layers
 from workbench.graph.read import load_graph
 from workbench.graph.write import WEIGHTS, write_model
-from workbench.inputs.metrics.agreement.judge import cosines
 from workbench.inputs.metrics.score import common_part
 from workbench.quantization.amct.config import expand, parse_config
 from workbench.quantization.amct.json_form import ExpandedConfig, config_json
@@ -42,14 +40,12 @@ from workbench.quantization.lowering.qdq import lower_static
 from workbench.quantization.observe import Feeds, parts
 from workbench.quantization.record import QuantizationRecord, write_record
 from workbench.quantization.sessions import open_session
+from workbench.study.comparison import Differences
 from workbench.study.model_data import open_data, opened_for
 from workbench.values.documents.input_files import read_text
 from workbench.values.errors import CalibrationError, ConfigError, ToolchainError
 from workbench.values.model import Model
 from workbench.values.system.scratch import scratch_folder
-
-_Doubles = npt.NDArray[np.float64]
-Outputs = Mapping[str, npt.NDArray[Any]]
 
 _log = logging.getLogger(__name__)
 
@@ -171,21 +167,19 @@ def _agreement(model: Model, deploy: onnx.ModelProto, qdq: onnx.ModelProto, feed
     if is_large(model.size_bytes):  # exact integers take their time
         feeds = next(parts(model, feeds, most_rows=2), feeds)
 
-    def values(graph: onnx.ModelProto | None) -> Outputs:
+    def values(graph: onnx.ModelProto | None) -> dict[str, npt.NDArray[Any]]:
         """One model at a time is open."""
         return dict(zip(names, open_session(model, (), graph).run(names, dict(feeds)), strict=True))
 
-    def paired(ours: Outputs, theirs: Outputs) -> tuple[_Doubles, _Doubles]:
-        """All outputs side by side; of those whose length depends on the data the part that both have."""
-        pairs = [common_part(*(np.asarray(each[name], np.float64) for each in (ours, theirs))) for name in names]
-        return np.concatenate([a.ravel() for a, _ in pairs]), np.concatenate([b.ravel() for _, b in pairs])
-
-    integers, float_values = Interpreter(deploy).run(feeds), values(None)
-    ours, theirs = paired(integers, values(qdq))
+    integers, float_values, qdq_values = Interpreter(deploy).run(feeds), values(None), values(qdq)
+    beside_float, beside_qdq = Differences(), Differences()
+    for name in names:  # of those whose length depends on the data the part that both have
+        beside_float.add(*common_part(float_values[name], integers[name]))
+        beside_qdq.add(*common_part(qdq_values[name], integers[name]))
     return Agreement(
-        cosine=float(cosines(*np.atleast_2d(*paired(integers, float_values)))[0]),
-        qdq_cosine=float(cosines(*np.atleast_2d(ours, theirs))[0]),
-        qdq_max_abs=float(np.abs(ours - theirs).max(initial=0.0)) / (float(np.abs(theirs).max(initial=0.0)) or 1.0),
+        cosine=beside_float.cosine(),
+        qdq_cosine=beside_qdq.cosine(),
+        qdq_max_abs=beside_qdq.largest / (beside_qdq.magnitude or 1.0),
         other_sizes=tuple(name for name in names if integers[name].shape != float_values[name].shape),
     )
 

@@ -12,14 +12,12 @@ import onnx
 from onnx import TensorProto
 
 from workbench.graph.apart import array_of
-from workbench.graph.door import open_foreign
-from workbench.graph.intake.fold import constants_of
 from workbench.graph.intake.prepared import prepared
 from workbench.graph.layers import Layer, quantizable_layers
 from workbench.graph.read import constants, load_graph, operator_counts
 from workbench.graph.structure import structure_of
-from workbench.inputs.dataset.interface_reader import read_interface
 from workbench.quantization.lowering.normalize import normalized
+from workbench.study.model_data import declared_of
 from workbench.targets import described, graph_targets, target_names
 from workbench.targets.base import OperatorIssue
 from workbench.targets.description import TargetDescription
@@ -27,7 +25,6 @@ from workbench.targets.int8_issues import QUANTIZED
 from workbench.values.candidate import EVERYTHING_INT8, Candidate, Quantization
 from workbench.values.documents.canonical import encode
 from workbench.values.errors import CandidateError, ConfigError, ToolchainError, nearest
-from workbench.values.interface import NOTHING_DECLARED
 from workbench.values.model import Model, TensorSpec
 from workbench.values.system.scratch import scratch_folder
 
@@ -251,11 +248,7 @@ def looked_at(
     Raises:
         ConfigError: the file is no sound model, or what the manifest or the constants say does not fit it.
     """
-    source = open_foreign(path)
-    declared = NOTHING_DECLARED if manifest is None else read_interface(manifest)
-    given = constants_of(constants, source)
-    named = {use.name for use in given}
-    declared = replace(declared, inputs=(*(use for use in declared.inputs if use.name not in named), *given))
+    source, declared = declared_of(path, manifest, constants)
     try:
         return prepared(source, declared, declared_in=manifest), ()
     except ConfigError as error:

@@ -45,7 +45,7 @@ from workbench.quantization.sensitivity import Sensitivity, ranked
 from workbench.quantization.sessions import open_session, session_on
 from workbench.search.pipeline import evaluate
 from workbench.targets import described
-from workbench.values.candidate import FloatUnit, Quantization, SensitivityMetric
+from workbench.values.candidate import Candidate, FloatUnit, Quantization, SensitivityMetric
 from workbench.values.documents.canonical import encode
 from workbench.values.errors import ConfigError
 from workbench.values.metrics import metrics
@@ -234,39 +234,39 @@ def write_recipe(study: LayerStudy, experiment: Experiment, bench: Bench, folder
     chosen = study.chosen
     if chosen is not None:
         candidate = chosen.evaluation.candidate
-        file, cfg = folder / "candidate.json", folder / "amct.cfg"
-        write_json_atomically(file, candidate.to_json())
         kept = kept_in_float(experiment, candidate, bench, seen)
         quantized = recipe_of(candidate.quantization, seen.layers, kept).layers
-        skipped = tuple(name for name in names if name not in quantized)
-        write_text_atomically(cfg, print_message(AMCT_CONFIG(batch_num=2, skip_layers=skipped)))
+        skipped = [name for name in names if name not in quantized]
+        config = print_message(AMCT_CONFIG(batch_num=2, skip_layers=skipped))
+        file, cfg = _written(folder / "candidate.json", candidate, folder / "amct.cfg", config)
         lines.append(f"run it:   workbench evaluate {experiment.path} --candidate {file}")
         lines.append(f"for AMCT: {cfg} skips the same layers ({len(skipped)} of {len(names)})")
-    return (*lines, *_write_priced(study, experiment, names, folder))
-
-
-def _write_priced(study: LayerStudy, experiment: Experiment, names: Sequence[str], folder: Path) -> tuple[str, ...]:
-    """By groups, whose members share their quantization."""
+    # by groups, whose members share their quantization
     slow = {name for unit in study.groups if unit.call_share <= 0.0 for name in unit.sensitivity.layers}
     could = [name for name in names if name not in (*study.float_by_recipe, *study.prices.unpriced)]
     gaining = [name for name in could if name not in slow]
     if study.prices.by != "device" or len(gaining) == len(could):
-        return ()
+        return tuple(lines)
     prices = study.prices
     shape = f"batch {prices.batch}" + (f", length {prices.length}" if prices.length else "")
     fact = f"INT8 gains no time in {len(could) - len(gaining)} of {len(could)} layers ({prices.level}, {shape})"
     if not gaining:
-        return (f"{fact}: at this shape the float file is the faster one.",)
-    skipped = tuple(name for name in names if name not in gaining)
+        return (*lines, f"{fact}: at this shape the float file is the faster one.")
+    skipped = [name for name in names if name not in gaining]
     quantization = without_layers(Quantization(), skipped, batches=2)
-    text, candidate = quantization.cfg or "", replace(experiment.baseline, quantization=quantization)
-    file, cfg = folder / "priced.json", folder / "priced.cfg"
-    write_text_atomically(cfg, text)
-    write_json_atomically(file, candidate.to_json())
+    candidate = replace(experiment.baseline, quantization=quantization)
+    file, cfg = _written(folder / "priced.json", candidate, folder / "priced.cfg", quantization.cfg or "")
     return (
+        *lines,
         f"{fact}; to keep them in float: workbench evaluate {experiment.path} --candidate {file}",
         f"for AMCT: {cfg} skips them and what the recipe leaves in float ({len(skipped)} of {len(names)})",
     )
+
+
+def _written(file: Path, candidate: Candidate, cfg: Path, config: str) -> tuple[Path, Path]:
+    write_json_atomically(file, candidate.to_json())
+    write_text_atomically(cfg, config)
+    return file, cfg
 
 
 def without_layers(quantization: Quantization, skipped: Sequence[str], *, batches: int) -> Quantization:

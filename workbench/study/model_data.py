@@ -22,7 +22,7 @@ from workbench.inputs.dataset.arrays import read_arrays
 from workbench.inputs.dataset.stored import load_array, npz_arrays
 from workbench.quantization.observe import Feeds
 from workbench.values.errors import ConfigError, nearest
-from workbench.values.interface import NOTHING_DECLARED
+from workbench.values.interface import NOTHING_DECLARED, Interface
 from workbench.values.model import Model, TensorSpec
 
 _USUAL_BATCHES = 2
@@ -94,12 +94,18 @@ def opened_for(path: Path, data: Path | None, constants: Sequence[str] = ()) -> 
     Raises:
         ConfigError: it is no model, or only a manifest can say what is missing.
     """
-    declared = data is not None and data.suffix in (".yaml", ".yml")
-    interface = read_interface(data) if declared and data is not None else NOTHING_DECLARED
+    manifest = data if data is not None and data.suffix in (".yaml", ".yml") else None
+    source, interface = declared_of(path, manifest, constants)
+    return prepared(source, interface, declared_in=manifest)
+
+
+def declared_of(path: Path, manifest: Path | None, constants: Sequence[str]) -> tuple[Model, Interface]:
+    """A user's model as it is, and what is said of its inputs; constants instead of what the manifest says of them."""
+    interface = NOTHING_DECLARED if manifest is None else read_interface(manifest)
     source = open_foreign(path)
     given = constants_of(constants, source)
     kept = (use for use in interface.inputs if use.name not in {use.name for use in given})
-    return prepared(source, replace(interface, inputs=(*kept, *given)), declared_in=data if declared else None)
+    return source, replace(interface, inputs=(*kept, *given))
 
 
 def random_data(model: Model, *, batch: int, samples: int, seed: int = 0) -> ModelData:
