@@ -120,32 +120,6 @@ def shared_weight() -> onnx.ModelProto:
     return model_of(nodes, {"w": weight}, [given], [result])
 
 
-def test_every_kind_of_convolution_and_pooling_goes_through(tmp_path: Path) -> None:
-    random = np.random.default_rng(0)
-    nodes = [
-        helper.make_node("Conv", ["x", "w1"], ["a"], name="depthwise", group=4),
-        helper.make_node("ConvTranspose", ["a", "w2"], ["b"], name="transposed", group=2),
-        helper.make_node("AveragePool", ["b"], ["y"], name="pool", kernel_shape=[2, 2]),
-    ]
-    weights = {
-        "w1": random.normal(size=(4, 1, 2, 2)).astype(np.float32),
-        "w2": (random.normal(size=(4, 3, 2, 2)) * [[[[1]]], [[[1]]], [[[9]]], [[[9]]]]).astype(np.float32),
-    }
-    given = value("x", ["batch", 4, 6, 6])
-    result = value("y", ["batch", 6, 5, 5])
-    model = written(tmp_path, model_of(nodes, weights, [given], [result]))
-    feeds = [{"x": random.normal(size=(3, 4, 6, 6)).astype(np.float32)}]
-
-    depthwise, transposed, pool = calibrate_exactly(model, lambda: feeds, amct_recipe(model, IFMR)).layers
-
-    assert (len(depthwise.weight.scales), depthwise.weight.axis) == (4, 0)
-    assert (len(transposed.weight.scales), transposed.weight.axis) == (6, 1)
-    # the second group's weights are nine times as large
-    assert np.mean(transposed.weight.scales[3:]) > 3 * np.mean(transposed.weight.scales[:3])
-    assert pool.weight is None
-    assert pool.activation.tensor == "b"
-
-
 # --- percentiles deep inside, and algorithms AMCT does not have -----------------------------------------------------
 
 

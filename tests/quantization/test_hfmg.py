@@ -5,44 +5,11 @@ import math
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from hypothesis.extra import numpy as hnp
 
 from tests.quantization.histograms import histogram_of
-from workbench.quantization.hfmg import HfmgHistogram, extended, first_histogram, hfmg_range, search
+from workbench.quantization.hfmg import HfmgHistogram, first_histogram, hfmg_range, search
 
 Floats = npt.NDArray[np.float32]
-tensors = hnp.arrays(np.float32, st.integers(1, 100), elements=st.floats(-100, 100, width=32))
-
-
-def grown(batches: list[Floats], bins: int) -> HfmgHistogram:
-    histogram = first_histogram(batches[0], bins)
-    for batch in batches[1:]:
-        histogram = extended(histogram, batch)
-    return histogram
-
-
-# --- the histogram -------------------------------------------------------------------------------------------------
-
-
-@given(batches=st.lists(tensors, min_size=1, max_size=5))
-def test_no_value_gets_lost_when_the_range_grows(batches: list[Floats]) -> None:
-    histogram = grown(batches, 32)
-
-    assert histogram.counts.sum() == sum(batch.size for batch in batches)
-    assert histogram.counts.min() >= 0
-    assert (histogram.low, histogram.high) == (min(map(np.min, batches)), max(map(np.max, batches)))
-
-
-def test_an_old_bin_across_a_new_border_is_split_rounding_down_below() -> None:
-    old = HfmgHistogram(low=0.0, high=4.0, counts=np.array([0, 10, 0, 0]))  # ten values in [1, 2)
-
-    grown_to_six = extended(old, np.array([0.0, 6.0], np.float32))  # bins of 1.5: two thirds... half of [1, 2) below
-
-    assert grown_to_six.counts.tolist() == [1 + 5, 5, 0, 1]
-    odd = extended(HfmgHistogram(low=0.0, high=4.0, counts=np.array([0, 11, 0, 0])), np.array([0.0, 6.0], np.float32))
-    assert odd.counts.tolist() == [1 + 5, 6, 0, 1]
 
 
 # --- the search ----------------------------------------------------------------------------------------------------

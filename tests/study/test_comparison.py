@@ -11,7 +11,6 @@ from onnx import TensorProto, helper, numpy_helper
 from tests.tiny import HIDDEN, write_model
 from workbench.graph.read import load_graph, read_model
 from workbench.quantization.lowering.deploy import lower_deploy
-from workbench.quantization.lowering.prepare import prepare
 from workbench.quantization.lowering.qdq import lower_static
 from workbench.study.comparison import compare, side_of
 from workbench.study.limits import FLOAT, INT8, Limits
@@ -100,23 +99,6 @@ def test_float_against_int8_shows_quantization_noise_in_every_layer(encoder: Pat
     assert found.limits == INT8
     assert found.passed
     assert not compare(side_of(str(encoder)), side_of(str(int8)), FEEDS, data="ids", limits=FLOAT).passed
-
-
-def test_a_qdq_model_and_its_deploy_model_give_the_same_numbers(tmp_path: Path) -> None:
-    file = linear(tmp_path / "linear.onnx")
-    record = record_for(file, normal((64, 6)), symmetric=True)
-    proto = load_graph(read_model(file))
-    qdq = save_unchecked(lower_static(prepare(proto, record), record), tmp_path / "qdq.onnx")
-    deploy = save_unchecked(lower_deploy(prepare(proto, record), record), tmp_path / "deploy.onnx")
-
-    there = compare(side_of(str(qdq)), side_of(str(deploy)), [normal((16, 6), 5)], data="x")
-    back = compare(side_of(str(deploy)), side_of(str(qdq)), [normal((16, 6), 5)], data="x")
-
-    assert side_of(str(deploy)).engine == "deploy"
-    for found in (there, back):
-        assert [row.tensor for row in found.rows] == ["y"]
-        assert found.rows[0].relative_error < 1e-5
-        assert found.passed
 
 
 def test_the_integers_inside_a_deploy_model_are_not_taken_for_floats(tmp_path: Path) -> None:

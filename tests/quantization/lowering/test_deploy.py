@@ -18,7 +18,6 @@ from workbench.graph.read import constants, load_graph, read_model
 from workbench.quantization.interpreter import Interpreter
 from workbench.quantization.lowering.deploy import lower_deploy
 from workbench.quantization.record import QuantizationRecord, WeightScale
-from workbench.quantization.weights import encoded_bits
 from workbench.testing.encoder import ids, model_of, tiny_encoder, value
 from workbench.values.errors import LoweringError
 
@@ -115,19 +114,6 @@ def test_a_grouped_transposed_convolution_has_a_factor_for_every_output_channel(
         np.testing.assert_array_equal(constants["weight"][2 * group : 2 * group + 2, channel], expected)
 
 
-def test_learned_rounding_decides_the_integers() -> None:
-    proto = perceptron()
-    record = min_max_record(proto, rows(16))
-    layer = record.layers[0]
-    scale, values = np.float32(layer.weight.scales[0]), constants_of(proto)["fc1_w"]
-    weight = WeightScale(scales=layer.weight.scales, axis=None, rounding=encoded_bits(np.ones(values.shape, bool)))
-
-    model = lower_deploy(proto, replaced(record, "fc1", weight=weight))
-
-    expected = np.clip(np.floor(values / scale) + 1, -128, 127).T  # transB is folded
-    np.testing.assert_array_equal(integer_constants(model, "fc1")["weight"], expected)
-
-
 def test_force_fp16_clears_the_low_thirteen_bits_of_every_factor_and_leaves_the_bias() -> None:
     proto = perceptron()
     record = min_max_record(proto, rows(16))
@@ -211,16 +197,3 @@ def test_models_of_the_zoo_keep_their_answers_in_deploy_form(name: str, merge_bi
     for output, expected in plain_run(proto, feeds).items():
         cosine = np.vdot(found[output], expected) / np.linalg.norm(found[output]) / np.linalg.norm(expected)
         assert cosine > 0.999, output
-
-
-def test_a_correction_joins_the_bias_before_it_is_rounded() -> None:
-    proto = perceptron()
-    record = min_max_record(proto, rows(16))
-    layer = record.layers[0]
-    correction = tuple(0.01 * index for index in range(6))
-
-    model = lower_deploy(proto, replaced(record, "fc1", bias_correction=correction))
-
-    factor = np.float32(layer.activation.scale) * np.float32(layer.weight.scales[0])
-    expected = np.rint((constants_of(proto)["fc1_b"] + np.float32(correction)) / factor)
-    np.testing.assert_array_equal(integer_constants(model, "fc1")["bias"], expected)

@@ -1,5 +1,4 @@
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -164,18 +163,6 @@ def test_a_convolution_without_a_fast_integer_kernel_keeps_the_integers_values(
     assert np.allclose(expected, got, rtol=1e-6, atol=1e-6)
 
 
-def test_average_pooling_reads_a_quantized_input() -> None:
-    node = helper.make_node("AveragePool", ["x"], ["y"], name="pool", kernel_shape=[2, 2])
-    proto = model_of([node], {}, [value("x", ["n", 2, 4, 4])], [value("y", ["n", 2, 3, 3])])
-    layer = LayerRecord(layer="pool", op_type="AveragePool", activation=scale_of("x"))
-    x = np.random.default_rng(0).normal(size=(3, 2, 4, 4)).astype(np.float32)
-
-    (got,) = run(lower_static(proto, record_of(layer)), {"x": x})
-
-    (expected,) = run(proto, {"x": rounded(x, 0.05, 3) * np.float32(0.05)})
-    assert np.allclose(expected, got, rtol=1e-6, atol=1e-6)
-
-
 @pytest.mark.parametrize("case", AMCT_CASES)
 def test_amcts_own_records_give_what_its_simulation_gives(case: str) -> None:
     """Up to float32 rounding: 3.2e-7 of the largest output is the worst of these cases."""
@@ -232,27 +219,6 @@ def test_a_record_of_another_model_is_refused() -> None:
     ):
         with pytest.raises(LoweringError, match=fault):
             lower_static(one_matmul(np.eye(4, dtype=np.float32)), record_of(layer))
-
-
-def test_biases_of_an_amct_record_lie_on_the_grid_of_the_integer_sums() -> None:
-    weight = np.eye(4, dtype=np.float32)
-    bias = np.array([0.1234567, -0.2345678, 0.3456789, 0.0043210], np.float32)
-    nodes = [
-        helper.make_node("MatMul", ["x", "w"], ["p"], name="layer"),
-        helper.make_node("Add", ["p", "b"], ["y"], name="bias"),
-    ]
-    proto = model_of(nodes, {"w": weight, "b": bias}, [value("x", ["n", 4])], [value("y", ["n", 4])])
-    record = record_of(layer_of("layer"))
-    amct = replace(record, provenance=replace(record.provenance, engine="amct-file"))
-    (layer,) = record.layers
-    step = np.float32(layer.activation.scale) * np.float32(layer.weight.scales[0])
-    zero = {"x": np.zeros((1, 4), np.float32)}
-
-    (native,), (rounded,) = run(lower_static(proto, record), zero, ["y"]), run(lower_static(proto, amct), zero, ["y"])
-
-    assert np.array_equal(native[0], bias)
-    assert np.array_equal(rounded[0], np.rint(bias / step) * step)
-    assert not np.array_equal(rounded[0], bias)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf], ids=str)
