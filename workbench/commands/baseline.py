@@ -23,7 +23,7 @@ from workbench.commands.loading import (
     open_server,
     run_loads,
 )
-from workbench.commands.options import AsJson, arranged, one_of, pairs, spelled_out
+from workbench.commands.options import AsJson, arranged, one_of, spelled_out
 from workbench.commands.options import seconds as seconds_of
 from workbench.values.errors import ConfigError
 from workbench.values.exit_codes import INTERRUPTED
@@ -49,10 +49,6 @@ class Recorded(Asking):
     map_output: Annotated[
         list[str] | None, typer.Option(help="SERVER=OURS: which of our outputs the server's is; repeat")
     ] = None
-
-    @property
-    def renamed_outputs(self) -> dict[str, str]:
-        return pairs(self.map_output or (), "--map-output")
 
 
 @baseline.command()

@@ -97,6 +97,7 @@ class Asking:
     host_allowed: Annotated[
         list[str] | None, typer.Option(help="another host than this one that may be loaded; repeat for more")
     ] = None
+    map_output: list[str] | None = None  # an option of `baseline record` alone
 
     def __post_init__(self) -> None:
         if self.protocol not in (PREDICT, KSERVE, OPENAI):
@@ -118,11 +119,6 @@ class Asking:
     def renamed_inputs(self) -> dict[str, str]:
         """Server's input → ours."""
         return pairs(self.map_input or (), "--map-input")
-
-    @property
-    def renamed_outputs(self) -> dict[str, str]:
-        """Server's output → ours."""
-        return {}
 
     @functools.cached_property
     def dataset(self) -> tuple[Dataset, Model | None] | None:
@@ -319,9 +315,8 @@ def _of_another_platform(server: Server, how: Asking) -> Question:
     from workbench.load.kserve.asking import ask, requests_of, samples_of
     from workbench.load.kserve.served import path_of, served_model
 
-    model = served_model(
-        server.url, how.model, how.model_version, renamed_inputs=how.renamed_inputs, renamed_outputs=how.renamed_outputs
-    )
+    renamed = {"renamed_inputs": how.renamed_inputs, "renamed_outputs": pairs(how.map_output or (), "--map-output")}
+    model = served_model(server.url, how.model, how.model_version, **renamed)
     chosen = how.dataset
     if chosen is None:
         raise ConfigError(

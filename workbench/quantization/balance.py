@@ -18,6 +18,7 @@ import numpy.typing as npt
 from workbench.graph.layers import Layer
 from workbench.quantization.recipe import ModelRecipe
 from workbench.quantization.statistics import Statistics
+from workbench.quantization.weights import grouped_weight
 
 _Floats = npt.NDArray[np.float32]
 _Doubles = npt.NDArray[np.float64]
@@ -76,20 +77,6 @@ def input_channel_maxima(values: _Floats, layer: Layer) -> _Floats:
     """Largest |w| per input channel: float32 [Cin], the channels of all groups in order."""
     maxima: _Floats = np.abs(grouped_weight(values, layer)).max(axis=(1, 3)).reshape(-1)
     return maxima
-
-
-def grouped_weight(values: _Floats, layer: Layer) -> _Floats:
-    """A layer's weight as [groups, Cout / groups, Cin / groups, kernel elements], whatever the operator stores.
-
-    A MatMul and a Gemm have one group and one kernel element.
-    """
-    if layer.op_type == "Conv":  # stored [Cout, Cin / groups, kernel...]
-        return values.reshape(layer.groups, values.shape[0] // layer.groups, values.shape[1], -1)
-    if layer.op_type == "ConvTranspose":  # stored [Cin, Cout / groups, kernel...]
-        stored = values.reshape(layer.groups, values.shape[0] // layer.groups, values.shape[1], -1)
-        return stored.transpose(0, 2, 1, 3)
-    matrix = values if layer.transposed else values.T
-    return matrix[None, :, :, None]
 
 
 def balance_factors(

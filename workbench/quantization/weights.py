@@ -77,12 +77,22 @@ def weight_rows(values: Floats, layer: Layer, *, per_channel: bool) -> Floats:
     """
     if not per_channel:
         return values.reshape(1, -1)
+    grouped = grouped_weight(values, layer)
+    return grouped.reshape(grouped.shape[0] * grouped.shape[1], -1)
+
+
+def grouped_weight(values: Floats, layer: Layer) -> Floats:
+    """A layer's weight as [groups, Cout / groups, Cin / groups, kernel elements], whatever the operator stores.
+
+    A MatMul and a Gemm have one group and one kernel element.
+    """
+    if layer.op_type == "Conv":  # stored [Cout, Cin / groups, kernel...]
+        return values.reshape(layer.groups, values.shape[0] // layer.groups, values.shape[1], -1)
     if layer.op_type == "ConvTranspose":  # stored [Cin, Cout / groups, kernel...]
-        groups = values.reshape(layer.groups, values.shape[0] // layer.groups, values.shape[1], -1)
-        return groups.swapaxes(1, 2).reshape(layer.groups * values.shape[1], -1)
-    if layer.op_type == "Conv" or layer.transposed:
-        return values.reshape(values.shape[0], -1)
-    return values.T
+        stored = values.reshape(layer.groups, values.shape[0] // layer.groups, values.shape[1], -1)
+        return stored.transpose(0, 2, 1, 3)
+    matrix = values if layer.transposed else values.T
+    return matrix[None, :, :, None]
 
 
 def integers_of(values: Floats, scale: WeightScale, groups: int = 1) -> npt.NDArray[np.int8]:

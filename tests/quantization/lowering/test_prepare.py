@@ -9,10 +9,10 @@ from onnx import TensorProto, helper, numpy_helper
 from tests.quantization.networks import CONVOLUTIONS, convolutions, images, perceptron, rows, showing
 from workbench.graph.layers import quantizable_layers
 from workbench.graph.read import constants
-from workbench.quantization.balance import grouped_weight
 from workbench.quantization.lowering.normalize import normalized
 from workbench.quantization.lowering.prepare import balanced, corrected
 from workbench.quantization.lowering.surgery import editable_copy
+from workbench.quantization.weights import grouped_weight
 from workbench.testing.encoder import HEADS, WEIGHT_LAYERS, WIDTH, ids, model_of, run, tiny_encoder, value
 from workbench.values.errors import LoweringError
 
