@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 import pytest
+from onnx import helper
 
 from tests.quantization.networks import choose, convolutions, images, perceptron, rows, saved
 from workbench.graph.read import constants, read_model
@@ -16,9 +17,10 @@ from workbench.quantization.lowering.normalize import normalized
 from workbench.quantization.lowering.prepare import prepare
 from workbench.quantization.lowering.qdq import lower_static
 from workbench.quantization.observe import Feeds, observe
-from workbench.quantization.recipe import recipe_of
+from workbench.quantization.recipe import ModelRecipe, recipe_of
 from workbench.quantization.record import QuantizationRecord
-from workbench.testing.encoder import WEIGHT_LAYERS, ids, run, save
+from workbench.quantization.statistics import Statistics
+from workbench.testing.encoder import WEIGHT_LAYERS, ids, model_of, run, save, value
 from workbench.values.candidate import EVERYTHING_INT8, Quantization
 from workbench.values.model import Model
 
@@ -153,3 +155,49 @@ def test_layers_in_float_are_neither_balanced_nor_corrected(encoder: Model) -> N
     for name in float_weights:
         assert name is not None
         assert before[name] == after[name]
+
+
+# --- which settings, which scales ------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def statistics(encoder: Model) -> Statistics:
+    return observe(encoder, [ids(4, 8), ids(4, 12, seed=1)])
+
+
+def with_activation(recipe: ModelRecipe, layer: str, **settings: object) -> ModelRecipe:
+    changed = replace(recipe.layers[layer], activation=replace(recipe.layers[layer].activation, **settings))
+    return replace(recipe, layers={**recipe.layers, layer: changed})
+
+
+def test_layers_that_share_an_input_share_its_scale_only_where_their_settings_agree(
+    encoder: Model, statistics: Statistics
+) -> None:
+    recipe = with_activation(
+        recipe_of(EVERYTHING_INT8, statistics.layers), "key", algorithm="percentile", percentile=90.0
+    )
+
+    layers = {layer.layer: layer for layer in choose(encoder, statistics, recipe).layers}
+
+    assert layers["query"].activation == layers["value"].activation
+    assert layers["key"].activation.tensor == layers["query"].activation.tensor
+    assert layers["key"].activation.scale < layers["query"].activation.scale
+
+
+def test_a_convolutions_output_is_quantized_as_its_reader_asks(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    nodes = [
+        helper.make_node("Conv", ["x", "w1"], ["h"], name="first"),
+        helper.make_node("Conv", ["h", "w2"], ["y"], name="second"),
+    ]
+    weights = {name: random.normal(size=(3, 3, 2, 2)).astype(np.float32) for name in ("w1", "w2")}
+    proto = model_of(nodes, weights, [value("x", ["batch", 3, 5, 5])], [value("y", ["batch", 3, 3, 3])])
+    model = saved(proto, tmp_path)
+    statistics = observe(model, [{"x": random.normal(size=(4, 3, 5, 5)).astype(np.float32)}])
+    recipe = with_activation(recipe_of(EVERYTHING_INT8, statistics.layers), "second", symmetric=True)
+
+    first, second = choose(model, statistics, recipe).layers
+
+    assert first.output == second.activation
+    assert (second.activation.zero_point, first.activation.zero_point != 0) == (0, True)
+    assert second.output.zero_point == 0
