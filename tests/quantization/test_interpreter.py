@@ -77,25 +77,6 @@ def test_quantization_rounds_scales_and_saturates_as_documented(
     np.testing.assert_array_equal(values["y"], expected - offset)
 
 
-def test_padding_of_an_asymmetric_convolution_is_real_zero() -> None:
-    """All weights 1 and a constant input: a corner sees four inputs and five zeros (amct.md §6.5)."""
-    nodes = [
-        helper.make_node("AscendQuant", ["x"], ["q"], name="c.quant", scale=1.0, offset=-100.0, dst_type="INT8"),
-        helper.make_node("Conv", ["q", "w"], ["p"], name="c", pads=[1, 1, 1, 1]),
-        helper.make_node("AscendDequant", ["p", "param"], ["y"], name="c.dequant", dtype=0),
-    ]
-    model = model_of(
-        nodes,
-        {"w": np.ones((1, 1, 3, 3), np.int8), "param": words(1.0)},
-        [value("x", [1, 1, 3, 3])],
-        [value("y", [1, 1, 3, 3])],
-    )
-
-    found = Interpreter(model).run({"x": np.full((1, 1, 3, 3), 5, np.float32)})["y"]
-
-    assert found[0, 0].tolist() == [[20, 30, 20], [30, 45, 30], [20, 30, 20]]
-
-
 @pytest.mark.parametrize("op_type", ["Conv", "ConvTranspose", "MatMul"])
 def test_sums_are_exact_where_float32_would_not_hold_them(op_type: str) -> None:
     channels = 5000

@@ -27,11 +27,11 @@ from dataclasses import dataclass
 from graphlib import TopologicalSorter
 
 import numpy as np
-from onnx import ModelProto, NodeProto, helper
+from onnx import ModelProto, NodeProto
 
-from workbench.graph.apart import array_of, tensor_of
-from workbench.graph.nodes import DEFAULT_DOMAINS, Names, attributes_of, copied, names_read, replace_nodes
-from workbench.graph.read import constants
+from workbench.graph.apart import array_of
+from workbench.graph.nodes import DEFAULT_DOMAINS, attributes_of, copied, names_read, replace_nodes
+from workbench.quantization.lowering.qdq_tensors import QuantizedTensors
 
 _MOVES = ("MaxPool", "Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze")
 """The result's values are the input's own."""
@@ -82,12 +82,12 @@ class _Tail:
     nodes: tuple[NodeProto, ...] = ()
 
 
-class _Graph:
+class _Graph(QuantizedTensors):
     """The top graph of a model while its wires change."""
 
     def __init__(self, model: ModelProto) -> None:
+        super().__init__(model)
         self.model, self.nodes = model, list(model.graph.node)
-        self.names, self.known = Names(model.graph), constants(model)
         self.outputs = {value.name for value in model.graph.output}
         self._index()
 
@@ -200,15 +200,15 @@ class _Graph:
             if tail.factor != 1:
                 dequantize = self.made[rounded]
                 scale = tail.factor * float(array_of(self.known[dequantize.input[1]]))
-                dequantize.input[1] = self._constant(f"{gate}_scale", np.float32(scale))
+                dequantize.input[1] = self.constant(f"{gate}_scale", np.float32(scale))
             product.input[list(product.input).index(gate)] = rounded
             self._remove(*tail.nodes)
             if tail.shift:
                 scale, zero = self._scale_of(tail.tensor)
                 moved = np.uint8(zero + round(tail.shift / scale))
-                parameters = [*self.pairs[tail.tensor][0].input[1:2], self._constant(f"{gate}_zero_point", moved)]
+                parameters = [*self.pairs[tail.tensor][0].input[1:2], self.constant(f"{gate}_zero_point", moved)]
                 inputs = [self._rounded(product.output[0], parameters), self._exact(f"{gate}_shift", tail.shift)]
-                self._add("Add", inputs, tail.tensor)
+                self.add("Add", inputs, tail.tensor)
             else:
                 product.output[0] = tail.tensor
             self._index()
@@ -263,12 +263,12 @@ class _Graph:
         if not alpha > 0 or not beta:
             return None
         total = self.names.fresh(f"{node.output[0]}_sum")
-        self._add("Add", [node.input[0], self._exact(f"{node.output[0]}_shift", beta / alpha)], total)
+        self.add("Add", [node.input[0], self._exact(f"{node.output[0]}_shift", beta / alpha)], total)
         self._remove(node)
-        zero_point = self._constant(f"{node.output[0]}_zero_point", np.uint8(0))
-        scale = self._constant(f"{node.output[0]}_sum_scale", np.float32(1 / (255 * alpha)))
+        zero_point = self.constant(f"{node.output[0]}_zero_point", np.uint8(0))
+        scale = self.constant(f"{node.output[0]}_sum_scale", np.float32(1 / (255 * alpha)))
         rounded = self._rounded(total, [scale, zero_point])
-        self.made[rounded].input[1] = self._constant(f"{node.output[0]}_scale", np.float32(1 / 255))
+        self.made[rounded].input[1] = self.constant(f"{node.output[0]}_scale", np.float32(1 / 255))
         return rounded
 
     def round_constants(self) -> None:
@@ -303,7 +303,7 @@ class _Graph:
             product.input[:] = [gate if name == clip.output[0] else name for name in product.input]
             product.output[0] = division.output[0]
         self._remove(add, clip, division)
-        self._add("HardSigmoid", [x], gate, alpha=1 / high, beta=shift / high)
+        self.add("HardSigmoid", [x], gate, alpha=1 / high, beta=shift / high)
 
     def _divides(self, node: NodeProto, number: float) -> str | None:
         """What it divides by the number, however that is written."""
@@ -349,39 +349,26 @@ class _Graph:
     def _rounded(self, name: str, parameters: Sequence[str]) -> str:
         """The tensor behind a new Q/DQ pair."""
         quantized, result = self.names.fresh(f"{name}_quantized"), self.names.fresh(f"{name}_dequantized")
-        self._add("QuantizeLinear", [name, *parameters], quantized)
-        self._add("DequantizeLinear", [quantized, *parameters], result)
+        self.add("QuantizeLinear", [name, *parameters], quantized)
+        self.add("DequantizeLinear", [quantized, *parameters], result)
         self._index()
         return result
 
     def _exact(self, wish: str, number: float) -> str:
         """A number behind a DequantizeLinear, without rounding: its own size is the scale."""
         integers = [np.uint8(number > 0), np.uint8(number < 0)]
-        values = [self._constant(f"{wish}_integer", integers[0]), *self._parameters(wish, abs(number), integers[1])]
+        values = [self.constant(f"{wish}_integer", integers[0]), *self._parameters(wish, abs(number), integers[1])]
         result = self.names.fresh(f"{wish}_dequantized")
-        self._add("DequantizeLinear", values, result)
+        self.add("DequantizeLinear", values, result)
         self._index()
         return result
 
     def _parameters(self, wish: str, scale: float, zero_point: np.uint8 = np.uint8(0)) -> list[str]:  # noqa: B008
         return [
-            self._constant(f"{wish}_scale", np.float32(scale)),
-            self._constant(f"{wish}_zero_point", zero_point),
+            self.constant(f"{wish}_scale", np.float32(scale)),
+            self.constant(f"{wish}_zero_point", zero_point),
         ]
-
-    def _add(self, op_type: str, inputs: Sequence[str], output: str, **attributes: float) -> None:
-        called = self.names.fresh(f"{output}_{op_type}")
-        node = helper.make_node(op_type, inputs, [output], name=called)
-        node.attribute.extend(helper.make_attribute(name, value) for name, value in attributes.items())
-        self.nodes.append(node)
 
     def _remove(self, *nodes: NodeProto) -> None:
         self.nodes = [one for one in self.nodes if not any(one is node for node in nodes)]
         self._index()
-
-    def _constant(self, wish: str, value: np.generic) -> str:
-        name = self.names.fresh(wish)
-        tensor = self.model.graph.initializer.add()
-        tensor.CopyFrom(tensor_of(np.asarray(value), name))
-        self.known[name] = tensor
-        return name

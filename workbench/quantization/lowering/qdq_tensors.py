@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -120,16 +121,17 @@ class QuantizedTensors:
             self.constant(f"{activation.tensor}_zero_point", np.asarray(zero_point)),
         )
 
-    def constant(self, wish: str, values: npt.NDArray[np.generic]) -> str:
+    def constant(self, wish: str, values: npt.NDArray[np.generic] | np.generic) -> str:
         """Name of an initializer with these values; asked for again with the same wish, it is the same one."""
-        tensor: TensorProto = tensor_of(values)
+        tensor: TensorProto = tensor_of(np.asarray(values))
         key = (wish, tensor.SerializeToString(deterministic=True))
         if key not in self._stored:
             tensor.name = self._stored[key] = self.names.fresh(wish)
             self.graph.initializer.append(tensor)
+            self.known[tensor.name] = tensor
         return self._stored[key]
 
-    def add(self, op_type: str, inputs: list[str], output: str, **attributes: int) -> str:
+    def add(self, op_type: str, inputs: Sequence[str], output: str, **attributes: float) -> str:
         name = self.names.fresh(f"{output}_{op_type}")
         node = helper.make_node(op_type, inputs, [output], name=name)
         node.attribute.extend(helper.make_attribute(key, value) for key, value in attributes.items())
