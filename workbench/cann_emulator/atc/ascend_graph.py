@@ -33,9 +33,9 @@ class Op:
 
     name: str
     type: str
-    onnx: str
+    onnx: str = ""
     core: Core
-    nodes: list[str]
+    nodes: list[str] = field(default_factory=list)
     inputs: list[str]
     outputs: list[str]
     order: int
@@ -161,31 +161,27 @@ class AscendGraph:
             absorbed: constants that become attributes, so that they are no inputs any more.
             whole: the result is one operator of the library, not a chain of the parts.
         """
-        members = {id(op) for op in group}
-        last = group[-1]
+        members, last = {id(op) for op in group}, group[-1]
         made = [name for op in group for name in op.outputs]
-        escaping = [
-            name for name in made if name in self.outputs or any(id(r) not in members for r in self.readers(name))
-        ]
+        escaping = [n for n in made if n in self.outputs or any(id(r) not in members for r in self.readers(n))]
         if any(name not in last.outputs for name in escaping) and self._returns(escaping, members):
             return None
-        inside = set(made)
-        inputs = list(dict.fromkeys(n for op in group for n in op.inputs if n not in inside and n not in absorbed))
+        inside = {*made, *absorbed}
+        results = [*(name for name in last.outputs if name in escaping or name == last.outputs[0]), *escaping]
         joined = Op(
             name=last.name,
             type=type,
-            onnx="",
             core=core,
             nodes=[node for op in group for node in op.nodes],
-            inputs=inputs,
-            outputs=list(
-                dict.fromkeys([*(n for n in last.outputs if n in escaping or n == last.outputs[0]), *escaping])
-            ),
+            inputs=list(dict.fromkeys(name for op in group for name in op.inputs if name not in inside)),
+            outputs=list(dict.fromkeys(results)),
             order=max(op.order for op in group),
             parts=(type,) if whole else tuple(part for op in group for part in op.parts),
             library=(*(kind for op in group for kind in op.library), *((type,) if whole else ())),
             dtype=_dtype(group),
-            constant_dtypes=self._constant_dtypes(group) if self.settled else {},
+            constant_dtypes={n: self.stored_dtype(op, n) for op in group for n in op.inputs if n in self.constants}
+            if self.settled
+            else {},
             reads=group[0].reads,
             writes=last.writes,
             cube=tuple(product for op in group for product in op.cube),
@@ -197,29 +193,22 @@ class AscendGraph:
         self.add(joined)
         return joined
 
-    def _constant_dtypes(self, group: Sequence[Op]) -> Mapping[str, Dtype]:
-        return {name: self.stored_dtype(op, name) for op in group for name in op.inputs if name in self.constants}
-
     def _returns(self, escaping: Iterable[str], members: set[int]) -> bool:
         """Whether a way leads out of the group and back into it."""
         seen: set[int] = set()
         todo = [op for name in escaping for op in self.readers(name) if id(op) not in members]
         while todo:
             op = todo.pop()
-            if id(op) in seen:
-                continue
-            seen.add(id(op))
-            for name in op.outputs:
-                for reader in self.readers(name):
-                    if id(reader) in members:
-                        return True
-                    todo.append(reader)
+            if id(op) in members:
+                return True
+            if id(op) not in seen:
+                seen.add(id(op))
+                todo += [reader for name in op.outputs for reader in self.readers(name)]
         return False
 
 
 def _dtype(group: Sequence[Op]) -> Dtype:
     """Of a joined operator: its product's, where it has one; what AscendQuant is joined to stays float."""
-    for op in group:
-        if op.cube:
-            return op.dtype
+    if product := next((op for op in group if op.cube), None):
+        return product.dtype
     return group[0].dtype if group[-1].dtype == "int8" else group[-1].dtype

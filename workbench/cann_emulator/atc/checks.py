@@ -118,17 +118,13 @@ def check_framework(options: Options) -> None:
 def check_json(options: Options) -> None:
     """Mode 1: both paths are looked at before the run ends."""
     records: list[Record] = []
-    for flag in ("om", "json"):
-        if not options.get(flag):
-            records += failure("E10004", parameter=flag).records
     for flag, check in (("om", check_input), ("json", check_output)):
-        if options.get(flag):
-            try:
-                check(options[flag], flag)
-            except AtcFailure as error:
-                records += error.records
+        try:
+            check(options.get(flag, ""), flag)
+        except AtcFailure as error:
+            records += error.records
     if records:
-        raise AtcFailure(*records)
+        raise AtcFailure(*sorted(records, key=lambda record: record.code != "E10004"))
 
 
 def check_conversion(options: Options, notice: Callable[[str], None]) -> None:
@@ -187,12 +183,9 @@ def check_conversion(options: Options, notice: Callable[[str], None]) -> None:
     if mode == "30" and options.get("display_model_info") == "1":
         raise invalid("display_model_info", "1", "a model for a nano device cannot be shown")
     machine = os.uname().machine
-    processor = options.get("host_env_cpu") or _OTHER_NAMES.get(machine, machine)
-    for flag, value, known in (
-        ("host_env_os", options.get("host_env_os") or "linux", ("linux",)),
-        ("host_env_cpu", processor, _PROCESSORS),
-    ):
-        if value not in known:
+    own = {"host_env_os": "linux", "host_env_cpu": _OTHER_NAMES.get(machine, machine)}
+    for flag, known in (("host_env_os", ("linux",)), ("host_env_cpu", _PROCESSORS)):
+        if (value := options.get(flag) or own[flag]) not in known:
             raise invalid(flag, value, f"the operator packages are for {', '.join(known)}")
     _check_switch(options, "allow_hf32", ("true", "false", ""))
     _check_switch(options, "quant_dumpable", ("0", "1", ""))

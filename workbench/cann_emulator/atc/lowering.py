@@ -66,7 +66,8 @@ def _op(node: NodeProto, order: int, folded: Folded, dtypes: Mapping[str, Dtype]
         kind = "MatMulV2" if len(shape(read[1])) <= 2 else "BatchMatMulV2"
         cube = (_product(shape(read[0]), shape(read[1])),)
     elif node.op_type == "Gemm":
-        cube = (_gemm(shape(read[0]), shape(read[1]), attributes),)
+        a, b = shape(read[0]), shape(read[1])
+        cube = (_product(a[::-1] if attributes.get("transA") else a, b[::-1] if attributes.get("transB") else b),)
     elif node.op_type in ("Conv", "ConvTranspose"):
         weight = shape(read[1])
         if len(weight) == 5:
@@ -101,17 +102,9 @@ def _op(node: NodeProto, order: int, folded: Folded, dtypes: Mapping[str, Dtype]
 
 
 def _product(a: Shape, b: Shape) -> tuple[int, int, int, int]:
-    rows, inner = (a[-2] if len(a) > 1 else 1), a[-1]
-    columns = b[-1] if len(b) > 1 else 1
     if len(b) <= 2:
-        return 1, prod(a[:-1]) if len(a) > 1 else 1, inner, columns
-    batches = max(prod(a[:-2]), prod(b[:-2]))
-    return batches, rows, inner, columns
-
-
-def _gemm(a: Shape, b: Shape, attributes: Mapping[str, object]) -> tuple[int, int, int, int]:
-    rows, inner = (a[1], a[0]) if attributes.get("transA") else (a[0], a[1])
-    return 1, rows, inner, b[0] if attributes.get("transB") else b[1]
+        return 1, prod(a[:-1]), a[-1], b[-1] if len(b) > 1 else 1
+    return max(prod(a[:-2]), prod(b[:-2])), a[-2] if len(a) > 1 else 1, a[-1], b[-1]
 
 
 def _convolution(

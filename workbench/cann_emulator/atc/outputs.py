@@ -92,11 +92,12 @@ def _json_of(model: OfflineModel) -> str:
     proto = ModelProto()
     proto.ParseFromString(model.graph)
     nodes = {node.name: node for node in proto.graph.node}
-    leaving = [_last_version(tensor, gear.kernels) for tensor in gear.outputs]
+    # the Cast behind an output, where there is one: kernels name it after the tensor
+    casts = {(k.inputs[0].name, k.outputs[0].dtype): k.outputs[0] for k in reversed(gear.kernels) if not k.nodes}
+    leaving = [casts.get((tensor.name, tensor.dtype), tensor) for tensor in gear.outputs]
     facts = (("atc_version", model.atc_version), ("soc_version", model.soc_version), ("emulator", model.emulator))
-    places = [[_attribute("index", i=place)] for place in range(len(model.inputs))]
     ops = [
-        *(_entry(t.name, "Data", (), [t], producers, attr) for t, attr in zip(model.inputs, places, strict=True)),
+        *(_entry(t.name, "Data", (), [t], producers, [_attribute("index", i=i)]) for i, t in enumerate(model.inputs)),
         *(_entry(name, "Const", (), [tensor], producers, []) for name, tensor in constants.items()),
         *(_operator(kernel, producers, nodes) for kernel in gear.kernels),
         _entry("Node_Output", "NetOutput", leaving, leaving, producers, []),
@@ -120,7 +121,7 @@ def _entry(
     takes: Sequence[Tensor],
     gives: Sequence[Tensor],
     producers: Mapping[str, str],
-    attributes: list[dict[str, Any]],
+    attributes: Any,
 ) -> dict[str, Any]:
     return {
         "name": name,
@@ -153,14 +154,6 @@ def _operator(kernel: Kernel, producers: Mapping[str, str], nodes: Mapping[str, 
             place = _attribute("_datadump_origin_output_index", i=index)
             described["attr"] = [_attribute("_datadump_origin_name", s=name), place]
     return entry
-
-
-def _last_version(tensor: Tensor, kernels: tuple[Kernel, ...]) -> Tensor:
-    """The Cast behind an output, where there is one: kernels name it after the tensor."""
-    for kernel in kernels:
-        if not kernel.nodes and kernel.inputs[0].name == tensor.name and kernel.outputs[0].dtype == tensor.dtype:
-            return kernel.outputs[0]
-    return tensor
 
 
 def _described(tensor: Tensor) -> dict[str, Any]:

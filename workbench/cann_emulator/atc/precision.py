@@ -67,7 +67,8 @@ def assign(graph: AscendGraph, precision: Precision, boundary: Mapping[str, Dtyp
         said = [*_keys(op.types, op.name, *op.nodes), ""]
         op.implementation = next(filter(None, map(precision.implementations.get, said)), "")
         if op.view:
-            _follow(graph, op)
+            followed = graph.dtypes[(op.inputs or op.outputs)[0]]
+            graph.dtypes[op.outputs[0]] = op.dtype = op.reads = op.writes = followed
             continue
         floats = [name for name in op.inputs if graph.dtypes.get(name) in FLOATS]
         made = [name for name in op.outputs if graph.dtypes.get(name) in FLOATS]
@@ -78,8 +79,11 @@ def assign(graph: AscendGraph, precision: Precision, boundary: Mapping[str, Dtyp
             continue
         op.reads, op.writes = _decide(graph, op, precision, floats, made)
         op.dtype = "int8" if op.type in _QUANT_TYPES else op.reads if floats else op.writes
-        if op.onnx == "Cast":
-            _cast_node(graph, op)
+        if op.onnx == "Cast":  # of the model's own: between floats it converts to what the mode says, or is nothing
+            op.reads, target = graph.dtypes[op.inputs[0]], graph.dtypes[op.outputs[0]]
+            op.writes = op.writes if target in FLOATS else target
+            graph.dtypes[op.outputs[0]] = op.dtype = op.writes
+            op.core = "none" if op.reads in FLOATS and op.reads == op.writes else op.core
             continue
         for name in dict.fromkeys(floats):
             if not graph.is_constant(name) and graph.dtypes[name] != op.reads:
@@ -127,41 +131,14 @@ def _by_mode(graph: AscendGraph, op: Op, precision: Precision, floats: list[str]
             return ("float16", "float16") if cube else (origin, origin)
         case "must_keep_origin_dtype" | "allow_fp32_to_bf16":
             return origin, origin  # every float32 kernel that is modelled here exists on 910B3 [inferred]
-        case _:
-            low: Dtype = "bfloat16" if precision.mode.endswith("bf16") else "float16"
-            if precision.white.intersection(op.types):
-                return low, low
-            if precision.black.intersection(op.types):
-                return origin, origin
-            before = _predecessor(graph, op, floats, low, origin)
-            return before, before
-
-
-def _predecessor(graph: AscendGraph, op: Op, floats: list[str], low: Dtype, origin: Dtype) -> Dtype:
-    """A grey operator's dtype: that of what it reads. Behind integer products, which are white, the low one."""
-    for name in floats:
-        if not graph.is_constant(name) and name not in graph.inputs:
-            return graph.dtypes[name]
-    return low if op.type == DEQUANT else origin
-
-
-def _follow(graph: AscendGraph, op: Op) -> None:
-    dtype = graph.dtypes[op.inputs[0]] if op.inputs else graph.dtypes[op.outputs[0]]
-    op.dtype = op.reads = op.writes = dtype
-    graph.dtypes[op.outputs[0]] = dtype
-
-
-def _cast_node(graph: AscendGraph, op: Op) -> None:
-    """A Cast of the model's own: between floats it converts to what the mode says, or is nothing."""
-    source, target = graph.dtypes[op.inputs[0]], graph.dtypes[op.outputs[0]]
-    if target in FLOATS:
-        graph.dtypes[op.outputs[0]] = op.writes
-        op.dtype = op.writes
-    else:
-        op.dtype = op.writes = target
-    op.reads = source
-    if source in FLOATS and graph.dtypes[op.outputs[0]] == source:
-        op.core = "none"
+    low: Dtype = "bfloat16" if precision.mode.endswith("bf16") else "float16"
+    if precision.white.intersection(op.types):
+        return low, low
+    if not precision.black.intersection(op.types):
+        # a grey operator has that of what it reads; behind integer products, which are white, the low one
+        read = (graph.dtypes[n] for n in floats if not graph.is_constant(n) and n not in graph.inputs)
+        origin = next(read, low if op.type == DEQUANT else origin)
+    return origin, origin
 
 
 def _keys(types: Iterable[str], *names: str) -> list[str]:
@@ -175,19 +152,7 @@ def _cast(graph: AscendGraph, source: str, dtype: Dtype, order: int) -> str:
     target = f"{source}/{name}"
     graph.casts.append(name)
     graph.shapes[target], graph.dtypes[target] = graph.shapes[source], dtype
-    graph.add(
-        Op(
-            name=name,
-            type="Cast",
-            onnx="",
-            core="vector",
-            nodes=[],
-            inputs=[source],
-            outputs=[target],
-            order=order,
-            dtype=dtype,
-            reads=graph.dtypes[source],
-            writes=dtype,
-        )
-    )
+    cast = Op(name=name, type="Cast", core="vector", inputs=[source], outputs=[target], order=order, dtype=dtype)
+    cast.reads, cast.writes = graph.dtypes[source], dtype
+    graph.add(cast)
     return target
