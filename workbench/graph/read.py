@@ -121,7 +121,7 @@ def constants(proto: onnx.ModelProto) -> dict[str, TensorProto]:
     """Every constant of the graph by tensor name: initializers, `Constant` outputs, and `Identity` of either."""
     found = {tensor.name: tensor for tensor in proto.graph.initializer}
     for node in proto.graph.node:
-        if node.op_type == "Constant" and (tensor := _constant_value(node)) is not None:
+        if node.op_type == "Constant" and (tensor := constant_value(node)) is not None:
             found[node.output[0]] = tensor
         elif node.op_type == "Identity" and node.input[0] in found:
             found[node.output[0]] = found[node.input[0]]
@@ -295,7 +295,8 @@ def infer_shapes(proto: onnx.ModelProto) -> None:
             declared.CopyFrom(found)
 
 
-def _constant_value(node: onnx.NodeProto) -> TensorProto | None:
+def constant_value(node: onnx.NodeProto) -> TensorProto | None:
+    """Of a `Constant`; None for forms that are no plain tensor."""
     for name, value in attributes_of(node).items():
         if name == "value":
             tensor: TensorProto = value

@@ -6,32 +6,28 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
-from onnx import TensorProto, helper
+from onnx import helper
 
-from tests.cann_emulator.atc.compiling import (
-    codes_of,
-    compiled,
-    options,
-    quantized_encoder,
-)
+from tests.cann_emulator.atc.compiling import codes_of, compiled, options, quantized_encoder
 from tests.model_zoo import tokens, write_bert
-from workbench.cann_emulator.atc.conversion import read_requests, run_compile
+from tests.small_graphs import write_graph
+from workbench.cann_emulator.atc.conversion import run_compile
 from workbench.cann_emulator.atc.failure import AtcFailure, Console
-from workbench.cann_emulator.atc.onnx_parser import parse_onnx
-from workbench.cann_emulator.atc.shapes import ShapePlan, check_ranks, check_shape_flags, input_shapes, plan_shapes
 from workbench.cann_emulator.executable import Executable
+from workbench.cann_emulator.om import input_shapes
 from workbench.graph.read import load_graph, read_model
 from workbench.targets.ascend.lowering import atc_form
-from workbench.testing.encoder import model_of
 
-FLOAT = TensorProto.FLOAT
+
+def node(kind: str, reads: str, makes: str, name: str = "") -> onnx.NodeProto:
+    return helper.make_node(kind, [reads], [makes], name=name or f"{kind}_{makes}")
 
 
 def relu(folder: Path, name: str = "m", *, kind: str = "Relu", sizes: tuple[int | str, ...] = (2, 3)) -> Path:
-    x, z = (helper.make_tensor_value_info(tensor, FLOAT, sizes) for tensor in "xz")
-    nodes = [helper.make_node(kind, ["x"], ["y"], name="first"), helper.make_node("Exp", ["y"], ["z"], name="second")]
-    onnx.save(model_of(nodes, {"w": np.zeros(1, np.float32)}, [x], [z]), folder / f"{name}.onnx")
-    return folder / f"{name}.onnx"
+    nodes = [node(kind, "x", "y", "first"), node("Exp", "y", "z", "second")]
+    return write_graph(
+        folder / f"{name}.onnx", nodes, {"x": list(sizes)}, {"z": list(sizes)}, w=np.zeros(1, np.float32)
+    )
 
 
 def codes(path: Path, **flags: str) -> list[str]:
@@ -109,45 +105,34 @@ def test_files_that_hold_no_model(tmp_path: Path) -> None:
     assert codes(Path("/dev/zero")) == ["E13015"]
 
 
-Sizes = list[int | str] | None
-
-
-def two_inputs(folder: Path, first: Sizes, second: Sizes) -> Path:
-    values = [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in (("a", first), ("b", second))]
-    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
-    nodes = [helper.make_node("Add", ["a", "b"], ["y"], name="add")]
-    onnx.save(model_of(nodes, {"unused": np.zeros(1, np.float32)}, values, [y]), folder / "m.onnx")
-    return folder / "m.onnx"
-
-
-def plan(path: Path, **flags: str) -> ShapePlan:
-    """What a conversion plans, through every step that looks at shapes."""
-    check_shape_flags(flags)
-    (asked, _), parsed = read_requests(flags), parse_onnx(path)
-    check_ranks(parsed, asked)
-    return plan_shapes(parsed, input_shapes(parsed, asked, flags), tuple(asked), flags)
+def gears(path: Path, **flags: str) -> list[tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]]:
+    """(values that choose it, shapes of `a` and `b`) of each gear of a compiled model."""
+    model = compiled(path, **flags)
+    return [(gear.dims, input_shapes(model, gear)) for gear in model.gears]
 
 
 def test_gears_fill_the_open_axes(tmp_path: Path) -> None:
     """The first axis of every input; the axes in the order of the input shape; height and width."""
-    path = two_inputs(tmp_path, ["n", 3], ["n", 3])
+
+    def two_inputs(shape: list[int | str]) -> Path:
+        nodes = [node("Relu", "a", "y"), node("Relu", "b", "z")]
+        return write_graph(tmp_path / "m.onnx", nodes, dict.fromkeys("ab", shape), dict.fromkeys("yz", shape))
+
+    path = two_inputs(["n", 3])
     for sizes in ("4,1,", "4,,1", ",4,1"):
-        found = plan(path, input_shape="a:-1,3;b:-1,3", dynamic_batch_size=sizes)
-        assert found.kind == "dynamic_batch_size"
-        assert found.gears == (((4,), {"a": (4, 3), "b": (4, 3)}), ((1,), {"a": (1, 3), "b": (1, 3)}))
-    path = two_inputs(tmp_path, ["n", "m"], ["n", "m"])
-    found = plan(path, input_shape="a:-1,-1;b:-1,3", dynamic_dims="9,2,3;1,2,3;4,5,6")
-    assert [dims for dims, _ in found.gears] == [(9, 2, 3), (1, 2, 3), (4, 5, 6)]
-    assert found.gears[2][1] == {"a": (4, 5), "b": (6, 3)}
-    found = plan(path, input_shape="b:-1,3;a:-1,-1", dynamic_dims="1,2,3;4,5,6")
-    assert dict(found.gears)[5, 6, 4] == {"a": (5, 6), "b": (4, 3)}  # a gear's key is in the order of the inputs
-    path, shape = two_inputs(tmp_path, [1, 3, "h", "w"], [1, 3, "h", "w"]), "a:1,3,-1,-1;b:1,3,-1,-1"
-    found = plan(path, input_shape=shape, dynamic_image_size="16,32;8,8")
-    assert [(gear, shapes["b"]) for gear, shapes in found.gears] == [((16, 32), (1, 3, 16, 32)), ((8, 8), (1, 3, 8, 8))]
+        found = gears(path, input_shape="a:-1,3;b:-1,3", dynamic_batch_size=sizes)
+        assert found == [((4,), ((4, 3), (4, 3))), ((1,), ((1, 3), (1, 3)))]
+    path = two_inputs(["n", "m"])
+    found = gears(path, input_shape="a:-1,-1;b:-1,3", dynamic_dims="9,2,3;1,2,3;4,5,6")
+    assert [dims for dims, _ in found] == [(9, 2, 3), (1, 2, 3), (4, 5, 6)]
+    assert found[2][1] == ((4, 5), (6, 3))
+    found = gears(path, input_shape="b:-1,3;a:-1,-1", dynamic_dims="1,2,3;4,5,6")
+    assert dict(found)[5, 6, 4] == ((5, 6), (4, 3))  # a gear's key is in the order of the inputs
+    path, shape = two_inputs([1, 3, "h", "w"]), "a:1,3,-1,-1;b:1,3,-1,-1"
+    found = gears(path, input_shape=shape, dynamic_image_size="16,32;8,8")
+    assert [(gear, b) for gear, (_, b) in found] == [((16, 32), (1, 3, 16, 32)), ((8, 8), (1, 3, 8, 8))]
     for sizes, code in (("16, 32;8,8", "E19999"), ("16,;8,8", "E10037"), ("16,;8,", "E10046")):
-        with pytest.raises(AtcFailure) as caught:
-            plan(path, input_shape=shape, dynamic_image_size=sizes)
-        assert caught.value.records[0].code == code
+        assert codes_of(path, input_shape=shape, dynamic_image_size=sizes)[0] == code
 
 
 def test_a_quantized_model_takes_no_dynamic_shapes(tmp_path: Path) -> None:

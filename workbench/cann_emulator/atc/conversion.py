@@ -51,18 +51,6 @@ _NOT_EMULATED = {
 """Flags that pass every check before, and what this one does not do."""
 
 
-def read_requests(options: Mapping[str, str]) -> tuple[dict[str, Shape], boundary.OutNodes]:
-    """What the command line asks of inputs and outputs, as it is read between the start of the engines and the model's
-    parse (ge v8.5.0 api/atc/omg.cc, InitDomiOmgContext and ParseOutNodes)."""
-    try:
-        asked = parse_shapes(options)
-    except AtcFailure as error:
-        text = f"The input shape {options['input_shape']} cannot be read."
-        raise AtcFailure(*error.records, inner_error(text)) from error
-    boundary.check_layouts("is_output_adjust_hw_layout", options.get("is_output_adjust_hw_layout", ""))
-    return asked, boundary.parse_out_nodes(options.get("out_nodes", ""))
-
-
 def run_compile(options: Mapping[str, str], console: Console) -> None:
     """From the ONNX file to the OM file.
 
@@ -70,7 +58,13 @@ def run_compile(options: Mapping[str, str], console: Console) -> None:
         options: flag → text of those given, and `_command_line`.
     """
     engine = start_engine(options, console)
-    asked, out_nodes = read_requests(options)
+    try:
+        asked = parse_shapes(options)
+    except AtcFailure as error:
+        text = f"The input shape {options['input_shape']} cannot be read."
+        raise AtcFailure(*error.records, inner_error(text)) from error
+    boundary.check_layouts("is_output_adjust_hw_layout", options.get("is_output_adjust_hw_layout", ""))
+    out_nodes = boundary.parse_out_nodes(options.get("out_nodes", ""))
     parsed = parse_onnx(Path(options["model"]))
     check_operators(parsed)
     check_ranks(parsed, asked)

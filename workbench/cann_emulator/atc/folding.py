@@ -18,13 +18,14 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from onnx import NodeProto, TensorProto, TypeProto, checker, defs, helper, numpy_helper, shape_inference
+from onnx import GraphProto, NodeProto, TensorProto, TypeProto, checker, defs, helper, numpy_helper, shape_inference
 
 from workbench.cann_emulator.atc.failure import AtcFailure, failure
 from workbench.cann_emulator.atc.onnx_parser import Parsed, in_order
 from workbench.cann_emulator.atc.operator_types import words
 from workbench.cann_emulator.atc.shapes import Shape
 from workbench.graph.nodes import attributes_of, names_read
+from workbench.graph.read import constant_value
 
 Array = npt.NDArray[Any]
 Constants = dict[str, Array]
@@ -120,7 +121,8 @@ class Folded:
         """Whether the node is gone: a constant, or replaced by its branch."""
         values: list[Array] | None = None
         if node.op_type == "Constant":
-            values = _constant(node)
+            tensor = constant_value(node)
+            values = [numpy_helper.to_array(tensor)] if tensor is not None else None
         elif node.op_type in ("Shape", "Size") and (kind := self._type_of(node.input[0])) is not None:
             values = _size(node, kind)
         elif node.op_type == "If":
@@ -161,14 +163,12 @@ class Folded:
             reason = f"this atc is emulated and compiles no If whose condition only the data tell ({node.name})"
             raise failure("E10055", reason=reason)
         chosen = "then_branch" if bool(self.constants[node.input[0]].reshape(-1)[0]) else "else_branch"
-        branch = helper.get_node_attr_value(node, chosen)
+        branch = GraphProto()  # a copy: every gear walks the model
+        branch.CopyFrom(helper.get_node_attr_value(node, chosen))
         self.constants.update((tensor.name, numpy_helper.to_array(tensor)) for tensor in branch.initializer)
-        inner = []
-        for index, original in enumerate(branch.node):
-            copy = NodeProto()
-            copy.CopyFrom(original)
-            copy.name = f"{node.name}/{original.name or f'{original.op_type}_{index}'}"
-            inner.append(copy)
+        inner = list(branch.node)
+        for index, each in enumerate(inner):
+            each.name = f"{node.name}/{each.name or f'{each.op_type}_{index}'}"
         for index, (name, value) in enumerate(zip(node.output, branch.output, strict=True)):
             inner.append(helper.make_node("Identity", [value.name], [name], name=f"{node.name}/output_{index}"))
         self._queue.extendleft(reversed(inner))
@@ -196,19 +196,17 @@ class Folded:
         found = self._by_rule(node, types)
         for name in filter(None, node.output):
             kind = (found or {}).get(name)
-            if kind is not None and kind.HasField("sequence_type"):
-                self._kinds[name] = kind
-                continue
-            told = kind is not None and kind.tensor_type.HasField("shape")
-            if kind is not None and told and (self._open or -1 not in shape_of(kind)):
+            shape = shape_of(kind) if kind is not None and kind.tensor_type.HasField("shape") else None
+            whole = shape is not None and (self._open or -1 not in shape)
+            if kind is not None and (whole or kind.HasField("sequence_type")):
                 self._kinds[name] = kind
                 continue
             # where no rule knows the operator at all it is none whose shapes the data tell
             self.data_dependent = self.data_dependent or (not self._open and found is not None)
             self._guessed = True
-            if kind is not None and told:
+            if kind is not None and shape is not None:
                 most = self._most(node, [shape_of(read) for read in types.values()])
-                self._kinds[name] = _shaped(kind.tensor_type.elem_type, [most if d < 0 else d for d in shape_of(kind)])
+                self._kinds[name] = _shaped(kind.tensor_type.elem_type, [most if d < 0 else d for d in shape])
             else:
                 self._kinds[name] = self._guess(node, name, list(types.values()))
 
@@ -262,17 +260,6 @@ class Folded:
             most = boxes if limit is None else int(limit.reshape(-1)[0])
             return max(batch * classes * min(boxes, most), 1)
         return max(prod(sizes[0]), 1) if node.op_type in ("NonZero", "Compress", "Unique") else 1
-
-
-def _constant(node: NodeProto) -> list[Array] | None:
-    """Of a Constant node; None for forms that are no plain tensor."""
-    for attribute in node.attribute:
-        value = helper.get_attribute_value(attribute)
-        if attribute.name == "value":
-            return [numpy_helper.to_array(value)]
-        if attribute.name.startswith(("value_int", "value_float")):
-            return [np.asarray(value, np.int64 if attribute.name.startswith("value_int") else np.float32)]
-    return None
 
 
 def _size(node: NodeProto, kind: TypeProto) -> list[Array] | None:
