@@ -115,15 +115,12 @@ class Loaded:
 
     def put(self, *arrays: Array) -> None:
         for (pointer, size), array in zip(self.inputs, arrays, strict=False):
-            data = np.ascontiguousarray(array).tobytes()
-            ok(acl.rt.memcpy(pointer, size, acl.util.bytes_to_ptr(data), len(data), 1))
+            ok(acl.rt.memcpy(pointer, size, acl.util.numpy_to_ptr(array), array.nbytes, 1))
 
     def get(self, index: int, dtype: Any, shape: tuple[int, ...]) -> Array:
-        pointer, _ = self.outputs[index]
-        data = bytearray(int(np.prod(shape)) * np.dtype(dtype).itemsize)
-        address = acl.util.numpy_to_ptr(np.frombuffer(data, np.uint8))
-        ok(acl.rt.memcpy(address, len(data), pointer, len(data), 2))
-        return np.frombuffer(bytes(data), dtype).reshape(shape)
+        found = np.empty(shape, dtype)
+        ok(acl.rt.memcpy(acl.util.numpy_to_ptr(found), found.nbytes, self.outputs[index][0], found.nbytes, 2))
+        return found
 
     def run(self) -> int:
         ret: int = acl.mdl.execute(self.id, self.input_dataset, self.output_dataset)
@@ -136,10 +133,7 @@ def opened(path: str) -> Loaded:
     ok(acl.mdl.get_desc(desc, model_id))
     inputs = [acl.mdl.get_input_size_by_index(desc, i) for i in range(acl.mdl.get_num_inputs(desc))]
     outputs = [acl.mdl.get_output_size_by_index(desc, i) for i in range(acl.mdl.get_num_outputs(desc))]
-    given, wanted = (
-        [(taken(acl.rt.malloc(n, 0)), n) for n in inputs],
-        [(taken(acl.rt.malloc(n, 0)), n) for n in outputs],
-    )
+    given, wanted = ([(taken(acl.rt.malloc(n, 0)), n) for n in sizes] for sizes in (inputs, outputs))
     return Loaded(model_id, desc, given, wanted, dataset(given), dataset(wanted))
 
 

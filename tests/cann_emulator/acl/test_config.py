@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 import pytest
 
-from tests.cann_emulator.acl.library import X, multilayer, ok, opened, saved, taken, text
+from tests.cann_emulator.acl.library import Loaded, X, multilayer, ok, opened, saved, taken, text
 from tests.cann_emulator.atc.compiling import built, mlp
 from workbench.cann_emulator import acl
 from workbench.cann_emulator.acl import clock
@@ -25,10 +25,17 @@ from workbench.targets.ascend.profiles.read import read_profile
 from workbench.values.modelled_times.device_data import load_device_data
 
 
-def written(folder: Path, body: Any, name: str = "acl.json") -> str:
-    file = folder / name
-    file.write_text(body if isinstance(body, str) else json.dumps(body), encoding="utf-8")
-    return str(file)
+def written(folder: Path, body: Any) -> str:
+    (folder / "acl.json").write_text(body if isinstance(body, str) else json.dumps(body), encoding="utf-8")
+    return str(folder / "acl.json")
+
+
+def dumping(folder: Path, model: OfflineModel, **section: Any) -> tuple[Path, Loaded]:
+    """Where dumps go, and a model whose executions leave some."""
+    (target := folder / "dump").mkdir()
+    ok(acl.init(written(folder, {"dump": {"dump_path": str(target), **section}})))
+    ok(acl.rt.set_device(0))
+    return target, opened(saved(model, folder))
 
 
 def test_missing_files_and_files_that_are_no_json(tmp_path: Path) -> None:
@@ -44,11 +51,7 @@ def test_missing_files_and_files_that_are_no_json(tmp_path: Path) -> None:
 
 def test_the_overflow_check_writes_a_file_only_when_something_overflowed(tmp_path: Path) -> None:
     """Read by the target's own reader of the documented layout."""
-    folder = tmp_path / "overflow"
-    folder.mkdir()
-    ok(acl.init(written(tmp_path, {"dump": {"dump_path": str(folder), "dump_debug": "on"}})))
-    ok(acl.rt.set_device(0))
-    model = opened(saved(multilayer(), tmp_path))
+    folder, model = dumping(tmp_path, multilayer(), dump_debug="on")
     model.put(np.ones((5, 16), np.float32))
     ok(model.run())
     assert not list(folder.rglob("Opdebug.Node_OpDebug.*"))
@@ -107,22 +110,6 @@ def test_idle_time_and_its_causes_are_found_in_the_emulated_profile(
     assert bubble.within["host launch"] >= 2 * DEVICE.execute_launch_us - 0.1
 
 
-def dump(folder: Path, model: OfflineModel, runs: int = 1, *, name: str = "model", **section: Any) -> list[Path]:
-    """The files that `runs` executions leave, those of an earlier execution first."""
-    target = folder / "dump"
-    target.mkdir()
-    body = {"dump": {"dump_path": str(target), "dump_list": [{}], **section}}
-    (folder / "acl.json").write_text(json.dumps(body))
-    ok(acl.init(str(folder / "acl.json")))
-    ok(acl.rt.set_device(0))
-    loaded = opened(saved(model, folder, f"{name}.om"))
-    for _ in range(runs):
-        loaded.put(X)
-        ok(loaded.run())
-    files = [file for file in target.rglob("*") if file.is_file() and file.name != "emulated.txt"]
-    return sorted(files, key=lambda file: (file.parent, file.name.split(".")[4:5]))
-
-
 def tensors(file: Path) -> tuple[DumpFile, list[Any], list[Any]]:
     """By the target's own reader."""
     found = read_dump_file(file)
@@ -132,11 +119,15 @@ def tensors(file: Path) -> tuple[DumpFile, list[Any], list[Any]]:
 def test_every_kernel_has_a_file_in_the_vendors_place_with_the_values_that_cross_its_boundary(tmp_path: Path) -> None:
     fused = built(mlp(16, 8, 4, batch=5), precision_mode="force_fp16")
 
-    files = dump(tmp_path, fused, dump_mode="all")
+    target, loaded = dumping(tmp_path, fused, dump_list=[{}], dump_mode="all")
+    loaded.put(X)
+    ok(loaded.run())
 
-    time, device, model, model_id, index = files[0].parent.relative_to(tmp_path / "dump").parts
+    files = [file for file in target.rglob("*") if file.is_file() and file.name != "emulated.txt"]
+    files.sort(key=lambda file: file.name.split(".")[4:5])
+    time, device, model, model_id, index = files[0].parent.relative_to(target).parts
     assert (len(time), device, model, model_id, index) == (14, "0", "model", "1", "0")
-    assert (tmp_path / "dump" / time / "emulated.txt").read_text().startswith("Emulated")
+    assert (target / time / "emulated.txt").read_text().startswith("Emulated")
     parts = [file.name.split(".") for file in files]
     cast, products = ["Cast", "trans_Cast_0", "0"], (["MatMulV3", "relu0", "1"], ["MatMulV3", "add1", "2"])
     assert [p[:3] for p in parts] == [["Data", "x", "0"], cast, *products, ["Cast", "trans_Cast_1", "3"]]
@@ -157,12 +148,7 @@ def test_every_kernel_has_a_file_in_the_vendors_place_with_the_values_that_cross
 def test_a_folder_that_is_gone_fails_no_execution_and_is_told(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    target = tmp_path / "dump"
-    target.mkdir()
-    (tmp_path / "acl.json").write_text(json.dumps({"dump": {"dump_path": str(target), "dump_list": [{}]}}))
-    ok(acl.init(str(tmp_path / "acl.json")))
-    ok(acl.rt.set_device(0))
-    loaded = opened(saved(multilayer(), tmp_path))
+    target, loaded = dumping(tmp_path, multilayer(), dump_list=[{}])
     target.rmdir()
     target.write_text("a file now")
     loaded.put(X)

@@ -25,11 +25,6 @@ def stream(device: int) -> int:
     return handle
 
 
-def event(flag: int | None = None) -> int:
-    handle: int = taken(acl.rt.create_event() if flag is None else acl.rt.create_event_with_flag(flag))
-    return handle
-
-
 def launch(model: Loaded, stream: int) -> None:
     ok(acl.mdl.execute_async(model.id, model.input_dataset, model.output_dataset, stream))
 
@@ -48,7 +43,7 @@ def test_equal_work_has_equal_times_whatever_the_emulation_and_the_machine_take(
     """To the last bit: a sweep on the emulated device gives the same figures again."""
     size = model.inputs[0][1]
     pinned = taken(acl.rt.malloc_host(size))
-    marks = [event(8) for _ in range(3)]
+    marks = [taken(acl.rt.create_event_with_flag(8)) for _ in range(3)]
     seen = set()
     for _ in range(100):
         ok(acl.rt.record_event(marks[0], stream))

@@ -3,20 +3,17 @@
 import contextlib
 import itertools
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import onnx
-import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper
 
 from workbench.cann_emulator.atc.conversion import run_compile
 from workbench.cann_emulator.atc.failure import AtcFailure, Console
-from workbench.cann_emulator.executable import Executable
 from workbench.cann_emulator.om import OfflineModel, load_om
 from workbench.graph.read import load_graph, read_model
 from workbench.quantization.lowering.deploy import lower_deploy
@@ -94,14 +91,3 @@ def quantized_encoder(folder: Path, *, products: bool = False) -> Path:
     record = record_for(path, ids(BATCH, LENGTH), symmetric=products, products=products)
     onnx.save(lower_deploy(load_graph(read_model(path)), record, merge_bias=True), folder / "deploy.onnx")
     return folder / "deploy.onnx"
-
-
-def difference(model: OfflineModel, source: Path, feeds: Mapping[str, Array], gear: int = 0) -> float:
-    """Largest difference of any output to the ONNX model in float32."""
-    results = Executable(model, threads=1).run(feeds, gear)
-    settings = ort.SessionOptions()
-    settings.intra_op_num_threads = 1
-    session = ort.InferenceSession(str(source), settings, providers=["CPUExecutionProvider"])
-    names = [value.name for value in session.get_outputs()]
-    wanted = dict(zip(names, session.run(names, dict(feeds)), strict=True))
-    return max(float(np.abs(results[n].astype(np.float64) - wanted[n].astype(np.float64)).max()) for n in names)
