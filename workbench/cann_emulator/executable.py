@@ -114,7 +114,7 @@ class Executable:
 
     def _program(self, gear: int) -> Program:
         self._source = self._source or Source(self._model)
-        return _with_input_shapes(rounding.rounded_program(self._model, gear, self._source), self._model)
+        return rounding.rounded_program(self._model, gear, self._source)
 
 
 def _open(program: Program, truncate: bool, threads: int, more: Sequence[str] = ()) -> _Run:
@@ -161,17 +161,6 @@ def _told(work: Callable[[], Any]) -> Any:
         return work()
     except _FAILURES as error:
         raise ExecutionFailed(str(error)) from error
-
-
-def _with_input_shapes(program: Program, model: OfflineModel) -> Program:
-    """Static shapes where the model has them, so that shape computations fold; else any."""
-    shapes = {tensor.name: tensor.shape for tensor in model.inputs}
-    inputs = []
-    for value in program.inputs:
-        dims = [d if d >= 0 else f"{value.name}_{axis}" for axis, d in enumerate(shapes[value.name])]
-        inputs.append(helper.make_tensor_value_info(value.name, value.type.tensor_type.elem_type, dims))
-    outputs = [helper.make_tensor_value_info(v.name, v.type.tensor_type.elem_type, None) for v in program.outputs]
-    return replace(program, inputs=tuple(inputs), outputs=tuple(outputs))
 
 
 def _taken(feeds: Mapping[str, Array], program: Program) -> dict[str, Array]:

@@ -77,13 +77,10 @@ _NARROW_TYPES: Mapping[int, str] = {number: name for name, number in _CAST.items
 _LARGEST = {"float16": np.float32(65504.0), "bfloat16": np.float32(3.3895314e38)}
 
 _KEEPS_HALVES: Mapping[str, slice] = {
-    **dict.fromkeys(
-        ("Reshape", "Transpose", "Gather", "GatherElements", "GatherND", "Slice", "Split", "Squeeze", "Unsqueeze"),
-        slice(0, 1),
-    ),
-    **dict.fromkeys(("Expand", "Identity", "Flatten", "Tile", "Dropout", "Relu", "Neg", "Abs", "MaxPool"), slice(0, 1)),
+    **dict.fromkeys(("Reshape", "Transpose", "Slice", "Split", "Squeeze", "Unsqueeze", "Flatten", "Tile"), slice(0, 1)),
+    **dict.fromkeys(("Gather", "GatherElements", "GatherND", "Expand", "Identity", "Dropout", "Relu"), slice(0, 1)),
+    **{"Neg": slice(0, 1), "Abs": slice(0, 1), "MaxPool": slice(0, 1), "Where": slice(1, 3)},
     **dict.fromkeys(("Concat", "Max", "Min"), slice(0, None)),
-    "Where": slice(1, 3),
 }
 """Operators that give no value that is not among their inputs (or its negative), and the inputs this is about."""
 
@@ -157,11 +154,14 @@ def rounded_program(model: OfflineModel, gear: int, source: Source | None = None
         writer.write(node, _edges(kernel, sources, halves) if kernel is not None else _Edges("", {}, {}, False))
     for output in model.outputs:
         writer.round_output(output.name, output.dtype)
+    kinds = {v.name: v.type.tensor_type.elem_type for v in (*source.plain.graph.input, *source.plain.graph.output)}
+    fed = {t.name: [d if d >= 0 else f"{t.name}_{axis}" for axis, d in enumerate(t.shape)] for t in model.inputs}
     return Program(
         nodes=tuple(writer.nodes),
         constants={**source.known, **writer.constants},
-        inputs=tuple(value for value in source.plain.graph.input if value.name not in source.known),
-        outputs=tuple(ValueInfoProto(name=value.name, type=value.type) for value in source.plain.graph.output),
+        # static shapes where the model has them, so that shape computations fold
+        inputs=tuple(helper.make_tensor_value_info(name, kinds[name], shape) for name, shape in fed.items()),
+        outputs=tuple(helper.make_tensor_value_info(t.name, kinds[t.name], None) for t in model.outputs),
         opsets=tuple(source.plain.opset_import),
         ir_version=source.plain.ir_version,
     )
@@ -200,7 +200,6 @@ class _Writer:
     nodes: list[NodeProto] = field(default_factory=list)
     constants: dict[str, Array] = field(default_factory=dict)
     wide: dict[tuple[str, str], str] = field(default_factory=dict)
-    renamed: dict[str, str] = field(default_factory=dict)
 
     def write(self, node: NodeProto, edges: _Edges) -> None:
         copy = NodeProto()
