@@ -10,8 +10,9 @@ from ruamel.yaml import YAML
 from workbench.inputs.dataset import read_interface, read_manifest
 from workbench.inputs.dataset.interface_reader import interface_of
 from workbench.inputs.library_metrics import NAMED, WHOLE_SET
-from workbench.inputs.metrics import MeasuredOutcomes, scorer_of, summarize
+from workbench.inputs.metrics import scorer_of
 from workbench.inputs.metrics.agreement.judges import MEANINGS
+from workbench.inputs.metrics.outcomes import MeasuredOutcomes, summarize
 from workbench.values.documents.yaml_reader import read_yaml
 
 PAGE = (Path(__file__).parent.parent / "docs" / "your-model.md").read_text(encoding="utf-8")

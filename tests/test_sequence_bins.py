@@ -13,7 +13,7 @@ from workbench.bundle import read_bundle, write_bundle
 from workbench.evaluation.bench import Bench
 from workbench.evaluation.data_check import check_data
 from workbench.inputs.experiment import Experiment, read_experiment
-from workbench.inputs.metrics import load_outcomes
+from workbench.inputs.metrics.outcomes import load_outcomes
 from workbench.search.pipeline import evaluate
 from workbench.shipping.handover import bundle_contents
 from workbench.space.space import build, combinations, compile_key

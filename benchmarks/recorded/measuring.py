@@ -20,7 +20,7 @@ from workbench.evaluation.build import artifact_of
 from workbench.evaluation.carried import timed_feeds
 from workbench.evaluation.measure import collection_paused
 from workbench.inputs.experiment import Experiment
-from workbench.inputs.metrics import per_sample
+from workbench.inputs.metrics.outcomes import per_sample
 from workbench.targets.base import Feeds, Session
 from workbench.targets.classes import numerics_class, time_class
 from workbench.values.candidate import Candidate

@@ -11,7 +11,7 @@ from workbench.evaluation.accuracy_pass import AccuracyPass
 from workbench.evaluation.bench import Bench
 from workbench.evaluation.build import artifact_of
 from workbench.inputs.experiment import Experiment, read_experiment
-from workbench.inputs.metrics import per_sample, size
+from workbench.inputs.metrics.outcomes import per_sample, size
 from workbench.targets.base import Feeds, Session
 from workbench.values.artifact import Artifact
 from workbench.values.candidate import Candidate, Quantization, Serving

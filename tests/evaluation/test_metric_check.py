@@ -13,7 +13,7 @@ from tests.tiny import EXPERIMENT, write_workspace
 from workbench.evaluation.carried import open_reference
 from workbench.evaluation.metric_check import check_metric, look_at_decisions
 from workbench.inputs.experiment import Experiment, read_experiment
-from workbench.inputs.metrics import Outputs
+from workbench.inputs.metrics.score import Outputs
 from workbench.values.errors import ConfigError
 
 

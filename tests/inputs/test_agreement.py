@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from tests.inputs.meanings import Option, scorer, use
 from workbench.inputs.dataset import Batch
-from workbench.inputs.metrics import summarize
 from workbench.inputs.metrics.agreement import MEANINGS
 from workbench.inputs.metrics.agreement.decisions import edit_distance
 from workbench.inputs.metrics.agreement.detections import detections_of
+from workbench.inputs.metrics.outcomes import summarize
 from workbench.values.errors import ConfigError, MeasureError
 from workbench.values.interface import OutputUse
 

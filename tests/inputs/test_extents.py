@@ -9,9 +9,9 @@ from onnx import TensorProto, helper
 
 from workbench.graph.read import read_model
 from workbench.inputs.dataset import Batch
-from workbench.inputs.metrics import summarize
 from workbench.inputs.metrics.extents import Extents
 from workbench.inputs.metrics.meaning_scorer import MeaningScorer
+from workbench.inputs.metrics.outcomes import summarize
 from workbench.values.interface import AxisUse, Interface, OutputUse
 from workbench.values.model import Model
 

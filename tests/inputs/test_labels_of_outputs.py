@@ -9,7 +9,7 @@ import pytest
 from tests.inputs.meanings import scorer, use
 from workbench.inputs.dataset import Batch
 from workbench.inputs.dataset.arrays import read_arrays
-from workbench.inputs.metrics import summarize
+from workbench.inputs.metrics.outcomes import summarize
 from workbench.values.errors import ConfigError
 from workbench.values.interface import Meaning
 

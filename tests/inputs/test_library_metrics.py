@@ -10,7 +10,8 @@ import pytest
 from sklearn import metrics
 
 from workbench.inputs.dataset import read_manifest
-from workbench.inputs.metrics import scorer_of, summarize
+from workbench.inputs.metrics import scorer_of
+from workbench.inputs.metrics.outcomes import summarize
 
 GENERATOR = np.random.default_rng(0)
 SCORES = GENERATOR.normal(size=(2, 4)).astype(np.float32)

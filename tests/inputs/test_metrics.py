@@ -10,11 +10,24 @@ from hypothesis import strategies as st
 from seqeval.metrics.sequence_labeling import get_entities, precision_recall_fscore_support
 from sklearn.metrics import f1_score
 
-from workbench.inputs import metrics
 from workbench.inputs.dataset import NOT_SCORED, Batch
-from workbench.inputs.metrics import ClassificationOutcomes, MeasuredOutcomes, Outcomes
-from workbench.inputs.metrics.outcomes import NerOutcomes, primary_metric
-from workbench.inputs.metrics.score import check_outputs
+from workbench.inputs.metrics.outcomes import (
+    ClassificationOutcomes,
+    MeasuredOutcomes,
+    NerOutcomes,
+    Outcomes,
+    concatenate,
+    load_outcomes,
+    per_sample,
+    primary_metric,
+    primary_of,
+    save_outcomes,
+    select,
+    size,
+    summarize,
+    take,
+)
+from workbench.inputs.metrics.score import agreement, check_outputs, outcomes_of, scored_output
 from workbench.values import significance
 from workbench.values.errors import ConfigError, MeasureError
 from workbench.values.model import Model, TensorSpec
@@ -42,13 +55,13 @@ def ner(predicted: list[list[str]], gold: list[list[str]]) -> NerOutcomes:
     for row, (p, g) in enumerate(zip(predicted, gold, strict=True)):
         ids[row, 1 : len(g) + 1] = [TAGS.index(tag) for tag in g]
         guess[row, 1 : len(p) + 1] = [TAGS.index(tag) for tag in p]
-    found = metrics.outcomes_of("ner", {"logits": one_hot(guess, len(TAGS))}, batch_of(ids), labels=TAGS)
+    found = outcomes_of("ner", {"logits": one_hot(guess, len(TAGS))}, batch_of(ids), labels=TAGS)
     assert isinstance(found, NerOutcomes)
     return found
 
 
 def classification(predicted: list[int], target: list[int], classes: int = 4) -> ClassificationOutcomes:
-    found = metrics.outcomes_of("classification", {"y": one_hot(np.array(predicted), classes)}, batch_of(target))
+    found = outcomes_of("classification", {"y": one_hot(np.array(predicted), classes)}, batch_of(target))
     assert isinstance(found, ClassificationOutcomes)
     return found
 
@@ -68,25 +81,25 @@ def test_entity_scores_are_those_of_seqeval(pairs: list[tuple[list[str], list[st
     predicted, gold = [p for p, _ in pairs], [g for _, g in pairs]
     outcomes = ner(predicted, gold)
 
-    scores = metrics.summarize(outcomes)
+    scores = summarize(outcomes)
 
     expected = precision_recall_fscore_support(gold, predicted, average="micro", zero_division=0)
     found = [scores["entity_precision"], scores["entity_recall"], scores["entity_f1"]]
     assert found == pytest.approx([float(value) for value in expected[:3]])
-    for counts, (p, g) in zip(metrics.per_sample(outcomes), pairs, strict=True):
+    for counts, (p, g) in zip(per_sample(outcomes), pairs, strict=True):
         ours, theirs = set(get_entities(p)), set(get_entities(g))
         assert counts.tolist() == [len(ours & theirs), len(ours), len(theirs)]
 
 
 def test_token_scores_count_tags_that_are_scored_and_not_outside() -> None:
     outcomes = ner([["B-PER", "O", "I-LOC"]], [["B-PER", "I-PER", "O"]])
-    nothing = metrics.outcomes_of("ner", {"y": np.zeros((2, 3, 6))}, batch_of([[NOT_SCORED] * 3] * 2), labels=TAGS)
+    nothing = outcomes_of("ner", {"y": np.zeros((2, 3, 6))}, batch_of([[NOT_SCORED] * 3] * 2), labels=TAGS)
 
     assert outcomes.tokens.tolist() == [[1, 2, 2]]
     assert outcomes.scored.tolist() == [3]
-    assert metrics.summarize(outcomes)["token_f1"] == 0.5
-    assert metrics.per_sample(nothing).tolist() == [[0, 0, 0], [0, 0, 0]]
-    assert metrics.summarize(nothing)["entity_f1"] == 0.0
+    assert summarize(outcomes)["token_f1"] == 0.5
+    assert per_sample(nothing).tolist() == [[0, 0, 0], [0, 0, 0]]
+    assert summarize(nothing)["entity_f1"] == 0.0
 
 
 @settings(deadline=None, max_examples=100)
@@ -95,12 +108,12 @@ def test_classification_scores_are_those_of_scikit_learn(pairs: list[tuple[int, 
     predicted, target = [p for p, _ in pairs], [t for _, t in pairs]
     outcomes = classification(predicted, target)
 
-    scores = metrics.summarize(outcomes)
+    scores = summarize(outcomes)
 
     assert scores["accuracy"] == pytest.approx(np.mean([p == t for p, t in pairs]))
     assert scores["macro_f1"] == pytest.approx(f1_score(target, predicted, average="macro", zero_division=0))
-    assert metrics.per_sample(outcomes).dtype == np.bool_
-    assert metrics.per_sample(outcomes).tolist() == [p == t for p, t in pairs]
+    assert per_sample(outcomes).dtype == np.bool_
+    assert per_sample(outcomes).tolist() == [p == t for p, t in pairs]
 
 
 OUTCOMES: dict[str, Outcomes] = {
@@ -122,45 +135,45 @@ every_kind = pytest.mark.parametrize("outcomes", OUTCOMES.values(), ids=OUTCOMES
 
 @every_kind
 def test_growing_subsets_joined_are_the_whole(outcomes: Outcomes) -> None:
-    parts = [metrics.take(outcomes, 2), metrics.select(outcomes, slice(2, None))]
+    parts = [take(outcomes, 2), select(outcomes, slice(2, None))]
 
-    joined = metrics.concatenate(parts)
+    joined = concatenate(parts)
 
-    assert metrics.size(parts[0]) == 2
-    assert metrics.summarize(joined) == metrics.summarize(outcomes)
-    assert significance.compare(metrics.per_sample(joined), metrics.per_sample(outcomes)).drop_pp.value == 0.0
+    assert size(parts[0]) == 2
+    assert summarize(joined) == summarize(outcomes)
+    assert significance.compare(per_sample(joined), per_sample(outcomes)).drop_pp.value == 0.0
 
 
 def test_a_measured_metric_is_a_ratio_of_sums_or_the_worst_sample() -> None:
-    found = metrics.summarize(OUTCOMES["measured"])
+    found = summarize(OUTCOMES["measured"])
 
     assert found == {"boxes.recall": 6 / 8, "boxes.worst": 3.0}
-    assert metrics.primary_of(OUTCOMES["measured"], "tensors") == ("boxes.recall", "", True)
+    assert primary_of(OUTCOMES["measured"], "tensors") == ("boxes.recall", "", True)
     for task in ("classification", "ner"):
-        assert primary_metric(task) in metrics.summarize(OUTCOMES[task])
+        assert primary_metric(task) in summarize(OUTCOMES[task])
 
 
 @every_kind
 def test_outcomes_on_disk_read_back_equal_or_are_refused_by_name(outcomes: Outcomes, tmp_path: Path) -> None:
     path = tmp_path / "deep" / "outcomes.npz"
 
-    metrics.save_outcomes(path, outcomes)
-    found = metrics.load_outcomes(path)
+    save_outcomes(path, outcomes)
+    found = load_outcomes(path)
 
     assert type(found) is type(outcomes)
-    assert metrics.summarize(found) == metrics.summarize(outcomes)
+    assert summarize(found) == summarize(outcomes)
     assert [p.name for p in path.parent.iterdir()] == ["outcomes.npz"]
     whole = path.read_bytes()
     for content in (whole[: len(whole) // 2], b"", whole[:-40]):
         path.write_bytes(content)
         with pytest.raises(ValueError, match=re.escape(f"{path}: not a file of outcomes")):
-            metrics.load_outcomes(path)
+            load_outcomes(path)
     np.savez(path, other=np.zeros(3))
     with pytest.raises(ValueError, match="not a file of outcomes"):
-        metrics.load_outcomes(path)
+        load_outcomes(path)
     np.savez(path, kind=np.array("NerOutcomes"), version=np.array(2))
     with pytest.raises(ValueError, match="version 2 is unknown; this workbench reads version 1"):
-        metrics.load_outcomes(path)
+        load_outcomes(path)
 
 
 @pytest.mark.parametrize(
@@ -180,7 +193,7 @@ def test_what_cannot_be_scored_is_refused(
         logits[1, 2] = math.nan
 
     with pytest.raises(error, match=re.escape(message)):
-        metrics.outcomes_of(task, {"y": logits}, batch, **({} if labels is None else {"labels": labels}))
+        outcomes_of(task, {"y": logits}, batch, **({} if labels is None else {"labels": labels}))
 
 
 def test_declared_outputs_are_checked_before_any_work() -> None:
@@ -196,10 +209,10 @@ def test_declared_outputs_are_checked_before_any_work() -> None:
         check("classification", ("a", "b"), "batch", 3)
     with pytest.raises(ConfigError, match=r"m\.onnx: output 'logits' has 2 dimensions; ner needs 3"):
         check("ner", TAGS, "batch", 6)
-    assert metrics.scored_output(["hidden", "logits"]) == "logits"
-    assert metrics.scored_output(["anything"]) == "anything"
+    assert scored_output(["hidden", "logits"]) == "logits"
+    assert scored_output(["anything"]) == "anything"
     with pytest.raises(ConfigError, match="outputs a, b and none is named 'logits'"):
-        metrics.scored_output(["a", "b"])
+        scored_output(["a", "b"])
 
 
 def test_agreement_sees_a_model_that_answers_the_same_to_everything_even_one_by_one() -> None:
@@ -208,10 +221,10 @@ def test_agreement_sees_a_model_that_answers_the_same_to_everything_even_one_by_
     stuck = [{"y": np.ones((1, 5))}] * 4
     batches = [batch_of(1)] * 4
 
-    assert metrics.agreement(zip(stuck, floats, batches, strict=True)).constant
-    assert not metrics.agreement(zip(floats, floats, batches, strict=True)).constant
-    assert not metrics.agreement(zip(stuck, stuck, batches, strict=True)).constant  # the float model does so too
-    assert not metrics.agreement([(stuck[0], floats[0], batches[0])]).constant
+    assert agreement(zip(stuck, floats, batches, strict=True)).constant
+    assert not agreement(zip(floats, floats, batches, strict=True)).constant
+    assert not agreement(zip(stuck, stuck, batches, strict=True)).constant  # the float model does so too
+    assert not agreement([(stuck[0], floats[0], batches[0])]).constant
 
 
 def test_agreement_compares_sequences_padded_to_different_bins() -> None:
@@ -223,7 +236,7 @@ def test_agreement_compares_sequences_padded_to_different_bins() -> None:
         noise = np.where(valid[..., None], 0.0, 5.0)
         runs.append(({"y": reference + noise}, {"y": reference}, batch_of(2, valid)))
 
-    found = metrics.agreement(runs)
+    found = agreement(runs)
 
     assert found.cosine == pytest.approx(np.ones(4))
     assert found.finite.all()
@@ -234,9 +247,9 @@ def test_agreement_says_which_samples_are_not_finite() -> None:
     outputs = np.ones((3, 2))
     outputs[1, 0], outputs[2, 1] = math.inf, math.nan
 
-    found = metrics.agreement([({"y": outputs}, {"y": np.ones((3, 2))}, batch_of(3))])
+    found = agreement([({"y": outputs}, {"y": np.ones((3, 2))}, batch_of(3))])
 
     assert found.finite.tolist() == [True, False, False]
     assert found.indices[~found.finite].tolist() == [1, 2]
     with pytest.raises(ValueError, match="no batches"):
-        metrics.agreement([])
+        agreement([])

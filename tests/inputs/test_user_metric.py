@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 
 from workbench.inputs.dataset import Dataset, read_manifest
-from workbench.inputs.metrics import MeasuredOutcomes, Scorer, concatenate, per_sample, scorer_of, summarize
+from workbench.inputs.metrics import scorer_of
+from workbench.inputs.metrics.outcomes import MeasuredOutcomes, concatenate, per_sample, summarize
+from workbench.inputs.metrics.score import Scorer
 from workbench.values.errors import ConfigError, MeasureError
 
 Score = Callable[..., Any]

@@ -13,7 +13,7 @@ from workbench.api.report import report
 from workbench.commands.capacity import plan_capacity
 from workbench.evaluation.bench import Bench
 from workbench.inputs.experiment import Experiment, read_experiment
-from workbench.inputs.metrics import MeasuredOutcomes, load_outcomes, take
+from workbench.inputs.metrics.outcomes import MeasuredOutcomes, load_outcomes, take
 from workbench.report import lines, to_json
 from workbench.search.pipeline import evaluate
 from workbench.search.stages.language import certainly_worse, looks

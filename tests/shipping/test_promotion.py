@@ -15,7 +15,7 @@ from tests.commands.running import run
 from workbench.api.registered import register
 from workbench.bundle import read_bundle
 from workbench.inputs.experiment import read_experiment
-from workbench.inputs.metrics import ClassificationOutcomes, load_outcomes, save_outcomes
+from workbench.inputs.metrics.outcomes import ClassificationOutcomes, load_outcomes, save_outcomes
 from workbench.shipping.promotion import Check, Limits, Verdict, evaluate
 from workbench.shipping.promotion.accuracy import rescored
 from workbench.tracking import store

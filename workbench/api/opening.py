@@ -205,7 +205,7 @@ def named_candidate(text: str, question: Experiment) -> Candidate:
 
 def outcomes_of(journal: Journal) -> OutcomesOf:
     """What every sample came to, read where it is asked for."""
-    from workbench.inputs.metrics import load_outcomes, per_sample
+    from workbench.inputs.metrics.outcomes import load_outcomes, per_sample
 
     def outcomes(candidate_id: str, split: Split) -> Any:
         path = journal.outcomes(candidate_id, split)

@@ -22,19 +22,18 @@ from workbench.evaluation.store import Store
 from workbench.inputs.dataset import Dataset
 from workbench.inputs.dataset.language import windows
 from workbench.inputs.experiment import Experiment
-from workbench.inputs.metrics import (
+from workbench.inputs.metrics import scorer_of
+from workbench.inputs.metrics.outcomes import (
     MeasuredOutcomes,
     Outcomes,
-    Scorer,
     concatenate,
-    cut_alike,
     load_outcomes,
+    measured,
     save_outcomes,
-    scorer_of,
     size,
     take,
 )
-from workbench.inputs.metrics.outcomes import measured
+from workbench.inputs.metrics.score import Scorer, cut_alike
 from workbench.targets.base import Session
 from workbench.targets.language import Scores, language_target
 from workbench.values.artifact import Artifact

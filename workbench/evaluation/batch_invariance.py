@@ -21,8 +21,7 @@ from workbench.inputs.dataset import Batch
 from workbench.inputs.dataset.arrays import ArrayRows
 from workbench.inputs.dataset.loader import LoaderRows
 from workbench.inputs.experiment import Experiment
-from workbench.inputs.metrics import Outputs
-from workbench.inputs.metrics.score import common_part
+from workbench.inputs.metrics.score import Outputs, common_part
 from workbench.space.dimensions import dimension_of
 from workbench.targets.base import FLOAT32_ROWS, INT8_ROWS, Session, row_tolerance
 from workbench.values.errors import ConfigError

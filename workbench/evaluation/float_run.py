@@ -13,7 +13,7 @@ import numpy as np
 
 from workbench.evaluation.carried import first_steps, whole_samples
 from workbench.inputs.dataset import Batch, Dataset
-from workbench.inputs.metrics import Outputs
+from workbench.inputs.metrics.score import Outputs
 from workbench.targets import REFERENCE, open_target
 from workbench.values.errors import CompileError, ConfigError, MeasureError
 from workbench.values.interface import OutputUse

@@ -22,20 +22,14 @@ from workbench.evaluation.carried import first_steps, whole_samples
 from workbench.inputs.dataset import Batch, Dataset
 from workbench.inputs.dataset.batch import STEPS as STEPS_OF
 from workbench.inputs.experiment import Experiment
-from workbench.inputs.metrics import (
-    MeaningScorer,
-    MeasuredOutcomes,
-    Outputs,
-    concatenate,
-    scorer_of,
-    summarize,
-    uses_of,
-)
+from workbench.inputs.metrics import MeaningScorer, scorer_of
 from workbench.inputs.metrics.agreement import AGAINST, reading_of
 from workbench.inputs.metrics.agreement.decisions import LogitsJudge, ProbabilitiesJudge
 from workbench.inputs.metrics.agreement.judge import Array
 from workbench.inputs.metrics.agreement.judges import FLOAT
-from workbench.inputs.metrics.scorer import passed_outputs
+from workbench.inputs.metrics.outcomes import MeasuredOutcomes, concatenate, summarize
+from workbench.inputs.metrics.score import Outputs
+from workbench.inputs.metrics.scorer import passed_outputs, uses_of
 from workbench.inputs.metrics.user_scorer import library_metric
 from workbench.targets.base import Session
 from workbench.values.errors import ConfigError, MeasureError, nearest

@@ -13,7 +13,8 @@ from workbench.graph.intake.prepared import prepared, workspace_folder
 from workbench.inputs.dataset import Dataset, read_manifest
 from workbench.inputs.dataset.interface_reader import read_interface
 from workbench.inputs.language import LOAD, read_load, read_question_of_language
-from workbench.inputs.metrics import output_constraints, scorer_of
+from workbench.inputs.metrics import scorer_of
+from workbench.inputs.metrics.scorer import output_constraints
 from workbench.space.dimensions import TARGET
 from workbench.space.reader import read_space, read_targets
 from workbench.space.served_bins import finest, to_service, with_lengths

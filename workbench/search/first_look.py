@@ -16,7 +16,7 @@ from dataclasses import replace
 from workbench.evaluation.accuracy_pass import AccuracyPass
 from workbench.evaluation.build import artifact_of
 from workbench.inputs.experiment import Experiment
-from workbench.inputs.metrics import size, take
+from workbench.inputs.metrics.outcomes import size, take
 from workbench.search.stages.accuracy import smoke, with_accuracy
 from workbench.search.stages.latency import timed_calls
 from workbench.search.stages.predict import may_wait

@@ -9,10 +9,11 @@ import numpy as np
 
 from workbench.inputs.dataset import Batch
 from workbench.inputs.experiment import Experiment
-from workbench.inputs.metrics import GOLD, Outputs, scorer_of
+from workbench.inputs.metrics import scorer_of
 from workbench.inputs.metrics.agreement.judges import AGAINST, FLOAT
 from workbench.inputs.metrics.meaning_scorer import MeaningScorer
-from workbench.inputs.metrics.score import count_entities, tag_set
+from workbench.inputs.metrics.outcomes import GOLD
+from workbench.inputs.metrics.score import Outputs, count_entities, tag_set
 from workbench.values.measurement import AccuracyComparison, Split
 from workbench.values.objectives import Constraint
 from workbench.values.paired_scores import PairedScores

@@ -19,7 +19,8 @@ from workbench.graph.structure import layers_inside
 from workbench.inputs.dataset.batch import Batch
 from workbench.inputs.dataset.language import samples, windows
 from workbench.inputs.experiment import Experiment
-from workbench.inputs.metrics import Outputs, scoring_words
+from workbench.inputs.metrics.score import Outputs
+from workbench.inputs.metrics.scorer import scoring_words
 from workbench.prediction.host_costs.measure import measuring_s
 from workbench.search.effort import EFFORTS, FULL, Effort, effort_of_search
 from workbench.search.first_look import FIRST

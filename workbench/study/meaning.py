@@ -14,8 +14,10 @@ import numpy.typing as npt
 
 from workbench.evaluation.carried import calibration_feeds, whole_samples
 from workbench.inputs.dataset import Batch, Dataset
-from workbench.inputs.metrics import Outcomes, Scorer, concatenate, scorer_of, summarize
+from workbench.inputs.metrics import scorer_of
 from workbench.inputs.metrics.meaning_scorer import MeaningScorer
+from workbench.inputs.metrics.outcomes import Outcomes, concatenate, summarize
+from workbench.inputs.metrics.score import Scorer
 from workbench.quantization.observe import Feeds
 from workbench.study.compared import Judgement
 from workbench.study.comparison import Run

@@ -13,13 +13,9 @@ from workbench.evaluation.accuracy_pass import AccuracyPass
 from workbench.evaluation.carried import FLOAT32_ON_THE_HOST, apart_from_baseline, first_steps, whole_samples
 from workbench.evaluation.reuse import accuracy_key
 from workbench.inputs.dataset import Batch
-from workbench.inputs.metrics import (
+from workbench.inputs.metrics.outcomes import (
     Outcomes,
-    Outputs,
-    agreement,
-    cut_alike,
     load_outcomes,
-    not_by_distance,
     per_sample,
     primary_of,
     same_outcomes,
@@ -28,6 +24,8 @@ from workbench.inputs.metrics import (
     summarize,
     take,
 )
+from workbench.inputs.metrics.score import Outputs, agreement, cut_alike
+from workbench.inputs.metrics.scorer import not_by_distance
 from workbench.search.limits import rejection
 from workbench.search.stages.request import Opened, Request, StageResult
 from workbench.shipping.agreement import Asked, agreement_of_sessions

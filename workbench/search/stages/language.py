@@ -19,14 +19,7 @@ import numpy as np
 
 from workbench.evaluation.accuracy_pass import WindowPass
 from workbench.evaluation.build import artifact_of
-from workbench.inputs.metrics import (
-    MeasuredOutcomes,
-    per_sample,
-    save_outcomes,
-    size,
-    summarize,
-    take,
-)
+from workbench.inputs.metrics.outcomes import MeasuredOutcomes, per_sample, save_outcomes, size, summarize, take
 from workbench.search.stages.accuracy import with_rejection
 from workbench.search.stages.request import Progress, Request, StageResult
 from workbench.space.space import Forbidden, build

@@ -12,9 +12,11 @@ import numpy.typing as npt
 
 from workbench.inputs.answers import Answers, sample_digests
 from workbench.inputs.dataset import Batch, Dataset
-from workbench.inputs.metrics import Outcomes, Outputs, concatenate, cut_alike, per_sample, scorer_of, select, summarize
+from workbench.inputs.metrics import scorer_of
 from workbench.inputs.metrics.distances import Decisions, Distances
 from workbench.inputs.metrics.extents import Extents
+from workbench.inputs.metrics.outcomes import Outcomes, concatenate, per_sample, select, summarize
+from workbench.inputs.metrics.score import Outputs, cut_alike
 from workbench.shipping.agreement.ways import Shape, Way, answered, answers_like, filled_shape, groups, taken
 from workbench.values.agreement import Agreement, AgreementPath, OutputAgreement
 from workbench.values.errors import MeasureError

@@ -10,8 +10,9 @@ from workbench.bundle import Bundle
 from workbench.evaluation.bench import Bench
 from workbench.inputs.answers import read_answers
 from workbench.inputs.experiment import Experiment
-from workbench.inputs.metrics import not_by_distance, scored_output, uses_of
+from workbench.inputs.metrics import scored_output
 from workbench.inputs.metrics.extents import Extents
+from workbench.inputs.metrics.scorer import not_by_distance, uses_of
 from workbench.shipping.agreement.compared import Asked, Comparison, Pair
 from workbench.shipping.agreement.ways import (
     Missing,

@@ -18,7 +18,7 @@ from workbench.evaluation.build import artifact_of
 from workbench.evaluation.carried import open_reference, whole_samples
 from workbench.inputs.dataset import Batch, Dataset
 from workbench.inputs.experiment import Experiment
-from workbench.inputs.metrics import Outputs
+from workbench.inputs.metrics.score import Outputs
 from workbench.targets import described
 from workbench.targets.base import Array, Feeds, Session, computes_in_float32
 from workbench.values.candidate import Candidate, Precision

@@ -10,7 +10,8 @@ from workbench.bundle.golden import read_npz
 from workbench.evaluation.carried import whole_samples
 from workbench.inputs.dataset import Dataset
 from workbench.inputs.dataset.text import TextRows
-from workbench.inputs.metrics import Outcomes, concatenate, load_outcomes, per_sample, scorer_of, size
+from workbench.inputs.metrics import scorer_of
+from workbench.inputs.metrics.outcomes import Outcomes, concatenate, load_outcomes, per_sample, size
 from workbench.shipping.promotion.verdict import Check, Limits, checked
 from workbench.targets import open_target
 from workbench.values.errors import BundleError, ConfigError, MeasureError
