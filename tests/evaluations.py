@@ -39,7 +39,6 @@ def latency(p50_ms: float, speedup: float, *, drift: float = 1.0, p99_ms: float 
     return Latency(
         batch=1,
         samples=1000,
-        warmup_calls=50,
         p50_ms=Estimate(value=p50_ms, low=p50_ms * 0.98, high=p50_ms * 1.02),
         p95_ms=p50_ms * 1.2,
         p99_ms=p50_ms * 1.5 if p99_ms is None else p99_ms,

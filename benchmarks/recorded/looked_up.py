@@ -165,7 +165,6 @@ def _evaluation(
         latency=Latency(
             batch=1,
             samples=1,
-            warmup_calls=0,
             p50_ms=spread,
             p95_ms=call_ms,
             p99_ms=None,

@@ -99,9 +99,9 @@ def time_against_baseline(
             rule = f"timing {wanted} calls took longer than {timeout_s:g} s. Time fewer, or allow more time."
             raise MeasureError(rule, transient=True)
 
-    warmup_calls, settled = _warm_up(candidate, feeds, order, protocol, checked)
+    settled = _warm_up(candidate, feeds, order, protocol, checked)
     if baseline is not candidate:
-        settled = _warm_up(baseline, theirs_fed, order, protocol, checked)[1] and settled
+        settled = _warm_up(baseline, theirs_fed, order, protocol, checked) and settled
     ours, theirs, visited = [], [], []
     before = read_counters()
     for number in range(protocol.rounds):
@@ -126,7 +126,7 @@ def time_against_baseline(
     steady = steadiness(raw.by_round(raw.baseline_ms), work)
     quiet, words = verdict(steady, before, after, of="the baseline", settled=settled)
     holds = ratios_hold(steady, before, after)
-    return latency_of(raw, batch, warmup_calls, quiet, words, protocol.seed, holds=holds), raw
+    return latency_of(raw, batch, quiet, words, protocol.seed, holds=holds), raw
 
 
 def planned(
@@ -207,8 +207,8 @@ def collection_paused() -> Iterator[None]:
 
 def _warm_up(
     session: Session, feeds: Sequence[Feeds], order: Sequence[int], protocol: TimingProtocol, checked: Checked
-) -> tuple[int, bool]:
-    """Untimed calls until three windows over the same feeds agree within 10 %: (calls made, whether they agreed).
+) -> bool:
+    """Untimed calls until three windows over the same feeds agree within 10 %; whether they did.
 
     Runtimes plan memory per shape, so one feed of each shape goes first.
     """
@@ -225,8 +225,8 @@ def _warm_up(
         calls += len(window)
         last = totals[-3:]
         if calls >= protocol.minimum_warmup and len(last) == 3 and max(last) <= 1.1 * min(last):
-            return calls, True
-    return calls, False
+            return True
+    return False
 
 
 def device_figures(session: DeviceSession, feeds: Sequence[Feeds], *, load_s: float = LOAD_S) -> DeviceFigures:
@@ -334,15 +334,12 @@ def _ratio(logarithms: npt.NDArray[np.float64], seed: int) -> Estimate:
     return Estimate(value=value, low=low, high=high, confidence=found.confidence)
 
 
-def latency_of(
-    raw: RawTimes, batch: int, warmup_calls: int, quiet: bool, words: str, seed: int, *, holds: bool = True
-) -> Latency:
+def latency_of(raw: RawTimes, batch: int, quiet: bool, words: str, seed: int, *, holds: bool = True) -> Latency:
     times = raw.candidate_ms.astype(np.float64)
     mean_ms = float(times.mean())
     return Latency(
         batch=batch,
         samples=len(times),
-        warmup_calls=warmup_calls,
         p50_ms=bootstrap_rounds(raw.by_round(times), lambda drawn: np.median(drawn, axis=-1), seed=seed),
         p95_ms=float(np.percentile(times, 95)),
         p99_ms=float(np.percentile(times, 99)) if len(times) >= P99_SAMPLES else None,

@@ -69,7 +69,7 @@ def time_modelled(
     stated = _stated(ours, theirs, shapes[twice], their_shapes[twice])
     if stated is not None:
         words += "; intervals are those of what modelled times are off by"
-    latency = replace(latency_of(raw, batch, 0, True, words, protocol.seed), clock="modelled", modelled=stated)
+    latency = replace(latency_of(raw, batch, True, words, protocol.seed), clock="modelled", modelled=stated)
     return with_intervals(latency), raw
 
 

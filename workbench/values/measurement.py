@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 from workbench.values.documents.canonical import added_later
 from workbench.values.modelled_times.statement import CallCosts, ModelledCalls, ModelledService, TimingModel
@@ -110,9 +110,9 @@ class Latency:
         modelled: what the calls ask of a modelled device; None of measured times.
     """
 
+    EARLIER: ClassVar = {"warmup_calls": None}
     batch: int
     samples: int
-    warmup_calls: int
     p50_ms: Estimate
     p95_ms: float
     p99_ms: float | None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import ClassVar
 
 from workbench.values.measurement import Estimate
 
@@ -32,14 +32,10 @@ class Prediction:
         basis: what the prediction rests on, in words.
     """
 
+    EARLIER: ClassVar = {"audit": None}
     structure: str
     times: tuple[ShapeTime, ...] = ()
     shapes: int = 0
     throughput_per_s: Estimate | None = None
     accuracy: float | None = None
     basis: str = ""
-
-    @classmethod
-    def from_earlier(cls, data: dict[str, Any]) -> dict[str, Any]:
-        """Without the audit by one more shape, which there was once."""
-        return {name: value for name, value in data.items() if name != "audit"}

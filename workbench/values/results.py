@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from workbench.values.agreement import Agreements
 from workbench.values.artifact import Toolchain
@@ -119,6 +119,7 @@ class Evaluation:
         overflow: what overflows on its device, in words with the way on; '' where nothing does or nobody looked.
     """
 
+    EARLIER: ClassVar = {"facts": "reuse", "forecast": "prediction"}
     candidate: Candidate
     status: Status
     stage_reached: str
@@ -182,19 +183,4 @@ def evaluation_from_json(data: dict[str, Any]) -> Evaluation:
         raise ValueError(f"evaluation version {version!r} is unknown; this workbench reads version 1")
     candidate = candidate_from_json(body["candidate"])
     body["candidate"] = encode(candidate)
-    return decode(Evaluation, _with_todays_names(body), "evaluation")
-
-
-def _with_todays_names(body: dict[str, Any]) -> dict[str, Any]:
-    """An evaluation under the keys of today: `prediction` was called `forecast`, and `reuse` with a `source` was called
-    `facts` with a `lender`."""
-
-    def renamed(value: dict[str, Any]) -> dict[str, Any]:
-        keys = {"lender": "source", "facts": "reuse", "forecast": "prediction"}
-        return {keys.get(key, key): each for key, each in value.items()}
-
-    body = renamed(body)
-    for reuse in (found := [renamed(each) for each in body.get("reuse", ())]):
-        if reuse.get("audit") is not None:
-            reuse["audit"] = renamed(reuse["audit"])
-    return {**body, "reuse": found} if found else body
+    return decode(Evaluation, body, "evaluation")

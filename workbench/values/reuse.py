@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import ClassVar, Literal
 
 from workbench.values.documents.canonical import added_later
 from workbench.values.measurement import BatchCurve, Estimate, Latency
@@ -41,6 +41,7 @@ class Audit:
             machine was too noisy for ratios only a factor of `GROSS` says so, and None says that nothing can be told.
     """
 
+    EARLIER: ClassVar = {"lender": "source"}
     source: str
     ratio: Estimate
     agrees: bool | None
@@ -56,16 +57,12 @@ class Reuse:
         replaces: source of what was reused here before an audit found its kind of reuse wrong.
     """
 
+    EARLIER: ClassVar = {"lender": "source", "repeat": None}
     kind: ReuseKind
     key: str
     source: str | None = None
     audit: Audit | None = None
     replaces: str | None = added_later(None)
-
-    @staticmethod
-    def from_earlier(data: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Without what a second, shorter measurement had told."""
-        return {name: value for name, value in data.items() if name != "repeat"}
 
 
 def audit_of_latency(own: Latency, reused: Latency, source: str, ratio: Estimate | None = None) -> Audit:

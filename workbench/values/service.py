@@ -9,19 +9,14 @@ from __future__ import annotations
 
 import ipaddress
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import ClassVar, Literal
 
 from workbench.values.documents.canonical import added_later
 from workbench.values.errors import ConfigError
 
 Arrivals = Literal["closed", "poisson", "trace"]
 Goal = Literal["throughput", "p99"]
-_NO_LONGER_TOLD = (
-    *("wait_ms", "wait_spread", "after_idle", "unexplained"),
-    *("front_end_ms", "passed_row_ms", "passed_batch_ms"),
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,6 +160,9 @@ class HostCosts:
         processors: where `capacity` tells of more threads than there are; 0 for as many as it tells of.
     """
 
+    EARLIER: ClassVar = dict.fromkeys(
+        ("wait_ms", "wait_spread", "after_idle", "unexplained", "front_end_ms", "passed_row_ms", "passed_batch_ms")
+    )
     request_ms: float
     batch_ms: float = 0.0
     batch_after_ms: float = added_later(0.0)
@@ -187,11 +185,6 @@ class HostCosts:
             raise ConfigError(f"{list(self.capacity)} must begin with 1 and be positive.", key="host.capacity")
         if self.capacity_spread and len(self.capacity_spread) != len(self.capacity):
             raise ConfigError("needs one entry for each of capacity.", key="host.capacity_spread")
-
-    @staticmethod
-    def from_earlier(data: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Costs once told of waits for a processor, of waking up, of front ends apart, and of what no cost explains."""
-        return {key: value for key, value in data.items() if key not in _NO_LONGER_TOLD}
 
     def front_end_busy(self, rate_per_s: float, mean_batch: float) -> float:
         """Share of the time that the front end works at this rate (utilization law)."""

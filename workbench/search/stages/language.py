@@ -103,7 +103,6 @@ def modelled(request: Request, artifact: Artifact, directory: Path) -> tuple[Lat
     latency = Latency(
         batch=load.batch,
         samples=1,
-        warmup_calls=0,
         p50_ms=decode_ms,
         p95_ms=decode_ms.value,
         p99_ms=None,

@@ -112,7 +112,8 @@ def decode(kind: type[T], data: Any, path: str = "") -> T:
         DecodeError: a key is unknown or missing, or a value has another type; names the path inside `data`.
 
     A dataclass whose fields' types depend on each other has `types_within(data)`, which gives the exact ones by name;
-    one that had other fields before has `from_earlier(data)`, which gives such data today's.
+    one that had other fields before has `EARLIER`, their names → today's, None for what is not told any more, and ''
+    for what is not where it was empty.
     """
     return typing.cast(T, _decode(kind, data, path or kind.__name__))
 
@@ -147,8 +148,6 @@ def _decode(kind: Any, data: Any, path: str) -> Any:
             return float(data)
         except OverflowError:
             raise DecodeError(f"{path}: a whole number of {data.bit_length()} bits is no float") from None
-    if kind is type(None):
-        kind = types.NoneType
     if not isinstance(data, kind) or (isinstance(data, bool) and kind is not bool):
         raise DecodeError(f"{path}: expected {kind.__name__}, got {_shown(data)}")
     return data
@@ -182,8 +181,9 @@ def _decode_tuple(arguments: tuple[Any, ...], data: Any, path: str) -> tuple[Any
 def _decode_dataclass(kind: Any, data: Any, path: str) -> Any:
     if not isinstance(data, dict):
         raise DecodeError(f"{path}: expected an object, got {type(data).__name__}")
-    if hasattr(kind, "from_earlier"):
-        data = kind.from_earlier(data)
+    if earlier := getattr(kind, "EARLIER", None):
+        named = [(name, earlier.get(name, name), value) for name, value in data.items()]
+        data = {today or name: value for name, today, value in named if today or (today == "" and value)}
     fields = {f.metadata.get(_STORED) or f.name: f for f in dataclasses.fields(kind)}
     if unknown := sorted(set(data) - set(fields)):
         raise DecodeError(f"{path}: unknown key {unknown[0]!r}")

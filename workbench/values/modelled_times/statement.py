@@ -9,11 +9,10 @@ unit. So a call that was costed once has a time under any prices, and nothing is
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import ClassVar
 
-_NO_LONGER_TOLD = ("data_sheet", "value", "unit", "reads", "settled_by")
 Amounts = tuple[tuple[str, float], ...]
 """(parameter, units of it)."""
 
@@ -24,19 +23,13 @@ class Work:
 
     Attributes:
         count: how often the call has it.
-        amounts: what it is made of, each part with an error of its own.
+        amounts: what it is made of, each part with an error of its own. Parts side by side, which costs of language
+            models had once, are refused: a roofline's times are not today's.
     """
 
+    EARLIER: ClassVar = {"before": "amounts", "beside": "", "products": ""}
     count: int
     amounts: Amounts = ()
-
-    @staticmethod
-    def from_earlier(data: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Of bundles and journals that were written when amounts were called `before`. Parts side by side, which only
-        costs of language models had, are left to be refused: a roofline's times are not today's."""
-        if "before" not in data or data.get("beside") or data.get("products"):
-            return data
-        return {"count": data["count"], "amounts": data["before"]}
 
     def __post_init__(self) -> None:
         if self.count < 1 or any(amount < 0 for _, amount in self.amounts):
@@ -73,16 +66,12 @@ class Unknown:
         source: what the factor was found on; [inferred] for a judgement of ours.
     """
 
+    EARLIER: ClassVar = dict.fromkeys(("data_sheet", "value", "unit", "reads", "settled_by"))
     name: str
     about: str
     moves: tuple[str, ...]
     factor_95: float
     source: str
-
-    @staticmethod
-    def from_earlier(data: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Of when a data sheet could be a second centre, and when a benchmark of each was measured on its own."""
-        return {name: value for name, value in data.items() if name not in _NO_LONGER_TOLD}
 
     def __post_init__(self) -> None:
         if not (self.factor_95 >= 1 and self.moves):
