@@ -7,8 +7,7 @@ import pytest
 from tests.evaluations import candidate, estimate, evaluation, latency, service
 from workbench.evaluation.reuse import doubtful, reusable_for, stopped_kinds
 from workbench.values.measurement import Latency
-from workbench.values.prediction import Prediction
-from workbench.values.results import Evaluation, Stop, evaluation_from_json
+from workbench.values.results import Evaluation, Prediction, Stop, evaluation_from_json
 from workbench.values.reuse import Audit, Reuse, audit_of_latency
 
 KEY, OTHER_KEY = "a" * 64, "b" * 64

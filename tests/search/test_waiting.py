@@ -8,8 +8,7 @@ from workbench.inputs.experiment import Experiment
 from workbench.search.front import audit_failed, audit_words, may_be_on_front
 from workbench.values.measurement import Estimate
 from workbench.values.objectives import Objective
-from workbench.values.prediction import Prediction
-from workbench.values.results import Evaluation, Stop
+from workbench.values.results import Evaluation, Prediction, Stop
 
 
 class _Question:

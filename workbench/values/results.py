@@ -14,8 +14,7 @@ from workbench.values.agreement import Agreements
 from workbench.values.artifact import Toolchain
 from workbench.values.candidate import Candidate, candidate_from_json
 from workbench.values.documents.canonical import added_later, decode, encode
-from workbench.values.measurement import Measurement, Split
-from workbench.values.prediction import Prediction
+from workbench.values.measurement import Estimate, Measurement, Split
 from workbench.values.reuse import Reuse
 
 Status = Literal["complete", "stopped", "failed"]
@@ -102,6 +101,39 @@ class Place:
     @property
     def words(self) -> str:
         return f"card {self.card} of {self.host}" if self.card else self.host
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShapeTime:
+    """One call at a compiled shape, at the speed that the sweep began with; length 0 where samples are no sequences."""
+
+    batch: int
+    length: int
+    p50_ms: Estimate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prediction:
+    """The service of a candidate, predicted from the few shapes of its set that were compiled.
+
+    Attributes:
+        structure: what decides the times of the compiled files besides their shape, 64 hex digits; found in what the
+            compiler is given, not in what it makes.
+        times: of the shapes that were compiled for this; empty where the whole set was.
+        shapes: how many the set has.
+        throughput_per_s: of the best service, from the slowest to the quickest that the times allow; None where nothing
+            was predicted.
+        accuracy: as measured before, under the objective's name and sign.
+        basis: what the prediction rests on, in words.
+    """
+
+    EARLIER: ClassVar = {"audit": None}
+    structure: str
+    times: tuple[ShapeTime, ...] = ()
+    shapes: int = 0
+    throughput_per_s: Estimate | None = None
+    accuracy: float | None = None
+    basis: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

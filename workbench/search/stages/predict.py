@@ -29,8 +29,7 @@ from workbench.values.candidate import Candidate
 from workbench.values.errors import CandidateError
 from workbench.values.measurement import BatchCurve, CurvePoint, Estimate, Split
 from workbench.values.metrics import accuracy_metrics
-from workbench.values.prediction import Prediction, ShapeTime
-from workbench.values.results import StageTiming
+from workbench.values.results import Prediction, ShapeTime, StageTiming
 from workbench.values.service import ServiceChoices
 
 _log = logging.getLogger(__name__)

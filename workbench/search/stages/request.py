@@ -29,8 +29,7 @@ from workbench.values.candidate import Candidate
 from workbench.values.errors import CheckError, CompileError
 from workbench.values.measurement import Measurement, Split
 from workbench.values.objectives import violations
-from workbench.values.prediction import Prediction
-from workbench.values.results import Evaluation, StageTiming, Stop
+from workbench.values.results import Evaluation, Prediction, StageTiming, Stop
 from workbench.values.reuse import Reuse, ReuseKind
 
 
