@@ -11,7 +11,7 @@ from workbench.report.rests_on import modelled_errors
 from workbench.report.summary import BASES, Basis, Recommendation, Summary, common, failure_words
 from workbench.report.words import ACCURACY, SERVICE, SPEED, cost_of, count_of, drop_of, interval, scored, scored_by
 from workbench.values.candidate import Candidate
-from workbench.values.evidence import is_shared, level_for
+from workbench.values.evidence import level_for, sources_of
 from workbench.values.measurement import Accuracy, AccuracyComparison
 from workbench.values.metrics import METRICS
 from workbench.values.results import Evaluation
@@ -82,7 +82,7 @@ def recommend(summary: Summary, alike: Alike) -> Recommendation | str:
 
     def simplest(e: Evaluation) -> tuple[object, ...]:
         costs = [cost_of(e, metric, summary.baseline_id) for metric in reversed(criteria)]
-        return is_shared(e), complexity(e.candidate, plain), *costs, e.candidate.id
+        return bool(sources_of(e)), complexity(e.candidate, plain), *costs, e.candidate.id
 
     chosen = min(left, key=simplest)
     searched = next(e for e in pool if e.candidate.id == chosen.candidate.id)
