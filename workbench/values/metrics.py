@@ -7,19 +7,13 @@ one entry of `METRICS`.
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from operator import attrgetter
+from typing import Any, Literal, get_args
 
-from workbench.values.agreement import Agreement, Agreements
-from workbench.values.measurement import (
-    Accuracy,
-    AccuracyComparison,
-    Estimate,
-    Latency,
-    ServiceFigures,
-    ServiceResult,
-)
+from workbench.values.agreement import Agreements
+from workbench.values.measurement import Accuracy, AccuracyComparison, Estimate, ServiceFigures, ServiceResult
 from workbench.values.results import Evaluation
 
 Direction = Literal["minimize", "maximize"]
@@ -76,16 +70,12 @@ def _primary(a: Accuracy) -> float:
     return a.values[a.primary] if a.higher else -a.values[a.primary]
 
 
-def _drop(name: str, compared: Callable[[Accuracy], AccuracyComparison | None]) -> Callable[[Accuracy], Reading]:
+def _drop(name: str, compared: str) -> Callable[[Accuracy], Reading]:
     def read(a: Accuracy) -> Reading:
-        found = compared(a)
+        found: AccuracyComparison | None = getattr(a, compared)
         return found.drop_pp if found is not None and drop_metric(a.unit) == name else None
 
     return read
-
-
-def _value(name: str) -> Callable[[Accuracy], Reading]:
-    return lambda a: a.values.get(name)
 
 
 def _agreed(name: str, *, reference: str = "float32") -> Callable[[Agreements], Reading]:
@@ -94,7 +84,7 @@ def _agreed(name: str, *, reference: str = "float32") -> Callable[[Agreements], 
 
     def read(agreement: Agreements) -> Reading:
         one = agreement.find("served", reference)  # type: ignore[arg-type]  # one of `AgreementPath`
-        if one is None or ("cosine" not in name and name != "top1" and not _is_finite(one)):
+        if one is None or (name in ("max_abs", "mae") and any(output.not_finite for output in one.outputs)):
             return None
         found = getattr(one, name)
         return found.value if isinstance(found, Estimate) else found
@@ -102,63 +92,62 @@ def _agreed(name: str, *, reference: str = "float32") -> Callable[[Agreements], 
     return read
 
 
-def _is_finite(one: Agreement) -> bool:
-    return not any(output.not_finite for output in one.outputs)
-
-
-def _served(name: str) -> Callable[[ServiceResult], Reading]:
+def _served(name: str, *, predicted: bool = False) -> Callable[[ServiceResult], Reading]:
     """At the best settings: as measured under real load where that was done, else as predicted. Where no settings keep
     the limit on P99 there is no throughput, and times are the closest settings', so that a constraint says by how much
-    it is broken."""
+    it is broken; nothing is predicted."""
 
     def read(service: ServiceResult) -> Reading:
+        best = service.best if predicted else service.confirmed or service.best
         if service.best is None:
-            return None if name == "throughput_per_s" else _figure(service.closest, name)
-        return _figure(service.confirmed or service.best, name)
+            best = None if predicted or name == "throughput_per_s" else service.closest
+        found: Estimate | None = None if best is None else getattr(best, name)
+        return found
 
     return read
 
 
-def _predicted(name: str) -> Callable[[ServiceResult], Reading]:
-    return lambda service: None if service.best is None else _figure(service.best, name)
-
-
-def _figure(figures: ServiceFigures, name: str) -> Estimate:
-    found: Estimate = getattr(figures, name)
-    return found
-
-
-def _gain(service: ServiceResult) -> Reading:
-    if service.best is None or service.untuned_missed:
+def _gain(service: ServiceResult, over: ServiceFigures | None) -> Reading:
+    """Predicted throughput as a multiple of that of other settings."""
+    if service.best is None or over is None:
         return None
-    return service.best.throughput_per_s.value / service.untuned.throughput_per_s.value
+    return service.best.throughput_per_s.value / over.throughput_per_s.value
 
 
-def _gain_by_lengths(service: ServiceResult) -> Reading:
-    if service.best is None or service.at_untuned_bins is None:
-        return None
-    return service.best.throughput_per_s.value / service.at_untuned_bins.throughput_per_s.value
+def _over(name: str, divisor: str | float) -> Callable[[Any], Reading]:
+    """A number as a share of another, or in a larger unit."""
+
+    def read(part: Any) -> Reading:
+        found = getattr(part, name)
+        return None if found is None else found / (getattr(part, divisor) if isinstance(divisor, str) else divisor)
+
+    return read
 
 
-def _p99(latency: Latency) -> Reading:
-    return None if latency.p99_ms is None else latency.p99_ms / latency.drift
-
-
-def _megabytes(size_bytes: int | None) -> Reading:
-    return None if size_bytes is None else size_bytes / 1e6
-
-
-def _less(source: Source, unit: str, read: Callable[[Any], Reading], *labels: str, **shown: Any) -> DeclaredMetric:
-    """Of which less is better; `labels` in English and Chinese, `shown` the attributes from `head` on."""
-    label, label_zh = labels or ("", "")
+def _less(
+    source: Source, unit: str, read: str | Callable[[Any], Reading], *labels: str, **shown: Any
+) -> DeclaredMetric:
+    """Of which less is better; `read` may name an attribute, `labels` are in English and Chinese, and the head of a
+    column, `shown` the attributes from `form` on."""
+    label, label_zh, head = (*labels, *[""] * 3)[:3]
+    reading = attrgetter(read) if isinstance(read, str) else read
     return DeclaredMetric(
-        direction="minimize", unit=unit, source=source, read=read, label=label, label_zh=label_zh, **shown
+        direction="minimize", unit=unit, source=source, read=reading, label=label, label_zh=label_zh, head=head, **shown
     )
 
 
 def _more(*declaration: Any, **shown: Any) -> DeclaredMetric:
     return replace(_less(*declaration, **shown), direction="maximize")
 
+
+_EVERYWHERE: tuple[Shown, ...] = ("table", "language table", "view", "holdout")
+_CHANGE: dict[str, Any] = {"form": ".2f", "shown": _EVERYWHERE, "bounds": True}
+_TIME: dict[str, Any] = {"form": ".2f", "shown": ("table", "holdout")}
+_LANGUAGE: dict[str, Any] = {"form": ".2f", "shown": ("language table",)}
+_SCORE: dict[str, Any] = {"form": ".4f", "shown": ("language table", "holdout")}
+_TABLE: dict[str, Any] = {"shown": ("table",)}
+_HELD_OUT: dict[str, Any] = {"shown": ("holdout",)}
+_SERVED: dict[str, Any] = {"shown": ("view", "holdout")}
 
 METRICS: dict[str, DeclaredMetric] = {
     "accuracy": _more(
@@ -167,28 +156,21 @@ METRICS: dict[str, DeclaredMetric] = {
         _primary,
         "accuracy (primary metric)",
         "精度（主指标）",
-        head="accuracy",
+        "accuracy",
         form=".4f",
-        shown=("table", "language table", "view", "holdout"),
+        shown=_EVERYWHERE,
     ),
     "accuracy_drop_pp": _less(
-        "accuracy",
-        "pp",
-        _drop("accuracy_drop_pp", lambda a: a.comparison),
-        "accuracy loss",
-        "精度损失",
-        form=".2f",
-        shown=("table", "language table", "view", "holdout"),
-        bounds=True,
+        "accuracy", "pp", _drop("accuracy_drop_pp", "comparison"), "accuracy loss", "精度损失", **_CHANGE
     ),
     "accuracy_drop": _less(
         "accuracy",
         "",
-        _drop("accuracy_drop", lambda a: a.comparison),
+        _drop("accuracy_drop", "comparison"),
         "accuracy loss (the metric's own unit)",
         "精度损失（指标自身单位）",
         form=".2f",
-        shown=("holdout",),
+        **_HELD_OUT,
         bounds=True,
     ),
     "cosine": _more(
@@ -206,18 +188,13 @@ METRICS: dict[str, DeclaredMetric] = {
         "worst cosine with float32",
         "与 float32 的余弦相似度（最差）",
         form=".6f",
-        shown=("holdout",),
+        **_HELD_OUT,
     ),
     "max_abs": _less(
-        "agreement",
-        "",
-        _agreed("max_abs"),
-        "max abs error against float32",
-        "与 float32 的最大绝对误差",
-        shown=("holdout",),
+        "agreement", "", _agreed("max_abs"), "max abs error against float32", "与 float32 的最大绝对误差", **_HELD_OUT
     ),
     "mae": _less(
-        "agreement", "", _agreed("mae"), "MAE against float32", "与 float32 的平均绝对误差（MAE）", shown=("holdout",)
+        "agreement", "", _agreed("mae"), "MAE against float32", "与 float32 的平均绝对误差（MAE）", **_HELD_OUT
     ),
     "top1_agreement": _more(
         "agreement",
@@ -225,90 +202,37 @@ METRICS: dict[str, DeclaredMetric] = {
         _agreed("top1"),
         "top-1 agreement with float32",
         "与 float32 的 top-1 一致率",
-        head="top-1",
-        form=".4f",
-        shown=("language table", "holdout"),
+        "top-1",
+        **_SCORE,
     ),
-    "perplexity": _less("accuracy", "", _value("perplexity"), "perplexity", "困惑度", shown=("holdout",)),
-    "kl": _less(
-        "accuracy",
-        "nats",
-        _value("kl"),
-        "KL divergence",
-        "KL 散度",
-        head="KL nats",
-        form=".4f",
-        shown=("language table", "holdout"),
-    ),
+    "perplexity": _less("accuracy", "", lambda a: a.values.get("perplexity"), "perplexity", "困惑度", **_HELD_OUT),
+    "kl": _less("accuracy", "nats", lambda a: a.values.get("kl"), "KL divergence", "KL 散度", "KL nats", **_SCORE),
     "prefill_ms": _less(
-        "language",
-        "ms",
-        lambda m: m.prefill_ms,
-        "prefill time (modelled)",
-        "预填充时间（推算）",
-        head="prefill ms",
-        form=".2f",
-        shown=("language table",),
+        "language", "ms", "prefill_ms", "prefill time (modelled)", "预填充时间（推算）", "prefill ms", **_LANGUAGE
     ),
     "decode_ms": _less(
         "language",
         "ms",
-        lambda m: m.decode_ms,
+        "decode_ms",
         "time of a decoding step (modelled)",
         "解码一步的时间（推算）",
-        head="decode ms",
-        form=".2f",
-        shown=("language table",),
+        "decode ms",
+        **_LANGUAGE,
     ),
     "kv_kb_per_token": _less(
-        "language",
-        "kB",
-        lambda m: m.kv_bytes_per_token / 1e3,
-        "KV cache of a token",
-        "每 token 的 KV 缓存",
-        form=".1f",
+        "language", "kB", _over("kv_bytes_per_token", 1e3), "KV cache of a token", "每 token 的 KV 缓存", form=".1f"
     ),
     "latency_p50_ms": _less(
-        "latency",
-        "ms",
-        lambda m: m.undrifted_p50_ms,
-        "P50 of one call",
-        "单次推理 P50 时延",
-        head="P50 ms",
-        form=".2f",
-        shown=("table", "holdout"),
-        bounds=True,
+        "latency", "ms", "undrifted_p50_ms", "P50 of one call", "单次推理 P50 时延", "P50 ms", **_TIME, bounds=True
     ),
     "latency_p95_ms": _less(
-        "latency",
-        "ms",
-        lambda m: m.p95_ms / m.drift,
-        "P95 of one call",
-        "单次推理 P95 时延",
-        head="P95",
-        form=".2f",
-        shown=("table",),
+        "latency", "ms", _over("p95_ms", "drift"), "P95 of one call", "单次推理 P95 时延", "P95", form=".2f", **_TABLE
     ),
     "latency_p99_ms": _less(
-        "latency",
-        "ms",
-        _p99,
-        "P99 of one call",
-        "单次推理 P99 时延",
-        head="P99",
-        form=".2f",
-        shown=("table", "holdout"),
+        "latency", "ms", _over("p99_ms", "drift"), "P99 of one call", "单次推理 P99 时延", "P99", **_TIME
     ),
     "speedup": _more(
-        "latency",
-        "x",
-        lambda m: m.speedup,
-        "speed-up over the float baseline",
-        "相对浮点基线的加速比",
-        head="speed-up",
-        form=".2f",
-        shown=("table", "language table", "view", "holdout"),
-        bounds=True,
+        "latency", "x", "speedup", "speed-up over the float baseline", "相对浮点基线的加速比", "speed-up", **_CHANGE
     ),
     "throughput_per_s": _more(
         "latency",
@@ -316,47 +240,34 @@ METRICS: dict[str, DeclaredMetric] = {
         lambda m: m.throughput_per_s * m.drift,
         "throughput of one session",
         "单会话吞吐",
-        head="per s",
+        "per s",
         form=".0f",
-        shown=("table",),
+        **_TABLE,
     ),
     "size_mb": _less(
         "files",
         "MB",
-        lambda m: _megabytes(m.size_bytes),
+        _over("size_bytes", 1e6),
         "compiled files",
         "编译产物大小",
-        head="MB",
+        "MB",
         form=".1f",
         shown=("table", "language table"),
     ),
     "peak_memory_mb": _less(
-        "files",
-        "MB",
-        lambda m: _megabytes(m.peak_memory_bytes),
-        "peak memory",
-        "峰值内存",
-        head="mem MB",
-        form=".0f",
-        shown=("table",),
+        "files", "MB", _over("peak_memory_bytes", 1e6), "peak memory", "峰值内存", "mem MB", form=".0f", **_TABLE
     ),
-    "startup_s": _less("files", "s", lambda m: m.startup_s, "start-up", "启动时间"),
+    "startup_s": _less("files", "s", "startup_s", "start-up", "启动时间"),
     "service_throughput_per_s": _more(
-        "service",
-        "/s",
-        _served("throughput_per_s"),
-        "throughput of the service",
-        "服务吞吐",
-        form=".0f",
-        shown=("view", "holdout"),
+        "service", "/s", _served("throughput_per_s"), "throughput of the service", "服务吞吐", form=".0f", **_SERVED
     ),
     "service_p50_ms": _less("service", "ms", _served("p50_ms"), "P50 of the service", "服务 P50 时延", form=".1f"),
     "service_p99_ms": _less(
-        "service", "ms", _served("p99_ms"), "P99 of the service", "服务 P99 时延", form=".1f", shown=("view", "holdout")
+        "service", "ms", _served("p99_ms"), "P99 of the service", "服务 P99 时延", form=".1f", **_SERVED
     ),
-    "int8_ops": _more("files", "", lambda m: m.int8_ops, "operators in INT8", "INT8 算子数"),
+    "int8_ops": _more("files", "", "int8_ops", "operators in INT8", "INT8 算子数"),
     "float_matmuls_left": _less(
-        "files", "", lambda m: m.float_matmuls_left, "matrix products left in float", "保留浮点的矩阵乘/卷积算子数"
+        "files", "", "float_matmuls_left", "matrix products left in float", "保留浮点的矩阵乘/卷积算子数"
     ),
 }
 """The metrics that an experiment may name, in the order in which reports show them."""
@@ -364,32 +275,29 @@ METRICS: dict[str, DeclaredMetric] = {
 
 _BEYOND = "_beyond_baseline"
 INFORMING: dict[str, DeclaredMetric] = {
-    "accuracy_samples": _less("accuracy", "", lambda a: a.samples),
+    "accuracy_samples": _less("accuracy", "", "samples"),
     **{
-        f"{name}{_BEYOND}": _less("accuracy", unit, _drop(name, lambda a: a.against_baseline), shown=shown, bounds=True)
+        f"{name}{_BEYOND}": _less("accuracy", unit, _drop(name, "against_baseline"), shown=shown, bounds=True)
         for name, unit, shown in (("accuracy_drop_pp", "pp", ("holdout",)), ("accuracy_drop", "", ()))
     },
-    "weights_mb": _less("language", "MB", lambda m: m.weight_bytes / 1e6),
-    "service_gain": _less("service", "x", _gain),
-    "service_gain_by_lengths": _less("service", "x", _gain_by_lengths),
-    "service_predicted_throughput_per_s": _less(
-        "service", "/s", _predicted("throughput_per_s"), shown=("holdout",), bounds=True
-    ),
-    "service_predicted_p50_ms": _less("service", "ms", _predicted("p50_ms"), bounds=True),
-    "service_predicted_p99_ms": _less("service", "ms", _predicted("p99_ms"), shown=("holdout",), bounds=True),
-    "device_host_to_device_ms": _less(
-        "device", "ms", lambda d: d.host_to_device_ms, "copy to the device", "输入拷贝到设备"
-    ),
-    "device_execute_ms": _less("device", "ms", lambda d: d.execute_ms, "execution on the device", "设备执行"),
-    "device_device_to_host_ms": _less(
-        "device", "ms", lambda d: d.device_to_host_ms, "copy to the host", "输出拷贝到主机"
-    ),
-    "device_memory_mb": _less("device", "MB", lambda d: d.memory_bytes / 1e6, "device memory", "设备内存"),
-    "device_power_w": _less("device", "W", lambda d: d.power_w, "device power", "设备功耗"),
-    "device_utilization_percent": _less(
-        "device", "%", lambda d: d.utilization_percent, "device utilization", "设备利用率"
-    ),
-    "device_temperature_c": _less("device", "°C", lambda d: d.temperature_c, "device temperature", "设备温度"),
+    "weights_mb": _less("language", "MB", _over("weight_bytes", 1e6)),
+    "service_gain": _less("service", "x", lambda s: _gain(s, None if s.untuned_missed else s.untuned)),
+    "service_gain_by_lengths": _less("service", "x", lambda s: _gain(s, s.at_untuned_bins)),
+    **{
+        f"service_predicted_{name}": _less("service", unit, _served(name, predicted=True), shown=shown, bounds=True)
+        for name, unit, shown in (
+            ("throughput_per_s", "/s", ("holdout",)),
+            ("p50_ms", "ms", ()),
+            ("p99_ms", "ms", ("holdout",)),
+        )
+    },
+    "device_host_to_device_ms": _less("device", "ms", "host_to_device_ms", "copy to the device", "输入拷贝到设备"),
+    "device_execute_ms": _less("device", "ms", "execute_ms", "execution on the device", "设备执行"),
+    "device_device_to_host_ms": _less("device", "ms", "device_to_host_ms", "copy to the host", "输出拷贝到主机"),
+    "device_memory_mb": _less("device", "MB", _over("memory_bytes", 1e6), "device memory", "设备内存"),
+    "device_power_w": _less("device", "W", "power_w", "device power", "设备功耗"),
+    "device_utilization_percent": _less("device", "%", "utilization_percent", "device utilization", "设备利用率"),
+    "device_temperature_c": _less("device", "°C", "temperature_c", "device temperature", "设备温度"),
     **{
         f"{name}{_BEYOND}": _less("agreement", "", _agreed(field, reference="float16 compiled"))
         for name, field in (
@@ -431,10 +339,10 @@ def metrics(evaluation: Evaluation) -> dict[str, float]:
     `accuracy` is the dataset's primary metric whatever its own name; what was not measured is absent. Times are
     corrected for the drift of the machine since the sweep began (`Latency.drift`).
     """
-    read = _readings(evaluation)
     accuracy = evaluation.measurement.accuracy
     found = {} if accuracy is None else dict(accuracy.values)
-    found |= {name: _value_of(value) for name, value in read.items()}
+    read = _readings(evaluation)
+    found |= _values(read)
     for name, value in read.items():
         if isinstance(value, Estimate) and _ALL[name].bounds:
             found[f"{name}_low"], found[f"{name}_high"] = value.low, value.high
@@ -449,31 +357,24 @@ def intervals(evaluation: Evaluation) -> dict[str, Estimate]:
     return {name: value for name, value in _readings(evaluation).items() if isinstance(value, Estimate)}
 
 
-def _readings(evaluation: Evaluation) -> dict[str, float | Estimate]:
-    return {
-        name: value
-        for name, metric in _ALL.items()
-        if (part := part_of(evaluation, metric.source)) is not None and (value := metric.read(part)) is not None
-    }
+def _readings(evaluation: Evaluation) -> dict[str, Reading]:
+    parts = {source: part_of(evaluation, source) for source in get_args(Source)}
+    return {n: metric.read(part) for n, metric in _ALL.items() if (part := parts[metric.source]) is not None}
 
 
 def accuracy_metrics(accuracy: Accuracy) -> dict[str, float]:
     """The part of `metrics` that an accuracy alone decides, under the same names, without bounds."""
-    return dict(accuracy.values) | _read_of("accuracy", accuracy)
+    return dict(accuracy.values) | _values({n: m.read(accuracy) for n, m in _ALL.items() if m.source == "accuracy"})
 
 
 def agreement_metrics(agreement: Agreements) -> dict[str, float]:
     """The part of `metrics` that an agreement alone decides."""
-    return _read_of("agreement", agreement)
+    return _values({n: m.read(agreement) for n, m in _ALL.items() if m.source == "agreement"})
 
 
-def _read_of(source: Source, part: object) -> dict[str, float]:
-    read = {name: metric.read(part) for name, metric in _ALL.items() if metric.source == source}
-    return {name: _value_of(value) for name, value in read.items() if value is not None}
-
-
-def _value_of(read: float | Estimate) -> float:
-    return read.value if isinstance(read, Estimate) else read
+def _values(read: Mapping[str, Reading]) -> dict[str, float]:
+    known = {name: value for name, value in read.items() if value is not None}
+    return {name: value.value if isinstance(value, Estimate) else value for name, value in known.items()}
 
 
 def asked_beside(names: Iterable[str], shown: Iterable[str]) -> list[str]:
