@@ -11,7 +11,7 @@ from tests.inputs.meanings import Option, scorer, use
 from workbench.inputs.dataset import Batch
 from workbench.inputs.metrics.agreement import MEANINGS
 from workbench.inputs.metrics.agreement.decisions import edit_distance
-from workbench.inputs.metrics.agreement.detections import detections_of
+from workbench.inputs.metrics.agreement.detections import DetectionsJudge
 from workbench.inputs.metrics.outcomes import summarize
 from workbench.values.errors import ConfigError, MeasureError
 from workbench.values.interface import OutputUse
@@ -106,8 +106,9 @@ def test_one_tensor_may_hold_boxes_scores_and_classes(options: dict[str, Option]
     table[0, 1] = row
     if options.get("activation"):
         table[0, [0, 2], 4:] = -9
-    found = detections_of(use("y", "boxes", **options), {"y": table}, batch_of(1))[0]
-    turned = detections_of(use("y", "boxes", axis=1, **options), {"y": np.moveaxis(table, 1, 2)}, batch_of(1))[0]
+    found = DetectionsJudge(use=use("y", "boxes", **options)).detections({"y": table}, batch_of(1))[0]
+    other = DetectionsJudge(use=use("y", "boxes", axis=1, **options))
+    turned = other.detections({"y": np.moveaxis(table, 1, 2)}, batch_of(1))[0]
 
     assert found.boxes == pytest.approx(np.array([[0.4, 0.4, 0.6, 0.6]]))
     assert np.array_equal(found.boxes, turned.boxes)
@@ -236,9 +237,9 @@ def test_whatever_is_declared_of_any_shape_ends_as_a_named_error_or_as_figures(d
 def test_scores_with_their_classes_first_are_turned_to_their_boxes() -> None:
     boxes = np.tile(np.array([[0, 0, 2, 2], [5, 5, 9, 9], [20, 20, 24, 24]], np.float32), (2, 1, 1))
     scores = np.array([[[0.9, 0.1, 0.1], [0.1, 0.8, 0.2]]] * 2, np.float32)  # [n, classes, boxes]
-    declared = use("boxes", "boxes", scores="scores")
+    judge = DetectionsJudge(use=use("boxes", "boxes", scores="scores"))
 
     turned = (scores, scores.swapaxes(1, 2))
-    found = [detections_of(declared, {"boxes": boxes, "scores": each}, batch_of(2)) for each in turned]
+    found = [judge.detections({"boxes": boxes, "scores": each}, batch_of(2)) for each in turned]
 
     assert [one.classes.tolist() for one in found[0]] == [one.classes.tolist() for one in found[1]] == [[0, 1], [0, 1]]

@@ -21,12 +21,7 @@ from workbench.inputs.metrics.agreement.judge import (
     counted,
     distances,
     finite,
-    index,
-    no_label,
-    number,
-    numbers_of,
     output_of,
-    pair,
     sums,
 )
 
@@ -52,14 +47,14 @@ class _Decisions(Judge):
         right, there = np.zeros(len(batch)), np.zeros(len(batch))
         for row, label in enumerate(labels):
             sample = int(batch.indices[row])
-            wanted = numbers_of(self.use, label, sample, whole=True)
+            wanted = self.numbers(label, sample, whole=True)
             own = decided[row]
             if batch.valid is not None and own.ndim and len(own) == batch.valid.shape[1]:
                 own = own[batch.valid[row]]
             if wanted.ndim and own.ndim and (wanted[len(own) :] == NOT_SCORED).all():
                 wanted = wanted[: len(own)]
             if wanted.size != own.size:
-                raise no_label(self.use, sample, f"has {wanted.size} classes for {own.size} decisions")
+                raise self.no_label(sample, f"has {wanted.size} classes for {own.size} decisions")
             wanted = wanted.reshape(own.shape)
             scored = wanted != NOT_SCORED
             right[row], there[row] = ((own == wanted) & scored).sum(), scored.sum()
@@ -83,7 +78,7 @@ class LogitsJudge(_Decisions):
         return _classes(output, threshold=0.0, largest=_has_classes(output))
 
     def judge(self, outputs: Outputs, reference: Outputs, batch: Batch) -> Fractions:
-        ours, theirs = pair(outputs, reference, self.use.name, batch)
+        ours, theirs = self.pair(outputs, reference, batch)
         same, decisions, kept = _agree(ours, theirs, batch, threshold=0.0, largest=_has_classes(ours))
         return columns(
             (same, decisions),
@@ -107,14 +102,14 @@ class ProbabilitiesJudge(_Decisions):
         )
 
     def judge(self, outputs: Outputs, reference: Outputs, batch: Batch) -> Fractions:
-        ours, theirs = pair(outputs, reference, self.use.name, batch)
-        threshold, largest = number(self.use, "threshold", 0.5), self._by_largest(theirs, batch)
+        ours, theirs = self.pair(outputs, reference, batch)
+        threshold, largest = self.number("threshold", 0.5), self._by_largest(theirs, batch)
         same, decisions, _ = _agree(ours, theirs, batch, threshold=threshold, largest=largest)
         _, most, mean = distances(ours, theirs, batch)
         return columns((same, decisions), mean, most)
 
     def decided(self, output: Floats, batch: Batch) -> IntArray:
-        threshold = number(self.use, "threshold", 0.5)
+        threshold = self.number("threshold", 0.5)
         return _classes(output, threshold=threshold, largest=self._by_largest(output, batch))
 
     def _by_largest(self, output: Floats, batch: Batch) -> bool:
@@ -174,7 +169,7 @@ class IdsJudge(Judge):
 
     def labelled(self, outputs: Outputs, labels: Sequence[Any], batch: Batch) -> Fractions:
         samples = zip(labels, batch.indices.tolist(), strict=True)
-        theirs = [numbers_of(self.use, label, sample, whole=True).reshape(-1) for label, sample in samples]
+        theirs = [self.numbers(label, sample, whole=True).reshape(-1) for label, sample in samples]
         return _compared(self._sequences(outputs, batch), [self._trimmed(ids.astype(np.int64)) for ids in theirs])
 
     def _sequences(self, outputs: Outputs, batch: Batch) -> list[IntArray]:
@@ -184,7 +179,7 @@ class IdsJudge(Judge):
         return [self._trimmed(ids if valid is None else ids[valid[row]]) for row, ids in enumerate(rows)]
 
     def _trimmed(self, ids: IntArray) -> IntArray:
-        end, pad = index(self.use, "end"), index(self.use, "pad")
+        end, pad = self.index("end"), self.index("pad")
         if end is not None and (ids == end).any():
             ids = ids[: int(np.argmax(ids == end))]
         if pad is not None:
@@ -231,7 +226,7 @@ class MaskJudge(Judge):
         )
 
     def judge(self, outputs: Outputs, reference: Outputs, batch: Batch) -> Fractions:
-        pair(outputs, reference, self.use.name, batch)
+        self.pair(outputs, reference, batch)
         (ours, first), (theirs, _) = (self._classes(output_of(of, self.use.name)) for of in (outputs, reference))
         return _masks_compared(ours, theirs, np.ones_like(ours, dtype=np.bool_), first)
 
@@ -239,9 +234,9 @@ class MaskJudge(Judge):
         ours, first = self._classes(output_of(outputs, self.use.name))
         theirs = np.zeros_like(ours)
         for row, (label, sample) in enumerate(zip(labels, batch.indices.tolist(), strict=True)):
-            classes = numbers_of(self.use, label, sample, whole=True)
+            classes = self.numbers(label, sample, whole=True)
             if classes.size != ours[row].size:
-                raise no_label(self.use, sample, f"has {classes.size} pixels, the output {ours[row].size}")
+                raise self.no_label(sample, f"has {classes.size} pixels, the output {ours[row].size}")
             theirs[row] = classes.reshape(ours[row].shape)
         return _masks_compared(ours, theirs, theirs >= 0, first)
 
@@ -249,12 +244,12 @@ class MaskJudge(Judge):
         """Class of every pixel, and the first class that counts: 1 behind a threshold, where 0 is 'not there'."""
         if array.dtype.kind in "iu":
             return array.astype(np.int64), 0
-        axis = index(self.use, "axis", array)
+        axis = self.index("axis", array)
         axis = 1 if axis is None else axis
         several = array.ndim >= 4 and array.shape[axis] > 1 and "threshold" not in dict(self.use.options)
         if several:
             return np.asarray(array.argmax(axis=axis), dtype=np.int64), 0
-        reaches = array.astype(np.float64) > number(self.use, "threshold", 0.5)
+        reaches = array.astype(np.float64) > self.number("threshold", 0.5)
         return reaches.astype(np.int64), 1
 
 

@@ -24,16 +24,9 @@ from workbench.inputs.metrics.agreement.judge import (
     Outputs,
     columns,
     finite,
-    index,
-    no_label,
-    number,
-    numbers_of,
-    option,
     output_of,
-    word,
 )
 from workbench.values.errors import MeasureError
-from workbench.values.interface import OutputUse
 
 FORMATS = ("xyxy", "cxcywh", "xywh", "yxyx")
 MOST_BOXES = 1000
@@ -54,27 +47,6 @@ class Detections:
     scores: Floats
 
 
-def detections_of(use: OutputUse, outputs: Outputs, batch: Batch) -> list[Detections]:
-    """Decode, keep what reaches the score, and suppress what overlaps a better box of its class.
-
-    Raises:
-        MeasureError: an output has an impossible shape, or holds NaN or infinity.
-        ConfigError: an option is not one.
-    """
-    table = finite(output_of(outputs, use.name), use.name, batch)
-    axis = index(use, "axis", table) or -1
-    table = np.moveaxis(table, axis, -1)
-    if table.ndim < 3 or table.shape[-1] < 4:
-        raise MeasureError(f"output {use.name!r} is {table.shape}; boxes are [samples, boxes, 4 or more].")
-    table = table.reshape(len(batch), math.prod(table.shape[:-1]) // len(batch), table.shape[-1])
-    if not table.size:
-        return [Detections(boxes=np.zeros((0, 4)), classes=np.zeros(0, np.int64), scores=np.zeros(0)) for _ in table]
-    boxes = corners_of(use, table[..., :4])
-    scores, classes = _scores(use, table, outputs, batch)
-    least, overlap = number(use, "score", 0.5), number(use, "iou", 0.5)
-    return [_kept(*sample, least, overlap) for sample in zip(boxes, scores, classes, strict=True)]
-
-
 def overlaps(boxes: Floats, others: Floats) -> Floats:
     """[k, m] intersection over union; 0 where both have no area."""
     low = np.maximum(boxes[:, None, :2], others[None, :, :2])
@@ -86,67 +58,6 @@ def overlaps(boxes: Floats, others: Floats) -> Floats:
 
 def _areas(boxes: Floats) -> Floats:
     return np.asarray(np.clip(boxes[:, 2:] - boxes[:, :2], 0.0, None).prod(axis=-1), dtype=np.float64)
-
-
-def corners_of(use: OutputUse, boxes: Floats) -> Floats:
-    """Boxes [..., 4] of the output's `format` as x1, y1, x2, y2."""
-    form = word(use, "format", FORMATS)
-    first, second = boxes[..., :2], boxes[..., 2:]
-    if form == "cxcywh":
-        return np.concatenate([first - second / 2, first + second / 2], axis=-1)
-    if form == "xywh":
-        return np.concatenate([first, first + second], axis=-1)
-    if form == "yxyx":
-        return boxes[..., [1, 0, 3, 2]]
-    return boxes
-
-
-def _scores(use: OutputUse, table: Floats, outputs: Outputs, batch: Batch) -> tuple[Floats, IntArray]:
-    """Score and class of every box, [n, boxes] each."""
-    anchors = table.shape[1]
-    named = option(use, "scores", "")
-    objectness = index(use, "score_column", table, -1)
-    first_class = index(use, "class_column", table, -1)
-    if named:
-        rows = finite(output_of(outputs, str(named)), str(named), batch)
-        if rows.ndim == 3 and rows.shape[-1] == anchors != rows.shape[1]:
-            rows = np.moveaxis(rows, 1, -1)
-        if not rows.size or rows.size % (len(batch) * anchors) or (rows.ndim == 3 and rows.shape[1] != anchors):
-            raise MeasureError(f"output {named!r} is {rows.shape}, which are no scores of {anchors} boxes.")
-        per_class = rows.reshape(len(batch), anchors, -1)
-    elif first_class is not None:
-        per_class = table[..., first_class:]
-    elif objectness is not None:
-        per_class = table[..., objectness, None]
-    else:
-        per_class = table[..., 4:] if table.shape[-1] > 4 else np.ones((*table.shape[:2], 1))
-    activation = word(use, "activation", ("none", "sigmoid", "softmax"))
-    if activation == "sigmoid":
-        per_class = 1 / (1 + np.exp(-np.clip(per_class, -500, 500)))
-    elif activation == "softmax":
-        shifted = np.exp(per_class - per_class.max(axis=-1, keepdims=True))
-        per_class = shifted / shifted.sum(axis=-1, keepdims=True)
-    background = index(use, "background")  # the class that is none: as told (-1 for none at all)
-    if background is None and per_class.shape[-1] > 1 and (np.abs(per_class.sum(axis=-1) - 1) < _SUMS_TO_ONE).all():
-        background = 0  # else the first of scores that sum to 1
-    if background is not None and background >= 0:
-        index(use, "background", per_class, -1)
-        per_class = per_class.copy()
-        per_class[..., background] = -np.inf
-    best = per_class.argmax(axis=-1)
-    scores = np.take_along_axis(per_class, best[..., None], axis=-1)[..., 0]
-    if first_class is not None and objectness is not None:
-        scores = scores * table[..., objectness]
-    label = index(use, "label_column", table, -1)
-    if label is not None:
-        best = np.rint(table[..., label])
-    labels = option(use, "labels", "")
-    if labels:
-        kinds = finite(output_of(outputs, str(labels)), str(labels), batch)
-        if kinds.size != best.size:
-            raise MeasureError(f"output {labels!r} is {kinds.shape}, which are no labels of {anchors} boxes.")
-        best = np.rint(kinds).reshape(best.shape)
-    return scores, best.astype(np.int64)
 
 
 def _kept(boxes: Floats, scores: Floats, classes: IntArray, least: float, overlap: float) -> Detections:
@@ -170,7 +81,7 @@ class DetectionsJudge(Judge):
 
     @property
     def reads(self) -> tuple[str, ...]:
-        more = (str(option(self.use, name, "")) for name in ("scores", "labels"))
+        more = (str(self.option(name, "")) for name in ("scores", "labels"))
         return (self.use.name, *(name for name in more if name))
 
     def specs(self, whose: str) -> tuple[MetricSpec, ...]:
@@ -183,12 +94,91 @@ class DetectionsJudge(Judge):
         )
 
     def judge(self, outputs: Outputs, reference: Outputs, batch: Batch) -> Fractions:
-        return self._compared(detections_of(self.use, outputs, batch), detections_of(self.use, reference, batch))
+        return self._compared(self.detections(outputs, batch), self.detections(reference, batch))
 
     def labelled(self, outputs: Outputs, labels: Sequence[Any], batch: Batch) -> Fractions:
         samples = zip(labels, batch.indices.tolist(), strict=True)
         truths = [self._truth(label, sample) for label, sample in samples]
-        return self._compared(detections_of(self.use, outputs, batch), truths)
+        return self._compared(self.detections(outputs, batch), truths)
+
+    def detections(self, outputs: Outputs, batch: Batch) -> list[Detections]:
+        """Decode, keep what reaches the score, and suppress what overlaps a better box of its class.
+
+        Raises:
+            MeasureError: an output has an impossible shape, or holds NaN or infinity.
+            ConfigError: an option is not one.
+        """
+        table = finite(output_of(outputs, self.use.name), self.use.name, batch)
+        axis = self.index("axis", table) or -1
+        table = np.moveaxis(table, axis, -1)
+        if table.ndim < 3 or table.shape[-1] < 4:
+            raise MeasureError(f"output {self.use.name!r} is {table.shape}; boxes are [samples, boxes, 4 or more].")
+        table = table.reshape(len(batch), math.prod(table.shape[:-1]) // len(batch), table.shape[-1])
+        if not table.size:
+            return [Detections(boxes=np.zeros((0, 4)), classes=np.zeros(0, np.int64), scores=np.zeros(0))] * len(table)
+        boxes = self._corners(table[..., :4])
+        scores, classes = self._scores(table, outputs, batch)
+        least, overlap = self.number("score", 0.5), self.number("iou", 0.5)
+        return [_kept(*sample, least, overlap) for sample in zip(boxes, scores, classes, strict=True)]
+
+    def _corners(self, boxes: Floats) -> Floats:
+        """Boxes [..., 4] of the output's `format` as x1, y1, x2, y2."""
+        form = self.word("format", FORMATS)
+        first, second = boxes[..., :2], boxes[..., 2:]
+        if form == "cxcywh":
+            return np.concatenate([first - second / 2, first + second / 2], axis=-1)
+        if form == "xywh":
+            return np.concatenate([first, first + second], axis=-1)
+        if form == "yxyx":
+            return boxes[..., [1, 0, 3, 2]]
+        return boxes
+
+    def _scores(self, table: Floats, outputs: Outputs, batch: Batch) -> tuple[Floats, IntArray]:
+        """Score and class of every box, [n, boxes] each."""
+        anchors = table.shape[1]
+        named = self.option("scores", "")
+        objectness = self.index("score_column", table, -1)
+        first_class = self.index("class_column", table, -1)
+        if named:
+            rows = finite(output_of(outputs, str(named)), str(named), batch)
+            if rows.ndim == 3 and rows.shape[-1] == anchors != rows.shape[1]:
+                rows = np.moveaxis(rows, 1, -1)
+            if not rows.size or rows.size % (len(batch) * anchors) or (rows.ndim == 3 and rows.shape[1] != anchors):
+                raise MeasureError(f"output {named!r} is {rows.shape}, which are no scores of {anchors} boxes.")
+            per_class = rows.reshape(len(batch), anchors, -1)
+        elif first_class is not None:
+            per_class = table[..., first_class:]
+        elif objectness is not None:
+            per_class = table[..., objectness, None]
+        else:
+            per_class = table[..., 4:] if table.shape[-1] > 4 else np.ones((*table.shape[:2], 1))
+        activation = self.word("activation", ("none", "sigmoid", "softmax"))
+        if activation == "sigmoid":
+            per_class = 1 / (1 + np.exp(-np.clip(per_class, -500, 500)))
+        elif activation == "softmax":
+            shifted = np.exp(per_class - per_class.max(axis=-1, keepdims=True))
+            per_class = shifted / shifted.sum(axis=-1, keepdims=True)
+        background = self.index("background")  # the class that is none: as told (-1 for none at all)
+        if background is None and per_class.shape[-1] > 1 and (np.abs(per_class.sum(axis=-1) - 1) < _SUMS_TO_ONE).all():
+            background = 0  # else the first of scores that sum to 1
+        if background is not None and background >= 0:
+            self.index("background", per_class, -1)
+            per_class = per_class.copy()
+            per_class[..., background] = -np.inf
+        best = per_class.argmax(axis=-1)
+        scores = np.take_along_axis(per_class, best[..., None], axis=-1)[..., 0]
+        if first_class is not None and objectness is not None:
+            scores = scores * table[..., objectness]
+        label = self.index("label_column", table, -1)
+        if label is not None:
+            best = np.rint(table[..., label])
+        labels = self.option("labels", "")
+        if labels:
+            kinds = finite(output_of(outputs, str(labels)), str(labels), batch)
+            if kinds.size != best.size:
+                raise MeasureError(f"output {labels!r} is {kinds.shape}, which are no labels of {anchors} boxes.")
+            best = np.rint(kinds).reshape(best.shape)
+        return scores, best.astype(np.int64)
 
     def check_label(self, label: Any, sample: int) -> None:
         self._truth(label, sample)
@@ -197,24 +187,24 @@ class DetectionsJudge(Judge):
         classes = None
         if isinstance(label, Mapping):
             if "boxes" not in label:
-                raise no_label(self.use, sample, f"has {', '.join(map(str, label)) or 'nothing'}, but no boxes")
+                raise self.no_label(sample, f"has {', '.join(map(str, label)) or 'nothing'}, but no boxes")
             label, classes = label["boxes"], label.get("classes")
-        rows = np.asarray(numbers_of(self.use, label, sample), dtype=np.float64)
+        rows = np.asarray(self.numbers(label, sample), dtype=np.float64)
         rows = rows if rows.size else np.zeros((0, 5))
         if rows.ndim != 2 or rows.shape[1] not in (4, 5):
-            raise no_label(self.use, sample, f"has the shape {list(rows.shape)}, not [boxes, 4] or [boxes, 5]")
+            raise self.no_label(sample, f"has the shape {list(rows.shape)}, not [boxes, 4] or [boxes, 5]")
         kinds: Array = rows[:, 4] if rows.shape[1] == 5 else np.zeros(len(rows))
         if classes is not None:
-            kinds = numbers_of(self.use, classes, sample, whole=True).reshape(-1)
+            kinds = self.numbers(classes, sample, whole=True).reshape(-1)
         if len(kinds) != len(rows):
-            raise no_label(self.use, sample, f"has {len(kinds)} classes for {len(rows)} boxes")
-        boxes = corners_of(self.use, rows[:, :4])
+            raise self.no_label(sample, f"has {len(kinds)} classes for {len(rows)} boxes")
+        boxes = self._corners(rows[:, :4])
         if (boxes[:, 2:] < boxes[:, :2]).any():
-            raise no_label(self.use, sample, "has a box that ends before it begins; mind the output's `format`")
+            raise self.no_label(sample, "has a box that ends before it begins; mind the output's `format`")
         return Detections(boxes=boxes, classes=np.rint(kinds).astype(np.int64), scores=np.ones(len(rows)))
 
     def _compared(self, ours: Sequence[Detections], theirs: Sequence[Detections]) -> Fractions:
-        least = number(self.use, "match", 0.5)
+        least = self.number("match", 0.5)
         pairs = list(zip(ours, theirs, strict=True))
         overlaps_of = [match(*both, least) for both in pairs]
         matched = np.array([np.count_nonzero(one > 0) for one in overlaps_of], dtype=np.float64)

@@ -110,37 +110,85 @@ class Judge(abc.ABC):
 
     def check_label(self, label: Any, sample: int) -> None:
         """Whether a label is one of this meaning's, as far as it can be told without an output."""
-        numbers_of(self.use, label, sample, whole=self.whole_labels)
+        self.numbers(label, sample, whole=self.whole_labels)
 
     def truth(self, label: Any, shape: tuple[int, ...], sample: int) -> Array:
         """A label as the output [1, ...] of this shape that would be right."""
-        array = numbers_of(self.use, label, sample)
+        array = self.numbers(label, sample)
         if array.size != math.prod(shape):
-            raise no_label(self.use, sample, f"has the shape {list(array.shape)}, the output {list(shape[1:])}")
+            raise self.no_label(sample, f"has the shape {list(array.shape)}, the output {list(shape[1:])}")
         return array.reshape(shape)
 
+    def pair(self, outputs: Outputs, reference: Outputs, batch: Batch) -> tuple[Floats, Floats]:
+        """The output of both models, finite and of one shape [n, ...].
 
-def numbers_of(use: OutputUse, label: Any, sample: int, *, whole: bool = False) -> Array:
-    """A label as an array of numbers."""
-    try:
-        array = np.asarray(json.loads(label) if isinstance(label, str) else label)  # a CSV file holds texts alone
-    except ValueError:  # no number, or lists of different lengths
-        array = np.asarray(None)
-    if array.dtype.kind not in ("iub" if whole else "fiub") and array.size:
-        plain = str(label) if isinstance(label, str) else label
-        said = repr(plain) if len(repr(plain)) < _SHOWN else f"{array.dtype} {list(array.shape)}"
-        raise no_label(use, sample, f"is {said}, not {'whole ' if whole else ''}numbers")
-    if array.dtype.kind == "f" and not np.isfinite(array).all():
-        raise no_label(use, sample, "holds NaN or infinity")
-    return array
+        Raises:
+            MeasureError: it is not.
+        """
+        ours, theirs = output_of(outputs, self.use.name), output_of(reference, self.use.name)
+        if ours.shape != theirs.shape:
+            raise MeasureError(f"output {self.use.name!r} is {ours.shape}; the float model gives {theirs.shape}.")
+        return finite(ours, self.use.name, batch), finite(theirs, self.use.name, batch)
 
+    def numbers(self, label: Any, sample: int, *, whole: bool = False) -> Array:
+        """A label as an array of numbers."""
+        try:
+            array = np.asarray(json.loads(label) if isinstance(label, str) else label)  # a CSV file holds texts alone
+        except ValueError:  # no number, or lists of different lengths
+            array = np.asarray(None)
+        if array.dtype.kind not in ("iub" if whole else "fiub") and array.size:
+            plain = str(label) if isinstance(label, str) else label
+            said = repr(plain) if len(repr(plain)) < _SHOWN else f"{array.dtype} {list(array.shape)}"
+            raise self.no_label(sample, f"is {said}, not {'whole ' if whole else ''}numbers")
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            raise self.no_label(sample, "holds NaN or infinity")
+        return array
 
-def no_label(use: OutputUse, sample: int, why: str) -> ConfigError:
-    return ConfigError(
-        f"the label of sample {sample} (counted from 0 in its file) {why}.",
-        key=f"outputs.{use.name}.against",
-        hint="docs/your-model.md says what labels of every meaning are.",
-    )
+    def no_label(self, sample: int, why: str) -> ConfigError:
+        return ConfigError(
+            f"the label of sample {sample} (counted from 0 in its file) {why}.",
+            key=f"outputs.{self.use.name}.against",
+            hint="docs/your-model.md says what labels of every meaning are.",
+        )
+
+    def option(self, name: str, default: Option) -> Option:
+        """The manifest's word for an option, else the default."""
+        return dict(self.use.options).get(name, default)
+
+    def number(self, name: str, default: float) -> float:
+        """A numeric option."""
+        found = self.option(name, default)
+        if isinstance(found, bool) or not isinstance(found, int | float):
+            raise ConfigError(f"{found!r} is not a number.", key=f"outputs.{self.use.name}.{name}")
+        return float(found)
+
+    def index(self, name: str, among: Array | None = None, axis: int | None = None) -> int | None:
+        """An option that is a whole number, None where it was not given.
+
+        Args:
+            among: an array that has such an axis, or such a place along `axis`; counted from its end below 0.
+        """
+        found = dict(self.use.options).get(name)
+        if found is not None and (isinstance(found, bool) or not isinstance(found, int)):
+            raise ConfigError(f"{found!r} is not a whole number.", key=f"outputs.{self.use.name}.{name}")
+        if found is not None and among is not None:
+            first, most = (1, among.ndim) if axis is None else (0, among.shape[axis])
+            if not first <= found % max(most, 1) < most or not -most <= found < most:
+                rule = f"{found} is none of {first} to {most - 1}: the output {self.use.name!r} is {list(among.shape)}."
+                raise ConfigError(rule, key=f"outputs.{self.use.name}.{name}")
+            return found % most
+        return found
+
+    def word(self, name: str, choices: tuple[str, ...]) -> str:
+        """An option that is one of some words; the first is the default."""
+        found = self.option(name, choices[0])
+        if found not in choices:
+            raise ConfigError(
+                f"{found!r} is none of {', '.join(choices)}.",
+                key=f"outputs.{self.use.name}.{name}",
+                hint=nearest(str(found), choices),
+            )
+        return str(found)
 
 
 def one_of(batch: Batch, row: int) -> Batch:
@@ -160,49 +208,6 @@ def one_of(batch: Batch, row: int) -> Batch:
 def joined(parts: Sequence[Fractions]) -> Fractions:
     """Fractions of consecutive samples as one."""
     return np.concatenate([top for top, _ in parts]), np.concatenate([low for _, low in parts])
-
-
-def option(use: OutputUse, name: str, default: Option) -> Option:
-    """The manifest's word for an option, else the default."""
-    return dict(use.options).get(name, default)
-
-
-def number(use: OutputUse, name: str, default: float) -> float:
-    """A numeric option."""
-    found = option(use, name, default)
-    if isinstance(found, bool) or not isinstance(found, int | float):
-        raise ConfigError(f"{found!r} is not a number.", key=f"outputs.{use.name}.{name}")
-    return float(found)
-
-
-def index(use: OutputUse, name: str, among: Array | None = None, axis: int | None = None) -> int | None:
-    """An option that is a whole number, None where it was not given.
-
-    Args:
-        among: an array that has such an axis, or such a place along `axis`; counted from its end below 0.
-    """
-    found = dict(use.options).get(name)
-    if found is not None and (isinstance(found, bool) or not isinstance(found, int)):
-        raise ConfigError(f"{found!r} is not a whole number.", key=f"outputs.{use.name}.{name}")
-    if found is not None and among is not None:
-        first, most = (1, among.ndim) if axis is None else (0, among.shape[axis])
-        if not first <= found % max(most, 1) < most or not -most <= found < most:
-            rule = f"{found} is none of {first} to {most - 1}: the output {use.name!r} is {list(among.shape)}."
-            raise ConfigError(rule, key=f"outputs.{use.name}.{name}")
-        return found % most
-    return found
-
-
-def word(use: OutputUse, name: str, choices: tuple[str, ...]) -> str:
-    """An option that is one of some words; the first is the default."""
-    found = option(use, name, choices[0])
-    if found not in choices:
-        raise ConfigError(
-            f"{found!r} is none of {', '.join(choices)}.",
-            key=f"outputs.{use.name}.{name}",
-            hint=nearest(str(found), choices),
-        )
-    return str(found)
 
 
 def output_of(outputs: Outputs, name: str) -> Array:
@@ -229,18 +234,6 @@ def not_finite(name: str, what: str, batch: Batch, row: int) -> MeasureError:
         f"output {name!r} holds {what} for sample {int(batch.indices[row])} (counted from 0 in its file). "
         "Compare layer by layer, or keep the most sensitive layers in float."
     )
-
-
-def pair(outputs: Outputs, reference: Outputs, name: str, batch: Batch) -> tuple[Floats, Floats]:
-    """An output of both models, finite and of one shape [n, ...].
-
-    Raises:
-        MeasureError: it is not.
-    """
-    ours, theirs = output_of(outputs, name), output_of(reference, name)
-    if ours.shape != theirs.shape:
-        raise MeasureError(f"output {name!r} is {ours.shape}; the float model gives {theirs.shape}.")
-    return finite(ours, name, batch), finite(theirs, name, batch)
 
 
 def counted(array: Array, batch: Batch, *, least_rank: int = 3) -> BoolArray:

@@ -11,7 +11,7 @@ import numpy as np
 from workbench.inputs.dataset.batch import Batch
 from workbench.inputs.metrics.agreement.decisions import IdsJudge, LogitsJudge, MaskJudge, ProbabilitiesJudge
 from workbench.inputs.metrics.agreement.detections import DetectionsJudge
-from workbench.inputs.metrics.agreement.judge import Fractions, Judge, MetricSpec, Outputs, no_label
+from workbench.inputs.metrics.agreement.judge import Fractions, Judge, MetricSpec, Outputs
 from workbench.inputs.metrics.agreement.vectors import EmbeddingJudge, SignalJudge, ValuesJudge
 from workbench.values.errors import ConfigError
 from workbench.values.interface import Meaning, OutputUse
@@ -129,10 +129,10 @@ class LabelledJudge(Judge):
             if self._key and truth is not None:
                 if not isinstance(truth, Mapping) or self._key not in truth:
                     given = ", ".join(map(str, truth)) if isinstance(truth, Mapping) else "one value"
-                    raise no_label(self.use, sample, f"has no {self._key!r}; it has {given}")
+                    raise self.no_label(sample, f"has no {self._key!r}; it has {given}")
                 label = truth[self._key]
             if label is None:
-                raise no_label(self.use, sample, "is missing")
+                raise self.no_label(sample, "is missing")
             found.append(label)
         return found
 

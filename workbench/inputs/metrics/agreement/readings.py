@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from workbench.inputs.dataset.batch import Batch
-from workbench.inputs.metrics.agreement.detections import detections_of, match
+from workbench.inputs.metrics.agreement.detections import DetectionsJudge, match
 from workbench.inputs.metrics.agreement.judge import Floats, Option, Outputs
 from workbench.values.errors import CandidateError, ConfigError
 from workbench.values.interface import OutputUse
@@ -75,8 +75,9 @@ def _columns(rows: Floats) -> dict[str, Option]:
 
 def _beyond(use: OutputUse, runs: Sequence[tuple[Batch, Outputs]]) -> float | None:
     """How far boxes reach over the picture's edges, as a share of it; None where they do not agree with themselves."""
+    judge = DetectionsJudge(use=use)
     try:
-        found = [one for batch, outputs in runs for one in detections_of(use, outputs, batch)]
+        found = [one for batch, outputs in runs for one in judge.detections(outputs, batch)]
     except (CandidateError, ConfigError):
         return None
     boxes = np.concatenate([one.boxes for one in found])

@@ -21,10 +21,7 @@ from workbench.inputs.metrics.agreement.judge import (
     distances,
     finite,
     flat,
-    number,
-    numbers_of,
     output_of,
-    pair,
 )
 from workbench.values.errors import ConfigError
 from workbench.values.interface import OutputUse
@@ -48,7 +45,7 @@ class ValuesJudge(Judge):
         )
 
     def judge(self, outputs: Outputs, reference: Outputs, batch: Batch) -> Fractions:
-        ours, theirs = pair(outputs, reference, self.use.name, batch)
+        ours, theirs = self.pair(outputs, reference, batch)
         cosine, largest, mean = distances(ours, theirs, batch)
         return columns((mean[0], np.abs(flat(theirs, batch)).sum(axis=1)), cosine, largest, mean)
 
@@ -74,8 +71,8 @@ class EmbeddingJudge(Judge):
         )
 
     def judge(self, outputs: Outputs, reference: Outputs, batch: Batch) -> Fractions:
-        ours, theirs = (flat(array, batch) for array in pair(outputs, reference, self.use.name, batch))
-        k = max(1, round(number(self.use, "k", 10)))
+        ours, theirs = (flat(array, batch) for array in self.pair(outputs, reference, batch))
+        k = max(1, round(self.number("k", 10)))
         found, wanted = np.zeros(len(batch)), np.zeros(len(batch))
         for row in range(len(batch)):
             if len(self._ours) > k and self._ours.shape[1] == ours.shape[1]:
@@ -127,7 +124,7 @@ class SignalJudge(Judge):
         width = max(mine.shape[1], other.shape[1])
         ours, theirs = (np.pad(rows, ((0, 0), (0, width - rows.shape[1]))) for rows in (mine, other))
         common = min(mine.shape[1], other.shape[1])
-        if (rate := number(self.use, "rate", 16000.0)) <= 0:
+        if (rate := self.number("rate", 16000.0)) <= 0:
             raise ConfigError(f"{rate:g} is no sampling rate.", key=f"outputs.{name}.rate")
         far = np.abs(log_mel(mine[:, :common], rate) - log_mel(other[:, :common], rate)).mean(axis=(1, 2))
         return columns(
@@ -139,7 +136,7 @@ class SignalJudge(Judge):
 
     def truth(self, label: Any, shape: tuple[int, ...], sample: int) -> Array:
         """A waveform may be of another length than the model's."""
-        return numbers_of(self.use, label, sample).reshape(1, -1)
+        return self.numbers(label, sample).reshape(1, -1)
 
 
 def log_mel(signals: Floats, rate: float) -> Floats:
