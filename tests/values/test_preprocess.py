@@ -19,7 +19,6 @@ from workbench.values.preprocess import (
     encode,
     encoder,
     open_preprocessor,
-    smallest_bin,
 )
 
 
@@ -45,13 +44,10 @@ def test_a_given_length_replaces_the_bin_and_must_hold_the_longest_text(preproce
     encoded = encode(preprocessor, ["loan payment due"])
 
     assert collate(preprocessor, encoded, length=7)["input_ids"].shape == (1, 7)
-    assert [smallest_bin(preprocessor, n) for n in (1, 4, 5, 12)] == [4, 4, 8, 12]
     with pytest.raises(ValueError, match="a text of 6 tokens does not fit the length 5"):
         collate(preprocessor, encoded, length=5)
     with pytest.raises(ValueError, match="at least one text"):
         collate(preprocessor, [])
-    with pytest.raises(ValueError, match="13 tokens fit no bin"):
-        smallest_bin(preprocessor, 13)
 
 
 def test_texts_are_cut_to_max_length_whatever_the_tokenizer_file_says(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from operator import attrgetter
 from typing import Any, Literal, get_args
 
 from workbench.values.compile_settings import CompileSettings
@@ -88,9 +89,9 @@ class Quantization:
             object.__setattr__(self, "elementwise", None)
         if self.scheme == "static":
             self._complete()
-        required, optional = _QUANTIZATION_FIELDS[self.scheme]
+        required, optional = map(set, _QUANTIZATION_FIELDS[self.scheme])
         if self.scheme == "static" and self.algorithm == "percentile":
-            required |= {"percentile"}
+            required.add("percentile")
         if self.keep_float:
             required |= {"keep_float_unit", "sensitivity"}
         for name in (f.name for f in fields(self) if f.name != "scheme"):
@@ -118,15 +119,17 @@ class Quantization:
 
     def _complete(self) -> None:
         """Fill in defaults, and drop a ranking that ranks nothing: equal settings are equal values."""
-        defaults: dict[str, Any] = {"weight_algorithm": "minmax", "bias_correction": False}
-        if self.keep_float:
-            defaults |= {"keep_float_unit": "layer", "sensitivity": "sqnr"}
-        else:
-            object.__setattr__(self, "keep_float_unit", None)
-            object.__setattr__(self, "sensitivity", None)
-        for name, value in defaults.items():
-            if getattr(self, name) is None:
-                object.__setattr__(self, name, value)
+        ranked = bool(self.keep_float)
+        usual = {
+            "weight_algorithm": "minmax",
+            "bias_correction": False,
+            "keep_float_unit": "layer",
+            "sensitivity": "sqnr",
+        }
+        for name, value in usual.items():
+            ranking = name in ("keep_float_unit", "sensitivity")
+            if (ranking and not ranked) or getattr(self, name) is None:
+                object.__setattr__(self, name, None if ranking and not ranked else value)
 
     @property
     def calibrated(self) -> bool:
@@ -143,24 +146,17 @@ class Quantization:
         return found
 
 
-_QUANTIZATION_FIELDS: Mapping[Scheme, tuple[frozenset[str], frozenset[str]]] = {
-    "none": (frozenset(), frozenset()),
-    "dynamic": (frozenset({"weight_granularity"}), frozenset()),
-    "cfg": (frozenset({"cfg"}), frozenset({"calibrator"})),
-    "recipe": (frozenset(), frozenset()),
+_QUANTIZATION_FIELDS: Mapping[Scheme, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "none": ((), ()),
+    "dynamic": (("weight_granularity",), ()),
+    "cfg": (("cfg",), ("calibrator",)),
+    "recipe": ((), ()),
     "static": (
-        frozenset(
-            {
-                "algorithm",
-                "activation_symmetric",
-                "weight_granularity",
-                "weight_algorithm",
-                "attention_matmul",
-                "bias_correction",
-                "keep_float",
-            }
+        (
+            *("algorithm", "activation_symmetric", "weight_granularity", "weight_algorithm"),
+            *("attention_matmul", "bias_correction", "keep_float"),
         ),
-        frozenset({"balance", "calibrator", "operators", "elementwise"}),
+        ("balance", "calibrator", "operators", "elementwise"),
     ),
 }
 """Scheme → the fields it needs, and those it may have."""
@@ -220,6 +216,11 @@ class Serving:
 _TARGETS_OWN = CompileSettings()
 _FOR_ALL = {"precision.mode": Dimension(about="number format of what is not quantized", values=(Precision().mode,))}
 """What a target has that says nothing of it."""
+_OF_SOME_TARGETS = (
+    *("precision.mode", "quantization.calibrator", "quantization.elementwise"),
+    *("serving.streams", "serving.sequence_bins"),
+)
+"""Refused where the target has no such setting, or where the value is none of its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -248,24 +249,16 @@ class Candidate:
                 hint=f"It takes {expected.__name__}.",
             )
         self.compile.check(self)
-        self._check_optional("precision.mode", self.precision.mode)
-        self._check_optional("quantization.calibrator", self.quantization.calibrator)
-        self._check_optional("quantization.elementwise", self.quantization.elementwise)
-        self._check_optional("serving.streams", self.serving.streams)
-        self._check_optional("serving.sequence_bins", self.serving.sequence_bins)
-
-    def _check_optional(self, name: str, value: object) -> None:
-        """A setting that some targets have: refused where this one does not, or where the value is none of its own."""
-        dimension = installed_target(self.target).dimensions.get(name, _FOR_ALL.get(name))
-        if value is None or (dimension is not None and (not dimension.values or value in dimension.values)):
-            return
-        if dimension is None:
-            raise ConfigError(f"{value!r}: target {self.target!r} has no such setting.", key=name, hint="Leave it out.")
-        raise ConfigError(
-            f"{value!r} is no value of it on target {self.target!r}.",
-            key=name,
-            hint=nearest(str(value), map(str, dimension.values)),
-        )
+        known = _FOR_ALL | installed_target(self.target).dimensions
+        for name in _OF_SOME_TARGETS:
+            value, dimension = attrgetter(name)(self), known.get(name)
+            if value is None or (dimension is not None and (not dimension.values or value in dimension.values)):
+                continue
+            if dimension is None:
+                rule = f"{value!r}: target {self.target!r} has no such setting."
+                raise ConfigError(rule, key=name, hint="Leave it out.")
+            rule, hint = f"{value!r} is no value of it on target", nearest(str(value), map(str, dimension.values))
+            raise ConfigError(f"{rule} {self.target!r}.", key=name, hint=hint)
 
     def has(self, setting: str) -> bool:
         """Whether a setting that not all targets have, such as 'serving.intra_op_threads', means something here."""

@@ -63,7 +63,9 @@ def installed_target(name: str) -> InstalledTarget:
     """
     found = _entries().get(name, ())
     if not found:
-        raise _unknown(name)
+        # none at all, not even ours: the metadata are older than the sources
+        none = "No target is installed at all. Run `pip install -e .` in the workbench's folder again."
+        raise ConfigError(f"{name!r} is not a target.", key="target", hint=nearest(name, target_names()) or none)
     if len(found) > 1:
         raise ConfigError(
             f"{name!r} is the target of {' and of '.join(_distribution(entry) for entry in found)}.",
@@ -116,12 +118,3 @@ def _entries() -> Mapping[str, tuple[EntryPoint, ...]]:
 
 def _distribution(entry: EntryPoint) -> str:
     return f"{entry.dist.name} {entry.dist.version}" if entry.dist is not None else entry.value
-
-
-def _unknown(name: str) -> ConfigError:
-    names = target_names()
-    if not names:  # not even ours: the metadata are older than the sources
-        hint = "No target is installed at all. Run `pip install -e .` in the workbench's folder again."
-    else:
-        hint = nearest(name, names)
-    return ConfigError(f"{name!r} is not a target.", key="target", hint=hint)

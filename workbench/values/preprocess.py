@@ -195,18 +195,6 @@ def encoder(preprocessor: Preprocessor) -> Callable[[Text], tuple[Encoded, Encod
     return one
 
 
-def smallest_bin(preprocessor: Preprocessor, length: int) -> int:
-    """The smallest bin that holds `length` tokens.
-
-    Raises:
-        ValueError: none does.
-    """
-    for bin_length in preprocessor.bins:
-        if length <= bin_length:
-            return bin_length
-    raise ValueError(f"{length} tokens fit no bin of {preprocessor.bins}")
-
-
 def collate(preprocessor: Preprocessor, encoded: Sequence[Encoded], length: int | None = None) -> dict[str, Array]:
     """Feeds of one batch: arrays [len(encoded), bin], rows in order, padded on the right.
 
@@ -219,7 +207,7 @@ def collate(preprocessor: Preprocessor, encoded: Sequence[Encoded], length: int 
     if not encoded:
         raise ValueError("a batch needs at least one text")
     longest = max(len(e.ids) for e in encoded)
-    width = smallest_bin(preprocessor, longest) if length is None else length
+    width = length or next((each for each in preprocessor.bins if each >= longest), preprocessor.bins[-1])
     if longest > width:
         raise ValueError(f"a text of {longest} tokens does not fit the length {width}")
     by_role: dict[Role, npt.NDArray[np.int64]] = {

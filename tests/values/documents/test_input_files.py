@@ -46,7 +46,7 @@ def test_a_file_over_the_limit_is_refused_and_the_environment_raises_the_limit(
     monkeypatch.setenv(LIMIT_VARIABLE, "0.001")
     assert len(read_bytes(path, limit_bytes=1000)) == 2000
     monkeypatch.setenv(LIMIT_VARIABLE, "many")
-    with pytest.raises(ConfigError, match=f"{LIMIT_VARIABLE}: 'many' is not a number of GiB"):
+    with pytest.raises(ConfigError, match=f"{LIMIT_VARIABLE}: 'many' is not a positive number"):
         read_bytes(path, limit_bytes=1000)
 
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import IO
 
 from workbench.values.errors import ConfigError
+from workbench.values.system.environment import number_of
 
 LIMIT_VARIABLE = "WORKBENCH_MAX_FILE_GIB"
 """Raises every limit on the size of a whole file to so many GiB; a number."""
@@ -210,14 +211,7 @@ def raised(limit_bytes: int) -> int:
     Raises:
         ConfigError: the variable holds no number.
     """
-    written = os.environ.get(LIMIT_VARIABLE)
-    if not written:
-        return limit_bytes
-    try:
-        allowed = int(float(written) * (1 << 30))
-    except (ValueError, OverflowError):
-        raise ConfigError(f"{written!r} is not a number of GiB.", key=LIMIT_VARIABLE) from None
-    return max(limit_bytes, allowed)
+    return max(limit_bytes, int(number_of(LIMIT_VARIABLE, 0.0) * (1 << 30)))
 
 
 def size_text(size_bytes: int) -> str:
@@ -236,10 +230,8 @@ def special_kind(mode: int) -> str:
 
 
 def _refuse_special(path: Path, mode: int, key: str | None) -> None:
-    kind = special_kind(mode)
-    if not kind:
-        return
-    raise ConfigError(f"is {kind}, not a regular file.", file=path, key=key, hint="Name a file on a disk.")
+    if kind := special_kind(mode):
+        raise ConfigError(f"is {kind}, not a regular file.", file=path, key=key, hint="Name a file on a disk.")
 
 
 def _too_large(path: Path, size_bytes: int | None, limit_bytes: int, key: str | None) -> ConfigError:

@@ -50,7 +50,7 @@ class Problems:
         if len(found) == 1:
             return found[0]
         file = next((error.file for error in found if error.file is not None), None)
-        lines = [_problem_line(error, alone=error.file == file) for error in found[:_MOST_SHOWN]]
+        lines = [_problem_line(error, file) for error in found[:_MOST_SHOWN]]
         if len(found) > _MOST_SHOWN:
             lines.append(f"… and {len(found) - _MOST_SHOWN} more")
         return ConfigError("\n  ".join([f"{len(found)} things are wrong:", *lines]), file=file)
@@ -70,11 +70,11 @@ class Problems:
         ]
 
 
-def _problem_line(error: ConfigError, *, alone: bool) -> str:
-    if not alone or error.line is None:
-        return str(error) if not alone else ": ".join(part for part in (error.key, error.rule) if part)
-    place = f"line {error.line}: " + (f"{error.key}: " if error.key else "")
-    return f"{place}{error.rule}" + (f" {error.hint}" if error.hint else "")
+def _problem_line(error: ConfigError, file: Path | str | None) -> str:
+    if error.file != file:
+        return str(error)
+    place = "" if error.line is None else f"line {error.line}"
+    return " ".join(filter(None, (": ".join(filter(None, (place, error.key, error.rule))), error.hint)))
 
 
 MOST_BYTES = 1 << 18

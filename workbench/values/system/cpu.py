@@ -27,7 +27,7 @@ def available_memory_bytes(meminfo: Path = Path("/proc/meminfo")) -> int | None:
     A control group's limit counts as it is: what the group holds by now is mostly this process.
     """
     found: int | None = None
-    for line in _lines(meminfo):
+    for line in _text(meminfo).splitlines():
         if line.startswith("MemAvailable:"):
             found = int(line.split()[1]) * _KIB
     limit = control_group_limits()[1]
@@ -42,13 +42,13 @@ def control_group_limits(
     cpus: list[float] = []
     memory: list[int] = []
     for folder in _control_groups(root, membership):
-        quota = _words(folder / "cpu.max")
+        quota = _text(folder / "cpu.max").split()
         if len(quota) < 2:
-            quota = _words(folder / "cpu.cfs_quota_us") + _words(folder / "cpu.cfs_period_us")
+            quota = [word for name in ("quota", "period") for word in _text(folder / f"cpu.cfs_{name}_us").split()]
         if len(quota) == 2 and quota[0].isdigit() and quota[1].isdigit() and int(quota[1]) > 0:
             cpus.append(int(quota[0]) / int(quota[1]))
         for name in ("memory.max", "memory.limit_in_bytes"):
-            words = _words(folder / name)
+            words = _text(folder / name).split()
             if words and words[0].isdigit() and int(words[0]) < _UNLIMITED_BYTES:
                 memory.append(int(words[0]))
     return min(cpus, default=None), min(memory, default=None)
@@ -56,7 +56,7 @@ def control_group_limits(
 
 def _control_groups(root: Path, membership: Path) -> Iterator[Path]:
     """Folders of this process's groups and of all their parents; each of them may set a limit."""
-    for line in _lines(membership):  # none where the system has no control groups
+    for line in _text(membership).splitlines():  # none where the system has no control groups
         _, controllers, path = line.split(":", 2)
         # Controllers mounted together (`cpu,cpuacct`) are found under that name, or in some containers under their own
         for mounted in dict.fromkeys((controllers, *controllers.split(","))):
@@ -65,18 +65,11 @@ def _control_groups(root: Path, membership: Path) -> Iterator[Path]:
             yield from (f for f in (folder, *folder.parents) if f.is_relative_to(base))
 
 
-def _words(file: Path) -> list[str]:
+def _text(file: Path) -> str:
     try:
-        return file.read_text(encoding="utf-8").split()
+        return file.read_text(encoding="utf-8")
     except OSError:
-        return []
-
-
-def _lines(file: Path) -> list[str]:
-    try:
-        return file.read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return []
+        return ""
 
 
 _FLAGS = {
