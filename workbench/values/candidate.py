@@ -119,17 +119,12 @@ class Quantization:
 
     def _complete(self) -> None:
         """Fill in defaults, and drop a ranking that ranks nothing: equal settings are equal values."""
-        ranked = bool(self.keep_float)
-        usual = {
-            "weight_algorithm": "minmax",
-            "bias_correction": False,
-            "keep_float_unit": "layer",
-            "sensitivity": "sqnr",
-        }
-        for name, value in usual.items():
-            ranking = name in ("keep_float_unit", "sensitivity")
-            if (ranking and not ranked) or getattr(self, name) is None:
-                object.__setattr__(self, name, None if ranking and not ranked else value)
+        ranking: dict[str, Any] = {"keep_float_unit": "layer", "sensitivity": "sqnr"}
+        for name, usual in {"weight_algorithm": "minmax", "bias_correction": False, **ranking}.items():
+            if name in ranking and not self.keep_float:
+                object.__setattr__(self, name, None)
+            elif getattr(self, name) is None:
+                object.__setattr__(self, name, usual)
 
     @property
     def calibrated(self) -> bool:
@@ -249,16 +244,16 @@ class Candidate:
                 hint=f"It takes {expected.__name__}.",
             )
         self.compile.check(self)
-        known = _FOR_ALL | installed_target(self.target).dimensions
+        known = {**_FOR_ALL, **installed_target(self.target).dimensions}
         for name in _OF_SOME_TARGETS:
             value, dimension = attrgetter(name)(self), known.get(name)
             if value is None or (dimension is not None and (not dimension.values or value in dimension.values)):
                 continue
-            if dimension is None:
-                rule = f"{value!r}: target {self.target!r} has no such setting."
-                raise ConfigError(rule, key=name, hint="Leave it out.")
-            rule, hint = f"{value!r} is no value of it on target", nearest(str(value), map(str, dimension.values))
-            raise ConfigError(f"{rule} {self.target!r}.", key=name, hint=hint)
+            rule, hint = f"{value!r}: target {self.target!r} has no such setting.", "Leave it out."
+            if dimension is not None:
+                rule = f"{value!r} is no value of it on target {self.target!r}."
+                hint = nearest(str(value), map(str, dimension.values))
+            raise ConfigError(rule, key=name, hint=hint)
 
     def has(self, setting: str) -> bool:
         """Whether a setting that not all targets have, such as 'serving.intra_op_threads', means something here."""
