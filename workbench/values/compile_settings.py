@@ -91,10 +91,9 @@ class CompileSettings:
 
     def words(self, candidate: Candidate) -> tuple[str, ...]:
         """What of the settings differs from the compiler's own, in a few words each; lengths are said without it."""
-        usual = type(self)()
-        said = ((f.name, getattr(self, f.name)) for f in fields(self))
-        return tuple(f"{name} {_text(value)}" for name, value in said if value != getattr(usual, name))
-
-
-def _text(value: Any) -> str:
-    return " ".join(map(str, value)) if isinstance(value, tuple) else str(value).lower()
+        usual, found = type(self)(), []
+        for name in (f.name for f in fields(self)):
+            value = getattr(self, name)
+            if value != getattr(usual, name):
+                found.append(f"{name} {' '.join(map(str, value)) if isinstance(value, tuple) else str(value).lower()}")
+        return tuple(found)

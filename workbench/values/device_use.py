@@ -5,9 +5,9 @@ A target says how a card is read (`TargetDescription.read_device`); loads sample
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from statistics import median
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,16 +66,12 @@ def use_of(
     card: str, readings: Sequence[DeviceReading], *, source: str, emulated: bool = False, trouble: str = ""
 ) -> DeviceUse:
     """Medians and extremes of what was read."""
-    spreads: Mapping[str, Spread | None] = {
-        name: _spread([value for reading in readings if (value := getattr(reading, name)) is not None])
-        for name in QUANTITIES
-    }
+    spreads: dict[str, Spread | None] = {}
+    for name in QUANTITIES:
+        told = [value for reading in readings if (value := getattr(reading, name)) is not None]
+        spreads[name] = None
+        if told:
+            spreads[name] = Spread(median=median(told), peak=max(told), lowest=min(told), samples=len(told))
     missing = [name for name, spread in spreads.items() if spread is None]
     why = trouble or (f"{source} does not tell {', '.join(missing)}" if missing else "")
     return DeviceUse(card=card, source=source, emulated=emulated, trouble=why, **spreads)
-
-
-def _spread(values: Sequence[float]) -> Spread | None:
-    if not values:
-        return None
-    return Spread(median=statistics.median(values), peak=max(values), lowest=min(values), samples=len(values))

@@ -168,6 +168,5 @@ def nondominated(points: Floats) -> Floats:
     if found.shape[1] == 2:  # sorted by the first axis: a point stays where the second is below all before it
         lowest = np.minimum.accumulate(found[:, 1]) if len(found) else found[:, 1]
         return found[np.concatenate([[True], found[1:, 1] < lowest[:-1]])] if len(found) else found
-    no_worse = np.all(found[:, None, :] >= found[None, :, :], axis=2)
-    alone: Floats = found[np.count_nonzero(no_worse, axis=1) == 1]  # each is no worse than itself
+    alone: Floats = found[pareto_front(found.tolist(), ["minimize"] * found.shape[1])]
     return alone

@@ -128,13 +128,8 @@ def between(a: Candidate, b: Candidate, groups: Iterable[Group]) -> Candidate | 
 def corners(a: Candidate, b: Candidate) -> dict[frozenset[Group], Candidate]:
     """Every candidate between the two, both included, by the groups it has from `b`."""
     groups = differing_groups(a, b)
-    found = {}
-    for size in range(len(groups) + 1):
-        for taken in itertools.combinations(groups, size):
-            candidate = between(a, b, taken)
-            if candidate is not None:
-                found[frozenset(taken)] = candidate
-    return found
+    every = (taken for size in range(len(groups) + 1) for taken in itertools.combinations(groups, size))
+    return {frozenset(taken): found for taken in every if (found := between(a, b, taken)) is not None}
 
 
 def _within(group: Group, setting: str, *, several: bool) -> Group:

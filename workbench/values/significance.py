@@ -12,7 +12,6 @@ All is pure and gives equal results for equal arguments, in any order of the sam
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -51,8 +50,7 @@ def compare(baseline: Outcomes, candidate: Outcomes, *, seed: int = 0) -> Accura
         return paired_bootstrap(baseline, candidate, seed=seed)
     assert isinstance(baseline, np.ndarray)
     assert isinstance(candidate, np.ndarray)  # of one form, as was checked
-    compared = mcnemar if baseline.ndim == 1 else functools.partial(paired_bootstrap_f1, seed=seed)
-    return compared(baseline, candidate)
+    return mcnemar(baseline, candidate) if baseline.ndim == 1 else paired_bootstrap_f1(baseline, candidate, seed=seed)
 
 
 def mcnemar(baseline: Arrays, candidate: Arrays) -> AccuracyComparison:
@@ -292,18 +290,17 @@ def certain_violation(
         logs = [np.log1p(bets * (gain - claim * exposure)).sum(axis=1) for gain in gains]
         return float(special.logsumexp(np.minimum(*logs)) - math.log(len(_BETS)))
 
-    refuted = _largest_refuted(log_stake, limit_pp / scale, width, alpha)
-    return None if refuted is None else scale * refuted - limit_pp
-
-
-def _largest_refuted(log_stake: Callable[[float], float], low: float, high: float, alpha: float) -> float | None:
-    """The largest claim between the two that the stake refutes; None where it does not even refute the lower."""
-    threshold = -math.log(alpha)
-    if log_stake(low) < threshold:
+    if log_stake(limit_pp / scale) < -math.log(alpha):
         return None
-    for _ in range(30):
+    return scale * _largest(lambda claim: log_stake(claim) >= -math.log(alpha), limit_pp / scale, width, 30) - limit_pp
+
+
+def _largest(holds: Callable[[float], bool], low: float, high: float, halvings: int) -> float:
+    """The largest number between the two of which it holds, as it does of the lower; by halving, since importing
+    scipy.optimize costs every evaluation process a second."""
+    for _ in range(halvings):
         middle = (low + high) / 2
-        low, high = (middle, high) if log_stake(middle) >= threshold else (low, middle)
+        low, high = (middle, high) if holds(middle) else (low, middle)
     return low
 
 
@@ -351,12 +348,7 @@ def _score_bound(lost: int, won: int, n: int, z: float) -> float:
     drop = (lost - won) / n
     if drop <= -1.0:
         return -1.0
-    # it falls from low to high; by halving, since importing scipy.optimize costs every evaluation process a second
-    low, high = -1.0 + 1e-12, drop
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        low, high = (middle, high) if statistic(middle) > 0 else (low, middle)
-    return low
+    return _largest(lambda delta: statistic(delta) > 0, -1.0 + 1e-12, drop, _HALVINGS)
 
 
 def _variance(lost: float, won: float, n: int, delta: float) -> float:

@@ -126,13 +126,24 @@ def _hints(kind: type) -> dict[str, Any]:
 def _decode(kind: Any, data: Any, path: str) -> Any:
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin in (typing.Union, types.UnionType):
-        return _decode_union(arguments, data, path)
+        errors = []
+        for option in arguments:
+            try:
+                return _decode(option, data, path)
+            except DecodeError as error:
+                errors.append(str(error))
+        raise DecodeError("; ".join(errors))
     if origin is typing.Literal:
         if data not in arguments:
             raise DecodeError(f"{path}: {data!r} is none of {', '.join(map(repr, arguments))}")
         return data
     if origin is tuple:
-        return _decode_tuple(arguments, data, path)
+        if not isinstance(data, list):
+            raise DecodeError(f"{path}: expected a list, got {type(data).__name__}")
+        kinds = arguments[:1] * len(data) if arguments[1:] == (Ellipsis,) else arguments
+        if len(kinds) != len(data):
+            raise DecodeError(f"{path}: expected {len(kinds)} items, got {len(data)}")
+        return tuple(_decode(a, item, f"{path}[{i}]") for i, (a, item) in enumerate(zip(kinds, data, strict=True)))
     if origin is not None and issubclass(origin, Mapping):
         if not isinstance(data, dict):
             raise DecodeError(f"{path}: expected an object, got {type(data).__name__}")
@@ -156,26 +167,6 @@ def _decode(kind: Any, data: Any, path: str) -> Any:
 def _shown(data: Any) -> str:
     text = repr(data)
     return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]} …"
-
-
-def _decode_union(arguments: tuple[Any, ...], data: Any, path: str) -> Any:
-    errors = []
-    for option in arguments:
-        try:
-            return _decode(option, data, path)
-        except DecodeError as error:
-            errors.append(str(error))
-    raise DecodeError("; ".join(errors))
-
-
-def _decode_tuple(arguments: tuple[Any, ...], data: Any, path: str) -> tuple[Any, ...]:
-    if not isinstance(data, list):
-        raise DecodeError(f"{path}: expected a list, got {type(data).__name__}")
-    if len(arguments) == 2 and arguments[1] is Ellipsis:
-        return tuple(_decode(arguments[0], item, f"{path}[{i}]") for i, item in enumerate(data))
-    if len(arguments) != len(data):
-        raise DecodeError(f"{path}: expected {len(arguments)} items, got {len(data)}")
-    return tuple(_decode(a, item, f"{path}[{i}]") for i, (a, item) in enumerate(zip(arguments, data, strict=True)))
 
 
 def _decode_dataclass(kind: Any, data: Any, path: str) -> Any:
