@@ -206,7 +206,7 @@ def test_every_yaml_file_is_commented_for_a_newcomer_and_every_space_is_sound() 
 
 
 READERS = {
-    "Experiment": ("inputs/experiment", "inputs/language", "targets/ascend/description"),
+    "Experiment": ("inputs/experiment", "targets/ascend/description"),
     "`service`": ("space/service_reader:read_question", "space/service_reader:_load", "space/service_reader:_host"),
     "Dataset manifest": tuple(
         f"inputs/dataset/{n}" for n in ("manifest", "interface_reader", "metric_reader", "language", "splits")

@@ -12,7 +12,7 @@ from workbench.graph.door import open_foreign
 from workbench.graph.intake.prepared import prepared, workspace_folder
 from workbench.inputs.dataset import Dataset, read_manifest
 from workbench.inputs.dataset.interface_reader import read_interface
-from workbench.inputs.language import LOAD, read_load, read_question_of_language
+from workbench.inputs.dataset.language import read_language_manifest
 from workbench.inputs.metrics import scorer_of
 from workbench.inputs.metrics.scorer import output_constraints
 from workbench.space.dimensions import TARGET
@@ -20,8 +20,9 @@ from workbench.space.reader import read_space, read_targets
 from workbench.space.served_bins import finest, to_service, with_lengths
 from workbench.space.service_reader import read_question
 from workbench.space.space import Forbidden, SearchSpace, build, complete
-from workbench.targets import described, descriptions
+from workbench.targets import described, descriptions, open_target
 from workbench.targets.base import computes_in_float32
+from workbench.targets.language import language_target
 from workbench.values.candidate import Candidate
 from workbench.values.dimension import MOST_BATCH
 from workbench.values.documents.canonical import digest
@@ -72,6 +73,10 @@ MOST_TRIALS = 1_000_000
 MOST_CALLS = 10_000_000
 LARGEST_SEED = 2**32 - 1
 """NumPy's random state takes no more."""
+LOAD = "load"
+_MOST_TOKENS = 1 << 24
+_OF_SERVICES = ("service_", "latency_", "throughput_", "speedup", "startup_s", "peak_memory_mb", "int8_ops", "float_")
+"""Metrics that nothing measures of a language model: its times are modelled, under names of their own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,7 +200,7 @@ def read_experiment(path: Path, workspace: Path | None = None) -> Experiment:
         service = None
         with top.attempt():
             service = read_question(top)
-        load = read_load(top)
+        load = _load(top)
         smoke_cosine = top.number("smoke_cosine", 0.9, minimum=-1.0, maximum=1.0)
         sampler = _renamed(top, "sampler", "auto", get_args(Sampler))
         compile_first = _renamed(top, "compile", "deferred", ("deferred", "all"))
@@ -221,7 +226,7 @@ def read_experiment(path: Path, workspace: Path | None = None) -> Experiment:
     root = (workspace or workspace_of(path)).resolve()
     language = described(space.targets[0]).language
     if language:
-        model, dataset = read_question_of_language(top, space, model_path, dataset_path, asked)
+        model, dataset = _language_question(top, space, model_path, dataset_path, asked)
     else:
         _check_graph_question(top, space, model_path, scored, confirmed)
         model = prepared(
@@ -387,3 +392,51 @@ def _check_primary_limits(asked: Iterable[tuple[str, Section, str]], dataset: Da
             raise section.error(place, said, f"Write {right}, {f'in {unit}' if unit else 'in percentage points'}.")
         if name == place == "accuracy" and not scorer.higher:
             raise section.error(place, f"{primary} is better when it is less.", f"Limit {right} instead.")
+
+
+# --- language models: a folder, texts, and what times are modelled for ---------------------------------------------
+
+
+def _load(top: Section) -> LanguageLoad | None:
+    """`load: {batch: 8, prompt: 512, context: 2048}`; None where the file says nothing of it."""
+    if not top.has(LOAD):
+        return None
+    usual = LanguageLoad()
+    with top.section(LOAD) as section:
+        batch = section.integer("batch", usual.batch, minimum=1, maximum=MOST_BATCH)
+        prompt = section.integer("prompt", usual.prompt, minimum=1, maximum=_MOST_TOKENS)
+        context = section.integer("context", max(usual.context, prompt), minimum=1, maximum=_MOST_TOKENS)
+    return LanguageLoad(batch=batch, prompt=prompt, context=context)
+
+
+def _language_question(
+    top: Section, space: SearchSpace, folder: Path, manifest: Path, asked: Iterable[tuple[str, Section, str]]
+) -> tuple[Model, Dataset]:
+    """Model and texts.
+
+    Args:
+        asked: metric of an objective or a constraint, and where it stands.
+
+    Raises:
+        ConfigError: the folder, the manifest or a text is wrong, or the experiment asks for what nobody can measure.
+        ToolchainError: the packages for language models are not installed.
+    """
+    if len(space.targets) > 1:
+        raise top.error("search_space", f"{space.path} is for several targets; a language model is searched for one.")
+    if top.has("service"):
+        raise top.error("service", "a language model's service is not searched.", "Leave it out; see `load`.")
+    target = language_target(open_target(space.targets[0]))
+    model = target.read_model(folder)
+    dataset = read_language_manifest(manifest, model, target)
+    other = {"perplexity": "kl", "kl": "perplexity"}[dataset.measure]
+    for name, section, place in asked:
+        if name == other:
+            rule = f"{manifest.name} is measured by {dataset.measure}."
+            raise section.error(place, rule, f"Write measure: {name} there.")
+        if name == "accuracy_drop_pp":
+            unit = "in percent of the perplexity" if dataset.measure == "perplexity" else "in nats"
+            raise section.error(place, f"{dataset.measure} is no share of 0..1.", f"Write accuracy_drop, {unit}.")
+        if name.startswith(_OF_SERVICES):
+            hint = "Write perplexity, size_mb, prefill_ms, decode_ms or kv_kb_per_token."
+            raise section.error(place, f"{name} is not measured of a language model.", hint)
+    return model, dataset

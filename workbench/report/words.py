@@ -87,7 +87,7 @@ def compiled_words(compiled: int, shared: int) -> str:
 SPEED = tuple(name for name, metric in METRICS.items() if metric.source == "latency")
 SERVICE = tuple(name for name, metric in METRICS.items() if metric.source == "service")
 ACCURACY = tuple(name for name, metric in METRICS.items() if metric.source == "accuracy")
-"""The last two of language models, of which one is the primary metric (`inputs.language` refuses the other)."""
+"""The last two of language models, of which one is the primary metric (`inputs.experiment` refuses the other)."""
 
 
 def numbers_of(evaluation: Evaluation, baseline_id: str) -> dict[str, float]:
