@@ -55,7 +55,7 @@ VALUES = (
     (
         *("candidate", "damage", "device_profile", "evidence", "artifact", "interface", "measurement", "metrics"),
         *("model", "objectives", "preprocess", "normalizer", "results", "device_use", "reuse", "agreement"),
-        *("prediction", "finding", "service", "setting_groups", "significance", "paired_scores"),
+        *("finding", "service", "setting_groups", "significance", "paired_scores"),
         *("bins", "modelled_times", "compile_settings", "dimension", "installed_targets"),
     ),
     ("documents", "system", "exit_codes"),

@@ -92,27 +92,24 @@ def test_detections_are_matched_after_thresholds_and_suppression() -> None:
     assert (lost["recall"], lost["precision"]) == (0.5, 1.0)
 
 
-@pytest.mark.parametrize(
-    ("options", "row"),
-    [
+def test_one_tensor_may_hold_boxes_scores_and_classes() -> None:
+    for options, row in (
         ({"format": "cxcywh", "score_column": 4, "class_column": 5}, [0.5, 0.5, 0.2, 0.2, 0.9, 0.1, 0.8]),
         ({"format": "xywh", "class_column": 4}, [0.4, 0.4, 0.2, 0.2, 0.1, 0.8]),
         ({"format": "yxyx", "score_column": 4, "label_column": 5}, [0.4, 0.4, 0.6, 0.6, 0.9, 3]),
         ({"class_column": 4, "activation": "sigmoid"}, [0.4, 0.4, 0.6, 0.6, -3.0, 2.0]),
-    ],
-)
-def test_one_tensor_may_hold_boxes_scores_and_classes(options: dict[str, Option], row: list[float]) -> None:
-    table = np.zeros((1, 3, len(row)))
-    table[0, 1] = row
-    if options.get("activation"):
-        table[0, [0, 2], 4:] = -9
-    found = DetectionsJudge(use=use("y", "boxes", **options)).detections({"y": table}, batch_of(1))[0]
-    other = DetectionsJudge(use=use("y", "boxes", axis=1, **options))
-    turned = other.detections({"y": np.moveaxis(table, 1, 2)}, batch_of(1))[0]
+    ):
+        table = np.zeros((1, 3, len(row)))
+        table[0, 1] = row
+        if options.get("activation"):
+            table[0, [0, 2], 4:] = -9
+        found = DetectionsJudge(use=use("y", "boxes", **options)).detections({"y": table}, batch_of(1))[0]
+        other = DetectionsJudge(use=use("y", "boxes", axis=1, **options))
+        turned = other.detections({"y": np.moveaxis(table, 1, 2)}, batch_of(1))[0]
 
-    assert found.boxes == pytest.approx(np.array([[0.4, 0.4, 0.6, 0.6]]))
-    assert np.array_equal(found.boxes, turned.boxes)
-    assert found.classes.tolist() == [3 if "label_column" in options else 1]
+        assert found.boxes == pytest.approx(np.array([[0.4, 0.4, 0.6, 0.6]]))
+        assert np.array_equal(found.boxes, turned.boxes)
+        assert found.classes.tolist() == [3 if "label_column" in options else 1]
 
 
 def test_masks_are_compared_by_what_both_cover() -> None:

@@ -60,9 +60,8 @@ def test_samples_without_texts_are_known_by_their_feeds(tmp_path: Path) -> None:
     assert len(set(digests)) == 8
 
 
-@pytest.mark.parametrize(
-    ("arrays", "said"),
-    [
+def test_what_is_no_file_of_answers_is_refused_with_the_reason(tmp_path: Path) -> None:
+    for arrays, said in (
         ({"logits": np.zeros((2, 4))}, "which answer belongs to which sample"),
         ({"sample_rows": np.arange(2)}, "holds no answers"),
         ({"logits": np.zeros((2, 4)), "sample_rows": np.arange(3)}, "holds no answers"),
@@ -77,15 +76,11 @@ def test_samples_without_texts_are_known_by_their_feeds(tmp_path: Path) -> None:
             {"logits": np.zeros((2, 4)), "sample_rows": np.arange(2), "answers_about": np.array(['{"version":9}'])},
             "version 1",
         ),
-    ],
-)
-def test_what_is_no_file_of_answers_is_refused_with_the_reason(
-    tmp_path: Path, arrays: dict[str, np.ndarray], said: str
-) -> None:
-    np.savez(tmp_path / "a.npz", allow_pickle=True, **arrays)
+    ):
+        np.savez(tmp_path / "a.npz", allow_pickle=True, **arrays)
 
-    with pytest.raises(ConfigError, match=said):
-        read_answers(tmp_path / "a.npz")
+        with pytest.raises(ConfigError, match=said):
+            read_answers(tmp_path / "a.npz")
 
 
 def test_a_file_cut_anywhere_or_promising_more_than_it_holds_is_refused(tmp_path: Path) -> None:

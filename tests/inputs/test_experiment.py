@@ -42,9 +42,8 @@ def test_the_identity_ignores_budget_and_words_but_no_limit(shared: Path) -> Non
     assert read_experiment(variant(shared, "accuracy_drop_pp: 2.0", "accuracy_drop_pp: 1.0")).identity != first
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
+def test_mistakes_are_named_with_file_and_key(shared: Path) -> None:
+    for old, new, message in (
         (
             "budget: {trials: 6",
             "budget: {trails: 6",
@@ -75,11 +74,9 @@ def test_the_identity_ignores_budget_and_words_but_no_limit(shared: Path) -> Non
         ("about:", "validation: {samples: 100000}\nabout:", "validation.samples: 100000 is more than the"),
         ("about:", "holdout: {samples: 100000}\nabout:", "holdout.samples: 100000 is more than the"),
         ("about:", "validation: {samples: 10}\nabout:", "validation.samples: 10 is less than 50"),
-    ],
-)
-def test_mistakes_are_named_with_file_and_key(shared: Path, old: str, new: str, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        read_experiment(variant(shared, old, new))
+    ):
+        with pytest.raises(ConfigError, match=message):
+            read_experiment(variant(shared, old, new))
 
 
 def test_words_of_before_are_read_with_a_hint(shared: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import numpy as np
-import pytest
 from onnx import TensorProto, helper
 
 from workbench.inputs.metrics import infer_outputs
@@ -25,9 +24,8 @@ def inferred(outputs: dict[str, tuple[str, Shape]], nodes: dict[str, str], sampl
     return infer_outputs(model, helper.make_model(graph), samples)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("name", "dtype", "shape", "chain", "meaning"),
-    [
+def test_name_shape_type_and_last_operator_tell() -> None:
+    for name, dtype, shape, chain, meaning in (
         ("y", "float32", ("n", 1000), "Relu", "logits"),
         ("logits", "float32", ("n", "length", 5), "Relu", "logits"),
         ("y", "float32", ("n", "t", 6625), "Softmax", "probabilities"),
@@ -41,14 +39,12 @@ def inferred(outputs: dict[str, tuple[str, Shape]], nodes: dict[str, str], sampl
         ("y", "float32", ("n", 1, "time"), "Tanh", "signal"),
         ("y", "float32", ("n", 256), "LpNormalization", "embedding"),
         ("embeds", "float32", ("n", 256), "Relu", "embedding"),
-    ],
-)
-def test_name_shape_type_and_last_operator_tell(name: str, dtype: str, shape: Shape, chain: str, meaning: str) -> None:
-    (found,) = inferred({name: (dtype, shape)}, {name: chain})
+    ):
+        (found,) = inferred({name: (dtype, shape)}, {name: chain})
 
-    assert found.use is not None, found
-    assert found.use.meaning == meaning
-    assert found.use.reason
+        assert found.use is not None, found
+        assert found.use.meaning == meaning
+        assert found.use.reason
 
 
 def test_where_two_meanings_fit_nobody_guesses() -> None:

@@ -176,24 +176,19 @@ def test_outcomes_on_disk_read_back_equal_or_are_refused_by_name(outcomes: Outco
         load_outcomes(path)
 
 
-@pytest.mark.parametrize(
-    ("task", "shape", "batch", "labels", "error", "message"),
-    [
+def test_what_cannot_be_scored_is_refused() -> None:
+    for task, shape, batch, labels, error, message in (
         ("classification", (3, 4), batch_of([0, 0, 0], first=10), None, MeasureError, "'y' holds NaN for sample 11 "),
         ("classification", (1, 4), batch_of([0]), ("a", "b", "c"), ConfigError, "dataset has 3 labels. Use the label"),
         ("classification", (1, 4), batch_of([7]), None, ConfigError, "has 4 classes, the dataset has 8 labels"),
         ("classification", (2, 4), batch_of([0]), None, MeasureError, "has the shape (2, 4); expected (1, 'classes')"),
-    ],
-)
-def test_what_cannot_be_scored_is_refused(
-    task: Any, shape: tuple[int, ...], batch: Batch, labels: Any, error: type[Exception], message: str
-) -> None:
-    logits = np.zeros(shape, dtype=np.float32)
-    if "NaN" in message:
-        logits[1, 2] = math.nan
+    ):
+        logits = np.zeros(shape, dtype=np.float32)
+        if "NaN" in message:
+            logits[1, 2] = math.nan
 
-    with pytest.raises(error, match=re.escape(message)):
-        outcomes_of(task, {"y": logits}, batch, **({} if labels is None else {"labels": labels}))
+        with pytest.raises(error, match=re.escape(message)):
+            outcomes_of(task, {"y": logits}, batch, **({} if labels is None else {"labels": labels}))
 
 
 def test_declared_outputs_are_checked_before_any_work() -> None:

@@ -82,9 +82,9 @@ def test_the_float_models_outputs_come_when_the_function_names_them(read: Callab
     assert (scorer.primary, scorer.unit, scorer.higher) == ("f", "mm", False)
 
 
-@pytest.mark.parametrize(
-    ("code", "message"),
-    [
+@pytest.mark.filterwarnings("ignore")
+def test_a_metric_that_cannot_be_used_says_why(read: Callable[..., Dataset]) -> None:
+    for code, message in (
         ("def f(output): return 1", "a parameter 'output', which a metric is not given. Did you mean 'outputs'"),
         ("def f(): return 1", "f() has no parameter 'outputs'. Write def f(outputs, targets)"),
         ("def f(outputs): return 0.5", "gave float64 [] as f of 6 samples. Give one number for each sample"),
@@ -97,18 +97,15 @@ def test_the_float_models_outputs_come_when_the_function_names_them(read: Callab
             "metric.py:2: failed for samples 0, 1, 2, 3, …: KeyError: 'z' (in f).",
         ),
         ("import numpy as np\ndef g(outputs): return 1", "has no function 'f'. Valid names: g."),
-    ],
-)
-@pytest.mark.filterwarnings("ignore")
-def test_a_metric_that_cannot_be_used_says_why(read: Callable[..., Dataset], code: str, message: str) -> None:
-    dataset = read(code)
+    ):
+        dataset = read(code)
 
-    batch = next(dataset.validation.source.read([np.arange(6)]))
+        batch = next(dataset.validation.source.read([np.arange(6)]))
 
-    with pytest.raises(ConfigError) as caught:
-        scorer_of(dataset, None).score({"y": batch.feeds["x"]}, batch, None)
+        with pytest.raises(ConfigError) as caught:
+            scorer_of(dataset, None).score({"y": batch.feeds["x"]}, batch, None)
 
-    assert message in str(caught.value)
+        assert message in str(caught.value)
 
 
 def test_what_a_proven_metric_cannot_score_is_the_candidates_fault(read: Callable[..., Dataset]) -> None:
@@ -132,9 +129,8 @@ def test_source_and_declaration_are_part_of_what_results_are_kept_for(read: Call
     assert read(code).identity == first.identity
 
 
-@pytest.mark.parametrize(
-    ("metric", "message"),
-    [
+def test_what_the_key_may_say(read: Callable[..., Dataset], monkeypatch: pytest.MonkeyPatch) -> None:
+    for metric, message in (
         ("wer", "'wer' is not file.py:function"),
         ("other.py:f", "other.py does not exist"),
         ("{function: metric.py:f, bounds: [1, 0]}", "metric.bounds: expected two numbers, the smaller first"),
@@ -143,14 +139,10 @@ def test_source_and_declaration_are_part_of_what_results_are_kept_for(read: Call
         ("{name: roc_auc}", "is one number of a whole set: it has no score per sample"),
         ("{name: wer}", "needs jiwer, not installed here. pip install jiwer"),
         ("3", "metric: expected file.py:function or a mapping"),
-    ],
-)
-def test_what_the_key_may_say(
-    read: Callable[..., Dataset], monkeypatch: pytest.MonkeyPatch, metric: str, message: str
-) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)  # whatever is installed here
+    ):
+        monkeypatch.setattr("importlib.util.find_spec", lambda name: None)  # whatever is installed here
 
-    with pytest.raises(ConfigError) as caught:
-        read("def f(outputs): return 1", metric)
+        with pytest.raises(ConfigError) as caught:
+            read("def f(outputs): return 1", metric)
 
-    assert message in str(caught.value)
+        assert message in str(caught.value)

@@ -1,7 +1,6 @@
 """Candidates: impossible ones cannot be constructed, equal ones have equal ids."""
 
 import json
-from collections.abc import Callable
 from dataclasses import fields, replace
 from functools import partial
 from typing import Any, get_args
@@ -49,9 +48,8 @@ def test_a_candidate_survives_json_with_its_id_and_another_version_is_refused() 
         candidate_from_json({**candidate.to_json(), "version": 2})
 
 
-@pytest.mark.parametrize(
-    ("build", "settings", "message"),
-    [
+def test_what_cannot_be_is_not_constructed() -> None:
+    for build, settings, message in (
         (Quantization, {"scheme": "static"}, "quantization.algorithm: must be set when the scheme is 'static'"),
         (Quantization, {"scheme": "none", "algorithm": "kl"}, "'kl' means nothing with scheme 'none'"),
         (Quantization, {"scheme": "dynamic"}, "quantization.weight_granularity: must be set"),
@@ -71,13 +69,9 @@ def test_a_candidate_survives_json_with_its_id_and_another_version_is_refused() 
             for bins in ((), (32, 16), (0, 16))
         ),
         (Serving, {"sequence_bins": (16, 16)}, "are not ascending lengths from 1 to"),
-    ],
-)
-def test_what_cannot_be_is_not_constructed(
-    build: Callable[..., object], settings: dict[str, Any], message: str
-) -> None:
-    with pytest.raises((ConfigError, KeyError), match=message):
-        build(**settings)
+    ):
+        with pytest.raises((ConfigError, KeyError), match=message):
+            build(**settings)
 
 
 def test_a_description_says_what_differs_from_plain_float() -> None:

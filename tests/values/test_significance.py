@@ -180,20 +180,15 @@ def stopped_at(share_lost: float, share_won: float, total: int, *, limit_pp: flo
     return np.array([*stops, int(running.sum())])
 
 
-@pytest.mark.parametrize(
-    ("share_won", "total", "limit_pp", "alpha", "runs"),
-    [
+def test_a_candidate_right_at_the_limit_is_stopped_at_most_as_often_as_alpha_says() -> None:
+    for share_won, total, limit_pp, alpha, runs in (
         (0.0, 2000, 1.0, 0.02, 4000),
         (0.05, 2000, 1.0, 0.02, 4000),
         (0.02, 2000, 0.5, 0.001, 10_000),
-    ],
-)
-def test_a_candidate_right_at_the_limit_is_stopped_at_most_as_often_as_alpha_says(
-    share_won: float, total: int, limit_pp: float, alpha: float, runs: int
-) -> None:
-    stops = stopped_at(share_won + limit_pp / 100, share_won, total, limit_pp=limit_pp, alpha=alpha, runs=runs)
+    ):
+        stops = stopped_at(share_won + limit_pp / 100, share_won, total, limit_pp=limit_pp, alpha=alpha, runs=runs)
 
-    assert stops[:-1].sum() / runs <= alpha
+        assert stops[:-1].sum() / runs <= alpha
 
 
 def test_a_candidate_five_points_over_the_limit_stops_at_the_first_looks() -> None:

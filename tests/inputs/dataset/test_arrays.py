@@ -1,27 +1,26 @@
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import pytest
 
 from tests.inputs.dataset.manifests import ARRAYS, model, refused, spec
 from workbench.inputs.dataset import Dataset, check_inputs
 
 
-@pytest.mark.parametrize("save", [np.savez, np.savez_compressed], ids=["stored", "compressed"])
-def test_rows_of_arrays_are_those_of_the_file(
-    read: Callable[..., Dataset], folder: Path, save: Callable[..., None]
-) -> None:
-    x = np.random.default_rng(0).normal(size=(10, 3, 2)).astype(np.float32)
-    save(folder / "data.npz", x=x, y=np.asfortranarray(x[..., 0]), labels=np.arange(10) % 3)
+def test_rows_of_arrays_are_those_of_the_file(read: Callable[..., Dataset], folder: Path) -> None:
+    for save in (
+        np.savez,
+        np.savez_compressed,
+    ):
+        x = np.random.default_rng(0).normal(size=(10, 3, 2)).astype(np.float32)
+        save(folder / "data.npz", x=x, y=np.asfortranarray(x[..., 0]), labels=np.arange(10) % 3)
 
-    for batch in read(ARRAYS.replace("tensors", "classification")).batches("validation", 4):
-        assert np.array_equal(batch.feeds["x"], x[batch.indices])
-        assert np.array_equal(batch.feeds["y"], x[batch.indices, :, 0])
-        assert batch.targets is not None
-        assert batch.targets.tolist() == [i % 3 for i in batch.indices]
+        for batch in read(ARRAYS.replace("tensors", "classification")).batches("validation", 4):
+            assert np.array_equal(batch.feeds["x"], x[batch.indices])
+            assert np.array_equal(batch.feeds["y"], x[batch.indices, :, 0])
+            assert batch.targets is not None
+            assert batch.targets.tolist() == [i % 3 for i in batch.indices]
 
 
 def test_npy_files_are_named_after_inputs(read: Callable[..., Dataset], folder: Path) -> None:
@@ -63,9 +62,8 @@ def test_a_damaged_file_is_refused(read: Callable[..., Dataset], folder: Path) -
     assert "x.npy: cannot be read: 921 bytes, but its header promises 928" in message
 
 
-@pytest.mark.parametrize(
-    ("arrays", "message"),
-    [
+def test_arrays_that_cannot_be_fed_are_refused_by_name_and_sample(read: Callable[..., Dataset], folder: Path) -> None:
+    for arrays, message in (
         ({"x": np.array([[1, 2], [3, np.nan], [np.inf, 0]])}, "input 'x' holds nan in sample 1. Remove"),
         ({"x": np.asfortranarray([[1, 2], [3, 4], [np.inf, 0.0]])}, "input 'x' holds inf in sample 2."),
         ({"x": np.zeros((3, 2)), "z": np.zeros((4, 2))}, "differ in their number of samples (x: 3, z: 4)"),
@@ -78,13 +76,9 @@ def test_a_damaged_file_is_refused(read: Callable[..., Dataset], folder: Path) -
         ({"labels": np.array([0, -1, 1])}, "sample 1 has label -1"),
         ({"labels": np.array([0.0, 1, 1])}, "labels are float64 [3]; expected whole numbers, class ids [samples]"),
         ({"labels": None}, "no array 'labels' with the labels."),
-    ],
-)
-def test_arrays_that_cannot_be_fed_are_refused_by_name_and_sample(
-    read: Callable[..., Dataset], folder: Path, arrays: dict[str, Any], message: str
-) -> None:
-    given = {"x": np.zeros((3, 2)), **arrays}
-    np.savez(folder / "data.npz", **{name: array for name, array in given.items() if array is not None})
-    labelled = ARRAYS.replace("tensors", "classification") + "labels: labels.json\n"
+    ):
+        given = {"x": np.zeros((3, 2)), **arrays}
+        np.savez(folder / "data.npz", **{name: array for name, array in given.items() if array is not None})
+        labelled = ARRAYS.replace("tensors", "classification") + "labels: labels.json\n"
 
-    assert message in refused(read, labelled if "labels" in arrays else ARRAYS)
+        assert message in refused(read, labelled if "labels" in arrays else ARRAYS)

@@ -32,9 +32,8 @@ def test_inputs_axes_and_state_are_read_without_any_data(tmp_path: Path) -> None
     assert found.state == (("hN", "h"),)
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
+def test_a_wrong_key_is_named(tmp_path: Path) -> None:
+    for text, said in (
         ("inputs: {x: {}}", "expected a role (ids, mask, types) or a mapping"),
         ("inputs: {x: {constant: [[1], [1, 2]]}}", "rows have different lengths"),
         ("inputs: {x: {constant: .nan}}", "expected finite numbers"),
@@ -47,14 +46,12 @@ def test_inputs_axes_and_state_are_read_without_any_data(tmp_path: Path) -> None
         ("axes: {batch: {bins: [1]}}", "candidates choose how many"),
         ("axes: {t: {bins: [4, 2]}}", "not ascending"),
         ("state: {a: s, b: s}", "fed by two outputs"),
-    ],
-)
-def test_a_wrong_key_is_named(tmp_path: Path, text: str, said: str) -> None:
-    path = tmp_path / "only.yaml"
-    path.write_text(f"{ARRAYS}{text}\n")
+    ):
+        path = tmp_path / "only.yaml"
+        path.write_text(f"{ARRAYS}{text}\n")
 
-    with pytest.raises(ConfigError, match=re.escape(said)):
-        read_interface(path)
+        with pytest.raises(ConfigError, match=re.escape(said)):
+            read_interface(path)
 
 
 def test_roles_are_for_texts_axes_are_not_and_what_is_declared_changes_the_identity(

@@ -43,9 +43,8 @@ def test_the_loaders_source_helpers_and_samples_are_part_of_the_identity(
     assert len(set(seen)) == 5
 
 
-@pytest.mark.parametrize(
-    ("code", "message"),
-    [
+def test_a_broken_loader_is_refused_with_what_it_did(read: Callable[..., Dataset], folder: Path) -> None:
+    for code, message in (
         ("def laod(split): return []", "has no function 'load'. Did you mean 'laod'?"),
         ("import nothing_of_that_name", "cannot be imported: ModuleNotFoundError"),
         ("def load(split): return []", "load('calibration') gave no samples"),
@@ -60,17 +59,13 @@ def test_the_loaders_source_helpers_and_samples_are_part_of_the_identity(
         ("def load(split): return [({'x': [1.0]}, 'a')]", "target 'a' is not a class id"),
         ("def load(split): return [({'x': [1.0]}, -1)]", "target -1 is outside the labels"),
         ("def load(split):\n  yield {'x': [1.0]}, 0\n  raise KeyError('y')", "sample 1 of 'calibration': KeyError"),
-    ],
-)
-def test_a_broken_loader_is_refused_with_what_it_did(
-    read: Callable[..., Dataset], folder: Path, code: str, message: str
-) -> None:
-    (folder / "my_loader.py").write_text(code)
+    ):
+        (folder / "my_loader.py").write_text(code)
 
-    found = refused(read, LOADER)
+        found = refused(read, LOADER)
 
-    assert message in found
-    assert "my_loader.py" in found or "manifest.yaml" in found
+        assert message in found
+        assert "my_loader.py" in found or "manifest.yaml" in found
 
 
 def test_samples_of_different_shapes_share_no_batch(read: Callable[..., Dataset], folder: Path) -> None:

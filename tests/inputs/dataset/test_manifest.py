@@ -1,15 +1,12 @@
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
 from tests.inputs.dataset.manifests import BERT, NER, TEXT, refused
 from workbench.inputs.dataset import Dataset
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
+def test_a_wrong_manifest_is_refused_with_file_and_key(read: Callable[..., Dataset]) -> None:
+    for old, new, message in (
         ("labels:", "lables:", "manifest.yaml:5: lables: unknown key. Did you mean 'labels'"),
         ("validation.csv", "none.csv", "manifest.yaml:4: files.validation: "),
         ("calibration.csv", "tokenizer.json", "files.calibration: tokenizer.json is of no known kind. Use .csv"),
@@ -28,31 +25,22 @@ from workbench.inputs.dataset import Dataset
             "validation.csv, holdout: validation.csv}\nsplit: {holdout_fraction: 0.5}",
             "means nothing beside files.holdout",
         ),
-    ],
-)
-def test_a_wrong_manifest_is_refused_with_file_and_key(
-    read: Callable[..., Dataset], old: str, new: str, message: str
-) -> None:
-    assert message in refused(read, TEXT.replace(old, new), BERT)
+    ):
+        assert message in refused(read, TEXT.replace(old, new), BERT)
 
 
-@pytest.mark.parametrize(
-    ("manifest", "file", "content", "message"),
-    [
+def test_a_wrong_label_file_is_refused(read: Callable[..., Dataset], folder: Path) -> None:
+    for manifest, file, content, message in (
         (TEXT, "labels.json", '["loan", "loan"]', "label 'loan' stands twice"),
         (TEXT, "labels.json", '{"loan": 0, "payment": 2}', "every index from 0 once"),
         (TEXT, "labels.json", "[]", "expected a list of names"),
         (TEXT, "labels.json", "[1, 2]", "expected a list of names"),
         (TEXT, "labels.json", '["loan"', "not valid JSON"),
         (NER, "tags.json", '["O", "S-SUM"]', "'S-SUM' is not a BIO tag. Write O, B-TYPE and I-TYPE."),
-    ],
-)
-def test_a_wrong_label_file_is_refused(
-    read: Callable[..., Dataset], folder: Path, manifest: str, file: str, content: str, message: str
-) -> None:
-    (folder / file).write_text(content)
+    ):
+        (folder / file).write_text(content)
 
-    found = refused(read, manifest)
+        found = refused(read, manifest)
 
-    assert f"{file}:" in found
-    assert message in found
+        assert f"{file}:" in found
+        assert message in found

@@ -9,7 +9,6 @@ import pytest
 from tests.inputs.dataset.manifests import ARRAYS, BERT, LOADER, TEXT, classes, model, spec
 from workbench.inputs.dataset import Dataset, check_inputs
 from workbench.values.errors import ConfigError
-from workbench.values.model import TensorSpec
 
 
 def test_every_row_comes_once_and_the_holdout_is_taken_out_of_the_validation(read: Callable[..., Dataset]) -> None:
@@ -40,22 +39,24 @@ def test_identity_follows_content_and_settings(read: Callable[..., Dataset], fol
     assert first.digest("validation") != others[-1].digest("validation")
 
 
-@pytest.mark.parametrize("manifest", [TEXT, ARRAYS, LOADER], ids=["text", "arrays", "loader"])
-def test_a_dataset_travels_to_another_process_and_timing_feeds_repeat_for_a_seed(
-    read: Callable[..., Dataset], manifest: str
-) -> None:
-    dataset = read(manifest)
+def test_a_dataset_travels_to_another_process_and_timing_feeds_repeat_for_a_seed(read: Callable[..., Dataset]) -> None:
+    for manifest in (
+        TEXT,
+        ARRAYS,
+        LOADER,
+    ):
+        dataset = read(manifest)
 
-    copy = pickle.loads(pickle.dumps(dataset))
-    one, two, other = (dataset.sample_feeds("validation", 30, 3, seed) for seed in (5, 5, 6))
+        copy = pickle.loads(pickle.dumps(dataset))
+        one, two, other = (dataset.sample_feeds("validation", 30, 3, seed) for seed in (5, 5, 6))
 
-    assert copy.identity == dataset.identity
-    for a, b in zip(dataset.batches("validation", 4), copy.batches("validation", 4), strict=True):
-        assert {n: values.tolist() for n, values in a.feeds.items()} == {n: v.tolist() for n, v in b.feeds.items()}
-    name = next(iter(one[0]))
-    assert [len(feeds[name]) for feeds in one] == [3] * 30, "more than the data are"
-    assert all(np.array_equal(a[name], b[name]) for a, b in zip(one, two, strict=True))
-    assert manifest is LOADER or not all(np.array_equal(a[name], b[name]) for a, b in zip(one, other, strict=True))
+        assert copy.identity == dataset.identity
+        for a, b in zip(dataset.batches("validation", 4), copy.batches("validation", 4), strict=True):
+            assert {n: values.tolist() for n, values in a.feeds.items()} == {n: v.tolist() for n, v in b.feeds.items()}
+        name = next(iter(one[0]))
+        assert [len(feeds[name]) for feeds in one] == [3] * 30, "more than the data are"
+        assert all(np.array_equal(a[name], b[name]) for a, b in zip(one, two, strict=True))
+        assert manifest is LOADER or not all(np.array_equal(a[name], b[name]) for a, b in zip(one, other, strict=True))
 
 
 def test_timing_feeds_have_the_lengths_of_the_data_or_the_one_asked_for(read: Callable[..., Dataset]) -> None:
@@ -74,9 +75,8 @@ def test_timing_feeds_have_the_lengths_of_the_data_or_the_one_asked_for(read: Ca
         read(ARRAYS).sample_feeds("validation", 1, 1, 0, length=8)
 
 
-@pytest.mark.parametrize(
-    ("inputs", "message"),
-    [
+def test_data_that_do_not_fit_the_model_are_refused_before_any_work(read: Callable[..., Dataset], folder: Path) -> None:
+    for inputs, message in (
         ([spec("x", "float64", "n", 4)], "inputs.x: the model expects float64 [n, 4], calibration gives float32"),
         ([spec("x", "float32", "n", 5)], "inputs.x: the model expects float32 [n, 5], calibration gives float32 [b"),
         ([spec("x", "float32", "n", 4, 1)], "expects float32 [n, 4, 1], calibration gives float32 [batch, 4]"),
@@ -85,19 +85,14 @@ def test_timing_feeds_have_the_lengths_of_the_data_or_the_one_asked_for(read: Ca
             [spec("x", "float32", "n", 4), spec("z", "float32", "n")],
             "calibration gives nothing for the model's input 'z'",
         ),
-    ],
-    ids=["dtype", "dimension", "rank", "name", "missing"],
-)
-def test_data_that_do_not_fit_the_model_are_refused_before_any_work(
-    read: Callable[..., Dataset], folder: Path, inputs: list[TensorSpec], message: str
-) -> None:
-    np.savez(folder / "data.npz", x=np.zeros((3, 4), dtype=np.float32))
-    dataset = read(ARRAYS)
+    ):
+        np.savez(folder / "data.npz", x=np.zeros((3, 4), dtype=np.float32))
+        dataset = read(ARRAYS)
 
-    check_inputs(dataset, model(spec("x", "float32", "n", 4)))
-    with pytest.raises(ConfigError, match=re.escape(message)) as caught:
-        check_inputs(dataset, model(*inputs))
-    assert caught.value.file == folder / "manifest.yaml"
+        check_inputs(dataset, model(spec("x", "float32", "n", 4)))
+        with pytest.raises(ConfigError, match=re.escape(message)) as caught:
+            check_inputs(dataset, model(*inputs))
+        assert caught.value.file == folder / "manifest.yaml"
 
 
 def test_texts_need_the_bins_and_the_roles_of_their_model(read: Callable[..., Dataset]) -> None:

@@ -56,9 +56,8 @@ def test_rows_may_name_a_label_by_its_index_begin_with_a_byte_order_mark_or_have
     assert next(unlabelled.batches("validation", 4)).targets is None
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
+def test_a_broken_csv_file_is_refused_with_its_line(read: Callable[..., Dataset], folder: Path) -> None:
+    for content, message in (
         (b"text,lable\nloan,loan\n", "calibration.csv:1: no column 'label'. Did you mean 'lable'?"),
         (b"text,label\nloan,loan\ndue,lone\n", "calibration.csv:3: unknown label 'lone'. Did you mean 'loan'?"),
         (b"text,label\nloan,7\n", "calibration.csv:2: unknown label '7'."),
@@ -69,19 +68,14 @@ def test_rows_may_name_a_label_by_its_index_begin_with_a_byte_order_mark_or_have
         (b"text,label\nloan, due,loan\n", "calibration.csv:2: 3 fields, but the header has 2. Put quotes"),
         (b'text,label\nloan,loan\n"due,loan\n', "calibration.csv:3: not valid CSV: unexpected end of data."),
         (b'text,label\n"one\ntwo",loan\nthree,nothing\n', "calibration.csv:4: unknown label 'nothing'"),
-    ],
-)
-def test_a_broken_csv_file_is_refused_with_its_line(
-    read: Callable[..., Dataset], folder: Path, content: bytes, message: str
-) -> None:
-    (folder / "calibration.csv").write_bytes(content)
+    ):
+        (folder / "calibration.csv").write_bytes(content)
 
-    assert message in refused(read, TEXT, BERT)
+        assert message in refused(read, TEXT, BERT)
 
 
-@pytest.mark.parametrize(
-    ("row", "message"),
-    [
+def test_a_broken_jsonl_file_is_refused_with_its_line(read: Callable[..., Dataset], folder: Path) -> None:
+    for row, message in (
         ('{"tokens": ["loan", "due"], "tags": ["O"]}', "rows.jsonl:2: 2 in 'tokens' but 1 in 'tags'."),
         ('{"tokens": ["loan"], "tags": ["B-SUN"]}', "rows.jsonl:2: unknown label 'B-SUN'. Did you mean"),
         ('{"tokens": ["loan"]}', "rows.jsonl:2: no 'tags' in this row."),
@@ -91,14 +85,10 @@ def test_a_broken_csv_file_is_refused_with_its_line(
         ('{"tokens": ["\\ud800"], "tags": ["O"]}', "rows.jsonl:2: not valid JSON: a text holds half"),
         ('{"tokens": ["loan"], "tags', "rows.jsonl:2: not valid JSON"),
         ("[1]", "rows.jsonl:2: expected a JSON object on each line."),
-    ],
-)
-def test_a_broken_jsonl_file_is_refused_with_its_line(
-    read: Callable[..., Dataset], folder: Path, row: str, message: str
-) -> None:
-    (folder / "rows.jsonl").write_text('{"tokens": ["loan"], "tags": ["O"]}\n' + row)
+    ):
+        (folder / "rows.jsonl").write_text('{"tokens": ["loan"], "tags": ["O"]}\n' + row)
 
-    assert message in refused(read, NER)
+        assert message in refused(read, NER)
 
 
 def test_a_column_of_texts_or_of_token_lists_is_read_as_texts(tmp_path: Path) -> None:

@@ -1,14 +1,11 @@
 import subprocess
 import sys
 
-import pytest
-
 from workbench.values.system.cpu import cpu_of, this_cpu
 
 
-@pytest.mark.parametrize(
-    ("flags", "kind", "saturates"),
-    [
+def test_the_flags_tell_the_class() -> None:
+    for flags, kind, saturates in (
         ("fpu avx2 avx512f avx512_vnni amx_int8", "AMX", False),
         ("fpu sse2 avx2 avx512f avx512_vnni", "AVX-512 VNNI", False),
         ("fpu sse2 avx2 avx_vnni", "AVX-VNNI", False),
@@ -18,13 +15,11 @@ from workbench.values.system.cpu import cpu_of, this_cpu
         ("fp asimd asimddp", "Arm dot product", False),
         ("fpu sse2", "of no known class", True),
         ("", "of no known class", True),
-    ],
-)
-def test_the_flags_tell_the_class(flags: str, kind: str, saturates: bool) -> None:
-    cpu = cpu_of(flags.split(), "Some CPU @ 2 GHz")
+    ):
+        cpu = cpu_of(flags.split(), "Some CPU @ 2 GHz")
 
-    assert (cpu.name, cpu.kind, cpu.saturates) == ("Some CPU @ 2 GHz", kind, saturates)
-    assert list(cpu.features) == sorted(set(flags.split()) - {"fpu", "sse2", "fp", "asimd"})
+        assert (cpu.name, cpu.kind, cpu.saturates) == ("Some CPU @ 2 GHz", kind, saturates)
+        assert list(cpu.features) == sorted(set(flags.split()) - {"fpu", "sse2", "fp", "asimd"})
 
 
 def test_asking_loads_no_library() -> None:
