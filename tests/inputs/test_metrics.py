@@ -96,7 +96,6 @@ def test_token_scores_count_tags_that_are_scored_and_not_outside() -> None:
     nothing = outcomes_of("ner", {"y": np.zeros((2, 3, 6))}, batch_of([[NOT_SCORED] * 3] * 2), labels=TAGS)
 
     assert outcomes.tokens.tolist() == [[1, 2, 2]]
-    assert outcomes.scored.tolist() == [3]
     assert summarize(outcomes)["token_f1"] == 0.5
     assert per_sample(nothing).tolist() == [[0, 0, 0], [0, 0, 0]]
     assert summarize(nothing)["entity_f1"] == 0.0
@@ -127,7 +126,6 @@ OUTCOMES: dict[str, Outcomes] = {
         reduce=np.array(["ratio", "max"]),
         numerators=np.array([[2.0, 1], [3, 2], [0, 0], [1, 9], [0, 1]]),
         denominators=np.array([[2.0, 1], [4, 1], [0, 0], [1, 3], [1, 1]]),
-        lengths=np.ones(5, dtype=np.int64),
     ),
 }
 every_kind = pytest.mark.parametrize("outcomes", OUTCOMES.values(), ids=OUTCOMES.keys())
@@ -158,6 +156,8 @@ def test_outcomes_on_disk_read_back_equal_or_are_refused_by_name(outcomes: Outco
     path = tmp_path / "deep" / "outcomes.npz"
 
     save_outcomes(path, outcomes)
+    with np.load(path) as written:
+        np.savez(path, **written, lengths=np.ones(size(outcomes)))  # as earlier versions wrote it
     found = load_outcomes(path)
 
     assert type(found) is type(outcomes)

@@ -13,7 +13,7 @@ from workbench.api.report import report
 from workbench.commands.capacity import plan_capacity
 from workbench.evaluation.bench import Bench
 from workbench.inputs.experiment import Experiment, read_experiment
-from workbench.inputs.metrics.outcomes import MeasuredOutcomes, load_outcomes, take
+from workbench.inputs.metrics.outcomes import MeasuredOutcomes, load_outcomes, size, take
 from workbench.report import lines, to_json
 from workbench.search.pipeline import evaluate
 from workbench.search.stages.language import certainly_worse, looks
@@ -69,7 +69,7 @@ def test_outcomes_are_kept_window_by_window_and_the_loss_is_paired_with_floats(s
         for i in (complete[0].candidate.id, question.baseline.id)
     }
     ours, floats = kept.values()
-    assert len(ours.lengths) == question.dataset.size("validation")
+    assert size(ours) == question.dataset.size("validation")
     assert not floats.numerators[:, 1].any()  # the float model's own divergence
     accuracy = complete[0].measurement.accuracy
     nats = (ours.numerators[:, 0] - floats.numerators[:, 0]).sum() / ours.denominators[:, 0].sum()
@@ -203,8 +203,7 @@ def outcomes(ratio: float, *, noise: float = 0.0, seed: int = 0) -> MeasuredOutc
     counted = np.full((64, 1), 511.0)
     told = {"names": ["nll"], "units": ["nats"], "higher": [False], "bounds": [(np.nan, np.nan)], "reduce": ["ratio"]}
     columns = {name: np.array(values) for name, values in told.items()}
-    lengths = counted[:, 0].astype(np.int64)
-    return MeasuredOutcomes(**columns, numerators=means[:, None] * counted, denominators=counted, lengths=lengths)
+    return MeasuredOutcomes(**columns, numerators=means[:, None] * counted, denominators=counted)
 
 
 def test_a_recipe_far_above_the_limit_is_certain_after_the_first_look_and_one_at_it_hardly_ever() -> None:

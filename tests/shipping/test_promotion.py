@@ -100,7 +100,7 @@ def outcomes_with(folder: Path, *, samples: int, wrong: int) -> Path:
     predicted = np.where(np.arange(samples) < wrong, target + 1, target)
     save_outcomes(
         folder / "outcomes" / "holdout.npz",
-        ClassificationOutcomes(predicted=predicted, target=target, lengths=np.full(samples, 8, dtype=np.int64)),
+        ClassificationOutcomes(predicted=predicted, target=target),
     )
     reseal(folder, {})
     return folder

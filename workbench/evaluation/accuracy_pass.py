@@ -322,7 +322,7 @@ class WindowPass(Growing[MeasuredOutcomes]):
         counted = scores.predictions.astype(np.float64)
         metrics = [(name, _UNITS[name], name == TOP1, _BOUNDS[name], "ratio") for name in names]
         fractions = np.stack([sums[name] for name in names], axis=1), np.stack([counted] * len(names), axis=1)
-        return measured(metrics, fractions, scores.predictions)
+        return measured(metrics, fractions)
 
     def _key_of(self, candidate: Candidate, artifact: Artifact) -> dict[str, object]:
         target = language_target(self.bench.target(candidate))

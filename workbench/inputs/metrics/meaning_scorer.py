@@ -140,7 +140,7 @@ class MeaningScorer(Scorer):
             tops.append(numerators[:, order])
             lows.append(denominators[:, order])
         specs = [(spec.name, spec.unit, spec.higher, spec.bounds, spec.reduce) for spec in self.specs]
-        return measured(specs, (np.concatenate(tops, axis=1), np.concatenate(lows, axis=1)), batch.lengths)
+        return measured(specs, (np.concatenate(tops, axis=1), np.concatenate(lows, axis=1)))
 
     def _judged(self, judge: Judge, outputs: Outputs, reference: Outputs, batch: Batch) -> Fractions:
         """Sample by sample where samples are padded along named axes, each without its padding."""

@@ -25,11 +25,10 @@ CORRECT, PREDICTED, GOLD = 0, 1, 2
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ClassificationOutcomes:
-    """Class ids [n]; `lengths` [n] are the samples' positions without padding."""
+    """Class ids [n]."""
 
     predicted: IntArray
     target: IntArray
-    lengths: IntArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -40,15 +39,11 @@ class NerOutcomes:
         types: names of the entity types, [t]; the one field that is not per sentence.
         entities: [n, t, 3], columns CORRECT, PREDICTED, GOLD.
         tokens: [n, 3], the same over scored tokens whose tag is not O; correct means the very same tag.
-        scored: [n] tokens that were scored, O included.
-        lengths: [n] positions without padding.
     """
 
     types: npt.NDArray[np.str_]
     entities: IntArray
     tokens: IntArray
-    scored: IntArray
-    lengths: IntArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -63,7 +58,6 @@ class MeasuredOutcomes:
         reduce: [m] 'ratio' is the sum of the numerators over that of the denominators, 'max' and 'min' the largest and
             the least of the samples' own fractions.
         numerators, denominators: [n, m]; a denominator of 0 leaves the sample out.
-        lengths: [n] positions without padding.
     """
 
     names: npt.NDArray[np.str_]
@@ -73,13 +67,11 @@ class MeasuredOutcomes:
     reduce: npt.NDArray[np.str_]
     numerators: FloatArray
     denominators: FloatArray
-    lengths: IntArray
 
 
 def measured(
     metrics: Sequence[tuple[str, str, bool, tuple[float | None, float | None] | None, str]],
     fractions: tuple[FloatArray, FloatArray],
-    lengths: IntArray,
 ) -> MeasuredOutcomes:
     """Of metrics as (name, unit, more is better, bounds of a sample, reduce), and their [n, m] fractions."""
     names, units, higher, bounds, reduce = zip(*metrics, strict=True)
@@ -91,7 +83,6 @@ def measured(
         reduce=np.array(reduce, dtype=np.str_),
         numerators=fractions[0],
         denominators=fractions[1],
-        lengths=lengths,
     )
 
 
@@ -101,12 +92,13 @@ AnyOutcomes = TypeVar("AnyOutcomes", bound=Outcomes)
 _KINDS: Mapping[str, type[Any]] = {kind.__name__: kind for kind in get_args(Outcomes)}
 _OF_ALL_SAMPLES = ("types", "names", "units", "higher", "bounds", "reduce")
 """Fields that are not per sample."""
+_NO_LONGER_KEPT = ("lengths", "scored")
 _VERSION = 1
 
 
 def size(outcomes: Outcomes) -> int:
     """How many samples were scored."""
-    return len(outcomes.lengths)
+    return len(getattr(outcomes, _per_sample(outcomes)[0]))
 
 
 def concatenate(parts: Sequence[AnyOutcomes]) -> AnyOutcomes:
@@ -166,7 +158,7 @@ def load_outcomes(path: Path) -> Outcomes:
     try:
         # opened here, because np.load leaves a damaged file open
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as stored:
-            arrays = {name: stored[name] for name in stored.files}
+            arrays = {name: stored[name] for name in stored.files if name not in _NO_LONGER_KEPT}
         kind, version = _KINDS[str(arrays.pop("kind"))], int(arrays.pop("version"))
         if version != _VERSION:
             raise ValueError(f"version {version} is unknown; this workbench reads version {_VERSION}")

@@ -163,16 +163,10 @@ def outcomes_of(
         raise not_finite(name, "NaN", batch, int(nan.argmax()))
     predicted = logits.argmax(axis=-1).astype(np.int64)
     if task == "classification":
-        return ClassificationOutcomes(predicted=predicted, target=targets, lengths=batch.lengths)
+        return ClassificationOutcomes(predicted=predicted, target=targets)
     tags = tag_set(labels)
-    entities, tokens, scored = count_entities(tags, predicted, targets)
-    return NerOutcomes(
-        types=np.array(tags[0], dtype=np.str_),
-        entities=entities,
-        tokens=tokens,
-        scored=scored,
-        lengths=batch.lengths,
-    )
+    entities, tokens = count_entities(tags, predicted, targets)
+    return NerOutcomes(types=np.array(tags[0], dtype=np.str_), entities=entities, tokens=tokens)
 
 
 def agreement(runs: Iterable[tuple[Outputs, Outputs, Batch]], apart: Collection[str] = ()) -> Agreement:
@@ -291,14 +285,14 @@ def tag_set(tags: Sequence[str]) -> Tags:
     return tuple(types), prefix, kind
 
 
-def count_entities(tags: Tags, predicted: IntArray, gold: IntArray) -> tuple[IntArray, IntArray, IntArray]:
+def count_entities(tags: Tags, predicted: IntArray, gold: IntArray) -> tuple[IntArray, IntArray]:
     """Counts per sentence over the positions that `gold` scores.
 
     Args:
         predicted, gold: tag ids [n, length]; where gold is NOT_SCORED neither is looked at.
 
     Returns:
-        entities [n, types, 3] and tokens [n, 3], columns CORRECT, PREDICTED, GOLD; scored tokens [n].
+        entities [n, types, 3] and tokens [n, 3], columns CORRECT, PREDICTED, GOLD.
     """
     types, prefix, kind = tags
     sentences, scored = len(gold), gold != NOT_SCORED
@@ -320,7 +314,7 @@ def count_entities(tags: Tags, predicted: IntArray, gold: IntArray) -> tuple[Int
     tokens[:, CORRECT] = _counts((sentences,), sentence[inside_gold & (flat_predicted == flat_gold)])
     tokens[:, PREDICTED] = _counts((sentences,), sentence[inside_predicted])
     tokens[:, GOLD] = _counts((sentences,), sentence[inside_gold])
-    return entities, tokens, _counts((sentences,), sentence)
+    return entities, tokens
 
 
 def _counts(shape: tuple[int, ...], *index: IntArray) -> IntArray:

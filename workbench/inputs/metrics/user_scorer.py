@@ -82,7 +82,7 @@ class UserScorer(Scorer):
         self._names, use = tuple(named), self._use
         metrics = [(name, use.unit_of(name), use.higher_of(name), use.bounds_of(name), "ratio") for name in named]
         tops, lows = (np.stack(each, axis=1) for each in zip(*columns, strict=True))
-        return measured(metrics, (tops, lows), batch.lengths)
+        return measured(metrics, (tops, lows))
 
     def _process(self) -> UserProcess:
         code = self._use.code
