@@ -5,6 +5,7 @@ Targets: a class by number, a row of 0 and 1 for label sets, or the right number
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -25,25 +26,9 @@ def log_loss(outputs: Outputs, targets: Sequence[Any], options: dict[str, Any]) 
     return np.array([metrics.log_loss([int(target)], row[None], labels=classes) for target, row in rows])
 
 
-def f1_samples(outputs: Outputs, targets: Sequence[Any], options: dict[str, Any]) -> Scores:
-    return _of_sets(metrics.f1_score, outputs, targets, options)
-
-
-def jaccard_samples(outputs: Outputs, targets: Sequence[Any], options: dict[str, Any]) -> Scores:
-    return _of_sets(metrics.jaccard_score, outputs, targets, options)
-
-
 def label_ranking_ap(outputs: Outputs, targets: Sequence[Any], options: dict[str, Any]) -> Scores:
     rows = zip(targets, _output(outputs, options), strict=True)
     return np.array([metrics.label_ranking_average_precision_score(np.asarray(t)[None], y[None]) for t, y in rows])
-
-
-def mean_absolute_error(outputs: Outputs, targets: Sequence[Any], options: dict[str, Any]) -> Scores:
-    return _of_numbers(metrics.mean_absolute_error, outputs, targets, options)
-
-
-def mean_squared_error(outputs: Outputs, targets: Sequence[Any], options: dict[str, Any]) -> Scores:
-    return _of_numbers(metrics.mean_squared_error, outputs, targets, options)
 
 
 def _output(outputs: Outputs, options: dict[str, Any]) -> np.ndarray[Any, Any]:
@@ -63,3 +48,9 @@ def _of_numbers(score: Any, outputs: Outputs, targets: Sequence[Any], options: d
             raise ValueError(f"a target has {ours.size} numbers, the output {theirs.size}")
         found.append(score(ours, theirs))
     return np.array(found)
+
+
+f1_samples = functools.partial(_of_sets, metrics.f1_score)
+jaccard_samples = functools.partial(_of_sets, metrics.jaccard_score)
+mean_absolute_error = functools.partial(_of_numbers, metrics.mean_absolute_error)
+mean_squared_error = functools.partial(_of_numbers, metrics.mean_squared_error)

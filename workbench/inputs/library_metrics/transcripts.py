@@ -7,6 +7,7 @@ texts, or numbers as the output has them; without targets the float model's own 
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -19,24 +20,12 @@ Outputs = Mapping[str, np.ndarray[Any, Any]]
 Fractions = tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]
 
 
-def wer(
-    outputs: Outputs, targets: Sequence[Any] | None, reference: Outputs | None, options: dict[str, Any]
-) -> Fractions:
-    return _rate(outputs, targets, reference, options, jiwer.process_words)
-
-
-def cer(
-    outputs: Outputs, targets: Sequence[Any] | None, reference: Outputs | None, options: dict[str, Any]
-) -> Fractions:
-    return _rate(outputs, targets, reference, options, jiwer.process_characters)
-
-
 def _rate(
+    process: Callable[[str, str], Any],
     outputs: Outputs,
     targets: Sequence[Any] | None,
     reference: Outputs | None,
     options: dict[str, Any],
-    process: Callable[[str, str], Any],
 ) -> Fractions:
     said = _texts(outputs, options)
     if targets is not None and all(target is not None for target in targets):
@@ -58,6 +47,10 @@ def _rate(
         edits[row] = found.substitutions + found.deletions + found.insertions
         counts[row] = found.hits + found.substitutions + found.deletions
     return edits, counts
+
+
+wer = functools.partial(_rate, jiwer.process_words)
+cer = functools.partial(_rate, jiwer.process_characters)
 
 
 def _texts(outputs: Outputs, options: dict[str, Any]) -> list[str]:
