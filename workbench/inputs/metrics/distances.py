@@ -94,8 +94,7 @@ class Decisions:
 
     def add(self, output: str, ours: Array, theirs: Array, batch: Batch) -> None:
         """[n, …, classes] of both; what is not finite in either differs."""
-        common = tuple(slice(min(sizes)) for sizes in zip(ours.shape, theirs.shape, strict=True))
-        mine, other = ours[common].astype(np.float64), theirs[common].astype(np.float64)
+        mine, other = (part.astype(np.float64) for part in common_part(ours, theirs))
         sound = np.isfinite(mine).all(axis=-1) & np.isfinite(other).all(axis=-1)
         same = (mine.argmax(axis=-1) == other.argmax(axis=-1)) & sound
         kept = counted(same, batch, least_rank=2)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -51,7 +52,7 @@ class MeaningScorer(Scorer):
             extents: what tells of padded samples where their outputs end; None where nothing is padded.
         """
         self.uses, self.file, self._declared, self._extents = tuple(uses), file, declared, extents
-        try:
+        with _placed_in(file):
             for use in self.uses:
                 rules = MEANINGS[use.meaning]
                 known = (*rules.options, *((_PRIMARY, _LIMITED, AGAINST) if rules.make is not None else ()))
@@ -63,8 +64,6 @@ class MeaningScorer(Scorer):
                 metrics, key = [spec.name for spec in judge.metrics], f"outputs.{judge.use.name}.limits"
                 for name, _ in judge.use.limits:
                     _known(name, metrics, f"{judge.use.meaning} has no metric {name!r}", f"{key}.{name}")
-        except ConfigError as error:
-            raise replace_file(error, file) from error
         several = len(self.judges) > 1
         self.specs: tuple[MetricSpec, ...] = tuple(
             replace(judge.metrics[at], name=self._name(judge, judge.metrics[at].name, several))
@@ -121,22 +120,18 @@ class MeaningScorer(Scorer):
 
     def check_labels(self, batch: Batch) -> None:
         """Raises ConfigError for a sample without labels where an output has them, or with some of another kind."""
-        for judge in self.judges:
-            if isinstance(judge, LabelledJudge):
-                try:
+        with _placed_in(self.file):
+            for judge in self.judges:
+                if isinstance(judge, LabelledJudge):
                     judge.check(batch)
-                except ConfigError as error:
-                    raise replace_file(error, self.file) from error
 
     def score(self, outputs: Outputs, batch: Batch, reference: Outputs | None) -> MeasuredOutcomes:
         if reference is None:
             raise ValueError("agreement is scored against the float model's outputs")
         tops, lows = [], []
         for judge, order in zip(self.judges, self.order, strict=True):
-            try:
+            with _placed_in(self.file):
                 numerators, denominators = self._judged(judge, outputs, reference, batch)
-            except ConfigError as error:
-                raise replace_file(error, self.file) from error
             tops.append(numerators[:, order])
             lows.append(denominators[:, order])
         specs = [(spec.name, spec.unit, spec.higher, spec.bounds, spec.reduce) for spec in self.specs]
@@ -191,9 +186,15 @@ def _usual(use: OutputUse) -> Mapping[str, float]:
     return {before + metric: limit for metric, limit in MEANINGS[use.meaning].limits.items()}
 
 
-def replace_file(error: ConfigError, file: Path) -> ConfigError:
-    """The same error, placed in a file."""
-    return error if error.file is not None else ConfigError(error.rule, file=file, key=error.key, hint=error.hint)
+@contextlib.contextmanager
+def _placed_in(file: Path) -> Iterator[None]:
+    """Errors that name no file are about this one."""
+    try:
+        yield
+    except ConfigError as error:
+        if error.file is not None:
+            raise
+        raise ConfigError(error.rule, file=file, key=error.key, hint=error.hint) from error
 
 
 def _order(judge: Judge) -> tuple[int, ...]:

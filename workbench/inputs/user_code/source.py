@@ -11,7 +11,7 @@ import functools
 import hashlib
 import importlib.metadata
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -73,11 +73,12 @@ def read_code(file: Path, function: str, *, key: str) -> UserCode:
         content = read_bytes(path, limit_bytes=MOST_NAMED_BYTES)
         found[name] = hashlib.sha256(content).hexdigest()
         if path.suffix == ".py":
-            for module, known in _imports(_tree(path, content, key), path, folder):
+            tree = _tree(path, content, key)
+            for module, known in _imports(tree, path, folder):
                 waiting.extend(known)
                 if not known:
                     libraries.add(module.partition(".")[0])
-            waiting.extend(_named(_tree(path, content, key), folder))
+            waiting.extend(_named(tree, folder))
     own = found[file.name]
     return UserCode(
         file=file,
@@ -107,13 +108,9 @@ def _imports(tree: ast.Module, path: Path, folder: Path) -> Iterator[tuple[str, 
         elif isinstance(node, ast.ImportFrom):
             parts = node.module.split(".") if node.module else []
             if node.level:  # relative to the package that the file is in
-                if not path.is_relative_to(folder):
-                    continue
-                package = path.relative_to(folder).parts[: -node.level]
-                parts = [*package, *parts]
+                parts = [*path.relative_to(folder).parts[: -node.level], *parts]
             for alias in node.names:
-                files = _files(folder, [*parts, alias.name])
-                yield ".".join(parts) or alias.name, files
+                yield ".".join(parts) or alias.name, _files(folder, [*parts, alias.name])
 
 
 def _files(folder: Path, parts: list[str]) -> list[Path]:
@@ -140,10 +137,8 @@ def _named(tree: ast.Module, folder: Path) -> Iterator[Path]:
             yield path.resolve()
 
 
-@functools.cache
-def _distributions() -> Mapping[str, list[str]]:
-    """Module → packages of pip's; every package is looked at, once for each process."""
-    return importlib.metadata.packages_distributions()
+_distributions = functools.cache(importlib.metadata.packages_distributions)
+"""Module → packages of pip's; every package is looked at, once for each process."""
 
 
 def _versions(modules: set[str]) -> tuple[str, ...]:
