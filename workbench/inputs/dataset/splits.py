@@ -276,25 +276,27 @@ def check_inputs(dataset: Dataset, model: Model) -> None:
     carried = {name for _, name in dataset.interface.state}
     expected = {spec.name: spec for spec in model.inputs if spec.name not in carried}
     texts = dataset.preprocessor
+
+    def wrong(rule: str, key: str, hint: str | None = None) -> ConfigError:
+        return ConfigError(rule, file=dataset.path, key=key, hint=hint)
+
+    def other(spec: TensorSpec, found: str) -> ConfigError:
+        return wrong(f"the model expects {spec.dtype} {axes_text(spec.shape)}, {found}.", f"inputs.{spec.name}")
+
     for split in get_args(Split):
         feeds = next(dataset.batches(split, 1, stop=1)).feeds
         for name in feeds.keys() - expected.keys():
-            known = name in carried
-            raise ConfigError(
-                f"{split} gives {name!r}, which is carried from step to step and never fed."
-                if known
-                else f"the model has no input {name!r}, which {split} gives.",
-                file=dataset.path,
-                key="state" if known else "inputs",
-                hint="Leave it out of the data." if known else nearest(name, expected),
-            )
+            if name in carried:
+                rule = f"{split} gives {name!r}, which is carried from step to step and never fed."
+                raise wrong(rule, "state", "Leave it out of the data.")
+            rule = f"the model has no input {name!r}, which {split} gives."
+            raise wrong(rule, "inputs", nearest(name, expected))
         for name, spec in expected.items():
             if name not in feeds:
-                raise ConfigError(
+                raise wrong(
                     f"{split} gives nothing for the model's input {name!r}; it gives {', '.join(sorted(feeds))}.",
-                    file=dataset.path,
-                    key="inputs",
-                    hint="Name its role (ids, mask or types) under inputs."
+                    "inputs",
+                    "Name its role (ids, mask or types) under inputs."
                     if texts
                     else f"Where it is the same for all samples: inputs: {{{name}: {{constant: 1}}}}; where an output "
                     f"becomes it in the next step: state: {{OUTPUT: {name}}}.",
@@ -303,25 +305,21 @@ def check_inputs(dataset: Dataset, model: Model) -> None:
                 raise _without_steps(dataset, split, spec, feeds[name], model)
             fixed = spec.shape[1] if len(spec.shape) > 1 else None
             if texts is not None and isinstance(fixed, int) and texts.bins != (fixed,):
-                raise ConfigError(
-                    f"input {name!r} of the model has the fixed length {fixed}.",
-                    file=dataset.path,
-                    key="bins",
-                    hint=f"Write bins: [{fixed}], or export the model with a dynamic length.",
-                )
+                hint = f"Write bins: [{fixed}], or export the model with a dynamic length."
+                raise wrong(f"input {name!r} of the model has the fixed length {fixed}.", "bins", hint)
             dtype, shape = feeds[name].dtype.name, feeds[name].shape[2 if carried else 1 :]
             if dtype != spec.dtype or not _fits(spec, shape):
-                raise _other_input(dataset, spec, f"{split} gives {dtype} {axes_text(('batch', *shape))}")
+                raise other(spec, f"{split} gives {dtype} {axes_text(('batch', *shape))}")
         source = dataset.split(split).source
-        if isinstance(source, ArrayRows | LoaderRows):
-            for row, shapes in source.distinct():
-                source.sizing.check(shapes, row, dataset.path)
-                for name, shape in shapes:
-                    own = shape[1:] if carried else shape
-                    if name in expected and not _fits(expected[name], own):
-                        steps = f" in each of {shape[0]} steps" if carried else ""
-                        found = f"sample {row} of {split} gives {axes_text(('batch', *own))}{steps}"
-                        raise _other_input(dataset, expected[name], found)
+        if not isinstance(source, ArrayRows | LoaderRows):
+            continue
+        for row, shapes in source.distinct():
+            source.sizing.check(shapes, row, dataset.path)
+            for name, shape in shapes:
+                own = shape[1:] if carried else shape
+                if name in expected and not _fits(expected[name], own):
+                    steps = f" in each of {shape[0]} steps" if carried else ""
+                    raise other(expected[name], f"sample {row} of {split} gives {axes_text(('batch', *own))}{steps}")
 
 
 def _fits(spec: TensorSpec, shape: tuple[int, ...]) -> bool:
@@ -329,11 +327,6 @@ def _fits(spec: TensorSpec, shape: tuple[int, ...]) -> bool:
     return len(shape) == len(spec.shape) - 1 and all(
         not isinstance(wanted, int) or wanted == size for wanted, size in zip(spec.shape[1:], shape, strict=True)
     )
-
-
-def _other_input(dataset: Dataset, spec: TensorSpec, found: str) -> ConfigError:
-    rule = f"the model expects {spec.dtype} {axes_text(spec.shape)}, {found}."
-    return ConfigError(rule, file=dataset.path, key=f"inputs.{spec.name}")
 
 
 def _without_steps(dataset: Dataset, split: Split, spec: TensorSpec, array: Array, model: Model) -> ConfigError:
