@@ -70,14 +70,8 @@ def mcnemar(baseline: Arrays, candidate: Arrays) -> AccuracyComparison:
     won = int(np.count_nonzero(~baseline & candidate))
     p_value = min(1.0, 2.0 * float(special.bdtr(min(lost, won), lost + won, 0.5)))
     z = -float(special.ndtri((1.0 - CONFIDENCE) / 2))
-    drop = (lost - won) / n
-    low = _score_bound(lost, won, n, z)
-    high = -_score_bound(won, lost, n, z)
-    return AccuracyComparison(
-        drop_pp=Estimate(value=100 * drop, low=100 * min(low, drop), high=100 * max(high, drop)),
-        p_value=p_value,
-        test="McNemar exact",
-    )
+    bounds = _score_bound(lost, won, n, z), -_score_bound(won, lost, n, z)
+    return _comparison((lost - won) / n, *bounds, p_value, scale=100.0, unit="pp", test="McNemar exact")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -191,15 +185,17 @@ def _resampled(
     """
     unique, repeats = np.unique(drawn_from, axis=0, return_counts=True)
     total = int(repeats.sum())
-    generator = np.random.default_rng(seed)
-    found = np.empty(_RESAMPLES)
-    step = max(1, _CHUNK_VALUES // len(unique))
-    for start in range(0, _RESAMPLES, step):
-        size = min(step, _RESAMPLES - start)
-        found[start : start + size] = statistic(generator.multinomial(total, repeats / total, size=size) @ unique)
+    draw = np.random.default_rng(seed).multinomial
+    found = _drawn(lambda size: statistic(draw(total, repeats / total, size=size) @ unique), _RESAMPLES, len(unique))
     low, high = np.quantile(found, [tail, 1 - tail])
     beyond = min(np.count_nonzero(found <= 0), np.count_nonzero(found >= 0)) + 1
     return float(statistic(rows.sum(axis=0))), float(low), float(high), min(1.0, 2.0 * beyond / (_RESAMPLES + 1))
+
+
+def _drawn(statistic: Callable[[int], Floats], resamples: int, values: int) -> Floats:
+    """[resamples], of so many values each, as many at a time as memory holds."""
+    step = max(1, _CHUNK_VALUES // values)
+    return np.concatenate([statistic(min(step, resamples - start)) for start in range(0, resamples, step)])
 
 
 def _comparison(
@@ -326,13 +322,8 @@ def bootstrap_rounds(
     count = len(rounds)
     if rounds.ndim != 2 or count < 2:
         raise ValueError(f"expected at least two rounds [rounds, values], got shape {rounds.shape}")
-    generator = np.random.default_rng(seed)
-    found = np.empty(resamples)
-    step = max(1, _CHUNK_VALUES // rounds.size)
-    for start in range(0, resamples, step):
-        size = min(step, resamples - start)
-        drawn = generator.integers(count, size=(size, count))
-        found[start : start + size] = statistic(rounds[drawn].reshape(size, -1))
+    draw = np.random.default_rng(seed).integers
+    found = _drawn(lambda n: statistic(rounds[draw(count, size=(n, count))].reshape(n, -1)), resamples, rounds.size)
     value = float(statistic(rounds.reshape(1, -1))[0])
     tail = _expanded_tail(count)
     low, high = np.quantile(found, [tail, 1 - tail])

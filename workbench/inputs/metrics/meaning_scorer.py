@@ -99,19 +99,16 @@ class MeaningScorer(Scorer):
     def check(self, model: Model) -> None:
         """Every output that is judged is one of the model's."""
         given = {spec.name: spec for spec in model.outputs}
-        for use in self.uses:
-            _known(use.name, given, f"the model has no output {use.name!r}", f"outputs.{use.name}", self.file)
-            if use.meaning == "ids" and np.dtype(given[use.name].dtype).kind == "f":
-                raise ConfigError(
-                    f"output {use.name!r} holds {given[use.name].dtype}, and ids are whole numbers.",
-                    file=self.file,
-                    key=f"outputs.{use.name}",
-                    hint="Call it logits, probabilities or values.",
-                )
-        for judge in self.judges:
-            for name in judge.reads:
-                rule = f"the model has no output {name!r}, which {judge.use.name!r} refers to"
-                _known(name, given, rule, f"outputs.{judge.use.name}", self.file)
+        with _placed_in(self.file):
+            for use in self.uses:
+                _known(use.name, given, f"the model has no output {use.name!r}", f"outputs.{use.name}")
+                if use.meaning == "ids" and np.dtype(given[use.name].dtype).kind == "f":
+                    rule = f"output {use.name!r} holds {given[use.name].dtype}, and ids are whole numbers."
+                    raise ConfigError(rule, key=f"outputs.{use.name}", hint="Call it logits, probabilities or values.")
+            for judge in self.judges:
+                for name in judge.reads:
+                    rule = f"the model has no output {name!r}, which {judge.use.name!r} refers to"
+                    _known(name, given, rule, f"outputs.{judge.use.name}")
 
     def spec_of(self, metric: str) -> tuple[MetricSpec, OutputUse]:
         """A metric by the name that constraints have, and the output it is of."""
@@ -208,6 +205,6 @@ def _order(judge: Judge) -> tuple[int, ...]:
     return (first, *(at for at in range(len(names)) if at != first))
 
 
-def _known(name: str, known: Collection[str], rule: str, key: str, file: Path | None = None) -> None:
+def _known(name: str, known: Collection[str], rule: str, key: str) -> None:
     if name not in known:
-        raise ConfigError(f"{rule}.", file=file, key=key, hint=nearest(name, known) if known else None)
+        raise ConfigError(f"{rule}.", key=key, hint=nearest(name, known) if known else None)
