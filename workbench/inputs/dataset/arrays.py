@@ -34,25 +34,17 @@ class StoredLabels:
     arrays: tuple[tuple[str, StoredArray], ...]
     sizes: tuple[tuple[str, StoredArray], ...] = ()
 
-    @property
-    def whole(self) -> dict[str, StoredArray]:
-        return dict(self.arrays)
-
     def of(self, rows: IntArray) -> tuple[Any, ...]:
         """For each row its value, or KEY → value."""
-        columns = {name: self._column(name, array, rows) for name, array in self.arrays}
+        columns, sizes = {}, dict(self.sizes)
+        for name, array in self.arrays:
+            own = rows_of(sizes[name], rows).reshape(len(rows), -1).tolist() if name in sizes else [()] * len(rows)
+            pairs = zip(rows_of(array, rows), own, strict=True)
+            columns[name] = [value[tuple(map(slice, size))] if size else value for value, size in pairs]
         if self.label in columns:
             return tuple(columns[self.label])
         keys = [name.removeprefix(f"{self.label}.") for name in columns]
         return tuple(dict(zip(keys, values, strict=True)) for values in zip(*columns.values(), strict=True))
-
-    def _column(self, name: str, array: StoredArray, rows: IntArray) -> list[Any]:
-        values = list(rows_of(array, rows))
-        sizes = dict(self.sizes).get(name)
-        if sizes is None:
-            return values
-        own = rows_of(sizes, rows).reshape(len(rows), -1).tolist()
-        return [value[tuple(map(slice, size))] for value, size in zip(values, own, strict=True)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,7 +149,7 @@ def read_arrays(
     sizes = {name: arrays.pop(name + SIZES) for name in tuple(arrays) if name + SIZES in arrays}
     if not arrays:
         raise ConfigError("holds no array for any model input.", file=place)
-    labels = {"the labels": targets} if targets is not None else named.whole if named is not None else {}
+    labels = {"the labels": targets} if targets is not None else {} if named is None else dict(named.arrays)
     counts = {name: array.shape[0] for name, array in {**arrays, **labels}.items()}
     if len(set(counts.values())) > 1:
         said = ", ".join(f"{name}: {count}" for name, count in counts.items())

@@ -164,18 +164,9 @@ def _labels(top: Section, task: Task, required: bool) -> tuple[str, ...]:
     path = top.file_path("labels")
     if top.wrong("labels"):
         return ()
-    labels = _label_names(read_json(path), path)
-    for tag in labels if task == "ner" else ():
-        if tag != "O" and not (tag[:2] in ("B-", "I-") and tag[2:]):
-            raise ConfigError(f"{tag!r} is not a BIO tag.", file=path, hint="Write O, B-TYPE and I-TYPE.")
-    return labels
-
-
-def _label_names(written: Any, path: Path) -> tuple[str, ...]:
-    names: Sequence[Any] = []
-    if isinstance(written, list):
-        names = written
-    elif isinstance(written, dict) and sorted(map(repr, written.values())) == sorted(map(repr, range(len(written)))):
+    written = read_json(path)
+    names: Sequence[Any] = written if isinstance(written, list) else []
+    if isinstance(written, dict) and sorted(map(repr, written.values())) == sorted(map(repr, range(len(written)))):
         names = sorted(written, key=written.__getitem__)
     if not names or not all(isinstance(name, str) for name in names):
         raise ConfigError(
@@ -184,6 +175,9 @@ def _label_names(written: Any, path: Path) -> tuple[str, ...]:
     if len(set(names)) != len(names):
         twice = next(name for i, name in enumerate(names) if name in names[:i])
         raise ConfigError(f"label {twice!r} stands twice.", file=path)
+    for tag in names if task == "ner" else ():
+        if tag != "O" and not (tag[:2] in ("B-", "I-") and tag[2:]):
+            raise ConfigError(f"{tag!r} is not a BIO tag.", file=path, hint="Write O, B-TYPE and I-TYPE.")
     return tuple(names)
 
 

@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from workbench.inputs.library_metrics import NAMED, WHOLE_SET
 from workbench.inputs.user_code import UserCode, named_code, read_code
@@ -23,7 +23,6 @@ from workbench.values.documents.yaml_reader import Section
 from workbench.values.errors import nearest
 from workbench.values.versions import install_command
 
-T = TypeVar("T")
 Bounds = tuple[float | None, float | None]
 SHARE: Bounds = (0.0, 1.0)
 _OWN_UNIT = "points"
@@ -105,9 +104,9 @@ def _own(section: Section) -> MetricUse:
     return MetricUse(
         code=code,
         name=name,
-        higher=_each(section, "higher_is_better", name, _flag),
-        bounds=_each(section, "bounds", name, _bounds),
-        units=_each(section, "unit", name, _unit),
+        higher=_each(section, "higher_is_better", name, "true or false", lambda value: isinstance(value, bool)),
+        bounds=tuple((metric, _bounds(section, value)) for metric, value in _each(section, "bounds", name)),
+        units=_each(section, "unit", name, "a short text such as dB", lambda v: isinstance(v, str) and len(v) <= 20),
         options=written,
     )
 
@@ -132,10 +131,8 @@ def _named(section: Section) -> MetricUse:
             path = section.file_path(option)
             files.append(file_digest(path))
             options[option] = str(path)
-        elif kind == "integer":
-            options[option] = section.integer(option)
-        elif kind == "number":
-            options[option] = section.number(option)
+        elif kind in ("integer", "number"):
+            options[option] = section.integer(option) if kind == "integer" else section.number(option)
         else:
             options[option] = section.text(option, choices=kind if isinstance(kind, tuple) else None)
     return MetricUse(
@@ -149,23 +146,16 @@ def _named(section: Section) -> MetricUse:
     )
 
 
-def _each(section: Section, key: str, primary: str, read: Callable[[Section, object], T]) -> tuple[tuple[str, T], ...]:
+def _each(
+    section: Section, key: str, primary: str, kind: str = "", fits: Callable[[Any], bool] = lambda value: True
+) -> tuple[tuple[str, Any], ...]:
     """(metric, value), sorted: one value is the primary metric's, a mapping has one for each metric."""
     value = section.raw(key, {})
     named = value if isinstance(value, dict) else {primary: value}
-    return tuple(sorted((metric, read(section, one)) for metric, one in named.items()))
-
-
-def _flag(section: Section, value: object) -> bool:
-    if isinstance(value, bool):
-        return value
-    raise section.error("higher_is_better", f"expected true or false, got {value!r}.")
-
-
-def _unit(section: Section, value: object) -> str:
-    if isinstance(value, str) and len(value) <= 20:
-        return value
-    raise section.error("unit", f"expected a short text such as dB, got {value!r}.")
+    for one in named.values():
+        if not fits(one):
+            raise section.error(key, f"expected {kind}, got {one!r}.")
+    return tuple(sorted(named.items(), key=lambda item: item[0]))
 
 
 def _bounds(section: Section, value: object) -> Bounds:
