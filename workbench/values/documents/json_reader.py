@@ -56,10 +56,9 @@ def loads(text: str | bytes, *, once: bool = True) -> Any:
     except json.JSONDecodeError as error:
         raise JsonError(f"{error.msg}, column {error.colno}", line=error.lineno) from None
     # fewer brackets than levels, and no escape that could be half of a pair: nearly every text ends here
-    if written.count("[") + written.count("{") > MOST_DEPTH:
-        _refuse_deep(value)
-    if "\\ud" in written or "\\uD" in written:
-        _refuse_half_characters(value)
+    halves = "\\ud" in written or "\\uD" in written
+    if halves or written.count("[") + written.count("{") > MOST_DEPTH:
+        _refuse_beyond(value, texts=halves)
     return value
 
 
@@ -115,27 +114,16 @@ _STRICT = json.JSONDecoder(object_pairs_hook=_object, parse_int=_integer, parse_
 _LENIENT = json.JSONDecoder(parse_int=_integer, parse_float=_real, parse_constant=_constant)
 
 
-def _refuse_deep(value: Any) -> None:
+def _refuse_beyond(value: Any, *, texts: bool) -> None:
+    """Args: texts: look at them, too."""
     level = [value]
     for _ in range(MOST_DEPTH + 1):
-        level = [each for each in level if isinstance(each, dict | list)]
-        if not level:
+        try:
+            "".join(each for each in level if texts and isinstance(each, str)).encode()
+        except UnicodeEncodeError:
+            raise JsonError("a text holds half of a surrogate pair") from None
+        inner = [each for each in level if isinstance(each, dict | list)]
+        if not inner:
             return
-        level = [item for each in level for item in (each.values() if isinstance(each, dict) else each)]
+        level = [item for each in inner for item in ((*each, *each.values()) if isinstance(each, dict) else each)]
     raise JsonError(f"nested deeper than {MOST_DEPTH} levels")
-
-
-def _refuse_half_characters(value: Any) -> None:
-    waiting = [value]
-    while waiting:
-        each = waiting.pop()
-        if isinstance(each, str):
-            try:
-                each.encode()
-            except UnicodeEncodeError:
-                raise JsonError("a text holds half of a surrogate pair") from None
-        elif isinstance(each, dict):
-            waiting.extend(each)
-            waiting.extend(each.values())
-        elif isinstance(each, list):
-            waiting.extend(each)
