@@ -125,7 +125,7 @@ def test_costs_of_earlier_files_are_read_and_those_of_a_roofline_refused_in_few_
     assert decode(Work, earlier) == Work(count=2, amounts=(("launch", 1.0),))
     benchmarked = {"data_sheet": 1.0, "value": 1.0, "unit": "us", "reads": "time", "settled_by": "a command"}
     assert decode(Unknown, encode(CLOCK.unknowns[0]) | benchmarked) == CLOCK.unknowns[0]
-    with pytest.raises(DecodeError, match=r"^Work: unknown key 'before'$"):
+    with pytest.raises(DecodeError, match=r"^Work: unknown key 'beside'$"):
         decode(Work, roofline)
     with pytest.raises(DecodeError) as refused:
         decode(Latency, {**encode(evaluations.latency(1.0, 1.0)), "p99_ms": ["a long value"] * 1000})
