@@ -43,13 +43,14 @@ class Section:
     that is missing or of a wrong kind is answered with a stand-in that the reader may go on with, never to be used.
     """
 
-    def __init__(self, node: CommentedMap, file: Path, path: str, problems: Problems | None = None) -> None:
-        self._node, self.file, self.path = node, file, path
-        self._problems = Problems() if problems is None else problems
-        self._top = problems is None
+    def __init__(self, node: CommentedMap, file: Path, path: str = "", parent: Section | None = None) -> None:
+        self._node, self.file, self.path, self._top = node, file, path, parent is None
+        self._problems = Problems() if parent is None else parent._problems
         self._asked: set[str] = set()
         self._children: list[Section] = []
         self._sections: dict[str, Section] = {}
+        if parent is not None:
+            parent._children.append(self)
 
     def __enter__(self) -> Section:
         self._problems.gathering |= self._top
@@ -62,12 +63,10 @@ class Section:
         if not self._top:
             return
         self._problems.gathering = False
-        if self._problems and isinstance(error, Exception):  # raised over a stand-in, it says nothing new
+        if self._problems and (error is None or isinstance(error, Exception)):  # over a stand-in it says nothing new
             if isinstance(error, ConfigError):
                 self._raised(error)
             raise self._problems.error() from error
-        if self._problems and error is None:
-            raise self._problems.error()
 
     def refuse_unknown(self) -> None:
         """Raises ConfigError for the first key that was never asked for, here or in a section read from here."""
@@ -143,15 +142,12 @@ class Section:
 
     def raw(self, key: str, default: Any = _REQUIRED) -> Any:
         """The plain value (dict, list, scalar) of a key."""
-        if not self.has(key):
-            if default is _REQUIRED:
-                self._missing(key)
-                return None
-            return default
-        return _plain(self._node[key])
-
-    def _missing(self, key: str) -> None:
-        self.refuse(key, MISSING, "This key is required.")
+        if self.has(key):
+            return _plain(self._node[key])
+        if default is _REQUIRED:
+            self.refuse(key, MISSING, "This key is required.")
+            return None
+        return default
 
     def optional(self, key: str, read: Callable[[str], T]) -> T | None:
         """`read(key)` where the key is present, else None: `section.optional("seed", section.integer)`."""
@@ -218,15 +214,13 @@ class Section:
             return self.file
         try:
             path = (self.file.parent / written).resolve()
-            if not path.exists():
-                if not must_exist:
-                    return path
-                self.refuse(key, f"{path} does not exist.", "Paths are relative to this file.")
-                return self.file
-            kind = special_kind(path.stat().st_mode)
-            if not kind or (kind == "a folder" and not must_exist):
+            kind = special_kind(path.stat().st_mode) if path.exists() else None
+            if kind == "" or (not must_exist and kind in (None, "a folder")):
                 return path
-            self.refuse(key, f"{path} is {kind}, not a regular file.", "Name a file on a disk.")
+            if kind is None:
+                self.refuse(key, f"{path} does not exist.", "Paths are relative to this file.")
+            else:
+                self.refuse(key, f"{path} is {kind}, not a regular file.", "Name a file on a disk.")
         except (OSError, RuntimeError) as error:  # too long, or links that lead back to themselves
             self.refuse(key, f"{written!r} is no path: {error}.")
         return self.file
@@ -246,13 +240,13 @@ class Section:
 
     def section(self, key: str) -> Section:
         """The mapping below a key, the same each time; an absent key gives an empty section."""
-        if key in self._sections:
-            return self._sections[key]
-        value = self._node[key] if self.has(key) else CommentedMap()
-        if not isinstance(value, CommentedMap):
-            self.refuse(key, f"expected a mapping, got {_kind(value)}.")
-            value = CommentedMap()
-        return self._sections.setdefault(key, self._child(value, self._join(key)))
+        if key not in self._sections:
+            value = self._node[key] if self.has(key) else CommentedMap()
+            if not isinstance(value, CommentedMap):
+                self.refuse(key, f"expected a mapping, got {_kind(value)}.")
+                value = CommentedMap()
+            self._sections[key] = Section(value, self.file, self._join(key), self)
+        return self._sections[key]
 
     def sections(self, key: str) -> Iterator[tuple[str, Section]]:
         """(name, section) of every entry of a mapping of mappings, in file order."""
@@ -272,12 +266,7 @@ class Section:
             if not isinstance(item, CommentedMap):
                 self.refuse(key, f"item {index} must be a mapping, got {_kind(item)}.")
                 continue
-            yield self._child(item, f"{self._join(key)}[{index}]")
-
-    def _child(self, node: CommentedMap, path: str) -> Section:
-        child = Section(node, self.file, path, self._problems)
-        self._children.append(child)
-        return child
+            yield Section(item, self.file, f"{self._join(key)}[{index}]", self)
 
     def _join(self, key: str) -> str:
         return f"{self.path}.{key}" if self.path else key
@@ -287,7 +276,7 @@ class Section:
         if not self.has(key):
             if default is not _REQUIRED:
                 return default
-            self._missing(key)
+            self.refuse(key, MISSING, "This key is required.")
         else:
             value = _plain(self._node[key])
             values = value if listed and isinstance(value, list) else [value]
@@ -311,11 +300,9 @@ def read_yaml(path: Path, *, version: int | None = 1) -> Section:
     node = compose(read_text(path, limit_bytes=MOST_BYTES), path)
     if not isinstance(node, CommentedMap):
         raise ConfigError(f"expected a mapping at the top, got {_kind(node)}.", file=path)
-    top = Section(node, path.resolve(), "").__enter__()
-    if version is None:
-        return top
-    found = top.integer("version")
-    if not top.wrong("version") and found != version:
+    top = Section(node, path.resolve()).__enter__()
+    found = version if version is None else top.integer("version")
+    if found != version and not top.wrong("version"):
         raise top.error("version", f"{found} is not supported.", f"This workbench reads version {version}.")
     return top
 
