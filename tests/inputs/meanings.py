@@ -2,6 +2,9 @@
 
 from pathlib import Path
 
+import numpy as np
+
+from workbench.inputs.dataset import Batch
 from workbench.inputs.metrics.meaning_scorer import MeaningScorer
 from workbench.values.interface import Meaning, OutputUse
 
@@ -15,3 +18,10 @@ def use(name: str, meaning: Meaning, limits: dict[str, float] | None = None, **o
 
 def scorer(*uses: OutputUse) -> MeaningScorer:
     return MeaningScorer(uses=uses, file=Path("m.yaml"), declared=True)
+
+
+def batch_of(rows: int, valid: object = None, first: int = 0, **more: object) -> Batch:
+    """Of so many samples without feeds."""
+    mask = None if valid is None else np.asarray(valid, dtype=np.bool_)
+    given = {"feeds": {}, "targets": None, "indices": np.arange(first, first + rows), "valid": mask} | more
+    return Batch(**given)  # type: ignore[arg-type]  # what a test names

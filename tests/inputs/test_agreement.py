@@ -7,19 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.inputs.meanings import Option, scorer, use
-from workbench.inputs.dataset import Batch
+from tests.inputs.meanings import Option, batch_of, scorer, use
 from workbench.inputs.metrics.agreement import MEANINGS
 from workbench.inputs.metrics.agreement.decisions import edit_distance
 from workbench.inputs.metrics.agreement.detections import DetectionsJudge
 from workbench.inputs.metrics.outcomes import summarize
 from workbench.values.errors import ConfigError, MeasureError
 from workbench.values.interface import OutputUse
-
-
-def batch_of(n: int, valid: object = None) -> Batch:
-    mask = None if valid is None else np.asarray(valid, dtype=bool)
-    return Batch(feeds={}, targets=None, indices=np.arange(n), valid=mask)
 
 
 def scored(

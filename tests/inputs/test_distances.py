@@ -6,15 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from workbench.inputs.dataset import Batch
+from tests.inputs.meanings import batch_of
 from workbench.inputs.dataset.batch import NOT_SCORED
 from workbench.inputs.metrics.distances import Decisions, Distances, share
 
 VALUES = arrays(np.float32, (6, 5), elements=st.floats(-100, 100, width=32))
-
-
-def batch_of(rows: int, **more: object) -> Batch:
-    return Batch(feeds={}, targets=None, indices=np.arange(rows), **more)  # type: ignore[arg-type]  # what a test names
 
 
 @settings(max_examples=50, deadline=None)
@@ -76,7 +72,7 @@ def test_tokens_without_a_label_are_no_decisions() -> None:
     decided = Decisions(("y",))
 
     targets = np.array([[NOT_SCORED, 1, 2, NOT_SCORED]])
-    decided.add("y", ours, theirs, Batch(feeds={}, targets=targets, indices=np.arange(1)))
+    decided.add("y", ours, theirs, batch_of(1, targets=targets))
 
     assert decided.found().value == 0.5
 

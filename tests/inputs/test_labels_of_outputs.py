@@ -6,17 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.inputs.meanings import scorer, use
-from workbench.inputs.dataset import Batch
+from tests.inputs.meanings import batch_of, scorer, use
 from workbench.inputs.dataset.arrays import read_arrays
 from workbench.inputs.metrics.outcomes import summarize
 from workbench.values.errors import ConfigError
 from workbench.values.interface import Meaning
-
-
-def batch_of(truths: list[Any], valid: object = None) -> Batch:
-    mask = None if valid is None else np.asarray(valid, dtype=bool)
-    return Batch(feeds={}, targets=None, indices=np.arange(len(truths)), valid=mask, truths=tuple(truths))
 
 
 def scored(
@@ -24,7 +18,7 @@ def scored(
 ) -> dict[str, float]:
     outputs, reference = {"y": np.asarray(ours)}, {"y": np.asarray(theirs)}
     judged = scorer(use("y", meaning, against="labels", **more))
-    return summarize(judged.score(outputs, batch_of(truths, valid), reference))
+    return summarize(judged.score(outputs, batch_of(len(truths), valid, truths=tuple(truths)), reference))
 
 
 def test_ids_are_held_against_labels_and_the_float_model() -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from seqeval.metrics.sequence_labeling import get_entities, precision_recall_fscore_support
 from sklearn.metrics import f1_score
 
+from tests.inputs.meanings import batch_of
 from workbench.inputs.dataset import NOT_SCORED, Batch
 from workbench.inputs.metrics.outcomes import (
     ClassificationOutcomes,
@@ -39,12 +40,9 @@ def one_hot(ids: np.ndarray, classes: int) -> np.ndarray:
     return np.eye(classes, dtype=np.float32)[ids]
 
 
-def batch_of(targets: object, valid: object = None, first: int = 0) -> Batch:
-    """Of these targets, or of so many samples without any."""
-    array = None if isinstance(targets, int) else np.asarray(targets, dtype=np.int64)
-    rows = targets if isinstance(targets, int) else len(array)
-    mask = None if valid is None else np.asarray(valid, dtype=np.bool_)
-    return Batch(feeds={}, targets=array, indices=np.arange(first, first + rows), valid=mask)
+def batch_with(targets: object, first: int = 0) -> Batch:
+    array = np.asarray(targets, dtype=np.int64)
+    return batch_of(len(array), first=first, targets=array)
 
 
 def ner(predicted: list[list[str]], gold: list[list[str]]) -> NerOutcomes:
@@ -55,13 +53,13 @@ def ner(predicted: list[list[str]], gold: list[list[str]]) -> NerOutcomes:
     for row, (p, g) in enumerate(zip(predicted, gold, strict=True)):
         ids[row, 1 : len(g) + 1] = [TAGS.index(tag) for tag in g]
         guess[row, 1 : len(p) + 1] = [TAGS.index(tag) for tag in p]
-    found = outcomes_of("ner", {"logits": one_hot(guess, len(TAGS))}, batch_of(ids), labels=TAGS)
+    found = outcomes_of("ner", {"logits": one_hot(guess, len(TAGS))}, batch_with(ids), labels=TAGS)
     assert isinstance(found, NerOutcomes)
     return found
 
 
 def classification(predicted: list[int], target: list[int], classes: int = 4) -> ClassificationOutcomes:
-    found = outcomes_of("classification", {"y": one_hot(np.array(predicted), classes)}, batch_of(target))
+    found = outcomes_of("classification", {"y": one_hot(np.array(predicted), classes)}, batch_with(target))
     assert isinstance(found, ClassificationOutcomes)
     return found
 
@@ -93,7 +91,7 @@ def test_entity_scores_are_those_of_seqeval(pairs: list[tuple[list[str], list[st
 
 def test_token_scores_count_tags_that_are_scored_and_not_outside() -> None:
     outcomes = ner([["B-PER", "O", "I-LOC"]], [["B-PER", "I-PER", "O"]])
-    nothing = outcomes_of("ner", {"y": np.zeros((2, 3, 6))}, batch_of([[NOT_SCORED] * 3] * 2), labels=TAGS)
+    nothing = outcomes_of("ner", {"y": np.zeros((2, 3, 6))}, batch_with([[NOT_SCORED] * 3] * 2), labels=TAGS)
 
     assert outcomes.tokens.tolist() == [[1, 2, 2]]
     assert summarize(outcomes)["token_f1"] == 0.5
@@ -177,18 +175,18 @@ def test_outcomes_on_disk_read_back_equal_or_are_refused_by_name(outcomes: Outco
 
 
 def test_what_cannot_be_scored_is_refused() -> None:
-    for task, shape, batch, labels, error, message in (
-        ("classification", (3, 4), batch_of([0, 0, 0], first=10), None, MeasureError, "'y' holds NaN for sample 11 "),
-        ("classification", (1, 4), batch_of([0]), ("a", "b", "c"), ConfigError, "dataset has 3 labels. Use the label"),
-        ("classification", (1, 4), batch_of([7]), None, ConfigError, "has 4 classes, the dataset has 8 labels"),
-        ("classification", (2, 4), batch_of([0]), None, MeasureError, "has the shape (2, 4); expected (1, 'classes')"),
+    for rows, targets, labels, error, message in (
+        (3, [0, 0, 0], (), MeasureError, "'y' holds NaN for sample 11 "),
+        (1, [0], ("a", "b", "c"), ConfigError, "dataset has 3 labels. Use the label"),
+        (1, [7], (), ConfigError, "has 4 classes, the dataset has 8 labels"),
+        (2, [0], (), MeasureError, "has the shape (2, 4); expected (1, 'classes')"),
     ):
-        logits = np.zeros(shape, dtype=np.float32)
+        logits = np.zeros((rows, 4), dtype=np.float32)
         if "NaN" in message:
             logits[1, 2] = math.nan
 
         with pytest.raises(error, match=re.escape(message)):
-            outcomes_of(task, {"y": logits}, batch, **({} if labels is None else {"labels": labels}))
+            outcomes_of("classification", {"y": logits}, batch_with(targets, first=10), labels=labels)
 
 
 def test_declared_outputs_are_checked_before_any_work() -> None:

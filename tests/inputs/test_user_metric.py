@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.inputs.dataset.manifests import ARRAYS
 from workbench.inputs.dataset import Dataset, read_manifest
 from workbench.inputs.metrics import scorer_of
 from workbench.inputs.metrics.outcomes import MeasuredOutcomes, concatenate, per_sample, summarize
@@ -13,11 +14,6 @@ from workbench.inputs.metrics.score import Scorer
 from workbench.values.errors import ConfigError, MeasureError
 
 Score = Callable[..., Any]
-ARRAYS = """
-version: 1
-task: tensors
-files: {calibration: data.npz, validation: data.npz, holdout: data.npz}
-"""
 
 
 @pytest.fixture

@@ -4,15 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.inputs.dataset.manifests import ARRAYS, TEXT
 from workbench.inputs.dataset import Dataset, read_interface
 from workbench.values.errors import ConfigError
 from workbench.values.interface import AxisUse, InputUse
-
-ARRAYS = "version: 1\ntask: tensors\nfiles: {calibration: data.npz, validation: data.npz}\n"
-TEXTS = (
-    "version: 1\ntask: classification\nlabels: labels.json\ntokenizer: tokenizer.json\nmax_length: 8\n"
-    "files: {calibration: calibration.csv, validation: validation.csv}\n"
-)
 
 
 def test_inputs_axes_and_state_are_read_without_any_data(tmp_path: Path) -> None:
@@ -66,4 +61,4 @@ def test_roles_are_for_texts_axes_are_not_and_what_is_declared_changes_the_ident
     with pytest.raises(ConfigError, match="'ids' is a role"):
         read(ARRAYS + "inputs: {x: ids}\n")
     with pytest.raises(ConfigError, match="means nothing for texts"):
-        read(TEXTS + "axes: {sequence: {bins: [4]}}\n")
+        read(TEXT + "axes: {sequence: {bins: [4]}}\n")
