@@ -57,19 +57,16 @@ class UserCodeError(Exception):
     Attributes:
         kind: 'import', 'call', 'died', 'time', 'value', 'changed', 'no function' or 'no iterable'.
         rule: what happened, as a sentence's middle; line and file where it did.
-        said: the last lines that the code printed, and where all of them are; '' where it printed nothing.
+        hint: the way on, the last lines that the code printed, and where all of them are.
     """
 
-    def __init__(
-        self, kind: str, rule: str, *, file: Path, line: int | None = None, hint: str = "", said: str = ""
-    ) -> None:
+    def __init__(self, kind: str, rule: str, file: Path, *, line: int | None = None, hint: str = "") -> None:
         super().__init__(rule)
-        self.kind, self.rule, self.file, self.line, self.hint, self.said = kind, rule, file, line, hint, said
+        self.kind, self.rule, self.file, self.line, self.hint = kind, rule, file, line, hint
 
     def config(self, words: str = "{}.", *, key: str | None = None) -> ConfigError:
         """As the error of a user's file; `words` has `{}` where it says what happened."""
-        hint = " ".join(part for part in (self.hint, self.said) if part)
-        return ConfigError(words.format(self.rule), file=self.file, line=self.line, key=key, hint=hint or None)
+        return ConfigError(words.format(self.rule), file=self.file, line=self.line, key=key, hint=self.hint or None)
 
 
 class UserProcess:
@@ -181,16 +178,15 @@ class UserProcess:
                     self._send(request, until)
                 answer = self._receive(until)
             except TimeoutError:
-                said = self._said()
+                hint = f"{SECONDS_VARIABLE}=N in the environment allows N seconds. {self._said()}".strip()
                 self.close()
                 rule = f"{what} took more than {self._limit_s:g} s"
-                hint = f"{SECONDS_VARIABLE}=N in the environment allows N seconds."
-                raise UserCodeError("time", rule, file=self.code.file, hint=hint, said=said) from None
+                raise UserCodeError("time", rule, self.code.file, hint=hint) from None
             except (EOFError, BrokenPipeError, ConnectionResetError):
                 raise self._gone() from None
             except WireError as error:
                 self.close()
-                raise UserCodeError("value", str(error), file=self.code.file) from error
+                raise UserCodeError("value", str(error), self.code.file) from error
             except BaseException:  # Ctrl-C: half an answer is on its way
                 self.close()
                 raise
@@ -206,28 +202,24 @@ class UserProcess:
         said = self._said()
         self.close()
         how = ending(self._process.returncode) if by_itself else "was ended"
-        return UserCodeError(
-            "died", f"the process that ran {self.code.function}() {how}", file=self.code.file, said=said
-        )
+        return UserCodeError("died", f"the process that ran {self.code.function}() {how}", self.code.file, hint=said)
 
     def _error(self, told: Mapping[str, Any]) -> UserCodeError:
-        file, function = self.code.file, self.code.function
-        match told["kind"]:
+        kind, file, function, hint = told["kind"], self.code.file, self.code.function, ""
+        match kind:
             case "changed":
-                return UserCodeError("changed", "changed while it was read", file=file, hint="Start again.")
+                rule, hint = "changed while it was read", "Start again."
             case "no function":
-                hint = nearest(function, told["known"])
-                return UserCodeError("no function", f"has no function {function!r}", file=file, hint=hint)
+                rule, hint = f"has no function {function!r}", nearest(function, told["known"])
             case "no iterable":
-                return UserCodeError("no iterable", f"returned {told['type']}, not an iterable", file=file)
+                rule = f"returned {told['type']}, not an iterable"
             case "value":
-                return UserCodeError("value", f"{function}() gave too much: {told['text']}", file=file)
-        place = f" (in {told['function']})" if told["function"] else ""
-        rule = f"{told['type']}: {told['text']}" if told["text"] else str(told["type"])
-        said = self._said(but_traceback=True)
-        return UserCodeError(
-            told["kind"], f"{rule.rstrip('.')}{place}", file=Path(told["file"]), line=told["line"], said=said
-        )
+                rule = f"{function}() gave too much: {told['text']}"
+            case _:
+                rule = f"{told['type']}: {told['text']}" if told["text"] else str(told["type"])
+                rule = rule.rstrip(".") + (f" (in {told['function']})" if told["function"] else "")
+                hint, file = self._said(but_traceback=True), Path(told["file"])
+        return UserCodeError(kind, rule, file, line=told.get("line"), hint=hint)
 
     # --- bytes -------------------------------------------------------------------------------------------------------
 
