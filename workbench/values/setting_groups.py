@@ -26,34 +26,23 @@ def describe(candidate: Candidate) -> str:
 
 
 def _numbers(mode: str, q: Quantization) -> list[str]:
-    words = [mode if q.scheme == "none" else f"INT8 {q.scheme}"]
-    if q.operators != "all":
-        words.append({"matmul": "matrix products alone", "conv": "convolutions alone"}[q.operators])
-    if q.elementwise is not None:
-        words.append("8 bits between layers")
-    if q.calibrator is not None:
-        words.append(f"scales by {q.calibrator}")
-    if q.cfg is not None:
-        words[0] += f" {digest(q.cfg)[:6]}"
-    if q.algorithm is not None:
-        words.append(q.algorithm if q.percentile is None else f"{q.algorithm} {q.percentile:g}")
-    if q.activation_symmetric is not None:
-        words.append("symmetric" if q.activation_symmetric else "asymmetric")
-    if q.weight_granularity is not None:
-        words.append(f"weights per {q.weight_granularity}")
-    if q.weight_algorithm not in (None, "minmax"):
-        words.append(f"weights {q.weight_algorithm}")
-    if q.attention_matmul:
-        words.append("attention too")
-    if q.balance is not None:
-        words.append(f"balanced {q.balance}")
-    if q.bias_correction:
-        words.append("bias corrected")
-    if q.keep_float:
-        by = "" if q.sensitivity == "sqnr" else f" by {q.sensitivity}"
-        unit = f"{q.keep_float_unit}" if q.keep_float == 1 else f"{q.keep_float_unit}s"
-        words.append(f"{q.keep_float} {unit} in float{by}")
-    return words
+    first = (mode if q.scheme == "none" else f"INT8 {q.scheme}") + ("" if q.cfg is None else f" {digest(q.cfg)[:6]}")
+    unit = f"{q.keep_float_unit}{'' if q.keep_float == 1 else 's'}"
+    told = (
+        (q.operators == "matmul", "matrix products alone"),
+        (q.operators == "conv", "convolutions alone"),
+        (q.elementwise, "8 bits between layers"),
+        (q.calibrator, f"scales by {q.calibrator}"),
+        (q.algorithm, str(q.algorithm) if q.percentile is None else f"{q.algorithm} {q.percentile:g}"),
+        (q.activation_symmetric is not None, "symmetric" if q.activation_symmetric else "asymmetric"),
+        (q.weight_granularity, f"weights per {q.weight_granularity}"),
+        (q.weight_algorithm not in (None, "minmax"), f"weights {q.weight_algorithm}"),
+        (q.attention_matmul, "attention too"),
+        (q.balance is not None, f"balanced {q.balance}"),
+        (q.bias_correction, "bias corrected"),
+        (q.keep_float, f"{q.keep_float} {unit} in float" + ("" if q.sensitivity == "sqnr" else f" by {q.sensitivity}")),
+    )
+    return [first, *(words for said, words in told if said)]
 
 
 Group = Literal["engine", "lengths", "precision", "graph", "threads", "batch"]
