@@ -19,7 +19,7 @@ import numpy as np
 import onnx
 
 from workbench.graph.structure import handed_through
-from workbench.inputs.metrics.agreement.judge import Array, Outputs
+from workbench.inputs.metrics.agreement.judge import Array, Floats, Outputs
 from workbench.values.interface import Meaning, OutputUse
 from workbench.values.model import Model, TensorSpec, axes_text
 
@@ -104,14 +104,15 @@ def _unknown(spec: TensorSpec, candidates: tuple[Meaning, ...], reason: str) -> 
     return InferredOutput(name=spec.name, use=None, candidates=candidates, reason=reason)
 
 
-def _one(spec: TensorSpec, model: Model, operator: str, values: Array | None) -> InferredOutput:
+def _one(spec: TensorSpec, model: Model, operator: str, given: Array | None) -> InferredOutput:
     if (carried := _input_that_it_carries(spec, model)) is not None:
         return _known(spec, "state", f"named and shaped as the input {carried!r}")
-    kind = np.dtype(spec.dtype).kind if values is None else values.dtype.kind
+    kind = np.dtype(spec.dtype).kind if given is None else given.dtype.kind
     if kind in "iub":
         return _whole_numbers(spec, operator)
     if kind in "OSU":
         return _known(spec, "ignored", "holds texts, not numbers")
+    values = None if given is None else given.astype(np.float64)
     rank, named, last = len(spec.shape), _named(spec.name), spec.shape[-1] if spec.shape else None
     if rank >= 4 and all(not isinstance(size, int) or size >= _LEAST_PIXELS for size in spec.shape[-2:]):
         return _map(spec, operator, values)
@@ -156,7 +157,7 @@ def _one(spec: TensorSpec, model: Model, operator: str, values: Array | None) ->
     return _unknown(spec, ("logits", "embedding", "values", "signal"), f"{axes_text(spec.shape)} behind {operator}")
 
 
-def _map(spec: TensorSpec, operator: str, values: Array | None) -> InferredOutput:
+def _map(spec: TensorSpec, operator: str, values: Floats | None) -> InferredOutput:
     """Of pixels: a mask where it is called one, or holds shares of classes, or one share that is near 0 or 1."""
     named = _NAMED["mask"].search(spec.name) is not None
     decided = operator in _PROBABILITY and spec.shape[1] == 1 and (values is None or _are_decided(values))
@@ -246,28 +247,22 @@ def _box_format(values: Array) -> str | None:
 # --- values ---------------------------------------------------------------------------------------------------------
 
 
-def _are_distributions(values: Array) -> bool:
-    found = values.astype(np.float64)
-    if found.ndim < 2 or found.shape[-1] < 2:
-        return False
-    return bool((found >= 0).all() and (np.abs(found.sum(axis=-1) - 1) < _TOLERANCE).all())
+def _are_distributions(values: Floats) -> bool:
+    several = values.ndim > 1 and values.shape[-1] > 1
+    return several and bool((values >= 0).all() and (np.abs(values.sum(axis=-1) - 1) < _TOLERANCE).all())
 
 
-def _are_shares(values: Array) -> bool:
-    found = values.astype(np.float64)
-    return bool((found >= 0).all() and (found <= 1).all() and found.size > 0)
+def _are_shares(values: Floats) -> bool:
+    return bool((values >= 0).all() and (values <= 1).all() and values.size > 0)
 
 
-def _are_decided(values: Array) -> bool:
-    found = values.astype(np.float64)
-    return bool((np.minimum(np.abs(found), np.abs(1 - found)) < _DECIDED).mean() >= _MOSTLY)
+def _are_decided(values: Floats) -> bool:
+    return bool((np.minimum(np.abs(values), np.abs(1 - values)) < _DECIDED).mean() >= _MOSTLY)
 
 
-def _are_unit_vectors(values: Array) -> bool:
-    found = values.astype(np.float64)
-    if found.ndim < 2 or found.shape[-1] < 8:
-        return False
-    return bool((np.abs(np.linalg.norm(found, axis=-1) - 1) < _TOLERANCE).all())
+def _are_unit_vectors(values: Floats) -> bool:
+    several = values.ndim > 1 and values.shape[-1] > 7
+    return several and bool((np.abs(np.linalg.norm(values, axis=-1) - 1) < _TOLERANCE).all())
 
 
 _MOVES = frozenset(
