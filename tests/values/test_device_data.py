@@ -50,7 +50,7 @@ def test_an_override_replaces_what_it_names_for_its_own_chip(tmp_path: Path, mon
     assert changed.vector_efficiency == other.vector_efficiency
 
 
-def test_an_override_that_is_wrong_is_refused_with_its_place(tmp_path: Path) -> None:
+def test_an_override_that_is_wrong_is_refused_with_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for line, message in (
         ('  warp_factor: {value: 1, kind: measured, origin: "x"}', "warp_factor.*no parameter of the time model"),
         ('  vector_efficiency: {value: 0, kind: measured, origin: "x"}', "must be positive"),
@@ -59,6 +59,6 @@ def test_an_override_that_is_wrong_is_refused_with_its_place(tmp_path: Path) -> 
     ):
         file = tmp_path / "fitted.yaml"
         file.write_text(OVERRIDE + line + "\n")
-
+        monkeypatch.setenv(OVERRIDE_VARIABLE, str(file))
         with pytest.raises(ConfigError, match=message):
-            load_device_data("Ascend910B3", file)
+            load_device_data("Ascend910B3")

@@ -161,27 +161,23 @@ _REST = ("soc_version", "kinds", "operators", "timed", "errors", "idle_w", "busy
 PARAMETERS = tuple(f.name for f in fields(DeviceData) if f.name not in (*_CHIP, *_REST))
 
 
-def load_device_data(soc_version: str, override: Path | None = None, *, known: bool = False) -> DeviceData:
-    """Parameters of a chip.
+def load_device_data(soc_version: str, *, known: bool = False) -> DeviceData:
+    """Parameters of a chip. A file of `fit` that CANN_EMULATOR_DEVICE_DATA names holds for its own chip.
 
     Args:
         soc_version: as ATC spells it; names that the file lacks get 910B3's figures [inferred].
-        override: a file of `fit`; by default the one that CANN_EMULATOR_DEVICE_DATA names. It holds for the chip it
-            names and leaves others alone.
         known: refuse a chip that the file lacks.
 
     Raises:
         ConfigError: a file that cannot be read, or with a number that is missing, negative or without an origin.
     """
-    if override is None and (named := os.environ.get(OVERRIDE_VARIABLE)):
-        override = Path(named)
     shipped, chips = _shipped()
     if known and soc_version not in chips:
         raise ConfigError(f"{soc_version!r} is no chip whose times are modelled: {', '.join(chips)}.")
     data = replace(shipped, soc_version=soc_version, **chips.get(soc_version, {}))
-    if override is None:
+    if not (named := os.environ.get(OVERRIDE_VARIABLE)):
         return data
-    with read_yaml(override) as top:
+    with read_yaml(Path(named)) as top:
         chip = top.text("soc_version")
         top.raw("fitted_to", default=None)
         found, origins = _numbers(top.section("parameters"))

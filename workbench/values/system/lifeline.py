@@ -13,16 +13,14 @@ from typing import IO
 
 _PR_SET_PDEATHSIG = 1  # man 2 prctl
 _TIED = """
-import ctypes, os, resource, sys
+import ctypes, os, sys
 libc = ctypes.CDLL(None)
 if hasattr(libc, "prctl"):
     libc.prctl(1, int(sys.argv[2]))  # PR_SET_PDEATHSIG survives the exec
 if os.getppid() != int(sys.argv[1]):
     sys.exit("who started this is gone")
-if int(sys.argv[3]):
-    resource.setrlimit(resource.RLIMIT_DATA, (int(sys.argv[3]),) * 2)
 try:
-    os.execv(sys.argv[4], sys.argv[4:])
+    os.execv(sys.argv[3], sys.argv[3:])
 except OSError as error:
     print(f"cannot be started: errno {error.errno}")
     sys.exit(126)  # as a shell ends where a file cannot be executed
@@ -31,16 +29,13 @@ _PATIENCE_S = 20.0
 _CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGILL, signal.SIGFPE)
 
 
-def tied(command: Sequence[str], *, number: signal.Signals = signal.SIGKILL, most_bytes: int = 0) -> list[str]:
+def tied(command: Sequence[str], *, number: signal.Signals = signal.SIGKILL) -> list[str]:
     """The command line that runs `command` (an absolute program first) and ends it when this process dies.
 
     However this process dies, the kernel then sends the signal; elsewhere than on Linux the command lives on. It has
     the process id that was started, and belongs to the thread that started it: it ends with that thread.
-
-    Args:
-        most_bytes: of memory that it may take; 0 for any number.
     """
-    return [sys.executable, "-I", "-S", "-c", _TIED, str(os.getpid()), str(int(number)), str(most_bytes), *command]
+    return [sys.executable, "-I", "-S", "-c", _TIED, str(os.getpid()), str(int(number)), *command]
 
 
 def run_tied(
