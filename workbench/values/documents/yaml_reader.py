@@ -45,7 +45,7 @@ class Section:
 
     def __init__(self, node: CommentedMap, file: Path, path: str = "", parent: Section | None = None) -> None:
         self._node, self.file, self.path, self._top = node, file, path, parent is None
-        self._problems = Problems() if parent is None else parent._problems
+        self._problems: Problems = Problems() if parent is None else parent._problems
         self._asked: set[str] = set()
         self._children: list[Section] = []
         self._sections: dict[str, Section] = {}
