@@ -49,7 +49,7 @@ dataset: ../calibration/banking77.yaml
 search_space: {root}/search_spaces/onnxruntime.yaml
 calibration: {{samples: 128, batch: 8}}
 objectives: [service_throughput_per_s, accuracy]
-constraints: {{accuracy_drop_pp: 0.5}}
+constraints: {{accuracy_loss_pp: 0.5}}
 budget: {budget}
 service: {{concurrency: 16, p99_ms: 1000, curve: 3s, confirm: 5s}}
 validation: {{samples: 600}}
@@ -216,7 +216,7 @@ def front_volume(summary: Summary) -> float:
     for member in summary.front:
         service = member.confirmation.measurement.service if member.confirmation is not None else None
         if member.confirmation is not None and service is not None and service.confirmed is not None:
-            drop_pp = metrics(member.confirmation).get("accuracy_drop_pp", 0.0)
+            drop_pp = metrics(member.confirmation).get("accuracy_loss_pp", 0.0)
             points.append([-service.confirmed.throughput_per_s.value, drop_pp])
     return hypervolume(points, [0.0, WORST_DROP_PP]) if points else 0.0
 

@@ -61,7 +61,7 @@ dataset: ../data/manifest.yaml
 search_space: ../search_spaces/tiny.yaml
 calibration: {samples: 16, batch: 8}
 objectives: [throughput_per_s, accuracy]
-constraints: {accuracy_drop_pp: 30.0}
+constraints: {accuracy_loss_pp: 30.0}
 budget: {trials: 6, timeout: 1h}
 measure: {calls: 20, short_calls: 20, feeds: 2}
 smoke_cosine: 0.5

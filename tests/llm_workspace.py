@@ -51,7 +51,7 @@ def write_language_workspace(root: Path, *, family: str = "qwen2", **changes: An
         "search_space": "space.yaml",
         "calibration": {"samples": 4},
         "objectives": ["perplexity", "size_mb", "decode_ms"],
-        "constraints": {"accuracy_drop": 50},
+        "constraints": {"accuracy_loss": 50},
         "load": {"batch": 2, "prompt": 16, "context": 32},
         "budget": {"trials": 6},
         **changes,

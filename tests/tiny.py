@@ -50,7 +50,7 @@ dataset: ../data/manifest.yaml
 search_space: ../search_spaces/tiny.yaml
 calibration: {samples: 32, batch: 8}
 objectives: [latency_p50_ms, accuracy]
-constraints: {accuracy_drop_pp: 2.0}
+constraints: {accuracy_loss_pp: 2.0}
 budget: {trials: 6, timeout: 1h}
 measure: {calls: 60, short_calls: 20, feeds: 8}
 """

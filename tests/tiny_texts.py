@@ -35,7 +35,7 @@ dataset: ../calibration/tiny-texts.yaml
 search_space: ../search_spaces/tiny-texts.yaml
 calibration: {samples: 32, batch: 8}
 objectives: [latency_p50_ms, accuracy]
-constraints: {accuracy_drop_pp: 5.0}
+constraints: {accuracy_loss_pp: 5.0}
 budget: {trials: 4, timeout: 1h}
 measure: {calls: 60, short_calls: 20, feeds: 8}
 """

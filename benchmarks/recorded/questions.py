@@ -83,7 +83,7 @@ validation: {{samples: 1000}}
 calibration: {{samples: 128, batch: 8}}
 objectives: [service_throughput_per_s, accuracy]
 service: {{concurrency: 16, p99_ms: 1000}}
-constraints: {{accuracy_drop_pp: 0.5}}
+constraints: {{accuracy_loss_pp: 0.5}}
 budget: {{trials: 60}}
 measure: {{calls: 200, short_calls: 40}}
 """

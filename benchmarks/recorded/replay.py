@@ -81,7 +81,7 @@ class Worth:
         base = lookup.index_of(experiment.baseline_assignment)
         self.lookup, self.table = lookup, table
         serves, right = table.throughput_per_s[table.time], table.accuracy[table.numerics]
-        limit = table.meta["constraints"]["accuracy_drop_pp"]
+        limit = table.meta["constraints"]["accuracy_loss_pp"]
         self.feasible = np.isfinite(serves) & (table.drop_pp[table.numerics] <= limit + 1e-9)
         least = table.accuracy[table.numerics[base]] - limit / 100
         self.best = float(serves[self.feasible].max())

@@ -48,7 +48,7 @@ def small_table(folder: Path) -> Table:
             "name": "small",
             "space": SPACE,
             "objectives": ["service_throughput_per_s", "accuracy"],
-            "constraints": {"accuracy_drop_pp": 0.5},
+            "constraints": {"accuracy_loss_pp": 0.5},
             "samples": 1000,
         },
         choices=np.array([choice_places(space, a) for a in every], dtype=np.int8),

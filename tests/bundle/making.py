@@ -190,7 +190,7 @@ def exported(root: Path, target: str, scheme: str, *, confirmed: bool = False) -
     """The bundle of one candidate of a small classifier, evaluated in full by a real sweep's means."""
     (root / "search_spaces").mkdir(parents=True)
     (root / "search_spaces" / "my.cfg").write_text("batch_num: 2\n", encoding="utf-8")
-    lenient = EXPERIMENT.replace("accuracy_drop_pp: 2.0", "accuracy_drop_pp: 10.0")  # OpenVINO may have 7 bits here
+    lenient = EXPERIMENT.replace("accuracy_loss_pp: 2.0", "accuracy_loss_pp: 10.0")  # OpenVINO may have 7 bits here
     space = SPACE.replace("TARGET", target) + STATIC.lstrip("\n")
     question = read_experiment(write_workspace(root, experiment=lenient, space=space))
     journal = open_journal(question.workspace, question.name, question.identity)

@@ -120,7 +120,7 @@ def test_bad_input_gets_one_sentence_and_an_exit_code(swept: tuple[Path, str]) -
 
 
 def test_what_cannot_be_swept_or_shipped_is_said_before_any_work(tmp_path: Path) -> None:
-    text = EXPERIMENT.replace("accuracy_drop_pp: 2.0", "latency_p50_ms: 0.0001").replace("trials: 6", "trials: 3")
+    text = EXPERIMENT.replace("accuracy_loss_pp: 2.0", "latency_p50_ms: 0.0001").replace("trials: 6", "trials: 3")
     file = write_workspace(tmp_path, experiment=text)
     (tmp_path / "mlruns").write_text("a file where the folder should be")
     refused = workbench("sweep", file)

@@ -114,7 +114,7 @@ def with_metric(root: Path, code: str, metric: str = "metric.py:f", labels: obje
     manifest.write_text(manifest.read_text("utf-8") + f"metric: {metric}\n", encoding="utf-8")
     file = root / "experiments/tiny.yaml"
     if "bounds" in metric:
-        file.write_text(file.read_text("utf-8").replace("accuracy_drop_pp", "accuracy_drop"), encoding="utf-8")
+        file.write_text(file.read_text("utf-8").replace("accuracy_loss_pp", "accuracy_loss"), encoding="utf-8")
     return read_experiment(file)
 
 

@@ -39,7 +39,7 @@ def test_the_identity_ignores_budget_and_words_but_no_limit(shared: Path) -> Non
 
     assert read_experiment(variant(shared, "trials: 6", "trials: 60")).identity == first
     assert read_experiment(variant(shared, "about: does", "about: Does")).identity == first
-    assert read_experiment(variant(shared, "accuracy_drop_pp: 2.0", "accuracy_drop_pp: 1.0")).identity != first
+    assert read_experiment(variant(shared, "accuracy_loss_pp: 2.0", "accuracy_loss_pp: 1.0")).identity != first
 
 
 def test_mistakes_are_named_with_file_and_key(shared: Path) -> None:
@@ -53,8 +53,8 @@ def test_mistakes_are_named_with_file_and_key(shared: Path) -> None:
         ("timeout: 1h", "timeout: soon", "'soon' is not a duration. Write a duration such as 90s"),
         ("latency_p50_ms, accuracy]", "latency_p50, accuracy]", "Did you mean 'latency_p50_ms'"),
         ("latency_p50_ms, accuracy]", "accuracy, accuracy]", "one to three different metrics"),
-        ("accuracy_drop_pp: 2.0", "acuracy_drop_pp: 2.0", "Did you mean 'accuracy_drop_pp'"),
-        ("accuracy_drop_pp: 2.0", "accuracy_drop_pp: much", "expected a number, got 'much'"),
+        ("accuracy_loss_pp: 2.0", "acuracy_loss_pp: 2.0", "Did you mean 'accuracy_loss_pp'"),
+        ("accuracy_loss_pp: 2.0", "accuracy_loss_pp: much", "expected a number, got 'much'"),
         ("samples: 32", "samples: 3200", "3200 is more than the 48 samples of the calibration split"),
         ("model: ../data/model.onnx", "model: ../data/absent.onnx", "absent.onnx does not exist"),
         ("../data/model.onnx", "../data/cut.onnx", r"cut\.onnx"),
@@ -85,7 +85,14 @@ def test_words_of_before_are_read_with_a_hint(shared: Path, caplog: pytest.LogCa
     )
 
     assert (found.sampler, found.compile) == ("auto", "deferred")
-    for words in ("`sampler: parts` is read as `auto`", "`compile: promising` is read as `deferred`", "`warm_start`"):
+    former = read_experiment(variant(shared, "accuracy_loss_pp:", "accuracy_drop_pp:"))
+    assert (former.constraints, former.identity) == (found.constraints, found.identity), "an old sweep goes on"
+    for words in (
+        "`sampler: parts` is read as `auto`",
+        "`compile: promising` is read as `deferred`",
+        "`warm_start`",
+        "`accuracy_drop_pp` is called `accuracy_loss_pp` now",
+    ):
         assert words in caplog.text
 
 

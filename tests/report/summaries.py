@@ -22,7 +22,7 @@ def judge(
     neighbours: tuple[Neighbour, ...] = (),
 ) -> Summary:
     """Args: outcomes: on validation, by candidate; limits: by metric, half a point of accuracy unless given."""
-    bounds = {"accuracy_drop_pp": 0.5} if limits is None else limits
+    bounds = {"accuracy_loss_pp": 0.5} if limits is None else limits
     return summarize(
         experiment_name="loans",
         experiment_file="experiments/loans.yaml",

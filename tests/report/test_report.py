@@ -122,7 +122,7 @@ def test_what_the_held_out_data_contradicts_is_passed_over_and_named() -> None:
     assert (
         f"{lucky.candidate.short_id} looked better in latency_p50_ms and was passed over" in summary.recommended.reason
     )  # type: ignore[union-attr]  # chosen() asserts it
-    assert "breaks accuracy_drop_pp by 0.8 pp" in summary.recommended.reason  # type: ignore[union-attr]  # the same
+    assert "breaks accuracy_loss_pp by 0.8 pp" in summary.recommended.reason  # type: ignore[union-attr]  # the same
 
 
 def test_when_the_held_out_data_contradicts_all_nothing_is_recommended() -> None:
@@ -134,7 +134,7 @@ def test_when_the_held_out_data_contradicts_all_nothing_is_recommended() -> None
     assert [m.id for m in summary.front] == [fast.candidate.id]
     said = " ".join(lines(summary).split())
     assert "Nothing is recommended: held-out data speaks against every candidate" in said
-    assert f"{fast.candidate.short_id}: on held-out data it breaks accuracy_drop_pp by 0.5 pp" in said
+    assert f"{fast.candidate.short_id}: on held-out data it breaks accuracy_loss_pp by 0.5 pp" in said
     assert "RECOMMENDED" not in said
 
 
@@ -225,14 +225,14 @@ def test_without_a_limit_on_accuracy_a_certain_loss_is_not_recommended() -> None
 
 def test_when_nobody_is_feasible_the_closest_is_named_with_its_distance() -> None:
     near, far = member(2.0, drop_pp=-1.5), member(3.0, drop_pp=2.0, threads=2)
-    summary = judge(near, far, limits={"accuracy_drop_pp": -2.0})
+    summary = judge(near, far, limits={"accuracy_loss_pp": -2.0})
     assert (summary.recommended, summary.front) == (None, ())
     assert f"Closest: {near.candidate.short_id}" in lines(summary)
-    assert "breaks accuracy_drop_pp by 0.5 pp" in " ".join(lines(summary).split())
-    stop = Stop(stage="accuracy_subset", reason="too wrong", violations={"accuracy_drop_pp": 0.25})
+    assert "breaks accuracy_loss_pp by 0.5 pp" in " ".join(lines(summary).split())
+    stop = Stop(stage="accuracy_subset", reason="too wrong", violations={"accuracy_loss_pp": 0.25})
     stopped = evaluation(threads=2, scheme="static", stop=stop)
     stopped = replace(stopped, measurement=replace(stopped.measurement, accuracy=None))
-    summary = judge(stopped, limits={"accuracy_drop_pp": -1.0})
+    summary = judge(stopped, limits={"accuracy_loss_pp": -1.0})
     assert summary.closest is not None
     assert summary.closest.candidate_id == stopped.candidate.id
     assert "by 0.25 pp at least" in lines(summary)
@@ -241,18 +241,18 @@ def test_when_nobody_is_feasible_the_closest_is_named_with_its_distance() -> Non
 def test_stops_and_failures_are_counted_by_reason() -> None:
     failure = Failure(stage="compile", kind="CompileError", message="no kernel", reproduce="workbench evaluate")
     dominated = Stop(stage="latency_short", reason="x is better")
-    violating = Stop(stage="accuracy_full", reason="too wrong", violations={"accuracy_drop_pp": 1.0})
+    violating = Stop(stage="accuracy_full", reason="too wrong", violations={"accuracy_loss_pp": 1.0})
     found = [evaluation(threads=threads, failure=failure) for threads in (2, 3)]
     found += [evaluation(threads=4, stop=dominated), evaluation(threads=5, stop=violating)]
     summary = judge(*found)
     assert summary.failures == {"compile: CompileError": 2}
-    assert summary.stops == {"latency_short: certainly dominated": 1, "accuracy_full: violates accuracy_drop_pp": 1}
+    assert summary.stops == {"latency_short: certainly dominated": 1, "accuracy_full: violates accuracy_loss_pp": 1}
     assert "Failed: 2 (2 at compile: CompileError)." in lines(summary)
     nothing = judge(baseline=evaluation(failure=failure))
     assert "No candidate was measured far enough" in lines(nothing)
     assert "The front is empty" in pareto_html(nothing)
     stopped = " ".join(lines(judge(evaluation(scheme="static", stop=violating))).split())
-    assert "none of the others came through: 1 stopped at accuracy_full: violates accuracy_drop_pp" in stopped
+    assert "none of the others came through: 1 stopped at accuracy_full: violates accuracy_loss_pp" in stopped
     assert "measured to the end" not in stopped
 
 
@@ -297,7 +297,7 @@ def test_the_paired_test_separates_what_overlapping_intervals_would_not() -> Non
 def full() -> Summary:
     fast, slower = member(2.0, drop_pp=0.3), member(1.5, drop_pp=-0.1, threads=2, keep_float=2)
     confirmed = [on_holdout(fast, drop_pp=0.4, speedup=1.9), on_holdout(BASELINE, drop_pp=0.0, speedup=1.0)]
-    stop = Stop(stage="accuracy_subset", reason="too <wrong>", violations={"accuracy_drop_pp": 0.25})
+    stop = Stop(stage="accuracy_subset", reason="too <wrong>", violations={"accuracy_loss_pp": 0.25})
     return judge(fast, slower, member(3.0, drop_pp=2, threads=4), evaluation(threads=8, stop=stop), confirmed=confirmed)
 
 
@@ -343,7 +343,7 @@ def test_json_is_plain_data_that_survives_a_round_trip() -> None:
     data = to_json(full())
 
     assert json.loads(json.dumps(data, allow_nan=False)) == data
-    assert data["front"][0]["holdout"]["accuracy_drop_pp"] == pytest.approx(0.4)
+    assert data["front"][0]["holdout"]["accuracy_loss_pp"] == pytest.approx(0.4)
     assert {c["standing"] for c in data["candidates"]} == {"front", "infeasible", "stopped"}
     assert {m["evidence"] for m in data["front"]} == {"measured held-out", "measured"}
 
@@ -352,7 +352,7 @@ def test_detail_gives_settings_numbers_what_became_of_it_and_the_command_to_run_
     summary = full()
     text, again = detail(summary, chosen(summary)), "workbench evaluate experiments/loans.yaml --candidate"
     said = ("quantization.scheme", "Validation", "Holdout", "and recommended", "McNemar exact")
-    for shown in (*said, "met: accuracy_drop_pp <= 0.5 pp", f"{again} {chosen(summary)[:12]}"):
+    for shown in (*said, "met: accuracy_loss_pp <= 0.5 pp", f"{again} {chosen(summary)[:12]}"):
         assert shown in text
     with pytest.raises(KeyError):
         detail(summary, "f" * 64)

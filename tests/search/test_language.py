@@ -94,16 +94,16 @@ def test_the_report_names_modelled_times_and_holds_recipes_against_the_presets(s
 
 def test_a_recipe_that_certainly_loses_too_much_stops_after_a_part_of_the_windows(tmp_path: Path) -> None:
     # values so large that one scale for a tensor leaves nothing of the others
-    file = write_language_workspace(tmp_path, constraints={"accuracy_drop": 0.01}, objectives=["perplexity", "size_mb"])
+    file = write_language_workspace(tmp_path, constraints={"accuracy_loss": 0.01}, objectives=["perplexity", "size_mb"])
     (tmp_path / "text.txt").write_text(words(96 * 16, 9))
     question, bench = language_bench(file)
     found = evaluate(question, of(weights="mse", qkv="W8A16"), bench)
     assert found.status == "stopped"
     if found.stop.stage == "accuracy_subset":
-        assert found.stop.violations["accuracy_drop"] > 0
+        assert found.stop.violations["accuracy_loss"] > 0
         assert found.measurement.accuracy.samples < question.dataset.size("validation")
     else:
-        assert "accuracy_drop" in found.stop.reason
+        assert "accuracy_loss" in found.stop.reason
 
 
 def test_what_the_model_cannot_take_or_an_engine_would_compute_wrongly_fails_at_its_check(tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ def test_a_wrong_question_is_refused_before_any_work(tmp_path: Path) -> None:
     wrong: list[tuple[dict[str, object], str]] = [
         ({"objectives": ["kl", "size_mb"]}, "is measured by perplexity"),
         ({"objectives": ["latency_p50_ms", "perplexity"]}, "latency_p50_ms is not measured of a language model"),
-        ({"constraints": {"accuracy_drop_pp": 1}}, "Write accuracy_drop, in percent of the perplexity"),
+        ({"constraints": {"accuracy_loss_pp": 1}}, "Write accuracy_loss, in percent of the perplexity"),
         ({"service": {"concurrency": 4}}, "service"),
         ({"calibration": {"samples": 9}}, "9 is more than the 4 samples"),
         ({"validation": {"samples": 400}}, "400 is more than the"),
@@ -183,7 +183,7 @@ def test_without_its_packages_the_target_names_the_extra(tmp_path: Path, monkeyp
 
 
 def test_divergence_may_be_what_is_measured(tmp_path: Path) -> None:
-    file = write_language_workspace(tmp_path, objectives=["kl", "size_mb"], constraints={"accuracy_drop": 2.0})
+    file = write_language_workspace(tmp_path, objectives=["kl", "size_mb"], constraints={"accuracy_loss": 2.0})
     manifest = tmp_path / "texts.yaml"
     manifest.write_text(manifest.read_text() + "measure: kl\n")
     question, bench = language_bench(file)

@@ -29,9 +29,9 @@ def opened(tmp_path: Path) -> Iterator[Callable[..., Opened]]:
     benches: list[Bench] = []
 
     def open_with(
-        constraints: str = "accuracy_drop_pp: 2.0", change: Callable[[onnx.ModelProto], None] | None = None
+        constraints: str = "accuracy_loss_pp: 2.0", change: Callable[[onnx.ModelProto], None] | None = None
     ) -> Opened:
-        text = EXPERIMENT.replace("accuracy_drop_pp: 2.0", constraints)
+        text = EXPERIMENT.replace("accuracy_loss_pp: 2.0", constraints)
         file = write_workspace(tmp_path, experiment=text)
         if change is not None:
             path = tmp_path / "data" / "model.onnx"
@@ -72,7 +72,7 @@ def test_a_sound_candidate_passes_every_stage_in_order(opened: Callable[..., Ope
 
 
 def test_the_baseline_and_whoever_has_no_gates_stop_nowhere(opened: Callable[..., Opened]) -> None:
-    question, bench = opened("accuracy_drop_pp: -50, size_mb: 0.000001, latency_p50_ms: 0.0000001")
+    question, bench = opened("accuracy_loss_pp: -50, size_mb: 0.000001, latency_p50_ms: 0.0000001")
 
     found = evaluate(question, question.baseline, bench)
 
@@ -94,11 +94,11 @@ def test_a_broken_limit_stops_a_candidate_where_it_is_certain_with_its_amount(op
     assert "the limit is 1e-06" in large.stop.reason
     assert "smoke" not in stages(large)
 
-    question, bench = opened("accuracy_drop_pp: -50")
+    question, bench = opened("accuracy_loss_pp: -50")
     wrong = evaluate(question, DYNAMIC, bench)
     assert wrong.stop.stage == "accuracy_subset"
     assert wrong.measurement.accuracy.samples < 320
-    assert 0 < wrong.stop.violations["accuracy_drop_pp"] <= 50
+    assert 0 < wrong.stop.violations["accuracy_loss_pp"] <= 50
     assert wrong.measurement.latency is None
 
     question, bench = opened("latency_p99_ms: 0.0000001")
@@ -140,7 +140,7 @@ def test_a_model_the_runtime_refuses_is_a_failure_that_keeps_the_compilers_log(o
 
 
 def test_a_limit_on_the_cosine_is_measured_in_the_search_and_stops_who_breaks_it(opened: Callable[..., Opened]) -> None:
-    question, bench = opened("accuracy_drop_pp: 20.0, worst_cosine: 0.9999999")
+    question, bench = opened("accuracy_loss_pp: 20.0, worst_cosine: 0.9999999")
 
     evaluation = evaluate(question, DYNAMIC, bench)
 

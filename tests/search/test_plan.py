@@ -30,7 +30,7 @@ from workbench.values.significance import compare
 def test_a_limit_finer_than_one_sample_is_warned_about_with_the_samples_it_needs(
     tmp_path: Path, warm_store: Path
 ) -> None:
-    text = EXPERIMENT.replace("accuracy_drop_pp: 2.0", "accuracy_drop_pp: 0.01")
+    text = EXPERIMENT.replace("accuracy_loss_pp: 2.0", "accuracy_loss_pp: 0.01")
     fine = read_experiment(write_workspace(tmp_path, experiment=text))
     bench = open_bench(fine, Journal(root=tmp_path), Store(warm_store), silent)
 
@@ -48,21 +48,21 @@ def test_entities_are_counted_where_they_weigh(question: Experiment, tmp_path: P
     (tmp_path / "ner.yaml").write_text(f"version: 1\ntask: ner\nlabels: tags.json\n{files}\n")
     ner = replace(question, dataset=read_manifest(tmp_path / "ner.yaml"))
 
-    found = too_fine(replace(ner, constraints=(Constraint(metric="accuracy_drop_pp", limit=33.0),)))
+    found = too_fine(replace(ner, constraints=(Constraint(metric="accuracy_loss_pp", limit=33.0),)))
 
     assert len(found) == 2
     assert "finer than one entity of validation: of 3 entities one is 33.3 pp" in found[0]
-    assert too_fine(replace(ner, constraints=(Constraint(metric="accuracy_drop_pp", limit=34.0),))) == []
+    assert too_fine(replace(ner, constraints=(Constraint(metric="accuracy_loss_pp", limit=34.0),))) == []
 
 
 def test_a_rejection_shows_its_interval_and_whether_it_is_certain() -> None:
     right = np.ones(1000, dtype=bool)
     few, many = np.arange(1000) >= 10, np.arange(1000) >= 100
 
-    unsure = rejection("accuracy_drop_pp", compare(right, few), 0.9, right, few)
-    sure = rejection("accuracy_drop_pp", compare(right, many), 0.5, right, many)
+    unsure = rejection("accuracy_loss_pp", compare(right, few), 0.9, right, few)
+    sure = rejection("accuracy_loss_pp", compare(right, many), 0.5, right, many)
 
-    assert unsure.startswith("accuracy_drop_pp 1.00 pp [0.5")
+    assert unsure.startswith("accuracy_loss_pp 1.00 pp [0.5")
     assert unsure.endswith("limit 0.9: not certain: 10 of 1000 samples worse, 0 better")
     assert sure.endswith("], limit 0.5: certain")
 
@@ -116,7 +116,7 @@ def bench_of(root: Path, space: str, proto: onnx.ModelProto | None = None) -> tu
         x = np.random.default_rng(0).normal(size=(64, *shape)).astype(np.float32)
         np.savez(root / "data" / "data.npz", x=x)
         (root / "data" / "manifest.yaml").write_text(MANIFEST, encoding="utf-8")
-        file.write_text(file.read_text().replace("constraints: {accuracy_drop_pp: 2.0}\n", ""), encoding="utf-8")
+        file.write_text(file.read_text().replace("constraints: {accuracy_loss_pp: 2.0}\n", ""), encoding="utf-8")
     experiment = read_experiment(file)
     return experiment, open_bench(experiment, Journal(root=root), Store(root / "store"), silent)
 

@@ -71,7 +71,7 @@ def of_kind(evaluation: Evaluation, kind: str) -> Reuse:
 
 @pytest.fixture
 def opened(tmp_path: Path) -> Iterator[tuple[Experiment, Bench]]:
-    text = EXPERIMENT.replace("constraints: {accuracy_drop_pp: 2.0}\n", "")
+    text = EXPERIMENT.replace("constraints: {accuracy_loss_pp: 2.0}\n", "")
     question = read_experiment(write_workspace(tmp_path, experiment=text))
     bench = bench_of(question)
     yield question, bench

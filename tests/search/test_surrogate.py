@@ -54,7 +54,7 @@ EVERY = list(combinations(SPACE))
 AXES: Axes = axes_of(SPACE)
 QUESTION = Goals(
     objectives=(Objective(metric="throughput_per_s"), Objective(metric="accuracy")),
-    constraints=(Constraint(metric="accuracy_drop_pp", limit=0.5),),
+    constraints=(Constraint(metric="accuracy_loss_pp", limit=0.5),),
 )
 
 
@@ -64,7 +64,7 @@ def seen(place: int, *, drop: float | None = None, failed: bool = False) -> Seen
     algorithm, layers = CHOICES["algorithm"].index(a["algorithm"]), CHOICES["layers"].index(a["layers"])
     lost = 0.2 * algorithm - 0.1 * layers if drop is None else drop
     serves = 100 * (1 - 0.1 * layers) * (1 if a["graph"] == "all" else 0.8)
-    numbers = {"throughput_per_s": serves, "accuracy": 0.9 - lost / 100, "accuracy_drop_pp": lost}
+    numbers = {"throughput_per_s": serves, "accuracy": 0.9 - lost / 100, "accuracy_loss_pp": lost}
     return Seen(
         assignment=a,
         numbers={} if failed else numbers,

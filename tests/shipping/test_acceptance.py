@@ -80,7 +80,7 @@ def complete(**changed: object) -> Verdict:
     given: dict[str, object] = {
         "loads": figures(result(1), result(100)),
         "agreement": agreements(),
-        "accuracy_drop_pp": estimate(0.1),
+        "accuracy_loss_pp": estimate(0.1),
         "int8": False,
     }
     return evaluate(read_baseline(FILE), **(given | changed))  # type: ignore[arg-type]  # arguments of evaluate
@@ -111,7 +111,7 @@ def test_one_broken_limit_fails_the_verdict() -> None:
     ):
         loads = figures(result(1, p99_ms=p99_ms), result(100, rate=rate))
 
-        verdict = complete(loads=loads, accuracy_drop_pp=estimate(drop))
+        verdict = complete(loads=loads, accuracy_loss_pp=estimate(drop))
 
         assert {c.name for c in verdict.criteria if c.outcome == "failed"} == {name}
         assert verdict.outcome == "failed"
@@ -149,10 +149,10 @@ def test_an_interval_that_holds_the_limit_proves_nothing_on_either_side_of_it() 
     for value in (0.3, 0.6):
         wide = Estimate(value=value, low=value - 0.4, high=value + 0.4)
 
-        drop = row(complete(accuracy_drop_pp=wide, accuracy_samples=1000), "accuracy loss")
+        drop = row(complete(accuracy_loss_pp=wide, accuracy_samples=1000), "accuracy loss")
 
         assert drop.outcome == "not provable"
-        assert complete(accuracy_drop_pp=wide).outcome == "not decided"
+        assert complete(accuracy_loss_pp=wide).outcome == "not decided"
         assert "samples instead of 1000" in drop.needed
 
 

@@ -66,13 +66,13 @@ def test_its_prompts_are_beginnings_of_windows_and_replay(bundle: Path) -> None:
 
 
 def test_the_gate_holds_losses_against_the_limit_and_says_that_nothing_was_loaded(bundle: Path) -> None:
-    verdict = evaluate(bundle, bundle, limits=Limits(max_drop=1.0))
+    verdict = evaluate(bundle, bundle, limits=Limits(max_loss=1.0))
     outcomes = {check.name: check.outcome for check in verdict.checks}
     assert outcomes["accuracy"] == "passed"
     assert outcomes["measured"] == "not checked"
     assert outcomes["throughput under load"] == "not checked"
     assert any("--protocol openai" in check.reason for check in verdict.checks)
-    first = evaluate(bundle, None, limits=Limits(max_drop=1000.0))
+    first = evaluate(bundle, None, limits=Limits(max_loss=1000.0))
     assert next(check for check in first.checks if check.name == "accuracy against float").outcome == "passed"
 
 

@@ -25,7 +25,7 @@ from workbench.values.errors import BundleError, ConfigError, MeasureError, Tool
 from workbench.values.measurement import ServiceFigures
 from workbench.values.service import ServiceLoad, ServiceSettings
 
-LOOSE = Limits(max_drop_pp=5.0)
+LOOSE = Limits(max_loss_pp=5.0)
 
 
 @pytest.fixture(scope="module")
@@ -115,8 +115,8 @@ def test_a_drop_within_the_limit_is_proven_only_where_all_of_its_interval_is(
     before = outcomes_with(folders[0], samples=samples, wrong=0)
     after = outcomes_with(folders[1], samples=samples, wrong=samples // 400)
 
-    lenient = evaluate(after, before, limits=Limits(max_drop_pp=0.5))
-    strict = evaluate(after, before, limits=Limits(max_drop_pp=0.5, require_proof=True))
+    lenient = evaluate(after, before, limits=Limits(max_loss_pp=0.5))
+    strict = evaluate(after, before, limits=Limits(max_loss_pp=0.5, require_proof=True))
 
     check = outcome(lenient, "accuracy")
     assert check.interval is not None
@@ -289,7 +289,7 @@ def aliases(workspace: Path) -> dict[str, int]:
 
 def test_a_release_goes_up_and_comes_back(folders: tuple[Path, Path], workspace: Path) -> None:
     before, after = folders
-    loose = ("--workspace", workspace, "--no-load", "--max-drop-pp", 5, "--json")
+    loose = ("--workspace", workspace, "--no-load", "--max-loss-pp", 5, "--json")
 
     first = run("promote", before, "--against", "none", *loose)
     second = run("promote", after, "--against", "champion", *loose)
@@ -387,7 +387,7 @@ def test_a_champion_whose_manifest_is_not_the_registered_one_is_nothing_to_compa
     other_manifest(released[1])
     bundle = folders[0] if against == "champion" else folders[1]
 
-    done = run("promote", bundle, "--against", against, "--workspace", workspace, "--no-load", "--max-drop-pp", 9)
+    done = run("promote", bundle, "--against", against, "--workspace", workspace, "--no-load", "--max-loss-pp", 9)
 
     assert isinstance(done.exception, BundleError)
     assert "version 2 of 'tiny' is not what was registered: manifest.json in " in str(done.exception)
@@ -401,7 +401,7 @@ def test_a_bundle_whose_kept_copy_is_damaged_does_not_become_champion(
     with open_versions(workspace, "tiny") as versions:
         kept = versions.bundle(version)
     other_bytes(kept)
-    asked = ("promote", folders[0], "--against", "none", "--workspace", workspace, "--max-drop-pp", 9)
+    asked = ("promote", folders[0], "--against", "none", "--workspace", workspace, "--max-loss-pp", 9)
 
     refused = run(*asked)
 
@@ -440,7 +440,7 @@ def test_a_failed_check_moves_nothing_and_is_kept_and_the_champion_cannot_be_pas
     folders: tuple[Path, Path], workspace: Path, tmp_path: Path
 ) -> None:
     before, after = folders
-    run("promote", after, "--against", "none", "--workspace", workspace, "--max-drop-pp", 5)
+    run("promote", after, "--against", "none", "--workspace", workspace, "--max-loss-pp", 5)
 
     failed = run("promote", before, "--against", "champion", "--workspace", workspace, "--no-load")
 
@@ -476,7 +476,7 @@ def test_only_what_passed_reaches_the_registry_and_what_production_serves_from_a
         register(damaged, workspace)
     with open_versions(workspace, "tiny") as versions:
         assert versions.all() == []
-    done = run("promote", after, "--against", before, "--workspace", workspace, "--no-load", "--max-drop-pp", 5)
+    done = run("promote", after, "--against", before, "--workspace", workspace, "--no-load", "--max-loss-pp", 5)
     assert done.exit_code == 0, done.output
     with open_versions(workspace, "tiny") as versions:
         sums = [found and found.manifest_sha256 for found in map(versions.with_alias, (CHAMPION, PREVIOUS))]
@@ -488,7 +488,7 @@ def test_what_a_user_gets_wrong_is_named(made: Path, workspace: Path) -> None:
         (("--against", "champion"), "'tiny' has no champion yet"),
         (("--against", "nowhere"), "'nowhere' is no folder"),
         (("--against", "none", "--max-p99-increase", "20"), "'20' is no share"),
-        (("--against", "none", "--max-drop-pp", "nan"), "--max-drop-pp: nan is no limit"),
+        (("--against", "none", "--max-loss-pp", "nan"), "--max-loss-pp: nan is no limit"),
         (("--against", "none", "--policy", "hope"), "'hope' is none of refuse, warn"),
     ):
         done = run("promote", made / "none" / "bundle", "--workspace", workspace, *arguments)
@@ -499,7 +499,7 @@ def test_what_a_user_gets_wrong_is_named(made: Path, workspace: Path) -> None:
 
 def test_both_services_are_really_loaded(folders: tuple[Path, Path], workspace: Path) -> None:
     before, after = folders
-    limits = ("--max-drop-pp", 5, "--max-p99-increase", "900%", "--min-throughput", "1%")
+    limits = ("--max-loss-pp", 5, "--max-p99-increase", "900%", "--min-throughput", "1%")
     run("promote", before, "--against", "none", "--workspace", workspace)
 
     done = run(

@@ -27,7 +27,7 @@ BASELINE = evaluation()
 
 def evaluations() -> list[Evaluation]:
     failure = Failure(stage="compile", kind="CompileError", message="no kernel", reproduce="workbench evaluate x")
-    stop = Stop(stage="accuracy_subset", reason="too wrong", violations={"accuracy_drop_pp": 0.25})
+    stop = Stop(stage="accuracy_subset", reason="too wrong", violations={"accuracy_loss_pp": 0.25})
     return [
         BASELINE,
         evaluation(scheme="static", drop_pp=0.3, accuracy=0.947, p50_ms=2.0, speedup=2.0),
@@ -43,7 +43,7 @@ def judged(found: list[Evaluation], *, confirmed: bool = True) -> Summary:
         experiment_name=NAME,
         experiment_file="experiments/loans.yaml",
         objectives=(Objective(metric="latency_p50_ms"), Objective(metric="accuracy")),
-        constraints=(Constraint(metric="accuracy_drop_pp", limit=0.5),),
+        constraints=(Constraint(metric="accuracy_loss_pp", limit=0.5),),
         evaluations=found,
         confirmations={
             e.candidate.id: replace(e, split="holdout") for e in found if confirmed and e.status == "complete"
@@ -99,7 +99,7 @@ def test_a_sweep_is_one_flat_run_per_candidate_with_all_that_is_known_and_one_su
     assert run.data.params["quantization.algorithm"] == "minmax"
     assert run.data.params["compile.disabled_fusions"] == "none"
     assert run.data.metrics["latency_p50_ms"] == 2.0
-    assert run.data.metrics["holdout_accuracy_drop_pp"] == pytest.approx(0.3)
+    assert run.data.metrics["holdout_accuracy_loss_pp"] == pytest.approx(0.3)
     wanted = {"pareto": "true", "recommended": "true", "feasible": "true", "emulated": "false", "cached": "false"}
     wanted |= {"status": "complete", "stage_reached": "latency_full", "toolchain": found.toolchain.fingerprint[:12]}
     assert wanted.items() <= run.data.tags.items()

@@ -35,7 +35,7 @@ def test_the_view_shows_the_metric_it_is_sorted_by_and_what_the_service_does(tmp
 
 
 def test_the_description_of_a_stopped_candidate_says_emulated_as_well() -> None:
-    stop = Stop(stage="accuracy_subset", reason="too wrong", violations={"accuracy_drop_pp": 0.25})
+    stop = Stop(stage="accuracy_subset", reason="too wrong", violations={"accuracy_loss_pp": 0.25})
     found = evaluation(scheme="static", stop=stop)
     found = replace(found, toolchain=replace(found.toolchain, emulated=True))
 

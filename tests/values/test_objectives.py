@@ -30,7 +30,7 @@ points_3d = st.lists(st.tuples(small, small, small), max_size=10)
 
 
 def test_every_metric_is_one_that_an_evaluation_can_have() -> None:
-    own_unit = {"accuracy_drop"}  # of a metric that is no share, in place of accuracy_drop_pp
+    own_unit = {"accuracy_loss"}  # of a metric that is no share, in place of accuracy_loss_pp
     of_language_models = {"perplexity", "kl", "prefill_ms", "decode_ms", "kv_kb_per_token"}
     output = OutputAgreement(
         output="logits", samples=8, elements=32, worst_cosine=0.99, mean_cosine=0.999, max_abs=0.02, mae=0.003
@@ -45,14 +45,14 @@ def test_every_metric_is_one_that_an_evaluation_can_have() -> None:
 
 
 def test_the_sense_of_a_constraint_follows_the_direction_of_its_metric() -> None:
-    drop, speedup = Constraint(metric="accuracy_drop_pp", limit=0.5), Constraint(metric="speedup", limit=2)
+    drop, speedup = Constraint(metric="accuracy_loss_pp", limit=0.5), Constraint(metric="speedup", limit=2)
 
     assert drop.violation(0.75) == 0.25
     assert drop.violation(0.5) == 0
     assert drop.violation(-1) == -1.5
     assert speedup.violation(1.5) == 0.5
     assert speedup.violation(2.5) == -0.5
-    assert (str(drop), str(speedup)) == ("accuracy_drop_pp <= 0.5 pp", "speedup >= 2 x")
+    assert (str(drop), str(speedup)) == ("accuracy_loss_pp <= 0.5 pp", "speedup >= 2 x")
 
 
 def test_what_is_no_metric_or_no_number_is_no_limit_and_breaks_none_in_silence() -> None:
@@ -77,18 +77,18 @@ def test_what_was_not_measured_is_absent_from_the_violations_and_not_feasible() 
 
 
 def test_closest_adds_violations_as_shares_of_their_limits_and_prefers_whom_everything_is_known_of() -> None:
-    constraints = (Constraint(metric="latency_p50_ms", limit=20), Constraint(metric="accuracy_drop_pp", limit=0.5))
+    constraints = (Constraint(metric="latency_p50_ms", limit=20), Constraint(metric="accuracy_loss_pp", limit=0.5))
     violated = {
-        "slow": {"latency_p50_ms": 4.0, "accuracy_drop_pp": -0.1},
-        "wrong": {"latency_p50_ms": -3.0, "accuracy_drop_pp": 0.2},
-        "both": {"latency_p50_ms": 1.0, "accuracy_drop_pp": 0.1},
+        "slow": {"latency_p50_ms": 4.0, "accuracy_loss_pp": -0.1},
+        "wrong": {"latency_p50_ms": -3.0, "accuracy_loss_pp": 0.2},
+        "both": {"latency_p50_ms": 1.0, "accuracy_loss_pp": 0.1},
     }
 
     assert closest_to_feasible(constraints, violated) == Closest(
         candidate_id="slow", violations={"latency_p50_ms": 4.0}
     )
-    constraints = (Constraint(metric="latency_p50_ms", limit=20), Constraint(metric="accuracy_drop_pp", limit=0))
-    stopped, complete = {"accuracy_drop_pp": 0.1}, {"latency_p50_ms": 9.0, "accuracy_drop_pp": 0.6}
+    constraints = (Constraint(metric="latency_p50_ms", limit=20), Constraint(metric="accuracy_loss_pp", limit=0))
+    stopped, complete = {"accuracy_loss_pp": 0.1}, {"latency_p50_ms": 9.0, "accuracy_loss_pp": 0.6}
 
     assert closest_to_feasible(constraints, {"a": stopped, "b": complete, "c": {}}) == Closest(
         candidate_id="b", violations=complete

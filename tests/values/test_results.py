@@ -10,7 +10,7 @@ from workbench.values.measurement import Measurement
 from workbench.values.metrics import metrics
 from workbench.values.results import Failure, Stop, evaluation_from_json
 
-STOP = Stop(stage="accuracy_subset", reason="too far off", violations={"accuracy_drop_pp": 3.0})
+STOP = Stop(stage="accuracy_subset", reason="too far off", violations={"accuracy_loss_pp": 3.0})
 FAILURE = Failure(stage="compile", kind="CompileError", message="no kernel", reproduce="workbench evaluate x")
 
 
@@ -23,7 +23,7 @@ def test_an_evaluation_survives_json_and_another_version_is_refused() -> None:
 
 def test_a_failure_has_no_numbers_and_a_complete_evaluation_has_all() -> None:
     assert metrics(evaluation(failure=FAILURE)) == {}
-    assert {"accuracy", "accuracy_drop_pp", "latency_p50_ms", "latency_p99_ms", "speedup", "size_mb"} <= set(
+    assert {"accuracy", "accuracy_loss_pp", "latency_p50_ms", "latency_p99_ms", "speedup", "size_mb"} <= set(
         metrics(evaluation(drop_pp=0.2))
     )
 

@@ -334,8 +334,8 @@ def _headline(manifest: Manifest) -> str:
     known = accuracy is None or accuracy.primary in ("accuracy", "entity_f1")
     words = {
         "accuracy": f"{'accuracy' if accuracy is None or known else accuracy.primary} {{:.4f}}",
-        "accuracy_drop_pp": "{:.2f} pp below float",
-        "accuracy_drop": f"{{:.2f}} {'' if accuracy is None else accuracy.unit} worse than float",
+        "accuracy_loss_pp": "{:.2f} pp below float",
+        "accuracy_loss": f"{{:.2f}} {'' if accuracy is None else accuracy.unit} worse than float",
         "latency_p50_ms": "P50 {:.3g} ms",
         "latency_p99_ms": "P99 {:.3g} ms",
         "speedup": "{:.2f} times as fast as float",

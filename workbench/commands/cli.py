@@ -43,7 +43,13 @@ TASKS: dict[str, tuple[Callable[..., None], ...]] = {
 }
 """What commands are for: the headings of `workbench --help`, in the order in which a user needs them."""
 
-FORMER = {"fidelity": "agreement", "--fidelity": "--agreement", "judge-llm": "evaluate-llm"}
+FORMER = {
+    "fidelity": "agreement",
+    "--fidelity": "--agreement",
+    "judge-llm": "evaluate-llm",
+    "--max-drop-pp": "--max-loss-pp",
+    "--max-drop": "--max-loss",
+}
 """What a command and an option were called before; still understood."""
 
 app = typer.Typer(
@@ -64,9 +70,10 @@ def main() -> None:
     with ended_by_signals():
         remove_abandoned()
         try:
-            for place, word in enumerate(sys.argv):
+            for place, written in enumerate(sys.argv):
+                word, *value = written.split("=", 1)
                 if word in FORMER and (place == 1 or word.startswith("--")):
-                    sys.argv[place] = FORMER[word]
+                    sys.argv[place] = "=".join([FORMER[word], *value])
                     note("note", f"{word} is called {FORMER[word]} now")
             app()
         except (WorkbenchError, DecodeError) as error:

@@ -186,14 +186,14 @@ def _verdict(
     figures = facts.get("figures") or {}
     split = "holdout" if "holdout" in figures else "validation"
     best = figures.get(split) or {}
-    drop: list[Any] = [best.get(f"accuracy_drop_pp{end}") for end in ("", "_low", "_high")]
+    drop: list[Any] = [best.get(f"accuracy_loss_pp{end}") for end in ("", "_low", "_high")]
     scheme = ((facts.get("candidate") or {}).get("quantization") or {}).get("scheme")
     return evaluate(
         against,
         loads=[found for result in results if (found := of_load(result)) is not None],
         float_loads=floats,
         agreement=known if agreement is None else read_agreement(agreement),
-        accuracy_drop_pp=None if None in drop else Estimate(value=drop[0], low=drop[1], high=drop[2]),
+        accuracy_loss_pp=None if None in drop else Estimate(value=drop[0], low=drop[1], high=drop[2]),
         accuracy_level="measured held-out" if split == "holdout" else "measured",
         accuracy_samples=int(best.get("accuracy_samples", 0)),
         int8=None if scheme is None else scheme != "none",

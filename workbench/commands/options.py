@@ -73,8 +73,8 @@ _PANELS: dict[str, str] = {
     "Who may ask": "allowed_host api_keys no_key",
     "Trust": "trusted_keys policy",
     "Pages": "metrics",
-    "Limits": "max_requests timeout connections connections_of_address queue no_worker_s max_drop_pp "
-    "max_drop require_proof max_p99_increase min_throughput max_size_increase cosine max_abs mae compare.error",
+    "Limits": "max_requests timeout connections connections_of_address queue no_worker_s max_loss_pp "
+    "max_loss require_proof max_p99_increase min_throughput max_size_increase cosine max_abs mae compare.error",
     "Load of the comparison": "promote.load promote.concurrency promote.load_seconds promote.rounds",
     "Output": "as_json verbose to html workspace seed",
 }

@@ -32,8 +32,8 @@ def outcome_words(evaluation: Evaluation) -> str:
     assert accuracy is not None, "a complete evaluation has an accuracy"
     by = scored_by(accuracy)
     words = [f"{by.noun} {by.value_words(accuracy)}"]
-    if by.drop_metric in numbers:
-        words.append(f"loss {numbers[by.drop_metric]:+.2f} {by.drop_unit}")
+    if by.loss_metric in numbers:
+        words.append(f"loss {numbers[by.loss_metric]:+.2f} {by.loss_unit}")
     elif accuracy.proof:
         words.append(f"self-test: {accuracy.proof}")
     latency = evaluation.measurement.latency
@@ -67,7 +67,7 @@ def look_words(look: Evaluation) -> str:
     )
     drop = accuracy.comparison.drop_pp if accuracy.comparison is not None else None
     if drop is not None:
-        words += f"; {scored_by(accuracy).drop_words(drop)} on the first {count_of(accuracy.samples, 'sample')}"
+        words += f"; {scored_by(accuracy).loss_words(drop)} on the first {count_of(accuracy.samples, 'sample')}"
     return words + (", emulated" if look.toolchain.emulated else "")
 
 

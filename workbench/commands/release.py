@@ -41,8 +41,8 @@ def promote(
         Path | None,
         typer.Option(help="score both afresh on its holdout split, and load them with its texts", dir_okay=False),
     ] = None,
-    max_drop_pp: Annotated[float, typer.Option(help="accuracy that may be lost, percentage points")] = 0.5,
-    max_drop: Annotated[
+    max_loss_pp: Annotated[float, typer.Option(help="accuracy that may be lost, percentage points")] = 0.5,
+    max_loss: Annotated[
         float | None, typer.Option(help="the same of a metric that is no share, in its own unit")
     ] = None,
     require_proof: Annotated[
@@ -77,13 +77,13 @@ def promote(
     from workbench.tracking.champion import promote as make_champion
     from workbench.tracking.versions import CHAMPION
 
-    if not math.isfinite(max_drop_pp):
-        raise ConfigError(f"{max_drop_pp} is no limit.", key="--max-drop-pp", hint="Write percentage points: 0.5.")
-    if max_drop is not None and not math.isfinite(max_drop):
-        raise ConfigError(f"{max_drop} is no limit.", key="--max-drop", hint="Write a number in the metric's unit.")
+    if not math.isfinite(max_loss_pp):
+        raise ConfigError(f"{max_loss_pp} is no limit.", key="--max-loss-pp", hint="Write percentage points: 0.5.")
+    if max_loss is not None and not math.isfinite(max_loss):
+        raise ConfigError(f"{max_loss} is no limit.", key="--max-loss", hint="Write a number in the metric's unit.")
     limits = Limits(
-        max_drop_pp=max_drop_pp,
-        max_drop=max_drop,
+        max_loss_pp=max_loss_pp,
+        max_loss=max_loss,
         require_proof=require_proof,
         max_p99_increase=share(max_p99_increase, "--max-p99-increase"),
         min_throughput=share(min_throughput, "--min-throughput"),

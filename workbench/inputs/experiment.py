@@ -25,11 +25,11 @@ from workbench.targets.base import computes_in_float32
 from workbench.targets.language import language_target
 from workbench.values.candidate import Candidate
 from workbench.values.dimension import MOST_BATCH
-from workbench.values.documents.canonical import digest
+from workbench.values.documents.canonical import digest, encode
 from workbench.values.documents.yaml_reader import Section, read_yaml
 from workbench.values.errors import ConfigError, nearest
-from workbench.values.measurement import LanguageLoad, Split
-from workbench.values.metrics import METRICS, drop_metric
+from workbench.values.measurement import LanguageLoad, Split, current_name, former_name
+from workbench.values.metrics import METRICS, loss_metric
 from workbench.values.model import Model
 from workbench.values.objectives import Constraint, Objective
 from workbench.values.preprocess import LONGEST_TEXT
@@ -127,8 +127,8 @@ class Experiment:
                 "dataset": self.dataset.identity,
                 "space": self.space.digest,
                 "calibration": self.calibration,
-                "objectives": self.objectives,
-                "constraints": self.constraints,
+                "objectives": [encode(each) | {"metric": former_name(each.metric)} for each in self.objectives],
+                "constraints": [encode(each) | {"metric": former_name(each.metric)} for each in self.constraints],
                 "measure": self.measure,
                 "smoke_cosine": self.smoke_cosine,
                 "service": self.service,
@@ -183,7 +183,7 @@ def read_experiment(path: Path, workspace: Path | None = None) -> Experiment:
             confirmed = section.optional("samples", lambda key: section.integer(key, minimum=1))
         objectives = _objectives(top)
         with top.section("constraints") as section:
-            limits = {metric: section.number(metric) for metric in section.names()}
+            limits = {_current(top, metric): section.number(metric) for metric in section.names()}
             for metric in limits.keys() - METRICS:
                 section.refuse(metric, "not a metric.", nearest(metric, METRICS))
             constraints = tuple(Constraint(metric=m, limit=limits[m]) for m in limits if m in METRICS)
@@ -292,6 +292,13 @@ def _renamed(top: Section, key: str, default: str, choices: Sequence[str]) -> st
     return _EARLIER.get(value, value)
 
 
+def _current(top: Section, metric: str) -> str:
+    name = current_name(metric)
+    if name != metric:
+        _log.warning("%s: `%s` is called `%s` now; write that.", top.file, metric, name)
+    return name
+
+
 def _devices(top: Section) -> dict[str, str]:
     """Target → the kind of device that the experiment names for it."""
     found = {}
@@ -364,7 +371,7 @@ def _check_service(
 
 
 def _objectives(top: Section) -> tuple[Objective, ...]:
-    names = top.texts("objectives", ("latency_p50_ms", "accuracy"))
+    names = [_current(top, name) for name in top.texts("objectives", ("latency_p50_ms", "accuracy"))]
     if not names or len(names) > 3 or len(set(names)) != len(names):
         top.refuse("objectives", f"{list(names)} must be one to three different metrics.")
     for name in names:
@@ -385,9 +392,9 @@ def _check_primary_limits(asked: Iterable[tuple[str, Section, str]], dataset: Da
     """Refuse a drop in percentage points of a metric in decibels, and the like."""
     scorer = scorer_of(dataset, model)
     primary, unit = scorer.primary, scorer.unit
-    right = drop_metric(unit)
+    right = loss_metric(unit)
     for name, section, place in asked:
-        if name in {"accuracy_drop", "accuracy_drop_pp"} - {right}:
+        if name in {"accuracy_loss", "accuracy_loss_pp"} - {right}:
             said = f"the primary metric {primary} is " + (f"in {unit}." if unit else "a share of 0..1.")
             raise section.error(place, said, f"Write {right}, {f'in {unit}' if unit else 'in percentage points'}.")
         if name == place == "accuracy" and not scorer.higher:
@@ -433,9 +440,9 @@ def _language_question(
         if name == other:
             rule = f"{manifest.name} is measured by {dataset.measure}."
             raise section.error(place, rule, f"Write measure: {name} there.")
-        if name == "accuracy_drop_pp":
+        if name == "accuracy_loss_pp":
             unit = "in percent of the perplexity" if dataset.measure == "perplexity" else "in nats"
-            raise section.error(place, f"{dataset.measure} is no share of 0..1.", f"Write accuracy_drop, {unit}.")
+            raise section.error(place, f"{dataset.measure} is no share of 0..1.", f"Write accuracy_loss, {unit}.")
         if name.startswith(_OF_SERVICES):
             hint = "Write perplexity, size_mb, prefill_ms, decode_ms or kv_kb_per_token."
             raise section.error(place, f"{name} is not measured of a language model.", hint)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence, Set
 
 from workbench.report.alike import Alike, OutcomesOf, throughput_of
 from workbench.report.summary import Summary
-from workbench.report.words import SERVICE, cost_of, count_of, drop_of, scored, speedup_of
+from workbench.report.words import SERVICE, cost_of, count_of, loss_of, scored, speedup_of
 from workbench.values.dimension import Scalar
 from workbench.values.evidence import level_for
 from workbench.values.results import Evaluation
@@ -89,7 +89,7 @@ def _no_difference(summary: Summary, alike: Alike, pairs: Sequence[Pair]) -> str
     words += f"content: at most {100 * max(_speed_bound(a, b) for a, b in pairs):.1f} % of speed"
     drops = [_drop_bound(summary, a, b) for a, b in pairs]
     if None not in drops:
-        words += f" and {max(d for d in drops if d is not None):.2g} {scored(summary.evaluations).drop_unit}"
+        words += f" and {max(d for d in drops if d is not None):.2g} {scored(summary.evaluations).loss_unit}"
     return words
 
 
@@ -127,7 +127,7 @@ def _speed_bound(a: Evaluation, b: Evaluation) -> float:
 
 
 def _drop_bound(summary: Summary, a: Evaluation, b: Evaluation) -> float | None:
-    first, second = drop_of(a, summary.baseline_id), drop_of(b, summary.baseline_id)
+    first, second = loss_of(a, summary.baseline_id), loss_of(b, summary.baseline_id)
     if first is None or second is None:
         return None
     up = math.hypot(first.high - first.value, second.value - second.low)

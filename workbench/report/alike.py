@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from workbench.report.words import ACCURACY, SERVICE, SPEED, drop_of, service_estimate, speedup_of
+from workbench.report.words import ACCURACY, SERVICE, SPEED, loss_of, service_estimate, speedup_of
 from workbench.values.measurement import Estimate, ServiceResult, Split
 from workbench.values.metrics import metrics
 from workbench.values.modelled_times.figures import ratio
@@ -76,7 +76,7 @@ class Alike:
         ours, theirs = (self._of(a), self._of(b)) if a.split == b.split else (None, None)
         if ours is not None and theirs is not None and len(ours) == len(theirs) and type(ours) is type(theirs):
             return indistinguishable(ours, theirs)
-        first, second = drop_of(a, self._baseline_id), drop_of(b, self._baseline_id)
+        first, second = loss_of(a, self._baseline_id), loss_of(b, self._baseline_id)
         if first is None or second is None:
             return metrics(a)["accuracy"] == metrics(b)["accuracy"]
         return first.low <= second.high and second.low <= first.high

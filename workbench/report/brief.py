@@ -64,24 +64,24 @@ def figures(summary: Summary, chosen: Evaluation) -> list[tuple[str, str, str]]:
     """(name, value with interval, evidence and limit): the four that every answer has, then what else was asked for."""
     by, limits = scored(summary.evaluations), {c.metric: c for c in summary.constraints}
     asked = [o.metric for o in summary.objectives] + list(limits)
-    usual = ["speedup", by.drop_metric, *_served(summary, chosen)]
+    usual = ["speedup", by.loss_metric, *_served(summary, chosen)]
     rows = []
-    for name in (*usual, *asked_beside(asked, (*usual, *shown_in("view"), "accuracy_drop")))[:_FIGURES]:
+    for name in (*usual, *asked_beside(asked, (*usual, *shown_in("view"), "accuracy_loss")))[:_FIGURES]:
         value, level = _reading(summary, chosen, name)
         if value is not None:
-            of_own = name == by.drop_metric and by.noun != "accuracy"
+            of_own = name == by.loss_metric and by.noun != "accuracy"
             words = f"loss of {by.noun}" if of_own else _WORDS.get(name, ("",))[0]
             limit = f"; limit {limits[name].limit:g}" if name in limits else ""
             rows.append(
-                (words or METRICS[name].label, written(name, value, _unit(name, by.drop_unit)), f"{level or ''}{limit}")
+                (words or METRICS[name].label, written(name, value, _unit(name, by.loss_unit)), f"{level or ''}{limit}")
             )
     return rows
 
 
 _WORDS = {
     "speedup": ("speed-up", "speed-up"),
-    "accuracy_drop_pp": ("accuracy loss", ""),
-    "accuracy_drop": ("accuracy loss", ""),
+    "accuracy_loss_pp": ("accuracy loss", ""),
+    "accuracy_loss": ("accuracy loss", ""),
     "service_throughput_per_s": ("throughput", "served /s"),
     "throughput_per_s": ("throughput of one session", "per s"),
     "service_p99_ms": ("P99", "P99 ms"),
@@ -113,8 +113,8 @@ def _reading(summary: Summary, evaluation: Evaluation, name: str) -> tuple[float
     return None, None
 
 
-def _unit(name: str, drop_unit: str) -> str:
-    unit = drop_unit if name.startswith("accuracy_drop") else METRICS[name].unit
+def _unit(name: str, loss_unit: str) -> str:
+    unit = loss_unit if name.startswith("accuracy_loss") else METRICS[name].unit
     return f" {unit}" if unit and unit not in ("x", "/s") else unit
 
 
@@ -126,8 +126,8 @@ def _front(summary: Summary) -> list[Line]:
         shown.insert(0, baseline)
     if not shown:
         return []
-    names = ("speedup", by.drop_metric, *_served(summary, shown[0]))
-    heads = ["", "evidence", "speed-up", f"loss {by.drop_unit}", *(_WORDS[n][1] for n in names[2:])]
+    names = ("speedup", by.loss_metric, *_served(summary, shown[0]))
+    heads = ["", "evidence", "speed-up", f"loss {by.loss_unit}", *(_WORDS[n][1] for n in names[2:])]
     rows = [heads, *(_row(summary, e, names) for e in shown[:_ROWS])]
     found: list[Line] = []
     for (line,), evaluation in zip(laid_out(rows, 10 * WIDTH), [None, *shown], strict=False):
@@ -146,6 +146,6 @@ def _row(summary: Summary, evaluation: Evaluation, names: Sequence[str]) -> list
     for name in names:
         value, _ = _reading(summary, evaluation, name)
         value = value.value if isinstance(value, Estimate) else value
-        sign = "+" if name.startswith("accuracy_drop") else ""
+        sign = "+" if name.startswith("accuracy_loss") else ""
         cells.append("" if value is None else f"{value:{sign}{METRICS[name].form}}{'x' if name == 'speedup' else ''}")
     return cells

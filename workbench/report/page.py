@@ -219,12 +219,12 @@ def _limit(summary: Summary, metric: str) -> float | None:
     strongest evidence on that."""
     limits, baseline = {c.metric: c.limit for c in summary.constraints}, summary.baseline
     by = scored(summary.evaluations)
-    if metric in limits or metric != "accuracy" or by.drop_metric not in limits or baseline is None:
+    if metric in limits or metric != "accuracy" or by.loss_metric not in limits or baseline is None:
         return limits.get(metric)
     numbers = summary.numbers(summary.strongest(baseline))
     if metric not in numbers:
         return None
-    return numbers[metric] + by.own(numbers[metric], numbers.get(by.drop_metric, 0.0) - limits[by.drop_metric])
+    return numbers[metric] + by.own(numbers[metric], numbers.get(by.loss_metric, 0.0) - limits[by.loss_metric])
 
 
 def _axis_title(metric: str, summary: Summary) -> str:

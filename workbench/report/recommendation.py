@@ -9,7 +9,7 @@ from dataclasses import replace
 from workbench.report.alike import Alike
 from workbench.report.rests_on import modelled_errors
 from workbench.report.summary import BASES, Basis, Recommendation, Summary, common, failure_words
-from workbench.report.words import ACCURACY, SERVICE, SPEED, cost_of, count_of, drop_of, interval, scored, scored_by
+from workbench.report.words import ACCURACY, SERVICE, SPEED, cost_of, count_of, interval, loss_of, scored, scored_by
 from workbench.values.candidate import Candidate
 from workbench.values.evidence import level_for, sources_of
 from workbench.values.measurement import Accuracy, AccuracyComparison
@@ -202,7 +202,7 @@ def _equals(
 
 def _certain_loss(summary: Summary, evaluation: Evaluation) -> str:
     """That it certainly loses accuracy where no constraint says how much may be lost."""
-    drop = drop_of(summary.strongest(evaluation), summary.baseline_id)
+    drop = loss_of(summary.strongest(evaluation), summary.baseline_id)
     if not any(c.metric in ACCURACY for c in summary.constraints) and drop is not None and drop.low > 0:
         return f"it certainly loses {scored(summary.evaluations).noun}, and no constraint says how much may be lost"
     return ""
@@ -258,7 +258,7 @@ def _gain(summary: Summary, chosen: Evaluation) -> list[str]:
         return []
     where = "held-out data" if summary.strongest(chosen).split == "holdout" else "the validation split"
     how = "emulated" if summary.emulated else "measured"
-    cost = f", with {scored(summary.evaluations).drop_words(drop)}" if drop is not None else ""
+    cost = f", with {scored(summary.evaluations).loss_words(drop)}" if drop is not None else ""
     fast = f"{interval(speedup, 'x', 2)} as fast"
     if summary.strongest(chosen).measurement.language is not None:
         fast += " at decoding (modelled, measured nowhere)"
@@ -324,13 +324,13 @@ def _warnings(summary: Summary, chosen: Evaluation, lead: str) -> tuple[str, ...
         found.append(accuracy.alike)
     drop = summary.drop(chosen)
     by = scored(summary.evaluations)
-    limit = next((c.limit for c in summary.constraints if c.metric == by.drop_metric), None)
+    limit = next((c.limit for c in summary.constraints if c.metric == by.loss_metric), None)
     if drop is not None and limit is not None and drop.value <= limit < drop.high:
         times = times_the_data(drop, limit) if drop.value < limit else math.inf
         more = f"about {times:.1f} times as many samples" if times < 1000 else "very many more samples"
         found.append(
-            f"The limit of {limit:g} {by.drop_unit} lies inside the interval of its accuracy loss (up to "
-            f"{drop.high:+.2f} {by.drop_unit}): {more} would be needed to be sure of it."
+            f"The limit of {limit:g} {by.loss_unit} lies inside the interval of its accuracy loss (up to "
+            f"{drop.high:+.2f} {by.loss_unit}): {more} would be needed to be sure of it."
         )
     if chosen.candidate.id not in summary.confirmations:
         found.append("It was not confirmed on held-out data.")
@@ -352,4 +352,4 @@ def losses_sentence(summary: Summary, evaluation: Evaluation) -> str:
 
 
 def _lost(accuracy: Accuracy, compared: AccuracyComparison) -> str:
-    return interval(compared.drop_pp, f" {scored_by(accuracy).drop_unit}", 2, signed=True)
+    return interval(compared.drop_pp, f" {scored_by(accuracy).loss_unit}", 2, signed=True)

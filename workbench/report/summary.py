@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from workbench.evaluation.run_notes import LastRun, Neighbour
-from workbench.report.words import SERVICE, cost_of, drop_of, numbers_of, over, title
+from workbench.report.words import SERVICE, cost_of, loss_of, numbers_of, over, title
 from workbench.values.candidate import Candidate
 from workbench.values.damage import Damage
 from workbench.values.evidence import Evidence, level_for
@@ -275,7 +275,7 @@ class Summary:
 
     def drop(self, evaluation: Evaluation) -> Estimate | None:
         """By the strongest evidence; zero for the baseline."""
-        return drop_of(self.strongest(evaluation), self.baseline_id)
+        return loss_of(self.strongest(evaluation), self.baseline_id)
 
     def service(self, evaluation: Evaluation) -> ServiceResult | None:
         """The one of the held-out data where there is one, which real load may have confirmed; else the search's."""

@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 
 from workbench.report.summary import Summary
-from workbench.report.words import SERVICE, drop_cell, interval, p50_words, scored
+from workbench.report.words import SERVICE, interval, loss_cell, p50_words, scored
 from workbench.values.evidence import cell, level_for
 from workbench.values.measurement import Estimate, ServiceFigures, ServiceResult
 from workbench.values.metrics import METRICS, asked_beside, intervals, metrics, shown_in
@@ -132,14 +132,14 @@ def _heads(summary: Summary) -> dict[str, str]:
     """Metric → head of its column: those of every report, and what else the experiment asks for."""
     by, baseline = scored(summary.evaluations), summary.baseline
     language = baseline is not None and baseline.measurement.language is not None
-    own = {"accuracy": by.column, "accuracy_drop_pp": f"loss {by.drop_unit}"} | (
+    own = {"accuracy": by.column, "accuracy_loss_pp": f"loss {by.loss_unit}"} | (
         {"speedup": "decode x"} if language else {}
     )
     usual = shown_in("language table" if language else "table")
     asked = [o.metric for o in summary.objectives] + [c.metric for c in summary.constraints]
-    further = asked_beside(asked, (*usual, *SERVICE, by.drop_metric))
+    further = asked_beside(asked, (*usual, *SERVICE, by.loss_metric))
     heads = {name: own.get(name) or METRICS[name].head or name for name in (*usual, *further)}
-    return {by.drop_metric if name == "accuracy_drop_pp" else name: head for name, head in heads.items()}
+    return {by.loss_metric if name == "accuracy_loss_pp" else name: head for name, head in heads.items()}
 
 
 def _cells(evaluation: Evaluation, heads: Iterable[str]) -> list[str]:
@@ -162,13 +162,13 @@ def figure(evaluation: Evaluation, name: str) -> str:
 
 def written(name: str, value: float | Estimate | None, unit: str = "") -> str:
     """'1.52x [1.48, 1.56]', '+0.40 pp [+0.10, +0.70]', '3.16 ms'; empty for None."""
-    form, drop = METRICS[name].form, name.startswith("accuracy_drop")
+    form, drop = METRICS[name].form, name.startswith("accuracy_loss")
     if value is None:
         return ""
     if not isinstance(value, Estimate):
         return f"{value:{form}}{unit}"
     if drop and value.low == value.high == 0:
-        return drop_cell(value)
+        return loss_cell(value)
     if drop or value.high > value.low:
         return interval(value, unit, int(form[1:-1]) if form.endswith("f") else 2, signed=drop)
     return f"{value.value:{form}}{unit}"

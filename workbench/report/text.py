@@ -288,7 +288,7 @@ def _all_numbers(evaluation: Evaluation) -> list[str]:
         if name.removesuffix("_low").removesuffix("_high") in estimates and name not in estimates:
             continue
         unit = METRICS[name].unit if name in METRICS else ""
-        if name == "accuracy_drop" and m.accuracy is not None:
+        if name == "accuracy_loss" and m.accuracy is not None:
             unit = m.accuracy.unit
         text = f"{value:.6g}"
         level = said_of(evaluation, name)

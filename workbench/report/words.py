@@ -9,7 +9,7 @@ from workbench.values.candidate import Candidate
 from workbench.values.evidence import MEANINGS, Evidence
 from workbench.values.installed_targets import installed_target
 from workbench.values.measurement import SAME_ANSWERS, Accuracy, Estimate, Latency, OwnIntervals, ServiceFigures
-from workbench.values.metrics import METRICS, drop_metric, metrics
+from workbench.values.metrics import METRICS, loss_metric, metrics
 from workbench.values.results import Evaluation
 from workbench.values.setting_groups import describe
 
@@ -56,7 +56,7 @@ def interval(estimate: Estimate, unit: str, digits: int, *, signed: bool = False
     return f"{estimate.value:{sign}.{digits}f}{unit} [{low}, {high}]"
 
 
-def drop_cell(drop: Estimate) -> str:
+def loss_cell(drop: Estimate) -> str:
     """'+0.40 [+0.10, +0.70]'; in words where there is none at all, which no samples could show."""
     return SAME_ANSWERS if drop.low == drop.high == 0 else interval(drop, "", 2, signed=True)
 
@@ -66,7 +66,7 @@ def count_of(number: int, noun: str, plural: str | None = None) -> str:
 
 
 def over(metric: str, by: float) -> str:
-    """'accuracy_drop_pp by 0.3 pp'; a metric of one of the model's outputs stands as it is called."""
+    """'accuracy_loss_pp by 0.3 pp'; a metric of one of the model's outputs stands as it is called."""
     unit = METRICS[metric].unit if metric in METRICS else ""
     return f"{metric} by {by:.3g}" + (f" {unit}" if unit else "")
 
@@ -94,11 +94,11 @@ def numbers_of(evaluation: Evaluation, baseline_id: str) -> dict[str, float]:
     """`metrics`, with the baseline's drop against itself, which is 0, made explicit."""
     numbers, accuracy = metrics(evaluation), evaluation.measurement.accuracy
     if evaluation.candidate.id == baseline_id and "accuracy" in numbers:
-        numbers.setdefault(drop_metric("" if accuracy is None else accuracy.unit), 0.0)
+        numbers.setdefault(loss_metric("" if accuracy is None else accuracy.unit), 0.0)
     return numbers
 
 
-def drop_of(evaluation: Evaluation, baseline_id: str) -> Estimate | None:
+def loss_of(evaluation: Evaluation, baseline_id: str) -> Estimate | None:
     """In percentage points, or in the metric's own unit where that is no share of 0..1; 0 for the baseline, None where
     it was not measured."""
     accuracy = evaluation.measurement.accuracy
@@ -167,32 +167,32 @@ class Scored:
         return self.unit == "%"
 
     @property
-    def drop_unit(self) -> str:
+    def loss_unit(self) -> str:
         return self.unit or "pp"
 
     @property
-    def drop_metric(self) -> str:
+    def loss_metric(self) -> str:
         """Name of its drop among the numbers of an evaluation."""
-        return drop_metric(self.unit)
+        return loss_metric(self.unit)
 
     def gain(self, before: float, after: float) -> float:
-        """From one value of `accuracy`, which is negative where less is better, to another, in `drop_unit`."""
+        """From one value of `accuracy`, which is negative where less is better, to another, in `loss_unit`."""
         return 100.0 * (after - before) / abs(before) if self.relative else self._scale * (after - before)
 
     def own(self, value: float, drop: float) -> float:
-        """A difference in `drop_unit` from a value of `accuracy` in that metric's own numbers."""
+        """A difference in `loss_unit` from a value of `accuracy` in that metric's own numbers."""
         return drop * abs(value) / 100.0 if self.relative else drop / self._scale
 
     @property
     def _scale(self) -> float:
         return 1.0 if self.unit else 100.0
 
-    def drop_words(self, drop: Estimate) -> str:
+    def loss_words(self, drop: Estimate) -> str:
         """'an accuracy loss of +0.40 pp [+0.10, +0.70]'; where less is better, by how much it is worse."""
         if drop.low == drop.high == 0:
             return SAME_ANSWERS
         noun = "an accuracy loss" if self.noun == "accuracy" else f"a loss in {self.noun}"
-        return f"{noun} of {interval(drop, f' {self.drop_unit}', 2, signed=True)}"
+        return f"{noun} of {interval(drop, f' {self.loss_unit}', 2, signed=True)}"
 
     def value_words(self, accuracy: Accuracy) -> str:
         """'0.9910', or '3.2 dB'."""

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from workbench.inputs.experiment import Experiment
 from workbench.values.measurement import Estimate
-from workbench.values.metrics import METRICS, drop_metric, metrics
+from workbench.values.metrics import METRICS, loss_metric, metrics
 from workbench.values.objectives import feasible, pareto_front
 from workbench.values.results import Evaluation
 
@@ -37,7 +37,7 @@ def is_feasible(experiment: Experiment, evaluation: Evaluation) -> bool:
 def with_baseline_drop(experiment: Experiment, evaluation: Evaluation) -> dict[str, float]:
     """`results.metrics`, with the baseline's drop against itself made explicit: zero, by definition."""
     numbers, accuracy = metrics(evaluation), evaluation.measurement.accuracy
-    name = drop_metric("" if accuracy is None else accuracy.unit)
+    name = loss_metric("" if accuracy is None else accuracy.unit)
     # who it is comes last: an id is a digest, and this is asked for every candidate before every proposal
     if "accuracy" in numbers and name not in numbers and evaluation.candidate.id == experiment.baseline.id:
         numbers[name] = 0.0

@@ -40,7 +40,7 @@ def too_fine(experiment: Experiment, runs: Runs = ()) -> list[str]:
     for constraint in experiment.constraints:
         for split in splits:
             said = None
-            if constraint.metric == "accuracy_drop_pp":
+            if constraint.metric == "accuracy_loss_pp":
                 said = _drop_too_fine(experiment, constraint.limit, split, runs)
             elif constraint.of_output is not None:
                 said = _output_too_fine(experiment, constraint, split, runs)
@@ -61,9 +61,9 @@ def _drop_too_fine(experiment: Experiment, limit_pp: float, split: Split, runs: 
     if count and 100 / count <= limit_pp:
         return None
     if not count:
-        return f"accuracy_drop_pp <= {limit_pp:g} pp says nothing of {split}, which holds no {one} at all."
+        return f"accuracy_loss_pp <= {limit_pp:g} pp says nothing of {split}, which holds no {one} at all."
     return (
-        f"accuracy_drop_pp <= {limit_pp:g} pp is finer than one {one} of {split}: of {count} {many} one is "
+        f"accuracy_loss_pp <= {limit_pp:g} pp is finer than one {one} of {split}: of {count} {many} one is "
         f"{100 / count:.3g} pp. {math.ceil(100 / limit_pp)} {many} are needed to see such a loss, about "
         # so many that Tango's interval of two models that agree on all of them ends at the limit
         f"{math.ceil(_Z**2 * (100 / limit_pp - 1))} to be certain of a smaller one."

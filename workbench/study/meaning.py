@@ -42,7 +42,7 @@ class DatasetScoring:
         self.failed = ""
         self._dataset, self._scorer, self._model = dataset, scorer, model
         drops = {c.metric: c.limit for c in constraints}
-        self._drop = drops.get("accuracy_drop" if scorer.unit else "accuracy_drop_pp")
+        self._drop = drops.get("accuracy_loss" if scorer.unit else "accuracy_loss_pp")
         self._limits = {c.metric: c for c in scorer.limits(every=True)} if isinstance(scorer, MeaningScorer) else {}
         self._batch: Batch | None = None
         self._sequences: Callable[[], Iterator[Batch]] | None = None

@@ -97,7 +97,7 @@ def sweep_metrics(summary: Summary) -> dict[str, float]:
     if chosen is not None:
         speedup, drop = summary.speedup(chosen), summary.drop(chosen)
         found |= {"recommended_speedup": speedup.value} if speedup is not None else {}
-        found |= {f"recommended_{scored([chosen]).drop_metric}": drop.value} if drop is not None else {}
+        found |= {f"recommended_{scored([chosen]).loss_metric}": drop.value} if drop is not None else {}
     return found
 
 

@@ -36,6 +36,19 @@ SAME_ANSWERS = "the same answers"
 """Test of a comparison that needs none: both compute the same, so that the drop is exactly 0."""
 
 
+_LOSS, _FORMER_LOSS = "accuracy_loss", "accuracy_drop"
+
+
+def current_name(metric: str) -> str:
+    """The name of a metric that files of earlier versions call otherwise."""
+    return metric.replace(_FORMER_LOSS, _LOSS)
+
+
+def former_name(metric: str) -> str:
+    """What digests of stored sweeps hold in the place of its name."""
+    return metric.replace(_LOSS, _FORMER_LOSS)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccuracyComparison:
     """A paired comparison of one model's answers with a reference's, over the same samples.

@@ -60,9 +60,9 @@ class DeclaredMetric(Metric):
     bounds: bool = False
 
 
-def drop_metric(unit: str) -> str:
+def loss_metric(unit: str) -> str:
     """The name under which a drop of a primary metric in `unit` (empty for a share) is searched for and limited."""
-    return "accuracy_drop" if unit else "accuracy_drop_pp"
+    return "accuracy_loss" if unit else "accuracy_loss_pp"
 
 
 def _primary(a: Accuracy) -> float:
@@ -73,7 +73,7 @@ def _primary(a: Accuracy) -> float:
 def _drop(name: str, compared: str) -> Callable[[Accuracy], Reading]:
     def read(a: Accuracy) -> Reading:
         found: AccuracyComparison | None = getattr(a, compared)
-        return found.drop_pp if found is not None and drop_metric(a.unit) == name else None
+        return found.drop_pp if found is not None and loss_metric(a.unit) == name else None
 
     return read
 
@@ -160,13 +160,13 @@ METRICS: dict[str, DeclaredMetric] = {
         form=".4f",
         shown=_EVERYWHERE,
     ),
-    "accuracy_drop_pp": _less(
-        "accuracy", "pp", _drop("accuracy_drop_pp", "comparison"), "accuracy loss", "精度损失", **_CHANGE
+    "accuracy_loss_pp": _less(
+        "accuracy", "pp", _drop("accuracy_loss_pp", "comparison"), "accuracy loss", "精度损失", **_CHANGE
     ),
-    "accuracy_drop": _less(
+    "accuracy_loss": _less(
         "accuracy",
         "",
-        _drop("accuracy_drop", "comparison"),
+        _drop("accuracy_loss", "comparison"),
         "accuracy loss (the metric's own unit)",
         "精度损失（指标自身单位）",
         form=".2f",
@@ -278,7 +278,7 @@ INFORMING: dict[str, DeclaredMetric] = {
     "accuracy_samples": _less("accuracy", "", "samples"),
     **{
         f"{name}{_BEYOND}": _less("accuracy", unit, _drop(name, "against_baseline"), shown=shown, bounds=True)
-        for name, unit, shown in (("accuracy_drop_pp", "pp", ("holdout",)), ("accuracy_drop", "", ()))
+        for name, unit, shown in (("accuracy_loss_pp", "pp", ("holdout",)), ("accuracy_loss", "", ()))
     },
     "weights_mb": _less("language", "MB", _over("weight_bytes", 1e6)),
     "service_gain": _less("service", "x", lambda s: _gain(s, None if s.untuned_missed else s.untuned)),

@@ -95,13 +95,13 @@ class PairedScores:
         return self.bounds if self.higher else (-self.bounds[1], -self.bounds[0])
 
     @property
-    def drop_unit(self) -> str:
+    def loss_unit(self) -> str:
         """What a difference of two values is said in."""
         return self.unit or "pp"
 
     @property
     def drop_scale(self) -> float:
-        """From the metric's own value to `drop_unit`."""
+        """From the metric's own value to `loss_unit`."""
         return 1.0 if self.unit else 100.0
 
     @property

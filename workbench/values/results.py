@@ -14,7 +14,7 @@ from workbench.values.agreement import Agreements
 from workbench.values.artifact import Toolchain
 from workbench.values.candidate import Candidate, candidate_from_json
 from workbench.values.documents.canonical import added_later, decode, encode
-from workbench.values.measurement import Estimate, Measurement, Split
+from workbench.values.measurement import Estimate, Measurement, Split, current_name
 from workbench.values.reuse import Reuse
 
 Status = Literal["complete", "stopped", "failed"]
@@ -64,6 +64,11 @@ class Stop:
     stage: str
     reason: str
     violations: Mapping[str, float] = field(default_factory=dict)
+
+    @staticmethod
+    def from_earlier(data: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Violations by the names that metrics have now."""
+        return {**data, "violations": {current_name(name): by for name, by in data.get("violations", {}).items()}}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

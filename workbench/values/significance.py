@@ -167,7 +167,7 @@ def paired_bootstrap(baseline: PairedScores, candidate: PairedScores, *, seed: i
 
     bounds = _resampled(rows, drawn_from, difference, tail=_expanded_tail(max(len(baseline), 2)), seed=seed)
     test = "paired bootstrap over samples"
-    return _comparison(*bounds, scale=baseline.drop_scale, unit=baseline.drop_unit, test=test)
+    return _comparison(*bounds, scale=baseline.drop_scale, unit=baseline.loss_unit, test=test)
 
 
 def _resampled(

@@ -160,4 +160,4 @@ def test_a_metric_is_written_with_its_options_and_tried(tmp_path: Path, files: l
     assert dataset.metric is not None
     assert (dataset.metric.name, dataset.interface.outputs) == ("near", ())
     assert 'metric: {name: mean_absolute_error, output: "y"}' in (tmp_path / "named/calibration/m.yaml").read_text()
-    assert "state it, accuracy_drop: LOSS" in (tmp_path / "named/experiments/m.yaml").read_text()
+    assert "state it, accuracy_loss: LOSS" in (tmp_path / "named/experiments/m.yaml").read_text()

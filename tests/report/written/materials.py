@@ -43,7 +43,7 @@ def on_holdout(found: Evaluation) -> Evaluation:
 
 def summary_of(*evaluations: Evaluation, confirmed: tuple[Evaluation, ...] = ()) -> Summary:
     baseline, *found = evaluations
-    limits = {"accuracy_drop_pp": 0.5, "service_p99_ms": 90.0}
+    limits = {"accuracy_loss_pp": 0.5, "service_p99_ms": 90.0}
     objectives = ("service_throughput_per_s", "accuracy")
     return judge(*found, baseline=baseline, confirmed=confirmed, objectives=objectives, limits=limits)
 

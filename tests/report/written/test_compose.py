@@ -254,7 +254,7 @@ NOTED = {
     "another load": {"loads": [of_load(LOAD)]},
     "that load and an agreement": {"loads": [of_load(replace(LOAD, length=512))], "agreement": AGREEMENT, "int8": True},
     "few answers": {"loads": [of_load(replace(LOAD, load=ServiceLoad(concurrency=1), length=512, answered=90))]},
-    "a drop that few samples cannot prove": {"accuracy_drop_pp": estimate(0.3, 0.9), "accuracy_samples": 400},
+    "a drop that few samples cannot prove": {"accuracy_loss_pp": estimate(0.3, 0.9), "accuracy_samples": 400},
     "no INT8": {"int8": False, "agreement": replace(AGREEMENT, missing={}, paths=())},
 }
 

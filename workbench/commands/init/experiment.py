@@ -42,14 +42,14 @@ def _constraints(dataset: Dataset, model: Model, run: FloatRun, samples: int) ->
             if usual is None:
                 return _unknown_limit(scorer.unit)
             if scorer.unit:
-                return _limit("accuracy_drop", usual, scorer.unit, f"the usual limit of {scorer.primary}")
+                return _limit("accuracy_loss", usual, scorer.unit, f"the usual limit of {scorer.primary}")
             each = counted_in_a_sample(scorer, run.rows)
         usual_pp, why = 100 * usual, f"{scorer.primary} is usually allowed {100 * usual:g}"
         if each is None:  # no loss is too fine for it
-            return _limit("accuracy_drop_pp", usual_pp, "percentage points", why)
+            return _limit("accuracy_loss_pp", usual_pp, "percentage points", why)
         counted, what = max(1, round(each * samples)), "samples" if each == 1 else "decisions"
     worst = limit_pp(counted, usual_pp)
-    lines = _limit("accuracy_drop_pp", worst, "percentage points", why)
+    lines = _limit("accuracy_loss_pp", worst, "percentage points", why)
     if worst > usual_pp:
         one, need = 100 / counted, math.ceil(100 / usual_pp) + 1
         lines += [
@@ -60,7 +60,7 @@ def _constraints(dataset: Dataset, model: Model, run: FloatRun, samples: int) ->
 
 
 def _unknown_limit(unit: str) -> list[str]:
-    said = f"# Accuracy is in {unit} here, and nobody knows what loss is usual: state it, accuracy_drop: LOSS."
+    said = f"# Accuracy is in {unit} here, and nobody knows what loss is usual: state it, accuracy_loss: LOSS."
     return [said, "constraints: {}"]
 
 

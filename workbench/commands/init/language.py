@@ -141,7 +141,7 @@ def _experiment(
         f"holdout: {{samples: {counts['holdout']}}}\n"
         "objectives: [perplexity, size_mb, decode_ms]\n"
         "constraints:\n"
-        "  accuracy_drop: 2       # at most 2 % more perplexity than the float model; choose your own\n"
+        "  accuracy_loss: 2       # at most 2 % more perplexity than the float model; choose your own\n"
         "load: {batch: 8, prompt: 512, context: 1024}   # what times are modelled for\n"
         "budget: {trials: 24, timeout: 45m}   # whichever comes first\n"
         "seed: 0\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from workbench.report.words import drop_of, numbers_of
+from workbench.report.words import loss_of, numbers_of
 from workbench.report.written.cells import (
     LEVEL,
     as_figure,
@@ -168,8 +168,8 @@ def _estimate(m: Material, metric: str, value: float | None) -> Estimate | None:
     """With its interval, where it has one: a limit inside of that is not proved to be kept."""
     if value is None:
         return None
-    drop = drop_of(m.best, m.baseline.candidate.id if m.baseline is not None else "")
-    if metric in ("accuracy_drop_pp", "accuracy_drop") and drop is not None:
+    drop = loss_of(m.best, m.baseline.candidate.id if m.baseline is not None else "")
+    if metric in ("accuracy_loss_pp", "accuracy_loss") and drop is not None:
         return drop
     return intervals(m.best).get(metric, Estimate(value=value, low=value, high=value))
 
@@ -196,7 +196,7 @@ def _findings(m: Material) -> Iterator[str]:
             x=estimate_words(latency.speedup, digits=2),
             level=say(LEVEL[timed]),
         )
-    drop = drop_of(m.best, m.baseline.candidate.id if m.baseline is not None else "")
+    drop = loss_of(m.best, m.baseline.candidate.id if m.baseline is not None else "")
     accuracy, scored = m.best.measurement.accuracy, level_of(m.best, "accuracy")
     if drop is not None and accuracy is not None and scored is not None and not m.is_baseline:
         yield say(

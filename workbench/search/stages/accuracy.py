@@ -32,7 +32,7 @@ from workbench.shipping.agreement import Asked, agreement_of_sessions
 from workbench.values import significance
 from workbench.values.errors import MeasureError
 from workbench.values.measurement import SAME_ANSWERS, Accuracy, AccuracyComparison, Estimate
-from workbench.values.metrics import METRICS, accuracy_metrics, agreement_metrics, drop_metric
+from workbench.values.metrics import METRICS, accuracy_metrics, agreement_metrics, loss_metric
 from workbench.values.results import Evaluation
 from workbench.values.reuse import Reuse, audit_of_answers
 
@@ -77,7 +77,7 @@ def _audited(request: Request, result: StageResult, outcomes: Outcomes) -> Stage
 
 def growing_subsets(request: Request, result: StageResult, scores: AccuracyPass) -> StageResult:
     """Score 1/8, 1/4, 1/2 … of the split; stop once the drop is certainly over its limit."""
-    metric = drop_metric(scores.scorer.unit)
+    metric = loss_metric(scores.scorer.unit)
     limit = next((c.limit for c in request.experiment.constraints if c.metric == metric), None)
     if not request.gated or limit is None:
         return result
@@ -106,7 +106,7 @@ def full_accuracy(request: Request, result: StageResult, scores: AccuracyPass) -
     accuracy = result.measurement.accuracy
     assert accuracy is not None  # just measured
     result = result.within(request, accuracy_metrics(accuracy))
-    return with_rejection(request, result, drop_metric(accuracy.unit), reference, outcomes)
+    return with_rejection(request, result, loss_metric(accuracy.unit), reference, outcomes)
 
 
 def with_rejection(

@@ -43,7 +43,7 @@ from workbench.values.reuse import Reuse
 SMOKE_WINDOWS = 1
 _SMALLEST_LOOK = 8
 """Windows at the first look; with fewer a recipe's spread is not known well enough to be certain of anything."""
-DROP = "accuracy_drop"
+DROP = "accuracy_loss"
 
 
 def language(request: Request, progress: Progress) -> None:

@@ -21,7 +21,7 @@ def evaluate(
     loads: Sequence[LoadFigures] = (),
     float_loads: Sequence[LoadFigures] = (),
     agreement: Agreements | None = None,
-    accuracy_drop_pp: Estimate | None = None,
+    accuracy_loss_pp: Estimate | None = None,
     accuracy_level: Evidence = "measured held-out",
     accuracy_samples: int = 0,
     int8: bool | None = None,
@@ -33,7 +33,7 @@ def evaluate(
         loads: of what ships. One is compared with a load of the baseline where clients, length and batch are equal.
         float_loads: of the float model's service as it runs on the new platform today, for what INT8 promises.
         agreement: None where nobody measured it.
-        accuracy_drop_pp: of what ships against the float model; that of `agreement` where it is None.
+        accuracy_loss_pp: of what ships against the float model; that of `agreement` where it is None.
         accuracy_samples: that the drop rests on; 0 where nobody said it.
         int8: whether what ships is quantized; None where that is not known.
         emulated: the device was an emulator: loads are no figures, and what else is known of it is modelled.
@@ -43,7 +43,7 @@ def evaluate(
     criteria = [
         *_timed(baseline, loads, emulated),
         *_int8(baseline, loads, float_loads, int8, emulated),
-        *agreement_criteria(baseline, agreement, accuracy_drop_pp, accuracy_level, accuracy_samples),
+        *agreement_criteria(baseline, agreement, accuracy_loss_pp, accuracy_level, accuracy_samples),
         *_resources(baseline, loads),
     ]
     return Verdict(

@@ -54,7 +54,7 @@ def accuracy_check(new: Bundle, old: Bundle, limits: Limits, holdout: Dataset | 
 
 def float_check(manifest: Manifest, limits: Limits) -> Check:
     """The first bundle has only its own float model to be compared with, which its confirmation was."""
-    name, limit = f"{NAME} against float", limits.max_drop_pp
+    name, limit = f"{NAME} against float", limits.max_loss_pp
     found = next((e for e in manifest.evaluations if e.split == "holdout"), None)
     accuracy = found.measurement.accuracy if found is not None else None
     if accuracy is None:
@@ -67,10 +67,10 @@ def float_check(manifest: Manifest, limits: Limits) -> Check:
 
 def _judged(name: str, seen: AccuracyComparison, words: str, limits: Limits) -> Check:
     drop, unit = seen.drop_pp, seen.unit
-    limit = limits.max_drop_pp if seen.is_share else limits.max_drop
+    limit = limits.max_loss_pp if seen.is_share else limits.max_loss
     reason = f"{drop.value:+.2f} {unit} lost [{drop.low:.2f}, {drop.high:.2f}] {words}"
     if limit is None:
-        reason += f"; say how much may be lost, in {unit}: --max-drop NUMBER"
+        reason += f"; say how much may be lost, in {unit}: --max-loss NUMBER"
         return checked(name, False, reason, figure=drop.value, unit=unit, interval=drop)
     kept, proven = drop.value <= limit, drop.high <= limit
     if kept and not proven:
@@ -82,7 +82,7 @@ def _judged(name: str, seen: AccuracyComparison, words: str, limits: Limits) -> 
 
 
 def _failed(reason: str, limits: Limits, name: str = NAME) -> Check:
-    return checked(name, False, reason, limit=limits.max_drop_pp, unit="pp")
+    return checked(name, False, reason, limit=limits.max_loss_pp, unit="pp")
 
 
 def rescored(bundle: Bundle, data: Dataset) -> Outcomes:

@@ -16,19 +16,19 @@ class Limits:
     """What the new bundle may lose against the current one.
 
     Attributes:
-        max_drop_pp: of the primary metric, in percentage points.
-        max_drop: of a primary metric that is no share of 0..1, in its own unit; None where nobody said.
+        max_loss_pp: of the primary metric, in percentage points.
+        max_loss: of a primary metric that is no share of 0..1, in its own unit; None where nobody said.
         max_p99_increase, max_size_increase: shares of the current one's; 0.2 is 20 % more.
         min_throughput: share of the current one's.
         require_proof: the whole interval of a figure that has one must keep its limit, not the figure alone.
     """
 
-    max_drop_pp: float = 0.5
+    max_loss_pp: float = 0.5
     max_p99_increase: float = 0.2
     min_throughput: float = 0.8
     max_size_increase: float = 0.2
     require_proof: bool = False
-    max_drop: float | None = None
+    max_loss: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
