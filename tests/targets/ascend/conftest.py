@@ -83,21 +83,14 @@ class Host:
         self.acl()
         self.nodes("davinci0", *MANAGERS)
 
-    def all_findings(self) -> list[Finding]:
-        found = ascend_findings(
-            self.environment,
-            root=self.root,
-            place_of=lambda name: f"/cann/{name}.so" if name in self.modules else None,
-        )
-        return list(found)
-
     def findings(self) -> dict[str, Finding]:
-        return {finding.name: finding for finding in self.all_findings()}
+        """By name; of one that is told twice the trouble."""
 
-    def troubles(self) -> dict[str, str]:
-        """What is not well, but for AMCT, which is optional and takes a second to ask."""
-        found = self.all_findings()
-        return {f.name: f.value for f in found if f.status != "ok" and f.name != "AMCT"}
+        def place_of(name: str) -> str | None:
+            return f"/cann/{name}.so" if name in self.modules else None
+
+        found = ascend_findings(self.environment, root=self.root, place_of=place_of)
+        return {one.name: one for one in sorted(found, key=lambda one: one.status == "warn")}
 
 
 def write(file: Path, text: str = "") -> Path:

@@ -71,6 +71,14 @@ def expected(feeds: Mapping[str, Array]) -> dict[str, Array]:
     }
 
 
+def assert_right(outputs: dict[str, Array], feeds: dict[str, Array]) -> None:
+    wanted = expected(feeds)
+    assert outputs.keys() == wanted.keys()
+    for name, values in wanted.items():
+        assert outputs[name].dtype == np.float32
+        assert np.array_equal(outputs[name], values), name
+
+
 def texts(batch: int, length: int, seed: int = 0) -> dict[str, Array]:
     random = np.random.default_rng(seed)
     lengths = random.integers(1, length + 1, batch)

@@ -1,12 +1,10 @@
 import sys
-from collections.abc import Callable
 from pathlib import Path
-
-import pytest
 
 from tests.emulated_cann import emulated_environment
 from tests.targets.ascend.conftest import CAPTURES, KERNELS, Host, write
 from workbench.commands.doctor import exit_code
+from workbench.targets.ascend import installation
 from workbench.targets.ascend.findings import ascend_findings
 
 
@@ -29,109 +27,83 @@ def test_a_ready_machine_is_all_well(host: Host) -> None:
 
     found = host.findings()
     assert {finding.status for finding in found.values()} == {"ok"}
-    assert found["toolkit"].value == f"CANN 8.5.0 at {host.home}"
-    assert found["operators"].value == "kernels of ascend910b"
-    assert found["compiler"].value == str(host.home / "bin/atc")
-    assert found["runtime"].value == f"acl at {host.home}/python/acl.py, chip Ascend910B3"
-    assert found["AMCT"].value.startswith("amct_onnx 8.5.0 with onnx 1.")
+    for name, value in {
+        "toolkit": f"CANN 8.5.0 at {host.home}",
+        "operators": "kernels of ascend910b",
+        "compiler": str(host.home / "bin/atc"),
+        "runtime": f"acl at {host.home}/python/acl.py, chip Ascend910B3",
+        "AMCT": "amct_onnx 8.5.0 with onnx 1.",
+        "driver": "25.5.1",
+        "firmware": "7.8.0.6.201",
+        "device": "1 × 910B3",
+        "card 0": "OK, 94.3 W, 53 °C, 0 % AI core, HBM 4487 of 65536 MB used",
+        "device files": "davinci0, davinci_manager, devmm_svm, hisi_hdc",
+    }.items():
+        assert found[name].value.startswith(value)
     assert found["AMCT"].value.endswith(sys.executable)
-    assert found["driver"].value == "25.5.1"
-    assert found["firmware"].value == "7.8.0.6.201"
-    assert found["device"].value == "1 × 910B3"
-    assert found["card 0"].value == "OK, 94.3 W, 53 °C, 0 % AI core, HBM 4487 of 65536 MB used"
-    assert found["device files"].value.startswith("davinci0, davinci_manager, devmm_svm, hisi_hdc")
-
-
-def test_a_root_that_is_no_folder_and_one_that_is_not_switched_on(host: Host, tmp_path: Path) -> None:
-    host.environment["ASCEND_HOME_PATH"] = "/gone"
-    assert host.findings()["toolkit"].value == "ASCEND_HOME_PATH names /gone, which is no folder"
-    del host.environment["ASCEND_HOME_PATH"]
-    write(tmp_path / "usual/cann/set_env.sh")
-    assert host.findings()["toolkit"].remedy == f"Run: source {tmp_path}/usual/cann/set_env.sh"
 
 
 def test_half_an_installation_is_told_part_by_part(host: Host) -> None:
     (host.home / KERNELS / "ascend910b/ops_oam").mkdir(parents=True)
     host.environment["ASCEND_HOME_PATH"] = str(host.home)
 
-    troubles = host.troubles()
+    troubles = host.findings()
 
-    assert "unknown version" in troubles["toolkit"]
-    assert "half an installation: no version.info" in troubles["packages"]
-    assert "kernels of ascend910b are missing (none)" in troubles["operators"]
-    assert troubles["environment"] == "ASCEND_OPP_PATH is not set: half of set_env.sh"
-    assert troubles["compiler"] == "no atc"
-
-
-def test_an_acl_that_does_not_load_is_told_and_ends_nothing(host: Host) -> None:
-    host.ready()
-    for code, value, remedy in (
-        ("raise ImportError('libascend_hal.so: cannot open shared')", "libascend_hal.so", "LD_LIBRARY_PATH"),
-        ("import os; os._exit(9)", "exit code 9", sys.executable),
-    ):
-        host.acl(code)
-        runtime = host.findings()["runtime"]
-        assert (runtime.status, value in runtime.value, remedy in runtime.remedy) == ("warn", True, True)
+    for name, words in {
+        "toolkit": "unknown version",
+        "packages": "half an installation: no version.info",
+        "operators": "kernels of ascend910b are missing (none)",
+        "environment": "ASCEND_OPP_PATH is not set: half of set_env.sh",
+        "compiler": "no atc",
+    }.items():
+        assert words in troubles[name].value
 
 
-@pytest.mark.parametrize(
-    ("change", "name", "words"),
-    [
-        (lambda host: host.tool(host.bin / "atc", ""), "compiler", "{0.bin}/atc is not of the CANN at {0.home}"),
-        (lambda host: host.driver("25.5.2"), "driver", "25.5.1 is loaded, 25.5.2 is installed"),
-        (lambda host: host.npu_smi("info_25_3_rc1_ddr_only"), "device", "1 × 310P3, and not 910B3"),
-        (lambda host: (host.root / "dev/hisi_hdc").unlink(), "device files", "missing: {0.root}/dev/hisi_hdc"),
-    ],
-    ids=["atc of another CANN", "driver not loaded", "another chip", "device file"],
-)
-def test_one_thing_wrong_with_a_ready_machine_is_told(
-    host: Host, change: Callable[[Host], object], name: str, words: str
-) -> None:
-    host.ready()
-    change(host)
-
-    assert host.troubles()[name] == words.format(host)
-
-
-def test_a_sick_card_and_a_busy_one_are_told(host: Host) -> None:
-    host.ready()
-    host.npu_smi("info_23_0_6")
-
-    troubles = host.troubles()
-
-    assert troubles["card 2"].endswith("; in use by process (907864), python (48988)")
-    assert troubles["card 5"] == "Warning"
-    assert "npu-smi info -t health -i 5 -c 0" in host.findings()["card 5"].remedy
-    assert troubles["driver"] == "driver 23.0.6, wanted 25.2.0 or newer"
-
-
-def test_an_npu_smi_without_cards_is_unknown_or_none(host: Host) -> None:
-    for script, value in (
-        ("echo 'initialized failed. ret is -8020'; exit 1", "`npu-smi info` failed with exit code 1"),
-        ("echo hello", "npu-smi gives a text that cannot be read"),
-        (f"head -6 {CAPTURES}/info_25_5_1.txt", "npu-smi lists no card"),
-    ):
-        host.tool(host.bin / "npu-smi", script)
-        assert host.findings()["device"].value.startswith(value)
-
-
-def test_a_container_without_the_driver_says_how_it_is_started(host: Host) -> None:
-    host.ready()
+def container(host: Host) -> None:
     write(host.root / ".dockerenv")
     (host.root / "dev/devmm_svm").unlink()
 
-    findings = host.findings()
 
-    assert "-v /usr/local/Ascend/driver:/usr/local/Ascend/driver" in findings["container"].remedy
-    assert "--device=" in findings["device files"].remedy
-    host.driver("25.5.1")
-    (host.root / "Ascend/driver/lib64").mkdir()
-    assert "container" not in host.findings()
+def dormant(host: Host) -> None:
+    del host.environment["ASCEND_HOME_PATH"]
+    write(installation.DRIVER_ROOT / "cann/set_env.sh")
 
 
-def test_visible_devices_are_checked(host: Host) -> None:
+def test_one_thing_wrong_with_a_ready_machine_is_told(host: Host, tmp_path: Path) -> None:
+    held, head = "echo 'ret is -8020'; exit 1", f"head -6 {CAPTURES}/info_25_5_1.txt"
+    for number, (change, name, value, remedy) in enumerate(
+        (
+            (lambda h: h.environment.update(ASCEND_HOME_PATH="/gone"), "toolkit", "/gone, which is no folder", "8.5.0"),
+            (lambda h: h.acl("raise ImportError('libascend_hal.so: no')"), "runtime", "_hal.so", "LD_LIBRARY_PATH"),
+            (lambda h: h.acl("import os; os._exit(9)"), "runtime", "exit code 9", sys.executable),
+            (lambda h: h.tool(h.bin / "atc", ""), "compiler", "bin/atc is not of the CANN at ", "set_env.sh"),
+            (lambda h: h.driver("25.5.2"), "driver", "25.5.1 is loaded, 25.5.2 is installed", "Reboot"),
+            (lambda h: h.npu_smi("info_25_3_rc1_ddr_only"), "device", "1 × 310P3, and not 910B3", "limits"),
+            (lambda h: (h.root / "dev/hisi_hdc").unlink(), "device files", "/dev/hisi_hdc", "lsmod"),
+            (lambda h: h.npu_smi("info_23_0_6"), "card 2", "; in use by process (907864), python (48988)", "idle"),
+            (lambda h: h.npu_smi("info_23_0_6"), "card 5", "Warning", "npu-smi info -t health -i 5 -c 0"),
+            (lambda h: h.npu_smi("info_23_0_6"), "driver", "driver 23.0.6, wanted 25.2.0 or newer", "25.2.0"),
+            (lambda h: h.tool(h.bin / "npu-smi", held), "device", "failed with exit code 1", ""),
+            (lambda h: h.tool(h.bin / "npu-smi", "echo hello"), "device", "a text that cannot be read", ""),
+            (lambda h: h.tool(h.bin / "npu-smi", head), "device", "npu-smi lists no card", ""),
+            (container, "container", "not mounted", "-v /usr/local/Ascend/driver:/usr/local/Ascend/driver"),
+            (container, "device files", "missing: ", "--device="),
+            (dormant, "toolkit", "not set, but CANN is at ", "Run: source "),
+        )
+    ):
+        one = Host(tmp_path / str(number))
+        one.ready()
+        change(one)
+        found = one.findings()[name]
+        assert (found.status, value in found.value, remedy in found.remedy) == ("warn", True, True), found
+
+
+def test_a_driver_that_a_container_has_is_no_trouble_and_visible_devices_are_checked(host: Host) -> None:
     host.ready()
     host.npu_smi("info_23_0_6")
+    write(host.root / ".dockerenv")
+    host.driver("25.5.1")
+    (host.root / "Ascend/driver/lib64").mkdir()
     for value, status, words in (
         ("0", "ok", "device 0 as 0"),
         ("0,7", "warn", "no device 7"),
@@ -139,13 +111,14 @@ def test_visible_devices_are_checked(host: Host) -> None:
         ("", "ok", "is empty"),
     ):
         host.environment["ASCEND_RT_VISIBLE_DEVICES"] = value
-        visible = host.findings()["visible"]
-        assert (visible.status, words in visible.value) == (status, True)
+        found = host.findings()
+        assert (found["visible"].status, words in found["visible"].value) == (status, True)
+        assert "container" not in found
 
 
 def test_the_emulator_is_shown_as_such_and_everything_it_has_is_found(host: Host, tmp_path: Path) -> None:
-    host.environment = emulated_environment(tmp_path / "emulated", CANN_EMULATOR_DEVICES="2")
-    found = {f.name: f for f in ascend_findings(host.environment, root=host.root)}
+    environment = emulated_environment(tmp_path / "emulated", CANN_EMULATOR_DEVICES="2")
+    found = {f.name: f for f in ascend_findings(environment, root=host.root)}
 
     assert (found["emulated"].status, "--allow-emulated" in found["emulated"].remedy) == ("warn", True)
     assert found["emulated"].value.startswith("CANN and its devices are emulated here: int8-workbench ")

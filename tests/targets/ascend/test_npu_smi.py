@@ -67,33 +67,24 @@ def test_a_failure_is_told_in_its_own_words_with_a_remedy(tmp_path: Path, monkey
         run_npu_smi(["info"], environment={"PATH": "/nowhere"})
 
 
-def seen(environment: dict[str, str], least: int = 1) -> list[DeviceReading]:
-    """What a watch has seen once it looked so often."""
-    deadline = time.monotonic() + 120
-    with watched(0, interval_s=0.01, environment=environment) as readings:
-        while len(readings) < least:
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
-    return readings
-
-
-def test_the_card_is_looked_at_for_as_long_as_the_block_runs(tmp_path: Path) -> None:
-    table = (CAPTURES / "info_23_0_6.txt").read_text()
+def test_the_card_is_looked_at_for_as_long_as_the_block_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = capture("info_23_0_6")
     for index, watts in enumerate(("100.0", "300.0", "200.0")):
         (tmp_path / f"{index}.txt").write_text(table.replace("101.5", watts))
     script = (
+        f'[ "$*" = info ] && echo x >> {tmp_path}/tables\n'
         f'case "$*" in info) n=$(wc -l < {tmp_path}/tables); cat {tmp_path}/$(( (n - 1) % 3 )).txt;; '
         f'"info -m") cat {CAPTURES}/mapping.txt;; esac'
     )
-
-    environment = play(tmp_path, "npu-smi", f'[ "$*" = info ] && echo x >> {tmp_path}/tables\n{script}')
-    readings = seen(environment, least=6)
-
-    assert [reading.power_w for reading in readings[:4]] == [100, 300, 200, 100]
-    assert {reading.memory_bytes for reading in readings} == {58626 << 20}
-
-
-def test_without_npu_smi_the_block_still_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(npu_smi, "USUAL_PLACES", ())
-
-    assert set(seen({"PATH": "/nowhere"})) == {DeviceReading()}
+    for environment, least in ((play(tmp_path, "npu-smi", script), 6), ({"PATH": "/nowhere"}, 1)):
+        deadline = time.monotonic() + 120
+        with watched(0, interval_s=0.01, environment=environment) as readings:
+            while len(readings) < least:
+                assert time.monotonic() < deadline
+                time.sleep(0.02)
+        if least == 1:
+            assert set(readings) == {DeviceReading()}, "without npu-smi the block still runs"
+        else:
+            assert [reading.power_w for reading in readings[:4]] == [100, 300, 200, 100]
+            assert {reading.memory_bytes for reading in readings} == {58626 << 20}

@@ -117,43 +117,32 @@ class AscendCompile(CompileSettings):
         for name in ("batches", "sequence_bins"):
             sizes = getattr(self, name)
             if list(sizes) != sorted(set(sizes)) or any(not 1 <= size <= MOST_LENGTH for size in sizes):
-                raise ConfigError(f"{list(sizes)} are not ascending sizes up to {MOST_LENGTH}.", key=f"compile.{name}")
+                raise _wrong(f"compile.{name}", f"{list(sizes)} are not ascending sizes up to {MOST_LENGTH}.")
         if list(self.options) != sorted(dict(self.options).items()):
-            raise ConfigError("flags must be sorted, each once.", key="compile.options")
+            raise _wrong("compile.options", "flags must be sorted, each once.")
         check_options(dict(self.options))
         if not self.batches:
-            raise ConfigError("no batch size.", key="compile.batches", hint="Name at least one, such as 1.")
-        for name, default in (("disabled_fusions", True), ("enabled_fusions", False)):
-            self._check_groups(name, default)
+            raise _wrong("compile.batches", "no batch size.", "Name at least one, such as 1.")
+        for name, on in (("disabled_fusions", True), ("enabled_fusions", False)):
+            key, chosen = f"compile.{name}", getattr(self, name)
+            allowed = [group for group, passes in FUSION_GROUPS.items() if passes.on is on]
+            for group in chosen:
+                if group not in allowed:
+                    raise _wrong(key, f"{group!r} is no such group.", nearest(group, allowed))
+            if list(chosen) != sorted(set(chosen)):
+                raise _wrong(key, "names must be sorted and unique.")
+            if chosen and self.oo_level == "O1":
+                raise _wrong(key, "O1 closes every fusion that can be closed.", "Leave it out, or use O3.")
         if self.op_precision_mode and self.op_select_implmode is not None:
-            raise ConfigError(
-                "is void beside op_precision_mode (ATC ignores it).",
-                key="compile.op_select_implmode",
-                hint="Use one of the two.",
-            )
+            void = "is void beside op_precision_mode (ATC ignores it)."
+            raise _wrong("compile.op_select_implmode", void, "Use one of the two.")
         for line in self.op_precision_mode:  # ATC skips the line, with a word in its log alone
             if (kind := line.partition("=")[2].strip()) not in PRECISION_KINDS:
-                raise ConfigError(
-                    f"{line!r}: ATC would skip it.",
-                    key="compile.op_precision_mode",
-                    hint=nearest(kind, PRECISION_KINDS),
-                )
+                near = nearest(kind, PRECISION_KINDS)
+                raise _wrong("compile.op_precision_mode", f"{line!r}: ATC would skip it.", near)
         named = [line.partition("InputDtype:")[0] for line in self.customize_dtypes]
         if len(set(named)) < len(named):  # ATC takes the first line of a name and leaves the others
-            raise ConfigError("a name has two lines, and the first wins.", key="compile.customize_dtypes")
-
-    def _check_groups(self, name: str, on: bool) -> None:
-        chosen = getattr(self, name)
-        allowed = [group for group, passes in FUSION_GROUPS.items() if passes.on is on]
-        for group in chosen:
-            if group not in allowed:
-                raise ConfigError(f"{group!r} is no such group.", key=f"compile.{name}", hint=nearest(group, allowed))
-        if list(chosen) != sorted(set(chosen)):
-            raise ConfigError("names must be sorted and unique.", key=f"compile.{name}")
-        if chosen and self.oo_level == "O1":
-            raise ConfigError(
-                "O1 closes every fusion that can be closed.", key=f"compile.{name}", hint="Leave it out, or use O3."
-            )
+            raise _wrong("compile.customize_dtypes", "a name has two lines, and the first wins.")
 
     @classmethod
     def of_space(cls, given: Mapping[str, Any], served: tuple[int, ...]) -> AscendCompile:
@@ -217,64 +206,46 @@ class AscendCompile(CompileSettings):
         return tuple(words)
 
     def check(self, candidate: Candidate) -> None:
-        if candidate.serving.streams is not None:
-            raise ConfigError("an Ascend session has one stream.", key="serving.streams", hint="Leave it out.")
-        if candidate.serving.sequence_bins is not None:
-            raise ConfigError(
-                "on Ascend every length is compiled.",
-                key="serving.sequence_bins",
-                hint="Name the bins in compile.sequence_bins.",
-            )
-        if candidate.serving.batch > self.batches[-1]:
-            raise ConfigError(
-                f"{candidate.serving.batch} is larger than every compiled batch, {list(self.batches)}.",
-                key="serving.batch",
-                hint="Name it in compile.batches too.",
-            )
         q, mode = candidate.quantization, candidate.precision.mode
+        if candidate.serving.streams is not None:
+            raise _wrong("serving.streams", "an Ascend session has one stream.", "Leave it out.")
+        if candidate.serving.sequence_bins is not None:
+            hint = "Name the bins in compile.sequence_bins."
+            raise _wrong("serving.sequence_bins", "on Ascend every length is compiled.", hint)
+        if (batch := candidate.serving.batch) > self.batches[-1]:
+            rule = f"{batch} is larger than every compiled batch, {list(self.batches)}."
+            raise _wrong("serving.batch", rule, "Name it in compile.batches too.")
         if "hif8" in mode:  # which ATC's own check lets pass on every chip (cmd_flag_info.cc:50-52)
-            raise ConfigError(
-                f"{mode!r} is not supported by CANN 8.5, although ATC's own check lets it pass.",
-                key="precision.mode",
-                hint="Choose another.",
-            )
+            rule = f"{mode!r} is not supported by CANN 8.5, although ATC's own check lets it pass."
+            raise _wrong("precision.mode", rule, "Choose another.")
         if q.scheme == "dynamic":
-            raise ConfigError(
-                "ATC has no dynamic INT8 for ONNX models.", key="quantization.scheme", hint="Use static or cfg."
-            )
+            rule = "ATC has no dynamic INT8 for ONNX models."
+            raise _wrong("quantization.scheme", rule, "Use static or cfg.")
         if self.keep_dtype and mode in KEEPING_MODES:
-            raise ConfigError(
-                f"is void with precision {mode}, which keeps every type.",
-                key="compile.keep_dtype",
-                hint="Leave it out.",
-            )
+            rule = f"is void with precision {mode}, which keeps every type."
+            raise _wrong("compile.keep_dtype", rule, "Leave it out.")
         if q.scheme != "none":
             self._check_int8(mode)
         if q.attention_matmul and not q.activation_symmetric:
-            raise ConfigError(
-                "products of two activations can only be symmetric on Ascend (AMCT manual, quantization constraints).",
-                key="quantization.attention_matmul",
-                hint="Set activation_symmetric to true with it.",
+            rule = (
+                "products of two activations can only be symmetric on Ascend (AMCT manual, quantization constraints)."
             )
+            raise _wrong("quantization.attention_matmul", rule, "Set activation_symmetric to true with it.")
 
     def _check_int8(self, mode: str) -> None:
         """What the manual's General Restrictions forbid a quantized model; ATC itself does not look."""
         if self.shapes == "gears":
-            raise ConfigError(
-                f"a quantized model cannot be compiled for dynamic shapes {_RESTRICTIONS}.",
-                key="compile.shapes",
-                hint="Compile one static file for each batch and bin.",
-            )
+            rule = f"a quantized model cannot be compiled for dynamic shapes {_RESTRICTIONS}."
+            raise _wrong("compile.shapes", rule, "Compile one static file for each batch and bin.")
         if mode not in INT8_MODES:
-            raise ConfigError(
-                f"{mode} with a quantized model gives neither the speed nor the precision {_RESTRICTIONS}.",
-                key="precision.mode",
-                hint=f"With INT8: {', '.join(sorted(INT8_MODES))}.",
-            )
+            rule = f"{mode} with a quantized model gives neither the speed nor the precision {_RESTRICTIONS}."
+            raise _wrong("precision.mode", rule, f"With INT8: {', '.join(sorted(INT8_MODES))}.")
         precise = any(line.endswith("=high_precision") for line in self.op_precision_mode)
         if precise or self.op_select_implmode == "high_precision":
-            raise ConfigError(
-                f"high_precision kernels must not be combined with a quantized model {_RESTRICTIONS}.",
-                key=f"compile.{'op_precision_mode' if precise else 'op_select_implmode'}",
-                hint="Use high_performance, or leave it out.",
-            )
+            key = f"compile.{'op_precision_mode' if precise else 'op_select_implmode'}"
+            rule = f"high_precision kernels must not be combined with a quantized model {_RESTRICTIONS}."
+            raise _wrong(key, rule, "Use high_performance, or leave it out.")
+
+
+def _wrong(key: str, rule: str, hint: str | None = None) -> ConfigError:
+    return ConfigError(rule, key=key, hint=hint)

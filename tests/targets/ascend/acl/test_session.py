@@ -12,9 +12,8 @@ import pytest
 
 from tests.targets.ascend.offline_files import (
     TEXT,
-    Array,
     artifact_of,
-    expected,
+    assert_right,
     gear_model,
     grid,
     static_model,
@@ -42,14 +41,6 @@ def session(acl: ModuleType, files: tuple[Path, Artifact]) -> Iterator[AscendSes
     session = AscendSession(*files)
     yield session
     session.close()
-
-
-def assert_right(outputs: dict[str, Array], feeds: dict[str, Array]) -> None:
-    wanted = expected(feeds)
-    assert outputs.keys() == wanted.keys()
-    for name, values in wanted.items():
-        assert outputs[name].dtype == np.float32
-        assert np.array_equal(outputs[name], values), name
 
 
 def test_calls_of_a_compiled_shape_and_of_any_other_give_the_models_results(acl: ModuleType, tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ _NOT_FOUND = re.compile(
     r"(?im)error while loading shared libraries: *(?P<library>[^\s:]+)|command not found|bad interpreter"
 )
 _NO_MEMORY = re.compile(r"(?i)out of memory|cannot allocate memory|bad_alloc|\bMemoryError\b|\bKilled\b")
+_MORE_MEMORY = "Close other programs, or set TE_PARALLEL_COMPILER lower, then run it again."
 _NO_DISK = re.compile(r"(?i)no space left on device|disk quota exceeded")
 
 
@@ -29,56 +30,50 @@ def failure_of(run: Run, what: str) -> CompileError | ToolchainError:
     Args:
         what: what was compiled, for the message: 'the model for batch 1, length 128'.
     """
-    again = reproduce(run)
+    again, printed = reproduce(run), run.ended.output
+
+    def refused(words: str, *, transient: bool = False) -> CompileError:
+        return CompileError(f"{words} {again}", log_path=run.log, transient=transient)
+
     if run.ended.why:
-        return CompileError(f"{_ended(run, what)} {again}", log_path=run.log, transient=run.ended.why != "garbage")
-    explanation = explain(run.output)
-    if _NO_DISK.search(run.ended.output) or shutil.disk_usage(run.directory).free < _FULL_DISK_BYTES:
+        return refused(_ended(run, what), transient=run.ended.why != "garbage")
+    if _NO_DISK.search(printed) or shutil.disk_usage(run.directory).free < _FULL_DISK_BYTES:
         return ToolchainError(
             f"ATC could not compile {what}: the disk of {run.directory} is full. Free some space (`workbench cache` "
             f"shows what the cache holds), then run the same command again; what was measured is kept. {again}"
         )
     killed = _signal(run.ended.code)
     if killed in (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        return CompileError(
+        return refused(
             f"ATC was killed by {killed.name} while it compiled {what}; most often the machine ran out of memory. "
-            f"Close other programs, or set TE_PARALLEL_COMPILER lower, then run it again. {again}",
-            log_path=run.log,
+            f"{_MORE_MEMORY}",
             transient=True,
         )
     if killed is not None:
-        return CompileError(
+        return refused(
             f"ATC crashed with {killed.name} while it compiled {what}. Try another precision mode or fewer gears, and "
-            f"send the log to the vendor. {again}",
-            log_path=run.log,
+            "send the log to the vendor."
         )
-    if explanation is not None:
+    if (explanation := explain(run.output)) is not None:
         code, meaning, quoted = explanation
-        message = (
+        words = (
             f"ATC refused {what}{f' ({code})' if code else ''}: {meaning.problem}. ATC says: {_short(quoted)} "
-            f"{meaning.remedy}{_setting(run, quoted)} {again}"
+            f"{meaning.remedy}{_setting(run, quoted)}"
         )
         if meaning.who in ("installation", "disk"):
-            return ToolchainError(message)
-        return CompileError(message, log_path=run.log, transient=meaning.who in ("files", "memory"))
-    library = _NOT_FOUND.search(run.ended.output)
-    if library is not None:
+            return ToolchainError(f"{words} {again}")
+        return refused(words, transient=meaning.who in ("files", "memory"))
+    if (library := _NOT_FOUND.search(printed)) is not None:
         return ToolchainError(
             f"ATC does not start: {library[0].strip()}. Source CANN's set_env.sh; on a machine without a driver put "
             f"<CANN>/devlib on LD_LIBRARY_PATH. `workbench doctor` looks at all of it. {again}"
         )
-    if _NO_MEMORY.search(run.ended.output):
-        return CompileError(
-            f"ATC ran out of memory while it compiled {what}. Close other programs, or set TE_PARALLEL_COMPILER lower. "
-            f"{again}",
-            log_path=run.log,
-            transient=True,
-        )
-    words = " / ".join(run.output.words) or "nothing"
-    return CompileError(
+    if _NO_MEMORY.search(printed):
+        return refused(f"ATC ran out of memory while it compiled {what}. {_MORE_MEMORY}", transient=True)
+    return refused(
         f"ATC ended with exit status {run.ended.code} and gave no reason while it compiled {what}. It printed last: "
-        f"{_short(words)}. Look at the log; `workbench doctor` checks the installation. {again}",
-        log_path=run.log,
+        f"{_short(' / '.join(run.output.words) or 'nothing')}. Look at the log; `workbench doctor` checks the "
+        "installation."
     )
 
 
@@ -93,14 +88,12 @@ def no_file(run: Run, what: str, found: str) -> CompileError:
 
 def reproduce(run: Run) -> str:
     """The command line, for a shell in any directory. Its own is gone by then, so that the model is named in full."""
-    named = any(argument.lstrip("-").partition("=")[0] in _TEXT_FILES for argument in run.command)
-    words = [_in_full(argument, run.directory) for argument in run.command]
-    return f"Reproduce{' (the log holds the files it names)' if named else ''}: {shlex.join(words)}"
-
-
-def _in_full(argument: str, directory: Path) -> str:
-    flag, _, value = argument.partition("=")
-    return f"{flag}={(directory / value).resolve()}" if flag == "--model" else argument
+    named, words = "", []
+    for argument in run.command:
+        flag, _, value = argument.partition("=")
+        words.append(f"{flag}={(run.directory / value).resolve()}" if flag == "--model" else argument)
+        named = " (the log holds the files it names)" if flag.lstrip("-") in _TEXT_FILES else named
+    return f"Reproduce{named}: {shlex.join(words)}"
 
 
 def complete_log(run: Run) -> None:
