@@ -10,8 +10,15 @@ import pytest
 
 from tests.targets.ascend.played_atc import CHAIN, play
 from workbench.cann_emulator.dump_file import Values, dump_bytes
-from workbench.targets.ascend.overflow import CONVERTER, Overflow, decode_overflow, overflow_text, read_overflows
-from workbench.targets.ascend.profiling import AscendProfiler, run_msprof
+from workbench.targets.ascend.profiling import (
+    CONVERTER,
+    AscendProfiler,
+    Overflow,
+    decode_overflow,
+    overflow_text,
+    read_overflows,
+    run_msprof,
+)
 from workbench.values.artifact import Artifact
 from workbench.values.errors import MeasureError, ToolchainError
 

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from workbench.targets.ascend.dimensions import DIMENSIONS
-from workbench.targets.ascend.interface import INTERFACE
-from workbench.targets.ascend.settings import ASCEND, AscendCompile
+from workbench.targets.ascend.settings import ASCEND, INTERFACE, AscendCompile
 from workbench.targets.description import Binding, Card, SpaceStart, TargetDescription
 
 if TYPE_CHECKING:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from workbench.values.candidate import Candidate
 
 ASCEND, SOC_VERSION = "ascend910b3", "Ascend910B3"
+INTERFACE = "interface.json"
+"""Beside the compiled files, see `interface`."""
 PRECISION_MODES = (
     "force_fp16",
     "allow_fp32_to_fp16",

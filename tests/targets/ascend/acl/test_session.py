@@ -20,8 +20,7 @@ from tests.targets.ascend.offline_files import (
     texts,
 )
 from workbench.targets.ascend.acl.session import AscendSession
-from workbench.targets.ascend.fitting import Shape, turns
-from workbench.targets.ascend.interface import Interface
+from workbench.targets.ascend.interface import Interface, Shape, turns
 from workbench.targets.base import DeviceSession
 from workbench.values.artifact import Artifact
 from workbench.values.errors import MeasureError, ToolchainError

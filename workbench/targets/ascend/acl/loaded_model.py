@@ -15,8 +15,7 @@ import numpy.typing as npt
 
 from workbench.targets.ascend.acl.calls import INVALID_PARAM, do, read, take
 from workbench.targets.ascend.acl.dtypes import stored_type
-from workbench.targets.ascend.fitting import Shape
-from workbench.targets.ascend.interface import Interface, Port
+from workbench.targets.ascend.interface import Interface, Port, Shape
 from workbench.targets.base import Array
 from workbench.values.errors import MeasureError
 

@@ -25,9 +25,9 @@ from workbench.targets.ascend.acl.calls import checked, do, doubt, library, read
 from workbench.targets.ascend.acl.dtypes import converted
 from workbench.targets.ascend.acl.loaded_model import LoadedModel, Plan
 from workbench.targets.ascend.acl.process import check_process, enter, forked, leave
-from workbench.targets.ascend.fitting import Shape, Turn, cut, extent, place, rows_of, turns
-from workbench.targets.ascend.interface import INTERFACE, Port, read_interface
+from workbench.targets.ascend.interface import Port, Shape, Turn, cut, extent, place, read_interface, rows_of, turns
 from workbench.targets.ascend.npu_smi import soc_name, watched
+from workbench.targets.ascend.settings import INTERFACE
 from workbench.targets.base import Array, DeviceTimes, Feeds
 from workbench.targets.feeds import FileRows, Input, check_feeds
 from workbench.values.artifact import Artifact, CompiledFile

@@ -25,8 +25,8 @@ from workbench.targets.ascend.atc.atc import find_atc
 from workbench.targets.ascend.atc.om_json import ask_om
 from workbench.targets.ascend.dump.dump_file import executions, is_dump
 from workbench.targets.ascend.dump.recording import read_recording
-from workbench.targets.ascend.interface import INTERFACE, interface_of, read_interface, write_interface
-from workbench.targets.ascend.settings import ASCEND, MIXED_MODES, AscendCompile
+from workbench.targets.ascend.interface import interface_of, read_interface, write_interface
+from workbench.targets.ascend.settings import ASCEND, INTERFACE, MIXED_MODES, AscendCompile
 from workbench.targets.ascend.toolchain import ascend_toolchain
 from workbench.targets.base import Array, Feeds
 from workbench.targets.common import compiled_file
