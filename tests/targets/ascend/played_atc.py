@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from pathlib import Path
 
+from workbench.targets.ascend.atc.command import compile_flags, shapes_of
 from workbench.targets.ascend.interface import Interface, Port
 from workbench.targets.ascend.om_set import compile_shapes
 from workbench.targets.ascend.settings import AscendCompile
@@ -79,3 +80,11 @@ def compiled(
         environment=play_atc(tmp_path, body) | variables,
         parallel=parallel,
     )
+
+
+def flags_of(candidate: Candidate, interface: Interface) -> dict[str, str]:
+    """Of the candidate's first shape."""
+    assert isinstance(candidate.compile, AscendCompile)
+    shape = shapes_of(candidate.compile, interface)[0]
+    model, chip = Path("m.onnx"), CHAIN.device
+    return compile_flags(candidate, shape, interface, soc_version=chip, model=model, output=Path("m"), files={})

@@ -9,13 +9,13 @@ from typer.testing import CliRunner
 
 from tests.ascend_workspace import QUIET, write_ascend_workspace
 from tests.emulated_cann import emulated_environment, switched_on
-from tests.targets.ascend.played_atc import CHAIN
+from tests.targets.ascend.offline_files import TEXT
+from tests.targets.ascend.played_atc import CHAIN, flags_of
 from workbench.api.opening import named_candidate, read_experiment
 from workbench.commands.cli import app
 from workbench.graph.read import read_model
 from workbench.space.reader import read_space
 from workbench.space.space import assignment_of, build, complete
-from workbench.targets.ascend.atc.command import compile_flags, shapes_of
 from workbench.targets.ascend.flags import copied_bank
 from workbench.targets.ascend.interface import interface_of
 from workbench.targets.ascend.om_set import compile_shapes
@@ -30,14 +30,13 @@ target: ascend910b3
 parameters:
   precision.mode: {choices: [force_fp16]}
   compile.sequence_bins: {choices: ["8"]}
-OPTIONS
 """
 
 
 def space_of(tmp_path: Path, **options: str) -> Path:
     lines = "\n".join(f"  compile.{name}: {{choices: {choices}}}" for name, choices in options.items())
     file = tmp_path / "space.yaml"
-    file.write_text(SPACE.replace("OPTIONS", lines), encoding="utf-8")
+    file.write_text(f"{SPACE}{lines}\n", encoding="utf-8")
     return file
 
 
@@ -48,18 +47,7 @@ def test_flags_that_a_space_names_reach_the_command_line(tmp_path: Path) -> None
 
     candidate = build(space, complete(space, chosen))
 
-    model = read_model(save(tiny_encoder(), tmp_path / "model.onnx"))
-    interface = interface_of(model)
-    assert isinstance(candidate.compile, AscendCompile)
-    flags = compile_flags(
-        candidate,
-        shapes_of(candidate.compile, interface)[0],
-        interface,
-        soc_version="Ascend910B3",
-        model=Path("m.onnx"),
-        output=Path("m"),
-        files={},
-    )
+    flags = flags_of(candidate, TEXT)
     assert (flags["sparsity"], flags["oo_dead_code_elimination"]) == ("1", "false")
     assert "deterministic" not in flags
     assert candidate.parameters()["compile.sparsity"] == "1"
@@ -144,30 +132,29 @@ def tune(*arguments: object) -> str:
     return " ".join(done.output.split())
 
 
-def test_a_bank_is_filled_for_every_shape_and_is_part_of_the_key(tmp_path: Path) -> None:
+def test_a_bank_is_filled_for_every_shape_and_is_part_of_the_key_or_the_tool_is_quoted(tmp_path: Path) -> None:
     file, to = write_ascend_workspace(tmp_path / "ws"), tmp_path / "to"
-    with switched_on(emulated_environment(tmp_path / "cann", **QUIET)):
+    environment = emulated_environment(tmp_path / "cann", **QUIET)
+    question = read_experiment(file)
+    with switched_on(environment):
         said = tune(file, "--to", to)
-        made = named_candidate(str(to / "candidate.json"), read_experiment(file))
-        bank = next((to / "bank").iterdir())
-        tuned = {made.id}
-        bank.write_text("brought from another machine", encoding="utf-8")
+        tuned = {question.baseline.id, named_candidate(str(to / "candidate.json"), question).id}
+        next((to / "bank").iterdir()).write_text("brought from another machine", encoding="utf-8")
         tune(file, "--bank", to / "bank", "--to", tmp_path / "brought")
-        tuned.add(named_candidate(str(tmp_path / "brought" / "candidate.json"), read_experiment(file)).id)
+        tuned.add(named_candidate(str(tmp_path / "brought" / "candidate.json"), question).id)
 
-    assert "EMULATED" in said
-    assert "tuning b1_s8" in said
-    assert "its key has: compile.op_bank_path" in said
-    assert f"workbench evaluate {file} --candidate" in said
-    assert len({*tuned, read_experiment(file).baseline.id}) == 3, "the content of the bank makes another candidate"
+    for words in (
+        "EMULATED",
+        "tuning b1_s8",
+        "its key has: compile.op_bank_path",
+        f"workbench evaluate {file} --candidate",
+    ):
+        assert words in said
+    assert len(tuned) == 3, "the content of the bank makes another candidate"
 
-
-def test_a_tool_that_does_not_tune_this_chip_is_quoted(tmp_path: Path) -> None:
-    file = write_ascend_workspace(tmp_path / "ws")
-    refusing = emulated_environment(tmp_path / "cann", CANN_EMULATOR_AOE="refuses", **QUIET)
     words = r"did not tune b1_s8.*exit code 1: .*not supported on this product.*op_bank_path"
-    with switched_on(refusing), pytest.raises(CompileError, match=words):
-        tune(file, "--to", tmp_path / "to")
-    (Path(refusing["ASCEND_HOME_PATH"]) / "bin" / "aoe").unlink()
-    with switched_on(refusing), pytest.raises(ToolchainError, match=r"No aoe on PATH.*--bank FOLDER"):
-        tune(file, "--to", tmp_path / "to")
+    with switched_on({**environment, "CANN_EMULATOR_AOE": "refuses"}), pytest.raises(CompileError, match=words):
+        tune(file, "--to", tmp_path / "refused")
+    (Path(environment["ASCEND_HOME_PATH"]) / "bin" / "aoe").unlink()
+    with switched_on(environment), pytest.raises(ToolchainError, match=r"No aoe on PATH.*--bank FOLDER"):
+        tune(file, "--to", tmp_path / "refused")

@@ -4,7 +4,8 @@ from pathlib import Path
 import pytest
 
 from tests.targets.ascend.offline_files import TEXT
-from workbench.targets.ascend.atc.command import compile_flags, shapes_of
+from tests.targets.ascend.played_atc import flags_of
+from workbench.targets.ascend.atc.command import shapes_of
 from workbench.targets.ascend.atc.compile_story import (
     CompileStory,
     read_fusions,
@@ -28,19 +29,6 @@ def candidate(settings: AscendCompile, mode: str = "force_fp16") -> Candidate:
     return Candidate(target="ascend910b3", precision=Precision(mode=mode), compile=settings)
 
 
-def flags_of(chosen: Candidate, interface: Interface = TEXT) -> dict[str, str]:
-    assert isinstance(chosen.compile, AscendCompile)
-    return compile_flags(
-        chosen,
-        shapes_of(chosen.compile, interface)[0],
-        interface,
-        soc_version="Ascend910B3",
-        model=Path("/w/m.onnx"),
-        output=Path("/w/o"),
-        files={},
-    )
-
-
 def test_gears_are_one_file_with_a_value_for_every_size_of_every_input_that_varies() -> None:
     """atc.md §3.3: BERT with two inputs needs four values per gear, not two."""
     (shape,) = shapes_of(AscendCompile(batches=(1, 8), sequence_bins=(64, 128), shapes="gears"), TEXT)
@@ -55,11 +43,12 @@ def test_gears_are_one_file_with_a_value_for_every_size_of_every_input_that_vari
         shapes_of(AscendCompile(batches=tuple(range(1, 102)), shapes="gears"), IMAGE)
 
 
-def test_what_repeats_atcs_default_is_left_out() -> None:
-    assert flags_of(candidate(AscendCompile(sequence_bins=(128,)))) == {
+def test_every_setting_reaches_its_flag_and_what_repeats_atcs_default_is_left_out() -> None:
+    plain = flags_of(candidate(AscendCompile(sequence_bins=(128,))), TEXT)
+    assert plain == {
         "framework": "5",
-        "model": "/w/m.onnx",
-        "output": "/w/o",
+        "model": "m.onnx",
+        "output": "m",
         "soc_version": "Ascend910B3",
         "input_format": "ND",
         "input_shape": "ids:1,128;mask:1,128",
@@ -67,9 +56,6 @@ def test_what_repeats_atcs_default_is_left_out() -> None:
         "display_model_info": "1",
         "precision_mode": "force_fp16",
     }
-
-
-def test_every_setting_reaches_its_flag() -> None:
     settings = AscendCompile(
         sequence_bins=(128,),
         op_select_implmode="high_performance",
@@ -82,9 +68,9 @@ def test_every_setting_reaches_its_flag() -> None:
         enable_small_channel=True,
     )
 
-    flags = flags_of(candidate(settings, "mixed_float16"))
+    flags = flags_of(candidate(settings, "mixed_float16"), TEXT)
 
-    assert {name: flags[name] for name in list(flags)[8:]} == {
+    assert {name: value for name, value in flags.items() if name not in plain} == {
         "precision_mode_v2": "mixed_float16",
         "op_select_implmode": "high_performance",
         "optypelist_for_implmode": "Gelu,Sigmoid",
@@ -95,6 +81,7 @@ def test_every_setting_reaches_its_flag() -> None:
         "enable_single_stream": "true",
         "enable_small_channel": "1",
     }
+    assert "precision_mode" not in flags
 
 
 STORY = CompileStory(
