@@ -17,7 +17,7 @@ from workbench.targets.apart import run_apart
 from workbench.targets.ascend.atc.atc import place_model, work_directory
 from workbench.targets.ascend.atc.command import argument_vector, compile_flags, shapes_of
 from workbench.targets.ascend.flags import BANK
-from workbench.targets.ascend.installation import compiler_variables
+from workbench.targets.ascend.installation import compiler_variables, tool_of
 from workbench.targets.ascend.interface import interface_of
 from workbench.targets.ascend.om_set import write_config_files
 from workbench.targets.ascend.settings import AscendCompile
@@ -43,7 +43,14 @@ def tuned(lowered: Path, candidate: Candidate, bank: Path, report: Callable[[str
         ToolchainError: there is no AOE.
         CompileError: it does not tune; the message has its own words.
     """
-    aoe = _find_aoe(os.environ)
+    roots = filter(None, [os.environ.get("ASCEND_HOME_PATH")])
+    # [inferred] where the toolkit has it
+    if (aoe := tool_of("aoe", os.environ, *map(Path, roots), below=("bin", "tools/aoe/bin"))) is None:
+        raise ToolchainError(
+            "No aoe on PATH, nor below ASCEND_HOME_PATH. It comes with the CANN toolkit, and runs on a machine with "
+            "the card: source its set_env.sh there. A bank that was filled elsewhere is taken as it is (--bank FOLDER)."
+        )
+    aoe = aoe.absolute()
     bank.mkdir(parents=True, exist_ok=True)
     chip = ascend_toolchain().device
     settings = candidate.compile
@@ -77,22 +84,6 @@ def with_bank(candidate: Candidate, bank: Path) -> Candidate:
     assert isinstance(settings, AscendCompile)  # Candidate checks it
     options = {**dict(settings.options), BANK: f"{bank.resolve()}@{folder_digest(bank)}"}
     return replace(candidate, compile=replace(settings, options=tuple(sorted(options.items()))))
-
-
-def _find_aoe(environment: Mapping[str, str]) -> Path:
-    home = environment.get("ASCEND_HOME_PATH", "")
-    places = [shutil.which("aoe", path=environment.get("PATH", "")), *(f"{home}/{at}/aoe" for at in _BELOW if home)]
-    for place in filter(None, places):
-        if os.access(place, os.X_OK):
-            return Path(place).absolute()
-    raise ToolchainError(
-        "No aoe on PATH, nor below ASCEND_HOME_PATH. It comes with the CANN toolkit, and runs on a machine with the "
-        "card: source its set_env.sh there. A bank that was filled elsewhere is taken as it is (--bank FOLDER)."
-    )
-
-
-_BELOW = ("bin", "tools/aoe/bin")
-"""[inferred] Where the toolkit has it."""
 
 
 def _run(aoe: Path, flags: Mapping[str, str], root: Path, bank: Path, log: Path) -> str:

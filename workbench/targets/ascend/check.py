@@ -60,45 +60,28 @@ def _shape_issues(model: Model, settings: AscendCompile) -> Iterator[OperatorIss
     except ConfigError as error:
         yield issue("error", "inputs", error.rule, error.hint or "", "one OM for each batch and bin (atc.md, fact 4)")
         return
+    bins, own = settings.sequence_bins, "the model's inputs"
     sequence = has_axis(interface, "sequence")
-    if sequence and not settings.sequence_bins:
-        yield issue(
-            "error",
-            "compile.sequence_bins",
-            "the inputs have a length and no bin is named: ATC needs a shape for every input (E10001)",
-            "Name the padded lengths to compile, the longest at least the dataset's max_length.",
-            "atc.md §8 (E10001, value NULL)",
-        )
-    if not sequence and settings.sequence_bins:
-        yield issue(
-            "error",
-            "compile.sequence_bins",
-            f"the model has no free length, so bins {list(settings.sequence_bins)} mean nothing",
-            "Leave it out.",
-            "the model's inputs",
-        )
+    if sequence and not bins:
+        problem = "the inputs have a length and no bin is named: ATC needs a shape for every input (E10001)"
+        remedy = "Name the padded lengths to compile, the longest at least the dataset's max_length."
+        yield issue("error", "compile.sequence_bins", problem, remedy, "atc.md §8 (E10001, value NULL)")
+    if not sequence and bins:
+        problem = f"the model has no free length, so bins {list(bins)} mean nothing"
+        yield issue("error", "compile.sequence_bins", problem, "Leave it out.", own)
     fixed = model.fixed_batch
     if fixed is not None and settings.batches != (fixed,):
-        yield issue(
-            "error",
-            "compile.batches",
-            f"the model's own batch is {fixed}, not {list(settings.batches)}",
-            "Compile that one, or export the model with a free first axis.",
-            "the model's inputs",
-        )
+        problem = f"the model's own batch is {fixed}, not {list(settings.batches)}"
+        remedy = "Compile that one, or export the model with a free first axis."
+        yield issue("error", "compile.batches", problem, remedy, own)
 
 
 def _int8_issues(proto: ModelProto, candidate: Candidate) -> Iterator[OperatorIssue]:
     layers = quantizable_layers(normalized(proto))
     if not layers:
         yield nothing_to_quantize()
-    products = [layer for layer in layers if layer.second is not None]
+    products = [layer.name for layer in layers if layer.second is not None]
     if products and candidate.quantization.attention_matmul:
-        yield issue(
-            "warning",
-            products[0].name,
-            f"products of two activations ({len(products)}) become INT8 by a layout that no page shows [inferred]",
-            "If ATC refuses it, set quantization.attention_matmul to false.",
-            "amct.md §13, question 4",
-            operator="MatMul",
-        )
+        problem = f"products of two activations ({len(products)}) become INT8 by a layout that no page shows [inferred]"
+        remedy = "If ATC refuses it, set quantization.attention_matmul to false."
+        yield issue("warning", products[0], problem, remedy, "amct.md §13, question 4", operator="MatMul")

@@ -10,13 +10,13 @@ from pathlib import Path
 from workbench.targets.apart import run_apart
 from workbench.targets.ascend.amct.process import VARIABLE as AMCT_PYTHON
 from workbench.targets.ascend.amct.process import find_amct
+from workbench.targets.ascend.description import DEVICES, DRIVER_MOUNTS
 from workbench.targets.ascend.installation import (
     CANN_WANTED,
     DRIVER_WANTED,
     OPERATOR_KERNELS,
     REMEDY,
     Installation,
-    atc_of,
     cann_problem,
     compiler_of_another,
     driver_files,
@@ -24,6 +24,7 @@ from workbench.targets.ascend.installation import (
     no_cann,
     read_installation,
     same_release,
+    tool_of,
 )
 from workbench.targets.ascend.npu_smi import MIB, VARIABLE, Card, details, npu_smi_path, seen_cards, visible_devices
 from workbench.targets.ascend.settings import ASCEND
@@ -115,7 +116,7 @@ def _toolkit(installation: Installation | None, environment: Mapping[str, str]) 
 
 def _compiler(installation: Installation | None, environment: Mapping[str, str]) -> Finding:
     remedy = "It comes with the toolkit; compiling needs no NPU."
-    atc = installation.atc if installation is not None else atc_of(environment)
+    atc = installation.atc if installation is not None else tool_of("atc", environment)
     if atc is None:
         return _warn("compiler", "no atc", remedy)
     if installation is not None and compiler_of_another(installation, environment) is not None:
@@ -178,9 +179,7 @@ def _warn(name: str, value: str, remedy: str) -> Finding:
 # --- driver, cards, device files, containers, visibility -------------------------------------------------------------
 
 
-MANAGERS = ("davinci_manager", "devmm_svm", "hisi_hdc")
-"""Device files that every process on an NPU needs besides its /dev/davinciN (pyacl.md §6.4)."""
-
+MANAGERS = tuple(Path(device).name for device in DEVICES)
 CHIP = "910B3"
 
 
@@ -233,8 +232,7 @@ def _device_findings(environment: Mapping[str, str], root: Path, *, emulated: bo
             yield _warn(
                 "container",
                 f"the driver is not mounted: no {folder}/driver/lib64",
-                "Start it with -v /usr/local/Ascend/driver:/usr/local/Ascend/driver -v /usr/local/dcmi:/usr/local/dcmi "
-                "-v /usr/local/bin/npu-smi:/usr/local/bin/npu-smi -v /etc/ascend_install.info:/etc/ascend_install.info",
+                f"Start it with {' '.join(f'-v {path}:{path}' for path in DRIVER_MOUNTS)}",
             )
 
 

@@ -120,7 +120,7 @@ def read_installation(home: Path, environment: Mapping[str, str] = os.environ) -
         version=version,
         release=folder if re.match(r"\d+\.\d", folder) else version,
         packages=_packages(home),
-        atc=atc_of(environment, home),
+        atc=tool_of("atc", environment, home),
         kernels=_kernels(home),
         emulator=next((info["emulator"] for info in probes if info.get("emulator")), None),
     )
@@ -176,12 +176,14 @@ def _packages(home: Path) -> dict[str, str]:
     return {name: found[name] for name in sorted(found) if found[name]}
 
 
-def atc_of(environment: Mapping[str, str], *homes: Path) -> Path | None:
-    """The compiler on PATH, or else the one of the first of these roots that has one."""
-    on_path = shutil.which("atc", path=environment.get("PATH", os.defpath))
+def tool_of(
+    name: str, environment: Mapping[str, str], *homes: Path, below: tuple[str, ...] = ("bin", "compiler/bin")
+) -> Path | None:
+    """The program on PATH, or else below the first of these roots that has it."""
+    on_path = shutil.which(name, path=environment.get("PATH", os.defpath))
     if on_path:
         return Path(on_path)
-    places = (home / place for home in homes for place in ("bin/atc", "compiler/bin/atc"))
+    places = (home / place / name for home in homes for place in below)
     return next((place for place in places if place.is_file() and os.access(place, os.X_OK)), None)
 
 

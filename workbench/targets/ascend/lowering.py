@@ -48,12 +48,39 @@ def atc_form(proto: ModelProto) -> ModelProto:
             f"{foreign[0].name}: {foreign[0].domain}.{foreign[0].op_type} is no operator of ONNX itself, and ATC takes "
             "files with one operator domain only (E16005). Start from the model as it was exported."
         )
-    version = opset_of(model)
-    rewriter = _Rewriter(model, version)
-    replace_nodes(model.graph, [new for node in model.graph.node for new in rewriter.nodes(node)])
+    version, names = opset_of(model), Names(model.graph)
+    constants: dict[float | str, str] = {}
+
+    def constant(key: float | str) -> str:
+        if key not in constants:
+            constants[key] = names.fresh("constant")
+            stored = np.array([-1], np.int64) if isinstance(key, str) else np.array(key, np.float32)
+            model.graph.initializer.append(tensor_of(stored, constants[key]))
+        return constants[key]
+
+    def written_out(node: NodeProto, steps: Sequence[_Step]) -> Iterator[NodeProto]:
+        """A node for each step; the last has the node's own result."""
+        made = [*(names.fresh(f"{node.output[0]}/{part}") for part, _, _ in steps[:-1]), node.output[0]]
+        for (part, op_type, given), output in zip(steps, made, strict=True):
+            inputs = [made[i] if isinstance(i, int) else i if isinstance(i, str) else constant(i) for i in given]
+            attributes: dict[str, Any] = {}
+            if op_type == "ReduceMean":
+                attributes["keepdims"] = 1
+                if version >= _REDUCE_AXES_AS_INPUT:
+                    inputs.append(constant("last axis"))
+                else:
+                    attributes["axes"] = [-1]
+            yield helper.make_node(op_type, inputs, [output], name=names.fresh(f"{node.name}/{part}"), **attributes)
+
+    nodes: list[NodeProto] = []
+    for node in model.graph.node:
+        nodes += written_out(node, steps) if (steps := _steps(node)) else [node]
+    replace_nodes(model.graph, nodes)
     prune_constants(model.graph)
     for node in model.graph.node:
         node.domain = ""
+        for attribute in [a for a in node.attribute if (node.op_type, a.name) == ("Cast", "saturate")]:
+            node.attribute.remove(attribute)
     version = _covered_opset(model, version)
     del model.opset_import[:]
     model.opset_import.append(helper.make_opsetid("", version))
@@ -91,74 +118,35 @@ _Step = tuple[str, str, tuple[str | int | float, ...]]
 """(part, operator, inputs): a tensor by its name, the result of an earlier step by its place, or a constant."""
 
 
-class _Rewriter:
-    """Nodes in place of those ATC lacks, and the constants they need."""
+def _steps(node: NodeProto) -> list[_Step]:
+    """What stands in the place of a node that ATC lacks; nothing for another."""
+    if node.op_type == "Gelu":
+        return _gelu(node)
+    return _layer_norm(node) if node.op_type == "LayerNormalization" else []
 
-    def __init__(self, model: ModelProto, version: int) -> None:
-        self._graph, self._version = model.graph, version
-        self._names = Names(model.graph)
-        self._constants: dict[float | str, str] = {}
 
-    def nodes(self, node: NodeProto) -> list[NodeProto]:
-        if node.op_type == "LayerNormalization":
-            return self._written_out(node, self._layer_norm(node))
-        if node.op_type == "Gelu":
-            return self._written_out(node, _gelu(node))
-        if node.op_type == "Cast" and any(a.name == "saturate" for a in node.attribute):
-            copy = NodeProto()
-            copy.CopyFrom(node)
-            del copy.attribute[:]
-            copy.attribute.extend(a for a in node.attribute if a.name != "saturate")
-            return [copy]
-        return [node]
-
-    def _layer_norm(self, node: NodeProto) -> list[_Step]:
-        attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
-        if attributes.get("axis", -1) != -1:
-            raise LoweringError(
-                f"{node.name}: LayerNormalization over more than the last axis has no form that ATC rebuilds. Export "
-                "the model with opset 16 or lower."
-            )
-        if len(node.output) > 1 and any(node.output[1:]):
-            raise LoweringError(f"{node.name}: the mean or deviation of LayerNormalization is used, which ATC lacks.")
-        steps: list[_Step] = [
-            ("Mean", "ReduceMean", (node.input[0],)),
-            ("Sub", "Sub", (node.input[0], 0)),
-            ("Pow", "Pow", (1, 2.0)),
-            ("Var", "ReduceMean", (2,)),
-            ("Eps", "Add", (3, float(attributes.get("epsilon", 1e-5)))),
-            ("Sqrt", "Sqrt", (4,)),
-            ("Div", "Div", (1, 5)),
-            ("Mul", "Mul", (6, node.input[1])),
-        ]
-        if len(node.input) > 2 and node.input[2]:
-            steps.append(("Shift", "Add", (7, node.input[2])))
-        return steps
-
-    def _written_out(self, node: NodeProto, steps: Sequence[_Step]) -> list[NodeProto]:
-        """A node for each step; the last has the node's own result."""
-        made = [self._names.fresh(f"{node.output[0]}/{part}") for part, _, _ in steps[:-1]]
-        made.append(node.output[0])
-        nodes = []
-        for (part, op_type, given), output in zip(steps, made, strict=True):
-            inputs = [made[i] if isinstance(i, int) else i if isinstance(i, str) else self._constant(i) for i in given]
-            attributes: dict[str, Any] = {}
-            if op_type == "ReduceMean":
-                attributes["keepdims"] = 1
-                if self._version >= _REDUCE_AXES_AS_INPUT:
-                    inputs.append(self._constant("last axis"))
-                else:
-                    attributes["axes"] = [-1]
-            name = self._names.fresh(f"{node.name}/{part}")
-            nodes.append(helper.make_node(op_type, inputs, [output], name=name, **attributes))
-        return nodes
-
-    def _constant(self, value: float | str) -> str:
-        if value not in self._constants:
-            name = self._constants[value] = self._names.fresh("constant")
-            stored = np.array([-1], np.int64) if isinstance(value, str) else np.array(value, np.float32)
-            self._graph.initializer.append(tensor_of(stored, name))
-        return self._constants[value]
+def _layer_norm(node: NodeProto) -> list[_Step]:
+    attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+    if attributes.get("axis", -1) != -1:
+        raise LoweringError(
+            f"{node.name}: LayerNormalization over more than the last axis has no form that ATC rebuilds. Export "
+            "the model with opset 16 or lower."
+        )
+    if len(node.output) > 1 and any(node.output[1:]):
+        raise LoweringError(f"{node.name}: the mean or deviation of LayerNormalization is used, which ATC lacks.")
+    steps: list[_Step] = [
+        ("Mean", "ReduceMean", (node.input[0],)),
+        ("Sub", "Sub", (node.input[0], 0)),
+        ("Pow", "Pow", (1, 2.0)),
+        ("Var", "ReduceMean", (2,)),
+        ("Eps", "Add", (3, float(attributes.get("epsilon", 1e-5)))),
+        ("Sqrt", "Sqrt", (4,)),
+        ("Div", "Div", (1, 5)),
+        ("Mul", "Mul", (6, node.input[1])),
+    ]
+    if len(node.input) > 2 and node.input[2]:
+        steps.append(("Shift", "Add", (7, node.input[2])))
+    return steps
 
 
 def _gelu(node: NodeProto) -> list[_Step]:

@@ -28,7 +28,7 @@ def main(folder: Path) -> None:
     try:
         say(folder, "import")
         versions = installed()
-        answer = {"describe": describe, "calibrate": calibrate, "run": run}[request["action"]](folder, request)
+        answer = {"calibrate": calibrate, "run": run}.get(request["action"], lambda *_: {})(folder, request)
         answer.update(ok=True, versions=versions)
     except Exception as error:  # whatever it is, the workbench gets its words
         traceback.print_exc()
@@ -83,17 +83,17 @@ def amct_version(module: Any) -> str:
         return "unknown"
 
 
-def describe(folder: Path, request: Request) -> Request:
-    return {}
-
-
 # --- actions -------------------------------------------------------------------------------------------------------
 
 
 def calibrate(folder: Path, request: Request) -> Request:
     """create_quant_config, quantize_preprocess, quantize_model, forwards, save_model (amct.md §1.1)."""
     amct = amct_onnx()
-    config, record, modified = written(folder, request), str(folder / "record.txt"), str(folder / "modified.onnx")
+    config, record, modified = (str(folder / name) for name in ("config.json", "record.txt", "modified.onnx"))
+    if request.get("config_defination"):
+        say(folder, "create_quant_config")
+        given = str(folder / request["config_defination"])
+        amct.create_quant_config(config_file=config, model_file=str(folder / "model.onnx"), config_defination=given)
     settings = json.loads(Path(config).read_text(encoding="utf-8"))
     if balances(settings):
         say(folder, "quantize_preprocess")
@@ -125,19 +125,6 @@ def run(folder: Path, request: Request) -> Request:
 
 
 # --- pieces --------------------------------------------------------------------------------------------------------
-
-
-def written(folder: Path, request: Request) -> str:
-    """Path of the quantization JSON: from the simplified configuration, or as the request brought it."""
-    amct = amct_onnx()
-    config = str(folder / "config.json")
-    if request.get("config_defination"):
-        say(folder, "create_quant_config")
-        defination = str(folder / request["config_defination"])
-        amct.create_quant_config(
-            config_file=config, model_file=str(folder / "model.onnx"), config_defination=defination
-        )
-    return config
 
 
 def balances(settings: Request) -> bool:

@@ -20,7 +20,7 @@ from pathlib import Path
 from workbench.graph.read import read_model
 from workbench.targets.apart import Ended, run_apart
 from workbench.targets.ascend.atc.codes import Output, parse_output
-from workbench.targets.ascend.installation import REMEDY, atc_of, compiler_variables, no_cann
+from workbench.targets.ascend.installation import REMEDY, compiler_variables, no_cann, tool_of
 from workbench.values.errors import ConfigError, ToolchainError
 from workbench.values.system.scratch import scratch_folder
 
@@ -58,7 +58,7 @@ def find_atc(environment: Mapping[str, str]) -> Path:
         ToolchainError: there is none, or there is a CANN that was not switched on.
     """
     roots = filter(None, map(environment.get, ("ASCEND_HOME_PATH", "ASCEND_TOOLKIT_HOME")))
-    if (found := atc_of(environment, *map(Path, roots))) is not None:
+    if (found := tool_of("atc", environment, *map(Path, roots))) is not None:
         return found.absolute()
     why, remedy = no_cann(environment)
     raise ToolchainError(
