@@ -11,7 +11,6 @@ import shutil
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -116,9 +115,16 @@ def device_ids(environment: Mapping[str, str] = os.environ) -> tuple[int, ...]:
 
 def _look(environment: Mapping[str, str]) -> Toolchain:
     installation = find_installation(environment)
-    acl, why_no_acl = _acl()
+    acl, why_no_acl = None, ""
+    try:
+        acl = importlib.import_module("acl")
+    except (ImportError, OSError) as error:  # OSError: a library of CANN that does not load
+        why_no_acl = f"the module acl cannot be imported ({error})"
     cards, driver, why_no_cards = seen_cards(environment)
-    device = _soc(acl, cards)
+    # from acl, else from npu-smi (pyacl.md §6.3)
+    asked: Any = getattr(acl, "get_soc_name", None)
+    name = (asked() if asked is not None else None) or (cards[0].name if cards else "")
+    device = soc_name(str(name)) if name else ""
     if not device:
         raise ToolchainError(
             f"CANN {installation.release} is at {installation.home}, but no NPU is seen: {why_no_acl}; {why_no_cards}. "
@@ -163,23 +169,6 @@ def _look(environment: Mapping[str, str]) -> Toolchain:
         features=_features(card, common, installation),
         emulated=bool(emulators),
     )
-
-
-def _acl() -> tuple[ModuleType | None, str]:
-    """(the module, '') or (None, why it is not there)."""
-    try:
-        return importlib.import_module("acl"), ""
-    except (ImportError, OSError) as error:  # OSError: a library of CANN that does not load
-        return None, f"the module acl cannot be imported ({error})"
-
-
-def _soc(acl: ModuleType | None, cards: tuple[Card, ...]) -> str:
-    """The chip as --soc_version takes it; from acl, else from npu-smi; empty where neither tells (pyacl.md §6.3)."""
-    asked: Any = getattr(acl, "get_soc_name", None)
-    name = asked() if asked is not None else None
-    if name:
-        return soc_name(str(name))
-    return soc_name(cards[0].name) if cards else ""
 
 
 def _amct(environment: Mapping[str, str]) -> str:

@@ -27,15 +27,7 @@ from typing import Any, Literal
 from workbench.values.errors import MeasureError, ToolchainError, WorkbenchError
 
 Kind = Literal[
-    "success",
-    "caller",
-    "model",
-    "memory",
-    "busy",
-    "retry_process",
-    "device_lost",
-    "environment",
-    "internal",
+    "success", "caller", "model", "memory", "busy", "retry_process", "device_lost", "environment", "internal"
 ]
 """Who can act: 'caller' the calling program or what it was fed; 'model' whoever compiled this model; 'memory' and
 'busy' whoever else uses the device, later; 'retry_process' nobody inside this process: its runtime has to be built

@@ -28,7 +28,8 @@ def main(folder: Path) -> None:
     try:
         say(folder, "import")
         versions = installed()
-        answer = {"calibrate": calibrate, "run": run}.get(request["action"], lambda *_: {})(folder, request)
+        action = {"calibrate": calibrate, "run": run}.get(request["action"])
+        answer = {} if action is None else action(folder, request)  # without one the versions alone
         answer.update(ok=True, versions=versions)
     except Exception as error:  # whatever it is, the workbench gets its words
         traceback.print_exc()
