@@ -13,7 +13,7 @@ import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -42,7 +42,7 @@ WELL_KNOWN_INPUTS: Mapping[str, Role] = {
 }
 """Model inputs whose role is known by name: BERT's own and those of Hugging Face's exporters."""
 
-SHORTEST_DEFAULT_BIN = 16
+_SHORTEST_BIN = 16
 MOST_TOKENIZER_BYTES = 1 << 27
 """Of a tokenizer's file: twice what vocabularies of a quarter million words need."""
 LONGEST_TEXT = 1 << 20
@@ -138,7 +138,7 @@ def open_preprocessor(
     Padding and truncation written inside the tokenizer file are not used: these settings decide.
 
     Args:
-        bins: None for the powers of two from 16 up to `max_length`, and `max_length` itself.
+        bins: None for the powers of two from 16 below `max_length`, and `max_length` itself: 16, 32, 64, 100.
         inputs: None for int64 `input_ids`, `attention_mask` and `token_type_ids`.
 
     Raises:
@@ -151,21 +151,18 @@ def open_preprocessor(
         inputs = [
             TokenInput(name=n, role=WELL_KNOWN_INPUTS[n]) for n in ("input_ids", "attention_mask", "token_type_ids")
         ]
+    if bins is None:
+        powers = (_SHORTEST_BIN << i for i in range(max(0, max_length).bit_length()))
+        bins = (*(power for power in powers if power < max_length), max_length)
     return Preprocessor(
         tokenizer=tokenizer,
         tokenizer_sha256=sha256,
         max_length=max_length,
-        bins=tuple(bins) if bins is not None else default_bins(max_length),
+        bins=tuple(bins),
         inputs=tuple(inputs),
         pad_id=_pad_id(loaded, tokenizer),
         largest_id=max(loaded.get_vocab(with_added_tokens=True).values()),
     )
-
-
-def default_bins(max_length: int) -> tuple[int, ...]:
-    """Powers of two from 16 below `max_length`, then `max_length`: 100 gives (16, 32, 64, 100)."""
-    powers = (SHORTEST_DEFAULT_BIN << i for i in range(max(0, max_length).bit_length()))
-    return (*(p for p in powers if p < max_length), max_length)
 
 
 def encode(preprocessor: Preprocessor, texts: Iterable[Text]) -> list[Encoded]:
@@ -210,11 +207,8 @@ def collate(preprocessor: Preprocessor, encoded: Sequence[Encoded], length: int 
     width = length or next((each for each in preprocessor.bins if each >= longest), preprocessor.bins[-1])
     if longest > width:
         raise ValueError(f"a text of {longest} tokens does not fit the length {width}")
-    by_role: dict[Role, npt.NDArray[np.int64]] = {
-        "ids": np.full((len(encoded), width), preprocessor.pad_id, dtype=np.int64),
-        "mask": np.zeros((len(encoded), width), dtype=np.int64),
-        "types": np.zeros((len(encoded), width), dtype=np.int64),
-    }
+    by_role = {role: np.zeros((len(encoded), width), dtype=np.int64) for role in get_args(Role)}
+    by_role["ids"] += preprocessor.pad_id
     for row, item in enumerate(encoded):
         count = len(item.ids)
         by_role["ids"][row, :count] = item.ids

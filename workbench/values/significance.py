@@ -334,20 +334,16 @@ def _score_bound(lost: int, won: int, n: int, z: float) -> float:
     """Lower end of Tango's interval of (lost - won) / n: where the score statistic equals z."""
 
     def statistic(delta: float) -> float:
-        return (lost - won - n * delta) / math.sqrt(max(_variance(lost, won, n, delta), 1e-12)) - z
+        # the maximum-likelihood estimate of the share won, given that the difference is delta
+        a, b, c = 2.0 * n, -lost - won + (2 * n - lost + won) * delta, -won * delta * (1 - delta)
+        share_won = (math.sqrt(max(b * b - 4 * a * c, 0.0)) - b) / (2 * a)
+        variance = n * (2 * share_won + delta * (1 - delta))
+        return (lost - won - n * delta) / math.sqrt(max(variance, 1e-12)) - z
 
     drop = (lost - won) / n
     if drop <= -1.0:
         return -1.0
     return _largest(lambda delta: statistic(delta) > 0, -1.0 + 1e-12, drop, _HALVINGS)
-
-
-def _variance(lost: float, won: float, n: int, delta: float) -> float:
-    """Of lost - won, given that the difference is delta."""
-    # The maximum-likelihood estimate of the share won, given that the difference is delta.
-    a, b, c = 2.0 * n, -lost - won + (2 * n - lost + won) * delta, -won * delta * (1 - delta)
-    share_won = (math.sqrt(max(b * b - 4 * a * c, 0.0)) - b) / (2 * a)
-    return n * (2 * share_won + delta * (1 - delta))
 
 
 def _ratio_range(scores: PairedScores) -> tuple[float, float]:

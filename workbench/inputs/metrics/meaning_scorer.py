@@ -163,7 +163,9 @@ class MeaningScorer(Scorer):
         for number, judge in enumerate(self.judges):
             specs = {spec.name: spec for spec in judge.metrics}
             limited = (number > 0 or every) and dict(judge.use.options).get(_LIMITED, True) is not False
-            limits = dict(judge.use.limits) or (_usual(judge.use) if limited else {})
+            usual = MEANINGS[judge.use.meaning].limits if limited else {}
+            before = FLOAT if AGAINST in dict(judge.use.options) else ""  # how right the float model is, nobody knows
+            limits = dict(judge.use.limits) or {before + metric: limit for metric, limit in usual.items()}
             for name, limit in limits.items():
                 known = Metric(
                     direction="maximize" if specs[name].higher else "minimize",
@@ -175,12 +177,6 @@ class MeaningScorer(Scorer):
 
     def _name(self, judge: Judge, metric: str, several: bool) -> str:
         return f"{_FOREIGN.sub('_', judge.use.name)}.{metric}" if several else metric
-
-
-def _usual(use: OutputUse) -> Mapping[str, float]:
-    """Those of the meaning, which are for agreement with the float model: how right that one is, nobody knows."""
-    before = FLOAT if AGAINST in dict(use.options) else ""
-    return {before + metric: limit for metric, limit in MEANINGS[use.meaning].limits.items()}
 
 
 @contextlib.contextmanager
