@@ -146,7 +146,7 @@ def prepare(folder: Path) -> dict[str, Format]:
         "baseline.yaml": (read_baseline, [p.read_bytes() for p in (ROOT / "experiments/baselines").glob("*.yaml")]),
         "verdict.json": (read_verdict, [json.dumps(VERDICT.to_json()).encode()]),
         "capacity.json": (read_capacity, [json.dumps(capacity().to_json()).encode()]),
-        "device.yaml": (lambda path: load_device_data("Ascend910B3", path), [_device()]),
+        "device.yaml": (_fitted_figures, [_device()]),
         "labels.json": (text_manifest("labels"), [beside("labels.json"), b'{"a": 0, "b": 1}']),
         "tokenizer.json": (_tokenize, [beside("tokenizer.json")]),
         "rows.csv": (text_manifest("files"), [beside("rows.csv"), b'text,label\n"a ""b"", c",a\n\n"x\ny",b\n']),
@@ -246,6 +246,11 @@ def _batches(data: Path, name: str) -> Path:
     with np.load(data / "calibration.npz") as stored:
         np.savez(data / "batches.npz", arr_0=stored[name][:8], arr_1=stored[name][8:16])
     return data / "batches.npz"
+
+
+def _fitted_figures(path: Path) -> object:
+    with variables_set({OVERRIDE_VARIABLE: str(path)}):
+        return load_device_data("Ascend910B3")
 
 
 def _device() -> bytes:

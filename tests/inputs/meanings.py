@@ -24,4 +24,4 @@ def batch_of(rows: int, valid: object = None, first: int = 0, **more: object) ->
     """Of so many samples without feeds."""
     mask = None if valid is None else np.asarray(valid, dtype=np.bool_)
     given = {"feeds": {}, "targets": None, "indices": np.arange(first, first + rows), "valid": mask} | more
-    return Batch(**given)  # type: ignore[arg-type]  # what a test names
+    return Batch(**given)

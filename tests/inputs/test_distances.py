@@ -63,7 +63,6 @@ def test_positions_that_the_mask_hides_do_not_count() -> None:
     found, top = seen.found(), decided.found()
     assert (found.max_abs, found.not_finite, found.elements) == (0.0, 0, 6)
     assert found.worst_cosine == pytest.approx(1.0)
-    assert top is not None
     assert top.value == 1.0
 
 

@@ -11,7 +11,7 @@ from workbench.values.model import Model, TensorSpec
 Shape = tuple[int | str | None, ...]
 
 
-def inferred(outputs: dict[str, tuple[str, Shape]], nodes: dict[str, str], samples: object = None, **inputs: Shape):  # type: ignore[no-untyped-def]
+def inferred(outputs: dict[str, tuple[str, Shape]], nodes: dict[str, str], samples: object = None, **inputs: Shape):
     """`nodes`: output → chain of operators that make it, the last one last."""
     made = []
     for name, chain in nodes.items():
@@ -21,7 +21,7 @@ def inferred(outputs: dict[str, tuple[str, Shape]], nodes: dict[str, str], sampl
     specs = tuple(TensorSpec(name=n, dtype=dtype, shape=shape) for n, (dtype, shape) in outputs.items())
     given = tuple(TensorSpec(name=n, dtype="float32", shape=shape) for n, shape in inputs.items())
     model = Model(path=Path("m.onnx"), sha256="0" * 64, size_bytes=1, opset=17, inputs=given, outputs=specs)
-    return infer_outputs(model, helper.make_model(graph), samples)  # type: ignore[arg-type]
+    return infer_outputs(model, helper.make_model(graph), samples)
 
 
 def test_name_shape_type_and_last_operator_tell() -> None:

@@ -108,6 +108,5 @@ def test_labels_of_a_file_have_sizes_and_names(tmp_path: Path) -> None:
     (batch,) = rows.read([np.array([0, 2])])
 
     assert [name for name, _ in rows.inputs] == ["image"]
-    assert batch.truths is not None
     assert [truth["boxes"].shape for truth in batch.truths] == [(0, 4), (2, 4)]
     assert [truth["text"].tolist() for truth in batch.truths] == [[1], [3]]

@@ -87,7 +87,7 @@ def test_a_description_says_what_differs_from_plain_float() -> None:
     assert words(serving=Serving(sequence_bins=(256,))) == "fp32, length 256"
     assert words("openvino") == "OpenVINO, fp32"
     openvino = {"performance_hint": "throughput"}, {"inference_precision": "bf16"}
-    assert [words("openvino", compile=OpenVinoCompile(**each)) for each in openvino] == [  # type: ignore[arg-type]
+    assert [words("openvino", compile=OpenVinoCompile(**each)) for each in openvino] == [
         "OpenVINO, fp32, hint throughput",
         "OpenVINO, fp32, the rest in bf16",
     ]
@@ -117,7 +117,7 @@ def test_no_two_ways_to_quantize_are_described_in_the_same_words() -> None:
         for value in values:
             change = {name: value, **({"percentile": None} if value == "minmax" else {})}
             dynamic = Quantization(scheme="dynamic", weight_granularity="channel")
-            pair = STATIC, dynamic if name == "scheme" else replace(STATIC, **change)  # type: ignore[arg-type]
+            pair = STATIC, dynamic if name == "scheme" else replace(STATIC, **change)
             for language in get_args(Language):
                 with speaking(language):
                     assert len({candidate_name(Candidate(target="onnxruntime", quantization=q)) for q in pair}) == 2

@@ -33,7 +33,6 @@ def test_padded_arrays_are_cut_to_their_true_size_and_padded_to_bins(
         x, sizes = batch.feeds["x"], batch.sizes["frames"]
         assert sizes.tolist() == SIZES[batch.indices].tolist()
         assert x.shape == (len(batch), 2 if sizes.max() <= 2 else 6, 3)
-        assert batch.valid is not None
         assert (x[batch.valid] == np.repeat(batch.indices, sizes)[:, None]).all()
         assert (x[~batch.valid] == -1).all()
         assert (batch.feeds["attention_mask"] == batch.valid).all()  # a mask is padded with zeros whatever padding is

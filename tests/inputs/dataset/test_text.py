@@ -24,13 +24,11 @@ def test_text_becomes_the_inputs_the_model_has_in_their_types(read: Callable[...
 def test_each_batch_has_its_own_bin_and_its_valid_positions(read: Callable[..., Dataset]) -> None:
     dataset = read(TEXT, BERT)
     lengths = dataset.lengths("validation")
-    assert lengths is not None
 
     for batch in dataset.batches("validation", 1):
         expected = int(lengths[dataset.validation.rows() == batch.indices[0]][0])
         assert batch.lengths.tolist() == [expected]
         assert batch.feeds["input_ids"].shape == (1, 16 if expected <= 16 else 32)
-        assert batch.valid is not None
         assert np.array_equal(batch.valid, batch.feeds["attention_mask"] != 0)
 
 
@@ -41,7 +39,6 @@ def test_only_the_first_token_of_a_word_is_scored(read: Callable[..., Dataset]) 
     row = batch.indices.tolist().index(0)
 
     assert batch.feeds["input_ids"][row].tolist()[:6] == [CLS, LOAN, PAY, MENT, LOAN + 1, SEP]
-    assert batch.targets is not None
     assert batch.targets[row].tolist() == [NOT_SCORED, 0, 1, NOT_SCORED, 2, *[NOT_SCORED] * 3]
     assert batch.targets[1 - row].tolist() == [NOT_SCORED, 0, *[NOT_SCORED] * 6]
 

@@ -93,7 +93,6 @@ with lock_file(pathlib.Path(sys.argv[1]), remove=True) as lock:
 def test_kill_9_frees_a_lock_and_whoever_waits_gets_it(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     with subprocess.Popen([sys.executable, "-c", HOLDER, str(path)], stdout=subprocess.PIPE, text=True) as holder:
-        assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"
         with lock_file(path) as lock:
             assert not lock.held

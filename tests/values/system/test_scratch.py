@@ -47,7 +47,7 @@ def test_the_folder_of_a_killed_process_goes_with_a_later_start_and_that_of_a_li
         subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[3]) for _ in range(2)
     ]
     with processes[0] as living, processes[1] as killed:
-        kept, left = (Path(process.stdout.readline().strip()) for process in processes if process.stdout is not None)
+        kept, left = (Path(process.stdout.readline().strip()) for process in processes)
         killed.kill()
         killed.wait()
         assert left.exists()

@@ -26,7 +26,6 @@ def start(*arguments: str) -> "subprocess.Popen[str]":
 
 def test_a_sweep_in_the_background_ends_with_all_it_started(tmp_path: Path) -> None:
     with start("sweep", str(write_workspace(tmp_path))) as process:
-        assert process.stdout is not None
         for line in process.stdout:
             if line.lstrip().startswith("trying"):  # the plan is said, and the evaluation process runs
                 break
