@@ -51,8 +51,9 @@ from workbench.targets.ascend.npu_smi import parse_info, parse_mapping, parse_pa
 from workbench.targets.ascend.profiles.read import read_profile
 from workbench.targets.ascend.profiles.tasks import read_tasks
 from workbench.values.errors import WorkbenchError
-from workbench.values.modelled_times.device_data import SHIPPED, load_device_data
+from workbench.values.modelled_times.device_data import OVERRIDE_VARIABLE, SHIPPED, load_device_data
 from workbench.values.preprocess import encode, open_preprocessor
+from workbench.values.system.environment import variables_set
 
 OM_JSON = b'{"graph": [{"op": [{"name": "a", "type": "MatMulV2", "input_desc": [{"dtype": "DT_INT8"}]}]}]}'
 FUSION_RESULT = (
