@@ -36,9 +36,8 @@ class TextRows:
     """Texts and their targets, in file order.
 
     Attributes:
-        texts: a text, or a tuple of words where `targets` are tags.
-        targets: class id or one tag id per word, None without labels.
-        truths: what a metric looks at, of any kind, in place of `targets`.
+        texts: a text, or a tuple of words where labels are tags.
+        labels: class id, one tag id per word, or what a metric looks at (`truths`), of any kind; None without.
     """
 
     sequential: ClassVar = False
@@ -46,8 +45,8 @@ class TextRows:
     sha256: str
     preprocessor: Preprocessor
     texts: tuple[Text, ...] = field(repr=False)
-    targets: tuple[int, ...] | tuple[tuple[int, ...], ...] | None = field(repr=False)
-    truths: tuple[Any, ...] | None = field(default=None, repr=False)
+    labels: tuple[Any, ...] | None = field(repr=False)
+    truths: bool = False
 
     @property
     def size(self) -> int:
@@ -62,12 +61,13 @@ class TextRows:
             feeds = collate(preprocessor, encoded)
             width = next(iter(feeds.values())).shape[1]
             lengths = np.array([len(e.ids) for e in encoded])
+            labels = None if self.labels is None else tuple(self.labels[row] for row in rows)
             yield Batch(
                 feeds=feeds,
-                targets=self._targets(rows, encoded, width),
+                targets=None if self.truths or labels is None else _targets(labels, encoded, width),
                 indices=rows,
                 valid=np.arange(width) < lengths[:, None],
-                truths=None if self.truths is None else tuple(self.truths[row] for row in rows),
+                truths=labels if self.truths else None,
             )
 
     def lengths(self, rows: IntArray) -> IntArray:
@@ -75,21 +75,18 @@ class TextRows:
         found = (len(encode(self.preprocessor, (self.texts[row],))[0].ids) for row in rows)
         return np.fromiter(found, dtype=np.int64, count=len(rows))
 
-    def _targets(self, rows: IntArray, encoded: Sequence[Encoded], width: int) -> IntArray | None:
-        if self.targets is None:
-            return None
-        chosen = [self.targets[row] for row in rows]
-        if isinstance(chosen[0], int):
-            return np.array(chosen, dtype=np.int64)
-        tags = np.full((len(rows), width), NOT_SCORED, dtype=np.int64)
-        for row, (item, word_tags) in enumerate(zip(encoded, chosen, strict=True)):
-            assert isinstance(word_tags, tuple)
-            previous = -1
-            for position, word in enumerate(item.words):
-                if word not in (-1, previous):
-                    tags[row, position] = word_tags[word]
-                    previous = word
-        return tags
+
+def _targets(labels: Sequence[Any], encoded: Sequence[Encoded], width: int) -> IntArray:
+    if isinstance(labels[0], int):
+        return np.array(labels, dtype=np.int64)
+    tags = np.full((len(labels), width), NOT_SCORED, dtype=np.int64)
+    for row, (item, word_tags) in enumerate(zip(encoded, labels, strict=True)):
+        previous = -1
+        for position, word in enumerate(item.words):
+            if word not in (-1, previous):
+                tags[row, position] = word_tags[word]
+                previous = word
+    return tags
 
 
 def read_texts(
@@ -147,8 +144,8 @@ def read_texts(
         sha256=file_digest(path),
         preprocessor=preprocessor,
         texts=tuple(texts),
-        targets=tuple(targets) if label is not None and not truths else None,
-        truths=tuple(targets) if label is not None and truths else None,
+        labels=tuple(targets) if label is not None else None,
+        truths=truths,
     )
 
 
