@@ -32,39 +32,19 @@ _LENGTH = struct.Struct("<Q")
 _MOST_HEADER_BYTES = 1 << 24
 _STRING, _UINT64, _INT32, _UINT32, _MESSAGE = 9, 4, 5, 13, 11
 _OF_DATA = "toolkit.dumpdata"
-_FIELDS: Mapping[str, Sequence[tuple[int, str, int, str]]] = {
-    "OriginalOp": (
-        (1, "name", _STRING, ""),
-        (2, "output_index", _UINT32, ""),
-        (3, "data_type", _INT32, ""),
-        (4, "format", _INT32, ""),
-    ),
-    "Shape": ((1, "dim", _UINT64, "*"),),
-    "OpOutput": (
-        (1, "data_type", _INT32, ""),
-        (2, "format", _INT32, ""),
-        (3, "shape", _MESSAGE, "Shape"),
-        (4, "original_op", _MESSAGE, "OriginalOp"),
-        (6, "size", _UINT64, ""),
-        (7, "original_shape", _MESSAGE, "Shape"),
-    ),
-    "OpInput": (
-        (1, "data_type", _INT32, ""),
-        (2, "format", _INT32, ""),
-        (3, "shape", _MESSAGE, "Shape"),
-        (5, "size", _UINT64, ""),
-        (6, "original_shape", _MESSAGE, "Shape"),
-    ),
+_Fields = tuple[tuple[int, str, int | str], ...]
+_TENSOR: _Fields = ((1, "data_type", _INT32), (2, "format", _INT32), (3, "shape", "Shape"))
+_FIELDS: Mapping[str, _Fields] = {
+    "OriginalOp": ((1, "name", _STRING), (2, "output_index", _UINT32), (3, "data_type", _INT32), (4, "format", _INT32)),
+    "Shape": ((1, "*dim", _UINT64),),
+    "OpOutput": (*_TENSOR, (4, "original_op", "OriginalOp"), (6, "size", _UINT64), (7, "original_shape", "Shape")),
+    "OpInput": (*_TENSOR, (5, "size", _UINT64), (6, "original_shape", "Shape")),
     "DumpData": (
-        (1, "version", _STRING, ""),
-        (2, "dump_time", _UINT64, ""),
-        (3, "output", _MESSAGE, "*OpOutput"),
-        (4, "input", _MESSAGE, "*OpInput"),
-        (6, "op_name", _STRING, ""),
-        (EMULATED_FIELD, "emulated", _STRING, ""),
+        *((1, "version", _STRING), (2, "dump_time", _UINT64), (3, "*output", "OpOutput"), (4, "*input", "OpInput")),
+        *((6, "op_name", _STRING), (EMULATED_FIELD, "emulated", _STRING)),
     ),
 }
-"""(number, name, type, message; * for a list). Enumerations are plain numbers on the wire."""
+"""(number, name, type or message; * before the name of a list). Enumerations are plain numbers on the wire."""
 
 
 class NoDumpFile(Exception):
@@ -159,10 +139,11 @@ def _message(name: str) -> Any:
     file = descriptor_pb2.FileDescriptorProto(name="emulated_dump.proto", package=_OF_DATA, syntax="proto3")
     for message, fields in _FIELDS.items():
         described = file.message_type.add(name=message)
-        for number, field, kind, of in fields:
-            entry = described.field.add(name=field, number=number, type=kind, label=3 if of.startswith("*") else 1)
-            if kind == _MESSAGE:
-                entry.type_name = f".{_OF_DATA}.{of.removeprefix('*')}"
+        for number, field, kind in fields:
+            entry = described.field.add(name=field.lstrip("*"), number=number, label=3 if field[0] == "*" else 1)
+            entry.type = _MESSAGE if isinstance(kind, str) else kind
+            if isinstance(kind, str):
+                entry.type_name = f".{_OF_DATA}.{kind}"
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{_OF_DATA}.{name}"))
