@@ -41,8 +41,7 @@ __all__ = [*FUNCTIONS[""], "EMULATOR", "emulated", "mdl", "rt", "util"]
 
 _NOT_EMULATED = {
     "op": "single operators",
-    "media": "the first interface of the picture and video units (DVPP)",
-    "himpi": "the second interface of the picture and video units (DVPP)",
+    **dict.fromkeys(("media", "himpi"), "an interface of the picture and video units (DVPP)"),
     "blas": "matrix products as single operators",
     "fv": "feature retrieval",
     "tdt": "the transfer of training data",

@@ -27,16 +27,12 @@ Dims = dict[str, Any]
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Description(Made):
-    """What `create_desc` gives; filled by `get_desc`.
-
-    Attributes:
-        of: the load it was filled from; None before.
-    """
+    """What `create_desc` gives; filled by `get_desc`."""
 
     KIND: ClassVar[str] = "model descriptions"
     inputs: tuple[Tensor, ...] = ()
     outputs: tuple[Tensor, ...] = ()
-    of: LoadedModel | None = None
+    of: LoadedModel | None = None  # the load it was filled from
 
 
 # --- what a model says of itself at its gears ---
@@ -190,14 +186,13 @@ def get_aipp_type(model_id: int, index: int) -> tuple[int, int]:
 
 @call("mdl", "k", "dr", device=False)
 def get_dynamic_batch(desc: int) -> dict[str, Any]:
-    """{"batchCount": n, "batch": [...]}; none for a model without batch gears."""
     batches = [batch for (batch,) in gear_keys(_load_of(desc).model, "dynamic_batch_size")]
     return {"batchCount": len(batches), "batch": batches}
 
 
 @call("mdl", "kk", "dr", device=False)
 def get_dynamic_hw(desc: int, index: int) -> dict[str, Any]:
-    """{"hwCount": n, "hw": [[height, width], ...]}; the index is ignored."""
+    """[height, width] of each gear; the index is ignored."""
     sizes = [list(key) for key in gear_keys(_load_of(desc).model, "dynamic_image_size")]
     return {"hwCount": len(sizes), "hw": sizes}
 
@@ -230,15 +225,11 @@ class DataBuffer(Made):
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Dataset(Made):
-    """Inputs or outputs of a model, by index.
-
-    Attributes:
-        gear: value of `set_dynamic_*` for this dataset; kept even when the model refused it (pyacl.md §7).
-    """
+    """Inputs or outputs of a model, by index."""
 
     KIND: ClassVar[str] = "datasets"
     buffers: list[DataBuffer] = field(default_factory=list)
-    gear: tuple[int, ...] | None = None
+    gear: tuple[int, ...] | None = None  # of `set_dynamic_*`; kept even when the model refused it (pyacl.md §7)
 
 
 @call("", "k", "r", device=False)

@@ -24,22 +24,15 @@ _NOT_READY, _COMPLETE = 0, 1
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Event(Made):
-    """A mark in a stream.
-
-    Attributes:
-        by_default: made by `create_event`, without flags.
-        time_ns: when the stream reached the last record; None before any, or while it is on its way.
-        pending: the recording task while the stream has not come to it.
-        due_ns: when the stream will come to it, as far as that is known.
-    """
+    """A mark in a stream."""
 
     KIND: ClassVar[str] = "events"
     context: Context
     flag: int
-    by_default: bool = False
-    time_ns: int | None = None
-    due_ns: int = 0
-    pending: Task | None = None
+    by_default: bool = False  # made by `create_event`, without flags
+    time_ns: int | None = None  # when the stream reached the last record; None before any, or while it is on its way
+    due_ns: int = 0  # when the stream will come to it, as far as that is known
+    pending: Task | None = None  # the recording task while the stream has not come to it
     stream: Stream | None = None
     polled: bool = False
 

@@ -38,22 +38,15 @@ fill = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.
 
 @dataclass(slots=True, kw_only=True)
 class Block:
-    """One allocation.
-
-    Attributes:
-        extent: bytes it really takes, `ceil32(size) + 32` (pyacl.md §3.3).
-        what: 'malloc', or what the library allocated it for.
-        content: `extent` bytes; private: where they begin.
-        fresh: nobody touched it, and the pattern is not there yet.
-    """
+    """One allocation."""
 
     KIND: ClassVar[str] = "blocks of device memory"
     address: int
-    extent: int
-    what: str
-    content: npt.NDArray[np.uint8]
-    private: int
-    fresh: bool = True
+    extent: int  # bytes it really takes, `ceil32(size) + 32` (pyacl.md §3.3)
+    what: str  # 'malloc', or what the library allocated it for
+    content: npt.NDArray[np.uint8]  # `extent` bytes
+    private: int  # where they begin
+    fresh: bool = True  # nobody touched it, and the pattern is not there yet
 
     @property
     def own(self) -> bool:

@@ -48,25 +48,17 @@ class Runnable:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class LoadedModel(Made):
-    """One load, whose handle is its id.
-
-    Attributes:
-        name: for dumps and profiles: the file's name without suffix, or the model's own.
-        blocks: device memory that the library allocated for it.
-        called: which of execute and execute_async was used; the two exclude each other on one load.
-        gear: index of the gear set last; None before.
-        times_ns: by gear, what `clock` worked out before.
-    """
+    """One load, whose handle is its id."""
 
     KIND: ClassVar[str] = "loaded models"
     model: OfflineModel
     runnable: Runnable
     context: Context
-    name: str
-    blocks: list[memory.Block] = field(default_factory=list)
-    called: str = ""
-    gear: int | None = None
-    times_ns: dict[int, tuple[int, int]] = field(default_factory=dict)
+    name: str  # for dumps and profiles: the file's name without suffix, or the model's own
+    blocks: list[memory.Block] = field(default_factory=list)  # device memory that the library allocated for it
+    called: str = ""  # which of execute and execute_async was used; the two exclude each other on one load
+    gear: int | None = None  # index of the gear set last; None before
+    times_ns: dict[int, tuple[int, int]] = field(default_factory=dict)  # by gear, what `clock` worked out before
     executions: int = 0
 
 

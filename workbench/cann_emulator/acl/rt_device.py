@@ -27,24 +27,16 @@ _HOST = 1
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Device:
-    """A card as this process sees it.
+    """A card as this process sees it."""
 
-    Attributes:
-        index: as the process numbers it, after ASCEND_RT_VISIBLE_DEVICES.
-        physical: as the machine numbers it.
-        sets: `set_device` calls minus `reset_device` calls.
-        contexts: by handle; streams: of all of them.
-        busy_us: virtual time that it computed.
-    """
-
-    index: int
-    physical: int
-    sets: int = 0
+    index: int  # as the process numbers it, after ASCEND_RT_VISIBLE_DEVICES
+    physical: int  # as the machine numbers it
+    sets: int = 0  # `set_device` calls minus `reset_device` calls
     default: Context | None = None
-    contexts: dict[int, Context] = field(default_factory=dict)
-    streams: int = 0
+    contexts: dict[int, Context] = field(default_factory=dict)  # by handle
+    streams: int = 0  # of all of them
     arena: memory.Arena | None = None
-    busy_us: float = 0.0
+    busy_us: float = 0.0  # virtual time that it computed
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

@@ -35,44 +35,30 @@ Work = Callable[[], int | None]
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Task:
-    """One queued piece of work.
-
-    Attributes:
-        callback: work for another thread.
-        arrival_ns: when it came to the device.
-        done_ns: when it was done, once it is.
-        kind: the vendor's type of task, as a profile has it; empty for what is no task of the device.
-    """
+    """One queued piece of work."""
 
     work: Work
     duration_ns: int = 0
-    callback: bool = False
-    arrival_ns: int = 0
-    done_ns: int = 0
-    kind: str = ""
+    callback: bool = False  # work for another thread
+    arrival_ns: int = 0  # when it came to the device
+    done_ns: int = 0  # when it was done, once it is
+    kind: str = ""  # the vendor's type of task, as a profile has it; empty for what is no task of the device
     run: Run | None = None
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Stream(Made):
-    """A queue of one context.
-
-    Attributes:
-        due_ns: when the last queued task ends, as far as that is known when it is queued.
-        done_ns: when the last executed task ended.
-        failure: of a task, told by the next wait.
-        subscriber: thread that its callbacks run in; 0 for none.
-    """
+    """A queue of one context."""
 
     KIND: ClassVar[str] = "streams"
     context: Context
     number: int = 0
-    due_ns: int = 0
-    done_ns: int = 0
-    failure: int = 0
+    due_ns: int = 0  # when the last queued task ends, as far as that is known when it is queued
+    done_ns: int = 0  # when the last executed task ended
+    failure: int = 0  # of a task, told by the next wait
     tasks: deque[Task] = field(default_factory=deque)
     lock: threading.RLock = field(default_factory=threading.RLock)
-    subscriber: int = 0
+    subscriber: int = 0  # thread that its callbacks run in; 0 for none
 
 
 def _new_stream(context: Context, own: bool = False) -> Stream:

@@ -152,11 +152,14 @@ def _bias_add(graph: AscendGraph, product: Op) -> Match | None:
     return Match([product, add], product.type, "cube")
 
 
-def _pair(first: Collection[str], second: Collection[str], graph: AscendGraph, op: Op) -> Match | None:
+def _pair(
+    first: Collection[str], second: Collection[str], graph: AscendGraph, op: Op, *, library: str = ""
+) -> Match | None:
+    """An operator and what reads it: the kernel of the first, or an operator of the library."""
     follower = graph.only_reader(op.outputs[0]) if op.type in first else None
     if follower is None or follower.type not in second or graph.producer(follower.inputs[0]) is not op:
         return None
-    return Match([op, follower], op.type, op.core)
+    return Match([op, follower], library or op.type, "vector" if library else op.core, whole=bool(library))
 
 
 def _transposed_operand(graph: AscendGraph, product: Op) -> Match | None:
@@ -170,14 +173,6 @@ def _transposed_operand(graph: AscendGraph, product: Op) -> Match | None:
             inputs = [transpose.inputs[0] if name == tensor else name for name in product.inputs]
             return Match([transpose, product], product.type, "cube", inputs=inputs)
     return None
-
-
-def _confusion_transpose(first: str, second: str, graph: AscendGraph, op: Op) -> Match | None:
-    """Transpose and Reshape next to each other: ConfusionTransposeD."""
-    follower = graph.only_reader(op.outputs[0]) if op.type == first else None
-    if follower is None or follower.type != second:
-        return None
-    return Match([op, follower], "ConfusionTransposeD", "vector", whole=True)
 
 
 def _batch_matmul_dequant(graph: AscendGraph, product: Op) -> Match | None:
@@ -195,6 +190,7 @@ def _batch_matmul_dequant(graph: AscendGraph, product: Op) -> Match | None:
     return Match(group, product.type, "mix")
 
 
+_BOTH = "ConfusionTransposeD"
 GRAPH_PASSES: tuple[Pass, ...] = (
     _retyping("GemmToMatmulFusionPass", {"GEMM": "MatMulV2"}, integers=True),
     Pass("ConvBatchnormFusionPass", partial(_pair, {"Conv2D", "Conv3D", "DepthwiseConv2D"}, {"BNInference"})),
@@ -205,8 +201,8 @@ GRAPH_PASSES: tuple[Pass, ...] = (
     Pass("MatMulBiasAddFusionPass", _bias_add),
     Pass("AddLayerNormFusionPass", _add_layer_norm),
     Pass("BatchMatMulTransposeFusionPass", _transposed_operand, again=True),
-    Pass("ReshapeTransposeFusionPass", partial(_confusion_transpose, "Reshape", "TransposeD")),
-    Pass("TransposeReshapeFusionPass", partial(_confusion_transpose, "TransposeD", "Reshape")),
+    Pass("ReshapeTransposeFusionPass", partial(_pair, {"Reshape"}, {"TransposeD"}, library=_BOTH)),
+    Pass("TransposeReshapeFusionPass", partial(_pair, {"TransposeD"}, {"Reshape"}, library=_BOTH)),
     Pass("MatmulReshapeFusionPass", partial(_pair, MATMULS, {"Reshape"}), built_in="off"),
 )
 """Before the dtypes are settled: what they join is one operator for the precision lists."""
