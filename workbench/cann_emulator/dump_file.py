@@ -53,33 +53,24 @@ class NoDumpFile(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Values:
-    """One tensor as the device holds it.
+    """One tensor as the device holds it."""
 
-    Attributes:
-        array: in the stored dtype, bfloat16 as uint16 words.
-        origin: node of the model and index of its output, where the compiler knows it; outputs only.
-    """
-
-    array: npt.NDArray[Any]
+    array: npt.NDArray[Any]  # in the stored dtype, bfloat16 as uint16 words
     dtype: Dtype
     format: int = 2
+    # node of the model and index of its output, where the compiler knows it; outputs only
     origin: tuple[str, int] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelValues:
-    """What a kernel read from and wrote to memory; a value inside of it exists nowhere on a device.
-
-    Attributes:
-        task: place of the kernel in the model's execution order.
-        inside: what it rounds to halves on its way, and hands on within itself.
-    """
+    """What a kernel read from and wrote to memory; a value inside of it exists nowhere on a device."""
 
     kernel: Kernel
-    task: int
+    task: int  # place of the kernel in the model's execution order
     inputs: tuple[Values, ...]
     outputs: tuple[Values, ...]
-    inside: tuple[Values, ...] = ()
+    inside: tuple[Values, ...] = ()  # what it rounds to halves on its way, and hands on within itself
 
 
 def dump_bytes(

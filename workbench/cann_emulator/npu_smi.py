@@ -38,15 +38,13 @@ Options:
 
 
 class _Card(NamedTuple):
-    """Attributes: held: (process id, its name, MB of HBM) of each process on the card."""
-
     npu: int
     bus: str
     load: int
     used_mb: int
     power_w: str
     temperature_c: int
-    held: tuple[tuple[int, str, int], ...]
+    held: tuple[tuple[int, str, int], ...]  # (process id, its name, MB of HBM) of each process on the card
 
 
 def main(argv: Sequence[str]) -> int:

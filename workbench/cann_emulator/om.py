@@ -38,17 +38,12 @@ class NotAnOm(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tensor:
-    """An input or output of the model or of a kernel, at one gear.
-
-    Attributes:
-        shape: -1 where the gears differ (only at the model's boundary).
-        format: of acl, 2 is ND, 0 is NCHW (pyacl.md §2.4).
-    """
+    """An input or output of the model or of a kernel, at one gear."""
 
     name: str
     dtype: Dtype
-    shape: tuple[int, ...]
-    format: int = 2
+    shape: tuple[int, ...]  # -1 where the gears differ (only at the model's boundary)
+    format: int = 2  # of acl, 2 is ND, 0 is NCHW (pyacl.md §2.4)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,15 +77,10 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gear:
-    """One shape the model can run at.
+    """One shape the model can run at."""
 
-    Attributes:
-        dims: the values of the model's -1 axes, in input order; empty for a static model.
-        outputs: shapes at this gear.
-    """
-
-    dims: tuple[int, ...]
-    outputs: tuple[Tensor, ...]
+    dims: tuple[int, ...]  # the values of the model's -1 axes, in input order; empty for a static model
+    outputs: tuple[Tensor, ...]  # shapes at this gear
     kernels: tuple[Kernel, ...]
 
 

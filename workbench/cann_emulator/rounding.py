@@ -168,16 +168,12 @@ def rounded_program(model: OfflineModel, gear: int, source: Source | None = None
 
 
 class _Edges(NamedTuple):
-    """How one kernel reads and writes: tensor → stored type.
-
-    Attributes:
-        halves_inside: what its cube hands to its vector units is half precision (amct.md §6.6).
-    """
+    """How one kernel reads and writes: tensor → stored type."""
 
     name: str
     reads: Mapping[str, str]
     writes: Mapping[str, str]
-    halves_inside: bool
+    halves_inside: bool  # what its cube hands to its vector units is half precision (amct.md §6.6)
 
 
 def _edges(kernel: Kernel, sources: Mapping[str, str], halves: bool) -> _Edges:
@@ -188,17 +184,13 @@ def _edges(kernel: Kernel, sources: Mapping[str, str], halves: bool) -> _Edges:
 
 @dataclass(slots=True, kw_only=True)
 class _Writer:
-    """Nodes written so far.
-
-    Attributes:
-        stored: tensor → the type its values fit, where it is narrow.
-        wide: (kernel, tensor) → name of the value before it was rounded.
-    """
+    """Nodes written so far."""
 
     source: Source
-    stored: dict[str, str]
+    stored: dict[str, str]  # tensor → the type its values fit, where it is narrow
     nodes: list[NodeProto] = field(default_factory=list)
     constants: dict[str, Array] = field(default_factory=dict)
+    # (kernel, tensor) → name of the value before it was rounded
     wide: dict[tuple[str, str], str] = field(default_factory=dict)
 
     def write(self, node: NodeProto, edges: _Edges) -> None:

@@ -34,15 +34,11 @@ _FRESH_S = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceUse:
-    """What one process holds and does on one device.
-
-    Attributes:
-        aicore_percent: share of the time since the last report that the device computed for it, 0..100.
-        updated_s: `time.time()` of the report; a load older than two seconds counts as none.
-    """
+    """What one process holds and does on one device."""
 
     hbm_bytes: int
-    aicore_percent: float = 0.0
+    aicore_percent: float = 0.0  # share of the time since the last report that the device computed for it, 0..100
+    # `time.time()` of the report; a load older than two seconds counts as none
     updated_s: float = field(default_factory=time.time)
 
 

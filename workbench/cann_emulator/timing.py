@@ -29,16 +29,12 @@ CopyKind = Literal["host_to_device", "device_to_host", "device_to_device"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelTime:
-    """One launch.
-
-    Attributes:
-        duration_us: launch_us, and compute_us and memory_us as they overlap.
-    """
+    """One launch."""
 
     name: str
     op_type: str
     core: Core
-    duration_us: float
+    duration_us: float  # launch_us, and compute_us and memory_us as they overlap
     compute_us: float
     memory_us: float
     launch_us: float

@@ -41,19 +41,14 @@ Array = npt.NDArray[np.generic]
 
 
 class Run(NamedTuple):
-    """A checked execution: addresses and shapes as they were when it was launched.
-
-    Attributes:
-        inputs: address and bytes of each; shapes: theirs.
-        duration_ns: on the stream; `latency_ns` has the host's launch in front of it, which a full queue hides.
-    """
+    """A checked execution: addresses and shapes as they were when it was launched."""
 
     entry: LoadedModel
     gear: int
-    inputs: tuple[tuple[int, int], ...]
+    inputs: tuple[tuple[int, int], ...]  # address and bytes of each
     outputs: tuple[DataBuffer, ...]
-    shapes: tuple[tuple[int, ...], ...]
-    duration_ns: int
+    shapes: tuple[tuple[int, ...], ...]  # of the inputs
+    duration_ns: int  # on the stream; `latency_ns` has the host's launch in front of it, which a full queue hides
     latency_ns: int
 
 

@@ -45,7 +45,7 @@ class Block:
     extent: int  # bytes it really takes, `ceil32(size) + 32` (pyacl.md §3.3)
     what: str  # 'malloc', or what the library allocated it for
     content: npt.NDArray[np.uint8]  # `extent` bytes
-    private: int  # where they begin
+    private: int  # where the content begins
     fresh: bool = True  # nobody touched it, and the pattern is not there yet
 
     @property

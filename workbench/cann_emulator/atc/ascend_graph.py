@@ -16,38 +16,26 @@ FLOATS: frozenset[Dtype] = frozenset({"float32", "float16", "bfloat16"})
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Op:
-    """One operator; mutable, since passes work on it.
-
-    Attributes:
-        type: of Ascend.
-        onnx: ONNX operator of its first node, for patterns; "" for what the compiler added.
-        nodes: ONNX node names; none for what the compiler added.
-        parts: types of what was joined into it, in order; (type,) at first.
-        library: types of library operators that fusion made of the model's, its own among them.
-        dtype: of its computation, once the precision is settled.
-        cube: (batch, m, k, n) of its products.
-        reads, writes: float dtype of its inputs and outputs.
-        constant_dtypes: how constants of what was joined are stored, where that is not as `reads` says.
-        order: position; a joined operator has its last part's.
-    """
+    """One operator; mutable, since passes work on it."""
 
     name: str
-    type: str
-    onnx: str = ""
+    type: str  # of Ascend
+    onnx: str = ""  # ONNX operator of its first node, for patterns; "" for what the compiler added
     core: Core
-    nodes: list[str] = field(default_factory=list)
+    nodes: list[str] = field(default_factory=list)  # ONNX node names; none for what the compiler added
     inputs: list[str]
     outputs: list[str]
-    order: int
+    order: int  # position; a joined operator has its last part's
     attributes: Mapping[str, Any] = field(default_factory=dict)
-    parts: tuple[str, ...] = ()
-    library: tuple[str, ...] = ()
-    dtype: Dtype = "float32"
-    reads: Dtype = "float32"
+    parts: tuple[str, ...] = ()  # types of what was joined into it, in order; (type,) at first
+    library: tuple[str, ...] = ()  # types of library operators that fusion made of the model's, its own among them
+    dtype: Dtype = "float32"  # of its computation, once the precision is settled
+    reads: Dtype = "float32"  # reads, writes: float dtype of its inputs and outputs
     writes: Dtype = "float32"
-    cube: tuple[tuple[int, int, int, int], ...] = ()
+    cube: tuple[tuple[int, int, int, int], ...] = ()  # (batch, m, k, n) of its products
     passes: tuple[str, ...] = ()
     implementation: str = ""
+    # how constants of what was joined are stored, where that is not as `reads` says
     constant_dtypes: Mapping[str, Dtype] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -83,16 +83,9 @@ def _index(flag: str, digits: str, value: str) -> int:
 
 
 class Output(NamedTuple):
-    """
-    Attributes:
-        tensor: ONNX's name.
-        name: acl's, `node:index:tensor`, or `node:index` where --out_nodes says so.
-        type: of --output_type, such as FP16; "" where it says nothing of this output.
-    """
-
-    tensor: str
-    name: str
-    type: str = ""
+    tensor: str  # ONNX's name
+    name: str  # acl's, `node:index:tensor`, or `node:index` where --out_nodes says so
+    type: str = ""  # of --output_type, such as FP16; "" where it says nothing of this output
 
 
 def asked_outputs(parsed: Parsed, out_nodes: OutNodes) -> tuple[Place, ...]:

@@ -28,17 +28,11 @@ _PROCESS = "atc.bin"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """One entry of the error manager.
+    """One entry of the error manager."""
 
-    Attributes:
-        code: such as E10001; warnings begin with W.
-        arguments: of the catalogue's text, by the catalogue's names.
-        stamp: process and local time of the fault; "" for those of the report.
-    """
-
-    code: str
-    arguments: Mapping[str, str] = field(default_factory=dict)
-    stamp: str = ""
+    code: str  # such as E10001; warnings begin with W
+    arguments: Mapping[str, str] = field(default_factory=dict)  # of the catalogue's text, by the catalogue's names
+    stamp: str = ""  # process and local time of the fault; "" for those of the report
 
 
 class AtcFailure(Exception):

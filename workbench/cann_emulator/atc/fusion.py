@@ -62,15 +62,10 @@ class Pass:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Switches:
-    """The switch file, by its keys. Of Priority only the form is looked at: the order is our own.
+    """The switch file, by its keys. Of Priority only the form is looked at: the order is our own."""
 
-    Attributes:
-        Switch: group → pass or "ALL" → on or off.
-        ExceptionalPassOfO1Level: passes that stay on at O1.
-    """
-
-    Switch: _Groups = field(default_factory=_Groups)
-    ExceptionalPassOfO1Level: tuple[str, ...] = ()
+    Switch: _Groups = field(default_factory=_Groups)  # group → pass or "ALL" → on or off
+    ExceptionalPassOfO1Level: tuple[str, ...] = ()  # passes that stay on at O1
     Priority: Mapping[str, Any] = field(default_factory=dict)
 
     def is_on(self, fusion: Pass, group: Group, oo_level: str) -> bool:

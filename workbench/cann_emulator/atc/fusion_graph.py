@@ -60,11 +60,9 @@ def _deviation(square: Pattern) -> Pattern:
 
 @dataclass(slots=True)
 class _Found:
-    """Attributes: absorbed: constants that become attributes; tensors: by the pattern's names."""
-
     ops: list[Op] = field(default_factory=list)
-    absorbed: set[str] = field(default_factory=set)
-    tensors: dict[str, str] = field(default_factory=dict)
+    absorbed: set[str] = field(default_factory=set)  # constants that become attributes
+    tensors: dict[str, str] = field(default_factory=dict)  # by the pattern's names
 
 
 def _matched(graph: AscendGraph, tensor: str, pattern: Pattern, before: _Found) -> _Found | None:

@@ -23,16 +23,11 @@ _LARGEST_FILE = 2**31 - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parsed:
-    """A model in memory, every node with a name.
-
-    Attributes:
-        domains: of the file's imports → version, as they are written: "" and "ai.onnx" are two.
-        inputs: what is fed, initializers excluded.
-    """
+    """A model in memory, every node with a name."""
 
     proto: ModelProto
-    domains: dict[str, int]
-    inputs: tuple[ValueInfoProto, ...]
+    domains: dict[str, int]  # of the file's imports → version, as they are written: "" and "ai.onnx" are two
+    inputs: tuple[ValueInfoProto, ...]  # what is fed, initializers excluded
 
     @property
     def opsets(self) -> dict[str, int]:

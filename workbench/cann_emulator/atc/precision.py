@@ -39,20 +39,14 @@ OF_TYPE = "OpType::"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Precision:
-    """What the flags and files say.
+    """What the flags and files say."""
 
-    Attributes:
-        mode: v1 spelling, twins resolved.
-        white, black: Ascend types; of mixed modes.
-        kept: what keeps the graph's dtype.
-        implementations: of op_precision_mode or op_select_implmode; "" is every type.
-    """
-
-    mode: str = "force_fp16"
-    white: frozenset[str] = WHITE
+    mode: str = "force_fp16"  # v1 spelling, twins resolved
+    white: frozenset[str] = WHITE  # white, black: Ascend types; of mixed modes
     black: frozenset[str] = BLACK
-    kept: frozenset[str] = frozenset()
+    kept: frozenset[str] = frozenset()  # what keeps the graph's dtype
     custom: Mapping[str, CustomDtypes] = field(default_factory=dict)
+    # of op_precision_mode or op_select_implmode; "" is every type
     implementations: Mapping[str, str] = field(default_factory=dict)
 
 
