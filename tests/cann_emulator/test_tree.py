@@ -108,11 +108,8 @@ IDLE = """\
 
 
 @pytest.fixture(autouse=True)
-def surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in list(os.environ):
-        if name.startswith("CANN_EMULATOR_"):
-            monkeypatch.delenv(name)
-    monkeypatch.setenv("CANN_EMULATOR_STATE", str(tmp_path / "state"))
+def surroundings(own_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CANN_EMULATOR_STATE", str(own_folder / "state"))
 
 
 def said(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> str:

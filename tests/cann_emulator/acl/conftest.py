@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,11 +12,8 @@ from workbench.cann_emulator.tree import write_tree
 
 
 @pytest.fixture(autouse=True)
-def fresh_library(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The library as a new process finds it, whatever the shell of this one has set (`workbench emulator env`)."""
-    for name in os.environ:
-        if name.startswith("CANN_EMULATOR_") or name == "ASCEND_RT_VISIBLE_DEVICES":
-            monkeypatch.delenv(name)
+def fresh_library(own_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The library as a new process finds it."""
     monkeypatch.setitem(rt_device.REPORTING, "on", False)
     start_over()
     yield

@@ -18,16 +18,9 @@ from workbench.testing.encoder import ids, tiny_encoder
 Feeds = dict[str, Any]
 
 
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where the test runs: AMCT leaves its log in the current folder."""
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-def write(proto: onnx.ModelProto, folder: Path) -> str:
-    onnx.save(proto, folder / "float.onnx")
-    return str(folder / "float.onnx")
+def write(proto: onnx.ModelProto) -> str:
+    onnx.save(proto, "float.onnx")
+    return "float.onnx"
 
 
 def mlp_feeds(count: int = 2) -> list[Feeds]:
@@ -39,8 +32,8 @@ def run(file: str | Path, feeds: list[Feeds], options: Any = None) -> list[list[
     return [session.run(None, each) for each in feeds]
 
 
-def test_too_few_forwards_leave_the_record_without_scales(folder: Path) -> None:
-    model = write(mlp(), folder)
+def test_too_few_forwards_leave_the_record_without_scales() -> None:
+    model = write(mlp())
     amct.create_quant_config("config.json", model, batch_num=2)
     amct.quantize_model("config.json", model, "modified.onnx", "record.txt")
     run("modified.onnx", mlp_feeds(1), amct.AMCT_SO)
@@ -49,9 +42,9 @@ def test_too_few_forwards_leave_the_record_without_scales(folder: Path) -> None:
         amct.save_model("modified.onnx", "record.txt", "net")
 
 
-def test_the_fake_quant_model_is_the_deploy_model_in_float(folder: Path) -> None:
+def test_the_fake_quant_model_is_the_deploy_model_in_float() -> None:
     """With learned rounding, which no record file holds."""
-    model, feeds = write(tiny_encoder(), folder), [ids(3, 6, seed) for seed in range(3)]
+    model, feeds = write(tiny_encoder()), [ids(3, 6, seed) for seed in range(3)]
     Path("quant.cfg").write_text("batch_num: 2\ncommon_config { ada_quantize { num_iteration: 5 } }")
     amct.create_quant_config("config.json", model, config_defination="quant.cfg")
     amct.quantize_model("config.json", model, "modified.onnx", "record.txt")
@@ -61,12 +54,12 @@ def test_the_fake_quant_model_is_the_deploy_model_in_float(folder: Path) -> None
 
     for each, (exact,) in zip(feeds, run(model, feeds), strict=True):
         logits = interpreter.run(each)["logits"]
-        np.testing.assert_array_equal(plain_run(folder / "net_fake_quant_model.onnx", each)["logits"], logits)
+        np.testing.assert_array_equal(plain_run(Path("net_fake_quant_model.onnx"), each)["logits"], logits)
         assert 0 < np.abs(logits - exact).max() < 0.25 * np.abs(exact).max()
 
 
-def test_balancing_needs_the_preprocess_forward(folder: Path) -> None:
-    model = write(mlp(), folder)
+def test_balancing_needs_the_preprocess_forward() -> None:
+    model = write(mlp())
     Path("quant.cfg").write_text("common_config { dmq_balancer { migration_strength: 0.5 } }")
     amct.create_quant_config("config.json", model, config_defination="quant.cfg")
 
@@ -82,12 +75,12 @@ def test_balancing_needs_the_preprocess_forward(folder: Path) -> None:
     amct.quantize_model("config.json", model, "modified.onnx", "record.txt")
 
 
-def test_nodes_need_names_of_their_own_and_updated_model_gives_them(folder: Path) -> None:
+def test_nodes_need_names_of_their_own_and_updated_model_gives_them() -> None:
     """amct.md §1.2, §5."""
     proto = mlp()
     proto.graph.node[0].name = ""
     proto.graph.node[2].name = "act"
-    model = write(proto, folder)
+    model = write(proto)
     with pytest.raises(RuntimeError, match=r"without a name\. Please use updated_model"):
         amct.create_quant_config("config.json", model)
 

@@ -13,7 +13,7 @@ from workbench.cann_emulator.atc.flags import FLAGS
 
 
 @pytest.fixture(autouse=True)
-def _strict(own_folder: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def _strict(own_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the emulator does not foresee is raised, and not told as an inner error."""
     monkeypatch.setenv("CANN_EMULATOR_STRICT", "1")
 

@@ -20,10 +20,10 @@ BUILD = ("--framework=5", "--model=m.onnx", "--output=m", "--input_shape=x:1,16"
 
 
 @pytest.fixture(autouse=True)
-def folder(own_folder: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    write_model(tmp_path / "m.onnx")
-    return tmp_path
+def folder(own_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("HOME", str(own_folder / "home"))
+    write_model(own_folder / "m.onnx")
+    return own_folder
 
 
 def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, list[str], str]:

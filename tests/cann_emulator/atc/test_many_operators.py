@@ -18,7 +18,6 @@ from tests.cann_emulator.atc.compiling import Array, compiled
 from tests.small_graphs import write_graph
 from workbench.cann_emulator.executable import Executable
 from workbench.cann_emulator.om import OfflineModel
-from workbench.testing.encoder import model_of
 
 
 def floats(*shape: int, seed: int = 0) -> Array:
@@ -100,42 +99,37 @@ def test_an_operator_compiles_and_computes(name: str, tmp_path: Path) -> None:
 
 WIDTH = 8
 BINARY = ("Add", "Sub", "Mul", "Max", "MatMul")
-UNARY = ("Relu", "Tanh", "Sigmoid", "Neg", "Softmax", "Transpose", "Reshape", "MatMulW", "AddBias", "MulScalar", "Mean")
+UNARY: dict[str, tuple[str, list[str], dict[str, Any]]] = {
+    **{kind: (kind, [], {}) for kind in ("Relu", "Tanh", "Sigmoid", "Neg", "Softmax")},
+    "transpose": ("Transpose", [], {"perm": [1, 0]}),
+    "reshape": ("Reshape", ["same"], {}),
+    "weights": ("MatMul", ["square"], {}),
+    "bias": ("Add", ["row"], {}),
+    "scale": ("Mul", ["half"], {}),
+    "mean": ("ReduceMean", [], {"axes": [-1]}),
+}
+"""Operator, what it reads besides, attributes; what a mean gives is taken from what it read."""
 MODES = ("force_fp16", "allow_fp32_to_fp16", "allow_mix_precision", "force_fp32", "must_keep_origin_dtype")
+WEIGHTS = {
+    **{"same": np.array([WIDTH, WIDTH]), "half": np.array(0.5, np.float32)},
+    **{"square": floats(WIDTH, WIDTH) / WIDTH, "row": floats(WIDTH) / WIDTH},
+}
 
 
 def write_squares(path: Path, steps: list[tuple[str, int, int]], outputs: list[int]) -> None:
     """Square matrices all along, so that any tensor can meet any other."""
-    random = np.random.default_rng(len(steps))
-    weights: dict[str, Array] = {"same": np.array([WIDTH, WIDTH]), "half": np.array(0.5, np.float32)}
     tensors, nodes = ["x"], []
     for index, (kind, first, second) in enumerate(steps):
-        inputs = [tensors[first % len(tensors)]]
-        attributes: dict[str, object] = {}
-        op_type = kind
-        if kind in BINARY:
-            inputs.append(tensors[second % len(tensors)])
-        elif kind == "Transpose":
-            attributes["perm"] = [1, 0]
-        elif kind == "Reshape":
-            inputs.append("same")
-        elif kind == "MulScalar":
-            op_type = "Mul"
-            inputs.append("half")
-        elif kind == "Mean":
-            nodes.append(helper.make_node("ReduceMean", inputs, [f"m{index}"], name=f"mean{index}", axes=[-1]))
-            op_type = "Sub"
-            inputs.append(f"m{index}")
-        elif kind in ("MatMulW", "AddBias"):
-            op_type = "MatMul" if kind == "MatMulW" else "Add"
-            shape = (WIDTH, WIDTH) if kind == "MatMulW" else (WIDTH,)
-            weights[f"w{index}"] = (random.normal(size=shape) / WIDTH).astype(np.float32)
-            inputs.append(f"w{index}")
-        nodes.append(helper.make_node(op_type, inputs, [f"t{index}"], name=f"n{index}", **attributes))
+        read, other = tensors[first % len(tensors)], tensors[second % len(tensors)]
+        op_type, more, attributes = UNARY.get(kind, (kind, [other], {}))
+        made = f"t{index}" if kind != "mean" else f"m{index}"
+        nodes.append(helper.make_node(op_type, [read, *more], [made], name=f"n{index}", **attributes))
+        if kind == "mean":
+            nodes.append(helper.make_node("Sub", [read, made], [f"t{index}"], name=f"s{index}"))
         tensors.append(f"t{index}")
     names = dict.fromkeys([tensors[-1], *(tensors[1 + i % (len(tensors) - 1)] for i in outputs)])
-    values = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [WIDTH, WIDTH]) for n in ("x", *names)]
-    onnx.save(model_of(nodes, weights, values[:1], values[1:], opset=14), path)
+    square = [WIDTH, WIDTH]
+    write_graph(path, nodes, {"x": square}, dict.fromkeys(names, square), 14, **WEIGHTS)
 
 
 def check_wiring(model: OfflineModel) -> None:
@@ -153,7 +147,7 @@ def check_wiring(model: OfflineModel) -> None:
 @settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     steps=st.lists(
-        st.tuples(st.sampled_from(BINARY + UNARY), st.integers(0, 20), st.integers(0, 20)), min_size=1, max_size=14
+        st.tuples(st.sampled_from((*BINARY, *UNARY)), st.integers(0, 20), st.integers(0, 20)), min_size=1, max_size=14
     ),
     outputs=st.lists(st.integers(0, 20), max_size=2),
     mode=st.sampled_from(MODES),
