@@ -23,7 +23,7 @@ from workbench.commands.loading import (
     open_server,
     run_loads,
 )
-from workbench.commands.options import AsJson, arranged, one_of, spelled_out
+from workbench.commands.options import ApiKeyEnv, AsJson, arranged, one_of, spelled_out
 from workbench.commands.options import seconds as seconds_of
 from workbench.values.errors import ConfigError
 from workbench.values.exit_codes import INTERRUPTED
@@ -71,9 +71,7 @@ def record(
     limits_of: Annotated[
         Path | None, typer.Option(exists=True, dir_okay=False, help="baseline file whose limits to take over")
     ] = None,
-    api_key_env: Annotated[str, typer.Option(help="environment variable with the server's API key")] = (
-        "WORKBENCH_API_KEY"
-    ),
+    api_key_env: ApiKeyEnv = "WORKBENCH_API_KEY",
     timeout: Annotated[str, typer.Option(help="for one answer")] = "30s",
     seed: Annotated[int, typer.Option(min=0, help="of the order of texts")] = 0,
     as_json: AsJson = False,

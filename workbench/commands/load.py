@@ -21,7 +21,7 @@ from workbench.commands.loading import (
     open_server,
     run_loads,
 )
-from workbench.commands.options import AsJson, command_line, spelled_out
+from workbench.commands.options import ApiKeyEnv, AsJson, command_line, spelled_out
 from workbench.commands.options import seconds as seconds_of
 from workbench.values.errors import ConfigError
 from workbench.values.exit_codes import FAILED, INTERRUPTED
@@ -83,9 +83,7 @@ def load(
     workers: Annotated[int | None, typer.Option(min=1, help="of a BUNDLE, instead of its own setting")] = None,
     max_batch_size: Annotated[int | None, typer.Option(min=1, help="of a BUNDLE, the same")] = None,
     batch_timeout_ms: Annotated[float | None, typer.Option(min=0.0, help="of a BUNDLE, the same")] = None,
-    api_key_env: Annotated[str, typer.Option(help="environment variable with the service's API key")] = (
-        "WORKBENCH_API_KEY"
-    ),
+    api_key_env: ApiKeyEnv = "WORKBENCH_API_KEY",
     seed: Annotated[int, typer.Option(min=0, help="of arrival times and of the order of texts")] = 0,
     to: Annotated[Path | None, typer.Option(help="folder for results (JSON) and every request's times (NPZ)")] = None,
     as_json: AsJson = False,

@@ -38,6 +38,7 @@ Constants = Annotated[
 ]
 
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="everything that is known")]
+ApiKeyEnv = Annotated[str, typer.Option(help="environment variable with the server's API key")]
 AsJson = Annotated[bool, typer.Option("--json", help="machine-readable output on stdout")]
 
 

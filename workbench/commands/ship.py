@@ -16,6 +16,7 @@ import typer
 
 from workbench.commands.console import note, out, print_json, say, tell
 from workbench.commands.options import (
+    ApiKeyEnv,
     AsJson,
     ExperimentFile,
     Workspace,
@@ -92,9 +93,7 @@ def verify(
         typer.Option(help="of a language model: ask this server, which speaks OpenAI's API, instead of the processor"),
     ] = None,
     model: Annotated[str | None, typer.Option(help="the server's name for it; default: the only one it has")] = None,
-    api_key_env: Annotated[str, typer.Option(help="environment variable with the server's API key")] = (
-        "WORKBENCH_API_KEY"
-    ),
+    api_key_env: ApiKeyEnv = "WORKBENCH_API_KEY",
 ) -> None:
     """Check a bundle: its signature where one is required, every byte, then its golden samples on this machine."""
     from workbench.bundle import verify_bundle
