@@ -20,9 +20,9 @@ from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from workbench.graph.apart import tensor_of
 from workbench.graph.nodes import Names, attributes_of, names_read, opset_of, replace_nodes
-from workbench.graph.read import constants
+from workbench.quantization.lowering.folding import Wiring
 from workbench.quantization.lowering.integer_bias import integer_bias
-from workbench.quantization.lowering.prepare import prepare
+from workbench.quantization.lowering.prepare import bias_place, prepare
 from workbench.quantization.lowering.qdq_tensors import check_tensor, fitting_integers
 from workbench.quantization.lowering.surgery import (
     check_layers,
@@ -104,16 +104,11 @@ class _Rewriter:
     def __init__(self, model: ModelProto, *, force_fp16: bool, right_of_add: Mapping[str, str]) -> None:
         self._graph = model.graph
         self.nodes: list[NodeProto] = []
-        self._names = Names(model.graph)
-        self._constants = constants(model)
+        self._names, self._wiring = Names(model.graph), Wiring(model)
+        self._constants, self._outputs = self._wiring.constants, self._wiring.outputs
         self._force_fp16 = force_fp16
         self._right_of_add = right_of_add
         self._initializers = {tensor.name for tensor in model.graph.initializer}
-        self._outputs = {value.name for value in model.graph.output}
-        self._readers: dict[str, list[NodeProto]] = {}
-        for node in model.graph.node:
-            for name in node.input:
-                self._readers.setdefault(name, []).append(node)
         self._reads = Counter(name for node in model.graph.node for name in names_read(node))
         self._reads.update(self._outputs)
         self._nested = {name for node in model.graph.node for name in set(names_read(node)) - set(node.input)}
@@ -253,16 +248,10 @@ class _Rewriter:
         """The Add behind a MatMul whose second input is its bias: a constant of one value per column (amct.md §6.4)."""
         if node.op_type != "MatMul" or layer.weight is None or self._reads[node.output[0]] != 1:
             return None
-        readers = self._readers.get(node.output[0], [])
-        if len(readers) != 1 or readers[0].op_type != "Add" or readers[0].input[0] != node.output[0]:
+        place = bias_place(self._wiring, node)
+        if place is None or place[1] != 1 or self._right_of_add.get(place[0]) == node.output[0]:
             return None
-        bias = self._constants.get(readers[0].input[1])
-        weight = self._constants.get(node.input[1])
-        if bias is None or weight is None or list(bias.dims) != [weight.dims[-1]]:
-            return None
-        if self._right_of_add.get(readers[0].name) == node.output[0]:
-            return None
-        return readers[0]
+        return self._wiring.readers(node.output[0])[0]
 
     def _output_names(self, last: NodeProto, wish: str) -> tuple[str, str]:
         """Names of a layer's int32 output and of the dequantized one; readers of the latter are told of it."""
