@@ -4,23 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from workbench.commands.console import print_json, say, tell
-from workbench.commands.loading import (
-    OPENAI,
-    TIMEOUT_S,
-    TOKENS_TIMEOUT_S,
-    Loading,
-    Server,
-    facts_of,
-    open_server,
-    run_loads,
-)
+from workbench.commands.loading import OPENAI, Asking, Question, Server, facts_of, metrics_of, open_server, run_loads
 from workbench.commands.options import ApiKeyEnv, AsJson, command_line, spelled_out
 from workbench.commands.options import seconds as seconds_of
 from workbench.values.errors import ConfigError
@@ -33,6 +24,73 @@ if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
     from workbench.values.service import ServiceLoad
 
 _WARMUP_SHARE = 0.1
+_AUTO = "auto"
+_TIMEOUT_S, _TOKENS_TIMEOUT_S = 30.0, 300.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loading(Asking):
+    """The same with what servers that stream tokens are asked besides, and held to."""
+
+    endpoint: Annotated[str, typer.Option(help="chat, completions, or auto: by what the prompts are")] = _AUTO
+    max_tokens: Annotated[
+        int | None, typer.Option(min=1, help="of prompts whose line does not say it; default: 128")
+    ] = None
+    ignore_eos: Annotated[bool, typer.Option("--ignore-eos", help="generate all of them (vLLM and others take it)")] = (
+        False
+    )
+    ttft_ms: Annotated[float | None, typer.Option(help="limit of goodput: to the first token")] = None
+    tpot_ms: Annotated[float | None, typer.Option(help="limit of goodput: per token after it")] = None
+    latency_ms: Annotated[float | None, typer.Option(help="limit of goodput: to the end")] = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        own = [one for one in fields(self) if one.name not in {other.name for other in fields(Asking)}]
+        if self.protocol != OPENAI and any(getattr(self, one.name) != one.default for one in own):
+            keys = ", ".join(f"--{one.name.replace('_', '-')}" for one in own)
+            raise ConfigError(f"is for --protocol {OPENAI}.", key=keys)
+
+    def question(self, server: Server, common: Mapping[str, Any]) -> Question:
+        """Of streams of tokens the prompts, after one of them was answered."""
+        if self.protocol != OPENAI:
+            return super().question(server, common)
+        from workbench.load import bodies_of_dataset
+        from workbench.load.openai.asking import address_of, only_model, probed
+        from workbench.load.openai.prompts import (
+            Generation,
+            prompts_of_bodies,
+            prompts_of_file,
+            requests_of,
+            unsent_keys,
+        )
+        from workbench.load.plan import TokenLimits
+
+        _, base, told = address_of(server.named)
+        named: Any = told if self.endpoint == _AUTO else self.endpoint
+        generation = Generation(
+            endpoint=named, max_tokens=self.max_tokens, ignore_eos=self.ignore_eos, seed=common["seed"]
+        )
+        limits = TokenLimits(ttft_ms=self.ttft_ms, tpot_ms=self.tpot_ms, latency_ms=self.latency_ms)
+        if (chosen := self.dataset) is not None:
+            prompts = prompts_of_bodies(bodies_of_dataset(chosen[0], model=chosen[1]), chosen[0].path)
+        elif self.data is not None:
+            prompts = prompts_of_file(self.data)
+        else:
+            hint = (
+                'Name a file of prompts: lines of {"messages": […], "max_tokens": 128}, of {"prompt": "…"}, or texts.'
+            )
+            raise ConfigError("a URL does not say what to ask.", key="--data", hint=hint)
+        model = self.model or only_model(server.url, base, server.api_key)
+        asked, path, endpoint = requests_of(prompts, generation, model, base)
+        requests, with_usage = probed(server.url, path, asked, api_key=server.api_key, timeout_s=common["timeout_s"])
+        tell(f"asking {model}: {len(requests)} prompts ready, {path}")
+        if unsent := unsent_keys(prompts):
+            tell(f"not sent: {', '.join(unsent)[:300]}", style="yellow")
+        if not with_usage:
+            tell("the server refuses stream_options, so usage is not asked for", style="yellow")
+        wire = "openai/chat" if endpoint == "chat" else "openai/completions"
+        plan = {"path": path, "wire": wire, "model": model, "limits": limits, "metrics": metrics_of(self)}
+        return Question(requests=requests, plan=plan)
 
 
 @spelled_out
@@ -62,7 +120,7 @@ def load(
         int | None, typer.Option(min=1, help="at most open at once; default: 256 (open loop)")
     ] = None,
     timeout: Annotated[
-        str | None, typer.Option(help=f"for one answer; default: {TIMEOUT_S:g}s, {OPENAI} {TOKENS_TIMEOUT_S:g}s")
+        str | None, typer.Option(help=f"for one answer; default: {_TIMEOUT_S:g}s, {OPENAI} {_TOKENS_TIMEOUT_S:g}s")
     ] = None,
     *,
     how: Loading,
@@ -112,7 +170,7 @@ def load(
     settings = {"--workers": workers, "--max-batch-size": max_batch_size, "--batch-timeout-ms": batch_timeout_ms}
     if to is not None:
         to.mkdir(parents=True, exist_ok=True)
-    usual_s = TOKENS_TIMEOUT_S if how.protocol == OPENAI else TIMEOUT_S
+    usual_s = _TOKENS_TIMEOUT_S if how.protocol == OPENAI else _TIMEOUT_S
     common = {
         "duration_s": seconds,
         "warmup_s": warm_s,

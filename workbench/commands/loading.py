@@ -12,7 +12,7 @@ import itertools
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
@@ -39,8 +39,6 @@ if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
 PREDICT, KSERVE, OPENAI = "predict", "kserve-v2", "openai"
 _TRITON_METRICS = 8002
 
-AUTO = "auto"
-TIMEOUT_S, TOKENS_TIMEOUT_S = 30.0, 300.0
 _PLATFORMS = f"{PREDICT} (our service), {KSERVE} (Triton, KServe, MLServer)"
 
 Protocol = Annotated[
@@ -133,28 +131,11 @@ class Asking:
             return read_manifest(self.data), None
         return None
 
-
-@dataclass(frozen=True, kw_only=True)
-class Loading(Asking):
-    """The same with what servers that stream tokens are asked besides, and held to."""
-
-    endpoint: Annotated[str, typer.Option(help="chat, completions, or auto: by what the prompts are")] = AUTO
-    max_tokens: Annotated[
-        int | None, typer.Option(min=1, help="of prompts whose line does not say it; default: 128")
-    ] = None
-    ignore_eos: Annotated[bool, typer.Option("--ignore-eos", help="generate all of them (vLLM and others take it)")] = (
-        False
-    )
-    ttft_ms: Annotated[float | None, typer.Option(help="limit of goodput: to the first token")] = None
-    tpot_ms: Annotated[float | None, typer.Option(help="limit of goodput: per token after it")] = None
-    latency_ms: Annotated[float | None, typer.Option(help="limit of goodput: to the end")] = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        own = [one for one in fields(self) if one.name not in {other.name for other in fields(Asking)}]
-        if self.protocol != OPENAI and any(getattr(self, one.name) != one.default for one in own):
-            keys = ", ".join(f"--{one.name.replace('_', '-')}" for one in own)
-            raise ConfigError(f"is for --protocol {OPENAI}.", key=keys)
+    def question(self, server: Server, common: Mapping[str, Any]) -> Question:
+        """The requests; `common` are the fields of LoadPlan that all loads share."""
+        if self.protocol == KSERVE:
+            return _of_another_platform(server, self)
+        return Question(requests=_bodies(server, self), plan={"metrics": metrics_of(self)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -264,7 +245,7 @@ def run_loads(
     for (load, length, batch), ours in wanted.items():
         try:
             if (length, batch) not in questions:
-                questions[length, batch] = _question(server, replace(how, length=length, batch=batch), common)
+                questions[length, batch] = replace(how, length=length, batch=batch).question(server, common)
         except ConfigError as error:
             if ours:
                 raise
@@ -302,14 +283,6 @@ def run_loads(
 # --- requests: the experiment's texts, those of a file, or the bundle's golden samples --------------------------------
 
 
-def _question(server: Server, how: Asking, common: Mapping[str, Any]) -> Question:
-    if how.protocol == KSERVE:
-        return _of_another_platform(server, how)
-    if isinstance(how, Loading) and how.protocol == OPENAI:
-        return _of_tokens(server, how, common["seed"], common["timeout_s"])
-    return Question(requests=_bodies(server, how), plan={"metrics": _metrics_of(how)})
-
-
 def _of_another_platform(server: Server, how: Asking) -> Question:
     from workbench.load import bodies_of_file
     from workbench.load.kserve.asking import ask, requests_of, samples_of
@@ -334,7 +307,7 @@ def _of_another_platform(server: Server, how: Asking) -> Question:
     requests = requests_of(model, itertools.chain(first, samples))
     tell(f"asking {model}: {len(requests)} requests ready, {model.wire}")
     plan = {"path": f"{path_of(model.name, model.version)}/infer", "wire": model.wire, "model": model.name}
-    return Question(requests=requests, plan={**plan, "metrics": _metrics_of(how, server.url)}, served=model)
+    return Question(requests=requests, plan={**plan, "metrics": metrics_of(how, server.url)}, served=model)
 
 
 def _bodies(server: Server, how: Asking) -> list[str]:
@@ -382,7 +355,7 @@ def _texts_of(bodies: Iterable[str]) -> list[Text]:
     return [one["text"] if "text" in one else tuple(one["words"]) for one in asked]
 
 
-def _metrics_of(how: Asking, url: str | None = None) -> tuple[str, int] | None:
+def metrics_of(how: Asking, url: str | None = None) -> tuple[str, int] | None:
     """Where /metrics is, if it is not at the URL itself: Triton has a port of its own for it."""
     if how.metrics_url is not None:
         parts = urlsplit(how.metrics_url)
@@ -390,34 +363,3 @@ def _metrics_of(how: Asking, url: str | None = None) -> tuple[str, int] | None:
             raise ConfigError(f"{how.metrics_url!r} is no http://HOST:PORT.", key="--metrics-url")
         return parts.hostname, parts.port or 80
     return None if url is None else (urlsplit(url).hostname or "", _TRITON_METRICS)
-
-
-def _of_tokens(server: Server, how: Loading, seed: int, timeout_s: float) -> Question:
-    """The prompts, after one of them was answered."""
-    from workbench.load import bodies_of_dataset
-    from workbench.load.openai.asking import address_of, only_model, probed
-    from workbench.load.openai.prompts import Generation, prompts_of_bodies, prompts_of_file, requests_of, unsent_keys
-    from workbench.load.plan import TokenLimits
-
-    _, base, told = address_of(server.named)
-    named: Any = told if how.endpoint == AUTO else how.endpoint
-    generation = Generation(endpoint=named, max_tokens=how.max_tokens, ignore_eos=how.ignore_eos, seed=seed)
-    limits = TokenLimits(ttft_ms=how.ttft_ms, tpot_ms=how.tpot_ms, latency_ms=how.latency_ms)
-    if (chosen := how.dataset) is not None:
-        prompts = prompts_of_bodies(bodies_of_dataset(chosen[0], model=chosen[1]), chosen[0].path)
-    elif how.data is not None:
-        prompts = prompts_of_file(how.data)
-    else:
-        hint = 'Name a file of prompts: lines of {"messages": […], "max_tokens": 128}, of {"prompt": "…"}, or texts.'
-        raise ConfigError("a URL does not say what to ask.", key="--data", hint=hint)
-    model = how.model or only_model(server.url, base, server.api_key)
-    asked, path, endpoint = requests_of(prompts, generation, model, base)
-    requests, with_usage = probed(server.url, path, asked, api_key=server.api_key, timeout_s=timeout_s)
-    tell(f"asking {model}: {len(requests)} prompts ready, {path}")
-    if unsent := unsent_keys(prompts):
-        tell(f"not sent: {', '.join(unsent)[:300]}", style="yellow")
-    if not with_usage:
-        tell("the server refuses stream_options, so usage is not asked for", style="yellow")
-    wire = "openai/chat" if endpoint == "chat" else "openai/completions"
-    plan = {"path": path, "wire": wire, "model": model, "limits": limits, "metrics": _metrics_of(how)}
-    return Question(requests=requests, plan=plan)
