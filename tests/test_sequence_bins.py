@@ -18,7 +18,7 @@ from workbench.search.pipeline import evaluate
 from workbench.shipping.handover import bundle_contents
 from workbench.space.space import build, combinations, compile_key
 from workbench.targets.base import Array, Feeds
-from workbench.targets.onnxruntime.target import OnnxRuntimeSession
+from workbench.targets.feeds import FileSession
 from workbench.values.candidate import Candidate
 from workbench.values.errors import ConfigError
 
@@ -48,13 +48,13 @@ def opened(tmp_path: Path) -> Iterator[Callable[[str], Opened]]:
 def fed(monkeypatch: pytest.MonkeyPatch) -> dict[int, set[int]]:
     """Session → the padded lengths it was fed; the sessions are the real ones."""
     found: dict[int, set[int]] = {}
-    run = OnnxRuntimeSession.run
+    run = FileSession.run
 
-    def noted(session: OnnxRuntimeSession, feeds: Feeds) -> dict[str, Array]:
+    def noted(session: FileSession, feeds: Feeds) -> dict[str, Array]:
         found.setdefault(id(session), set()).add(feeds["input_ids"].shape[1])
         return run(session, feeds)
 
-    monkeypatch.setattr(OnnxRuntimeSession, "run", noted)
+    monkeypatch.setattr(FileSession, "run", noted)
     return found
 
 

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
 from workbench.targets import described
-from workbench.targets.description import UNBOUND, Binding
+from workbench.targets.description import Binding
 from workbench.values.artifact import Toolchain
 from workbench.values.errors import BundleError, ConfigError
 from workbench.values.versions import version_key
@@ -77,7 +77,7 @@ def _differences(made: Toolchain, here: Toolchain) -> Iterator[Difference]:
     try:
         binding = described(made.target).binding
     except ConfigError:
-        binding = UNBOUND  # a target that is not installed here, which is refused
+        binding = Binding()  # a target that is not installed here, which is refused
     if made.target != here.target:
         yield Difference("refuse", f"it is for {made.target}, this is {here.target}")
     if made.emulated != here.emulated:

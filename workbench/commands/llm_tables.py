@@ -120,8 +120,8 @@ def _linears(each: EvaluatedLlm) -> str:
 _SIZES: tuple[Column, ...] = (
     ("", lambda each: each.name),
     ("on disk", lambda each: size_text(each.figures.disk_bytes)),
-    ("on card", lambda each: size_text(each.figures.size.weights_bytes)),
-    ("cache a token", lambda each: size_text(each.figures.size.kv_bytes_per_token)),
+    ("on card", lambda each: size_text(each.figures.weight_bytes)),
+    ("cache a token", lambda each: size_text(each.figures.kv_bytes_per_token)),
     ("linears", _linears),
 )
 _TIMES: tuple[Column, ...] = (

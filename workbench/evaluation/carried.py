@@ -16,13 +16,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from workbench.graph.runtime_errors import RUNTIME_ERRORS
 from workbench.inputs.dataset import Batch, Dataset
 from workbench.inputs.dataset.batch import STEPS
 from workbench.inputs.experiment import Experiment
-from workbench.quantization.sessions import open_session
+from workbench.quantization.sessions import named_outputs, open_session
 from workbench.targets.base import Array, Feeds, Session, computes_in_float32
-from workbench.targets.feeds import FileRows, filled
+from workbench.targets.feeds import FileRows, FileSession, filled
 from workbench.values.errors import ConfigError, MeasureError, nearest
 from workbench.values.interface import Interface
 from workbench.values.measurement import Split
@@ -274,24 +273,7 @@ def open_reference(model: Model) -> Session:
     Raises:
         CalibrationError: ONNX Runtime refuses the model.
     """
-    return _OnTheHost(model)
-
-
-class _OnTheHost:
-    def __init__(self, model: Model) -> None:
-        self._session = open_session(model, (), threads=len(os.sched_getaffinity(0)))
-        self._names = [output.name for output in self._session.get_outputs()]
-        self._rows = FileRows(model.inputs, model.outputs)
-
-    def run(self, feeds: Feeds) -> dict[str, Array]:
-        return self._rows.run(self._call, feeds)
-
-    def _call(self, feeds: Feeds) -> dict[str, Array]:
-        try:
-            found = self._session.run(self._names, dict(feeds))
-        except RUNTIME_ERRORS as error:
-            raise MeasureError(f"the float32 model fails in ONNX Runtime: {error}") from error
-        return {name: np.asarray(array) for name, array in zip(self._names, found, strict=True)}
-
-    def close(self) -> None:
-        pass
+    session = open_session(model, (), threads=len(os.sched_getaffinity(0)))
+    names = [output.name for output in session.get_outputs()]
+    call = named_outputs(session, names, "the float32 model fails in ONNX Runtime")
+    return FileSession(call, model.inputs, FileRows(model.inputs, model.outputs))

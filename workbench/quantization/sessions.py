@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy.typing as npt
 import onnx
 import onnxruntime
 from google.protobuf.message import EncodeError  # type: ignore[import-untyped]  # protobuf ships no stubs
@@ -14,7 +15,7 @@ from workbench.graph.read import stored_graph
 from workbench.graph.runtime_errors import RUNTIME_ERRORS
 from workbench.graph.write import MOST_BYTES, WEIGHTS_FOLDER, is_apart, runnable
 from workbench.quantization.exact_operands import exact
-from workbench.values.errors import CalibrationError
+from workbench.values.errors import CalibrationError, MeasureError
 from workbench.values.model import Model
 from workbench.values.system.cpu import this_cpu
 
@@ -81,6 +82,27 @@ def session_on(
     with runnable(proto) as (payload, folder):
         options.add_session_config_entry(WEIGHTS_FOLDER, str(folder))
         return onnxruntime.InferenceSession(payload + more, options, **given)
+
+
+def named_outputs(
+    session: onnxruntime.InferenceSession, names: Sequence[str], failed: str
+) -> Callable[[Mapping[str, npt.NDArray[Any]]], dict[str, npt.NDArray[Any]]]:
+    """What a session gives of these outputs for its feeds, by name. Raises MeasureError, which begins with `failed`,
+    where the runtime refuses the feeds or fails."""
+
+    def call(feeds: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
+        try:
+            values = session.run(names, dict(feeds))
+        except RUNTIME_ERRORS as error:
+            raise MeasureError(f"{failed}: {first_line(error)}") from error
+        return dict(zip(names, values, strict=True))
+
+    return call
+
+
+def first_line(error: Exception) -> str:
+    """What a runtime says first."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def _options() -> onnxruntime.SessionOptions:

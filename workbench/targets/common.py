@@ -2,18 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import platform
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
+import onnx
 from onnx import ModelProto, ValueInfoProto
 
+from workbench.graph.digests import digest_of
 from workbench.graph.read import load_graph, read_model
 from workbench.quantization.record import QuantizationRecord
-from workbench.values.artifact import Artifact, CompiledFile
+from workbench.values.artifact import Artifact, CompiledFile, Toolchain
 from workbench.values.candidate import Candidate
-from workbench.values.documents.canonical import digest, file_digest
+from workbench.values.documents.canonical import digest
 from workbench.values.errors import ConfigError, LoweringError, MeasureError
 from workbench.values.model import Model
+from workbench.values.system.cpu import this_cpu
+
+
+def host_toolchain(name: str, engine: Mapping[str, str], capabilities: Sequence[str] = ()) -> Toolchain:
+    """Of a target that computes on this machine's processor.
+
+    Args:
+        engine: its runtime and version.
+        capabilities: that the runtime has here, beside the processor's own.
+    """
+    cpu, place = this_cpu(), {"platform": f"{platform.system()} {platform.machine()}"}
+    return Toolchain(
+        target=name,
+        components={"numpy": np.__version__, "onnx": onnx.__version__, **engine, **place},
+        device=cpu.name,
+        features=tuple(sorted((*cpu.features, *capabilities, f"{cpu.cores} cores"))),
+    )
 
 
 def graph_to_lower(model: Model, candidate: Candidate, record: QuantizationRecord | None) -> ModelProto:
@@ -42,10 +63,10 @@ def compiled_file(
 ) -> CompiledFile:
     """A file of an artifact, with its digest and size; it serves any batch and length that is not named."""
     file = directory / name
+    with file.open("rb") as stream:
+        sha256 = digest_of(stream).hexdigest()
     size_bytes = file.stat().st_size
-    return CompiledFile(
-        batch=batch, sequence_bin=sequence_bin, file=name, sha256=file_digest(file), size_bytes=size_bytes
-    )
+    return CompiledFile(batch=batch, sequence_bin=sequence_bin, file=name, sha256=sha256, size_bytes=size_bytes)
 
 
 def whole_files(artifact: Artifact) -> str:

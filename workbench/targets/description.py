@@ -28,11 +28,6 @@ if TYPE_CHECKING:
     from workbench.values.candidate import Candidate
 
 
-def nothing_to_know(artifact: Artifact, candidate: Candidate) -> tuple[str, ...]:
-    """About files that need no word."""
-    return ()
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Card:
     """One device of this machine that can be given to a process alone.
@@ -46,14 +41,10 @@ class Card:
     environment: Mapping[str, str]
 
 
-def no_cards() -> tuple[Card, ...]:
-    """Of targets that compute on the host."""
-    return ()
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Binding:
-    """Names are those of the toolchain's components. A difference in any other is a warning.
+    """Names are those of the toolchain's components. A difference in any other is a warning, and without names
+    every one is but those that hold for all targets.
 
     Attributes:
         runtimes: of which another release, the first two numbers, is refused.
@@ -69,10 +60,6 @@ class Binding:
     generations: tuple[str, ...] = ()
     compiling_only: tuple[str, ...] = ()
     to_device: bool = False
-
-
-UNBOUND = Binding()
-"""Every difference but those that hold for all targets is a warning."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,11 +124,6 @@ class DeploymentFacts:
     notes: tuple[str, ...] = ()
 
 
-def on_the_host(toolchain: Toolchain) -> DeploymentFacts:
-    """Of a target that asks for nothing special, whatever the toolchain."""
-    return DeploymentFacts()
-
-
 Choices = Mapping[str, tuple[Scalar, ...]]
 
 
@@ -197,11 +179,6 @@ class SpaceStart:
     rehearsal: str = ""
 
 
-def static_int8(model: Path) -> SpaceStart:
-    """For a target about whose compiler a first space says nothing."""
-    return SpaceStart()
-
-
 @dataclass(frozen=True, kw_only=True)
 class TargetDescription(InstalledTarget):
     """One target. What has a default may be left out.
@@ -250,7 +227,7 @@ class TargetDescription(InstalledTarget):
 
     make: Callable[[], Target]
     findings: Callable[[Mapping[str, str]], Iterator[Finding]] | None = None
-    cards: Callable[[], tuple[Card, ...]] = no_cards
+    cards: Callable[[], tuple[Card, ...]] = lambda: ()
     chosen_by: tuple[str, str] = ("", "")
     choose: Callable[[str], None] = lambda _: None
     read_device: Callable[[int, Mapping[str, str]], Reader] | None = None
@@ -258,10 +235,10 @@ class TargetDescription(InstalledTarget):
     devices_hint: str = ""
     packages: tuple[str, ...] = ()
     unneeded: Mapping[str, str] = field(default_factory=dict)
-    deployment: Callable[[Toolchain], DeploymentFacts] = on_the_host
-    binding: Binding = UNBOUND
+    deployment: Callable[[Toolchain], DeploymentFacts] = lambda _: DeploymentFacts()
+    binding: Binding = Binding()
     required_files: tuple[str, ...] = ()
-    loading: Callable[[Artifact, Candidate], Sequence[str]] = nothing_to_know
+    loading: Callable[[Artifact, Candidate], Sequence[str]] = lambda artifact, candidate: ()
     calibrator: Callable[[Mapping[str, str]], Calibrator] | None = None
     profiler: Callable[[], Profiler] | None = None
     compiled_as: str = ""
@@ -270,7 +247,7 @@ class TargetDescription(InstalledTarget):
     inspect: Callable[[ModelProto], tuple[OperatorIssue, ...]] | None = None
     engine: str = ""
     recognizes: Callable[[ModelProto], bool] | None = None
-    space_start: Callable[[Path], SpaceStart] = static_int8
+    space_start: Callable[[Path], SpaceStart] = lambda _: SpaceStart()
     float32_mode: str = "fp32"
     engine_files: Callable[[Path, str], Mapping[str, str]] | None = None
     language: bool = False

@@ -4,52 +4,36 @@ through a file that takes a fixed number in every call."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import onnx
 
 from workbench.targets.base import Array, Feeds
 from workbench.values.errors import MeasureError, ToolchainError, nearest
 from workbench.values.model import Sizes, counts_samples, rows_of_a_call
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Input:
-    """What a model takes under one name; a dimension that may vary is None, and so is a type that NumPy lacks."""
+def check_feeds(feeds: Feeds, inputs: Iterable[Any]) -> None:
+    """Raises MeasureError, with the input's name, when one is missing, unknown, or of another type or shape.
 
-    dtype: np.dtype[Any] | None
-    shape: tuple[int | None, ...]
-
-
-def inputs_of(model: onnx.ModelProto) -> dict[str, Input]:
-    """What a graph takes, by name: its inputs that no constant stands for."""
-    constants = {tensor.name for tensor in model.graph.initializer}
-    found = {}
-    for value in model.graph.input:
-        if value.name not in constants:
-            tensor = value.type.tensor_type
-            shape = tuple(axis.dim_value if axis.HasField("dim_value") else None for axis in tensor.shape.dim)
-            found[value.name] = Input(dtype=onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type), shape=shape)
-    return found
-
-
-def check_feeds(feeds: Feeds, inputs: Mapping[str, Input]) -> None:
-    """Raises MeasureError, with the input's name, when one is missing, unknown, or of another type or shape."""
-    for name in inputs.keys() - feeds.keys():
+    Args:
+        inputs: each with its name, its dtype by NumPy's name ('' where NumPy lacks it), and its shape, in which
+            everything but a number may vary.
+    """
+    known = {one.name: one for one in inputs}
+    for name in known.keys() - feeds.keys():
         raise MeasureError(f"Input {name!r} is not fed. {nearest(name, feeds)}")
     for name, array in feeds.items():
-        if name not in inputs:
-            raise MeasureError(f"The model has no input {name!r}. {nearest(name, inputs)}")
-        wanted = inputs[name]
-        if wanted.dtype is not None and array.dtype != wanted.dtype:
-            raise MeasureError(f"Input {name!r} is fed {array.dtype}; the model takes {wanted.dtype}.")
-        fits = len(wanted.shape) == array.ndim and all(
-            size is None or size == given for size, given in zip(wanted.shape, array.shape, strict=True)
-        )
-        if not fits:
-            raise MeasureError(f"Input {name!r} is fed shape {array.shape}; the model takes {wanted.shape}.")
+        if name not in known:
+            raise MeasureError(f"The model has no input {name!r}. {nearest(name, known)}")
+        dtype, shape = known[name].dtype, known[name].shape
+        if dtype and array.dtype != np.dtype(dtype):
+            raise MeasureError(f"Input {name!r} is fed {array.dtype}; the model takes {dtype}.")
+        wanted = tuple(size if isinstance(size, int) else None for size in shape)
+        if len(wanted) != array.ndim or any(
+            size is not None and size != given for size, given in zip(wanted, array.shape, strict=True)
+        ):
+            raise MeasureError(f"Input {name!r} is fed shape {array.shape}; the model takes {wanted}.")
 
 
 def check_host_device(device: int) -> None:
@@ -59,6 +43,31 @@ def check_host_device(device: int) -> None:
 
 
 # --- any number of rows through a file that takes a fixed number in every call ----------------------------------------
+
+
+class FileSession:
+    """A file that is loaded; see `workbench.targets.base.Session`.
+
+    Args:
+        call: the outputs by name of what the file takes at once; let go by `close`.
+        inputs: as `check_feeds` takes them.
+    """
+
+    def __init__(self, call: Callable[[Feeds], dict[str, Array]], inputs: Sequence[Any], rows: FileRows) -> None:
+        self._file: Callable[[Feeds], dict[str, Array]] | None = call
+        self._inputs, self._rows = inputs, rows
+
+    def run(self, feeds: Feeds) -> dict[str, Array]:
+        return self._rows.run(self._call, feeds)
+
+    def _call(self, feeds: Feeds) -> dict[str, Array]:
+        if self._file is None:
+            raise MeasureError("The session is closed; open the artifact again.")
+        check_feeds(feeds, self._inputs)
+        return self._file(feeds)
+
+    def close(self) -> None:
+        self._file = None
 
 
 def filled(feeds: Feeds, rows: int) -> Feeds:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from onnx import ModelProto
 
+from workbench.graph.layers import quantizable_layers
+from workbench.graph.read import load_graph
+from workbench.quantization.lowering.normalize import normalized
 from workbench.targets.base import OperatorIssue
 from workbench.values.errors import ConfigError
 from workbench.values.model import Model
@@ -12,16 +15,22 @@ from workbench.values.system.cpu import Cpu
 QUANTIZED = ("QuantizeLinear", "DynamicQuantizeLinear", "QLinearMatMul", "QLinearConv", "MatMulInteger", "ConvInteger")
 
 
-def unreadable(model: Model, error: ConfigError) -> OperatorIssue:
-    """The file cannot be read any more, or is not the one that was identified."""
-    return OperatorIssue(
-        severity="error",
-        node=str(model.path),
-        operator="",
-        problem=str(error),
-        remedy="Restore the file and start again.",
-        source="the file itself",
-    )
+def int8_issues(model: Model) -> tuple[ModelProto | None, list[OperatorIssue]]:
+    """A model's graph as INT8 takes it, and what stands in the way; no graph where its file cannot be read any more, or
+    is not the one that was identified."""
+    try:
+        proto = normalized(load_graph(model))
+    except ConfigError as error:
+        unreadable = OperatorIssue(
+            severity="error",
+            node=str(model.path),
+            operator="",
+            problem=str(error),
+            remedy="Restore the file and start again.",
+            source="the file itself",
+        )
+        return None, [unreadable]
+    return proto, [*([] if quantizable_layers(proto) else [nothing_to_quantize()]), *quantized_already(proto)]
 
 
 def nothing_to_quantize() -> OperatorIssue:

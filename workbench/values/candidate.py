@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from operator import attrgetter
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
-from workbench.values.compile_settings import CompileSettings
+from workbench.values.compile_settings import CompileSettings, check_literal
 from workbench.values.dimension import FUSION_PREFIX, MOST_BATCH, MOST_LENGTH, MOST_THREADS, Dimension, Scalar
 from workbench.values.documents.canonical import added_later, decode, digest, encode
 from workbench.values.errors import ConfigError, nearest
@@ -26,11 +26,6 @@ FloatUnit = Literal["layer", "group"]
 Operators = Literal["all", "matmul", "conv"]
 Elementwise = Literal["float", "int8"]
 SensitivityMetric = Literal["sqnr", "kl", "cosine", "first_order"]
-
-
-def _check_literal(kind: Any, key: str, value: object) -> None:
-    if value not in get_args(kind):
-        raise ConfigError(f"{value!r} is none of {', '.join(map(repr, get_args(kind)))}.", key=key)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +79,7 @@ class Quantization:
     elementwise: Elementwise | None = added_later(None)  # noqa: RUF009  # it gives a dataclass field
 
     def __post_init__(self) -> None:
-        _check_literal(Scheme, "quantization.scheme", self.scheme)
+        check_literal(Scheme, "quantization.scheme", self.scheme)
         if self.elementwise == "float":
             object.__setattr__(self, "elementwise", None)
         if self.scheme == "static":
@@ -109,7 +104,7 @@ class Quantization:
                 )
         for name, kind in _QUANTIZATION_LITERALS.items():
             if getattr(self, name) is not None:
-                _check_literal(kind, f"quantization.{name}", getattr(self, name))
+                check_literal(kind, f"quantization.{name}", getattr(self, name))
         if self.percentile is not None and not 50.0 < self.percentile <= 100.0:
             raise ConfigError(f"{self.percentile} is outside (50, 100].", key="quantization.percentile")
         if self.balance not in (None, "auto") and not (isinstance(self.balance, float) and 0 <= self.balance <= 1):

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self, get_args
+
+from workbench.values.errors import ConfigError
 
 if TYPE_CHECKING:
     from workbench.values.candidate import Candidate
+
+
+def check_literal(kind: Any, key: str, value: object) -> None:
+    """Raises ConfigError where a setting has none of a Literal's values."""
+    if value not in get_args(kind):
+        raise ConfigError(f"{value!r} is none of {', '.join(map(repr, get_args(kind)))}.", key=key)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

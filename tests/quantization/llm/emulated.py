@@ -10,7 +10,7 @@ from workbench.quantization.llm.fixed_order import linear_product
 from workbench.quantization.llm.forward import embed, norm
 from workbench.quantization.llm.recipe import LlmRecipe
 from workbench.quantization.llm.rotation import read_rotated
-from workbench.quantization.llm.run import Samples, outer_tensors, rotation_of_recipe, start, working_blocks
+from workbench.quantization.llm.run import Samples, blocks, outer_tensors, rotation_of_recipe, start
 from workbench.quantization.llm.walk import WorkingBlock, run_through
 
 
@@ -21,7 +21,7 @@ def fake_logits(
     with torch.inference_mode():
         rotation = rotation_of_recipe(model, recipe)
         watched = [x if rotation is None else read_rotated(x, rotation) for x in embed(model, prompts)]
-        for block in working_blocks(model, recipe, start(model, recipe, samples)):
+        for block in blocks(model, recipe, start(model, recipe, samples)):
             run_through(block, watched, _Linears(block).linear, _Linears(block).cached)
         outer = outer_tensors(model, recipe)
         normed = (norm(outer, FINAL_NORM, x, model.config.epsilon) for x in watched)

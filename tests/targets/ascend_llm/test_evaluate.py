@@ -21,13 +21,13 @@ from workbench.targets.ascend_llm import evaluate as module
 from workbench.targets.ascend_llm.evaluate import LlmEvaluation, evaluate_llm
 from workbench.targets.ascend_llm.execution import served_logits
 from workbench.targets.ascend_llm.served import read_served
-from workbench.targets.ascend_llm.serving_times import card_times, load_costs, served_size
-from workbench.targets.ascend_llm.tensors import stored, write_weights
+from workbench.targets.ascend_llm.serving_times import card_times, load_costs
+from workbench.targets.ascend_llm.tensors import Stored, write_weights
+from workbench.targets.language import LanguageCosts
 from workbench.values.errors import ConfigError, MeasureError
 from workbench.values.measurement import LanguageLoad
 from workbench.values.modelled_times.device_data import load_device_data
 from workbench.values.modelled_times.figures import at_errors
-from workbench.values.modelled_times.statement import CallCosts
 from workbench.values.paired_scores import TokenWindow, WindowOutcomes
 
 CLOCK = "Times MODELLED, not measured (Ascend910B3, timing model)"
@@ -109,7 +109,7 @@ def wrecked(to: Path, value: float, name: str) -> Path:
     (file,) = folder.glob("*.safetensors")
     tensors = {key: each.clone() for key, each in load_file(file).items()}  # the file they are mapped from is written
     tensors[name] *= value
-    write_weights([stored(key, each) for key, each in tensors.items()], file)
+    write_weights([Stored(key, each) for key, each in tensors.items()], file)
     return folder
 
 
@@ -199,12 +199,12 @@ def types(config: LlmConfig, kind: str) -> dict[str, str]:
     return {f"model.layers.{index}.{name}": kind for index in range(config.layers) for name in LINEARS}
 
 
-def costs(config: LlmConfig, kind: str = "FLOAT", **load: int) -> tuple[CallCosts, CallCosts]:
+def costs(config: LlmConfig, kind: str = "FLOAT", **load: int) -> LanguageCosts:
     return load_costs(config, types(config, kind), quantized_cache=False, load=LanguageLoad(**load))
 
 
 def decode_ms(config: LlmConfig, kind: str = "FLOAT", **load: int) -> float:
-    return float(at_errors(card_times()).call_ms([costs(config, kind, **load)[1]])[0, 0])
+    return float(at_errors(card_times()).call_ms([costs(config, kind, **load).decode])[0, 0])
 
 
 @pytest.mark.parametrize("tied", [False, True])
@@ -212,14 +212,14 @@ def test_a_float_model_weighs_what_its_weights_do(tmp_path: Path, tied: bool) ->
     for family in ("llama", "qwen2", "qwen3"):
         opened = open_model(write_model(tmp_path / family, family, "float16", tie_word_embeddings=tied))
         data, config = (tmp_path / family / "model.safetensors").read_bytes(), opened.config
-        size = served_size(config, {}, quantized_cache=False)
-        assert size.weights_bytes == len(data) - 8 - int.from_bytes(data[:8], "little")
+        size = load_costs(config, {}, quantized_cache=False, load=LanguageLoad())
+        assert size.weight_bytes == len(data) - 8 - int.from_bytes(data[:8], "little")
         assert size.kv_bytes_per_token == 2 * 2 * config.layers * config.kv_heads * config.head_dim
 
 
 def test_a_token_of_a_large_model_takes_what_its_weights_take_to_stream(large: LlmConfig) -> None:
     card = load_device_data("Ascend910B3")
-    weights = served_size(large, {}, quantized_cache=False).weights_bytes - 2 * large.vocabulary * large.hidden
+    weights = costs(large).weight_bytes - 2 * large.vocabulary * large.hidden
     streamed_ms = weights / (card.hbm_tb_per_s * card.memory_efficiency) / 1e9
     assert streamed_ms < decode_ms(large, context=1) < 1.4 * streamed_ms  # and the starts of its kernels
     assert decode_ms(large, "W8A8") < 0.75 * decode_ms(large)
@@ -227,5 +227,5 @@ def test_a_token_of_a_large_model_takes_what_its_weights_take_to_stream(large: L
 
 def test_pdmix_is_dynamic_in_prefill_and_static_in_decode(large: LlmConfig) -> None:
     mix, static, dynamic = (costs(large, kind) for kind in ("W8A8_MIX", "W8A8", "W8A8_DYNAMIC"))
-    assert mix[0] == dynamic[0] != static[0]
-    assert mix[1] == static[1] != dynamic[1]
+    assert mix.prefill == dynamic.prefill != static.prefill
+    assert mix.decode == static.decode != dynamic.decode

@@ -31,72 +31,55 @@ from workbench.values.errors import ConfigError
 Q, K, DOWN = (f"model.layers.0.{name}" for name in ("self_attn.q_proj", "self_attn.k_proj", "mlp.down_proj"))
 
 
-@pytest.fixture(scope="module")
-def cached(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_checkpoint(tmp_path_factory.mktemp("cached"), CACHE, LINEAR, family="qwen3")
-
-
 def read(folder: Path) -> None:
     check_values(read_served(folder))
 
 
-BAD: dict[str, tuple[Callable[[Path], object], str]] = {
+Damage = Callable[[Path], object]
+
+
+def tensor(name: str, new: Callable[[torch.Tensor], torch.Tensor]) -> Damage:
+    return lambda folder: change(folder, name, new)
+
+
+def said(key: str, kind: object) -> Damage:
+    """In the description."""
+    return lambda folder: describe(folder, {key: kind})
+
+
+BAD: dict[str, tuple[Damage, str]] = {
     "no-weights": (lambda f: weight_file(f).unlink(), "holds 0 weight files"),
     "cut-short": (
         lambda f: weight_file(f).write_bytes(weight_file(f).read_bytes()[:3000]),
         "no readable safetensors file",
     ),
     "no-description": (lambda f: (f / "quant_model_description.json").unlink(), "quant_model_description.json"),
-    "mixed-types": (lambda f: describe(f, {f"{K}.weight": "FLOAT"}), r"k_proj FLOAT, v_proj W8A8\. .* as one qkv_proj"),
-    "no-type": (lambda f: describe(f, {f"{DOWN}.weight": None}), "is missing; the engine looks up"),
-    "other-type": (lambda f: describe(f, {f"{DOWN}.weight": "W4A8_DYNAMIC"}), "'W4A8_DYNAMIC' is not computed here"),
-    "quantized-head": (lambda f: describe(f, {"lm_head.weight": "W8A8"}), "embedding and head stay FLOAT"),
-    "listed-alone": (lambda f: describe(f, {"model.extra": "FLOAT"}), "model.extra: is listed, but in no weight file"),
-    "unlisted": (lambda f: describe(f, {"model.norm.weight": None}), "model.norm.weight is not listed"),
+    "mixed-types": (said(f"{K}.weight", "FLOAT"), r"k_proj FLOAT, v_proj W8A8\. .* as one qkv_proj"),
+    "no-type": (said(f"{DOWN}.weight", None), "is missing; the engine looks up"),
+    "other-type": (said(f"{DOWN}.weight", "W4A8_DYNAMIC"), "'W4A8_DYNAMIC' is not computed here"),
+    "quantized-head": (said("lm_head.weight", "W8A8"), "embedding and head stay FLOAT"),
+    "listed-alone": (said("model.extra", "FLOAT"), "model.extra: is listed, but in no weight file"),
+    "unlisted": (said("model.norm.weight", None), "model.norm.weight is not listed"),
     "missing-tensor": (
         lambda f: change(describe(f, {f"{Q}.quant_bias": None}), f"{Q}.quant_bias", None),
         "has no tensor .*q_proj.quant_bias of a W8A8",
     ),
-    "float-weight": (
-        lambda f: change(f, f"{Q}.weight", lambda w: w.to(torch.bfloat16)),
-        "weight of a W8A8 linear is BF16, not I8",
-    ),
+    "float-weight": (tensor(f"{Q}.weight", lambda w: w.bfloat16()), "weight of a W8A8 linear is BF16, not I8"),
     "factors-of-float16": (
-        lambda f: change(f, f"{Q}.deq_scale", lambda d: d.view(torch.int32).to(torch.int64)),
+        tensor(f"{Q}.deq_scale", lambda d: d.view(torch.int32).to(torch.int64)),
         "deq_scale .* is I64, not F32 for a torch.bfloat16",
     ),
-    "flat-scale": (
-        lambda f: change(f, f"{Q}.weight_scale", lambda s: s.flatten()),
-        r"weight_scale .* has shape \[32\], .* \[32, 1\]",
-    ),
-    "nan-scale": (
-        lambda f: change(f, f"{Q}.weight_scale", lambda s: s * float("nan")),
-        "weight_scale holds 32 values that are NaN",
-    ),
-    "zero-scale": (
-        lambda f: change(f, f"{DOWN}.input_scale", lambda s: s * 0),
-        "input_scale holds 0.0; a scale is positive",
-    ),
-    "negative-factor": (
-        lambda f: change(f, f"{DOWN}.deq_scale", lambda s: -s),
-        "deq_scale holds -.*; a factor is positive",
-    ),
-    "half-an-offset": (
-        lambda f: change(f, f"{DOWN}.input_offset", lambda o: o * 0 + 0.5),
-        "input_offset is 0.5; the engine holds it as int8",
-    ),
-    "weight-offset": (
-        lambda f: change(f, f"{DOWN}.weight_offset", lambda o: o + 1),
-        "weight_offset is not zero everywhere",
-    ),
+    "flat-scale": (tensor(f"{Q}.weight_scale", torch.flatten), r"weight_scale .* has shape \[32\], .* \[32, 1\]"),
+    "nan-scale": (tensor(f"{Q}.weight_scale", lambda s: s * float("nan")), "weight_scale holds 32 values that are NaN"),
+    "zero-scale": (tensor(f"{DOWN}.input_scale", lambda s: s * 0), "input_scale holds 0.0; a scale is positive"),
+    "negative-factor": (tensor(f"{DOWN}.deq_scale", torch.neg), "deq_scale holds -.*; a factor is positive"),
+    "half-an-offset": (tensor(f"{DOWN}.input_offset", lambda o: o * 0 + 0.5), "is 0.5; the engine holds it as int8"),
+    "weight-offset": (tensor(f"{DOWN}.weight_offset", lambda o: o + 1), "weight_offset is not zero everywhere"),
     "sum-beyond": (
-        lambda f: change(f, f"{DOWN}.quant_bias", lambda b: b.index_fill(0, torch.tensor([3]), 2**31 - 1)),
+        tensor(f"{DOWN}.quant_bias", lambda b: b.index_fill(0, torch.tensor([3]), 2**31 - 1)),
         "quant_bias is 2147483647 in row 3",
     ),
-    "two-ranges": (
-        lambda f: change(f, f"{K}.input_scale", lambda s: s * 2),
-        "k_proj has input_scale .* one pair for qkv_proj",
-    ),
+    "two-ranges": (tensor(f"{K}.input_scale", lambda s: s * 2), "k_proj has input_scale .* one pair for qkv_proj"),
     "float-model-beside": (
         lambda f: save_file({"model.norm.weight": torch.ones(32)}, f / "model.safetensors"),
         "model.norm.weight is in model.safetensors too",
@@ -108,41 +91,34 @@ BAD: dict[str, tuple[Callable[[Path], object], str]] = {
 }
 
 
-@pytest.mark.parametrize(("damage", "said"), BAD.values(), ids=BAD)
-def test_what_an_engine_would_refuse_or_compute_wrongly_is_refused(
-    tmp_path: Path, damage: Callable[[Path], object], said: str
-) -> None:
+@pytest.mark.parametrize("name", BAD)
+def test_what_an_engine_would_refuse_or_compute_wrongly_is_refused(tmp_path: Path, name: str) -> None:
+    damage, rule = BAD[name]
     folder = copied(checkpoint(), tmp_path / "c")
     damage(folder)
-    with pytest.raises(ConfigError, match=said) as error:
+    with pytest.raises(ConfigError, match=rule) as error:
         read(folder)
     assert str(folder) in str(error.value)
 
 
-ANOTHER = f"{K}.k_proj.kv_cache_scale"
-BAD_CACHE: list[tuple[Callable[[Path], object], str]] = [
-    (lambda f: describe(f, {"kv_cache_type": None}), "kv_cache_type: is missing although C8 tensors are listed"),
-    (lambda f: describe(f, {"kv_cache_type": "C4"}), "'C4' is not 'C8'"),
-    (lambda f: describe(f, {f"{K}.kv_cache_offset": None}), "is missing although"),
-    (lambda f: change(f, f"{K}.kv_cache_offset", lambda o: o + 1), "the engine reads the cache back by its scale"),
-    (lambda f: change(f, f"{K}.kv_cache_scale", lambda s: s * 1e-45), "holds 0.0; a scale is positive"),
-    (
-        lambda f: change(
-            describe(f, {f"{K}.k_proj.kv_cache_scale": "C8"}), f"{K}.k_proj.kv_cache_scale", torch.ones(0)
+def test_a_quantized_cache_that_an_engine_would_misread_is_refused(tmp_path: Path) -> None:
+    cached, another = write_checkpoint(tmp_path / "cached", CACHE, LINEAR, family="qwen3"), f"{K}.k_proj.kv_cache_scale"
+    bad: list[tuple[Damage, str]] = [
+        (said("kv_cache_type", None), "kv_cache_type: is missing although C8 tensors are listed"),
+        (said("kv_cache_type", "C4"), "'C4' is not 'C8'"),
+        (said(f"{K}.kv_cache_offset", None), "is missing although"),
+        (tensor(f"{K}.kv_cache_offset", lambda o: o + 1), "the engine reads the cache back by its scale"),
+        (tensor(f"{K}.kv_cache_scale", lambda s: s * 1e-45), "holds 0.0; a scale is positive"),
+        (
+            lambda f: change(describe(f, {another: "C8"}), another, torch.ones(0)),
+            "is no tensor of this architecture.*use dynamic_cache of v1",
         ),
-        "is no tensor of this architecture.*use dynamic_cache of v1",
-    ),
-]
-
-
-@pytest.mark.parametrize(("damage", "said"), BAD_CACHE)
-def test_a_quantized_cache_that_an_engine_would_misread_is_refused(
-    cached: Path, tmp_path: Path, damage: Callable[[Path], object], said: str
-) -> None:
-    folder = copied(cached, tmp_path / "c")
-    damage(folder)
-    with pytest.raises(ConfigError, match=said):
-        read(folder)
+    ]
+    for number, (damage, rule) in enumerate(bad):
+        folder = copied(cached, tmp_path / str(number))
+        damage(folder)
+        with pytest.raises(ConfigError, match=rule):
+            read(folder)
 
 
 @settings(max_examples=60, deadline=None)

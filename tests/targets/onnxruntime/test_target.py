@@ -1,5 +1,4 @@
 import itertools
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,8 +11,8 @@ from onnx import helper
 from tests.targets.masked_encoder import masked_encoder
 from workbench.graph.read import read_model
 from workbench.quantization.record import ActivationScale, LayerRecord, Provenance, QuantizationRecord, WeightScale
-from workbench.targets import apart
 from workbench.targets.onnxruntime import compiler
+from workbench.targets.onnxruntime.optimize import LEVELS
 from workbench.targets.onnxruntime.settings import OnnxRuntimeCompile
 from workbench.targets.onnxruntime.target import OnnxRuntimeTarget
 from workbench.testing.conformance import STATIC, HostConformance, compiled, extreme_layers
@@ -113,18 +112,6 @@ def test_a_file_compiled_for_another_class_of_processor_is_exact_here(
     assert not [name for name in compiled_nodes if name.endswith("_floats_unsigned")], (
         "what a node makes is made unsigned"
     )
-
-
-def executed(proto: onnx.ModelProto, to: Path, level: ort.GraphOptimizationLevel, off: list[str]) -> Counter[str]:
-    """Operators of the graph ONNX Runtime makes of a model by itself."""
-    options = ort.SessionOptions()
-    options.graph_optimization_level = level
-    options.optimized_model_filepath = str(to / "executed.onnx")
-    options.log_severity_level = 3
-    ort.InferenceSession(
-        proto.SerializeToString(), options, providers=["CPUExecutionProvider"], disabled_optimizers=off or None
-    )
-    return Counter(node.op_type for node in onnx.load(to / "executed.onnx").graph.node)
 
 
 # --- compiled files ------------------------------------------------------------------------------------------------
@@ -237,12 +224,7 @@ def test_a_saved_model_gives_the_outputs_of_the_session_that_saved_it(
 ) -> None:
     candidate = Candidate(target="onnxruntime", compile=OnnxRuntimeCompile(graph_optimization=level))  # type: ignore[arg-type] # parametrized
     options = ort.SessionOptions()
-    options.graph_optimization_level = {
-        "disabled": ort.GraphOptimizationLevel.ORT_DISABLE_ALL,
-        "basic": ort.GraphOptimizationLevel.ORT_ENABLE_BASIC,
-        "extended": ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED,
-        "all": ort.GraphOptimizationLevel.ORT_ENABLE_ALL,
-    }[level]
+    options.graph_optimization_level = LEVELS[level]
     live = ort.InferenceSession(str(encoder), options, providers=["CPUExecutionProvider"])
 
     artifact, directory = compiled(TARGET, read_model(encoder), candidate, None, tmp_path)
@@ -273,17 +255,6 @@ def test_the_runtime_refusing_a_model_is_reported_with_its_reason(tmp_path: Path
 
     assert caught.value.log_path is not None
     assert [file.name for file in (tmp_path / "compiled").iterdir()] == [compiler.LOG]
-
-
-def test_a_compile_that_takes_too_long_may_be_tried_again(
-    encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(apart, "COMPILE_TIMEOUT_S", 0.001)
-
-    with pytest.raises(CompileError, match="did not finish") as caught:
-        TARGET.compile(encoder, Candidate(target="onnxruntime"), tmp_path)
-
-    assert caught.value.transient
 
 
 # --- check ---------------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ those of the least squared error: ours, and the vendor's ssz.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -114,39 +115,21 @@ def searched_scale(weight: torch.Tensor, widest: torch.Tensor, importance: torch
         widest: the min-max scale, [N, 1] or [1, 1], symmetric.
         importance: [K], not negative; 1 for all when None.
     """
-    rows_at_once = max(1, _ROWS_AT_ONCE // weight.shape[1])
     if widest.shape[0] == 1 < weight.shape[0]:
-        flat = weight.reshape(1, -1)
-        spread = None if importance is None else importance.repeat(weight.shape[0])
-        return searched_scale(flat, widest, spread)
-    best = widest.clone()
-    for start in range(0, weight.shape[0], rows_at_once):
-        part = slice(start, start + rows_at_once)
-        coarse = _least(weight[part], widest[part], _COARSE, importance)
-        best[part] = _least(weight[part], coarse, _FINE, importance, most=widest[part])
-    return best
+        importance = None if importance is None else importance.repeat(weight.shape[0])
+        weight = weight.reshape(1, -1)
 
+    def least(rows: torch.Tensor, scale: torch.Tensor, most: torch.Tensor, factors: Sequence[float]) -> torch.Tensor:
+        wide, errors = rows.to(torch.float32), []
+        tried = [
+            torch.minimum((scale * each).clamp(min=SMALLEST_SCALE), most) for each in sorted(factors, reverse=True)
+        ]
+        for each in tried:
+            steps = each.to(torch.float32)
+            error = (torch.round(wide / steps).clamp_(-HIGHEST, HIGHEST) * steps - wide).pow_(2)
+            errors.append(error.sum(1) if importance is None else error @ importance.to(torch.float32))
+        return torch.cat(tried, 1).gather(1, torch.stack(errors, 1).argmin(1, keepdim=True))
 
-def _least(
-    rows: torch.Tensor,
-    scale: torch.Tensor,
-    factors: tuple[float, ...],
-    importance: torch.Tensor | None,
-    most: torch.Tensor | None = None,
-) -> torch.Tensor:
-    wide = rows.to(torch.float32)
-    found = least = None
-    for factor in sorted(factors, reverse=True):
-        tried = (scale * factor).clamp(min=SMALLEST_SCALE)
-        if most is not None:
-            tried = torch.minimum(tried, most)
-        steps = tried.to(torch.float32)
-        error = (torch.round(wide / steps).clamp_(-HIGHEST, HIGHEST) * steps - wide).pow_(2)
-        total = error.sum(1, keepdim=True) if importance is None else (error @ importance.to(torch.float32))[:, None]
-        if found is None or least is None:
-            found, least = tried, total
-            continue
-        better = total < least
-        found, least = torch.where(better, tried, found), torch.where(better, total, least)
-    assert found is not None  # there is a factor
-    return found
+    at_once = max(1, _ROWS_AT_ONCE // weight.shape[1])
+    parts = zip(*(torch.split(each, at_once) for each in (weight, widest)), strict=True)
+    return torch.cat([least(rows, least(rows, most, most, _COARSE), most, _FINE) for rows, most in parts])

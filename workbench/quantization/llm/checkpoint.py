@@ -16,13 +16,15 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from workbench.quantization.llm.config import LlmConfig, read_config
+from workbench.values.documents.canonical import file_digest
 from workbench.values.documents.input_files import is_file, open_file
 from workbench.values.documents.json_reader import read_json
 from workbench.values.errors import ConfigError
 
-ATTENTION = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj")
-MLP = ("mlp.gate_proj", "mlp.up_proj", "mlp.down_proj")
-LINEARS = (*ATTENTION, *MLP)
+LINEARS = (
+    *("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj"),
+    *("mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"),
+)
 """Linears of a block, in the order in which a block uses them; names are relative to the block."""
 NORMS = ("input_layernorm", "post_attention_layernorm")
 EMBEDDING, FINAL_NORM, HEAD = "model.embed_tokens", "model.norm", "lm_head"
@@ -47,6 +49,11 @@ class LlmModel:
     places: Mapping[str, Path]
     surplus: tuple[str, ...]
     cast: tuple[str, ...]
+
+    def content(self) -> dict[str, str]:
+        """Name → sha256 of config.json and of every weight file."""
+        files = dict.fromkeys((self.folder / "config.json", *self.places.values()))
+        return {file.name: file_digest(file) for file in files}
 
     def prefix(self, block: int) -> str:
         """`model.layers.3`."""

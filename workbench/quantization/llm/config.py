@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -61,8 +61,8 @@ class LlmConfig:
     mlp_bias: bool
     qk_norm: bool
     tied: bool
-    rope: dict[str, Any]
-    written: dict[str, Any]
+    rope: dict[str, Any] = field(hash=False)
+    written: dict[str, Any] = field(hash=False)
 
     @property
     def context(self) -> int:

@@ -52,7 +52,7 @@ def plain_linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | Non
 def causal_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
     """Over whole sequences [batch, heads, tokens, head_dim]; key and value may have fewer heads, which are shared."""
     theirs = _attention_agrees(query.dtype, (key.shape[1], *query.shape[1:]), torch.get_num_threads())
-    return (_torch_attention if theirs else _attention)(query, key, value)
+    return (torch_attention if theirs else _attention)(query, key, value)
 
 
 def _linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
@@ -88,7 +88,8 @@ def _halved(lanes: torch.Tensor) -> torch.Tensor:
     return lanes
 
 
-def _torch_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+def torch_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    """torch's own, causal, over as many tokens as there are keys, or of the last token alone."""
     how = {"is_causal": query.shape[2] > 1, "scale": query.shape[3] ** -0.5}
     return F.scaled_dot_product_attention(query, key, value, enable_gqa=query.shape[1] > key.shape[1], **how)
 
@@ -175,5 +176,5 @@ def _attention_agrees(dtype: torch.dtype, sizes: tuple[int, ...], threads: int) 
     made = torch.stack((plain, cancelling), 1)[:, :, :, None].expand(-1, -1, -1, heads, -1)
     query, key, value = made.to(dtype).contiguous().transpose(2, 3)
     expected = _attention(query[:, :1], key[:, :1], value[:, :1]).expand(query.shape)
-    given = _torch_attention(query, key[:, :shared], value[:, :shared])
+    given = torch_attention(query, key[:, :shared], value[:, :shared])
     return torch.backends.cpu.get_cpu_capability() == "AVX512" and torch.equal(given, expected)

@@ -7,7 +7,7 @@ forward pass: `linear(name, x)` returns what the linear of that name gives for `
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -22,41 +22,31 @@ from workbench.quantization.llm.checkpoint import (
     read_tensors,
 )
 from workbench.quantization.llm.config import LlmConfig
+from workbench.quantization.llm.fixed_order import torch_attention
 from workbench.values.errors import ConfigError
 
 _CLASSES: dict[str, Any] = {"llama": LlamaConfig, "qwen2": Qwen2Config, "qwen3": Qwen3Config}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rope:
-    """Attributes:
-    frequencies: float32 [head_dim / 2], radians a position.
-    attention: factor of cosine and sine; 1 but for 'yarn'.
-    """
-
-    frequencies: torch.Tensor
-    attention: float
-
-
-def rope_of(config: LlmConfig) -> Rope:
-    """The frequencies for prompts within the model's positions, where 'dynamic' is the same as 'default'."""
+@lru_cache(maxsize=8)
+def rope_of(config: LlmConfig) -> tuple[torch.Tensor, float]:
+    """(frequencies float32 [head_dim / 2] in radians a position, factor of cosine and sine, 1 but for 'yarn') for
+    prompts within the model's positions, where 'dynamic' is the same as 'default'."""
     kind = config.rope["rope_type"]
     if kind in ("default", "dynamic"):
         exponents = torch.arange(0, config.head_dim, 2, dtype=torch.int64).to(torch.float32) / config.head_dim
-        return Rope(frequencies=1.0 / (config.rope["rope_theta"] ** exponents), attention=1.0)
+        return 1.0 / (config.rope["rope_theta"] ** exponents), 1.0
     try:
         found, attention = ROPE_INIT_FUNCTIONS[kind](_CLASSES[config.family].from_dict(dict(config.written)))
     except (KeyError, TypeError, ValueError, ZeroDivisionError, AttributeError) as error:  # of a value it cannot use
         raise ConfigError(
             f"rotary positions of kind {kind!r} cannot be computed from {config.rope}: {error!r}.", key="rope_scaling"
         ) from error
-    return Rope(frequencies=found.to(torch.float32), attention=float(attention))
+    return found.to(torch.float32), float(attention)
 
 
-def rotations(
-    rope: Rope, tokens: int, dtype: torch.dtype, first: torch.Tensor | None = None
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Cosine and sine of every position, computed in float32, rounded to `dtype`.
+def rotations(config: LlmConfig, tokens: int, first: torch.Tensor | None = None) -> tuple[torch.Tensor, torch.Tensor]:
+    """Cosine and sine of every position, computed in float32, rounded to the model's dtype.
 
     Args:
         first: position of the first token of every sequence [batch]; 0 for all when None.
@@ -64,12 +54,13 @@ def rotations(
     Returns:
         Both [tokens, head_dim], or with `first` [batch, 1, tokens, head_dim].
     """
+    frequencies, factor = rope_of(config)
     positions = torch.arange(tokens, dtype=torch.float32)
     if first is not None:
         positions = (positions + first.to(torch.float32)[:, None])[:, None]
-    angles = positions[..., None] * rope.frequencies
+    angles = positions[..., None] * frequencies
     both = torch.cat((angles, angles), dim=-1)
-    return (both.cos() * rope.attention).to(dtype), (both.sin() * rope.attention).to(dtype)
+    return (both.cos() * factor).to(config.dtype), (both.sin() * factor).to(config.dtype)
 
 
 Linear = Callable[[str, torch.Tensor], torch.Tensor]
@@ -87,7 +78,6 @@ def float_linear(block: Tensors) -> Linear:
 
 def run_block(
     config: LlmConfig,
-    rope: Rope,
     block: Tensors,
     hidden: torch.Tensor,
     *,
@@ -105,19 +95,18 @@ def run_block(
         linear: the block's own linears when None.
         cache: what attention reads of keys and values; themselves when None.
         epsilon: of the two norms before linears; the model's when None.
-        attention: over the tokens given, causal, when None.
+        attention: torch's, over the tokens given, when None.
         position: of the first token of every sequence [batch]; 0 for all when None.
     """
     epsilon = epsilon or config.epsilon
     linear = linear or float_linear(block)
     normed = norm(block, "input_layernorm", hidden, epsilon)
-    hidden = hidden + attention_half(config, rope, block, normed, linear, cache, attention, position)
+    hidden = hidden + attention_half(config, block, normed, linear, cache, attention, position)
     return hidden + feed_forward(norm(block, "post_attention_layernorm", hidden, epsilon), linear)
 
 
 def attention_half(
     config: LlmConfig,
-    rope: Rope,
     block: Tensors,
     normed: torch.Tensor,
     linear: Linear,
@@ -134,11 +123,11 @@ def attention_half(
         query = norm(block, "self_attn.q_norm", query, config.epsilon)
         key = norm(block, "self_attn.k_norm", key, config.epsilon)
     value = linear("self_attn.v_proj", normed).view(shape).transpose(1, 2)
-    cos, sin = rotations(rope, tokens, config.dtype, position)
+    cos, sin = rotations(config, tokens, position)
     query, key = _rotated(query.transpose(1, 2), cos, sin), _rotated(key.transpose(1, 2), cos, sin)
     if cache is not None:
         key, value = cache("key", key), cache("value", value)
-    attended = causal_attention(config, query, key, value) if attention is None else attention(query, key, value)
+    attended = (attention or torch_attention)(query, key, value)
     attended = attended.transpose(1, 2).reshape(batch, tokens, -1).contiguous()
     return linear("self_attn.o_proj", attended)
 
@@ -147,13 +136,6 @@ def feed_forward(normed: torch.Tensor, linear: Linear) -> torch.Tensor:
     """What the second half adds, from its normed input."""
     gated = F.silu(linear("mlp.gate_proj", normed)) * linear("mlp.up_proj", normed)
     return linear("mlp.down_proj", gated)
-
-
-def causal_attention(config: LlmConfig, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-    """Of as many tokens as there are keys, or of the last token alone."""
-    return F.scaled_dot_product_attention(
-        query, key, value, is_causal=query.shape[2] > 1, scale=config.head_dim**-0.5, enable_gqa=config.group > 1
-    )
 
 
 def norm(block: Tensors, name: str, x: torch.Tensor, epsilon: float) -> torch.Tensor:

@@ -28,16 +28,14 @@ from workbench.quantization.llm.checkpoint import (
     read_tensors,
 )
 from workbench.quantization.llm.config import LlmConfig
+from workbench.quantization.llm.fixed_order import torch_attention
 from workbench.quantization.llm.forward import (
     Attention,
     Cache,
     Linear,
-    Rope,
-    causal_attention,
     check_ids,
     float_linear,
     norm,
-    rope_of,
     run_block,
 )
 from workbench.values.errors import MeasureError
@@ -73,7 +71,6 @@ class Decoder:
     """
 
     config: LlmConfig
-    rope: Rope
     embedding: Callable[[], torch.Tensor]
     head: Callable[[], Tensors]
     block: Callable[[int, Stage], RunningBlock]
@@ -96,7 +93,7 @@ def float_decoder(model: LlmModel) -> Decoder:
         tensors = read_block(model, index)
         return RunningBlock(tensors=tensors, linear=float_linear(tensors), kept=lambda _, x: x)
 
-    return Decoder(config=model.config, rope=rope_of(model.config), embedding=embedding, head=head, block=block)
+    return Decoder(config=model.config, embedding=embedding, head=head, block=block)
 
 
 def float_logits(model: LlmModel) -> Forward:
@@ -185,7 +182,7 @@ def greedy(
             for index, ours in enumerate(stores):
                 block = decoder.block(index, "decode" if step else "prefill")
                 for number, (_, rows) in enumerate(parts):
-                    attention = _storing(config, block.kept, ours, rows, prefill=not step)
+                    attention = _storing(block.kept, ours, rows, prefill=not step)
                     hidden[number] = _run(decoder, block, hidden[number], attention=attention, position=position)
                     where = f"token {step} behind the prompts" if step else f"prompt {number}"
                     _check_finite(hidden[number], index, where)
@@ -199,7 +196,6 @@ def greedy(
 
 
 def _storing(
-    config: LlmConfig,
     kept: Cache,
     stores: list[tuple[torch.Tensor, ...]],
     rows: Sequence[int],
@@ -218,14 +214,14 @@ def _storing(
         for row, number in enumerate(rows):
             part = slice(row, row + 1)
             stores[number] = tuple(torch.cat((old, x[part]), 2) for old, x in zip(stores[number], new, strict=True))
-            found.append(causal_attention(config, query[part], *((key, value) if prefill else stores[number])))
+            found.append(torch_attention(query[part], *((key, value) if prefill else stores[number])))
         return torch.cat(found)
 
     return attention
 
 
 def _run(decoder: Decoder, block: RunningBlock, x: torch.Tensor, **how: Any) -> torch.Tensor:
-    return run_block(decoder.config, decoder.rope, block.tensors, x, linear=block.linear, **how)
+    return run_block(decoder.config, block.tensors, x, linear=block.linear, **how)
 
 
 def _logits(config: LlmConfig, head: Tensors, x: torch.Tensor) -> torch.Tensor:

@@ -2,7 +2,7 @@
 model's, and how sure one can be of it.
 
     reference = float_reference(model, windows)                  # `reference`: once, for every checkpoint
-    outcomes = text_outcomes("a", windows, reference.logits(), forward)
+    outcomes = text_outcomes("a", windows, reference(0, len(windows)), forward)
 
 Every token is predicted at most once, the overlap of neighbours read as context alone. All sums are in float64, over
 blocks of places, so that beside two windows' logits little memory is needed.

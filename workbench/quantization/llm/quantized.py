@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -82,59 +81,34 @@ class QuantizedLinear:
         return x
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QuantizedBlock:
-    """One block when all stages are through with it.
-
-    Attributes:
-        tensors: float tensors by names relative to the block: norms, and linears that stay float.
-        linears: the others.
-        cache: k_proj and v_proj → ranges by channel [kv_heads · head_dim], where the cache is quantized.
-    """
-
-    index: int
-    tensors: Mapping[str, torch.Tensor]
-    linears: Mapping[str, QuantizedLinear]
-    cache: Mapping[str, Affine]
-
-
-def weight_affine(
+def quantized_linear(
     weight: torch.Tensor,
+    bias: torch.Tensor | None,
     recipe: LinearRecipe,
     generation: Generation,
-    mean_square: torch.Tensor | None,
+    *,
+    given: Affine | None = None,
+    mean_square: torch.Tensor | None = None,
     errors: torch.dtype = torch.float32,
-) -> Affine:
-    """Scale and offset of a weight [N, K]: [N, 1], or [1, 1] where one serves all channels.
+) -> QuantizedLinear:
+    """The integers of a linear of weight [N, K], and its scales [N, 1], or [1, 1] where one serves all channels.
+
+    In the file of v0 a symmetric weight ends at −127, in its memory at −128 (msmodelslim.md §4.3).
 
     Args:
+        given: static range of the input.
         mean_square: of every input channel [K], for 'output_mse'.
         errors: dtype in which 'ssz' compares.
     """
     low, high = extremes(weight, -1)
     if not recipe.by_channel:
         low, high = low.min().reshape(1, 1), high.max().reshape(1, 1)
-    found = affine(low, high, symmetric=recipe.weight_symmetric, generation=generation)
-    if recipe.weight == "minmax":
-        return found
+    by = affine(low, high, symmetric=recipe.weight_symmetric, generation=generation)
     if recipe.weight == "ssz":
-        return Affine(scale=refined_scale(weight, found.scale, recipe.refinements, errors), offset=found.offset)
-    importance = mean_square if recipe.weight == "output_mse" else None
-    return Affine(scale=searched_scale(weight, found.scale, importance), offset=found.offset)
-
-
-def quantized_linear(
-    weight: torch.Tensor,
-    bias: torch.Tensor | None,
-    by: Affine,
-    recipe: LinearRecipe,
-    generation: Generation,
-    given: Affine | None,
-) -> QuantizedLinear:
-    """The integers of a linear.
-
-    In the file of v0 a symmetric weight ends at −127, in its memory at −128 (msmodelslim.md §4.3).
-    """
+        by = replace(by, scale=refined_scale(weight, by.scale, recipe.refinements, errors))
+    elif recipe.weight != "minmax":
+        importance = mean_square if recipe.weight == "output_mse" else None
+        by = replace(by, scale=searched_scale(weight, by.scale, importance))
     integers = rounded(weight, by)
     meant = (integers - by.offset) * by.scale
     if generation == "v0" and recipe.weight_symmetric:

@@ -8,10 +8,11 @@ import torch
 
 from workbench.quantization.llm.affine import Affine, affine
 from workbench.quantization.llm.checkpoint import LlmModel, read_block
-from workbench.quantization.llm.forward import Linear, check_ids, embed, float_linear, rope_of, run_block
+from workbench.quantization.llm.forward import Linear, check_ids, embed, float_linear, run_block
 from workbench.quantization.llm.observers import Extremes, Range
-from workbench.quantization.llm.quantized import quantized_linear, weight_affine
+from workbench.quantization.llm.quantized import SOURCES, quantized_linear
 from workbench.quantization.llm.recipe import LinearRecipe
+from workbench.quantization.llm.walk import first_readers
 
 _STATIC = LinearRecipe(type="W8A8")
 
@@ -30,35 +31,26 @@ def group_errors(
         groups: name → linears, by names relative to a block; linears of one group read the same tensor.
     """
     check_ids(model.config, samples)
-    rope, found = rope_of(model.config), {}
+    found, seen, ranges = dict[str, float](), dict[str, Extremes](), dict[str, Range]()
+
+    def see(source: str, x: torch.Tensor) -> None:
+        ranges[source] = seen.setdefault(source, Extremes()).update(x)
+
     with torch.inference_mode():
         stream = embed(model, samples)
         for index in range(model.config.layers):
             block = read_block(model, index)
             linear = float_linear(block)
-            ranges: dict[str, Range] = {}
-            watched = _watched(linear, groups, ranges)
-            plain = [run_block(model.config, rope, block, x, linear=watched) for x in stream]
+            watched = first_readers(linear, see)
+            seen.clear()
+            plain = [run_block(model.config, block, x, linear=watched) for x in stream]
             for group, names in groups.items():
-                by = affine(*ranges[group], symmetric=False, generation="v0")
+                by = affine(*ranges[SOURCES[names[0]]], symmetric=False, generation="v0")
                 rounding = _rounding(block, linear, names, by)
-                given = (run_block(model.config, rope, block, x, linear=rounding) for x in stream)
+                given = (run_block(model.config, block, x, linear=rounding) for x in stream)
                 found[f"{model.prefix(index)}.{group}"] = _moved(plain, given)
             stream = plain
     return found
-
-
-def _watched(linear: Linear, groups: Mapping[str, Sequence[str]], ranges: dict[str, Range]) -> Linear:
-    """`linear`, with the extremes of every group's input so far put into `ranges`."""
-    firsts = {names[0]: (group, Extremes()) for group, names in groups.items()}
-
-    def watched(name: str, x: torch.Tensor) -> torch.Tensor:
-        if name in firsts:
-            group, seen = firsts[name]
-            ranges[group] = seen.update(x)
-        return linear(name, x)
-
-    return watched
 
 
 def _rounding(block: Mapping[str, torch.Tensor], linear: Linear, names: Sequence[str], by: Affine) -> Linear:
@@ -66,8 +58,7 @@ def _rounding(block: Mapping[str, torch.Tensor], linear: Linear, names: Sequence
     integers = {}
     for name in names:
         weight = block[f"{name}.weight"]
-        found = weight_affine(weight, _STATIC, "v0", None)
-        integers[name] = quantized_linear(weight, block.get(f"{name}.bias"), found, _STATIC, "v0", by)
+        integers[name] = quantized_linear(weight, block.get(f"{name}.bias"), _STATIC, "v0", given=by)
 
     def rounding(name: str, x: torch.Tensor) -> torch.Tensor:
         return integers[name](x) if name in integers else linear(name, x)

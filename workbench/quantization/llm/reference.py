@@ -7,8 +7,7 @@ and the head's product again. Made again from kept states, logits are the same t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import torch
@@ -27,20 +26,9 @@ MOST_KEPT_BYTES = 2 << 30
 """Of all files in a folder of kept states."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class FloatReference:
-    """The float model behind its last block.
-
-    Attributes:
-        states: [1, tokens, hidden] of every window, in the model's dtype.
-    """
-
-    model: LlmModel
-    states: tuple[torch.Tensor, ...]
-
-    def logits(self, first: int = 0, end: int | None = None) -> Iterator[torch.Tensor]:
-        """[1, tokens, vocabulary] of the windows from `first` to before `end`, one at a time."""
-        return head_logits(float_decoder(self.model), self.states[first:end])
+FloatReference = Callable[[int, int], Iterator[torch.Tensor]]
+"""(first, end) → the float model's logits [1, tokens, vocabulary] of the windows from `first` to before `end`, one at a
+time."""
 
 
 def float_reference(model: LlmModel, windows: Sequence[TokenWindow], *, kept_in: Path | None = None) -> FloatReference:
@@ -59,7 +47,7 @@ def float_reference(model: LlmModel, windows: Sequence[TokenWindow], *, kept_in:
     if file is not None and _sound(file):
         file.touch()
         read = load_file(file)
-        return FloatReference(model=model, states=tuple(read[name] for name in sorted(read)))
+        return _logits(model, [read[name] for name in sorted(read)])
     decoder = float_decoder(model)
     states = embedded(decoder, [torch.from_numpy(each.ids)[None] for each in windows])
     for _ in through(decoder, states, "prefill"):
@@ -75,7 +63,12 @@ def float_reference(model: LlmModel, windows: Sequence[TokenWindow], *, kept_in:
             if left < 0:
                 other.unlink(missing_ok=True)
                 other.with_suffix(".json").unlink(missing_ok=True)
-    return FloatReference(model=model, states=tuple(states))
+    return _logits(model, states)
+
+
+def _logits(model: LlmModel, states: Sequence[torch.Tensor]) -> FloatReference:
+    """Of what the last block gave of every window, [1, tokens, hidden]."""
+    return lambda first, end: head_logits(float_decoder(model), states[first:end])
 
 
 def _sound(file: Path) -> bool:
@@ -88,8 +81,7 @@ def _sound(file: Path) -> bool:
 def _key(model: LlmModel, windows: Sequence[TokenWindow]) -> str:
     return digest(
         {
-            "config": file_digest(model.folder / "config.json"),
-            "weights": {file.name: file_digest(file) for file in dict.fromkeys(model.places.values())},
+            "model": model.content(),
             "ids": [[each.ids.tolist()] for each in windows],
             "code": closure_digest(__name__),
             "kernels": kernels(),

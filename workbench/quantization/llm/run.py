@@ -21,8 +21,8 @@ from workbench.quantization.llm.checkpoint import (
     read_block,
     read_tensors,
 )
-from workbench.quantization.llm.forward import check_ids, embed, rope_of
-from workbench.quantization.llm.quantized import SOURCES, QuantizedBlock
+from workbench.quantization.llm.forward import check_ids, embed
+from workbench.quantization.llm.quantized import SOURCES
 from workbench.quantization.llm.recipe import Data, LlmRecipe, Phase, Quantize, Survey
 from workbench.quantization.llm.rotation import Rotation, read_rotated, rotate_block, rotation_of
 from workbench.quantization.llm.walk import Stream, WorkingBlock, needs_data, take_phase
@@ -45,14 +45,25 @@ def start(model: LlmModel, recipe: LlmRecipe, samples: Samples) -> list[Stream]:
     return [list(embedded[phase.data]) if any(map(needs_data, phase.stages)) else [] for phase in recipe.phases]
 
 
-def blocks(model: LlmModel, recipe: LlmRecipe, streams: list[Stream], *, first: int = 0) -> Iterator[QuantizedBlock]:
+def blocks(model: LlmModel, recipe: LlmRecipe, streams: list[Stream], *, first: int = 0) -> Iterator[WorkingBlock]:
     """The blocks from `first` on, quantized one after another.
 
     Args:
         streams: those of `start`, or as they stood behind block first − 1; changed on the way.
     """
-    for block in working_blocks(model, recipe, streams, first):
-        yield block.done()
+    rotation = rotation_of_recipe(model, recipe)
+    for index in range(first, model.config.layers):
+        tensors = read_block(model, index)
+        if rotation is not None:
+            rotate_block(tensors, model.config, rotation)
+        block = WorkingBlock(config=model.config, index=index, prefix=model.prefix(index), tensors=tensors)
+        with torch.inference_mode():
+            for phase, stream in zip(recipe.phases, streams, strict=True):
+                take_phase(block, phase, stream)
+        for name in block.linears:
+            for part in ("weight", "bias"):
+                tensors.pop(f"{name}.{part}", None)
+        yield block
 
 
 def left_float(model: LlmModel, recipe: LlmRecipe, samples: Samples) -> tuple[str, ...]:
@@ -66,7 +77,7 @@ def left_float(model: LlmModel, recipe: LlmRecipe, samples: Samples) -> tuple[st
     place = next(n for n, phase in enumerate(recipe.phases) if any(isinstance(s, Survey) for s in phase.stages))
     looking = replace(recipe, phases=recipe.phases[: place + 1])
     spreads: dict[str, float] = {}
-    for block in working_blocks(model, looking, start(model, looking, samples)):
+    for block in blocks(model, looking, start(model, looking, samples)):
         spreads |= {f"{block.prefix}.{name}": block.spreads[source] for name, source in SOURCES.items()}
     quantized = {name for stage in recipe.stages if isinstance(stage, Quantize) for name in stage.linears}
     ranked = sorted((name for name in spreads if name in quantized), key=lambda name: -spreads[name])
@@ -104,17 +115,3 @@ def outer_tensors(model: LlmModel, recipe: LlmRecipe) -> dict[str, torch.Tensor]
 def rotation_of_recipe(model: LlmModel, recipe: LlmRecipe) -> Rotation | None:
     """The matrices that a recipe rotates by."""
     return None if recipe.rotate is None else rotation_of(model.config, recipe.rotate)
-
-
-def working_blocks(model: LlmModel, recipe: LlmRecipe, streams: list[Stream], first: int = 0) -> Iterator[WorkingBlock]:
-    """The same with what the stages made of each, floats beside integers."""
-    rope, rotation = rope_of(model.config), rotation_of_recipe(model, recipe)
-    for index in range(first, model.config.layers):
-        tensors = read_block(model, index)
-        if rotation is not None:
-            rotate_block(tensors, model.config, rotation)
-        block = WorkingBlock(config=model.config, rope=rope, index=index, prefix=model.prefix(index), tensors=tensors)
-        with torch.inference_mode():
-            for phase, stream in zip(recipe.phases, streams, strict=True):
-                take_phase(block, phase, stream)
-        yield block

@@ -14,14 +14,12 @@ import torch
 from workbench.quantization.llm.affine import Affine, affine, extremes, fake_quantized
 from workbench.quantization.llm.config import LlmConfig
 from workbench.quantization.llm.fixed_order import causal_attention, linear_product
-from workbench.quantization.llm.forward import Cache, Linear, Rope, run_block
+from workbench.quantization.llm.forward import Cache, Linear, run_block
 from workbench.quantization.llm.observers import Range, Ranging, Spread, observing
 from workbench.quantization.llm.quantized import (
     SOURCES,
-    QuantizedBlock,
     QuantizedLinear,
     quantized_linear,
-    weight_affine,
 )
 from workbench.quantization.llm.recipe import (
     LinearRecipe,
@@ -45,7 +43,7 @@ class WorkingBlock:
     """A block on its way through the stages.
 
     Attributes:
-        tensors: floats by names relative to the block; a quantized linear's weight stays until the block is done.
+        tensors: floats by names relative to the block; a quantized linear's weight stays until all stages are through.
         cache: 'key' and 'value' → ranges by channel; `cache_of_outputs` where they are those of k_proj and v_proj
             themselves rather than of what the cache holds: the tool does not quantize by them in its own memory.
         epsilon: of the norms before linears from here on, where a stage replaced them.
@@ -53,7 +51,6 @@ class WorkingBlock:
     """
 
     config: LlmConfig
-    rope: Rope
     index: int
     prefix: str
     tensors: dict[str, torch.Tensor]
@@ -69,12 +66,6 @@ class WorkingBlock:
         if quantized is not None:
             return quantized.wide(x) if quantized.generation == "v1" else quantized(x)
         return float_product(x, self.tensors[f"{name}.weight"], self.tensors.get(f"{name}.bias"))
-
-    def done(self) -> QuantizedBlock:
-        """What the stages made of it; weights that are integers now are no longer among its tensors."""
-        gone = {f"{name}.{part}" for name in self.linears for part in ("weight", "bias")}
-        kept = {name: value for name, value in self.tensors.items() if name not in gone}
-        return QuantizedBlock(index=self.index, tensors=kept, linears=self.linears, cache=self.cache)
 
 
 def float_product(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
@@ -100,7 +91,6 @@ def run_through(
     for number, hidden in enumerate(stream):
         stream[number] = run_block(
             block.config,
-            block.rope,
             block.tensors,
             hidden,
             linear=linear or block.linear,
@@ -127,7 +117,7 @@ def take_phase(block: WorkingBlock, phase: Phase, stream: Stream) -> None:
             _quantize_cache(block, stage, ours)
 
 
-def _first_readers(linear: Linear, see: Callable[[str, torch.Tensor], None]) -> Linear:
+def first_readers(linear: Linear, see: Callable[[str, torch.Tensor], None]) -> Linear:
     """`linear`, with `see(source, x)` called once for each tensor that linears read."""
     readers = {source: name for name, source in reversed(SOURCES.items())}
 
@@ -147,8 +137,8 @@ def _smooth(block: WorkingBlock, stage: Smooth, stream: Stream) -> None:
         if source in seen:
             seen[source].update(x)
 
-    run_through(block, stream, _first_readers(block.linear, see))
-    smooth_block(stage, block.config, block.rope, block.prefix, block.tensors, seen)
+    run_through(block, stream, first_readers(block.linear, see))
+    smooth_block(stage, block.config, block.prefix, block.tensors, seen)
     if stage.epsilon is not None:
         block.epsilon = stage.epsilon
     if stage.norm_bias and stage.generation == "v0":
@@ -165,7 +155,7 @@ def _survey(block: WorkingBlock, stage: Survey, stream: Stream) -> None:
             outputs[CACHED[name]] = _wider(outputs.get(CACHED[name]), out.reshape(-1, out.shape[-1]))
         return out
 
-    run_through(block, stream, _first_readers(linear, lambda source, x: spreads[source].update(x)))
+    run_through(block, stream, first_readers(linear, lambda source, x: spreads[source].update(x)))
     block.spreads = {source: spread.value for source, spread in spreads.items()}
     if stage.cache:
         block.cache = {what: affine(*seen, symmetric=True, generation="v0") for what, seen in outputs.items()}
@@ -193,73 +183,60 @@ def _wider(before: tuple[torch.Tensor, torch.Tensor] | None, rows: torch.Tensor)
 
 
 def _quantize(block: WorkingBlock, stage: Quantize, stream: Stream) -> None:
-    """Weights first; then every sample renews the ranges and is quantized by them at once (msmodelslim.md §4.4)."""
-    names = [name for name in SOURCES if f"{block.prefix}.{name}" in stage.linears]
-    asked = {name: stage.linears[f"{block.prefix}.{name}"] for name in names}
-    asked = {name: recipe for name, recipe in asked.items() if recipe.type != "FLOAT"}
-    squares = _mean_squares(block, asked, stream)
-    for name, recipe in asked.items():
+    """Weights first; then every sample renews the ranges and is quantized by them at once (msmodelslim.md §4.4).
+
+    Linears with the same input share one observer, and what it finds in the sample that is on its way.
+    """
+    asked = {name: stage.linears.get(f"{block.prefix}.{name}") for name in SOURCES}
+    recipes = {name: recipe for name, recipe in asked.items() if recipe is not None and recipe.type != "FLOAT"}
+    squares, generation = _mean_squares(block, recipes, stream), stage.generation
+    for name, recipe in recipes.items():
         weight, bias = block.tensors[f"{name}.weight"], block.tensors.get(f"{name}.bias")
         # the tool quantizes a static linear's weight when its first sample comes, in the dtype of that
         errors = stream[0].dtype if recipe.static and stream else torch.float32
-        by = weight_affine(weight, recipe, stage.generation, squares.get(SOURCES[name]), errors)
-        block.linears[name] = quantized_linear(weight, bias, by, recipe, stage.generation, None)
+        block.linears[name] = quantized_linear(
+            weight, bias, recipe, generation, mean_square=squares.get(SOURCES[name]), errors=errors
+        )
     if not needs_data(stage):
         return
-    ranging = _Ranging(block, asked, stage)
+    keys = {name: (SOURCES[name], recipe.observer, recipe.symmetric) for name, recipe in recipes.items()}
+    observers: dict[tuple[str, str, bool], Ranging] = {}
+    found: dict[tuple[str, str, bool], tuple[Affine, Range]] = {}
+
+    def linear(name: str, x: torch.Tensor) -> torch.Tensor:
+        recipe = recipes.get(name)
+        if recipe is None or not (recipe.static or recipe.ranged):
+            return block.linear(name, x)
+        if (key := keys[name]) not in found:
+            if key not in observers:
+                observers[key] = observing(recipe.observer, block.spreads.get(SOURCES[name]))
+            low, high = observers[key].update(x)
+            by = affine(low, high, symmetric=recipe.symmetric, generation=generation)
+            if x.dtype == torch.bfloat16 and generation == "v0":
+                # a histogram's range is float32, which float16 models and v1 keep (found in the tool's files)
+                by = Affine(scale=by.scale.to(x.dtype), offset=by.offset.to(x.dtype))
+            found[key] = by, (low.view(()), high.view(()))
+        by, bounds = found[key]
+        if generation == "v1" and recipe.type == "W8A8_MIX":
+            # in calibration the tool's dynamic input has one symmetric range for the sample (msmodelslim.md §9)
+            by = affine(*extremes(x), symmetric=True, generation="v1")
+        given = fake_quantized(x, by)
+        if recipe.observer == "histogram":  # the tool cuts what rounding carries beyond the range
+            given = given.clamp(*bounds)
+        return float_product(given, block.linears[name].meant, block.linears[name].bias)
+
     for number, hidden in enumerate(stream):
-        ranging.found.clear()
-        stream[number] = run_through(block, [hidden], ranging.linear)[0]
-    for name, recipe in asked.items():
+        found.clear()
+        stream[number] = run_through(block, [hidden], linear)[0]
+    for name, recipe in recipes.items():
         if recipe.static:
-            by, _ = ranging.found[ranging.key(name)]
+            by, _ = found[keys[name]]
             if not bool(torch.isfinite(by.scale).all()):
                 raise ConfigError(
                     f"{block.prefix}.{name} sees values beyond {block.config.dtype} on the calibration texts.",
                     hint="Quantize a bfloat16 copy of the model, or leave smoothing out.",
                 )
             block.linears[name] = replace(block.linears[name], input=by)
-
-
-class _Ranging:
-    """The linears of a block while their inputs' ranges are found; linears with the same input share one observer.
-
-    Attributes:
-        found: what was found by the sample that is on its way: range, and its bounds.
-    """
-
-    def __init__(self, block: WorkingBlock, asked: dict[str, LinearRecipe], stage: Quantize) -> None:
-        self._block, self._asked, self._generation = block, asked, stage.generation
-        self._observers: dict[tuple[str, str, bool], Ranging] = {}
-        self.found: dict[tuple[str, str, bool], tuple[Affine, Range]] = {}
-
-    def linear(self, name: str, x: torch.Tensor) -> torch.Tensor:
-        recipe = self._asked.get(name)
-        if recipe is None or not (recipe.static or recipe.ranged):
-            return self._block.linear(name, x)
-        key = self.key(name)
-        if key not in self.found:
-            if key not in self._observers:
-                self._observers[key] = observing(recipe.observer, self._block.spreads.get(SOURCES[name]))
-            low, high = self._observers[key].update(x)
-            by = affine(low, high, symmetric=recipe.symmetric, generation=self._generation)
-            if x.dtype == torch.bfloat16 and self._generation == "v0":
-                # a histogram's range is float32, which float16 models and v1 keep (found in the tool's files)
-                by = Affine(scale=by.scale.to(x.dtype), offset=by.offset.to(x.dtype))
-            self.found[key] = by, (low.view(()), high.view(()))
-        by, bounds = self.found[key]
-        linear = self._block.linears[name]
-        if self._generation == "v1" and recipe.type == "W8A8_MIX":
-            # in calibration the tool's dynamic input has one symmetric range for the sample (msmodelslim.md §9)
-            by = affine(*extremes(x), symmetric=True, generation="v1")
-        given = fake_quantized(x, by)
-        if recipe.observer == "histogram":  # the tool cuts what rounding carries beyond the range
-            given = given.clamp(*bounds)
-        return float_product(given, linear.meant, linear.bias)
-
-    def key(self, name: str) -> tuple[str, str, bool]:
-        recipe = self._asked[name]
-        return SOURCES[name], recipe.observer, recipe.symmetric
 
 
 def _mean_squares(block: WorkingBlock, asked: dict[str, LinearRecipe], stream: Stream) -> dict[str, torch.Tensor]:
@@ -274,6 +251,6 @@ def _mean_squares(block: WorkingBlock, asked: dict[str, LinearRecipe], stream: S
             added = x.reshape(-1, x.shape[-1]).to(torch.float64).pow(2).sum(0)
             sums[source] = sums[source] + added if source in sums else added
 
-    run_through(block, list(stream), _first_readers(block.linear, see))
+    run_through(block, list(stream), first_readers(block.linear, see))
     tokens = sum(hidden.shape[0] * hidden.shape[1] for hidden in stream)
     return {source: (total / tokens).to(torch.float32) for source, total in sums.items()}

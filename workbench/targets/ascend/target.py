@@ -33,9 +33,9 @@ from workbench.targets.ascend.lowering import atc_form, lowered_form
 from workbench.targets.ascend.om_set import compile_shapes
 from workbench.targets.ascend.settings import ASCEND, INTERFACE, AscendCompile
 from workbench.targets.ascend.toolchain import ascend_toolchain, device_ids
-from workbench.targets.base import Array, Feeds, OperatorIssue, RunSession, Session
+from workbench.targets.base import Array, Feeds, OperatorIssue, Session
 from workbench.targets.common import graph_to_lower
-from workbench.targets.feeds import FileRows
+from workbench.targets.feeds import FileRows, FileSession
 from workbench.targets.onnxruntime.target import OnnxRuntimeTarget
 from workbench.values.artifact import Artifact, CompiledFile, Toolchain
 from workbench.values.candidate import Candidate
@@ -151,16 +151,14 @@ class AscendTarget:
         # left out
         dequantized = {node.input[0]: node.output[0] for node in proto.graph.node if node.op_type == "AscendDequant"}
         places = {name: dequantized.get(name, name) for name in tensors if name in made and name not in outputs}
-        interpreters, rows = [Interpreter(proto)], FileRows(model.inputs, model.outputs)
+        interpreter = Interpreter(proto)
 
         def call(feeds: Feeds) -> dict[str, Array]:
-            if not interpreters:
-                raise MeasureError("The session is closed; open the artifact again.")
-            values = interpreters[0].run(feeds, sorted(set(places.values())))
+            values = interpreter.run(feeds, sorted(set(places.values())))
             asked = {name: values[place] for name, place in places.items() if values[place].dtype == np.float32}
             return {name: values[name] for name in outputs} | asked
 
-        return RunSession(lambda feeds: rows.run(call, feeds), interpreters.clear)
+        return FileSession(call, model.inputs, FileRows(model.inputs, model.outputs))
 
 
 def _serving_files(artifact: Artifact, batch: int, length: int | None) -> list[CompiledFile]:

@@ -35,8 +35,8 @@ from workbench.targets.ascend_llm.recipes import ReadRecipe, read_recipe, refuse
 from workbench.targets.ascend_llm.tensors import (
     CACHE_TYPE,
     DESCRIPTION,
+    Stored,
     block_entries,
-    stored,
     write_sharded,
     write_weights,
 )
@@ -166,8 +166,7 @@ def quantize_samples(
             if streams is None:
                 streams = start(model, recipe, samples)
             for block in blocks(model, recipe, streams, first=resumed):
-                prefix, dtype = model.prefix(block.index), model.config.dtype
-                kept.keep(block.index, list(block_entries(block, prefix, recipe.generation, dtype)), streams)
+                kept.keep(block.index, list(block_entries(block, recipe.generation)), streams)
                 report(f"block {block.index + 1} of {model.config.layers}")
             files = _assemble(model, recipe, read, kept, to)
         shutil.rmtree(work)
@@ -208,12 +207,10 @@ def _samples(model: LlmModel, read: ReadRecipe, cfg: Path, data: Path | str | No
 
 def _key(model: LlmModel, cfg: Path, samples: Samples) -> str:
     """Digest of all that decides the bytes of a checkpoint, the kernels of torch included, which round."""
-    weights = {file.name: file_digest(file) for file in dict.fromkeys(model.places.values())}
     ids = {name: [each.tolist() for each in found] for name, found in samples.items()}
     return digest(
         {
-            "config": file_digest(model.folder / "config.json"),
-            "weights": weights,
+            "model": model.content(),
             "recipe": file_digest(cfg),
             "ids": ids,
             "code": closure_digest("workbench.quantization.llm.run", "workbench.targets.ascend_llm.tensors"),
@@ -226,11 +223,11 @@ def _assemble(model: LlmModel, recipe: LlmRecipe, read: ReadRecipe, kept: Kept, 
     description: dict[str, object] = {"version": "1.0.0", "model_quant_type": recipe.type}
     outer = outer_tensors(model, recipe)
     names = (f"{EMBEDDING}.weight", f"{HEAD}.weight")
-    tensors = [stored(names[0], outer[names[0]])]
+    tensors = [Stored(names[0], outer[names[0]])]
     for index in range(model.config.layers):
         tensors += stored_block(kept.folder / block_file(index))
-    tensors += [stored(name, value) for name, value in outer.items() if name not in names]
-    tensors.append(stored(names[1], outer[names[1]]))
+    tensors += [Stored(name, value) for name, value in outer.items() if name not in names]
+    tensors.append(Stored(names[1], outer[names[1]]))
     description |= {each.name: each.type for each in tensors}
     v1 = recipe.generation == "v1"
     stem = "quant_model_weights" if v1 else f"quant_model_weight_{recipe.type.lower()}"
@@ -242,7 +239,7 @@ def _assemble(model: LlmModel, recipe: LlmRecipe, read: ReadRecipe, kept: Kept, 
     if (rotation := rotation_of_recipe(model, recipe)) is not None:
         name = "optional/quarot.safetensors"
         (ready / "optional").mkdir()
-        write_weights([stored("global_rotation", rotation.residual)], ready / name)
+        write_weights([Stored("global_rotation", rotation.residual)], ready / name)
         optional = {"quarot": {"rotation_map": {"global_rotation": name}}}
     # keys that are no tensor's (msmodelslim.md §3.1)
     if CACHE_TYPE in description.values():

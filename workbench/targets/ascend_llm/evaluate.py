@@ -13,7 +13,7 @@ import numpy as np
 
 from workbench.quantization.llm import choices as multiple
 from workbench.quantization.llm.checkpoint import LlmModel, open_model
-from workbench.quantization.llm.choices import AskedQuestion, ChoiceComparison, read_questions
+from workbench.quantization.llm.choices import ChoiceComparison, read_questions
 from workbench.quantization.llm.fixed_order import kernels
 from workbench.quantization.llm.forwards import float_logits
 from workbench.quantization.llm.outcomes import (
@@ -148,50 +148,53 @@ def evaluate_llm(
         raise ConfigError("nothing to evaluate on.", hint="Give --text or --choices.")
     opened, stride = open_model(Path(model)), window if stride is None else stride
     served = {name: read_served(folder) for name, folder in _named(checkpoints).items()}
-    for each in served.values():
-        _check_same(opened, each)
-    cut, asked = _inputs(opened, texts, window, stride, windows, questions, examples, shots)
+    for checkpoint in served.values():
+        _check_same(opened, checkpoint)
+    encode = encoder_of(read_tokenizer(opened.folder, opened.config))
+    cut: list[TokenWindow] = []
+    if texts:
+        ids = [encode(text) for path in texts for text in read_documents(path)]
+        found = windows_of(ids, window=window, stride=stride, context=opened.config.context)[:windows]
+        # in a random order, so that the first of them stand for all
+        cut = [found[place] for place in np.random.default_rng(0).permutation(len(found))]
+    shown, to_ask = (read_questions(paths) if paths else [] for paths in (examples, questions))
+    asked = multiple.asked(to_ask, encode, opened.config, shots=shots, examples=shown)
+    lengths = [len(each.ids) for each in cut]
+    longest = max([*lengths, *(len(ids) for each in asked for ids in each.inputs)])
+    check_memory(memory_bytes(opened.config, tokens=sum(lengths), longest=longest, scored=True), "--windows")
     on_message(f"float: {len(cut)} windows, {len(asked)} questions")
     folder = kept_in or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "workbench" / "judged"
+    reference = float_reference(opened, cut, kept_in=folder) if cut else None
     outcomes, chosen, evaluated, load = [], [], [], LanguageLoad()
-    if cut:
-        reference = float_reference(opened, cut, kept_in=folder)
-        outcomes.append(float_outcomes(cut, reference.logits()))
-    if asked:
-        chosen.append(multiple.answers(FLOAT, asked, float_logits(opened)))
-    for name, each in served.items():
-        text, choice = None, None
+    models: dict[str, Served | None] = {FLOAT: None, **served}
+    for name, each in models.items():
         with _named_errors(name):
-            if cut:
+            if reference is not None and each is None:
+                outcomes.append(float_outcomes(cut, reference(0, len(cut))))
+            elif reference is not None and each is not None:
                 outcomes.append(_on_windows(name, opened, each, reference, cut, folder, on_message))
-                text = compare_text(outcomes[0], outcomes[-1])
             if asked:
-                on_message(f"{name}: {len(asked)} questions")
-                chosen.append(multiple.answers(name, asked, served_logits(each)))
-                choice = multiple.compare_answers(asked, chosen[0], chosen[-1])
+                if each is not None:
+                    on_message(f"{name}: {len(asked)} questions")
+                forward = float_logits(opened) if each is None else served_logits(each)
+                chosen.append(multiple.answers(name, asked, forward))
+        kinds = each.types.values() if each else ["FLOAT" for _ in opened.linears()]
         evaluated.append(
             EvaluatedLlm(
                 name=name,
-                folder=each.folder,
-                types=dict(Counter(each.types.values()).most_common()),
-                quantized_cache=bool(each.cached),
+                folder=(each or opened).folder,
+                types=dict(Counter(kinds).most_common()),
+                quantized_cache=each is not None and bool(each.cached),
                 figures=served_figures(opened, each, load),
-                text=text,
-                choices=choice,
-                notes=each.unserved,
+                text=compare_text(outcomes[0], outcomes[-1]) if cut else None,
+                choices=multiple.compare_answers(asked, chosen[0], chosen[-1]) if asked and each else None,
+                notes=each.unserved if each else (),
             )
         )
-    names = (FLOAT, *served)
+    names = tuple(models)
     return LlmEvaluation(
-        model=EvaluatedLlm(
-            name=FLOAT,
-            folder=opened.folder,
-            types={"FLOAT": len(list(opened.linears()))},
-            quantized_cache=False,
-            figures=served_figures(opened, None, load),
-            text=compare_text(outcomes[0], outcomes[0]) if cut else None,
-        ),
-        checkpoints=tuple(evaluated),
+        model=evaluated[0],
+        checkpoints=tuple(evaluated[1:]),
         window=window,
         stride=stride,
         windows=len(cut),
@@ -229,32 +232,6 @@ def _check_same(model: LlmModel, served: Served) -> None:
             )
 
 
-def _inputs(
-    model: LlmModel,
-    texts: Sequence[Path],
-    window: int,
-    stride: int,
-    most: int | None,
-    questions: Sequence[Path],
-    examples: Sequence[Path],
-    shots: int,
-) -> tuple[list[TokenWindow], list[AskedQuestion]]:
-    """Windows in a random order, so that the first of them stand for all; and questions."""
-    config = model.config
-    encode = encoder_of(read_tokenizer(model.folder, config))
-    cut: list[TokenWindow] = []
-    if texts:
-        ids = [encode(text) for path in texts for text in read_documents(path)]
-        found = windows_of(ids, window=window, stride=stride, context=config.context)[:most]
-        cut = [found[place] for place in np.random.default_rng(0).permutation(len(found))]
-    shown = read_questions(examples) if examples else []
-    asked = multiple.asked(read_questions(questions) if questions else [], encode, config, shots=shots, examples=shown)
-    lengths = [len(each.ids) for each in cut]
-    longest = max([*lengths, *(len(ids) for each in asked for ids in each.inputs)])
-    check_memory(memory_bytes(config, tokens=sum(lengths), longest=longest, scored=True), "--windows")
-    return cut, asked
-
-
 def _on_windows(
     name: str,
     model: LlmModel,
@@ -274,7 +251,7 @@ def _on_windows(
             parts.append(outcomes_of(*(found[column] for column in COLUMNS)))
             file.touch()
         except Unsound:
-            part = text_outcomes(name, chosen, reference.logits(first, first + len(chosen)), forward, first=first)
+            part = text_outcomes(name, chosen, reference(first, first + len(chosen)), forward, first=first)
             kept_in.mkdir(parents=True, exist_ok=True)
             write_sealed(file, {column: getattr(part, column).tolist() for column in COLUMNS})
             parts.append(part)
@@ -288,11 +265,10 @@ def _on_windows(
 def _deciding(model: LlmModel, served: Served) -> str:
     """Digest of what decides a checkpoint's outcomes but for the windows: models, code, torch's kernels."""
     files = {served.folder / DESCRIPTION, served.folder / "config.json", *(h.file for h in served.tensors.values())}
-    theirs = {model.folder / "config.json", *model.places.values()}
     return digest(
         {
             "served": {file.name: file_digest(file) for file in files},
-            "float": {file.name: file_digest(file) for file in theirs},
+            "float": model.content(),
             "code": closure_digest(
                 "workbench.targets.ascend_llm.execution",
                 "workbench.quantization.llm.reference",
@@ -308,7 +284,8 @@ def _named_errors(name: str) -> Iterator[None]:
     try:
         yield
     except MeasureError as error:
-        raise MeasureError(str(error) if str(error).startswith(name) else f"{name}: {error}") from error
+        named = str(error).startswith((name, "the float model"))
+        raise MeasureError(str(error) if named else f"{name}: {error}") from error
 
 
 def _alike(names: tuple[str, ...], pairs: Pairs) -> Alike:

@@ -36,7 +36,7 @@ import torch
 
 from workbench.quantization.llm.affine import Affine
 from workbench.quantization.llm.fixed_order import plain_linear
-from workbench.quantization.llm.forward import float_linear, rope_of
+from workbench.quantization.llm.forward import float_linear
 from workbench.quantization.llm.forwards import Decoder, Forward, RunningBlock, Stage, logits_of
 from workbench.quantization.llm.integer_products import integer_product
 from workbench.quantization.llm.quantized import SOURCES
@@ -93,7 +93,6 @@ def served_decoder(served: Served, *, keep: bool = False) -> Decoder:
     held = lru_cache(maxsize=None)(block) if keep else block
     return Decoder(
         config=served.config,
-        rope=rope_of(served.config),
         embedding=lru_cache(embedding) if keep else embedding,
         head=lru_cache(head) if keep else head,
         block=lambda index, stage: held(index)(stage),

@@ -5,16 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
 
 from workbench.quantization.llm.walk import Stream
-from workbench.targets.ascend_llm.tensors import STORED_TYPES, Stored, stored, write_weights
+from workbench.targets.ascend_llm.tensors import Stored, write_weights
 from workbench.values.documents.canonical import file_digest
 from workbench.values.documents.sealed_json import Unsound, read_sealed, write_sealed
 from workbench.values.system.files import temporary_beside
@@ -52,7 +50,7 @@ class Kept:
         types = {each.name: each.type for each in tensors}
         with temporary_beside(self.folder / block_file(index)) as draft:
             write_weights(tensors, draft, {"types": json.dumps(types)})
-        hidden = [stored(f"{p}.{n}", x) for p, stream in enumerate(streams) for n, x in enumerate(stream)]
+        hidden = [Stored(f"{p}.{n}", x) for p, stream in enumerate(streams) for n, x in enumerate(stream)]
         with temporary_beside(self.folder / _streams(index + 1)) as draft:
             write_weights(hidden, draft)
         for name in (block_file(index), _streams(index + 1)):
@@ -74,25 +72,10 @@ def block_file(index: int) -> str:
 
 
 def stored_block(file: Path) -> list[Stored]:
-    """The tensors of a kept block, read when they are written."""
+    """The tensors of a kept block, mapped from its file."""
     with safe_open(file, framework="pt") as block:
-        return [
-            Stored(
-                name=name,
-                dtype=STORED_TYPES[piece.get_dtype()],
-                shape=tuple(piece.get_shape()),
-                read=partial(_read, file, name),
-                type=kind,
-            )
-            for name, kind in json.loads(block.metadata()["types"]).items()
-            for piece in [block.get_slice(name)]
-        ]
-
-
-def _read(file: Path, name: str) -> torch.Tensor:
-    with safe_open(file, framework="pt") as block:
-        value: torch.Tensor = block.get_tensor(name)
-        return value
+        types = json.loads(block.metadata()["types"])
+        return [Stored(name, block.get_tensor(name), kind) for name, kind in types.items()]
 
 
 def _streams(done: int) -> str:

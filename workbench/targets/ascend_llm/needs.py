@@ -12,7 +12,7 @@ import torch
 
 from workbench.quantization.llm.checkpoint import LlmModel, block_bytes, read_block, tensor_shapes
 from workbench.quantization.llm.config import LlmConfig
-from workbench.quantization.llm.forward import rope_of, run_block
+from workbench.quantization.llm.forward import run_block
 from workbench.quantization.llm.recipe import LlmRecipe, Quantize, Smooth
 from workbench.quantization.llm.run import Samples
 from workbench.quantization.llm.smoothing.apply import keeps_every_sample
@@ -75,13 +75,13 @@ def checkpoint_bytes(config: LlmConfig, integers: Collection[str]) -> int:
 
 def window_ms(model: LlmModel, tokens: int) -> float:
     """Roughly, of the float model over so many tokens: by one of its blocks, and the head in proportion."""
-    config, rope, block = model.config, rope_of(model.config), read_block(model, 0)
+    config, block = model.config, read_block(model, 0)
     hidden = torch.ones(1, tokens, config.hidden, dtype=config.dtype)
     taken_ms = []
     for _ in range(2):  # the first call also prepares kernels
         began = perf_counter()
         with torch.inference_mode():
-            run_block(config, rope, block, hidden)
+            run_block(config, block, hidden)
         taken_ms.append((perf_counter() - began) * 1000)
     head = config.vocabulary * config.hidden * config.dtype.itemsize / block_bytes(config)
     return min(taken_ms) * (config.layers + head)

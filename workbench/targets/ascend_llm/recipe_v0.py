@@ -51,6 +51,14 @@ def expect(section: Section, **values: object) -> None:
             section.refuse(key, f"{found} is not computed here.", f"{value} is.")
 
 
+def exponents(section: Section) -> tuple[float | None, float | None]:
+    """alpha and beta of a smoothing, None where one is not given."""
+    alpha, beta = (
+        section.optional(key, lambda key: section.number(key, minimum=0.0, maximum=1.0)) for key in ("alpha", "beta")
+    )
+    return alpha, beta
+
+
 def read_v0(spec: Section, model: LlmModel) -> tuple[LlmRecipe, float]:
     """The recipe, and the most gigabytes of one weight file (0: one file)."""
     phases = []
@@ -85,10 +93,7 @@ def _smoothing(spec: Section, model: LlmModel) -> Smooth | None:
         skipped = _linears(section, "disable_anti_names", model)
         if skipped and method not in ("m3", "m4", "m6"):
             section.refuse("disable_anti_names", f"has no effect with {method}.", "It works with m3, m4 and m6.")
-        flex = section.section("flex_config")
-        alpha, beta = (
-            flex.optional(key, lambda key: flex.number(key, minimum=0.0, maximum=1.0)) for key in ("alpha", "beta")
-        )
+        alpha, beta = exponents(section.section("flex_config"))
         found = replace(_SMOOTHING[method], skipped=skipped, symmetric_weights=symmetric)
         if method == "m6" and alpha is not None and beta is not None:
             return replace(found, method="power", alpha=alpha, beta=beta)

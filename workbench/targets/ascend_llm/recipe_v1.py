@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Sequence
+from functools import partial
+from typing import Literal
 
 from workbench.quantization.llm.checkpoint import LlmModel
 from workbench.quantization.llm.recipe import (
@@ -22,7 +24,7 @@ from workbench.quantization.llm.recipe import (
     WeightMethod,
 )
 from workbench.quantization.llm.rotation import check_rotation
-from workbench.targets.ascend_llm.recipe_v0 import expect
+from workbench.targets.ascend_llm.recipe_v0 import expect, exponents
 from workbench.values.documents.yaml_reader import Section
 from workbench.values.errors import ConfigError
 
@@ -169,54 +171,32 @@ def _smoothing(section: Section, kind: str, model: LlmModel) -> Smooth:
         for name in ("input_layernorm", "post_attention_layernorm", "self_attn.v_proj", "mlp.up_proj")
     ]
     left = frozenset(sources) - frozenset(_matching(section, sources))
-    if kind == "flex_smooth_quant":
-        alpha, beta = (
-            section.optional(key, lambda key: section.number(key, minimum=0.0, maximum=1.0))
-            for key in ("alpha", "beta")
-        )
-        if (alpha is None) != (beta is None):
-            section.refuse("alpha", "and beta are given together or not at all.", "The tool would look for both again.")
-        return Smooth(
-            method="search" if alpha is None else "power",
-            generation="v1",
-            groups=groups,
-            alpha=alpha or 0.0,
-            beta=beta or 0.0,
-            skipped=left,
-            head_reduction="max" if model.config.family == "qwen3" else "mean",
-            per_token=True,
-        )
-    if kind == "flex_awq_ssz":
-        judged = _linear(section.section("qconfig"))
-        alpha = section.optional("alpha", lambda key: section.number(key, minimum=0.0, maximum=1.0))
-        section.optional("beta", lambda key: section.number(key, minimum=0.0, maximum=1.0))  # read and not used there
-        return Smooth(
-            method="flex_awq",
-            generation="v1",
-            groups=groups,
-            alpha=alpha or 0.0,
-            skipped=left,
-            head_reduction="max",
-            judged=judged if alpha is None else None,
-        )
+    smooth = partial(Smooth, generation="v1", groups=groups, skipped=left)
     if kind == "awq":
         method, _ = _weight(section, "weight_qconfig")
         if method != "minmax":
             section.refuse("weight_qconfig", f"{method} is not computed here for awq.", "minmax is.")
-        steps = section.integer("n_grid", default=20, minimum=1, maximum=1000)
-        return Smooth(method="awq", generation="v1", groups=groups, skipped=left, steps=steps)
+        return smooth(method="awq", steps=section.integer("n_grid", default=20, minimum=1, maximum=1000))
+    if kind in ("flex_smooth_quant", "flex_awq_ssz"):
+        judged = _linear(section.section("qconfig")) if kind == "flex_awq_ssz" else None
+        alpha, beta = exponents(section)
+        if judged is not None:  # beta is read and not used there
+            judged = judged if alpha is None else None
+            return smooth(method="flex_awq", alpha=alpha or 0.0, head_reduction="max", judged=judged)
+        if (alpha is None) != (beta is None):
+            section.refuse("alpha", "and beta are given together or not at all.", "The tool would look for both again.")
+        heads: Literal["mean", "max"] = "max" if model.config.family == "qwen3" else "mean"
+        method_of: Literal["search", "power"] = "search" if alpha is None else "power"
+        return smooth(method=method_of, alpha=alpha or 0.0, beta=beta or 0.0, head_reduction=heads, per_token=True)
     alpha = section.number("alpha", default=0.5 if kind == "smooth_quant" else 0.9, minimum=0.0, maximum=1.0)
     shift = not section.flag("symmetric", default=True)
     smallest = section.number("scale_min", default=1e-5, minimum=0.0, maximum=1.0) if kind == "iter_smooth" else 1e-5
-    return Smooth(
+    return smooth(
         method="power",
-        generation="v1",
-        groups=groups,
         alpha=alpha,
         beta=1 - alpha,
         smallest=smallest,
         shift=shift,
-        skipped=left,
         norm_bias=shift or kind == "smooth_quant",
         signed_weights=kind == "iter_smooth",
         epsilon=_REPLACED_EPSILON,

@@ -21,35 +21,30 @@ from workbench.quantization.llm.checkpoint import LlmModel, block_shapes, tensor
 from workbench.quantization.llm.config import LlmConfig
 from workbench.targets.ascend_llm.served import Served
 from workbench.targets.ascend_llm.settings import GROUPS
+from workbench.targets.language import LanguageCosts
 from workbench.values.measurement import Estimate, LanguageLoad
 from workbench.values.modelled_times.device_data import DeviceData, load_device_data, timing_model
 from workbench.values.modelled_times.figures import at_errors, interval
 from workbench.values.modelled_times.kernels import Array, Dtype, Sides, kernel_cost, operator_work
-from workbench.values.modelled_times.statement import CallCosts, TimingModel, Work, summed
+from workbench.values.modelled_times.statement import TimingModel, Work, summed
 
 CHIP = "Ascend910B3"
 _FLOAT_BYTES = 2
+_BASIS = "a timing model that was fitted to operators timed on such cards; measured nowhere"
 _SCALE_BYTES: Mapping[str, int] = {"W8A8": 4 + 4 + 2 + 2, "W8A8_MIX": 4 + 4 + 2 + 2}
 """Bytes for each output channel beside the weights: quant_bias, deq_scale, weight_scale, weight_offset (msmodelslim.md
 §8); the other types have the last two."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServedSize:
-    """Attributes:
-    weights_bytes: in the card's memory, one card; embedding and scales included.
-    kv_bytes_per_token: of keys and values of all layers, one sequence.
-    """
-
-    weights_bytes: int
-    kv_bytes_per_token: int
-
-
-def served_size(config: LlmConfig, types: Mapping[str, str], *, quantized_cache: bool) -> ServedSize:
-    """What a card holds.
+def load_costs(
+    config: LlmConfig, types: Mapping[str, str], *, quantized_cache: bool, load: LanguageLoad
+) -> LanguageCosts:
+    """What a served model asks of one card: until the first token, all prompts of the load at once, for one further
+    token of every sequence, and of its memory, embedding and scales included.
 
     Args:
-        types: full name of every linear of the blocks → its type in the description ('FLOAT', 'W8A8' …).
+        types: full name of every linear of the blocks → its type in the description ('FLOAT', 'W8A8' …). The linears of
+            a fused group are priced each by its own type.
         quantized_cache: keys and values are int8 (C8), with a scale and an offset by channel.
     """
     total = 0
@@ -60,22 +55,15 @@ def served_size(config: LlmConfig, types: Mapping[str, str], *, quantized_cache:
         elements = math.prod(shape)
         total += elements * _FLOAT_BYTES if kind == "FLOAT" else elements + shape[0] * _SCALE_BYTES.get(kind, 4)
     channels = 2 * config.layers * config.kv_heads * config.head_dim
-    if quantized_cache:
-        return ServedSize(weights_bytes=total + channels * 2 * _FLOAT_BYTES, kv_bytes_per_token=channels)
-    return ServedSize(weights_bytes=total, kv_bytes_per_token=channels * _FLOAT_BYTES)
-
-
-def load_costs(
-    config: LlmConfig, types: Mapping[str, str], *, quantized_cache: bool, load: LanguageLoad
-) -> tuple[CallCosts, CallCosts]:
-    """What a served model asks of its card until the first token, all prompts of the load at once, and for one further
-    token of every sequence.
-
-    Args:
-        types, quantized_cache: as for `served_size`. The linears of a fused group are priced each by its own type.
-    """
     prefill, decode = (summed(_works(config, types, quantized_cache, load, decode=later)) for later in (False, True))
-    return prefill, decode
+    return LanguageCosts(
+        clock=card_times(),
+        prefill=prefill,
+        decode=decode,
+        kv_bytes_per_token=channels * (1 if quantized_cache else _FLOAT_BYTES),
+        weight_bytes=total + (channels * 2 * _FLOAT_BYTES if quantized_cache else 0),
+        basis=_BASIS,
+    )
 
 
 @functools.cache
@@ -211,29 +199,36 @@ class ServedFigures:
 
     Attributes:
         disk_bytes: of its weight files, as they are.
-        size: of one card's memory, by shapes and types.
+        weight_bytes, kv_bytes_per_token: of one card's memory, by shapes and types.
         prefill_ms, decode_ms: modelled.
         prefill_ratio, decode_ratio: over the float model's times, modelled; None of the float model.
     """
 
     disk_bytes: int
-    size: ServedSize
+    weight_bytes: int
+    kv_bytes_per_token: int
     prefill_ms: Estimate
     decode_ms: Estimate
     prefill_ratio: Estimate | None = None
     decode_ratio: Estimate | None = None
 
 
-def served_figures(model: LlmModel, served: Served | None, load: LanguageLoad) -> ServedFigures:
+def served_costs(config: LlmConfig, served: Served | None, load: LanguageLoad) -> LanguageCosts:
     """Of a checkpoint of the model; of the model itself when None."""
     types, cached = (served.types, bool(served.cached)) if served else ({}, False)
+    return load_costs(config, types, quantized_cache=cached, load=load)
+
+
+def served_figures(model: LlmModel, served: Served | None, load: LanguageLoad) -> ServedFigures:
+    """Likewise."""
     files = {held.file for held in served.tensors.values()} if served else set(model.places.values())
-    ours = load_costs(model.config, types, quantized_cache=cached, load=load)
-    base = load_costs(model.config, {}, quantized_cache=False, load=load)
-    prefill, decode, base_prefill, base_decode = at_errors(card_times()).call_ms([*ours, *base])
+    ours, base = served_costs(model.config, served, load), served_costs(model.config, None, load)
+    works = [ours.prefill, ours.decode, base.prefill, base.decode]
+    prefill, decode, base_prefill, base_decode = at_errors(card_times()).call_ms(works)
     return ServedFigures(
         disk_bytes=sum(file.stat().st_size for file in files),
-        size=served_size(model.config, types, quantized_cache=cached),
+        weight_bytes=ours.weight_bytes,
+        kv_bytes_per_token=ours.kv_bytes_per_token,
         prefill_ms=interval(prefill),
         decode_ms=interval(decode),
         prefill_ratio=interval(prefill / base_prefill) if served else None,

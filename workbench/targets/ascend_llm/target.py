@@ -15,7 +15,6 @@ from pathlib import Path
 
 import torch
 
-from workbench.graph.digests import digest_of
 from workbench.quantization.llm.checkpoint import LlmModel, open_model
 from workbench.quantization.llm.fixed_order import kernels
 from workbench.quantization.llm.forward import check_ids
@@ -30,13 +29,14 @@ from workbench.targets.ascend_llm.needs import checkpoint_bytes, window_ms
 from workbench.targets.ascend_llm.prompted import Prompted, prompted
 from workbench.targets.ascend_llm.recipes import read_recipe, recipe_text, refused_by_engine
 from workbench.targets.ascend_llm.served import Served, read_served
-from workbench.targets.ascend_llm.serving_times import card_times, load_costs, served_size
+from workbench.targets.ascend_llm.serving_times import served_costs
 from workbench.targets.ascend_llm.settings import GROUPS, LlmSettings
 from workbench.targets.ascend_llm.tensors import DESCRIPTION
 from workbench.targets.ascend_llm.texts import calibration_samples, read_texts, read_tokenizer
 from workbench.targets.base import OperatorIssue, Session
+from workbench.targets.common import compiled_file
 from workbench.targets.language import Ids, LanguageCosts, Scores
-from workbench.values.artifact import Artifact, CompiledFile, Toolchain
+from workbench.values.artifact import Artifact, Toolchain
 from workbench.values.candidate import Candidate
 from workbench.values.documents.canonical import digest
 from workbench.values.errors import CalibrationError, ConfigError, LoweringError, MeasureError
@@ -49,7 +49,6 @@ RECIPE = "recipe.yaml"
 _ENGINE = "See docs/llm.md on what an engine would refuse."
 _TOKENS = ("tokenizer.json", "tokenizer_config.json")
 _INTEGER = ("W8A8", "W8A8_DYNAMIC", "W8A8_MIX")
-_BASIS = "a timing model that was fitted to operators timed on such cards; measured nowhere"
 
 
 class AscendLlmTarget:
@@ -73,15 +72,11 @@ class AscendLlmTarget:
         weights = dict.fromkeys(model.places.values())
         files = [folder / "config.json", *weights, *(folder / name for name in _TOKENS if (folder / name).is_file())]
         read_tokenizer(folder, model.config)
-        contents, total = [], 0
-        for file in files:
-            with file.open("rb") as stream:
-                contents.append([file.name, digest_of(stream).hexdigest()])
-            total += file.stat().st_size
+        held = [compiled_file(folder, file.name) for file in files]
         return Model(
             path=folder,
-            sha256=digest(contents),
-            size_bytes=total,
+            sha256=digest([[each.file, each.sha256] for each in held]),
+            size_bytes=sum(each.size_bytes for each in held),
             opset=0,
             inputs=(TensorSpec(name="input_ids", dtype="int64", shape=("batch", "tokens")),),
             outputs=(TensorSpec(name="logits", dtype="float32", shape=("batch", "tokens", model.config.vocabulary)),),
@@ -162,7 +157,7 @@ class AscendLlmTarget:
         integer = sum(count for kind, count in types.items() if kind in _INTEGER)
         return Artifact(
             target=self.name,
-            files=tuple(_file(folder, folder / name) for name in sorted(names)),
+            files=tuple(compiled_file(folder, name) for name in sorted(names)),
             toolchain=self.toolchain(),
             int8_ops=integer,
             float_matmuls_left=sum(types.values()) - integer + 1,
@@ -193,7 +188,7 @@ class AscendLlmTarget:
         forward = None if is_float else served_logits(_written(directory))
 
         def scores(start: int, stop: int) -> WindowOutcomes:
-            chosen, floats = windows[start:stop], reference.logits(start, stop)
+            chosen, floats = windows[start:stop], reference(start, stop)
             if forward is None:
                 return float_outcomes(chosen, floats)
             return text_outcomes(candidate.short_id, chosen, floats, forward, first=start)
@@ -207,19 +202,8 @@ class AscendLlmTarget:
         return digest([artifact.toolchain, [[file.file, file.sha256] for file in deciding]])
 
     def costs(self, model: Model, artifact: Artifact, directory: Path, load: LanguageLoad) -> LanguageCosts:
-        config = open_model(model.path).config
         served = _written(directory) if (directory / DESCRIPTION).is_file() else None
-        types, cache = (served.types, bool(served.cached)) if served else ({}, False)
-        prefill, decode = load_costs(config, types, quantized_cache=cache, load=load)
-        size = served_size(config, types, quantized_cache=cache)
-        return LanguageCosts(
-            clock=card_times(),
-            prefill=prefill,
-            decode=decode,
-            kv_bytes_per_token=size.kv_bytes_per_token,
-            weight_bytes=size.weights_bytes,
-            basis=_BASIS,
-        )
+        return served_costs(open_model(model.path).config, served, load)
 
     def lower(self, model: Model, candidate: Candidate, record: QuantizationRecord | None, to: Path) -> Path:
         raise LoweringError(_NO_GRAPH)
@@ -271,13 +255,6 @@ def _left_float(settings: LlmSettings, ranking: Mapping[str, float]) -> list[str
     rest = [name for name in ranked if name not in down][: settings.float_groups]
     chosen = (name.rpartition(".")[::2] for name in (*down, *rest))
     return [f"{block}.{linear}" for block, group in chosen for linear in GROUPS[group]]
-
-
-def _file(folder: Path, file: Path) -> CompiledFile:
-    with file.open("rb") as stream:
-        sha256 = digest_of(stream).hexdigest()
-    name = file.relative_to(folder).as_posix()
-    return CompiledFile(batch=None, sequence_bin=None, file=name, sha256=sha256, size_bytes=file.stat().st_size)
 
 
 def _issue(severity: str, node: str, problem: str, remedy: str) -> OperatorIssue:

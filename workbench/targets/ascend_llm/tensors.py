@@ -1,19 +1,19 @@
 """A quantized block as tensors of the vendor's weight file with their types in the description (msmodelslim.md §3), and
-that file, written tensor by tensor so that no more than one is in memory (the safetensors format)."""
+that file, written tensor by tensor: those that are mapped from kept files are in memory one at a time."""
 
 from __future__ import annotations
 
 import json
-import math
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 
 from workbench.quantization.llm.affine import Affine, Generation
-from workbench.quantization.llm.quantized import QuantizedBlock, QuantizedLinear
+from workbench.quantization.llm.quantized import QuantizedLinear
+from workbench.quantization.llm.walk import WorkingBlock
 from workbench.values.documents.canonical import canonical_json
 
 CACHED = {"key": "self_attn.k_proj", "value": "self_attn.v_proj"}
@@ -22,48 +22,31 @@ DESCRIPTION = "quant_model_description.json"
 """The type of every tensor of a finished checkpoint (msmodelslim.md §3.1)."""
 
 
-STORED_TYPES = {
-    "I8": torch.int8,
-    "I32": torch.int32,
-    "I64": torch.int64,
-    "F16": torch.float16,
-    "BF16": torch.bfloat16,
-    "F32": torch.float32,
+_TYPES = {
+    **{torch.int8: "I8", torch.int32: "I32", torch.int64: "I64"},
+    **{torch.float16: "F16", torch.bfloat16: "BF16", torch.float32: "F32"},
 }
 """As safetensors names them."""
-_NAMES = {dtype: name for name, dtype in STORED_TYPES.items()}
 _ALIGNMENT = 8
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stored:
+class Stored(NamedTuple):
     """A tensor to be written; `type` is what the description says of it."""
 
     name: str
-    dtype: torch.dtype
-    shape: tuple[int, ...]
-    read: Callable[[], torch.Tensor]
+    value: torch.Tensor
     type: str = "FLOAT"
 
-    @property
-    def size_bytes(self) -> int:
-        return self.dtype.itemsize * math.prod(self.shape)
 
-
-def stored(name: str, value: torch.Tensor, kind: str = "FLOAT") -> Stored:
-    """A tensor that is in memory."""
-    return Stored(name=name, dtype=value.dtype, shape=tuple(value.shape), read=lambda: value, type=kind)
-
-
-def block_entries(block: QuantizedBlock, prefix: str, generation: Generation, dtype: torch.dtype) -> Iterator[Stored]:
-    """Every tensor of a block."""
+def block_entries(block: WorkingBlock, generation: Generation) -> Iterator[Stored]:
+    """Every tensor of a block that all stages are through with."""
     for name, value in block.tensors.items():
-        yield stored(f"{prefix}.{name}", value)
+        yield Stored(f"{block.prefix}.{name}", value)
     for name, linear in block.linears.items():
-        yield from linear_entries(linear, f"{prefix}.{name}", generation, dtype)
+        yield from linear_entries(linear, f"{block.prefix}.{name}", generation, block.config.dtype)
     for what, by in block.cache.items():
         for part, value in (("scale", by.scale), ("offset", by.offset)):
-            yield stored(f"{prefix}.{CACHED[what]}.kv_cache_{part}", value, CACHE_TYPE)
+            yield Stored(f"{block.prefix}.{CACHED[what]}.kv_cache_{part}", value, CACHE_TYPE)
 
 
 def linear_entries(linear: QuantizedLinear, name: str, generation: Generation, dtype: torch.dtype) -> Iterator[Stored]:
@@ -71,11 +54,11 @@ def linear_entries(linear: QuantizedLinear, name: str, generation: Generation, d
 
     def entry(part: str, value: torch.Tensor) -> Stored:
         wide = generation == "v1" and value.is_floating_point()
-        return stored(f"{name}.{part}", value.to(torch.float32) if wide else value, linear.type)
+        return Stored(f"{name}.{part}", value.to(torch.float32) if wide else value, linear.type)
 
     yield entry("weight", linear.weight)
     if linear.bias is not None:
-        yield replace(entry("bias", linear.bias), type="FLOAT")
+        yield entry("bias", linear.bias)._replace(type="FLOAT")
     if generation == "v0" or linear.type != "W8A8":
         yield entry("weight_scale", linear.by.scale)
         yield entry("weight_offset", linear.by.offset)
@@ -108,8 +91,9 @@ def write_weights(tensors: Sequence[Stored], file: Path, metadata: Mapping[str, 
     entries: dict[str, object] = {"__metadata__": {"format": "pt", **(metadata or {})}}
     at = 0
     for each in tensors:
-        end = at + each.size_bytes
-        entries[each.name] = {"dtype": _NAMES[each.dtype], "shape": list(each.shape), "data_offsets": [at, end]}
+        end = at + each.value.nbytes
+        dtype, shape = _TYPES[each.value.dtype], list(each.value.shape)
+        entries[each.name] = {"dtype": dtype, "shape": shape, "data_offsets": [at, end]}
         at = end
     header = json.dumps(entries, separators=(",", ":")).encode()
     header += b" " * (-len(header) % _ALIGNMENT)
@@ -117,9 +101,7 @@ def write_weights(tensors: Sequence[Stored], file: Path, metadata: Mapping[str, 
         stream.write(struct.pack("<Q", len(header)))
         stream.write(header)
         for each in tensors:
-            value = each.read()
-            assert (value.dtype, tuple(value.shape)) == (each.dtype, each.shape), each.name
-            stream.write(value.contiguous().view(-1).view(torch.uint8).numpy().data)
+            stream.write(each.value.contiguous().view(-1).view(torch.uint8).numpy().data)
 
 
 def write_sharded(tensors: Sequence[Stored], folder: Path, stem: str, part_bytes: int) -> None:
@@ -129,7 +111,7 @@ def write_sharded(tensors: Sequence[Stored], folder: Path, stem: str, part_bytes
         return
     parts: list[list[Stored]] = [[]]
     for each in tensors:
-        if parts[-1] and sum(other.size_bytes for other in parts[-1]) + each.size_bytes > part_bytes:
+        if parts[-1] and sum(other.value.nbytes for other in parts[-1]) + each.value.nbytes > part_bytes:
             parts.append([])
         parts[-1].append(each)
     places: dict[str, str] = {}
@@ -137,6 +119,6 @@ def write_sharded(tensors: Sequence[Stored], folder: Path, stem: str, part_bytes
         name = f"{stem}-{number:05}-of-{len(parts):05}.safetensors"
         write_weights(part, folder / name)
         places.update(dict.fromkeys((each.name for each in part), name))
-    total = sum(each.size_bytes for each in tensors)
+    total = sum(each.value.nbytes for each in tensors)
     index = folder / f"{stem}.safetensors.index.json"
     index.write_text(canonical_json({"metadata": {"total_size": total}, "weight_map": places}) + "\n")

@@ -72,7 +72,7 @@ AveragePool is among them because AMCT quantizes it (amct.md §5)."""
 
 _ALWAYS_OFF_FOR_INT8 = ("MatMulAddFusion",)
 # With fixed dimensions it rewrites MatMul + Add to Reshape + Gemm before Q/DQ are read, and a Gemm between float
-# operators stays float (onnxruntime 1.31.1; a test repeats it). Can go when that test fails.
+# operators stays float (onnxruntime 1.31.1).
 
 _OFF_FOR_FAST_PRODUCTS = ("QDQS8ToU8Transformer",)
 # It makes the int8 second factor of a product of activations uint8, whose kernel takes 1.8 times as long (393 against

@@ -7,7 +7,7 @@ is run at several sizes, with masks of ones and random ones. Inputs must be inte
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ import numpy.typing as npt
 import onnxruntime
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto
 
-from workbench.graph.nodes import copied, names_read, replace_nodes
+from workbench.graph.nodes import copied, drop_unused, names_read
 from workbench.graph.runtime_errors import RUNTIME_ERRORS
 from workbench.quantization.sessions import session_on
 
@@ -37,8 +37,8 @@ def draws(model: ModelProto, tensors: Iterable[str]) -> list[Draw]:
     Raises:
         Whatever the runtime raises where the model cannot be run with ids of 0 and 1.
     """
-    inputs, size = _inputs(model)
-    return [] if size is None else list(_drawn(_session(model, tensors), inputs, size, _DRAWS))
+    inputs = _inputs(model)
+    return _drawn(_session(model, tensors), inputs, _DRAWS) if inputs else []
 
 
 def distant_draws(model: ModelProto, tensors: Iterable[str], *, longest: int = _DISTANT[0]) -> list[Draw]:
@@ -50,16 +50,16 @@ def distant_draws(model: ModelProto, tensors: Iterable[str], *, longest: int = _
         longest: what is tried first.
     """
     tensors = set(tensors)
-    inputs, size = _inputs(model)
-    if size is None or not tensors:
+    inputs = _inputs(model)
+    if not inputs or not tensors:
         return []
-    session = _session(_only(model, tensors), tensors)
+    session = _session(model, tensors, alone=True)
     for length in (longest, *(length for length in _DISTANT[:-1] if length < longest)):
         try:
-            return list(_drawn(session, inputs, size, (((1, length), False), ((1, length), True))))
+            return _drawn(session, inputs, (((1, length), False), ((1, length), True)))
         except RUNTIME_ERRORS:
             continue  # too long for this model, as its runtime says in words of its own
-    return list(_drawn(session, inputs, size, (((1, _DISTANT[-1]), True),)))
+    return _drawn(session, inputs, (((1, _DISTANT[-1]), True),))
 
 
 def mask_of(tensor: str, found: Sequence[Draw]) -> tuple[str, float] | None:
@@ -90,41 +90,40 @@ def needed_nodes(nodes: Sequence[NodeProto], outputs: Iterable[str]) -> list[Nod
     return kept[::-1]
 
 
-def _inputs(model: ModelProto) -> tuple[list[ValueInfoProto], tuple[int, int] | None]:
-    """The inputs without defaults, and their common size, 0 for a free dimension."""
+def _inputs(model: ModelProto) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """Name → (type, sizes, 0 where one is free) of the inputs without defaults; empty where they are other than integer
+    matrices of one size."""
     defaults = {tensor.name for tensor in model.graph.initializer}
-    inputs = [value for value in model.graph.input if value.name not in defaults]
-    sizes = {_matrix_size(value) for value in inputs}
-    return inputs, next(iter(sizes)) if len(sizes) == 1 else None
-
-
-def _only(model: ModelProto, tensors: Iterable[str]) -> ModelProto:
-    """The part of a model that gives these tensors; without outputs yet."""
-    part = copied(model)
-    replace_nodes(part.graph, needed_nodes(model.graph.node, tensors))
-    del part.graph.output[:]
-    read = {name for node in part.graph.node for name in names_read(node)}
-    for index in reversed([i for i, tensor in enumerate(part.graph.initializer) if tensor.name not in read]):
-        del part.graph.initializer[index]
-    return part
+    found = {}
+    for value in model.graph.input:
+        if value.name not in defaults:
+            tensor = value.type.tensor_type
+            sizes = tuple(dim.dim_value for dim in tensor.shape.dim)
+            found[value.name] = (_INTEGERS.get(tensor.elem_type, ""), sizes)
+    alike = len({sizes for _, sizes in found.values()}) == 1
+    return found if alike and all(kind and len(sizes) == 2 for kind, sizes in found.values()) else {}
 
 
 def _drawn(
     session: onnxruntime.InferenceSession,
-    inputs: Sequence[ValueInfoProto],
-    size: tuple[int, int],
+    inputs: Mapping[str, tuple[str, tuple[int, ...]]],
     wanted: Iterable[tuple[tuple[int, int], bool]],
-) -> Iterator[Draw]:
+) -> list[Draw]:
     """Every output for every draw; a free dimension takes the draw's size."""
     needed = {value.name for value in session.get_inputs()}
     outputs = [value.name for value in session.get_outputs()]
     random = np.random.default_rng(0)
+    found: list[Draw] = []
     for free, masked in wanted:
-        shape = tuple(fixed or wish for fixed, wish in zip(size, free, strict=True))
-        low = 0 if masked else 1
-        feeds = {v.name: random.integers(low, 2, shape).astype(_INTEGERS[_element_type(v)]) for v in inputs}
+        feeds = {
+            name: random.integers(
+                0 if masked else 1, 2, [fixed or wish for fixed, wish in zip(sizes, free, strict=True)]
+            ).astype(kind)
+            for name, (kind, sizes) in inputs.items()
+        }
         given = {name: values for name, values in feeds.items() if name in needed}
-        yield feeds, dict(zip(outputs, session.run(outputs, given), strict=True))
+        found.append((feeds, dict(zip(outputs, session.run(outputs, given), strict=True))))
+    return found
 
 
 def _masks(mask: Values, added: Values, lowest: float) -> bool:
@@ -134,23 +133,15 @@ def _masks(mask: Values, added: Values, lowest: float) -> bool:
     return np.array_equal(np.broadcast_to(expected, added.shape), added)
 
 
-def _matrix_size(value: ValueInfoProto) -> tuple[int, int] | None:
-    """Sizes of an integer input of two dimensions, 0 where one is free; None for any other input."""
-    dims = value.type.tensor_type.shape.dim
-    if _element_type(value) not in _INTEGERS or len(dims) != 2:
-        return None
-    return dims[0].dim_value, dims[1].dim_value
-
-
-def _element_type(value: ValueInfoProto) -> int:
-    return int(value.type.tensor_type.elem_type)
-
-
-def _session(model: ModelProto, wanted: Iterable[str]) -> onnxruntime.InferenceSession:
-    """The model as it stands, these tensors among its outputs."""
+def _session(model: ModelProto, wanted: Iterable[str], *, alone: bool = False) -> onnxruntime.InferenceSession:
+    """The model as it stands with these tensors among its outputs, or the part of it that gives them alone."""
     probe = copied(model)
-    known = {output.name for output in model.graph.output}
+    if alone:
+        del probe.graph.output[:]
+    known = {output.name for output in probe.graph.output}
     probe.graph.output.extend(ValueInfoProto(name=name) for name in sorted(set(wanted)) if name not in known)
+    if alone:
+        drop_unused(probe.graph)
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.intra_op_num_threads = options.inter_op_num_threads = 1

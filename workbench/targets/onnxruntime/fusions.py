@@ -14,89 +14,78 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from onnx import ModelProto, NodeProto, helper
+import numpy.typing as npt
+from onnx import ModelProto, NodeProto
 
 from workbench.graph.apart import array_of, tensor_of
 from workbench.graph.nodes import Names, copied, replace_nodes
 from workbench.quantization.lowering.surgery import prune_constants
 
-_A_SCALE = 2
-_B_ZERO_POINT = 5
-_BIAS = 6  # position in MatMulIntegerToFloat: A, B, a_scale, b_scale, a_zero_point, b_zero_point, bias
+Numbers = npt.NDArray[Any]
+_A_SCALE, _B, _B_SCALE, _B_ZERO_POINT, _BIAS = 2, 1, 3, 5, 6
+"""Positions in MatMulIntegerToFloat: A, B, a_scale, b_scale, a_zero_point, b_zero_point, bias."""
 
 
 def fused(model: ModelProto) -> ModelProto:
     """All fusions of this module; returns a new model."""
     copy = copied(model)
-    merge_gelu(copy)
-    merge_scale(copy)
-    merge_bias(copy)
-    drop_zero_points(copy)
-    prune_constants(copy.graph)
+    graph = copy.graph
+    known = {tensor.name: tensor for tensor in graph.initializer}
+    names = Names(graph)
+
+    def take_bias(product: NodeProto, follower: NodeProto) -> bool:
+        """Into a product that has none; one value per column. The runtime leaves this undone for Q/DQ models."""
+        bias = _other_input(product, follower)
+        columns = known[product.input[_B]].dims[-1:] if product.input[_B] in known else []
+        if _has(product, _BIAS) or not columns or bias not in known or list(known[bias].dims) != list(columns):
+            return False
+        del product.input[_BIAS:]
+        product.input.extend([""] * (_BIAS - len(product.input)) + [bias])
+        return True
+
+    def take_factor(product: NodeProto, follower: NodeProto) -> bool:
+        """A positive factor, into the scale of the first input."""
+        other, scale = _other_input(product, follower), product.input[_A_SCALE]
+        divided = follower.op_type == "Div"
+        if _has(product, _BIAS) or other not in known or scale not in known or (divided and other == follower.input[0]):
+            return False
+        factor = array_of(known[other])
+        if factor.dtype != np.float32 or factor.size != 1 or factor.ndim > 1 or not factor.item() > 0:
+            return False
+        value = array_of(known[scale])
+        value = value / factor.item() if divided else value * factor.item()
+        product.input[_A_SCALE] = names.fresh(f"{product.output[0]}_scale")
+        graph.initializer.append(tensor_of(np.asarray(value, np.float32), product.input[_A_SCALE]))
+        return True
+
+    for product, gelu in _pairs(copy, "BiasGelu"):
+        if take_bias(product, gelu):
+            gelu.op_type = "Gelu"
+            del gelu.input[1]
+    for kinds, take in ((("Mul", "Div"), take_factor), (("Add",), take_bias)):
+        # an absorbed node and the product that took over its output share that name; only the former goes
+        gone = set()
+        for product, follower in [pair for kind in kinds for pair in _pairs(copy, kind)]:
+            if take(product, follower):
+                product.output[0] = follower.output[0]
+                gone.add((follower.op_type, follower.output[0]))
+        replace_nodes(graph, [node for node in graph.node if (node.op_type, node.output[0]) not in gone])
+    for node in graph.node:  # a vector of zero points costs a sum over every row
+        zeros = node.input[_B_ZERO_POINT] if _has(node, _B_ZERO_POINT) else ""
+        if node.op_type == "MatMulIntegerToFloat" and zeros in known and not array_of(known[zeros]).any():
+            node.input[_B_ZERO_POINT] = ""
+            if len(node.input) == _B_ZERO_POINT + 1:
+                del node.input[_B_ZERO_POINT]
+    prune_constants(graph)
     return copy
 
 
-def merge_gelu(model: ModelProto) -> None:
-    """Give the bias of a BiasGelu to the MatMulIntegerToFloat before it; a plain Gelu is left. Changes `model`."""
-    graph = model.graph
-    shapes = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
-    for product, gelu in _pairs(model, "BiasGelu"):
-        if _takes_bias(product, shapes, gelu.input[1]):
-            _give_bias(product, gelu.input[1])
-            gelu.op_type = "Gelu"
-            del gelu.input[1]
+def _has(node: NodeProto, place: int) -> bool:
+    return len(node.input) > place and bool(node.input[place])
 
 
-def merge_bias(model: ModelProto) -> None:
-    """Let MatMulIntegerToFloat add the bias that follows it. Changes `model`.
-
-    The runtime does this for dynamic INT8 and leaves it undone for Q/DQ models.
-    """
-    shapes = {tensor.name: tuple(tensor.dims) for tensor in model.graph.initializer}
-    removed: set[tuple[str, str]] = set()
-    for product, add in _pairs(model, "Add"):
-        bias = add.input[1] if add.input[0] == product.output[0] else add.input[0]
-        if _takes_bias(product, shapes, bias):
-            _give_bias(product, bias)
-            _take_over(product, add, removed)
-    _without(model, removed)
-
-
-def merge_scale(model: ModelProto) -> None:
-    """Move a positive factor of a product into the scale of its first input. Changes `model`."""
-    graph = model.graph
-    known = {tensor.name: tensor for tensor in graph.initializer}
-    names = Names(graph)
-    removed: set[tuple[str, str]] = set()
-    for product, node in [*_pairs(model, "Mul"), *_pairs(model, "Div")]:
-        behind = node.input[0] == product.output[0]
-        other = node.input[1] if behind else node.input[0]
-        scale = product.input[_A_SCALE]
-        has_bias = len(product.input) > _BIAS and product.input[_BIAS]
-        if has_bias or other not in known or scale not in known or (node.op_type == "Div" and not behind):
-            continue
-        factor = array_of(known[other])
-        if factor.dtype != np.float32 or factor.size != 1 or factor.ndim > 1 or not factor.item() > 0:
-            continue
-        value = array_of(known[scale])
-        value = value * factor.item() if node.op_type == "Mul" else value / factor.item()
-        name = names.fresh(f"{product.output[0]}_scale")
-        graph.initializer.append(tensor_of(np.asarray(value, np.float32), name))
-        product.input[_A_SCALE] = name
-        _take_over(product, node, removed)
-    _without(model, removed)
-
-
-def drop_zero_points(model: ModelProto) -> None:
-    """Leave out zero points of weights that are all 0: a vector of them costs a sum over every row. Changes `model`."""
-    known = {tensor.name: tensor for tensor in model.graph.initializer}
-    for node in model.graph.node:
-        name = node.input[_B_ZERO_POINT] if len(node.input) > _B_ZERO_POINT else ""
-        if node.op_type != "MatMulIntegerToFloat" or name not in known or array_of(known[name]).any():
-            continue
-        node.input[_B_ZERO_POINT] = ""
-        if len(node.input) == _B_ZERO_POINT + 1:
-            del node.input[_B_ZERO_POINT]
+def _other_input(product: NodeProto, follower: NodeProto) -> str:
+    return str(follower.input[1] if follower.input[0] == product.output[0] else follower.input[0])
 
 
 class Links:
@@ -127,8 +116,22 @@ class Links:
         return readers[0]
 
 
-def attribute_of(node: NodeProto, name: str, default: Any) -> Any:
-    return next((helper.get_attribute_value(a) for a in node.attribute if a.name == name), default)
+def layer_of(graph: Links, product: NodeProto) -> tuple[Numbers, Numbers, Numbers] | None:
+    """(int8 weight [K, N], its scales [N], bias [N]) of a MatMulIntegerToFloat; None where one is no constant, or zero
+    points of the weight are not 0."""
+    weight, scale, zeros, bias = (
+        product.input[place] if _has(product, place) else "" for place in (_B, _B_SCALE, _B_ZERO_POINT, _BIAS)
+    )
+    if any(name not in graph.known for name in (weight, scale, zeros, bias) if name):
+        return None
+    values = array_of(graph.known[weight])
+    if values.dtype != np.int8 or values.ndim != 2 or (zeros and array_of(graph.known[zeros]).any()):
+        return None
+    columns = values.shape[1]
+    added = array_of(graph.known[bias]) if bias else np.zeros(columns, np.float32)
+    if added.shape != (columns,):
+        return None
+    return values, np.broadcast_to(array_of(graph.known[scale]), columns), added
 
 
 def _pairs(model: ModelProto, follower: str) -> list[tuple[NodeProto, NodeProto]]:
@@ -136,25 +139,3 @@ def _pairs(model: ModelProto, follower: str) -> list[tuple[NodeProto, NodeProto]
     links = Links(model)
     products = [node for node in links.nodes if node.op_type == "MatMulIntegerToFloat"]
     return [(node, reader) for node in products if (reader := links.reader(node, follower)) is not None]
-
-
-def _takes_bias(product: NodeProto, shapes: dict[str, tuple[int, ...]], bias: str) -> bool:
-    """The product has none yet, and this one is a constant of one value per column."""
-    has_bias = len(product.input) > _BIAS and bool(product.input[_BIAS])
-    columns = shapes.get(product.input[1], ())[-1:]
-    return not has_bias and bool(columns) and shapes.get(bias) == columns
-
-
-def _give_bias(product: NodeProto, bias: str) -> None:
-    del product.input[_BIAS:]
-    product.input.extend([""] * (_BIAS - len(product.input)) + [bias])
-
-
-def _take_over(product: NodeProto, follower: NodeProto, removed: set[tuple[str, str]]) -> None:
-    product.output[0] = follower.output[0]
-    removed.add((follower.op_type, follower.output[0]))
-
-
-def _without(model: ModelProto, removed: set[tuple[str, str]]) -> None:
-    # an absorbed node and the product that took over its output share that name; only the former goes
-    replace_nodes(model.graph, [node for node in model.graph.node if (node.op_type, node.output[0]) not in removed])

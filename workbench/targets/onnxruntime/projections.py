@@ -26,20 +26,18 @@ Both together save 8 % of a MiniLM with 6 layers for one text of 16 or 32 tokens
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from workbench.graph.apart import array_of, tensor_of
-from workbench.graph.nodes import Names, copied, opset_of, replace_nodes
+from workbench.graph.nodes import Names, attributes_of, copied, opset_of, replace_nodes
 from workbench.quantization.lowering.surgery import prune_constants
-from workbench.targets.onnxruntime.fusions import Links, attribute_of
+from workbench.targets.onnxruntime.fusions import Links, Numbers, layer_of
 
-_BIAS = 6  # of MatMulIntegerToFloat: A, B, a_scale, b_scale, a_zero_point, b_zero_point, bias
 _LARGEST_BIAS = 2**30  # leaves half of int32 to the sums
 _COARSEST_SUM = 1 / 16  # of an integer of the result: what rounding the bias may move it by, at most, twice over
 _OPSET = 14  # from which Add takes uint8; Split has its sizes as an input from 13 on
@@ -57,19 +55,18 @@ class _Projection:
     Attributes:
         nodes: the four.
         shape: of the Reshape, [0, 0, heads, size].
+        x_scale: of the input.
+        layer: weight [K, N] int8, its scales and bias [N] float64.
         scale, zero_point: of the result; the zero point in uint8, 128 more than that of the tensor where `signed`.
-        transposed: the Transpose gives [batch, heads, size, length], not [batch, heads, length, size].
     """
 
-    nodes: tuple[NodeProto, NodeProto, NodeProto, NodeProto]
+    nodes: tuple[NodeProto, ...]
     shape: tuple[int, ...]
-    weight: npt.NDArray[np.int8]
-    weight_scale: npt.NDArray[np.float64]
-    bias: npt.NDArray[np.float64]
+    x_scale: float
+    layer: tuple[Numbers, Numbers, Numbers]
     scale: float
     zero_point: int
     signed: bool
-    transposed: bool
 
 
 def with_convolutions(model: ModelProto) -> ModelProto:
@@ -80,23 +77,18 @@ def with_convolutions(model: ModelProto) -> ModelProto:
     if opset_of(model) < _OPSET:
         return model
     groups: dict[tuple[str, tuple[int, ...]], list[_Projection]] = {}
-    for item in _projections(model):
+    for item in _projections(Links(model)):
         groups.setdefault((item.nodes[0].input[0], item.shape), []).append(item)
     if not groups:
         return model
     copy = copied(model)
     names = Names(copy.graph)
     written: dict[str, list[NodeProto]] = {}
-    gone: set[str] = set()
     for items in groups.values():
-        nodes = _convolution(copy, names, items)
-        if nodes is not None:
+        if nodes := _convolution(copy, names, items):
+            written |= {node.output[0]: [] for item in items for node in item.nodes}
             written[items[0].nodes[0].output[0]] = nodes
-            gone.update(node.output[0] for item in items for node in item.nodes)
-    nodes = []
-    for node in copy.graph.node:
-        nodes.extend(written.get(node.output[0], [] if node.output[0] in gone else [node]))
-    replace_nodes(copy.graph, nodes)
+    _rewrite(copy, written)
     prune_constants(copy.graph)
     return copy
 
@@ -107,28 +99,26 @@ def with_split_transposes(model: ModelProto) -> ModelProto:
     Pure; the very same model comes back where there is none.
     """
     makers = {name: node for node in model.graph.node for name in node.output}
-    taken = {
-        node.output[0]
+    taken = [
+        node
         for node in model.graph.node
         if node.op_type == "Transpose" and _perm(node) == _HEADS_FIRST and _is_bytes(makers, node.input[0])
-    }
+    ]
     if not taken:
         return model
     copy = copied(model)
     names = Names(copy.graph)
-    nodes: list[NodeProto] = []
-    for node in copy.graph.node:
-        if node.output[0] not in taken:
-            nodes.append(node)
-            continue
+    written = {}
+    for node in taken:
         splits = node.input[0] in makers and makers[node.input[0]].op_type == "Reshape"
         # the axis that moves is the sequence when heads are split, and the size of a head when they are merged
         orders = (_HEADS_TRANSPOSED, _LAST_TWO_SWAPPED) if splits else (_LAST_TWO_SWAPPED, [0, 3, 1, 2])
-        between = names.fresh(f"{node.output[0]}_between")
-        name = names.fresh(f"{node.output[0]}_first")
-        nodes.append(helper.make_node("Transpose", [node.input[0]], [between], name=name, perm=orders[0]))
-        nodes.append(helper.make_node("Transpose", [between], list(node.output), name=node.name, perm=orders[1]))
-    replace_nodes(copy.graph, nodes)
+        between, name = (names.fresh(f"{node.output[0]}_{part}") for part in ("between", "first"))
+        written[node.output[0]] = [
+            helper.make_node("Transpose", [node.input[0]], [between], name=name, perm=orders[0]),
+            helper.make_node("Transpose", [between], list(node.output), name=node.name, perm=orders[1]),
+        ]
+    _rewrite(copy, written)
     return copy
 
 
@@ -138,69 +128,56 @@ def layers_of(convolution: NodeProto) -> int:
     return int(count) if several else 1
 
 
+def _rewrite(model: ModelProto, written: Mapping[str, Sequence[NodeProto]]) -> None:
+    """Other nodes in place of those with these outputs."""
+    replace_nodes(model.graph, [new for node in model.graph.node for new in written.get(node.output[0], [node])])
+
+
 # --- finding -------------------------------------------------------------------------------------------------------
 
 
-def _projections(model: ModelProto) -> list[_Projection]:
-    links = Links(model)
-
-    def only_reader(node: NodeProto | None, op_type: str) -> NodeProto | None:
-        reader = links.reader(node, op_type)
-        return reader if node is not None and reader is not None and reader.input[0] == node.output[0] else None
-
-    found = []
-    for product in links.nodes:
-        if product.op_type != "MatMulIntegerToFloat":
-            continue
-        quantize = only_reader(product, "QuantizeLinear")
-        reshape = only_reader(quantize, "Reshape")
-        transpose = only_reader(reshape, "Transpose")
-        if quantize is not None and reshape is not None and transpose is not None:
-            item = _projection(links.known, product, quantize, reshape, transpose)
-            found.extend([] if item is None else [item])
-    return found
+def _projections(graph: Links) -> Iterator[_Projection]:
+    for product in graph.nodes:
+        nodes = [product] if product.op_type == "MatMulIntegerToFloat" else []
+        for op_type in ("QuantizeLinear", "Reshape", "Transpose") if nodes else ():
+            reader = graph.reader(nodes[-1], op_type)
+            if reader is None or reader.input[0] != nodes[-1].output[0]:
+                break
+            nodes.append(reader)
+        if len(nodes) == 4 and (found := _projection(graph, tuple(nodes))) is not None:
+            yield found
 
 
-def _projection(
-    known: Mapping[str, TensorProto], product: NodeProto, quantize: NodeProto, reshape: NodeProto, transpose: NodeProto
-) -> _Projection | None:
-    shape = _heads(known, reshape)
-    inputs = [*product.input, *[""] * (_BIAS + 1)][: _BIAS + 1]
-    constants = [name for name in (*inputs[1:], *quantize.input[1:]) if name]
-    if shape is None or _perm(transpose) not in (_HEADS_FIRST, _HEADS_TRANSPOSED):
+def _projection(graph: Links, nodes: tuple[NodeProto, ...]) -> _Projection | None:
+    product, quantize, reshape, transpose = nodes
+    shape, layer = _heads(graph, reshape), layer_of(graph, product)
+    scalars = [product.input[2], *product.input[4:5], *quantize.input[1:]]  # scale and zero point of x and the result
+    if shape is None or layer is None or _perm(transpose) not in (_HEADS_FIRST, _HEADS_TRANSPOSED):
         return None
-    if len(quantize.input) != 3 or not inputs[4] or not all(name in known for name in constants):
+    if len(scalars) != 4 or not all(name in graph.known for name in scalars):
         return None
-    values = {name: array_of(known[name]) for name in constants}
-    weight, zero, x_zero = values[inputs[1]], values[quantize.input[2]], values[inputs[4]]
-    if weight.dtype != np.int8 or weight.ndim != 2 or x_zero.dtype != np.uint8 or zero.dtype not in (np.uint8, np.int8):
+    x_scale, x_zero, scale, zero = (array_of(graph.known[name]) for name in scalars)
+    if x_zero.dtype != np.uint8 or zero.dtype not in (np.uint8, np.int8):
         return None
-    scalars = (values[inputs[2]], x_zero, values[quantize.input[1]], zero)
-    if (inputs[5] and values[inputs[5]].any()) or any(scalar.size != 1 for scalar in scalars):
-        return None
-    columns = weight.shape[1]
-    bias = values[inputs[_BIAS]] if inputs[_BIAS] else np.zeros(columns, np.float32)
-    if bias.shape != (columns,) or shape[2] * shape[3] != columns:
+    if any(values.size != 1 for values in (x_scale, x_zero, scale, zero)) or shape[2] * shape[3] != len(layer[2]):
         return None
     signed = zero.dtype == np.int8
     return _Projection(
-        nodes=(product, quantize, reshape, transpose),
+        nodes=nodes,
         shape=shape,
-        weight=weight,
-        weight_scale=np.broadcast_to(values[inputs[3]].astype(np.float64), columns),
-        bias=bias.astype(np.float64),
-        scale=float(values[quantize.input[1]].item()),
+        x_scale=float(x_scale.item()),
+        layer=(layer[0], layer[1].astype(np.float64), layer[2].astype(np.float64)),
+        scale=float(scale.item()),
         zero_point=int(zero.item()) + (128 if signed else 0),
         signed=signed,
-        transposed=_perm(transpose) == _HEADS_TRANSPOSED,
     )
 
 
-def _heads(known: Mapping[str, TensorProto], reshape: NodeProto) -> tuple[int, ...] | None:
+def _heads(graph: Links, reshape: NodeProto) -> tuple[int, ...] | None:
     """[0, 0, heads, size], which means the same for [batch, length, hidden] and [batch, length, 1, hidden]."""
-    if reshape.input[1] not in known or attribute_of(reshape, "allowzero", 0):
+    if reshape.input[1] not in graph.known or attributes_of(reshape).get("allowzero", 0):
         return None
-    shape = tuple(int(size) for size in array_of(known[reshape.input[1]]))
+    shape = tuple(int(size) for size in array_of(graph.known[reshape.input[1]]))
     return shape if len(shape) == 4 and shape[:2] == (0, 0) and min(shape[2:]) > 0 else None
 
 
@@ -212,65 +189,66 @@ def _is_bytes(makers: Mapping[str, NodeProto], name: str) -> bool:
 
 
 def _perm(node: NodeProto) -> list[int]:
-    return list(attribute_of(node, "perm", []))
+    return list(attributes_of(node).get("perm", []))
 
 
 # --- writing -------------------------------------------------------------------------------------------------------
 
 
-def _convolution(model: ModelProto, names: Names, items: Sequence[_Projection]) -> list[NodeProto] | None:
-    """Nodes that give what the Transposes gave; None where a bias does not fit an integer of the sums."""
-    graph, first = model.graph, items[0]
+def _convolution(model: ModelProto, names: Names, items: Sequence[_Projection]) -> list[NodeProto]:
+    """Nodes that give what the Transposes gave; none where a bias does not fit an integer of the sums."""
+    first = items[0]
     x, _, x_scale_name, _, x_zero_point = first.nodes[0].input[:5]
-    (x_scale,) = [float(array_of(t).item()) for t in graph.initializer if t.name == x_scale_name]
-    steps = [x_scale * item.weight_scale / item.scale for item in items]  # integers of the result per one of the sums
+    weights, scales, biases = zip(*(item.layer for item in items), strict=True)
+    # integers of the result per one of the sums
+    steps = [first.x_scale * scale / item.scale for item, scale in zip(items, scales, strict=True)]
     if any(step.min() <= 0 or step.max() > _COARSEST_SUM for step in steps):
-        return None
-    shifts = [item.bias / item.scale + (item.zero_point - first.zero_point) for item in items]
+        return []
+    shifts = [b / item.scale + (item.zero_point - first.zero_point) for item, b in zip(items, biases, strict=True)]
     bias = np.rint(np.concatenate([shift / step for shift, step in zip(shifts, steps, strict=True)]))
     if not np.all(np.abs(bias) < _LARGEST_BIAS):
-        return None
+        return []
     name = first.nodes[0].output[0]
     nodes: list[NodeProto] = []
 
-    def constant(part: str, values: npt.NDArray[np.generic]) -> str:
+    def constant(part: str, values: Numbers) -> str:
         stored = names.fresh(f"{name}_{part}")
-        graph.initializer.append(tensor_of(np.ascontiguousarray(values), stored))
+        model.graph.initializer.append(tensor_of(np.ascontiguousarray(values), stored))
         return stored
 
-    def step(op_type: str, inputs: list[str], output: str = "", **attributes: Any) -> str:
-        output = output or names.fresh(f"{name}_{op_type}")
-        nodes.append(helper.make_node(op_type, inputs, [output], name=names.fresh(f"{output}_node"), **attributes))
-        return output
+    def step(op_type: str, inputs: list[str], outputs: Sequence[str] = (), **attributes: Any) -> str:
+        given = list(outputs) or [names.fresh(f"{name}_{op_type}")]
+        label = names.fresh(f"{name}_Split_node" if outputs else f"{given[0]}_node")
+        nodes.append(helper.make_node(op_type, inputs, given, name=label, **attributes))
+        return given[0]
 
-    rows, columns = first.weight.shape[0], bias.size
-    kernel = np.concatenate([item.weight for item in items], 1).T.reshape(columns, rows, 1, 1)
-    kernel_scale = np.concatenate(steps) * first.scale / x_scale
+    rows, columns = weights[0].shape[0], bias.size
     heads, size = first.shape[2:]
     image = step("Reshape", [x, constant("image", np.array([0, 0, 1, rows]))])
-    inputs = [image, x_scale_name, x_zero_point, constant("kernel", kernel)]
-    inputs += [constant("kernel_scale", kernel_scale.astype(np.float32))]
-    inputs += [
-        constant("kernel_zero", np.zeros(columns, np.int8)),
-        constant("scale", np.array(first.scale, np.float32)),
+    inputs = [image, x_scale_name, x_zero_point] + [
+        constant(part, values)
+        for part, values in (
+            ("kernel", np.concatenate(weights, 1).T.reshape(columns, rows, 1, 1)),
+            ("kernel_scale", (np.concatenate(steps) * first.scale / first.x_scale).astype(np.float32)),
+            ("kernel_zero", np.zeros(columns, np.int8)),
+            ("scale", np.array(first.scale, np.float32)),
+            ("zero_point", np.array(first.zero_point, np.uint8)),
+            ("bias", bias.astype(np.int32)),
+        )
     ]
-    inputs += [constant("zero_point", np.array(first.zero_point, np.uint8)), constant("bias", bias.astype(np.int32))]
     result = step("QLinearConv", inputs, channels_last=1, kernel_shape=[1, 1])
     nodes[-1].domain, nodes[-1].doc_string = "com.microsoft", f"{len(items)}{_SEVERAL}"
     split = step("Reshape", [result, constant("heads", np.array([0, 0, len(items) * heads, size]))])
     parts = [step("Transpose", [split], perm=_HEADS_TRANSPOSED)]
     if len(items) > 1:
-        sizes = constant("split", np.full(len(items), heads))
-        outputs = [names.fresh(f"{name}_part") for _ in items]
-        nodes.append(
-            helper.make_node("Split", [parts[0], sizes], outputs, name=names.fresh(f"{name}_Split_node"), axis=1)
-        )
-        parts = outputs
+        sizes, whole = constant("split", np.full(len(items), heads)), parts[0]
+        parts = [names.fresh(f"{name}_part") for _ in items]
+        step("Split", [whole, sizes], parts, axis=1)
     offset = constant("offset", np.array(128, np.uint8))
     for item, part in zip(items, parts, strict=True):
         if item.signed:  # u + 128 modulo 256 has the bits of the int8 number u - 128
             part = step("Cast", [step("Add", [part, offset])], to=TensorProto.INT8)
-        if not item.transposed:
+        if _perm(item.nodes[3]) != _HEADS_TRANSPOSED:
             part = step("Transpose", [part], perm=_LAST_TWO_SWAPPED)
         nodes[-1].output[0] = item.nodes[3].output[0]
     return nodes

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Literal
 
-from workbench.values.compile_settings import CompileSettings
+from workbench.values.compile_settings import CompileSettings, check_literal
 from workbench.values.errors import ConfigError, nearest
 
 if TYPE_CHECKING:
@@ -53,11 +53,7 @@ class OnnxRuntimeCompile(CompileSettings):
     disabled_fusions: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.graph_optimization not in get_args(GraphOptimization):
-            raise ConfigError(
-                f"{self.graph_optimization!r} is none of {', '.join(map(repr, get_args(GraphOptimization)))}.",
-                key="compile.graph_optimization",
-            )
+        check_literal(GraphOptimization, "compile.graph_optimization", self.graph_optimization)
         for name in self.disabled_fusions:
             if name not in ONNXRUNTIME_FUSIONS:
                 raise ConfigError(
@@ -72,7 +68,7 @@ class OnnxRuntimeCompile(CompileSettings):
 
     def check(self, candidate: Candidate) -> None:
         # ONNX Runtime turns Q/DQ pairs into integer kernels from EXTENDED on; below it the same file runs in
-        # float with extra work (measured on 1.31.1, and repeated by tests/targets/onnxruntime/test_target.py).
+        # float with extra work (measured on 1.31.1).
         if candidate.quantization.scheme != "none" and self.graph_optimization in ("disabled", "basic"):
             raise ConfigError(
                 f"{self.graph_optimization!r} leaves INT8 layers in float.",

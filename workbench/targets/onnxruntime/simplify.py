@@ -23,10 +23,9 @@ import numpy.typing as npt
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from workbench.graph.apart import tensor_of
-from workbench.graph.nodes import Names, copied, names_read, opset_of, replace_nodes
+from workbench.graph.nodes import Names, attributes_of, copied, names_read, opset_of, replace_nodes
 from workbench.quantization.lowering.surgery import prune_constants
 from workbench.targets.onnxruntime.draws import Draw, distant_draws, draws, mask_of, needed_nodes
-from workbench.targets.onnxruntime.fusions import attribute_of
 
 _AXES_AS_INPUT = 13  # the opset from which Unsqueeze takes its axes as an input
 _LONGEST = 1100  # shows windows of up to 512 positions, of which it is no multiple
@@ -48,7 +47,7 @@ def simplified(model: ModelProto) -> ModelProto:
         if node.op_type == "Reshape"
         and node.input[0] in makers
         and node.input[1] in makers
-        and not attribute_of(node, "allowzero", 0)
+        and not attributes_of(node).get("allowzero", 0)
     ]
     biases = _added_to_scores(model, makers, known)
     if not (reshapes or biases):

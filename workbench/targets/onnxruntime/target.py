@@ -13,43 +13,39 @@ Facts of onnxruntime 1.31.1 that it rests on:
 
 from __future__ import annotations
 
-import functools
-import platform
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from functools import cache, partial
 from pathlib import Path
 
-import numpy as np
 import onnx
 import onnxruntime
 from onnxruntime.capi.onnxruntime_pybind11_state import get_all_operator_schema
 
 from workbench.graph.apart import is_large, kept_aside
 from workbench.graph.form import graph_form
-from workbench.graph.layers import quantizable_layers
-from workbench.graph.read import graph_of, load_graph, stored_graph
+from workbench.graph.read import graph_of, stored_graph
 from workbench.graph.runtime_errors import RUNTIME_ERRORS
 from workbench.graph.write import weights_beside, write_shared
 from workbench.quantization.exact_operands import exact
 from workbench.quantization.lowering.dynamic import lower_dynamic
 from workbench.quantization.lowering.elementwise import with_hard_sigmoids, with_integers_between
-from workbench.quantization.lowering.normalize import normalized
 from workbench.quantization.lowering.qdq import lower_static
 from workbench.quantization.lowering.strides import with_strides_moved_up
 from workbench.quantization.record import QuantizationRecord
-from workbench.quantization.sessions import session_on
+from workbench.quantization.sessions import first_line, named_outputs, session_on
 from workbench.targets import open_target
-from workbench.targets.base import Array, Feeds, OperatorIssue, Session, row_tolerance
-from workbench.targets.common import compiled_file, graph_to_lower, with_outputs
-from workbench.targets.feeds import FileRows, Input, check_feeds, check_host_device
-from workbench.targets.int8_issues import nothing_to_quantize, quantized_already, saturates, unreadable
+from workbench.targets.base import OperatorIssue, Session, row_tolerance
+from workbench.targets.common import compiled_file, graph_to_lower, host_toolchain, with_outputs
+from workbench.targets.feeds import FileRows, FileSession, check_host_device
+from workbench.targets.int8_issues import int8_issues, saturates
 from workbench.targets.int8_layer import run_int8_layer
 from workbench.targets.onnxruntime.compiler import COMPILED, count_kernels, optimize
 from workbench.values.artifact import Artifact, Toolchain
 from workbench.values.candidate import Candidate, Quantization
 from workbench.values.errors import CandidateError, ConfigError, MeasureError, ToolchainError
 from workbench.values.finding import Finding
-from workbench.values.model import Model
+from workbench.values.model import Model, TensorSpec
 from workbench.values.system.cpu import this_cpu
 from workbench.values.system.files import temporary_beside
 from workbench.values.versions import install_command
@@ -73,17 +69,7 @@ class OnnxRuntimeTarget:
     name = "onnxruntime"
 
     def toolchain(self) -> Toolchain:
-        return Toolchain(
-            target=self.name,
-            components={
-                "numpy": np.__version__,
-                "onnx": onnx.__version__,
-                "onnxruntime": onnxruntime.__version__,
-                "platform": f"{platform.system()} {platform.machine()}",
-            },
-            device=this_cpu().name,
-            features=tuple(sorted((*this_cpu().features, f"{this_cpu().cores} cores"))),
-        )
+        return host_toolchain(self.name, {"onnxruntime": onnxruntime.__version__})
 
     def check(self, model: Model, candidate: Candidate) -> tuple[OperatorIssue, ...]:
         issues = [*_operator_issues(model), *_quantization_issues(model, candidate)]
@@ -130,8 +116,8 @@ class OnnxRuntimeTarget:
             else:
                 session = onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
         except RUNTIME_ERRORS as error:
-            raise MeasureError(f"{file}: ONNX Runtime cannot load it: {_first_line(error)}") from error
-        return OnnxRuntimeSession(session)
+            raise MeasureError(f"{file}: ONNX Runtime cannot load it: {first_line(error)}") from error
+        return onnxruntime_session(session)
 
     def numerics_form(self, artifact: Artifact, directory: Path, candidate: Candidate) -> str:
         """The optimized graph with its constants: settings that left it as it is changed no bit."""
@@ -151,36 +137,25 @@ class OnnxRuntimeTarget:
         try:
             session = session_on(model, _options(1))
         except RUNTIME_ERRORS as error:
-            raise MeasureError(f"{lowered}: ONNX Runtime cannot load it: {_first_line(error)}") from error
+            raise MeasureError(f"{lowered}: ONNX Runtime cannot load it: {first_line(error)}") from error
         own = len(session.get_outputs()) - added
         floats = [o.name for i, o in enumerate(session.get_outputs()) if i < own or o.type == "tensor(float)"]
-        return OnnxRuntimeSession(session, floats)
+        return onnxruntime_session(session, floats)
 
 
-class OnnxRuntimeSession:
-    """A loaded model; see `workbench.targets.base.Session`. Equal feeds give bit-equal outputs."""
+def onnxruntime_session(session: onnxruntime.InferenceSession, outputs: Sequence[str] | None = None) -> FileSession:
+    """See `workbench.targets.base.Session`. Equal feeds give bit-equal outputs.
 
-    def __init__(self, session: onnxruntime.InferenceSession, outputs: Sequence[str] | None = None) -> None:
-        self._session: onnxruntime.InferenceSession | None = session
-        self._inputs = {one.name: _input(one) for one in session.get_inputs()}
-        self._rows = FileRows(session.get_inputs(), session.get_outputs())
-        self._outputs = list(outputs) if outputs is not None else [output.name for output in session.get_outputs()]
-
-    def run(self, feeds: Feeds) -> dict[str, Array]:
-        return self._rows.run(self._call, feeds)
-
-    def _call(self, feeds: Feeds) -> dict[str, Array]:
-        if self._session is None:
-            raise MeasureError("The session is closed; open the artifact again.")
-        check_feeds(feeds, self._inputs)
-        try:
-            values = self._session.run(self._outputs, dict(feeds))
-        except RUNTIME_ERRORS as error:
-            raise MeasureError(f"ONNX Runtime failed: {_first_line(error)}") from error
-        return dict(zip(self._outputs, values, strict=True))
-
-    def close(self) -> None:
-        self._session = None
+    Args:
+        outputs: those that are asked for; all when None.
+    """
+    inputs = [
+        TensorSpec(name=one.name, dtype=_NUMPY_TYPES.get(one.type, ""), shape=tuple(one.shape))
+        for one in session.get_inputs()
+    ]
+    names = list(outputs) if outputs is not None else [output.name for output in session.get_outputs()]
+    rows = FileRows(inputs, session.get_outputs())
+    return FileSession(named_outputs(session, names, "ONNX Runtime failed"), inputs, rows)
 
 
 def _options(threads: int) -> onnxruntime.SessionOptions:
@@ -189,11 +164,6 @@ def _options(threads: int) -> onnxruntime.SessionOptions:
     options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
     options.log_severity_level = 4  # what it would print as an error, it raises as well
     return options
-
-
-def _input(told: onnxruntime.NodeArg) -> Input:
-    shape = tuple(size if isinstance(size, int) else None for size in told.shape)
-    return Input(dtype=_NUMPY_TYPES.get(told.type), shape=shape)
 
 
 def _form(file: Path, *, values: bool) -> str:
@@ -227,16 +197,15 @@ def _operator_issues(model: Model) -> list[OperatorIssue]:
     """What the runtime does not know: the opset, a domain, an operator."""
     proto = onnx.load(model.path, load_external_data=False)
     newest, known = _operators()
+    refused = partial(OperatorIssue, severity="error", source="operator schemas of the installed onnxruntime")
     issues = []
     if model.opset > newest:
         issues.append(
-            OperatorIssue(
-                severity="error",
+            refused(
                 node=f"opset {model.opset}",
                 operator="",
                 problem=f"this ONNX Runtime knows opsets up to {newest}",
                 remedy=f"Export the model with opset {newest} or lower; 17 suits every target.",
-                source="operator schemas of the installed onnxruntime",
             )
         )
     own = {(function.domain, function.name) for function in proto.functions}
@@ -244,13 +213,11 @@ def _operator_issues(model: Model) -> list[OperatorIssue]:
         domain = "" if node.domain == "ai.onnx" else node.domain
         if (domain, node.op_type) not in known and (node.domain, node.op_type) not in own:
             issues.append(
-                OperatorIssue(
-                    severity="error",
+                refused(
                     node=node.name or node.output[0],
                     operator=f"{node.domain}.{node.op_type}" if node.domain else node.op_type,
                     problem="ONNX Runtime does not know this operator",
                     remedy="Export the model without it, in the default domain only.",
-                    source="operator schemas of the installed onnxruntime",
                 )
             )
     return issues
@@ -259,12 +226,9 @@ def _operator_issues(model: Model) -> list[OperatorIssue]:
 def _quantization_issues(model: Model, candidate: Candidate) -> list[OperatorIssue]:
     if candidate.quantization.scheme == "none":
         return []
-    try:
-        proto = normalized(load_graph(model))
-    except ConfigError as error:
-        return [unreadable(model, error)]
-    issues = [] if quantizable_layers(proto) else [nothing_to_quantize()]
-    issues += quantized_already(proto)
+    proto, issues = int8_issues(model)
+    if proto is None:
+        return issues
     issues += [
         OperatorIssue(
             severity="warning",
@@ -283,7 +247,7 @@ def _quantization_issues(model: Model, candidate: Candidate) -> list[OperatorIss
     return issues
 
 
-@functools.cache
+@cache
 def _operators() -> tuple[int, frozenset[tuple[str, str]]]:
     """(newest opset, all (domain, operator)) of the installed runtime."""
     schemas = get_all_operator_schema()
@@ -291,19 +255,10 @@ def _operators() -> tuple[int, frozenset[tuple[str, str]]]:
     return newest, frozenset((schema.domain, schema.name) for schema in schemas)
 
 
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
-
-
-_NUMPY_TYPES: Mapping[str, np.dtype[np.generic]] = {
-    f"tensor({kind})": np.dtype(name)
-    for kind, name in (
-        ("float", "float32"),
-        ("double", "float64"),
-        ("float16", "float16"),
-        ("bool", "bool"),
-        *((name, name) for name in ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")),
-    )
+_WHOLE = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+_NUMPY_TYPES = {
+    **{"tensor(float)": "float32", "tensor(double)": "float64", "tensor(float16)": "float16", "tensor(bool)": "bool"},
+    **{f"tensor({name})": name for name in _WHOLE},
 }
 
 

@@ -8,10 +8,8 @@ from collections.abc import Callable, Iterator
 
 from workbench.graph.door import call_apart
 from workbench.graph.layers import quantizable_layers
-from workbench.graph.read import load_graph
-from workbench.quantization.lowering.normalize import normalized
 from workbench.targets.base import OperatorIssue
-from workbench.targets.int8_issues import nothing_to_quantize, quantized_already, saturates, unreadable
+from workbench.targets.int8_issues import int8_issues, saturates
 from workbench.targets.int8_layer import run_int8_layer
 from workbench.targets.openvino.compiler import capabilities, library, reason
 from workbench.targets.openvino.settings import OpenVinoCompile
@@ -27,40 +25,32 @@ _MEASURED = "measured on OpenVINO 2026.4.1"
 
 def setting_issues(candidate: Candidate) -> list[OperatorIssue]:
     """What no model could be run with on this machine."""
-    issues = []
-    if candidate.precision.mode != "fp32":
-        issues.append(
-            _error(
-                "precision.mode",
-                f"{candidate.precision.mode!r} does not exist on this target",
-                "Use 'fp32'; INT8 is chosen by quantization.scheme, bf16 by compile.inference_precision.",
-                "workbench/targets/openvino/check.py",
-            )
-        )
-    if candidate.quantization.scheme == "dynamic":
-        issues.append(
-            _error(
-                "quantization.scheme",
-                "dynamically quantized products run in float on OpenVINO",
-                "Use 'static'.",
-                f"{_MEASURED}: MatMulInteger becomes a float MatMul",
-            )
-        )
     settings = candidate.compile
-    if (
-        isinstance(settings, OpenVinoCompile)
-        and settings.inference_precision == "bf16"
-        and "BF16" not in capabilities()
-    ):
-        issues.append(
-            _error(
-                "compile.inference_precision",
-                "this CPU has no bf16, so that OpenVINO would compute in f32 without a word",
-                "Use 'f32'.",
-                "OPTIMIZATION_CAPABILITIES of OpenVINO's CPU plugin here",
-            )
-        )
-    return issues
+    bf16 = isinstance(settings, OpenVinoCompile) and settings.inference_precision == "bf16"
+    wrong = [
+        (
+            candidate.precision.mode != "fp32",
+            "precision.mode",
+            f"{candidate.precision.mode!r} does not exist on this target",
+            "Use 'fp32'; INT8 is chosen by quantization.scheme, bf16 by compile.inference_precision.",
+            "workbench/targets/openvino/check.py",
+        ),
+        (
+            candidate.quantization.scheme == "dynamic",
+            "quantization.scheme",
+            "dynamically quantized products run in float on OpenVINO",
+            "Use 'static'.",
+            f"{_MEASURED}: MatMulInteger becomes a float MatMul",
+        ),
+        (
+            bf16 and "BF16" not in capabilities(),
+            "compile.inference_precision",
+            "this CPU has no bf16, so that OpenVINO would compute in f32 without a word",
+            "Use 'f32'.",
+            "OPTIMIZATION_CAPABILITIES of OpenVINO's CPU plugin here",
+        ),
+    ]
+    return [_error(*said) for applies, *said in wrong if applies]
 
 
 def model_issues(model: Model, candidate: Candidate, cpu: Cpu) -> list[OperatorIssue]:
@@ -74,13 +64,10 @@ def model_issues(model: Model, candidate: Candidate, cpu: Cpu) -> list[OperatorI
         return [_error("model", f"OpenVINO cannot read the model: {refusal}", remedy, "OpenVINO's ONNX frontend")]
     if candidate.quantization.scheme == "none":
         return []
-    try:
-        proto = normalized(load_graph(model))
-    except ConfigError as error:
-        return [unreadable(model, error)]
-    layers = quantizable_layers(proto)
-    issues = [] if layers else [nothing_to_quantize()]
-    products = [layer.name for layer in layers if layer.second is not None]
+    proto, issues = int8_issues(model)
+    if proto is None:
+        return issues
+    products = [layer.name for layer in quantizable_layers(proto) if layer.second is not None]
     quantization = candidate.quantization
     if cpu.saturates and quantization.calibrated:
         instead = "weights have 7 bits and products of activations stay in float; ONNX Runtime keeps 8 bits"
@@ -98,7 +85,7 @@ def model_issues(model: Model, candidate: Candidate, cpu: Cpu) -> list[OperatorI
                 source=f"{_MEASURED}; see workbench/targets/openvino/lowering.py",
             )
         )
-    return [*issues, *quantized_already(proto)]
+    return issues
 
 
 @functools.lru_cache(maxsize=8)
@@ -169,19 +156,14 @@ def openvino_findings(*, place_of: Callable[[str], str | None] = module_at) -> I
         yield _ok("usable", f"yes: a test layer was quantized, compiled and run in {seconds:.1f} s")
     else:
         yield _warning("usable", "a quantized test layer was left in float", f"Install the pinned version: {_INSTALL}")
-    yield version_finding(importlib.metadata.version("openvino"))
+    version = importlib.metadata.version("openvino")
+    if version == PINNED:
+        yield _ok("version", version)
+    else:
+        remedy = f"Which layers run in INT8 changes between releases. Install the pinned version: {_INSTALL}"
+        yield _warning("version", f"{version}; the workbench pins {PINNED}", remedy)
     yield _ok("CPU plugin", f"computes in {', '.join(formats)}")
     yield _ok("telemetry", "blocked: the package that sends OpenVINO's usage events is kept from loading")
-
-
-def version_finding(version: str) -> Finding:
-    if version == PINNED:
-        return _ok("version", version)
-    return _warning(
-        "version",
-        f"{version}; the workbench pins {PINNED}",
-        f"Which layers run in INT8 changes between releases. Install the pinned version: {_INSTALL}",
-    )
 
 
 def _ok(name: str, value: str) -> Finding:

@@ -22,8 +22,8 @@ What shapes it (OpenVINO 2026.4.1, AVX512-VNNI, measured; `tests/targets/openvin
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper
@@ -111,7 +111,7 @@ def openvino_form(
     if integers_between:
         model = with_integers_between(model, everything=False)
     model = _with_biases(with_strides_moved_up(model, everywhere=True))
-    return at_the_source(model, [layer.layer for layer in layers if layer.second is not None])
+    return at_the_source(model, {layer.layer for layer in layers if layer.second is not None})
 
 
 def _with_quantized_factors(model: ModelProto, convolutions: Mapping[str, LayerRecord], seven_bits: bool) -> ModelProto:
@@ -160,7 +160,7 @@ def _with_biases(model: ModelProto) -> ModelProto:
     return model
 
 
-def at_the_source(model: ModelProto, products: Sequence[str]) -> ModelProto:
+def at_the_source(model: ModelProto, products: Collection[str]) -> ModelProto:
     """A model from `lower_static` with the Q/DQ pairs of products moved up to the operator that computes the values.
 
     A pair moves above operators that only move values, and above a multiplication by a positive scalar, which its
@@ -174,67 +174,64 @@ def at_the_source(model: ModelProto, products: Sequence[str]) -> ModelProto:
         products: names of the MatMuls of two activations.
     """
     result = copied(model)
-    moves = [move for move in _moves(result, set(products)) if move.chain or move.signed]
-    _apply(result, moves)
-    return result
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Move:
-    """One Q/DQ pair and where it goes.
-
-    Attributes:
-        chain: the operators it passes, the last one first; empty when it stays.
-        tensor: what it quantizes afterwards.
-        factor: product of the scalars it passes.
-        signed: it becomes int8 with zero point 0.
-    """
-
-    quantize: NodeProto
-    dequantize: NodeProto
-    chain: tuple[NodeProto, ...]
-    tensor: str
-    factor: float
-    signed: bool
-
-
-def _moves(model: ModelProto, products: set[str]) -> Iterator[_Move]:
-    graph = model.graph
-    known = constants(model)
+    graph, known, names = result.graph, constants(result), Names(result.graph)
     made_by = {name: node for node in graph.node for name in node.output}
     readers: dict[str, list[NodeProto]] = {}
     for node in graph.node:
         for name in names_read(node):
             readers.setdefault(name, []).append(node)
     outputs = {output.name for output in graph.output}
+    dropped: set[str] = set()  # nodes by their output, as below
+    renamed: dict[str, str] = {}  # what a pair gave → the tensor that carries its values now
+    before: dict[str, list[NodeProto]] = {}  # node → the pairs that come before it
     for dequantize in graph.node:
         quantize = made_by.get(dequantize.input[0]) if dequantize.op_type == "DequantizeLinear" else None
         if quantize is None or quantize.op_type != "QuantizeLinear" or not _per_tensor(quantize, known):
             continue
-        readers_after = readers.get(dequantize.output[0], [])
-        in_subgraphs = any(dequantize.output[0] not in reader.input for reader in readers_after)
-        if len(readers[quantize.output[0]]) != 1 or dequantize.output[0] in outputs or in_subgraphs:
+        was_integers, was_floats = quantize.output[0], dequantize.output[0]
+        after = readers.get(was_floats, [])
+        in_subgraphs = any(was_floats not in reader.input for reader in after)
+        if len(readers[was_integers]) != 1 or was_floats in outputs or in_subgraphs:
             continue
-        if not any(reader.name in products for reader in readers_after):
+        if not any(reader.name in products for reader in after):
             continue
-        chain: list[NodeProto] = []
-        tensor, factor = quantize.input[0], 1.0
+        first, tensor, factor = quantize, quantize.input[0], 1.0
         while len(readers[tensor]) == 1 and tensor not in outputs:
             step = _passable(made_by.get(tensor), known)
             if step is None:
                 break
-            chain.append(made_by[tensor])
-            tensor, factor = step[0], factor * step[1]
-        zero_point = known[quantize.input[2]]
-        signed = zero_point.data_type == TensorProto.UINT8 and int(array_of(zero_point)) == 128
-        yield _Move(
-            quantize=quantize,
-            dequantize=dequantize,
-            chain=tuple(chain),
-            tensor=tensor,
-            factor=factor,
-            signed=signed,
+            first, tensor, factor = made_by[tensor], step[0], factor * step[1]
+        zero_point = array_of(known[quantize.input[2]])
+        signed = zero_point.dtype == np.uint8 and int(zero_point) == 128
+        if first is quantize and not signed:
+            continue
+        scale = np.asarray(float(array_of(known[quantize.input[1]])) / factor, np.float32)
+        parameters = []
+        for part, value in (("scale", scale), ("zero_point", np.asarray(0, np.int8) if signed else zero_point)):
+            parameters.append(names.fresh(f"{tensor}_{part}"))
+            graph.initializer.append(tensor_of(value, parameters[-1]))
+        integers, floats = was_integers, was_floats
+        if first is not quantize:
+            integers, floats = (names.fresh(f"{tensor}_{kind}") for kind in ("quantized", "dequantized"))
+            first.input[list(first.input).index(tensor)] = floats
+            renamed[was_floats] = quantize.input[0]
+        before.setdefault(first.output[0], []).extend(
+            (
+                helper.make_node("QuantizeLinear", [tensor, *parameters], [integers], name=quantize.name),
+                helper.make_node("DequantizeLinear", [integers, *parameters], [floats], name=dequantize.name),
+            )
         )
+        dropped.update((was_integers, was_floats))
+    nodes: list[NodeProto] = []
+    for node in graph.node:
+        nodes.extend(before.get(node.output[0], ()))
+        if node.output[0] not in dropped:
+            for index, name in enumerate(node.input):
+                node.input[index] = renamed.get(name, name)
+            nodes.append(node)
+    replace_nodes(graph, nodes)
+    prune_constants(graph)
+    return result
 
 
 def _per_tensor(quantize: NodeProto, known: dict[str, TensorProto]) -> bool:
@@ -261,48 +258,3 @@ def _passable(node: NodeProto | None, known: dict[str, TensorProto]) -> tuple[st
     if not (np.isfinite(value) and value > 0):
         return None
     return node.input[1 - scalars[0]], value if node.op_type == "Mul" else 1 / value
-
-
-def _apply(model: ModelProto, moves: Sequence[_Move]) -> None:
-    graph = model.graph
-    names = Names(graph)
-    known = constants(model)
-    dropped: set[str] = set()  # nodes by their output, as below
-    renamed: dict[str, str] = {}  # what a pair gave → the tensor that carries its values now
-    before: dict[str, list[NodeProto]] = {}  # node → the pairs that come before it
-    for move in moves:
-        quantize, dequantize = move.quantize, move.dequantize
-        scale = float(array_of(known[quantize.input[1]])) / move.factor
-        zero_point = array_of(known[quantize.input[2]])
-        parameters = []
-        for wish, value in (
-            (f"{move.tensor}_scale", np.asarray(scale, np.float32)),
-            (f"{move.tensor}_zero_point", np.asarray(0, np.int8) if move.signed else zero_point),
-        ):
-            tensor = tensor_of(value, names.fresh(wish))
-            graph.initializer.append(tensor)
-            parameters.append(tensor.name)
-        if move.chain:
-            integers, floats = (names.fresh(f"{move.tensor}_{kind}") for kind in ("quantized", "dequantized"))
-            first = move.chain[-1]
-            first.input[list(first.input).index(move.tensor)] = floats
-            renamed[dequantize.output[0]] = quantize.input[0]
-        else:
-            integers, floats = quantize.output[0], dequantize.output[0]
-            first = quantize
-        pair = [
-            helper.make_node("QuantizeLinear", [move.tensor, *parameters], [integers], name=quantize.name),
-            helper.make_node("DequantizeLinear", [integers, *parameters], [floats], name=dequantize.name),
-        ]
-        before.setdefault(first.output[0], []).extend(pair)
-        dropped.update((quantize.output[0], dequantize.output[0]))
-    nodes: list[NodeProto] = []
-    for node in graph.node:
-        nodes.extend(before.get(node.output[0], ()))
-        if node.output[0] in dropped:
-            continue
-        for index, name in enumerate(node.input):
-            node.input[index] = renamed.get(name, name)
-        nodes.append(node)
-    replace_nodes(graph, nodes)
-    prune_constants(graph)

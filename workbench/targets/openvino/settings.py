@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Literal
 
-from workbench.values.compile_settings import CompileSettings
-from workbench.values.errors import ConfigError
+from workbench.values.compile_settings import CompileSettings, check_literal
 
 if TYPE_CHECKING:
     from workbench.values.candidate import Candidate
@@ -29,9 +28,7 @@ class OpenVinoCompile(CompileSettings):
 
     def __post_init__(self) -> None:
         for name, kind in (("performance_hint", PerformanceHint), ("inference_precision", InferencePrecision)):
-            if getattr(self, name) not in get_args(kind):
-                allowed = ", ".join(map(repr, get_args(kind)))
-                raise ConfigError(f"{getattr(self, name)!r} is none of {allowed}.", key=f"compile.{name}")
+            check_literal(kind, f"compile.{name}", getattr(self, name))
 
     def rounds_further(self) -> bool:
         return self.inference_precision == "bf16"

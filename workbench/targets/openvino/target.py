@@ -11,20 +11,18 @@ Facts that shaped it, all measured on OpenVINO 2026.4.1:
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 
 from workbench.graph.apart import kept_aside
 from workbench.graph.write import write_shared
 from workbench.quantization.record import QuantizationRecord
 from workbench.targets.base import Array, Feeds, OperatorIssue, Session
-from workbench.targets.common import compiled_file, graph_to_lower, whole_files
-from workbench.targets.feeds import FileRows, Input, check_feeds, check_host_device
+from workbench.targets.common import compiled_file, graph_to_lower, host_toolchain, whole_files
+from workbench.targets.feeds import FileRows, FileSession, check_host_device
 from workbench.targets.openvino.check import model_issues, setting_issues
 from workbench.targets.openvino.compiler import (
     WEIGHTS,
@@ -57,17 +55,7 @@ class OpenVinoTarget:
     name = "openvino"
 
     def toolchain(self) -> Toolchain:
-        return Toolchain(
-            target=self.name,
-            components={
-                "numpy": np.__version__,
-                "onnx": onnx.__version__,
-                "openvino": library().get_version(),
-                "platform": f"{platform.system()} {platform.machine()}",
-            },
-            device=this_cpu().name,
-            features=tuple(sorted((*this_cpu().features, *capabilities(), f"{this_cpu().cores} cores"))),
-        )
+        return host_toolchain(self.name, {"openvino": library().get_version()}, capabilities())
 
     def check(self, model: Model, candidate: Candidate) -> tuple[OperatorIssue, ...]:
         issues = [*setting_issues(candidate), *model_issues(model, candidate, this_cpu())]
@@ -118,7 +106,7 @@ class OpenVinoTarget:
         if artifact.int8_ops and this_cpu().saturates:
             _check_weights(xml, quantized_here=candidate.quantization.scheme != "none")
         outputs = {_name_of(port): i for i, port in enumerate(compiled.outputs)}
-        return OpenVinoSession(compiled, streams, outputs)
+        return openvino_session(compiled, streams, outputs)
 
     def numerics_form(self, artifact: Artifact, directory: Path, candidate: Candidate) -> str:
         """The converted graph and the precision of what is not INT8; a hint sets what is set explicitly here."""
@@ -149,7 +137,7 @@ class OpenVinoTarget:
             outputs[name] = len(model.outputs)
             model.add_outputs(known[name])
         properties = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": 1, "NUM_STREAMS": 1}
-        return OpenVinoSession(load(model, properties, str(lowered)), 1, outputs)
+        return openvino_session(load(model, properties, str(lowered)), 1, outputs)
 
 
 def _check_weights(xml: str, *, quantized_here: bool) -> None:
@@ -169,64 +157,49 @@ def _name_of(port: Any) -> str:
     return name if name in port.names else str(port.any_name)
 
 
-class OpenVinoSession:
-    """A loaded model; see `workbench.targets.base.Session`. Equal feeds give bit-equal outputs.
+def openvino_session(compiled: Any, streams: int, outputs: Mapping[str, int]) -> FileSession:
+    """See `workbench.targets.base.Session`. Equal feeds give bit-equal outputs.
 
     With several streams a batch is divided among them by rows and put together again: streams run side by side, each
     on its share of the threads. Models whose rows depend on each other must be served with one stream.
+
+    Args:
+        outputs: name → place among those of the compiled model.
     """
+    inputs = [
+        TensorSpec(name=_name_of(port), dtype=np.dtype(port.element_type.to_dtype()).name, shape=_sizes(port))
+        for port in compiled.inputs
+    ]
+    given = [TensorSpec(name=name, dtype="", shape=_sizes(compiled.outputs[i])) for name, i in outputs.items()]
+    rows = FileRows(inputs, given)
+    requests: list[Any] = [compiled.create_infer_request() for _ in range(streams)]
 
-    def __init__(self, compiled: Any, streams: int, outputs: Mapping[str, int]) -> None:
-        self._inputs = {
-            _name_of(port): Input(dtype=np.dtype(port.element_type.to_dtype()), shape=_sizes(port))
-            for port in compiled.inputs
-        }
-        self._outputs = outputs
-        self._rows = FileRows(self._inputs.values(), [_given(name, compiled.outputs[i]) for name, i in outputs.items()])
-        self._requests: list[Any] = [compiled.create_infer_request() for _ in range(streams)]
-
-    def run(self, feeds: Feeds) -> dict[str, Array]:
-        return self._rows.run(self._call, feeds)
-
-    def _call(self, feeds: Feeds) -> dict[str, Array]:
-        if not self._requests:
-            raise MeasureError("The session is closed; open the artifact again.")
-        check_feeds(feeds, self._inputs)
+    def call(feeds: Feeds) -> dict[str, Array]:
         try:
-            parts = self._run(feeds)
+            parts = _outputs(requests if rows.fixed is None else requests[:1], feeds)
         except RuntimeError as error:
             raise MeasureError(f"OpenVINO failed: {reason(str(error))}") from error
-        return self._rows.joined([{name: part[index] for name, index in self._outputs.items()} for part in parts])
+        return rows.joined([{name: part[index] for name, index in outputs.items()} for part in parts])
 
-    def close(self) -> None:
-        self._requests = []
+    return FileSession(call, inputs, rows)
 
-    def _run(self, feeds: Feeds) -> list[list[Array]]:
-        rows = min((len(array) for array in feeds.values() if array.ndim), default=1)
-        parts = min(len(self._requests), rows) if self._rows.fixed is None else 1
-        if parts < 2:
-            return [_outputs(self._requests[0].infer(dict(feeds), share_inputs=True))]
-        divided = [
-            {name: array for name, array in zip(feeds, arrays, strict=True)}
-            for arrays in zip(*(np.array_split(array, parts) for array in feeds.values()), strict=True)
-        ]
-        busy = self._requests[:parts]
-        for request, part in zip(busy, divided, strict=True):
-            request.start_async(part, share_inputs=True)
-        for request in busy:
+
+def _outputs(requests: Sequence[Any], feeds: Feeds) -> list[list[Array]]:
+    """All outputs of each part of the rows, which are divided among the requests."""
+    parts = min(len(requests), min((len(array) for array in feeds.values() if array.ndim), default=1))
+    if parts < 2:
+        results = [requests[0].infer(dict(feeds), share_inputs=True)]
+    else:
+        divided = zip(*(np.array_split(array, parts) for array in feeds.values()), strict=True)
+        for request, arrays in zip(requests, divided, strict=False):
+            request.start_async(dict(zip(feeds, arrays, strict=True)), share_inputs=True)
+        for request in requests[:parts]:
             request.wait()
-        return [_outputs(request.results) for request in busy]
+        results = [request.results for request in requests[:parts]]
+    return [[np.array(value) for value in one.to_tuple()] for one in results]
 
 
 def _sizes(port: Any) -> tuple[int | None, ...]:
     """() for any number of axes."""
     shape = port.partial_shape
     return () if shape.rank.is_dynamic else tuple(None if size.is_dynamic else size.get_length() for size in shape)
-
-
-def _given(name: str, port: Any) -> TensorSpec:
-    return TensorSpec(name=name, dtype=port.element_type.get_type_name(), shape=_sizes(port))
-
-
-def _outputs(results: Any) -> list[Array]:
-    return [np.array(value) for value in results.to_tuple()]

@@ -12,15 +12,13 @@ from onnx.reference import ReferenceEvaluator
 from onnx.shape_inference import infer_shapes
 from onnx.version_converter import convert_version
 
-from workbench.graph.layers import quantizable_layers
 from workbench.graph.read import load_graph, read_model
-from workbench.quantization.lowering.normalize import normalized
 from workbench.quantization.lowering.qdq import lower_static
 from workbench.quantization.record import QuantizationRecord
 from workbench.targets.base import Array, Feeds, OperatorIssue, Session
 from workbench.targets.common import compiled_file, graph_to_lower, with_outputs
-from workbench.targets.feeds import check_feeds, check_host_device, inputs_of
-from workbench.targets.int8_issues import nothing_to_quantize, quantized_already, unreadable
+from workbench.targets.feeds import FileRows, FileSession, check_host_device
+from workbench.targets.int8_issues import int8_issues
 from workbench.values.artifact import Artifact, Toolchain
 from workbench.values.candidate import Candidate
 from workbench.values.errors import CompileError, ConfigError, MeasureError
@@ -39,11 +37,7 @@ class ReferenceTarget:
     def check(self, model: Model, candidate: Candidate) -> tuple[OperatorIssue, ...]:
         if candidate.quantization.scheme == "none":
             return ()
-        try:
-            proto = normalized(load_graph(model))
-        except ConfigError as error:
-            return (unreadable(model, error),)
-        return (*([] if quantizable_layers(proto) else [nothing_to_quantize()]), *quantized_already(proto))
+        return tuple(int8_issues(model)[1])
 
     def lower(self, model: Model, candidate: Candidate, record: QuantizationRecord | None, to: Path) -> Path:
         proto = graph_to_lower(model, candidate, record)
@@ -73,32 +67,25 @@ class ReferenceTarget:
 
     def open(self, artifact: Artifact, directory: Path, candidate: Candidate, *, device: int = 0) -> Session:
         check_host_device(device)
-        model, _ = with_outputs(directory / artifact.files[0].file, ())
-        return ReferenceSession(ReferenceEvaluator(model), model)
+        return session_of(directory / artifact.files[0].file)
 
     def devices(self) -> int:
         return 1
 
     def probe(self, lowered: Path, tensors: Sequence[str]) -> Session:
-        model, _ = with_outputs(lowered, tensors)
-        return ReferenceSession(ReferenceEvaluator(model), model)
+        return session_of(lowered, tensors)
 
 
-class ReferenceSession:
-    def __init__(self, evaluator: ReferenceEvaluator, model: onnx.ModelProto) -> None:
-        self._evaluator: ReferenceEvaluator | None = evaluator
-        self._inputs = inputs_of(model)
+def session_of(file: Path, tensors: Sequence[str] = ()) -> Session:
+    (proto, _), model = with_outputs(file, tensors), read_model(file)
+    evaluator = ReferenceEvaluator(proto)
 
-    def run(self, feeds: Feeds) -> dict[str, Array]:
-        if self._evaluator is None:
-            raise MeasureError("The session is closed; open the artifact again.")
-        check_feeds(feeds, self._inputs)
+    def call(feeds: Feeds) -> dict[str, Array]:
         try:
-            values = self._evaluator.run(None, dict(feeds))
+            values = evaluator.run(None, dict(feeds))
         except Exception as error:  # an operator's own, of NumPy or of onnx
             raise MeasureError(f"onnx.reference failed: {type(error).__name__}: {error}") from error
-        found = zip(self._evaluator.output_names, values, strict=True)
+        found = zip(evaluator.output_names, values, strict=True)
         return {name: value for name, value in found if value.dtype == np.float32}
 
-    def close(self) -> None:
-        self._evaluator = None
+    return FileSession(call, model.inputs, FileRows(model.inputs, model.outputs))

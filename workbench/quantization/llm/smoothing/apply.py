@@ -8,7 +8,7 @@ import torch
 
 from workbench.quantization.llm.config import Family, LlmConfig
 from workbench.quantization.llm.fixed_order import causal_attention, linear_product
-from workbench.quantization.llm.forward import Rope, attention_half, feed_forward
+from workbench.quantization.llm.forward import attention_half, feed_forward
 from workbench.quantization.llm.recipe import Smooth
 from workbench.quantization.llm.smoothing.groups import (
     Block,
@@ -46,7 +46,7 @@ def wanted_inputs(stage: Smooth, family: Family, prefix: str) -> dict[str, int |
 
 
 def smooth_block(
-    stage: Smooth, config: LlmConfig, rope: Rope, prefix: str, block: Block, seen: Mapping[str, ChannelStatistics]
+    stage: Smooth, config: LlmConfig, prefix: str, block: Block, seen: Mapping[str, ChannelStatistics]
 ) -> None:
     """Scale and fold the groups of a block, one after another; `block` is changed."""
     for group in groups_of(stage, config.family, prefix):
@@ -54,7 +54,7 @@ def smooth_block(
         shift = statistics.shift if stage.shift and group.kind == "norm-linear" else None
         if stage.norm_bias and group.kind == "norm-linear":
             _bias(block, group.source)
-        scale = _scale(stage, config, rope, block, group, statistics)
+        scale = _scale(stage, config, block, group, statistics)
         if group.kind == "ov" and len(scale) > config.kv_heads * config.head_dim:
             _scale_outputs_alone(block, group, scale)
         else:
@@ -83,7 +83,7 @@ def _bias(block: Block, norm: str) -> None:
 
 
 def _scale(
-    stage: Smooth, config: LlmConfig, rope: Rope, block: Block, group: SmoothingGroup, seen: ChannelStatistics
+    stage: Smooth, config: LlmConfig, block: Block, group: SmoothingGroup, seen: ChannelStatistics
 ) -> torch.Tensor:
     widest = widest_weights(block, group, signed=stage.signed_weights and group.kind != "norm-linear")
     shifted = stage.shift and group.kind == "norm-linear"
@@ -106,14 +106,14 @@ def _scale(
         mean = all_rows(seen.inputs, weights[0].dtype).abs().mean(0)
         return grouped_power_scale(stage, config, group, mean, widest, alpha, 0.0)
     if stage.method == "awq" and stage.generation == "v1":
-        return inspected_scale(seen, weights, _inspected(config, rope, block, group), stage.steps)
+        return inspected_scale(seen, weights, _inspected(config, block, group), stage.steps)
     if stage.method == "awq":
         return ratio_scale(seen, weights, biases, symmetric=stage.symmetric_weights)
     return threshold_scale(seen, widest, weights, biases)
 
 
 def _inspected(
-    config: LlmConfig, rope: Rope, block: Block, group: SmoothingGroup
+    config: LlmConfig, block: Block, group: SmoothingGroup
 ) -> Callable[[Sequence[torch.Tensor], torch.Tensor], torch.Tensor]:
     """What a group is part of: the whole attention or feed-forward half for those behind a norm, else the linear."""
 
@@ -127,6 +127,6 @@ def _inspected(
             return linear(group.linears[0], x)
         if group.reads != "attention":
             return feed_forward(x, linear)
-        return attention_half(config, rope, block, x, linear, attention=causal_attention)
+        return attention_half(config, block, x, linear, attention=causal_attention)
 
     return run

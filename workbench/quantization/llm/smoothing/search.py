@@ -23,7 +23,7 @@ from workbench.quantization.llm.affine import (
 )
 from workbench.quantization.llm.fixed_order import linear_product
 from workbench.quantization.llm.observers import observing
-from workbench.quantization.llm.quantized import quantized_linear, weight_affine
+from workbench.quantization.llm.quantized import quantized_linear
 from workbench.quantization.llm.recipe import LinearRecipe
 from workbench.quantization.llm.smoothing.groups import SMALLEST, ChannelStatistics, power_scale
 
@@ -254,8 +254,7 @@ def flex_awq_exponent(
         by = largest.pow(alpha)
         given, scaled = x / by, weight * by
         errors = given.dtype if how.static else torch.float32
-        quantized = weight_affine(scaled, how, "v1", None, errors)
-        linear = quantized_linear(scaled, bias, quantized, how, "v1", None)
+        linear = quantized_linear(scaled, bias, how, "v1", errors=errors)
         if how.static:
             low, high = observing(how.observer, None).update(given)
             linear = replace(linear, input=affine(low, high, symmetric=how.symmetric, generation="v1"))

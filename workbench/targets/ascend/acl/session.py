@@ -29,7 +29,7 @@ from workbench.targets.ascend.interface import Port, Shape, Turn, cut, extent, p
 from workbench.targets.ascend.npu_smi import soc_name, watched
 from workbench.targets.ascend.settings import INTERFACE
 from workbench.targets.base import Array, DeviceTimes, Feeds
-from workbench.targets.feeds import FileRows, Input, check_feeds
+from workbench.targets.feeds import FileRows, check_feeds
 from workbench.values.artifact import Artifact, CompiledFile
 from workbench.values.device_use import DeviceReading
 from workbench.values.documents.canonical import DecodeError, decode
@@ -101,12 +101,6 @@ class AscendSession:
         self._plans = {shape: plan for model in self._models for shape, plan in model.plans.items()}
         ports = self._interface
         self._outputs = tuple(_output_port(port, index, self._plans) for index, port in enumerate(ports.outputs))
-        self._inputs = {
-            port.name: Input(
-                dtype=np.dtype(port.dtype), shape=tuple(size if isinstance(size, int) else None for size in port.shape)
-            )
-            for port in ports.inputs
-        }
         self._rows = FileRows(ports.inputs, self._outputs)
         self._set_context = checked("rt.set_context")
         self._record = checked("rt.record_event")
@@ -118,7 +112,7 @@ class AscendSession:
         check_process()
         with self._lock:
             self._check_open()
-            check_feeds(feeds, self._inputs)
+            check_feeds(feeds, self._interface.inputs)
             wanted = extent(feeds, self._interface)
             served = turns(tuple(self._plans), wanted)
             self._set_context(self._context)
