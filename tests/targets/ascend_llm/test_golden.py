@@ -147,7 +147,7 @@ def a_linear(kind: Type, dtype: torch.dtype, seed: int, outputs: int = 5, column
 
 
 def computed(linear: ServedLinear, x: torch.Tensor, stage: Stage = "decode") -> torch.Tensor:
-    block = ServedBlock(index=0, tensors={}, linears={"mlp.down_proj": linear}, cache={})
+    block = ServedBlock(tensors={}, linears={"mlp.down_proj": linear}, cache={})
     return running_block(block, x.dtype)(stage).linear("mlp.down_proj", x)
 
 

@@ -18,7 +18,7 @@ LONGEST = 40
 
 
 def exported_encoder(mask: str = "plain") -> ModelProto:
-    """The tiny encoder as exporters write it: shapes computed, a mask from many nodes, positions and token types."""
+    """The tiny encoder as exporters write it: shapes computed, a mask from many nodes, and positions."""
     proto = tiny_encoder()
     graph = proto.graph
     random = np.random.default_rng(1)
@@ -32,8 +32,6 @@ def exported_encoder(mask: str = "plain") -> ModelProto:
         "tail": np.array([HEADS, WIDTH // HEADS]),
         "numbers": np.arange(LONGEST)[None],
         "positions": random.normal(size=(LONGEST, WIDTH)).astype(np.float32),
-        "kinds": random.normal(size=(2, WIDTH)).astype(np.float32),
-        "no_kinds": np.array([[1] * LONGEST]),
         "never": np.array(False),
         "none": np.zeros((), np.float32),
         "lowest": np.array(-np.inf if mask == "infinite" else -3e38, np.float32),
@@ -53,10 +51,6 @@ def exported_encoder(mask: str = "plain") -> ModelProto:
         node("Concat", "computed_heads", ["batch_1d", "length_1d", "tail"], axis=0),
         node("Slice", "numbers_here", ["numbers", "axis0", "length_1d", "axis1"]),
         node("Gather", "position", ["positions", "numbers_here"]),
-        node("Slice", "kinds_here", ["no_kinds", "axis0", "length_1d", "axis1"]),
-        node("Concat", "both", ["batch_1d", "length_1d"], axis=0),
-        node("Expand", "kinds_expanded", ["kinds_here", "both"]),
-        node("Gather", "kind", ["kinds", "kinds_expanded"]),
         node("Cast", "keeps", ["mask"], to=TensorProto.BOOL),
         node("Unsqueeze", "keeps_4d", ["keeps", "axes12"]),
         node("Or", "keeps_or", ["keeps_4d", "never"]),
@@ -80,8 +74,7 @@ def exported_encoder(mask: str = "plain") -> ModelProto:
             new.input[0] = "biased"
         nodes.append(new)
         if new.name == "embed":
-            nodes.append(node("Add", "with_kind", ["embed_y", "kind"]))
-            nodes.append(node("Add", "summed", ["with_kind", "position"]))
+            nodes.append(node("Add", "summed", ["embed_y", "position"]))
     del graph.node[:]
     graph.node.extend(nodes)
     onnx.checker.check_model(proto, full_check=True)
@@ -108,7 +101,7 @@ def test_an_exported_encoder_gives_the_same_results_with_fewer_nodes() -> None:
     assert simplified(model).SerializeToString(deterministic=True) == simple.SerializeToString(deterministic=True)
     kinds = kinds_of(simple)
     assert len(simple.graph.node) < len(model.graph.node)
-    assert [kinds[kind] for kind in ("Concat", "Expand", "Or", "Where")] == [1, 1, 0, 1]  # of the token types
+    assert [kinds[kind] for kind in ("Concat", "Expand", "Or", "Where")] == [0, 0, 0, 1]
     for feeds in (fed(1, 1), fed(2, 3), fed(5, LONGEST)):
         assert np.allclose(run(model, feeds)[0], run(simple, feeds)[0], rtol=1e-4, atol=1e-4)
 

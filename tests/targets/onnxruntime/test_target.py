@@ -260,16 +260,12 @@ def test_the_runtime_refusing_a_model_is_reported_with_its_reason(tmp_path: Path
 # --- check ---------------------------------------------------------------------------------------------------------
 
 
-def problems(path: Path, candidate: Candidate = DYNAMIC) -> list[tuple[str, str, str]]:
-    return [(i.severity, i.node, i.problem) for i in TARGET.check(read_model(path), candidate)]
-
-
 def test_an_opset_the_runtime_does_not_know_is_an_error(tmp_path: Path) -> None:
     proto = tiny_encoder()
     proto.opset_import[0].version = 99
     onnx.save(proto, tmp_path / "model.onnx")
 
-    ((severity, node, problem),) = problems(tmp_path / "model.onnx", Candidate(target="onnxruntime"))
+    (issue,) = TARGET.check(read_model(tmp_path / "model.onnx"), Candidate(target="onnxruntime"))
 
-    assert (severity, node) == ("error", "opset 99")
-    assert "knows opsets up to" in problem
+    assert (issue.severity, issue.node) == ("error", "opset 99")
+    assert "knows opsets up to" in issue.problem

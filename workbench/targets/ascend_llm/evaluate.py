@@ -264,7 +264,7 @@ def _on_windows(
 
 def _deciding(model: LlmModel, served: Served) -> str:
     """Digest of what decides a checkpoint's outcomes but for the windows: models, code, torch's kernels."""
-    files = {served.folder / DESCRIPTION, served.folder / "config.json", *(h.file for h in served.tensors.values())}
+    files = {served.folder / DESCRIPTION, served.folder / "config.json", *served.places.values()}
     return digest(
         {
             "served": {file.name: file_digest(file) for file in files},

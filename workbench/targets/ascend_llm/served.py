@@ -42,22 +42,13 @@ _ABOUT_ALL = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
-    """A tensor in a file: `dtype` as safetensors names it."""
-
-    file: Path
-    dtype: str
-    shape: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Served:
     """A checkpoint whose files, names, types and shapes an engine would take.
 
     Attributes:
         kind: what the description calls the whole.
         types: full name of a linear → its type, every linear.
-        tensors: full name → where it is; without biases that the engine skips, as `quant_bias` holds them already.
+        places: full name of a tensor → its file; without biases that the engine skips, as `quant_bias` holds them.
         cached: blocks whose keys and values are kept as int8.
         unserved: sentences on why the engine would not run this model, though it is computed here: a float32 model.
     """
@@ -66,7 +57,7 @@ class Served:
     config: LlmConfig
     kind: str
     types: Mapping[str, Type]
-    tensors: Mapping[str, Held]
+    places: Mapping[str, Path]
     cached: frozenset[int]
     unserved: tuple[str, ...]
 
@@ -84,24 +75,24 @@ def read_served(folder: Path) -> Served:
     config = read_config(folder, quantized=True)
     file = folder / DESCRIPTION
     kind, description = _description(file)
-    tensors = _held(folder)
+    places, headers = _held(folder)
     types, cached = _types(config, description, file), _cached(config, description, file)
     wanted = dict(_wanted(config, types, cached, description))
-    skipped = {name for name in tensors if name not in wanted and _skipped(name, tensors[name], config, types)}
+    skipped = {name for name in places if name not in wanted and _skipped(name, places[name], config, types)}
     # the description and the files name the same tensors (msmodelslim.md §3.1)
     for name in description:
-        if name not in tensors and not (config.tied and name == f"{HEAD}.weight"):
+        if name not in places and not (config.tied and name == f"{HEAD}.weight"):
             raise ConfigError(
                 "is listed, but in no weight file of the folder.",
                 file=file,
                 key=name,
                 hint="A weight file is missing; copy the whole folder.",
             )
-    for name, held in tensors.items():
+    for name, place in places.items():
         if name not in description:
-            raise ConfigError(f"{name} is not listed in {DESCRIPTION}.", file=held.file)
+            raise ConfigError(f"{name} is not listed in {DESCRIPTION}.", file=place)
     for name, want in wanted.items():
-        _check_header(name, want, tensors.get(name), types, config, folder)
+        _check_header(name, want, headers.get(name), types, config, places.get(name, folder))
     unserved = []
     if config.dtype == torch.float32:
         unserved.append("a float32 model: vLLM-Ascend computes quantized models in bfloat16 and float16 alone.")
@@ -112,7 +103,7 @@ def read_served(folder: Path) -> Served:
         config=config,
         kind=kind,
         types=types,
-        tensors={name: held for name, held in tensors.items() if name not in skipped},
+        places={name: place for name, place in places.items() if name not in skipped},
         cached=cached,
         unserved=tuple(unserved),
     )
@@ -142,8 +133,9 @@ def _description(file: Path) -> tuple[str, dict[str, str]]:
     return str(found.get("model_quant_type", "FLOAT")), types
 
 
-def _held(folder: Path) -> dict[str, Held]:
-    """Every tensor of every .safetensors file of the folder: the engine loads them all, whatever an index says."""
+def _held(folder: Path) -> tuple[dict[str, Path], dict[str, tuple[str, tuple[int, ...]]]]:
+    """Every tensor of every .safetensors file of the folder, and its header: the engine loads them all, whatever an
+    index says."""
     files = sorted(path for path in folder.glob("*.safetensors") if is_file(path))
     if not files or len(files) > _MOST_FILES:
         raise ConfigError(
@@ -162,17 +154,19 @@ def _held(folder: Path) -> dict[str, Held]:
                 file=index,
                 hint="It is the float model's; remove it.",
             )
-    held: dict[str, Held] = {}
+    places, headers = dict[str, Path](), dict[str, tuple[str, tuple[int, ...]]]()
     for file in files:
-        for name, (dtype, shape) in header(file).items():
-            if name in held:
+        found = header(file)
+        for name in found:
+            if name in places:
                 raise ConfigError(
-                    f"{name} is in {held[name].file.name} too; the engine loads every .safetensors file of a folder.",
+                    f"{name} is in {places[name].name} too; the engine loads every .safetensors file of a folder.",
                     file=file,
                     hint="Remove the file that does not belong to this checkpoint, such as the float model's.",
                 )
-            held[name] = Held(file=file, dtype=dtype, shape=shape)
-    return held
+        places |= dict.fromkeys(found, file)
+        headers |= found
+    return places, headers
 
 
 def _types(config: LlmConfig, description: Mapping[str, str], file: Path) -> dict[str, Type]:
@@ -239,34 +233,40 @@ def _wanted(
 
 
 def _check_header(
-    name: str, want: _Wanted, held: Held | None, types: Mapping[str, Type], config: LlmConfig, folder: Path
+    name: str,
+    want: _Wanted,
+    told: tuple[str, tuple[int, ...]] | None,
+    types: Mapping[str, Type],
+    config: LlmConfig,
+    place: Path,
 ) -> None:
     shape, dtypes, optional = want
     linear, _, part = name.rpartition(".")
     kind = f" of a {types[linear]} linear" if linear in types else ""
-    if held is None:
+    if told is None:
         if optional:
             return
         raise ConfigError(
             f"has no tensor {name}{kind}; the engine would compute with whatever is in its memory.",
-            file=folder,
+            file=place,
             hint="The checkpoint is not whole; copy it again.",
         )
-    if held.dtype not in dtypes:
+    dtype, stored = told
+    if dtype not in dtypes:
         why = ""
         if part == "deq_scale":
             why = f" for a {config.dtype} model (bfloat16: float32; float16: the bits of float32 as int64)"
-        raise ConfigError(f"{name}{kind} is {held.dtype}, not {' or '.join(dtypes)}{why}.", file=held.file)
-    if held.shape != shape:
+        raise ConfigError(f"{name}{kind} is {dtype}, not {' or '.join(dtypes)}{why}.", file=place)
+    if stored != shape:
         hint = None
         if part in ("weight_scale", "weight_offset"):
             hint = "The engine reads one scale for each output channel (mm_tensor: False)."
         raise ConfigError(
-            f"{name}{kind} has shape {list(held.shape)}, the engine has {list(shape)}.", file=held.file, hint=hint
+            f"{name}{kind} has shape {list(stored)}, the engine has {list(shape)}.", file=place, hint=hint
         )
 
 
-def _skipped(name: str, held: Held, config: LlmConfig, types: Mapping[str, Type]) -> bool:
+def _skipped(name: str, place: Path, config: LlmConfig, types: Mapping[str, Type]) -> bool:
     """Whether the engine, which has no parameter for a tensor, skips it, and rightly so; raises where it does not.
 
     That biases are skipped is [inferred] from vLLM's loader of these families; quant_bias of W8A8 has them.
@@ -289,4 +289,4 @@ def _skipped(name: str, held: Held, config: LlmConfig, types: Mapping[str, Type]
             if "kv_cache" in name
             else "The file belongs to another model, or was written by another tool.",
         )
-    raise ConfigError(rule, file=held.file, hint=hint)
+    raise ConfigError(rule, file=place, hint=hint)

@@ -6,7 +6,7 @@ float32 (vllm_ascend/quantization/methods/w8a8, msmodelslim.md §3.3, §8).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import NoReturn
 
@@ -56,7 +56,6 @@ class ServedBlock:
     cache: 'key' and 'value' → scale by channel [kv_heads · head_dim] in the model's dtype; empty for a float cache.
     """
 
-    index: int
     tensors: Mapping[str, torch.Tensor]
     linears: Mapping[str, ServedLinear]
     cache: Mapping[str, torch.Tensor]
@@ -72,7 +71,7 @@ def read_served_block(served: Served, index: int) -> ServedBlock:
             of one input that differ between linears that are loaded as one).
     """
     prefix, dtype = f"model.layers.{index}", served.config.dtype
-    read = _values(served, [name for name in served.tensors if name.startswith(f"{prefix}.")])
+    read = stored_tensors(served.places, [name for name in served.places if name.startswith(f"{prefix}.")])
     tensors: dict[str, torch.Tensor] = {}
     linears: dict[str, ServedLinear] = {}
     for name in LINEARS:
@@ -91,20 +90,20 @@ def read_served_block(served: Served, index: int) -> ServedBlock:
         _check_zero(
             served, read, f"{prefix}.{name}.kv_cache_offset", "the engine reads the cache back by its scale alone"
         )
-    return ServedBlock(index=index, tensors=tensors, linears=linears, cache=cache)
+    return ServedBlock(tensors=tensors, linears=linears, cache=cache)
 
 
 def read_served_embedding(served: Served) -> torch.Tensor:
     """The embedding [vocabulary, hidden] in the model's dtype."""
     name = f"{EMBEDDING}.weight"
-    return _values(served, [name])[name].to(served.config.dtype)
+    return stored_tensors(served.places, [name])[name].to(served.config.dtype)
 
 
 def read_served_head(served: Served) -> dict[str, torch.Tensor]:
     """Final norm and output projection by their full names, in the model's dtype (a norm's bias in float32)."""
     name = f"{EMBEDDING if served.config.tied else HEAD}.weight"
-    norms = [each for each in (f"{FINAL_NORM}.weight", f"{FINAL_NORM}.bias") if each in served.tensors]
-    read, dtype = _values(served, [name, *norms]), served.config.dtype
+    norms = [each for each in (f"{FINAL_NORM}.weight", f"{FINAL_NORM}.bias") if each in served.places]
+    read, dtype = stored_tensors(served.places, [name, *norms]), served.config.dtype
     return {f"{HEAD}.weight": read[name].to(dtype), **_norm(read, FINAL_NORM, FINAL_NORM, dtype)}
 
 
@@ -113,10 +112,10 @@ def check_tied(served: Served) -> None:
 
     The engine takes the embedding for both then, and skips the head [inferred from vLLM's loader of these families].
     """
-    head, table = (served.tensors.get(f"{name}.weight") for name in (HEAD, EMBEDDING))
+    head, table = (served.places.get(f"{name}.weight") for name in (HEAD, EMBEDDING))
     if head is None or table is None or not served.config.tied:
         return
-    with safe_open(head.file, framework="pt") as left, safe_open(table.file, framework="pt") as right:
+    with safe_open(head, framework="pt") as left, safe_open(table, framework="pt") as right:
         heads, tables = left.get_slice(f"{HEAD}.weight"), right.get_slice(f"{EMBEDDING}.weight")
         for start in range(0, served.config.vocabulary, _ROWS_COMPARED):
             part = slice(start, start + _ROWS_COMPARED)
@@ -124,7 +123,7 @@ def check_tied(served: Served) -> None:
                 raise ConfigError(
                     f"{HEAD}.weight differs from {EMBEDDING}.weight, which config.json ties it to "
                     "(tie_word_embeddings); the engine would skip the head and take the embedding.",
-                    file=head.file,
+                    file=head,
                     hint="A rotation changes the two in different ways: write tie_word_embeddings: false.",
                 )
 
@@ -183,7 +182,7 @@ def _check_zero(served: Served, read: Tensors, name: str, why: str) -> None:
 
 
 def _refuse(served: Served, name: str, rule: str) -> NoReturn:
-    raise ConfigError(f"{name} {rule}", file=served.tensors[name].file, hint="Calibrate the model again.")
+    raise ConfigError(f"{name} {rule}", file=served.places[name], hint="Calibrate the model again.")
 
 
 def _check_shared_inputs(served: Served, prefix: str, linears: Mapping[str, ServedLinear]) -> None:
@@ -198,7 +197,7 @@ def _check_shared_inputs(served: Served, prefix: str, linears: Mapping[str, Serv
                     f"{prefix}.{part} has input_scale {float(given.scale)} and offset {int(given.offset)}, "
                     f"{there[0][0]} has {float(first.scale)} and {int(first.offset)}; the engine has one pair for "
                     f"{fused}.",
-                    file=served.tensors[f"{prefix}.{part}.input_scale"].file,
+                    file=served.places[f"{prefix}.{part}.input_scale"],
                     hint="Calibrate them together.",
                 )
 
@@ -208,7 +207,3 @@ def _norm(read: Tensors, name: str, to: str, dtype: torch.dtype) -> dict[str, to
     if f"{name}.bias" in read:
         found[f"{to}.bias"] = read[f"{name}.bias"].to(torch.float32)
     return found
-
-
-def _values(served: Served, names: Sequence[str]) -> dict[str, torch.Tensor]:
-    return stored_tensors({name: served.tensors[name].file for name in names}, names)

@@ -226,7 +226,7 @@ def _vllm_notes(served: Served) -> list[str]:
             "The 8-bit cache needs no flag: the description says it (`kv_cache_type`). Maintainers name Qwen3 alone "
             f"of our families (issue 5630); this is a {config.family} model."
         )
-    if any(key.endswith("norm.bias") for key in served.tensors):
+    if any(key.endswith("norm.bias") for key in served.places):
         notes.append("Norms have a bias, which is loaded because keys contain `norm.bias` (msmodelslim.md §8).")
     return notes
 

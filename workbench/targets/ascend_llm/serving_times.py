@@ -221,7 +221,7 @@ def served_costs(config: LlmConfig, served: Served | None, load: LanguageLoad) -
 
 def served_figures(model: LlmModel, served: Served | None, load: LanguageLoad) -> ServedFigures:
     """Likewise."""
-    files = {held.file for held in served.tensors.values()} if served else set(model.places.values())
+    files = set((served or model).places.values())
     ours, base = served_costs(model.config, served, load), served_costs(model.config, None, load)
     works = [ours.prefill, ours.decode, base.prefill, base.decode]
     prefill, decode, base_prefill, base_decode = at_errors(card_times()).call_ms(works)

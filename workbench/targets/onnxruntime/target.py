@@ -38,8 +38,7 @@ from workbench.targets import open_target
 from workbench.targets.base import OperatorIssue, Session, row_tolerance
 from workbench.targets.common import compiled_file, graph_to_lower, host_toolchain, with_outputs
 from workbench.targets.feeds import FileRows, FileSession, check_host_device
-from workbench.targets.int8_issues import int8_issues, saturates
-from workbench.targets.int8_layer import run_int8_layer
+from workbench.targets.int8_issues import int8_issues, run_int8_layer, saturates
 from workbench.targets.onnxruntime.compiler import COMPILED, count_kernels, optimize
 from workbench.values.artifact import Artifact, Toolchain
 from workbench.values.candidate import Candidate, Quantization

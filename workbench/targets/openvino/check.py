@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterator
 from workbench.graph.door import call_apart
 from workbench.graph.layers import quantizable_layers
 from workbench.targets.base import OperatorIssue
-from workbench.targets.int8_issues import int8_issues, saturates
-from workbench.targets.int8_layer import run_int8_layer
+from workbench.targets.int8_issues import int8_issues, run_int8_layer, saturates
 from workbench.targets.openvino.compiler import capabilities, library, reason
 from workbench.targets.openvino.settings import OpenVinoCompile
 from workbench.values.candidate import Candidate, Quantization
