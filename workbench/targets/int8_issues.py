@@ -25,21 +25,24 @@ QUANTIZED = ("QuantizeLinear", "DynamicQuantizeLinear", "QLinearMatMul", "QLinea
 
 
 def int8_issues(model: Model) -> tuple[ModelProto | None, list[OperatorIssue]]:
-    """A model's graph as INT8 takes it, and what stands in the way; no graph where its file cannot be read any more, or
-    is not the one that was identified."""
+    """A model's graph as INT8 takes it, and what stands in the way; no graph where its file is `unreadable`."""
     try:
         proto = normalized(load_graph(model))
     except ConfigError as error:
-        unreadable = OperatorIssue(
-            severity="error",
-            node=str(model.path),
-            operator="",
-            problem=str(error),
-            remedy="Restore the file and start again.",
-            source="the file itself",
-        )
-        return None, [unreadable]
+        return None, [unreadable(model, error)]
     return proto, [*([] if quantizable_layers(proto) else [nothing_to_quantize()]), *quantized_already(proto)]
+
+
+def unreadable(model: Model, error: ConfigError) -> OperatorIssue:
+    """The file cannot be read any more, or is not the one that was identified."""
+    return OperatorIssue(
+        severity="error",
+        node=str(model.path),
+        operator="",
+        problem=str(error),
+        remedy="Restore the file and start again.",
+        source="the file itself",
+    )
 
 
 def nothing_to_quantize() -> OperatorIssue:
