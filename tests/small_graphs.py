@@ -14,8 +14,8 @@ Sizes = Sequence[int | str] | None
 Shape = Sequence[int | str] | tuple[int, Sizes] | None
 
 
-def weight(*shape: int) -> np.ndarray:
-    return np.random.default_rng(1).normal(size=shape).astype(np.float32)
+def weight(*shape: int, seed: int = 1) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
 
 
 def graph_of(nodes: list[onnx.NodeProto], weights: dict[str, np.ndarray], shape: list[int | str]) -> onnx.ModelProto:

@@ -46,7 +46,7 @@ EVALUATION = (
     ("record", "reuse"),
     ("bench",),
     ("modelled_latency", "sweep_folders"),
-    ("journal", "measure", "shared_shapes"),
+    ("journal", "measure"),
     ("data_check", "noise", "replay", "run_notes", "store"),
     ("carried", "shared_store"),
 )

@@ -126,6 +126,13 @@ def stored(shared: SharedStore, below: str) -> list[str]:
     return list(shared.remote._fs.find(shared.remote.at(below)))
 
 
+def child(code: str, *arguments: object) -> "subprocess.Popen[str]":
+    """A process that runs Python code, whose standard input and output are pipes."""
+    command = [sys.executable, "-c", textwrap.dedent(code), *map(str, arguments)]
+    root = Path(__file__).parents[2]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=root)
+
+
 def on_its_own_mount(place: Path, options: str, program: str, *arguments: object) -> list[str]:
     """The lines that a program prints whose `place` is a tmpfs with these options, gone with the process."""
     if os.geteuid() != 0:

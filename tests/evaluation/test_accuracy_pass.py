@@ -61,30 +61,20 @@ def scores_of(opened: Opened) -> AccuracyPass:
     return AccuracyPass(question, DYNAMIC, bench, "validation", artifact=artifact, session=session, baseline=baseline)
 
 
-def test_a_pass_grows_by_whole_batches_and_runs_no_sample_twice(opened: Opened) -> None:
+def test_a_pass_grows_by_whole_batches_runs_no_sample_twice_and_is_kept_once_complete(opened: Opened) -> None:
     session, scores = opened[3], scores_of(opened)
 
     few = scores.first(10)
     assert (size(few), session.runs) == (BATCH, 1)
-    assert size(scores.first(BATCH)) == BATCH
-    assert session.runs == 1
+    assert (size(scores.first(BATCH)), session.runs) == (BATCH, 1)
     more = scores.first(BATCH + 1)
-
     assert (size(more), session.runs) == (2 * BATCH, 2)
     assert per_sample(more)[:BATCH].tolist() == per_sample(few).tolist()
-
-
-def test_a_complete_pass_comes_from_the_store_and_an_incomplete_one_does_not(opened: Opened) -> None:
-    session, scores = opened[3], scores_of(opened)
-    scores.first(100)
-    assert scores_of(opened).done is None
+    assert scores_of(opened).done is None, "an incomplete one is not"
 
     whole = scores.full()
     runs = session.runs
     again = scores_of(opened)
-
-    assert size(whole) == 320
-    assert not scores.from_store
+    assert (size(whole), scores.from_store) == (320, False)
     assert per_sample(again.full()).tolist() == per_sample(whole).tolist()
-    assert again.from_store
-    assert session.runs == runs
+    assert (again.from_store, session.runs) == (True, runs)

@@ -1,11 +1,10 @@
 """The device belongs to one sweep at a time."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.evaluation.shared_places import child
 from workbench.evaluation.bench import device_lock
 from workbench.values.errors import ToolchainError
 
@@ -20,8 +19,7 @@ with device_lock(pathlib.Path(sys.argv[1]), wait_s=0, report=print):
 
 def test_a_second_sweep_waits_says_for_whom_and_gives_up_in_time(tmp_path: Path) -> None:
     said: list[str] = []
-    command = [sys.executable, "-c", HOLD, str(tmp_path / "device.lock")]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+    with child(HOLD, tmp_path / "device.lock") as holder:
         assert holder.stdout.readline() == "held\n"
         with (
             pytest.raises(ToolchainError, match=f"still in use by process {holder.pid} .* after 0.3 s"),

@@ -2,13 +2,12 @@
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
+from tests.evaluation.shared_places import child
 from tests.evaluations import evaluation
 from workbench.evaluation.sweep_folders import current_journal, exclusive, open_journal
 from workbench.values.errors import ConfigError, ToolchainError
@@ -56,19 +55,15 @@ def test_the_first_kept_baseline_time_is_the_anchor(tmp_path: Path) -> None:
 
 def test_two_sweeps_of_one_experiment_cannot_run_at_once_and_a_killed_one_frees_its_lock(tmp_path: Path) -> None:
     journal = open_journal(tmp_path, "demo", "a" * 64)
-    code = (
-        "import sys, pathlib\n"
-        "from workbench.evaluation.journal import Journal\n"
-        "from workbench.evaluation.sweep_folders import exclusive\n"
-        "with exclusive(Journal(root=pathlib.Path(sys.argv[1]))):\n"
-        "    print('held', flush=True)\n"
-        "    sys.stdin.read()\n"
-    )
-    holder = subprocess.Popen(
-        [sys.executable, "-c", code, str(journal.root)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    assert holder.stdin is not None
-    with holder:
+    code = """
+        import sys, pathlib
+        from workbench.evaluation.journal import Journal
+        from workbench.evaluation.sweep_folders import exclusive
+        with exclusive(Journal(root=pathlib.Path(sys.argv[1]))):
+            print("held", flush=True)
+            sys.stdin.read()
+        """
+    with child(code, journal.root) as holder:
         assert holder.stdout.readline() == "held\n"
         with pytest.raises(ToolchainError, match=f"process {holder.pid} is running this sweep"), exclusive(journal):
             pass
@@ -81,22 +76,16 @@ def test_two_sweeps_of_one_experiment_cannot_run_at_once_and_a_killed_one_frees_
 
 def test_a_writer_killed_at_any_moment_leaves_whole_files_only(tmp_path: Path) -> None:
     journal = open_journal(tmp_path, "demo", "a" * 64)
-    code = (
-        "import sys, pathlib, itertools\n"
-        "from tests.evaluations import evaluation\n"
-        "from workbench.evaluation.journal import Journal\n"
-        "journal = Journal(root=pathlib.Path(sys.argv[1]))\n"
-        "print('go', flush=True)\n"
-        "for n in itertools.count(1):\n"
-        "    journal.write(evaluation(threads=n))\n"
-    )
-    writer = subprocess.Popen(
-        [sys.executable, "-c", code, str(journal.root)],
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=Path(__file__).parents[2],
-    )
-    with writer:
+    code = """
+        import sys, pathlib, itertools
+        from tests.evaluations import evaluation
+        from workbench.evaluation.journal import Journal
+        journal = Journal(root=pathlib.Path(sys.argv[1]))
+        print("go", flush=True)
+        for n in itertools.count(1):
+            journal.write(evaluation(threads=n))
+        """
+    with child(code, journal.root) as writer:
         writer.stdout.readline()
         folder = journal.root / "evaluations"
         while len(list(folder.glob("[!.]*.json"))) < 20:

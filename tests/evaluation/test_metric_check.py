@@ -41,28 +41,24 @@ def checked(experiment: Experiment) -> str:
     return check_metric(experiment, changed(experiment), "validation")
 
 
-def test_a_metric_that_moves_says_by_how_little_noise(tmp_path: Path) -> None:
-    said = checked(asked(tmp_path))
-
+def test_a_metric_that_moves_says_by_how_little_noise_and_one_that_cannot_is_refused_before_the_sweep(
+    tmp_path: Path,
+) -> None:
+    said = checked(asked(tmp_path / "moves"))
     assert said.startswith("top1_agreement moves from 1 to 0.")
     assert "of the spread of 'logits'" in said
 
-
-def test_a_threshold_that_nothing_reaches_is_refused_before_the_sweep(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"decision_agreement stays at 1 on 24 samples whatever is done") as refused:
-        checked(asked(tmp_path, "outputs: {logits: {meaning: probabilities, threshold: 1000.0}}\n"))
-
-    assert refused.value.key == "outputs"
-    assert "threshold" in str(refused.value.hint)
-
-
-def test_a_limited_metric_that_cannot_move_is_refused_too(tmp_path: Path) -> None:
-    outputs = "outputs: {logits: {meaning: boxes, class_column: 4, limits: {recall: 0.9}}}\n"
-    with pytest.raises(ConfigError, match=r"cannot be scored: .*; boxes are"):
-        checked(asked(tmp_path, outputs))
-    outputs = "outputs: {logits: {meaning: embedding, k: 500, limits: {neighbour_recall: 0.9}}}\n"
-    with pytest.raises(ConfigError, match="neighbour_recall stays at 1"):  # nobody has 500 samples before it
-        checked(asked(tmp_path / "again", outputs))
+    for meaning, rule in (
+        ("probabilities, threshold: 1000.0", r"outputs: decision_agreement stays at 1 on 24 samples whatever is done"),
+        ("probabilities, threshold: 1000.0", "another meaning or option .threshold, score"),
+        ("boxes, class_column: 4, limits: {recall: 0.9}", "cannot be scored: .*; boxes are"),
+        (
+            "embedding, k: 500, limits: {neighbour_recall: 0.9}",
+            "neighbour_recall stays at 1",
+        ),  # nobody has 500 before it
+    ):
+        with pytest.raises(ConfigError, match=rule):
+            checked(asked(tmp_path / rule[:20], f"outputs: {{logits: {{meaning: {meaning}}}}}\n"))
 
 
 @pytest.mark.parametrize(("shape", "what"), [((), "is one number of a whole call"), ((7,), r"has the shape \[7\]")])

@@ -52,17 +52,6 @@ def test_an_amct_configuration_follows_amcts_procedure_on_its_own_batches(work: 
     assert (work.entries("statistics"), work.entries("record")) == (0, 1)
 
 
-def test_a_configuration_that_asks_for_more_batches_than_there_are_is_refused(work: Workplace) -> None:
-    text = CFG.replace("batch_num: 3", "batch_num: 5")
-
-    with pytest.raises(CalibrationError, match=r"asks for 5 batches.*gives 4 of 8"):
-        record_of(
-            work.experiment,
-            Candidate(target="onnxruntime", quantization=Quantization(scheme="cfg", cfg=text)),
-            work.bench,
-        )
-
-
 def test_recipes_that_need_one_pass_share_it(work: Workplace) -> None:
     first = work.samples_read(work.record)
 
@@ -90,8 +79,13 @@ def test_rankings_by_every_metric_come_from_one_measurement_per_unit(work: Workp
     assert work.entries("statistics") == 1
 
 
-def test_more_units_in_float_than_there_are_is_refused(work: Workplace) -> None:
-    with pytest.raises(CalibrationError, match="20 layers are to stay in float, the model has 9"):
-        work.record(keep_float=20)
-    with pytest.raises(CalibrationError, match=r"20 groups are to stay in float, the model has \d\. Lower keep_float"):
-        work.record(keep_float=20, keep_float_unit="group")
+def test_more_batches_or_units_in_float_than_there_are_are_refused(work: Workplace) -> None:
+    for changes, rule in (
+        ({"keep_float": 20}, "20 layers are to stay in float, the model has 9"),
+        ({"keep_float": 20, "keep_float_unit": "group"}, r"20 groups .*, the model has \d\. Lower keep_float"),
+    ):
+        with pytest.raises(CalibrationError, match=rule):
+            work.record(**changes)
+    asking = Quantization(scheme="cfg", cfg=CFG.replace("batch_num: 3", "batch_num: 5"))
+    with pytest.raises(CalibrationError, match=r"asks for 5 batches.*gives 4 of 8"):
+        record_of(work.experiment, Candidate(target="onnxruntime", quantization=asking), work.bench)

@@ -34,14 +34,12 @@ FIRST = evaluation(threads=1)
 REUSED = Reuse(kind="latency", key=KEY, source=FIRST.candidate.id)
 
 
-def test_what_was_measured_is_reused_under_its_key() -> None:
+def test_what_was_measured_is_reused_under_its_key_by_others() -> None:
     later = with_latency(evaluation(threads=2, started_at="2026-01-02T00:00:00+00:00"), own())
     first = with_latency(FIRST, own())
 
-    reusable = reusable_for(candidate(threads=3), known(later, first), seed=0)
-
-    assert reusable.sources == {KEY: FIRST.candidate.id}  # the first of two
-    assert reusable_for(FIRST.candidate, known(first), seed=0).sources == {}  # nobody reuses his own
+    assert reusable_for(candidate(threads=3), known(later, first), seed=0).sources == {KEY: FIRST.candidate.id}
+    assert reusable_for(FIRST.candidate, known(first), seed=0).sources == {}
 
 
 def test_what_is_not_a_measurement_of_its_own_is_not_reused() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.emulated_cann import emulated_environment, switched_on
-from workbench.evaluation.shared_shapes import compile_missing_shapes, shares_shapes
+from workbench.evaluation.build import compile_missing_shapes, shares_shapes
 from workbench.evaluation.store import Store
 from workbench.graph.read import read_model
 from workbench.targets.ascend.settings import ASCEND, AscendCompile
@@ -121,7 +121,7 @@ from pathlib import Path
 from tests.evaluation.test_shared_shapes import candidate
 from workbench.cann_emulator import acl
 sys.modules["acl"] = acl
-from workbench.evaluation.shared_shapes import compile_missing_shapes
+from workbench.evaluation.build import compile_missing_shapes
 from workbench.evaluation.store import Store
 from workbench.targets.ascend import om_set
 from workbench.targets.ascend.target import AscendTarget

@@ -4,14 +4,13 @@ import os
 import resource
 import signal
 import subprocess
-import sys
 import textwrap
 import time
 from pathlib import Path
 
 import pytest
 
-from tests.evaluation.shared_places import Team, on_its_own_mount
+from tests.evaluation.shared_places import Team, child, on_its_own_mount
 from workbench.values.errors import ToolchainError
 
 PUBLISH = """
@@ -43,8 +42,7 @@ FULL = """
 
 
 def writer(root: Path, url: str, who: str) -> "subprocess.Popen[str]":
-    code = textwrap.dedent(PUBLISH) + textwrap.dedent(ONE_ENTRY)
-    return subprocess.Popen([sys.executable, "-c", code, str(root), url, who], stdout=subprocess.PIPE, text=True)
+    return child(textwrap.dedent(PUBLISH) + textwrap.dedent(ONE_ENTRY), root, url, who)
 
 
 def contents(team: Team, name: str) -> bytes | None:

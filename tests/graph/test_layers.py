@@ -40,7 +40,7 @@ def test_multiplications_are_counted_per_token_while_the_length_is_open(tmp_path
     assert by_name["scores"] == (2 * 8 * 8 * 8, "sample")
 
 
-def test_convolutions_count_every_position_of_every_group(tmp_path: Path) -> None:
+def test_convolutions_count_every_position_of_every_group_and_pooling_has_no_second_factor(tmp_path: Path) -> None:
     """A transposed one counts its channels by group and the positions of its input."""
     node = helper.make_node("Conv", ["x", "w"], ["y"], group=2, pads=[1, 1, 1, 1])
     (layer,) = layers_of(graph_of([node], {"w": weight(6, 2, 3, 3)}, ["batch", 4, 5, 7]), tmp_path)
@@ -57,25 +57,17 @@ def test_convolutions_count_every_position_of_every_group(tmp_path: Path) -> Non
         assert (layer.groups, layer.output_axis, layer.output_channels) == (4, 0, 8), extent
         assert layer.macs == 8 * np.prod(extent), extent
 
-
-def test_average_pooling_has_neither_weight_nor_second_factor(tmp_path: Path) -> None:
     node = helper.make_node("AveragePool", ["x"], ["y"], name="pool", kernel_shape=[2, 3])
-
     (layer,) = layers_of(graph_of([node], {}, ["batch", 4, 5, 7]), tmp_path)
-
     assert (layer.weight, layer.second, layer.output_axis, layer.output_channels) == (None, None, None, 0)
     assert (layer.activation, layer.output, layer.macs) == ("x", "y", 4 * 4 * 5 * 2 * 3)
 
-
-def test_multiplications_are_unknown_while_the_extent_is_open(tmp_path: Path) -> None:
     nodes = [
         helper.make_node("AveragePool", ["x"], ["a"], name="pool", kernel_shape=[2, 2]),
         helper.make_node("Conv", ["a", "w"], ["y"], name="conv"),
     ]
-
     layers = layers_of(graph_of(nodes, {"w": weight(6, 4, 1, 1)}, ["batch", 4, "height", "width"]), tmp_path)
-
-    assert [(layer.name, layer.macs) for layer in layers] == [("pool", None), ("conv", None)]
+    assert [(layer.name, layer.macs) for layer in layers] == [("pool", None), ("conv", None)], "the extent is open"
 
 
 def test_a_weight_is_found_in_a_constant_and_behind_identity(tmp_path: Path) -> None:

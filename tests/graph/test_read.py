@@ -1,6 +1,7 @@
 """Reading ONNX files, good and damaged, and asking their graphs."""
 
 import hashlib
+import os
 from pathlib import Path
 
 import onnx
@@ -10,6 +11,8 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 from tests.small_graphs import graph_of, saved, weight
+from workbench.graph import digests
+from workbench.graph.digests import digest_of
 from workbench.graph.layers import quantizable_layers
 from workbench.graph.read import embedding_rows, load_graph, read_model
 from workbench.testing.encoder import WEIGHT_LAYERS, model_of, tiny_encoder
@@ -93,6 +96,11 @@ def test_every_node_gets_a_unique_name_and_keeps_its_own(tmp_path: Path) -> None
     assert [n.name for n in load_graph(model).graph.node] == ["Relu_0", "same", "same_1", "Relu_4", "Relu_4_1"]
 
 
+def found(path: Path) -> str:
+    with path.open("rb") as stream:
+        return digest_of(stream).hexdigest()
+
+
 def test_ids_are_followed_through_casts_and_the_smallest_table_counts(tmp_path: Path) -> None:
     ids = helper.make_tensor_value_info("ids", INT64, ["batch", "length"])
     y = helper.make_tensor_value_info("y", FLOAT, None)
@@ -105,3 +113,21 @@ def test_ids_are_followed_through_casts_and_the_smallest_table_counts(tmp_path: 
     proto = model_of(nodes, {"large": weight(9, 2), "small": weight(7, 2)}, [ids], [y])
 
     assert embedding_rows(load_graph(read_model(saved(proto, tmp_path)))) == {"ids": 7}
+
+
+def test_a_file_is_read_again_once_it_may_have_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(digests, "FROM_BYTES", 0)  # a small file is treated as a large one
+    path = tmp_path / "weights"
+    path.write_bytes(b"one")
+    assert found(path) == hashlib.sha256(b"one").hexdigest()
+    path.write_bytes(b"two")  # within the same tick of the clock, perhaps
+    assert found(path) == hashlib.sha256(b"two").hexdigest()
+
+    monkeypatch.setattr(digests, "_SETTLED_NS", -(10**12))  # as if both had been written long ago
+    with path.open("rb") as stream:
+        digest_of(stream).update(b"more")  # which changes nothing of what is known
+    assert found(path) == hashlib.sha256(b"two").hexdigest()
+    size_and_times = path.stat()
+    path.write_bytes(b"six")
+    os.utime(path, ns=(size_and_times.st_atime_ns, size_and_times.st_mtime_ns))  # only the kernel's own time tells
+    assert found(path) == hashlib.sha256(b"six").hexdigest()

@@ -59,31 +59,19 @@ def test_a_wrong_question_names_file_line_and_key(tmp_path: Path) -> None:
         ("service:\n  rate: 5\n  host: {request_ms: 1}\n", "service.host.origin: missing"),
         ("service:\n  rate: 5\n  host: {request_ms: 1, cores: 0.5, origin: x}\n", "service.host.cores: 0.5 is less"),
     ):
-        with pytest.raises(
-            ConfigError, match=rf"file.yaml:\d+: {words}" if not words.startswith("expected") else words
-        ):
+        with pytest.raises(ConfigError, match=words if words.startswith("expected") else rf"file.yaml:\d+: {words}"):
             question_of(tmp_path, text)
 
 
-def test_choices_without_batching_have_no_timeout(tmp_path: Path) -> None:
-    found = choices_of(tmp_path, "service: {max_batch_size: [1, 8], batch_timeout_ms: [0, 2.5], workers: [1]}\n")
+def test_choices_without_batching_have_no_timeout_and_what_runs_today_is_one_of_them(tmp_path: Path) -> None:
+    text = "service: {max_batch_size: [1, 8], batch_timeout_ms: [0, 2.5], workers: [1]TODAY}\n"
+    plain = choices_of(tmp_path, text.replace("TODAY", ""))
+    today = "today: {max_batch_size: 8, batch_timeout_ms: 2.5, workers: 1}"
+    found = choices_of(tmp_path, text.replace("TODAY", f", {today}"))
 
-    assert found.settings() == (
-        ServiceSettings(),
-        ServiceSettings(max_batch_size=8),
-        ServiceSettings(max_batch_size=8, batch_timeout_ms=2.5),
-    )
-    assert found.untuned == ServiceSettings()
-
-
-def test_what_runs_today_takes_the_place_of_the_first_choices(tmp_path: Path) -> None:
-    choices = "service:\n  max_batch_size: [1, 16]\n  batch_timeout_ms: [0, 10]\n  workers: [1, 2]\n"
-    plain = choices_of(tmp_path, choices)
-    found = choices_of(tmp_path, choices + "  today: {max_batch_size: 16, batch_timeout_ms: 10, workers: 2}\n")
-
-    assert plain.untuned == ServiceSettings()
-    assert found.untuned == ServiceSettings(max_batch_size=16, batch_timeout_ms=10.0, workers=2)
-    assert found.untuned in found.settings()
+    slow = ServiceSettings(max_batch_size=8, batch_timeout_ms=2.5)
+    assert plain.settings() == found.settings() == (ServiceSettings(), ServiceSettings(max_batch_size=8), slow)
+    assert (plain.untuned, found.untuned) == (ServiceSettings(), slow)
     assert "today" not in encode(plain), "spaces without it keep their digests"
 
 

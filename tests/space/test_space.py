@@ -20,6 +20,7 @@ from workbench.space.space import (
     raw_size,
     size,
 )
+from workbench.space.writer import space_yaml
 
 
 def test_a_candidate_leads_back_to_an_assignment_that_builds_it() -> None:
@@ -52,13 +53,9 @@ def test_the_size_counts_distinct_candidates_and_compiles(tmp_path: Path) -> Non
     assert found.exact
     assert found.candidates == len({c.id for c in built}) == 16
     assert found.compiles == 8
-
-
-def test_a_large_space_is_counted_without_walking_it() -> None:
-    found = size(shipped())
-
-    assert not found.exact
-    assert (found.candidates, found.compiles) == (raw_size(shipped()), raw_size(shipped()) // 8), "bins and threads"
+    large = size(shipped())  # which is counted without walking it
+    assert not large.exact
+    assert (large.candidates, large.compiles) == (raw_size(shipped()), raw_size(shipped()) // 8), "bins and threads"
 
 
 @settings(deadline=None)  # the first draw pays for imports
@@ -99,3 +96,15 @@ def test_a_space_tells_its_words_and_builds_nothing_from_them(tmp_path: Path) ->
     assert (size(space).candidates, size(space).exact) == (5, False)
     with pytest.raises(ValueError, match="'optimal 3' needs the lengths of a dataset"):
         build(space, space.presets[0].assignment)
+
+
+@pytest.mark.parametrize("file", sorted(SHIPPED.parent.glob("*.yaml")), ids=lambda file: file.stem)
+def test_every_shipped_space_is_written_and_read_back_as_it_is(file: Path, tmp_path: Path) -> None:
+    space = read_space(file)
+    written = tmp_path / "again.yaml"
+    written.write_text(space_yaml(space), encoding="utf-8")
+    again = read_space(written)
+
+    assert again.digest == space.digest
+    assert [(p.name, p.assignment) for p in again.presets] == [(p.name, p.assignment) for p in space.presets]
+    assert [p.about for p in again.parameters] == [p.about for p in space.parameters]

@@ -30,7 +30,10 @@ def check_data(experiment: Experiment) -> None:
         return  # its tokens are the model's own, and were held against its context when the texts were read
     _check_bins(experiment)
     check_inputs(data, model)
-    _check_states(experiment)
+    try:
+        states_of(data.interface, model)
+    except ConfigError as error:
+        raise ConfigError(error.rule, file=error.file or data.path, key=error.key, hint=error.hint) from error
     _check_shapes(experiment)
     scorer = scorer_of(data, model)
     scorer.check(model)
@@ -43,15 +46,6 @@ def check_data(experiment: Experiment) -> None:
         for token_input in data.preprocessor.inputs:
             if token_input.role == "ids" and token_input.name in rows:
                 check_vocabulary(data.preprocessor, rows[token_input.name])
-
-
-def _check_states(experiment: Experiment) -> None:
-    try:
-        states_of(experiment.dataset.interface, experiment.model)
-    except ConfigError as error:
-        if error.file is not None:
-            raise
-        raise ConfigError(error.rule, file=experiment.dataset.path, key=error.key, hint=error.hint) from error
 
 
 def _wrong(experiment: Experiment, parameter: str, rule: str, hint: str) -> ConfigError:

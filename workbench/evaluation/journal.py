@@ -127,7 +127,9 @@ class Journal:
             "version": VERSION,
             "sweep": self._sweep(),
             "evaluation": _with_log(evaluation, lambda log: log.removeprefix(f"{self.root}/")).to_json(),
-            "files": {path.relative_to(self.root).as_posix(): _sha256(path.read_bytes()) for path in paths},
+            "files": {
+                path.relative_to(self.root).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in paths
+            },
         }
         (path := self._entry(candidate.id, split)).parent.mkdir(parents=True, exist_ok=True)
         write_sealed(path, body)
@@ -290,7 +292,8 @@ class Journal:
         for name, wanted in body["files"].items():
             try:
                 data = read_bytes(self.root / name)
-                check(None if _sha256(data) == wanted else "does not match its sha256" if data else "is empty", name)
+                same = hashlib.sha256(data).hexdigest() == wanted
+                check(None if same else "does not match its sha256" if data else "is empty", name)
             except Unsound as error:
                 check(str(error), name)
         return _with_log(evaluation, lambda log: str(self.root / log))
@@ -384,10 +387,6 @@ def _sound(path: Path) -> dict[str, Any] | None:
 
 def _of_curves(split: Split, batch: int, length: int) -> str:
     return f"{split} {batch} curve {length}"
-
-
-def _sha256(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
 
 
 def _with_log(evaluation: Evaluation, change: Callable[[str], str]) -> Evaluation:

@@ -303,12 +303,10 @@ def _changes(experiment: Experiment, runs: Sequence[Run]) -> Iterator[tuple[str,
 
     for share in NOISE:
         for name in names:
+            change, words = _substituted, f"{share:g} of {name!r} replaced, one in each call at least"
             if name in floats:
-                words = f"noise of {share:g} of the spread of {name!r}"
-                yield words, changed(name, functools.partial(_noisy, every[name], share, generator))
-            else:
-                words = f"{share:g} of {name!r} replaced, one in each call at least"
-                yield words, changed(name, functools.partial(_substituted, every[name], share, generator))
+                change, words = _noisy, f"noise of {share:g} of the spread of {name!r}"
+            yield words, changed(name, functools.partial(change, every[name], share, generator))
     for name in floats:
         yield f"turned signs of {name!r}", changed(name, functools.partial(_turned, every[name]))
     for name in names:  # every sample has the output of the next one, where that has its shape

@@ -88,10 +88,6 @@ def record_of(
     return derive()
 
 
-def _batch_count(experiment: Experiment) -> int:
-    return -(-experiment.calibration.samples // experiment.calibration.batch)
-
-
 def _by_configuration(experiment: Experiment, quantization: Quantization) -> QuantizationRecord:
     assert quantization.cfg is not None
     config = parse_config(quantization.cfg, file="quantization.cfg")
@@ -100,7 +96,8 @@ def _by_configuration(experiment: Experiment, quantization: Quantization) -> Qua
         recipe = recipe_of_config(config, quantizable_layers(proto))
     except ConfigError as error:  # what it names is this model's affair, so it is this candidate that fails
         raise CalibrationError(str(error)) from error
-    batch, available = experiment.calibration.batch, _batch_count(experiment)
+    batch = experiment.calibration.batch
+    available = -(-experiment.calibration.samples // batch)
     wanted = int(recipe.source["batch_num"] or 0)
     if wanted > available:
         raise CalibrationError(

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from contextvars import ContextVar
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +31,7 @@ from workbench.values.errors import ConfigError
 from workbench.values.system.scratch import scratch_folder
 
 Array = npt.NDArray[Any]
+M = TypeVar("M", onnx.ModelProto, TensorProto)
 
 FROM_BYTES = 128 << 20
 """Files of this size and more are read apart from their weights; smaller ones are quicker as they are."""
@@ -38,7 +39,7 @@ LARGE_BYTES = 64 << 10
 """Tensors from this size on are apart. Shapes and scalars, which runtimes want to see early, stay in the graph."""
 
 GRAPH, INITIALIZER, RAW_DATA = 7, 5, 9  # field numbers of ModelProto, GraphProto and TensorProto
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_VARINT, _BYTES, _FIXED = 0, 2, {1: 8, 5: 4}  # wire types; of those of fixed length the bytes
 _folder: ContextVar[Path | None] = ContextVar("kept_aside", default=None)
 
 
@@ -220,22 +221,16 @@ class _Reader:
         self._path, self._stream, self._large = path, stream, large_bytes
 
     def model(self) -> onnx.ModelProto:
-        self._stream.seek(0, os.SEEK_END)
-        end = self._stream.tell()
         kept: list[bytes] = []
-        for number, wire, start, at, stop in self._fields(0, end):
+        for number, wire, start, at, stop in self._fields(0, self._stream.seek(0, os.SEEK_END)):
             if number == GRAPH and wire == _BYTES:
                 body = b"".join(self._graph(at, stop))
                 kept += [tag(GRAPH), varint(len(body)), body]
             else:
                 kept.append(self._bytes(start, stop))
-        proto = onnx.ModelProto()
         payload = b"".join(kept)
         kept.clear()
-        try:
-            proto.ParseFromString(payload)
-        except Exception as error:  # protobuf's DecodeError has no typed base
-            raise _Unreadable from error
+        proto = _parsed(onnx.ModelProto(), payload)
         if not proto.graph.node or not proto.opset_import:
             raise _Unreadable
         return proto
@@ -266,18 +261,14 @@ class _Reader:
                 return None  # numbers one by one in another field
             else:
                 kept.append(self._bytes(start, stop))
-        tensor = TensorProto()
-        try:
-            tensor.ParseFromString(b"".join(kept))
-        except Exception as error:
-            raise _Unreadable from error
+        tensor = _parsed(TensorProto(), b"".join(kept))
         sound = len(tensor.dims) < 33 and all(size >= 0 for size in tensor.dims)
         if data is None or tensor.data_location == TensorProto.EXTERNAL or not sound:
             return None
-        if raw_bytes(tensor) != data[1] - data[0]:
+        length = data[1] - data[0]
+        if raw_bytes(tensor) != length:
             return None
-        place = ExternalPlace(location=str(self._path), offset=data[0], length=data[1] - data[0])
-        refer(tensor, place)
+        refer(tensor, ExternalPlace(location=str(self._path), offset=data[0], length=length))
         stub: bytes = tensor.SerializeToString()
         return stub
 
@@ -290,21 +281,16 @@ class _Reader:
             head = self._stream.read(min(20, end - at))
             key, used = _read_varint(head, 0)
             wire = key & 7
-            if wire == _VARINT:
-                _, stop = _read_varint(head, used)
-                at, content = start + stop, start + used
-            elif wire == _BYTES:
+            if wire == _BYTES:
                 length, used = _read_varint(head, used)
-                content = start + used
-                at = content + length
-            elif wire in (_FIXED64, _FIXED32):
-                content = start + used
-                at = content + (8 if wire == _FIXED64 else 4)
+                at = start + used + length
+            elif wire == _VARINT:
+                at = start + _read_varint(head, used)[1]
             else:
-                raise _Unreadable
+                at = start + used + _FIXED.get(wire, end)
             if at > end:
                 raise _Unreadable
-            yield key >> 3, wire, start, content, at
+            yield key >> 3, wire, start, start + used, at
 
     def _bytes(self, start: int, stop: int) -> bytes:
         self._stream.seek(start)
@@ -312,6 +298,14 @@ class _Reader:
         if len(found) != stop - start:
             raise _Unreadable
         return found
+
+
+def _parsed(message: M, payload: bytes) -> M:
+    try:
+        message.ParseFromString(payload)
+    except Exception as error:  # protobuf's DecodeError has no typed base
+        raise _Unreadable from error
+    return message
 
 
 def _read_varint(data: bytes, at: int) -> tuple[int, int]:

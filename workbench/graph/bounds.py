@@ -56,7 +56,11 @@ def parse_model(payload: bytes, file: Path) -> onnx.ModelProto:
 
 def check_model(proto: onnx.ModelProto, file: Path) -> None:
     """Refuse what no sound exporter writes."""
-    opsets = _opsets(proto, file)
+    opsets: dict[str, int] = {}
+    for entry in proto.opset_import:
+        if not isinstance(entry.domain, str) or not 0 < entry.version <= _MOST_OPSET:
+            raise ConfigError(f"opset {entry.version} of domain {entry.domain!r} does not exist.", file=file)
+        opsets["" if entry.domain == "ai.onnx" else entry.domain] = entry.version
     keys = [(f.domain, f.name, f.overload) for f in proto.functions]
     if len(set(keys)) != len(keys):
         raise ConfigError("a function is defined twice.", file=file)
@@ -220,15 +224,6 @@ class _Walk:
 
     def _error(self, rule: str) -> ConfigError:
         return ConfigError(rule, file=self.file, hint="The file is damaged or was not written by an exporter.")
-
-
-def _opsets(proto: onnx.ModelProto, file: Path) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for entry in proto.opset_import:
-        if not isinstance(entry.domain, str) or not 0 < entry.version <= _MOST_OPSET:
-            raise ConfigError(f"opset {entry.version} of domain {entry.domain!r} does not exist.", file=file)
-        found["" if entry.domain == "ai.onnx" else entry.domain] = entry.version
-    return found
 
 
 # --- operators -------------------------------------------------------------------------------------------------------

@@ -73,7 +73,10 @@ def open_foreign(path: Path) -> Model:
         ToolchainError: no process can be started.
     """
     model = read_model(path)
-    if model.sha256 not in _passed and not (mark := _mark(model.sha256)).exists():
+    # an empty file says that a model of this content was opened, by this code and these libraries
+    by = [closure_digest("workbench.graph.opener", alone=(__name__,)), *libraries()]
+    mark = user_cache() / "opened" / digest([model.sha256, *by])
+    if model.sha256 not in _passed and not mark.exists():
         running = limits_of(model.size_bytes, RUNNING).memory_bytes
         about = "opening it (shape inference, ONNX Runtime's optimizer, a first sample)"
         guarded(path, model.size_bytes, {"running_bytes": running}, about=about)
@@ -179,15 +182,9 @@ def guarded(path: Path, size_bytes: int, request: Mapping[str, Any], *, about: s
 _passed: set[str] = set()
 
 
-def _mark(sha256: str) -> Path:
-    """An empty file that says: a model of this content was opened, by this code and these libraries."""
+def user_cache() -> Path:
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return home / "workbench" / "opened" / digest([sha256, *_versions()])
-
-
-@functools.cache
-def _versions() -> tuple[str, ...]:
-    return (closure_digest("workbench.graph.opener", alone=(__name__,)), *libraries())
+    return home / "workbench"
 
 
 @functools.cache

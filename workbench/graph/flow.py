@@ -52,7 +52,7 @@ class Flow:
         for node in self._nodes:
             for name in dict.fromkeys(node.input):
                 self._read_by.setdefault(name, []).append(node)
-        self.outputs = tuple(v.name for v in graph.output if self._is_number(v.name))
+        self.outputs = tuple(v.name for v in graph.output if self._types[v.name].elem_type != TensorProto.STRING)
         self._biased = self._with_bias()
         self.weighted = {
             self._biased.get(node.output[0], node.output[0])
@@ -101,22 +101,15 @@ class Flow:
             for name in node.output
             if name
             and name not in self._fixed
-            and (
-                name in self.outputs
-                or (self._is_float(name) and node.op_type not in _VALUE_KEEPING and not self._is_scalar(name))
-            )
+            and (name in self.outputs or (self._is_float(name) and node.op_type not in _VALUE_KEEPING))
         }
 
-    def _is_number(self, name: str) -> bool:
-        return bool(self._types[name].elem_type != TensorProto.STRING)
-
     def _is_float(self, name: str) -> bool:
-        known = self._types.get(name)
-        return known is None or known.elem_type in (TensorProto.FLOAT, TensorProto.UNDEFINED)
-
-    def _is_scalar(self, name: str) -> bool:
-        known = self._types.get(name)
-        return known is not None and known.HasField("shape") and not known.shape.dim
+        """Whether it may hold several floats."""
+        if (known := self._types.get(name)) is None:
+            return True
+        scalar = known.HasField("shape") and not known.shape.dim
+        return known.elem_type in (TensorProto.FLOAT, TensorProto.UNDEFINED) and not scalar
 
     def _is_weight(self, name: str) -> bool:
         """A constant, or one behind DequantizeLinear."""

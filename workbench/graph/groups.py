@@ -10,7 +10,7 @@ groups: the dynamo exporter calls every layer `node_MatMul_<number>`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import onnx
 
@@ -35,14 +35,9 @@ _POINTWISE = {
 _FUSED_ATTENTION = {"Attention", "MultiHeadAttention"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Attention:
-    """softmax(q · kᵀ) · v, or one operator that computes it.
-
-    Attributes:
-        scores, context: names of the products; None in a fused operator.
-        sources: the tensors q, k and v.
-    """
+class _Attention(NamedTuple):
+    """softmax(q · kᵀ) · v, the names of the products and the tensors q, k, v; or one operator that computes it, whose
+    products have no names."""
 
     scores: str | None
     context: str | None
@@ -195,12 +190,8 @@ def _attention_of(graph: _Graph, scores: Layer) -> _Attention | None:
         context = graph.layers.get(node.name)
         if context is not None and context.second is not None:
             value = context.second if tensor == context.activation else context.activation
-            return _Attention(
-                scores=scores.name,
-                context=context.name,
-                sources=(scores.activation, scores.second, value),
-                output=context.output,
-            )
+            sources = (scores.activation, scores.second, value)
+            return _Attention(scores.name, context.name, sources, context.output)
     return None
 
 

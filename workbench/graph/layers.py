@@ -86,7 +86,8 @@ def quantizable_layers(proto: onnx.ModelProto) -> tuple[Layer, ...]:
     known = constants(proto)
     first = {id(tensor): name for name, tensor in reversed(known.items())}  # an Identity repeats another's
     activations = _activations(proto)
-    types = _tensor_types(proto)
+    values = (*proto.graph.value_info, *proto.graph.input, *proto.graph.output)
+    types = {value.name: value.type.tensor_type for value in values}
     layers = []
     for node in proto.graph.node:
         if node.domain not in DEFAULT_DOMAINS or node.op_type not in LAYER_OPERATORS:
@@ -115,11 +116,6 @@ def _activations(proto: onnx.ModelProto) -> set[str]:
         if any(True for _ in bodies(node)) or any(name in reached for name in node.input):
             reached.update(node.output)
     return reached
-
-
-def _tensor_types(proto: onnx.ModelProto) -> Mapping[str, onnx.TypeProto.Tensor]:
-    values = [*proto.graph.value_info, *proto.graph.input, *proto.graph.output]
-    return {value.name: value.type.tensor_type for value in values}
 
 
 def _element_type(types: Mapping[str, onnx.TypeProto.Tensor], tensor: str) -> int:

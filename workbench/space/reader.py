@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from workbench.quantization.amct.config import parse_config
 from workbench.quantization.amct.protobuf_text import MOST_BYTES
-from workbench.space.dimensions import CFG, OFF, TARGET, dimension_of, dimensions_of, targets_with
+from workbench.space.dimensions import CFG, MOST_BINS, OFF, TARGET, dimension_of, dimensions_of, is_word, targets_with
 from workbench.space.service_reader import read_choices
 from workbench.space.space import (
     BINS,
@@ -29,7 +29,6 @@ from workbench.space.space import (
     draw,
     raw_size,
 )
-from workbench.space.words import MOST_BINS, is_word
 from workbench.values.dimension import Dimension, Scalar
 from workbench.values.documents.input_files import folder_digest, read_text
 from workbench.values.documents.yaml_reader import Section, read_yaml
@@ -178,7 +177,9 @@ def _checked(dimensions: Sequence[Dimension], value: Any, section: Section) -> S
         value = str(value)
     if is_word(value, dimension):
         return cast(Scalar, value)
-    if dimension.listed == "numbers" and not (isinstance(value, str) and _ascending(value)):
+    numbers = [int(w) for w in str(value).split() if w.isdecimal() and len(w) <= 9] if isinstance(value, str) else []
+    ascending = numbers and numbers == sorted(set(numbers)) and numbers[0] > 0 and len(numbers) == len(value.split())
+    if dimension.listed == "numbers" and not ascending:
         words = f" or 'optimal 4' (up to {MOST_BINS})" if dimension.lengths_in else ""
         raise section.error("choices", f"{value!r} are not ascending whole numbers.", f'Write "32 64 128"{words}.')
     if not isinstance(value, dimension.kind) or (isinstance(value, bool) and dimension.kind is not bool):
@@ -190,12 +191,6 @@ def _checked(dimensions: Sequence[Dimension], value: Any, section: Section) -> S
             f"Values: {', '.join(map(choice_text, dimension.values))}.",
         )
     return cast(Scalar, value)
-
-
-def _ascending(text: str) -> bool:
-    words = text.split()
-    numbers = [int(word) for word in words if word.isdecimal() and len(word) <= 9]
-    return bool(words) and len(numbers) == len(words) and numbers == sorted(set(numbers)) and numbers[0] > 0
 
 
 def _condition(section: Section, name: str, known: Mapping[str, Parameter]) -> tuple[Scalar, ...]:

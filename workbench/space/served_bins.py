@@ -13,10 +13,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from workbench.space.dimensions import TARGET, dimension_of
+from workbench.space.dimensions import TARGET, bins_of, dimension_of, is_word, stand_in
 from workbench.space.service_reader import MAX_SETTINGS
 from workbench.space.space import BINS, Parameter, Preset, SearchSpace, ServedBins, assignment_of
-from workbench.space.words import bins_of, is_word, stand_in
 from workbench.values.bins import IntArray
 from workbench.values.candidate import Candidate
 from workbench.values.dimension import ANY_LENGTH, Scalar
@@ -50,7 +49,9 @@ def to_service(space: SearchSpace, own: tuple[int, ...]) -> SearchSpace:
                 key=f"parameters.{other.name}.when",
                 hint="Leave that condition out, or the key `service:` of the experiment.",
             )
-    bins: dict[Scalar, tuple[int, ...]] = {c: _numbers(c) for c in parameter.choices}
+    bins: dict[Scalar, tuple[int, ...]] = {
+        c: stand_in(c) if is_word(c, ANY_LENGTH[BINS]) else tuple(map(int, str(c).split())) for c in parameter.choices
+    }
     served = ServedBins(
         choices=bins,
         when=parameter.when,
@@ -123,12 +124,6 @@ def words(space: SearchSpace) -> str:
         f"{sets}; with batch, timeout and workers {len(space.service.settings())} settings, simulated on one surface "
         "of times; no candidate differs in them"
     )
-
-
-def _numbers(choice: Scalar) -> tuple[int, ...]:
-    if is_word(choice, ANY_LENGTH[BINS]):
-        return stand_in(choice)
-    return tuple(int(word) for word in str(choice).split())
 
 
 # --- words ---------------------------------------------------------------------------------------------------------

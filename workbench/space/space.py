@@ -17,8 +17,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from workbench.space.dimensions import CFG, OFF, TARGET, dimension_of, dimensions_of
-from workbench.space.words import is_word, stand_in
+from workbench.space.dimensions import CFG, OFF, TARGET, dimension_of, dimensions_of, is_word, stand_in
 from workbench.values.candidate import Candidate, Precision, Quantization, Serving
 from workbench.values.dimension import FUSION_PREFIX, Dimension, Scalar
 from workbench.values.documents.canonical import digest

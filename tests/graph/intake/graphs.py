@@ -7,15 +7,13 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from tests.small_graphs import weight
+
 Shape = Sequence[int | str | None]
 
 
 def port(name: str, shape: Shape | None, kind: int = TensorProto.FLOAT) -> onnx.ValueInfoProto:
     return helper.make_tensor_value_info(name, kind, shape)
-
-
-def weight(*shape: int, seed: int = 1) -> np.ndarray:
-    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
 
 
 def write(

@@ -8,7 +8,8 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 
-from tests.graph.intake.graphs import noisy, of_opset, port, projection, rate_dependent, recurrent, weight, write
+from tests.graph.intake.graphs import noisy, of_opset, port, projection, rate_dependent, recurrent, write
+from tests.small_graphs import weight
 from workbench.graph import apart
 from workbench.graph import write as writing
 from workbench.graph.door import call_apart, open_foreign

@@ -8,8 +8,7 @@ from typing import TypeVar
 import numpy as np
 
 from workbench.commands.init.model import Outline
-from workbench.space.dimensions import CFG, TARGET, dimensions_of
-from workbench.space.words import bins_of
+from workbench.space.dimensions import CFG, TARGET, bins_of, dimensions_of
 from workbench.targets import described
 from workbench.values.dimension import FUSION_PREFIX, Scalar
 

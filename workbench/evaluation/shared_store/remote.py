@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-import queue
 import re
 import threading
 import uuid
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -124,28 +124,27 @@ class Remote:
         self._left = [thread for thread in self._left if thread.is_alive()]
         if len(self._left) >= _MOST_LEFT:
             raise Away(f"{len(self._left)} calls wait for an answer")
-        answers: queue.SimpleQueue[tuple[bool, Any]] = queue.SimpleQueue()
+        answer: Future[T] = Future()
 
         def work() -> None:
             try:
-                answers.put((True, action()))
+                answer.set_result(action())
             except FileNotFoundError as error:
-                answers.put((False, error if self._root_is_there(error) else Away(words_of(error))))
+                answer.set_exception(error if self._root_is_there(error) else Away(words_of(error)))
             except BaseException as error:  # of whatever kind: it belongs to the caller
-                answers.put((False, error))
+                answer.set_exception(error)
 
         thread = threading.Thread(target=work, name="shared store", daemon=True)
         thread.start()
         try:
-            fine, answer = answers.get(timeout=self.patience_s)
-        except queue.Empty:
+            return answer.result(self.patience_s)
+        except (FileNotFoundError, Away):
+            raise
+        except Exception as error:
+            if answer.done():
+                raise Away(words_of(error)) from error
             self._left = [*self._left, thread]
             raise Away(f"no answer within {self.patience_s:g} s") from None
-        if fine:
-            return answer  # type: ignore[no-any-return]  # it is what the action gave
-        if isinstance(answer, Exception) and not isinstance(answer, FileNotFoundError | Away):
-            raise Away(words_of(answer)) from answer
-        raise answer
 
     def _root_is_there(self, missing: FileNotFoundError) -> bool:
         """Not where a bucket was misspelt, or a network folder is not mounted: that is another thing than no file."""

@@ -53,7 +53,7 @@ _FLOAT_NOISE = 1e-3
 _FOLDING_ERRORS: tuple[type[Exception], ...] = (*RUNTIME_ERRORS, onnx.shape_inference.InferenceError)
 _TRIAL_ERRORS: tuple[type[Exception], ...] = (*RUNTIME_ERRORS, MemoryError)
 _HALF_NOISE = 0.05
-_FEEDS_WITH_NOISE = 12
+_FEEDS_WITH_NOISE = 36
 _ROWS = 1e-2
 _LARGER = (4, 16)
 """Times the size that a model accepted, to see which axes are no more than 1 by chance."""
@@ -154,8 +154,11 @@ class _Preparation:
         self._check_guesses()
         named = named_axes(self.proto, self.plans)
         if named is not self.proto:
-            shapes = {v.name: v for v in named.graph.input}
-            self.plans = tuple(_with_dims(plan, shapes[plan.name]) for plan in self.plans)
+            dims = {
+                v.name: tuple(d.dim_value or d.dim_param or None for d in v.type.tensor_type.shape.dim)
+                for v in named.graph.input
+            }
+            self.plans = tuple(replace(plan, dims=dims[plan.name]) for plan in self.plans)
             new = ", ".join(f"{plan.name} {axes_text(plan.dims)}" for plan in self.plans)
             self._did("axes", f"The inputs' axes are named or fixed: {new}.", named)
 
@@ -434,11 +437,6 @@ def _row(plans: Sequence[PortPlan], feeds: Feeds, row: int) -> Feeds:
         else feeds[p.name].take([row], p.batch)
         for p in plans
     }
-
-
-def _with_dims(plan: PortPlan, value: onnx.ValueInfoProto) -> PortPlan:
-    dims = value.type.tensor_type.shape.dim
-    return replace(plan, dims=tuple(d.dim_value if d.HasField("dim_value") else d.dim_param or None for d in dims))
 
 
 def _silent(proto: ModelProto) -> ModelProto:

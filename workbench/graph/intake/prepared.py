@@ -5,14 +5,12 @@ model = prepared(source, interface, folder)      # source itself where nothing i
 
 from __future__ import annotations
 
-import functools
 import json
-import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from workbench.graph.door import call_apart, libraries, open_foreign
+from workbench.graph.door import call_apart, libraries, open_foreign, user_cache
 from workbench.graph.intake.preparation import prepare, wanted
 from workbench.graph.read import read_model
 from workbench.values.documents.canonical import decode, digest, encode
@@ -35,12 +33,6 @@ class Provenance:
     file: str
     sha256: str
     origin: Origin
-
-
-def user_folder() -> Path:
-    """Where prepared models lie that belong to no workspace."""
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return home / "workbench" / "models"
 
 
 def workspace_folder(workspace: Path) -> Path:
@@ -68,9 +60,9 @@ def prepared(
     try:
         if not wanted(source, interface):
             return source
-        place = (folder or user_folder()) / digest(
-            [source.sha256, encode(interface.inputs), encode(interface.axes), encode(interface.state), *_versions()]
-        )[:32]
+        asked = [encode(part) for part in (interface.inputs, interface.axes, interface.state)]
+        by = [closure_digest("workbench.graph.intake.preparation"), *libraries()]
+        place = (folder or user_cache() / "models") / digest([source.sha256, *asked, *by])[:32]
         return _kept(source, place) or _made(source, interface, place)
     except ConfigError as error:
         if error.file is not None:
@@ -127,8 +119,3 @@ def prepare_here(path: str, interface: Any, folder: str) -> None:
     file = "" if done is None else done[0].name
     model = read_model(to / file) if file else source
     write_json_atomically(to / PROVENANCE, Provenance(file=file, sha256=model.sha256, origin=origin))
-
-
-@functools.cache
-def _versions() -> tuple[str, ...]:
-    return (closure_digest("workbench.graph.intake.preparation"), *libraries())

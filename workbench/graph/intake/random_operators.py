@@ -150,7 +150,9 @@ def _table_noise(node: NodeProto, ranks: dict[str, int], names: Names, graph: Gr
         steps = add("Unsqueeze", [steps, constant(np.asarray(others, np.int64), f"others{axis}")], f"along{axis}")
         place = add("Add", [place, steps], f"place{axis}")
     place = add("Mod", [place, constant(np.asarray(_TABLE, np.int64), "table_size")], "index")
-    noise = add("Gather", [constant(_table(normal), TABLE_NAME), place], "drawn")
+    rng = np.random.default_rng(_SEED)
+    table = (rng.standard_normal(_TABLE) if normal else rng.random(_TABLE)).astype(np.float32)
+    noise = add("Gather", [constant(table, TABLE_NAME), place], "drawn")
     noise = add("Squeeze", [noise], "scalar") if rank == 0 else add("Expand", [noise, shape], "spread")
     low, high = float(values.get("low", 0.0)), float(values.get("high", 1.0))
     factor, shift = (values.get("scale", 1.0), values.get("mean", 0.0)) if normal else (high - low, low)
@@ -164,8 +166,3 @@ def _table_noise(node: NodeProto, ranks: dict[str, int], names: Names, graph: Gr
         to = int(values.get("dtype", TensorProto.FLOAT))
         nodes.append(helper.make_node("Cast", [noise], list(node.output), name=node.name, to=to))
     return nodes
-
-
-def _table(normal: bool) -> npt.NDArray[Any]:
-    rng = np.random.default_rng(_SEED)
-    return (rng.standard_normal(_TABLE) if normal else rng.random(_TABLE)).astype(np.float32)

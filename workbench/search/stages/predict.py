@@ -15,8 +15,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from workbench.evaluation.bench import Bench, device_lock
-from workbench.evaluation.build import artifact_of, structure_of
-from workbench.evaluation.shared_shapes import Shape, only_shapes, shapes_of, shares_shapes
+from workbench.evaluation.build import Shape, artifact_of, only_shapes, shapes_of, shares_shapes, structure_of
 from workbench.inputs.experiment import Experiment
 from workbench.prediction.curve import at_first_speed
 from workbench.prediction.shape_times import ShapeTimes, predict_times
