@@ -5,6 +5,7 @@ import onnx
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from workbench.graph.form import graph_form
+from workbench.graph.nodes import rename_tensors
 from workbench.testing.encoder import Array, model_of, tiny_encoder, value
 
 QUANTIZE = helper.make_node("QuantizeLinear", ["x", "scale", "zero"], ["q"], name="quantize")
@@ -30,14 +31,11 @@ def renamed(model: ModelProto) -> ModelProto:
     """Every tensor and node under another name; ports keep theirs."""
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
-    ports = {port.name for port in (*copy.graph.input, *copy.graph.output)}
-    for node in copy.graph.node:
-        node.name = f"other {node.name}"
-        node.doc_string = "another exporter"
-        for names in (node.input, node.output):
-            names[:] = [name if name in ports or not name else f"other {name}" for name in names]
-    for tensor in copy.graph.initializer:
-        tensor.name = f"other {tensor.name}"
+    inner = {name for node in copy.graph.node for name in (*node.input, *node.output) if name}
+    inner -= {port.name for port in (*copy.graph.input, *copy.graph.output)}
+    rename_tensors(copy.graph.node, {name: f"other {name}" for name in inner})
+    for one in (*copy.graph.initializer, *copy.graph.node):
+        one.name, one.doc_string = f"other {one.name}", "another exporter"
     return copy
 
 

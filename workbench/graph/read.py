@@ -95,10 +95,7 @@ def stored_graph(model: Model) -> onnx.ModelProto:
             hint="Start again, so that every result belongs to one model.",
         )
     if model.external_files:
-        try:
-            _take_in(proto, model.path, large)
-        except (OSError, ValueError, onnx.checker.ValidationError) as error:
-            raise ConfigError(f"its external data cannot be read: {error}.", file=model.path) from error
+        _take_in(proto, model.path, large)
     return proto
 
 
@@ -108,12 +105,8 @@ def graph_of(path: Path) -> onnx.ModelProto:
     Raises:
         ConfigError: it is not ONNX, or data that it refers to are missing.
     """
-    try:
-        proto, _, size_bytes = _opened(path)
-        large = is_large(size_bytes + sum(raw_bytes(tensor) for tensor in _external_tensors(proto)))
-        _take_in(proto, path, large)
-    except (OSError, ValueError, onnx.checker.ValidationError) as error:
-        raise ConfigError(f"its external data cannot be read: {error}.", file=path) from error
+    proto, _, size_bytes = _opened(path)
+    _take_in(proto, path, is_large(size_bytes + sum(raw_bytes(tensor) for tensor in _external_tensors(proto))))
     return proto
 
 
@@ -179,12 +172,15 @@ def _opened(path: Path, *, large: bool = False) -> tuple[onnx.ModelProto, hashli
 
 def _take_in(proto: onnx.ModelProto, path: Path, large: bool) -> None:
     """Load external data; of a large model the small tensors, and the large ones as references to their place."""
-    for tensor in proto.graph.initializer if large else ():
-        if tensor.data_location == TensorProto.EXTERNAL and raw_bytes(tensor) >= apart.LARGE_BYTES:
-            refer_to_file(tensor, path)
-    for tensor in _external_tensors(proto):
-        if not refers_apart(tensor):
-            take_in(tensor, path)
+    try:
+        for tensor in proto.graph.initializer if large else ():
+            if tensor.data_location == TensorProto.EXTERNAL and raw_bytes(tensor) >= apart.LARGE_BYTES:
+                refer_to_file(tensor, path)
+        for tensor in _external_tensors(proto):
+            if not refers_apart(tensor):
+                take_in(tensor, path)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"its external data cannot be read: {error}.", file=path) from error
 
 
 def _external_files(path: Path, proto: onnx.ModelProto) -> tuple[Path, ...]:
