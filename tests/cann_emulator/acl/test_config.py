@@ -1,9 +1,8 @@
-"""acl.json and what it asks for: dumps and overflow check; profiles (pyacl.md §2.5, §5.4-5.7)."""
+"""acl.json and what it asks for: dumps; profiles (pyacl.md §2.5, §5.4-5.7)."""
 
 from __future__ import annotations
 
 import json
-import struct
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +14,7 @@ from tests.cann_emulator.acl.library import Loaded, X, multilayer, ok, opened, s
 from tests.cann_emulator.atc.compiling import built, mlp
 from workbench.cann_emulator import acl
 from workbench.cann_emulator.acl import clock
-from workbench.cann_emulator.acl.dumping import AI_CORE_INFO, AI_CORE_STATUS
 from workbench.cann_emulator.acl.profile import VARIABLE
-from workbench.cann_emulator.dump_file import parse_dump
 from workbench.cann_emulator.om import OfflineModel
 from workbench.cann_emulator.timing import stream_us
 from workbench.targets.ascend.dump.dump_file import DumpFile, read_dump_file
@@ -46,68 +43,29 @@ def test_missing_files_and_files_that_are_no_json(tmp_path: Path) -> None:
     ok(acl.init(written(tmp_path, {"a": [[[[[[[[1]]]]]]]]})))
 
 
-# ---- overflow ----
-
-
-def test_the_overflow_check_writes_a_file_only_when_something_overflowed(tmp_path: Path) -> None:
-    """Read by the target's own reader of the documented layout."""
-    folder, model = dumping(tmp_path, multilayer(), dump_debug="on")
-    model.put(np.ones((5, 16), np.float32))
-    ok(model.run())
-    assert not list(folder.rglob("Opdebug.Node_OpDebug.*"))
-    model.put(np.full((5, 16), 3e38, np.float32))
-    ok(model.run())
-    (file,) = folder.rglob("Opdebug.Node_OpDebug.*")
-    assert file.relative_to(folder).parts[1:5] == ("0", "model", "1", "1")
-    header, _, (status,) = parse_dump(file.read_bytes())
-    assert header.emulated.startswith("int8-workbench ")
-    assert struct.unpack_from("<3Q", status, AI_CORE_STATUS) == (0, 0, 0x20)
-    # and what the operator of that task read and wrote
-    (beside,) = [other for other in file.parent.iterdir() if other != file]
-    task = struct.unpack_from("<6Q", status, AI_CORE_INFO)[2]
-    assert beside.name.split(".")[:3] == ["MatMulV3", "relu0", str(task)]
-    _, inputs, (product,) = parse_dump(beside.read_bytes())
-    assert len(inputs) == 3
-    assert np.isinf(np.frombuffer(product, np.float32)).any()
-
-
-# ---- profiles ----
-
-DEVICE = load_device_data("Ascend910B3")
-COPIED = 4096
-
-
-def profiled(folder: Path, calls: int) -> Path:
-    """Calls as a session makes them: inputs, execution and outputs on one stream, then one wait."""
-    ok(acl.init())
-    ok(acl.rt.set_device(0))
-    model, stream = opened(saved(multilayer(), folder)), taken(acl.rt.create_stream())
-    place, host = taken(acl.rt.malloc(COPIED, 0)), taken(acl.rt.malloc_host(COPIED))
-    for _ in range(calls):
-        ok(acl.rt.memcpy_async(place, COPIED, host, COPIED, 1, stream))
-        ok(acl.mdl.execute_async(model.id, model.input_dataset, model.output_dataset, stream))
-        ok(acl.rt.memcpy_async(host, COPIED, place, COPIED, 2, stream))
-        ok(acl.rt.synchronize_stream(stream))
-    ok(acl.finalize())
-    (made,) = folder.glob("PROF_*")
-    return made
-
-
 def test_idle_time_and_its_causes_are_found_in_the_emulated_profile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As msprof switches it on."""
+    """As msprof switches it on; calls as a session makes them: all on one stream, then one wait."""
     monkeypatch.setenv(VARIABLE, str(tmp_path))
-    found = read_profile([profiled(tmp_path, 3)])
+    ok(acl.init())
+    ok(acl.rt.set_device(0))
+    model, stream = opened(saved(multilayer(), tmp_path)), taken(acl.rt.create_stream())
+    place, host = taken(acl.rt.malloc(4096, 0)), taken(acl.rt.malloc_host(4096))
+    for _ in range(3):
+        ok(acl.rt.memcpy_async(place, 4096, host, 4096, 1, stream))
+        ok(acl.mdl.execute_async(model.id, model.input_dataset, model.output_dataset, stream))
+        ok(acl.rt.memcpy_async(host, 4096, place, 4096, 2, stream))
+        ok(acl.rt.synchronize_stream(stream))
+    ok(acl.finalize())
 
-    assert found.modelled
-    assert found.executions == 3
-    assert abs(found.computing_us - 3 * stream_us(multilayer(), 0, DEVICE)) < 0.1
+    found, device = read_profile(list(tmp_path.glob("PROF_*"))), load_device_data("Ascend910B3")
+    assert (found.modelled, found.executions) == (True, 3)
+    assert abs(found.computing_us - 3 * stream_us(multilayer(), 0, device)) < 0.1
     (bubble,) = found.bubbles
     assert bubble.times == 2
-    copies = 2 * 2 * clock.copy_ns(COPIED, True, False) / 1000
-    assert abs(bubble.within["host copy"] - copies) < 0.1
-    assert bubble.within["host launch"] >= 2 * DEVICE.execute_launch_us - 0.1
+    assert abs(bubble.within["host copy"] - 2 * 2 * clock.copy_ns(4096, True, False) / 1000) < 0.1
+    assert bubble.within["host launch"] >= 2 * device.execute_launch_us - 0.1
 
 
 def tensors(file: Path) -> tuple[DumpFile, list[Any], list[Any]]:
