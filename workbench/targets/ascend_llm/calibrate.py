@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import shutil
+import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -47,6 +48,7 @@ from workbench.values.documents.input_files import is_file, size_text
 from workbench.values.errors import ConfigError, ToolchainError
 from workbench.values.system.files import check_apart, lock_file
 from workbench.values.system.source_closure import closure_digest
+from workbench.values.system.steps import time_words
 
 _log = logging.getLogger(__name__)
 
@@ -165,9 +167,12 @@ def quantize_samples(
                 report(f"going on behind block {resumed} of {model.config.layers}, which an earlier run finished")
             if streams is None:
                 streams = start(model, recipe, samples)
+            began_s = time.monotonic()
             for block in blocks(model, recipe, streams, first=resumed):
                 kept.keep(block.index, list(block_entries(block, recipe.generation)), streams)
-                report(f"block {block.index + 1} of {model.config.layers}")
+                share = (block.index + 1 - resumed) / (model.config.layers - resumed)
+                told = time_words(time.monotonic() - began_s, share)
+                report(f"block {block.index + 1} of {model.config.layers}: {told}")
             files = _assemble(model, recipe, read, kept, to)
         shutil.rmtree(work)
     except OSError as error:
