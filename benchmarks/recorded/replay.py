@@ -127,8 +127,9 @@ def replay(
         slowest_s = max(slowest_s, time.perf_counter() - began)
         if trial is None:
             break
-        index[trial.candidate.id] = worth.lookup.index_of(trial.assignment)
-        known[trial.candidate.id] = bench.evaluate(trial.candidate, index[trial.candidate.id])
+        candidate, _ = trial
+        index[candidate.id] = worth.lookup.index_of(queue.trials[candidate.id][0])
+        known[candidate.id] = bench.evaluate(candidate, index[candidate.id])
         front = front_of(experiment, known)
         serves_most = max(front, key=lambda e: metrics(e)[experiment.objectives[0].metric], default=None)
         steps.append(

@@ -10,7 +10,6 @@ import asyncio
 import functools
 import gc
 import json
-import resource
 import signal
 import sys
 import time
@@ -25,6 +24,7 @@ from workbench.load.client import Clients, Connection
 from workbench.load.plan import LoadPlan
 from workbench.load.run import END, TIMES
 from workbench.values.documents.canonical import decode
+from workbench.values.system.environment import open_files
 
 if TYPE_CHECKING:
     from workbench.load.openai.answer import Streams
@@ -37,7 +37,9 @@ _OTHER_FILES = 64
 def main(folder: Path) -> None:
     head = json.loads(sys.stdin.buffer.readline())  # of the process that started this one
     plan, requests = decode(LoadPlan, head["plan"]), [sys.stdin.buffer.read(length) for length in head["lengths"]]
-    _allow_files(plan.open_connections + _OTHER_FILES)
+    if (allowed := open_files(count := plan.open_connections + _OTHER_FILES)) < count:
+        said = f"{count} open files are needed and {allowed} allowed."
+        sys.exit(f"{said} Raise the limit (ulimit -n) or use fewer clients.")
     random = np.random.default_rng([plan.seed, 1])  # beside the stream of arrival times
     rounds = -(-_ORDER // len(requests))
     order = np.concatenate([random.permutation(len(requests)) for _ in range(rounds)])
@@ -92,16 +94,6 @@ def main(folder: Path) -> None:
     if streams is not None:
         end |= {"server_error": streams.error, "full": streams.full}
     (folder / END).write_text(json.dumps(end), encoding="utf-8")
-
-
-def _allow_files(count: int) -> None:
-    """Raise this process' own limit of open files, 1024 by default, as far as the connections need it."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY or soft >= count:
-        return
-    if hard != resource.RLIM_INFINITY and hard < count:
-        sys.exit(f"{count} open files are needed and {hard} allowed. Raise the limit (ulimit -n) or use fewer clients.")
-    resource.setrlimit(resource.RLIMIT_NOFILE, (count, hard))
 
 
 if __name__ == "__main__":

@@ -11,9 +11,9 @@ from __future__ import annotations
 import contextlib
 import random
 import threading
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import median
 
 import numpy as np
@@ -46,15 +46,6 @@ MAX_REPEATS = 15
 _SEED_STEP = 7919
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trial:
-    """A candidate that is asked for, by which choices of the space, and why, in a short sentence."""
-
-    candidate: Candidate
-    assignment: Assignment
-    why: str
-
-
 class Queue:
     """Who was asked for, in that order, and how often each took its evaluation process down; kept in the journal."""
 
@@ -72,26 +63,15 @@ class Queue:
         }
         self.crashes: dict[str, int] = dict(kept.get("crashes", {}))
         self._looks: dict[str, float] = dict(kept.get("looks", {}))
-        found: dict[str, Trial] = {}  # one for each candidate
+        self._first: dict[str, tuple[Assignment, str]] = {}
         for why, choices in first:
             with contextlib.suppress(Forbidden):
-                candidate = build(experiment.space, choices)
-                found.setdefault(candidate.id, Trial(candidate=candidate, assignment=choices, why=why))
-        self._first = list(found.values())
-        self._order()
+                self._first.setdefault(build(experiment.space, choices).id, (choices, why))
 
     def looked_at(self, candidate_id: str, speedup: float) -> None:
         """A first look's speed-up, 0 where it failed: the faster one is tried before the other."""
         self._looks[candidate_id] = speedup
-        self._order()
         self._keep()
-
-    def _order(self) -> None:
-        def place(trial: Trial) -> tuple[bool, bool, float]:
-            look = self._looks.get(trial.candidate.id)
-            return trial.candidate.id != self.experiment.baseline.id, look is None, -(look or 0.0)
-
-        self._first.sort(key=place)
 
     def add(self, candidate: Candidate) -> bool:
         """Have a candidate asked for; False where the space has no choices for it."""
@@ -107,8 +87,8 @@ class Queue:
         """Who was asked for and is neither known nor in flight, oldest first."""
         return [i for i in self.trials if i not in known and i not in in_flight]
 
-    def next(self, known: Mapping[str, Evaluation], in_flight: Collection[str] = ()) -> Trial | None:
-        """A candidate without an evaluation that stands; None when there is none left.
+    def next(self, known: Mapping[str, Evaluation], in_flight: Collection[str] = ()) -> tuple[Candidate, str] | None:
+        """A candidate without an evaluation that stands, and why, in a short sentence; None when there is none left.
 
         Args:
             known: evaluations that stand.
@@ -117,43 +97,41 @@ class Queue:
         taken = {*known, *in_flight}
         if waiting := self.open(taken):
             choices, why = self.trials[waiting[0]]
-            return Trial(candidate=build(self.experiment.space, choices), assignment=choices, why=why)
-        if (first := next((trial for trial in self._first if trial.candidate.id not in taken), None)) is not None:
-            return self._asked(first)
-        tried = {i: choices for i, (choices, _) in self.trials.items()}
-        space, drawn = self.experiment.space, random.Random()
-        for number in range(MAX_REPEATS):
-            seed, found = self.experiment.seed + _SEED_STEP * (MAX_REPEATS * len(self.trials) + number), None
-            if self.experiment.sampler == "auto":
-                found = proposal(self.experiment, tried, known, seed, in_flight)
-            if found is None:
-                drawn.seed(seed)
-                found = suggest(space, lambda _, several: drawn.choice(several)), "drawn at random"
-            choices, why = found
+            return build(self.experiment.space, choices), why
+        for choices, why in self._who_may_come(known, in_flight):
             with contextlib.suppress(Forbidden):
-                candidate = build(space, choices)
+                candidate = build(self.experiment.space, choices)
                 if candidate.id not in taken:
-                    return self._asked(Trial(candidate=candidate, assignment=choices, why=why))
-        return None if (last := self._unseen(taken)) is None else self._asked(last)
-
-    def _unseen(self, taken: Collection[str]) -> Trial | None:
-        """Any one of a small space, a draw of a large one."""
-        space, rng = self.experiment.space, random.Random(self.experiment.seed + len(taken))
-        if raw_size(space) <= EXACT_LIMIT:
-            every = list(combinations(space))
-            rng.shuffle(every)
-        else:
-            every = [draw(space, rng) for _ in range(EXACT_LIMIT)]
-        for choices in every:
-            with contextlib.suppress(Forbidden):
-                if (candidate := build(space, choices)).id not in taken:
-                    return Trial(candidate=candidate, assignment=choices, why="drawn at random")
+                    self.trials[candidate.id] = choices, why
+                    self._keep()
+                    return candidate, why
         return None
 
-    def _asked(self, trial: Trial) -> Trial:
-        self.trials[trial.candidate.id] = (trial.assignment, trial.why)
-        self._keep()
-        return trial
+    def _who_may_come(
+        self, known: Mapping[str, Evaluation], in_flight: Collection[str]
+    ) -> Iterator[tuple[Assignment, str]]:
+        def place(candidate_id: str) -> tuple[bool, bool, float]:
+            look = self._looks.get(candidate_id)
+            return candidate_id != self.experiment.baseline.id, look is None, -(look or 0.0)
+
+        yield from (self._first[i] for i in sorted(self._first, key=place))
+        tried = {i: choices for i, (choices, _) in self.trials.items()}
+        space, drawn, seed = self.experiment.space, random.Random(), self.experiment.seed
+        for number in range(MAX_REPEATS):
+            at, found = seed + _SEED_STEP * (MAX_REPEATS * len(tried) + number), None
+            if self.experiment.sampler == "auto":
+                found = proposal(self.experiment, tried, known, at, in_flight)
+            drawn.seed(at)
+            yield found or (suggest(space, lambda _, several: drawn.choice(several)), "drawn at random")
+        # any one of a small space, a draw of a large one
+        drawn.seed(seed + len({*known, *in_flight}))
+        every: list[Assignment] = []
+        if raw_size(space) <= EXACT_LIMIT:
+            every += combinations(space)
+            drawn.shuffle(every)
+        else:
+            every += (draw(space, drawn) for _ in range(EXACT_LIMIT))
+        yield from ((choices, "drawn at random") for choices in every)
 
     def _keep(self) -> None:
         if self._journal is not None:

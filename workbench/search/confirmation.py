@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -51,7 +51,18 @@ def confirm(
         for todo, least in ((missing, None), (cut, FULL)):
             while todo or pool.working:
                 if not todo or not pool.free:
-                    todo = todo if _ended(bench, pool, before, confirmed, listeners) else []
+                    candidate, future = pool.first()
+                    try:
+                        found = future.result()
+                    except TimeUp:  # nor is there time for others
+                        todo = []
+                        continue
+                    earlier = before[candidate.id]
+                    attempt = earlier.attempt + 1 if earlier is not None and earlier.deserves_another else 1
+                    confirmed[candidate.id] = found = replace(found, attempt=max(attempt, found.attempt))
+                    bench.journal.write(found)
+                    for listener in listeners:
+                        listener.evaluated(found, reused=False)
                     continue
                 effort, count = fitting([costs[c.id] for c in todo], time.left_s * len(members))
                 only_baseline = count == 1 and len(todo) > 1 and todo[0].id == experiment.baseline.id
@@ -65,26 +76,3 @@ def confirm(
                 task = Task(candidate=candidate, split="holdout", gates=False, effort=effort)
                 pool.begin(candidate, partial(survived, experiment, bench, task=task, until=until))
     return {i: confirmed[i] for i in candidates if i in confirmed}
-
-
-def _ended(
-    bench: Bench,
-    pool: WorkerPool[Candidate],
-    before: Mapping[str, Evaluation | None],
-    confirmed: dict[str, Evaluation],
-    listeners: Sequence[Listener],
-) -> bool:
-    """Wait for one, and keep it; whether there is time for others."""
-    candidate, future = pool.first()
-    try:
-        found = future.result()
-    except TimeUp:
-        return False
-    known = before[candidate.id]
-    attempt = known.attempt + 1 if known is not None and known.deserves_another else 1
-    found = replace(found, attempt=max(attempt, found.attempt))
-    bench.journal.write(found)
-    for listener in listeners:
-        listener.evaluated(found, reused=False)
-    confirmed[candidate.id] = found
-    return True

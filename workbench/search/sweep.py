@@ -239,10 +239,11 @@ class _Loop:
         trial = self.queue.next(self.known, flying)
         if trial is None:
             return "exhausted"
-        if trial.candidate.id in self.left_open:
-            self.resumed(trial.candidate)
-        self.trying(trial.candidate, trial.why)
-        return _Flight(candidate=trial.candidate)
+        candidate, why = trial
+        if candidate.id in self.left_open:
+            self.resumed(candidate)
+        self.trying(candidate, why)
+        return _Flight(candidate=candidate)
 
     def _deferred(self) -> _Flight | None:
         flying = [flight.candidate.id for flight in self.pool.working]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import resource
 import time
 from typing import Any
 
@@ -25,6 +24,7 @@ from workbench.serve.service import Service
 from workbench.serve.settings import Limits
 from workbench.values.documents.canonical import encode
 from workbench.values.metrics import metrics
+from workbench.values.system.environment import open_files
 
 _JSON = (b"content-type", b"application/json")
 _PREDICT = b"/predict"
@@ -167,10 +167,8 @@ def _info(service: Service) -> dict[str, Any]:
 
 def _connections_within(limits: Limits, workers: int, metrics: Metrics) -> Connections:
     """Never so many that the service lacks open files for itself, or to start a worker again."""
-    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    spare = _FILES_OF_SERVICE + _FILES_OF_WORKER * workers
-    room = limits.connections if files == resource.RLIM_INFINITY else max(files - spare, _FEWEST_CONNECTIONS)
-    most = min(limits.connections, room)
+    files, spare = open_files(), _FILES_OF_SERVICE + _FILES_OF_WORKER * workers
+    most = min(limits.connections, max(files - spare, _FEWEST_CONNECTIONS))
     if most < limits.connections:
         log("fewer_connections", wanted=limits.connections, most=most, open_files=files)
     of_address = min(limits.connections_of_address, most)

@@ -7,7 +7,6 @@ import contextlib
 import errno
 import math
 import os
-import resource
 import signal
 import socket
 from collections.abc import Sequence
@@ -29,6 +28,7 @@ from workbench.serve.workers import Place, places_of
 from workbench.targets import described
 from workbench.values.errors import ConfigError, ToolchainError, WorkbenchError
 from workbench.values.system.cpu import control_group_limits
+from workbench.values.system.environment import open_files
 
 _OPEN_FILES = 65_536
 _BYTES_OF_A_NUMBER = 26
@@ -52,7 +52,7 @@ def serve(bundle: Bundle, settings: ServeSettings) -> None:
         ToolchainError: there are fewer devices than wanted, or no worker could answer for `limits.no_worker_s`.
     """
     signer = check_bundle(bundle, settings.trusted)
-    _raise_open_files()
+    open_files(_OPEN_FILES)  # each connection is one, and the usual limit is few clients for a service
     target = bundle.manifest.artifact.target
     places = places_of(target, settings.devices)
     if settings.front_ends == "auto":
@@ -163,14 +163,6 @@ def _processors() -> int:
     here = len(os.sched_getaffinity(0))
     quota, _ = control_group_limits()
     return here if quota is None else max(1, min(here, math.floor(quota)))
-
-
-def _raise_open_files() -> None:
-    """Each connection is an open file, and the usual soft limit of 1024 is few clients for a service."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(_OPEN_FILES, hard)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _bound(host: str, port: int) -> socket.socket:

@@ -91,7 +91,15 @@ class WorkerPool(Generic[_What]):
         """
 
         def fly() -> Evaluation:
-            made = self._made_ahead(ahead, until) if ahead is not None and self._compiles else ()
+            made: tuple[StageTiming, ...] = ()
+            if ahead is not None and self._compiles:
+                compiler = self._compilers.get()
+                try:
+                    made = compiler.compile(ahead, until=until)
+                except CrashError as crash:  # left to the evaluation to tell of, which meets the same
+                    _log.info("%s: compiling ahead ended: %s", ahead.short_id, crash)
+                finally:
+                    self._compilers.put(compiler)
             card = self._cards.get()
             try:
                 evaluation = work(card)
@@ -119,17 +127,6 @@ class WorkerPool(Generic[_What]):
         self._hear()
         done = next(future for future in self._flying if future.done())
         return self._flying.pop(done), done
-
-    def _made_ahead(self, candidate: Candidate, until: float | None) -> tuple[StageTiming, ...]:
-        """A compiler that dies over it is left to the evaluation to tell of, which meets the same."""
-        compiler = self._compilers.get()
-        try:
-            return compiler.compile(candidate, until=until)
-        except CrashError as crash:
-            _log.info("%s: compiling ahead ended: %s", candidate.short_id, crash)
-            return ()
-        finally:
-            self._compilers.put(compiler)
 
 
 def survived(

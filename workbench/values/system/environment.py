@@ -1,9 +1,11 @@
-"""Variables of this process: what a user says by one, and those for what is started from it."""
+"""What this process was given: variables that a user sets, those for what is started from it, its open files."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import resource
+import sys
 from collections.abc import Iterator, Mapping
 
 from workbench.values.errors import ConfigError
@@ -36,3 +38,14 @@ def variables_set(variables: Mapping[str, str]) -> Iterator[None]:
                 del os.environ[name]
             else:
                 os.environ[name] = value
+
+
+def open_files(wanted: int = 0) -> int:
+    """So many files this process may have open: its limit, 1024 by default, raised to what is wanted as far as it may
+    be."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    now, most = (sys.maxsize if limit == resource.RLIM_INFINITY else limit for limit in (soft, hard))
+    if now < wanted:
+        now = min(wanted, most)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (now, hard))
+    return now
