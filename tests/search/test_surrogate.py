@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tests.spaces import space_of_choices
-from workbench.search.parts import Costs, Goals, Ranking, Seen, match_classes, rank
+from workbench.search.parts import Costs, Ranking, Seen, match_classes, rank
 from workbench.search.surrogate import Axes, axes_of, fit
 from workbench.space.space import combinations
 from workbench.values.objectives import Constraint, Objective
@@ -52,10 +52,8 @@ CHOICES: dict[str, tuple[object, ...]] = {
 SPACE = space_of_choices(**CHOICES)
 EVERY = list(combinations(SPACE))
 AXES: Axes = axes_of(SPACE)
-QUESTION = Goals(
-    objectives=(Objective(metric="throughput_per_s"), Objective(metric="accuracy")),
-    constraints=(Constraint(metric="accuracy_loss_pp", limit=0.5),),
-)
+OBJECTIVES = (Objective(metric="throughput_per_s"), Objective(metric="accuracy"))
+CONSTRAINTS = (Constraint(metric="accuracy_loss_pp", limit=0.5),)
 
 
 def seen(place: int, *, drop: float | None = None, failed: bool = False) -> Seen:
@@ -76,7 +74,8 @@ def seen(place: int, *, drop: float | None = None, failed: bool = False) -> Seen
 
 
 def ranked_by(known: list[Seen], costs: Costs | None = None) -> Ranking:
-    return rank(QUESTION, AXES, AXES.codes(EVERY), known, costs or Costs(), np.random.default_rng(0))
+    at = OBJECTIVES, CONSTRAINTS, AXES, AXES.codes(EVERY)
+    return rank(*at, known, costs or Costs(), np.random.default_rng(0))
 
 
 def test_what_is_known_of_a_class_is_known_of_its_other_members() -> None:

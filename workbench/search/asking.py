@@ -22,7 +22,7 @@ from workbench.evaluation.journal import Journal
 from workbench.inputs.experiment import Experiment
 from workbench.search.first_look import INT8_FIRST, first_int8
 from workbench.search.front import front_of, predicted_numbers, with_baseline_drop
-from workbench.search.parts import BESIDE_RUNS, FEWEST, Costs, Goals, Ranking, Seen, logged, rank
+from workbench.search.parts import BESIDE_RUNS, FEWEST, Costs, Ranking, Seen, logged, rank
 from workbench.search.surrogate import Codes, axes_of
 from workbench.space.space import (
     EXACT_LIMIT,
@@ -201,11 +201,11 @@ def proposal(
     if by_runs:
         made = {file for e in known.values() if e.failure is None for file in _compiled_files(e.candidate)}
         costs = replace(costs, runs=lambda place: _runs(space, pool[place], made))
-    question = Goals(objectives=experiment.objectives, constraints=experiment.constraints)
+    asked = experiment.objectives, experiment.constraints, axes
     if flying := [tried[i] for i in in_flight if i in tried]:
-        expected = rank(question, axes, axes.codes(flying), seen, Costs(), np.random.default_rng(seed))
+        expected = rank(*asked, axes.codes(flying), seen, Costs(), np.random.default_rng(seed))
         seen += [_believed(expected, place, assignment) for place, assignment in enumerate(flying)]
-    found = rank(question, axes, np.vstack([codes, axes.codes(near)]), seen, costs, np.random.default_rng(seed))
+    found = rank(*asked, np.vstack([codes, axes.codes(near)]), seen, costs, np.random.default_rng(seed))
     for place in found.order:
         try:
             candidate_id = build(space, pool[place]).id

@@ -73,17 +73,6 @@ class Costs:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Goals:
-    objectives: tuple[Objective, ...]
-    constraints: tuple[Constraint, ...]
-
-    @property
-    def metrics(self) -> tuple[str, ...]:
-        """Every one that matters, once."""
-        return tuple(dict.fromkeys([o.metric for o in self.objectives] + [c.metric for c in self.constraints]))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Ranking:
     """What is expected of a pool.
 
@@ -104,7 +93,8 @@ class Ranking:
 
 
 def rank(
-    question: Goals,
+    objectives: Sequence[Objective],
+    constraints: Sequence[Constraint],
     axes: Axes,
     pool: Codes,
     seen: Sequence[Seen],
@@ -120,21 +110,22 @@ def rank(
     codes = axes.codes([s.assignment for s in seen])
     numerics, time = (match_classes(codes, [getattr(s, c) for s in seen], pool) for c in ("numerics", "time"))
     cost = costs.each_s + costs.numerics_s * numerics.new + costs.time_s * time.new
-    fitted = {name: _fitted(name, axes, codes, seen) for name in question.metrics}
+    metrics = dict.fromkeys([o.metric for o in objectives] + [c.metric for c in constraints])
+    fitted = {name: _fitted(name, axes, codes, seen) for name in metrics}
     predicted = {
         name: _by_class(name, each.predict(pool), each.left, numerics if name.startswith("accuracy") else time, seen)
         for name, each in fitted.items()
         if each is not None
     }
     keeps = _chance_to_run(axes, codes, pool, seen)
-    for constraint in question.constraints:
+    for constraint in constraints:
         if constraint.metric in predicted:
             from scipy import special  # a quarter of a second that whoever tests nothing need not spend
 
             mean, deviation = predicted[constraint.metric]
             left = ((np.log(constraint.limit) if logged(constraint.metric) else constraint.limit) - mean) / deviation
             keeps = keeps * special.ndtr(left if constraint.known.direction == "minimize" else -left)
-    gain = _gain(question, predicted, keeps, seen, np.maximum(numerics.new, time.new), rng)
+    gain = _gain(objectives, constraints, predicted, keeps, seen, np.maximum(numerics.new, time.new), rng)
     if costs.runs is not None:
         likely = np.argsort(-gain, kind="stable")[:_LIKELY]
         cost = np.full(len(pool), np.inf)
@@ -202,7 +193,8 @@ def _by_class(metric: str, predicted: Interval, left: float, match: ClassMatch, 
 
 
 def _gain(
-    question: Goals,
+    objectives: Sequence[Objective],
+    constraints: Sequence[Constraint],
     predicted: Mapping[str, Interval],
     chance: Floats,
     seen: Sequence[Seen],
@@ -211,13 +203,18 @@ def _gain(
 ) -> Floats:
     """Expected gain of hypervolume by each of the pool, in shares of the box below the reference; where nothing
     feasible is known, `chance`, the probability of being feasible."""
-    if any(o.metric not in predicted for o in question.objectives):
+    turned = {o.metric: -1.0 if o.direction == "maximize" else 1.0 for o in objectives}  # less is better
+    points = []  # of the measured candidates that keep every limit, logarithms where ratios count
+    for s in seen:
+        numbers = {name: s.numbers.get(name, np.nan) for name in turned}
+        kept = all(c.metric in s.numbers and c.violation(s.numbers[c.metric]) <= 0 for c in constraints)
+        if kept and np.isfinite([*numbers.values()]).all():
+            points.append([turned[name] * float(np.log(n) if logged(name) else n) for name, n in numbers.items()])
+    if not points or not predicted.keys() >= turned.keys():
         return chance
-    mean = np.stack([_turned(o, predicted[o.metric][0]) for o in question.objectives], axis=1)
-    deviation = np.stack([predicted[o.metric][1] for o in question.objectives], axis=1)
-    front = _known_front(question, seen)
-    if not len(front):
-        return chance
+    front = nondominated(np.array(points))
+    mean = np.stack([sign * predicted[name][0] for name, sign in turned.items()], axis=1)
+    deviation = np.stack([predicted[name][1] for name in turned], axis=1)
     # the box in which a gain counts: from the best seen and hoped for to a little beyond the worst of the front, as it
     # is known and as it is expected: that of a single known member would be nothing but its corner
     likely = chance >= np.quantile(chance, 0.5)
@@ -239,27 +236,6 @@ def _gain(
     hoped = mean - np.maximum(_HOPE * deviation, _DOUBT * mean.std(axis=0) * new[:, None])
     best = np.minimum(hoped[likely].min(axis=0), 0.0)
     return improvement((front - best) / (1 - best), (hoped - best) / (1 - best), probes) * chance
-
-
-def _turned(objective: Objective, values: Floats) -> Floats:
-    return -values if objective.direction == "maximize" else values
-
-
-def _known_front(question: Goals, seen: Sequence[Seen]) -> Floats:
-    """Costs of the measured candidates that keep every limit and that none dominates, logarithms where ratios count."""
-    points = []
-    for s in seen:
-        numbers = [s.numbers.get(o.metric, np.nan) for o in question.objectives]
-        kept = all(c.violation(s.numbers[c.metric]) <= 0 for c in question.constraints if c.metric in s.numbers)
-        known = all(c.metric in s.numbers for c in question.constraints)
-        if kept and known and np.isfinite(numbers).all():
-            points.append(
-                [
-                    float(_turned(o, np.array(np.log(n) if logged(o.metric) else n)))
-                    for o, n in zip(question.objectives, numbers, strict=True)
-                ]
-            )
-    return nondominated(np.array(points)) if points else np.empty((0, len(question.objectives)))
 
 
 def improvement(front: Floats, points: Floats, probes: Floats) -> Floats:
