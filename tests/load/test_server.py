@@ -21,7 +21,7 @@ def test_the_services_own_metrics_become_figures_of_the_window() -> None:
     before = read_samples(metrics.text().decode())
     metrics.batch(length=16, rows=3, positions=48, padded=8, waited_s=[0.001, 0.002, 0.003], run_s=0.5, worker=0)
     metrics.batch(length=32, rows=1, positions=32, padded=12, waited_s=[0.006], run_s=0.3, worker=1)
-    metrics.errors.labels("queue_full").inc()
+    metrics.errors.labels("overloaded").inc()
     after = read_samples(metrics.text().decode())
 
     found = figures_between(before, after, 2.0)
@@ -35,7 +35,7 @@ def test_the_services_own_metrics_become_figures_of_the_window() -> None:
     assert found.worker_busy == pytest.approx(0.8 / 2 / 2)
     assert found.batch_rows == {"1": 1, "3": 1}
     assert found.bin_rows == {"16": 3, "32": 1}
-    assert found.errors == {"queue_full": 1}
+    assert found.errors == {"overloaded": 1}
     assert found.device_memory_bytes == 2000
 
 

@@ -196,8 +196,9 @@ def make_plan(
     search_s = once_s + candidate_s * (min(1, todo) + max(0, todo - 1) / at_once)
     compiles = min(todo, space.compiles)
     # a checkpoint; else a lowered file and the compiled one, of which INT8 ones are a quarter of the float size
-    left_bytes = 2 * model.size_bytes
+    left_bytes, inside = 2 * model.size_bytes, [] if language else [layers_inside(model)]
     if language:
+        inside = few_tokens(sum(map(len, samples(experiment.dataset, experiment.calibration.samples))))
         left_bytes = language_target(bench.target(experiment.baseline)).checkpoint_bytes(model)
     return Plan(
         space=space,
@@ -222,16 +223,9 @@ def make_plan(
         serves=service is not None and service.confirm_s > 0,
         scoring=scoring_words(experiment.dataset, experiment.model),
         service=tuple(filter(None, [served_words(experiment.space)])),
-        warnings=(*too_fine(experiment, runs), *refused, *_inside(experiment), *filter(None, [alike])),
+        warnings=(*too_fine(experiment, runs), *refused, *filter(None, (*inside, alike))),
         language=language,
     )
-
-
-def _inside(experiment: Experiment) -> list[str]:
-    if experiment.model.is_language_model:
-        return few_tokens(sum(map(len, samples(experiment.dataset, experiment.calibration.samples))))
-    said = layers_inside(experiment.model)
-    return [said] if said else []
 
 
 def _whole_s(division: Division, search_s: float, cost: Cost, gone_s: float) -> float:

@@ -139,42 +139,32 @@ def _standing_for(space: SearchSpace, target: str) -> list[tuple[Assignment, Can
 
 def _nothing_left(model: Model, quantization: Quantization) -> OperatorIssue | None:
     """Where a candidate's own settings leave nothing that is INT8."""
-    if quantization.scheme not in ("static", "dynamic"):
+    scheme, kept, said = quantization.scheme, quantization.keep_float or 0, ("", "", "")
+    if scheme not in ("static", "dynamic"):
         return None
     layers = tuple(layer for layer in _layers(model) if layer.op_type in OPERATORS["all"])
-    if quantization.scheme == "dynamic":
-        if any(layer.op_type in OPERATORS["matmul"] and layer.weight is not None for layer in layers):
-            return None
-        return _issue(
-            SCHEME,
-            f"dynamic INT8 is for products by constant matrices, of which the model has none among its {len(layers)} "
-            "layers",
-            "Use static.",
-        )
     wanted = [layer for layer in layers if wants(quantization, layer)]
-    if not wanted:
-        return _nothing_wanted(layers, quantization)
-    kept = quantization.keep_float or 0
-    if quantization.keep_float_unit == "layer" and kept >= len(wanted):
-        rule = f"it keeps every layer in float that could be INT8 ({len(wanted)}): nothing is left"
-        return _issue("quantization.keep_float", rule, "Lower it.")
-    return None
-
-
-def _nothing_wanted(layers: Sequence[Layer], quantization: Quantization) -> OperatorIssue:
-    if not layers:
-        return _issue("model", "no float32 layer can be INT8", "Quantize a float32 model whose weights are constants.")
-    if any(wants(replace(quantization, attention_matmul=True), layer) for layer in layers):
-        among = (
-            f"the {len(layers)} layers" if quantization.operators == "all" else f"operators {quantization.operators!r}"
-        )
+    if scheme == "dynamic":
+        if not any(layer.op_type in OPERATORS["matmul"] and layer.weight is not None for layer in layers):
+            rule = "dynamic INT8 is for products by constant matrices, of which the model has none among its "
+            said = SCHEME, f"{rule}{len(layers)} layers", "Use static."
+    elif not layers:
+        said = "model", "no float32 layer can be INT8", "Quantize a float32 model whose weights are constants."
+    elif not wanted and any(wants(replace(quantization, attention_matmul=True), layer) for layer in layers):
+        among = f"operators {quantization.operators!r}"
+        if quantization.operators == "all":
+            among = f"the {len(layers)} layers"
         rule = f"among {among} only products of two activations could be INT8, and these stay in float"
-        return _issue("quantization.attention_matmul", rule, "Set it to true.")
-    rule = f"none of the {len(layers)} layers is of operators {quantization.operators!r}"
-    return _issue("quantization.operators", rule, "Use 'all'.")
-
-
-def _issue(node: str, problem: str, remedy: str) -> OperatorIssue:
+        said = "quantization.attention_matmul", rule, "Set it to true."
+    elif not wanted:
+        rule = f"none of the {len(layers)} layers is of operators {quantization.operators!r}"
+        said = "quantization.operators", rule, "Use 'all'."
+    elif quantization.keep_float_unit == "layer" and kept >= len(wanted):
+        rule = f"it keeps every layer in float that could be INT8 ({len(wanted)}): nothing is left"
+        said = "quantization.keep_float", rule, "Lower it."
+    node, problem, remedy = said
+    if not problem:
+        return None
     return OperatorIssue(
         severity="error", node=node, operator="", problem=problem, remedy=remedy, source="the model's layers"
     )

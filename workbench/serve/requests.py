@@ -167,8 +167,14 @@ def _array(value: object, rule: InputRule) -> Array:
     where = f"inputs.{rule.name}"
     if not isinstance(value, list):
         raise Refusal("inputs", f"{where} must be nested lists of numbers.")
-    if not _numbers_only(value):  # one long text among many short ones would become an array of long ones
-        raise Refusal("inputs", f"{where} must hold {rule.dtype} numbers only.")
+    waiting = [value]
+    while waiting:  # one long text among many short ones would become an array of long ones
+        items = waiting.pop()
+        kinds = set(map(type, items))
+        if not kinds <= {int, float, bool, list}:
+            raise Refusal("inputs", f"{where} must hold {rule.dtype} numbers only.")
+        if list in kinds:
+            waiting.extend(item for item in items if type(item) is list)
     try:
         return np.array(value)
     except (ValueError, OverflowError):  # rows of unequal length, or deeper than NumPy goes
@@ -208,18 +214,6 @@ def _nothing_yet(array: Array, rule: InputRule) -> Array:
     if not fits or None in rule.shape[axis + 1 :]:
         raise Refusal("inputs", f"inputs.{rule.name} is empty where it may not be.")
     return np.zeros((len(array), *given, *(size or 0 for size in sizes[axis + 1 :])), dtype=rule.dtype)
-
-
-def _numbers_only(value: list[Any]) -> bool:
-    waiting = [value]
-    while waiting:
-        items = waiting.pop()
-        kinds = set(map(type, items))
-        if not kinds <= {int, float, bool, list}:
-            return False
-        if list in kinds:
-            waiting.extend(item for item in items if type(item) is list)
-    return True
 
 
 def text_or_words(value: object, where: str, limits: Limits) -> Text:

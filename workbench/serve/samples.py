@@ -127,7 +127,9 @@ def batch_of(rows: list[Row], preprocessor: Preprocessor | None) -> Batch:
         feeds = collate(preprocessor, [item.encoded for item in items])
     else:
         feeds = _joined(items)
-    length = _length(feeds) if raw else next(iter(feeds.values())).shape[1]
+    # of texts, and of raw tensors that are sequences of one length; else 0
+    lengths = {array.shape[1] for array in feeds.values() if array.ndim == 2}
+    length = lengths.pop() if len(lengths) == 1 else 0
     positions = len(rows) * length
     padded = 0 if raw else positions - sum(item.tokens for item in items)
     return Batch(rows=rows, feeds=feeds, length=length, positions=positions, padded=padded)
@@ -146,12 +148,6 @@ def _joined(items: Sequence[ArraySample]) -> dict[str, Array]:
         name: np.concatenate([first.feeds[name][first.place : first.place + count] for first, count in pieces])
         for name in items[0].feeds
     }
-
-
-def _length(feeds: Mapping[str, Array]) -> int:
-    """Of raw tensors that are sequences of one length, else 0."""
-    shapes = {array.shape[1] for array in feeds.values() if array.ndim == 2}
-    return shapes.pop() if len(shapes) == 1 else 0
 
 
 Sizes = Mapping[str, tuple[int, int]]

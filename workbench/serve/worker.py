@@ -51,7 +51,10 @@ def run(
     try:
         bundle = read_bundle(Path(directory), manifest_sha256=manifest_sha256)
         if described(bundle.manifest.artifact.target).on_host:
-            _limit_memory()
+            # a request that sets a graph off fails, before the host swaps; drivers of devices map more than they use
+            most = max(_LEAST_BYTES, (available_memory_bytes() or 0) // 2)
+            _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+            resource.setrlimit(resource.RLIMIT_DATA, (most if hard < 0 else min(most, hard), hard))
         session, facts = open_proved(bundle, rows, policy, device=device)
     except WorkbenchError as error:
         machine = isinstance(error, ToolchainError)
@@ -76,13 +79,6 @@ def _answer(session: Session, message: Message) -> bytes:
     except MeasureError as error:
         return pack({"batch": message.head["batch"], "error": str(error)})
     return pack({"batch": message.head["batch"], "run_s": time.perf_counter() - started}, outputs)
-
-
-def _limit_memory() -> None:
-    """A request that sets a graph off fails, before the host swaps. Drivers of devices map more than they use."""
-    most = max(_LEAST_BYTES, (available_memory_bytes() or 0) // 2)
-    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    resource.setrlimit(resource.RLIMIT_DATA, (most if hard < 0 else min(most, hard), hard))
 
 
 def open_proved(bundle: Bundle, batch: int, policy: Policy, *, device: int = 0) -> tuple[Session, dict[str, Any]]:

@@ -84,7 +84,7 @@ def series_of_the_service() -> dict[str, set[str]]:
     metrics = Metrics(about=bundle_labels(made), lengths=(16,))
     metrics.received.inc()
     metrics.answered(200, 0.01)
-    metrics.errors.labels("queue_full").inc()
+    metrics.errors.labels("overloaded").inc()
     metrics.key_requests.labels("first").inc()
     metrics.depth.set(0)
     metrics.batch(length=16, rows=1, positions=16, padded=4, waited_s=[0.001], run_s=0.01, worker=0)

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from tests.shipping.deployment.manifests import TARGETS, documents, manifest, series_of_the_service
 from workbench.serve.access import canonical_host
+from workbench.serve.refusals import STATUS
 from workbench.serve.settings import ServeSettings
 from workbench.shipping.deployment import GRACE_S, deployment_files, serving_shell, slug_of
 from workbench.targets import described
@@ -271,6 +272,7 @@ def test_dashboard_and_alerts_ask_only_for_series_and_labels_that_the_service_se
         sent = set.union(*(known[name] for name in names)) | {"job", "instance"}  # the last two are Prometheus' own
         grouped = {label.strip() for labels in re.findall(r"by \(([^)]*)\)", query) for label in labels.split(",")}
         assert grouped | {*re.findall(r"\{(\w+)=", query)} <= sent, query
+        assert {*re.findall(r'kind="(\w+)"', query)} <= STATUS.keys(), query
         assert {*re.findall(r"{{(\w+)}}", legend)} <= (grouped or sent), f"{legend}: {query}"
         assert query.count("(") == query.count(")")
         if "_bucket" in query:

@@ -124,13 +124,7 @@ def _asked(address: str, path: str, body: Mapping[str, Any], api_key: str | None
         raise ConfigError(f"{address} does not answer: {error}.", key="url") from error
     except ProtocolError as error:
         raise MeasureError(f"{address}{path}: no answer of this protocol: {error}.") from error
-    return reader.status, _words(reader)
-
-
-def _words(reader: StreamReader) -> str:
-    if reader.error:
-        return reader.error
     try:
-        return error_words(loads(reader.body_start, once=False))
+        return reader.status, reader.error or error_words(loads(reader.body_start, once=False))
     except JsonError:
-        return body_words(reader.body_start)
+        return reader.status, body_words(reader.body_start)

@@ -206,7 +206,9 @@ def local_workers(experiment: Experiment, bench: Bench, *, compilers: int | None
         ToolchainError: the cards cannot be listed.
     """
     cards = cards_of(bench)
-    ahead = compilers_for(cards) if compilers is None else compilers
+    free = len(os.sched_getaffinity(0)) - PROCESSORS_A_CARD * len(cards)
+    most = max(0, min(COMPILERS_A_CARD * len(cards), free // PROCESSORS_A_COMPILER))
+    ahead = most if compilers is None else compilers
     with contextlib.ExitStack() as stack:
         if len(cards) < 2 and not ahead:
             yield Workers(cards=(stack.enter_context(ChildProcess(experiment, bench)),), here=1)
@@ -240,9 +242,3 @@ def cards_of(bench: Bench) -> tuple[Card, ...]:
     """The cards of a sweep's only target; none where a target computes on the host, or several would share them."""
     names = sorted(bench.targets)
     return described(names[0]).cards() if len(names) == 1 else ()
-
-
-def compilers_for(cards: tuple[Card, ...]) -> int:
-    """How many processes compile ahead, by the processors that the cards leave free."""
-    free = len(os.sched_getaffinity(0)) - PROCESSORS_A_CARD * len(cards)
-    return max(0, min(COMPILERS_A_CARD * len(cards), free // PROCESSORS_A_COMPILER))

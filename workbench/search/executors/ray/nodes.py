@@ -84,11 +84,12 @@ def live_nodes() -> list[Node]:
     return sorted(found, key=lambda node: (node.host, node.identity))
 
 
-def resource_of(targets: Mapping[str, Any]) -> str:
-    """What a cluster counts the cards of an experiment's only target by; '' where the host computes.
+def need_of(targets: Mapping[str, Any], settings: ClusterSettings) -> Need:
+    """What each card of a sweep needs.
 
     Raises:
-        ConfigError: several targets, of which not all compute on the host, would share the cards.
+        ConfigError: the cluster has no such card, or fewer than asked for, or can never give its processors; or several
+            targets, of which not all compute on the host, would share the cards.
     """
     resources = {name: described(name).cluster_resource for name in targets}
     if len(resources) > 1 and any(resources.values()):
@@ -97,16 +98,7 @@ def resource_of(targets: Mapping[str, Any]) -> str:
             key="--cluster",
             hint="Sweep each target in an experiment of its own.",
         )
-    return next(iter(resources.values()))
-
-
-def need_of(targets: Mapping[str, Any], settings: ClusterSettings) -> Need:
-    """What each card of a sweep needs.
-
-    Raises:
-        ConfigError: the cluster has no such card, or fewer than asked for, or can never give its processors.
-    """
-    resource, nodes = resource_of(targets), live_nodes()
+    resource, nodes = next(iter(resources.values())), live_nodes()
     having = [node for node in nodes if node.resources.get(resource or "CPU", 0)]
     if not having:
         what = f"card for {', '.join(sorted(targets))} (resource {resource!r})" if resource else "processor"
