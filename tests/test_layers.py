@@ -45,9 +45,9 @@ EVALUATION = (
     ("build",),
     ("record", "reuse"),
     ("bench",),
-    ("modelled_latency", "sweep_folders"),
+    ("modelled_latency", "run_notes", "sweep_folders"),
     ("journal", "measure"),
-    ("data_check", "noise", "replay", "run_notes", "store"),
+    ("data_check", "noise", "replay", "store"),
     ("carried", "shared_store"),
 )
 """The same inside `evaluation`."""

@@ -38,9 +38,8 @@ from workbench.evaluation.store import Store
 from workbench.inputs.experiment import Experiment
 from workbench.prediction.host_costs.measure import measure_host_costs
 from workbench.prediction.search import best_settings
-from workbench.space.dimensions import dimension_of
+from workbench.space.dimensions import bins_of, dimension_of
 from workbench.space.space import Forbidden, build, combinations, complete
-from workbench.space.words import bins_of
 from workbench.values.documents.canonical import decode, encode
 from workbench.values.service import HostCosts
 

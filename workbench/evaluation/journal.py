@@ -143,7 +143,7 @@ class Journal:
     def evaluation(self, candidate_id: str, split: Split = "validation") -> Evaluation | None:
         """None where there is none, or one with a damaged file."""
         try:
-            return self._read(candidate_id, split, _sound(self.root / SWEEP))
+            return self._read(candidate_id, split, sound(self.root / SWEEP))
         except _Damaged:
             return None
 
@@ -183,7 +183,7 @@ class Journal:
         return self._first(_of_curves(split, batch, length), baseline_p50_ms, keep=True)
 
     def _first(self, name: str, baseline_p50_ms: float, *, keep: bool) -> float:
-        known = _sound(self.root / ANCHORS)
+        known = sound(self.root / ANCHORS)
         anchors = self._anchors_again() if known is None else known
         if name not in anchors and keep:
             write_sealed(self.root / ANCHORS, {**anchors, name: baseline_p50_ms})
@@ -196,7 +196,7 @@ class Journal:
 
     def queue(self) -> dict[str, Any]:
         """What `write_queue` was given last; empty where that is gone or damaged, or never was."""
-        return _sound(self.root / QUEUE) or {}
+        return sound(self.root / QUEUE) or {}
 
     def write_queue(self, queue: Mapping[str, object]) -> None:
         """Keep who was asked for, before it is evaluated."""
@@ -243,7 +243,7 @@ class Journal:
     # --- inside ---------------------------------------------------------------------------------------------------
 
     def _inspect(self, split: Split) -> tuple[dict[str, Evaluation], list[Damage]]:
-        contents, sweep = self._contents(), _sound(self.root / SWEEP)  # before the files: a running sweep adds to both
+        contents, sweep = self._contents(), sound(self.root / SWEEP)  # before the files: a running sweep adds to both
         known: dict[str, Evaluation] = {}
         damaged: list[Damage] = []
         for candidate_id in sorted({*self._ids(split), *contents[_FOLDERS[split]]}):
@@ -315,20 +315,20 @@ class Journal:
 
     def _sweep(self) -> dict[str, Any] | None:
         """What sweep.json says, or else contents.json, or else all evaluations together."""
-        return _sound(self.root / SWEEP) or self._contents()["sweep"]
+        return sound(self.root / SWEEP) or self._contents()["sweep"]
 
     def _contents(self) -> dict[str, Any]:
         """What contents.json says; where it is damaged, what is there."""
-        if (known := _sound(self.root / CONTENTS)) is not None:
+        if (known := sound(self.root / CONTENTS)) is not None:
             return known
         settings: dict[str, Any] = dict.fromkeys(self._ids("validation"))
         told: list[dict[str, Any]] = []
         for split in _FOLDERS:
             for candidate_id in self._ids(split):
-                if (body := _sound(self._entry(candidate_id, split))) is not None:
+                if (body := sound(self._entry(candidate_id, split))) is not None:
                     told += [body["sweep"]] if body["sweep"] not in told else []
                     settings |= {candidate_id: body["evaluation"]["candidate"]} if split == "validation" else {}
-        sweep = _sound(self.root / SWEEP) or (told[0] if len(told) == 1 else None)
+        sweep = sound(self.root / SWEEP) or (told[0] if len(told) == 1 else None)
         return {**NOTHING, "sweep": sweep, "evaluations": settings, "confirmations": self._ids("holdout")}
 
     def _write_contents(self, contents: Mapping[str, Any]) -> None:
@@ -377,7 +377,7 @@ def _problem(path: Path) -> str | None:
     return None
 
 
-def _sound(path: Path) -> dict[str, Any] | None:
+def sound(path: Path) -> dict[str, Any] | None:
     """What a file says; None where it is gone or damaged."""
     try:
         return read_sealed(path)

@@ -288,17 +288,6 @@ class RawTimes:
     feed: Indices
     round: Indices
 
-    def __post_init__(self) -> None:
-        shapes = {array.shape for array in (self.candidate_ms, self.baseline_ms, self.feed, self.round)}
-        if len(shapes) != 1 or self.round.ndim != 1 or len(self.round) == 0:
-            raise ValueError(f"raw times must be four equal arrays [samples], got shapes {sorted(shapes)}")
-        rounds = np.unique(self.round)
-        if not np.array_equal(self.round, np.repeat(rounds, len(self.round) // len(rounds))):
-            raise ValueError("every round must hold as many samples, in order")
-        times = np.concatenate([self.candidate_ms, self.baseline_ms])
-        if not (np.isfinite(times).all() and (times > 0).all()):
-            raise ValueError("a time is not a positive number")
-
     def by_round(self, values: npt.NDArray[np.number]) -> npt.NDArray[np.float64]:
         """One value per sample as float64 [rounds, samples per round]."""
         return values.astype(np.float64).reshape(len(np.unique(self.round)), -1)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from workbench.evaluation.journal import sound
 from workbench.values.candidate import Candidate, candidate_from_json
 from workbench.values.documents.canonical import DecodeError, added_later, decode, encode
-from workbench.values.documents.sealed_json import Unsound, read_sealed, write_sealed
+from workbench.values.documents.sealed_json import write_sealed
 from workbench.values.errors import ConfigError
 from workbench.values.measurement import Latency
 
@@ -55,7 +55,7 @@ def write_last_run(journal: Path, run: LastRun) -> None:
 def read_last_run(journal: Path) -> LastRun | None:
     """None where no run has ended yet."""
     try:
-        return decode(LastRun, _read(journal / _LAST_RUN))
+        return decode(LastRun, sound(journal / _LAST_RUN))
     except DecodeError:
         return None
 
@@ -70,14 +70,7 @@ def read_neighbours(journal: Path) -> tuple[Neighbour, ...]:
     try:
         return tuple(
             Neighbour(candidate=candidate_from_json(one["candidate"]), latency=decode(Latency, one["latency"]))
-            for one in _read(journal / _NEIGHBOURS).get("neighbours", ())
+            for one in (sound(journal / _NEIGHBOURS) or {}).get("neighbours", ())
         )
     except (DecodeError, ConfigError):
         return ()
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        return read_sealed(path)
-    except Unsound:
-        return {}

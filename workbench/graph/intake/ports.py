@@ -95,16 +95,12 @@ def _declared(spec: TensorSpec, axes: tuple[str | int, ...]) -> PortPlan:
             hint="Name every axis, or write its size.",
         )
     for given, own in zip(axes, spec.shape, strict=True):
-        if isinstance(given, int) and given < 1:
-            raise ConfigError(f"{given} is no size.", key=key)
         if isinstance(own, int) and given != own and not (given == BATCH):
             raise ConfigError(
                 f"{given!r} stands where the model's own size is {own}: {axes_text(spec.shape)}.",
                 key=key,
                 hint=f"Write {own}, which cannot be changed here; only free axes get names or sizes.",
             )
-    if axes.count(BATCH) > 1:
-        raise ConfigError(f"{BATCH!r} stands twice.", key=key, hint="Samples are counted on one axis.")
     batch = axes.index(BATCH) if BATCH in axes else None
     dims: Dims = tuple(own if isinstance(own, int) else given for given, own in zip(axes, spec.shape, strict=True))
     return PortPlan(name=spec.name, dtype=spec.dtype, dims=dims, batch=batch)
