@@ -1,5 +1,6 @@
 """Criteria against another platform's figures: what was not measured, or cannot be proved, is not passed."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,10 +17,9 @@ from workbench.shipping.acceptance import (
     evaluate,
     of_load,
     read_baseline,
-    verdict_from_json,
     write_baseline,
 )
-from workbench.shipping.acceptance.verdict import verdict_lines
+from workbench.shipping.acceptance.verdict import read_verdict, verdict_lines
 from workbench.values.agreement import Agreement, AgreementPath, Agreements, OutputAgreement
 from workbench.values.errors import ConfigError
 from workbench.values.measurement import Estimate
@@ -286,9 +286,11 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
     assert read_baseline(tmp_path / "b.yaml") == baseline
 
 
-def test_a_verdict_is_kept_and_read_again() -> None:
-    verdict = complete()
+def test_a_verdict_is_kept_and_read_again(tmp_path: Path) -> None:
+    verdict, file = complete(), tmp_path / "verdict.json"
 
-    assert verdict_from_json(verdict.to_json()) == verdict
-    with pytest.raises(ValueError, match="version 1"):
-        verdict_from_json({**verdict.to_json(), "version": 1})
+    file.write_text(json.dumps({"verdict": verdict.to_json()}), encoding="utf-8")
+    assert read_verdict(file) == verdict
+    file.write_text(json.dumps({**verdict.to_json(), "version": 1}), encoding="utf-8")
+    with pytest.raises(ConfigError, match="version 1"):
+        read_verdict(file)

@@ -53,6 +53,7 @@ def roll_back(versions: Versions) -> Moved:
 
 
 def test_a_registered_bundle_comes_back_with_its_provenance(versions: Versions, workspace: Path) -> None:
+    assert links_of(workspace, NAME) == []
     made = registered(versions, workspace, "a")
 
     found = versions.version(1)
@@ -62,6 +63,7 @@ def test_a_registered_bundle_comes_back_with_its_provenance(versions: Versions, 
     assert (found.name, found.number, found.aliases) == (NAME, 1, ())
     assert found.tags["model_sha256"] == "0" * 64
     assert files == {"manifest.json", "model/model.onnx"}
+    assert links_of(workspace, NAME)[-1].endswith("127.0.0.1:5000/#/models/loans?workflowType=machine_learning")
     assert (versions.bundle(found) / "model" / "model.onnx").read_bytes() == b"a" * 100
 
 
@@ -98,16 +100,6 @@ def test_registering_again_gives_the_same_version_with_the_run_of_the_candidate(
     assert (versions.bundle(first) / "model" / "model.onnx").read_bytes() == b"a" * 100
 
 
-def test_the_ui_is_led_to_the_versions_once_there_are_some(versions: Versions, workspace: Path) -> None:
-    assert links_of(workspace, NAME) == []
-
-    registered(versions, workspace, "a")
-
-    assert links_of(workspace, NAME)[-1] == (
-        "bundles:         http://127.0.0.1:5000/#/models/loans?workflowType=machine_learning"
-    )
-
-
 def test_a_rollback_walks_back_as_far_as_there_were_champions(versions: Versions, workspace: Path) -> None:
     with pytest.raises(ConfigError, match="'loans' has no champion"):
         roll_back(versions)
@@ -125,14 +117,21 @@ def test_a_rollback_walks_back_as_far_as_there_were_champions(versions: Versions
     assert "rolled_back_at" in versions.version(3).tags
 
 
-def test_a_champion_that_changed_during_the_comparison_stops_the_move(versions: Versions, workspace: Path) -> None:
+def test_what_changed_since_it_was_looked_at_stops_a_promotion_and_a_rollback(
+    versions: Versions, workspace: Path
+) -> None:
     a, b, c = promoted(versions, workspace, "abc")
+    champion, previous = restorable(versions)
 
     with pytest.raises(ConfigError, match="it is version 2, it was version 1"):
         promote(versions, c, over=a)
     with pytest.raises(ConfigError, match="version 2 of 'loans' is the champion already"):
         promote(versions, b, over=b)
     assert aliases(versions) == {CHAMPION: 2, PREVIOUS: 1}
+    promote(versions, c, over=b)
+    with pytest.raises(ConfigError, match="changed while version 1 was checked: they are version 3 and version 2"):
+        rollback(versions, previous, over=champion)
+    assert aliases(versions) == {CHAMPION: 3, PREVIOUS: 2}
 
 
 WRITES = (
@@ -226,16 +225,6 @@ def test_a_previous_that_was_deleted_is_named_and_a_promotion_after_a_lost_champ
     with pytest.raises(ConfigError, match="no previous version: version 1, which version 3 replaced, was deleted"):
         restorable(versions)
     assert aliases(versions) == {CHAMPION: 3}
-
-
-def test_what_changed_between_the_look_and_the_rollback_stops_it(versions: Versions, workspace: Path) -> None:
-    _, b, c = promoted(versions, workspace, "abc")
-    champion, previous = restorable(versions)
-    promote(versions, c, over=b)
-
-    with pytest.raises(ConfigError, match="changed while version 1 was checked: they are version 3 and version 2"):
-        rollback(versions, previous, over=champion)
-    assert aliases(versions) == {CHAMPION: 3, PREVIOUS: 2}
 
 
 def test_every_export_promotion_and_rollback_has_its_line(versions: Versions, workspace: Path) -> None:

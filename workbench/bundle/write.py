@@ -7,11 +7,10 @@ import errno
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -178,33 +177,35 @@ def _refuse_unfit(contents: BundleContents, allow_emulated: bool) -> None:
 
 
 def _fill(to: Path, contents: BundleContents, deployment: Callable[[Manifest], Mapping[str, str]] | None) -> None:
-    for file in contents.artifact.files:
-        _copy(contents.artifact_directory / file.file, to, f"{MODEL}/{file.file}")
-    for name, source in contents.extra_files.items():
-        _copy(source, to, name)
-    text = None
-    if contents.preprocessor is not None:
-        p = contents.preprocessor
+    p, text, outcomes, prompts = contents.preprocessor, None, None, contents.prompts
+    copied = [(f"{MODEL}/{file.file}", contents.artifact_directory / file.file) for file in contents.artifact.files]
+    copied += contents.extra_files.items()
+    if p is not None:
         text = TextSettings(tokenizer="tokenizer.json", max_length=p.max_length, bins=p.bins, inputs=p.inputs)
-        _copy(p.tokenizer, to, text.tokenizer)
-    if contents.labels:
-        (to / "labels.json").write_text(
-            json.dumps(list(contents.labels), ensure_ascii=False, indent=1) + "\n", encoding="utf-8"
-        )
+        copied.append((text.tokenizer, p.tokenizer))
     if contents.record is not None:
-        _copy(contents.record, to, _RECORD)
-    outcomes = None
+        copied.append((_RECORD, contents.record))
     if contents.outcomes is not None:
-        _copy(contents.outcomes, to, _OUTCOMES)
+        copied.append((_OUTCOMES, contents.outcomes))
         outcomes = HoldoutOutcomes(file=_OUTCOMES, samples_sha256=contents.outcome_samples_sha256)
-    if contents.agreement is not None:
-        _write_json(to / _AGREEMENT, contents.agreement.to_json())
-    if contents.prompts is not None:
-        (to / PROMPTS).parent.mkdir()
-        _write_json(to / PROMPTS, contents.prompts.to_json())
-    else:
-        _write_golden(to, contents.golden)
+    for name, source in copied:
+        _copy(source, to, name)
     with_texts = any(batch.texts for batch in contents.golden)
+    for name, body in (
+        ("labels.json", list(contents.labels)),
+        (_AGREEMENT, contents.agreement and contents.agreement.to_json()),
+        (PROMPTS, prompts and prompts.to_json()),
+        (_TEXTS, with_texts and [encode(batch.texts) for batch in contents.golden]),
+    ):
+        if body:
+            _write_json(to / name, body)
+    if prompts is None:
+        arrays: dict[str, Array] = {}
+        for index, batch in enumerate(contents.golden):
+            for role, named in (("feeds", batch.feeds), ("outputs", batch.outputs)):
+                arrays |= {f"{index}/{role}/{name}": array for name, array in named.items()}
+        (to / _GOLDEN).parent.mkdir(exist_ok=True)
+        np.savez(to / _GOLDEN, allow_pickle=False, **arrays)
     model = contents.model
     manifest = Manifest(
         name=contents.name,
@@ -231,9 +232,9 @@ def _fill(to: Path, contents: BundleContents, deployment: Callable[[Manifest], M
         labels=contents.labels,
         text=text,
         record=_RECORD if contents.record is not None else None,
-        golden=_GOLDEN if contents.prompts is None else PROMPTS,
+        golden=_GOLDEN if prompts is None else PROMPTS,
         golden_texts=_TEXTS if with_texts else None,
-        golden_batches=len(contents.golden if contents.prompts is None else contents.prompts.prompts),
+        golden_batches=len(contents.golden if prompts is None else prompts.prompts),
         tolerance=contents.tolerance,
         files={},
         service=contents.service,
@@ -256,7 +257,8 @@ def _fill(to: Path, contents: BundleContents, deployment: Callable[[Manifest], M
     (to / SUMS).write_text(sums_text(listing), encoding="ascii")
 
 
-def _write_json(file: Path, body: dict[str, Any]) -> None:
+def _write_json(file: Path, body: object) -> None:
+    file.parent.mkdir(exist_ok=True)
     file.write_text(json.dumps(body, indent=1, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
 
 
@@ -265,18 +267,6 @@ def _sums(directory: Path) -> dict[str, FileSum]:
         name: FileSum(sha256=file_digest(directory / name), size_bytes=(directory / name).stat().st_size)
         for name in sorted(entries(directory))
     }
-
-
-def _write_golden(to: Path, golden: Sequence[GoldenBatch]) -> None:
-    arrays: dict[str, Array] = {}
-    for index, batch in enumerate(golden):
-        arrays |= {f"{index}/feeds/{name}": array for name, array in batch.feeds.items()}
-        arrays |= {f"{index}/outputs/{name}": array for name, array in batch.outputs.items()}
-    (to / _GOLDEN).parent.mkdir()
-    np.savez(to / _GOLDEN, allow_pickle=False, **arrays)
-    if any(batch.texts for batch in golden):
-        text = json.dumps([encode(batch.texts) for batch in golden], ensure_ascii=False, indent=1)
-        (to / _TEXTS).write_text(text + "\n", encoding="utf-8")
 
 
 def _copy(source: Path, to: Path, name: str) -> None:

@@ -48,9 +48,10 @@ class Alike:
         if not keys[0] & keys[1] or a.split != b.split:
             return False
         ours, theirs = self._of(a), self._of(b)
-        if isinstance(ours, PairedScores) or isinstance(theirs, PairedScores):
-            return isinstance(ours, PairedScores) and isinstance(theirs, PairedScores) and _same_scores(ours, theirs)
-        return ours is not None and theirs is not None and np.array_equal(ours, theirs)
+        if isinstance(ours, PairedScores) and isinstance(theirs, PairedScores):
+            same = np.array_equal(ours.numerators, theirs.numerators)
+            return same and np.array_equal(ours.denominators, theirs.denominators)
+        return isinstance(ours, np.ndarray) and isinstance(theirs, np.ndarray) and np.array_equal(ours, theirs)
 
     def in_metric(self, a: Evaluation, b: Evaluation, metric: str) -> bool:
         """Times through the intervals of the speed-up (of the time per call or sample when batch sizes differ),
@@ -86,10 +87,6 @@ class Alike:
         if key not in self._outcomes:
             self._outcomes[key] = self._read(*key)
         return self._outcomes[key]
-
-
-def _same_scores(a: PairedScores, b: PairedScores) -> bool:
-    return np.array_equal(a.numerators, b.numerators) and np.array_equal(a.denominators, b.denominators)
 
 
 def throughput_of(evaluation: Evaluation) -> Estimate:
@@ -143,12 +140,7 @@ def letters(count: int, alike: Callable[[int, int], bool]) -> list[str]:
         groups = {group for group in groups if not any(group < other for other in groups)}
     marks = [""] * count
     for number, group in enumerate(sorted(sorted(group) for group in groups if len(group) > 1)):
+        again, place = divmod(number, len(string.ascii_lowercase))
         for member in group:
-            marks[member] += _letter(number)
+            marks[member] += string.ascii_lowercase[place] + (str(again) if again else "")  # a … z, then a1 … z1
     return marks
-
-
-def _letter(number: int) -> str:
-    """a … z, then a1 … z1, and so on."""
-    round_, place = divmod(number, len(string.ascii_lowercase))
-    return string.ascii_lowercase[place] + (str(round_) if round_ else "")

@@ -30,7 +30,6 @@ from workbench.values.documents.canonical import digest
 from workbench.values.errors import ConfigError, MeasureError, ToolchainError
 from workbench.values.interface import OutputUse
 from workbench.values.measurement import Split
-from workbench.values.preprocess import Text
 from workbench.values.results import Evaluation
 from workbench.values.service import ServiceSettings
 
@@ -177,8 +176,13 @@ def _golden(
     finally:
         session.close()
     kept = comparable(found, data.interface.outputs)
+    texts = data.texts("validation")
     return tuple(
-        GoldenBatch(feeds=batch.feeds, outputs={name: outputs[name] for name in kept}, texts=_texts(data, batch))
+        GoldenBatch(
+            feeds=batch.feeds,
+            outputs={name: outputs[name] for name in kept},
+            texts=() if texts is None else tuple(texts[int(row)] for row in batch.indices),
+        )
         for batch, outputs in zip(batches, found, strict=True)
     )
 
@@ -200,8 +204,3 @@ def _fed_batches(data: Dataset, experiment: Experiment, rows: int) -> list[Batch
     feeds = calibration_feeds(data, experiment.model, batch=rows, samples=GOLDEN_BATCHES * rows, split="validation")
     nobody = np.zeros(0, dtype=np.int64)
     return [Batch(feeds=one, targets=None, indices=nobody) for one in itertools.islice(feeds, GOLDEN_BATCHES)]
-
-
-def _texts(dataset: Dataset, batch: Batch) -> tuple[Text, ...]:
-    texts: Sequence[Text] | None = dataset.texts("validation")
-    return () if texts is None else tuple(texts[int(row)] for row in batch.indices)

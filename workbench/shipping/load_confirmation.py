@@ -95,8 +95,7 @@ def check_answers(running: RunningService, bundle: Bundle) -> int:
     checked = 0
     for batch in golden_batches(bundle):
         for row in range(len(next(iter(batch.feeds.values())))):
-            answer = _ask(running, {n: np.asarray(a)[row : row + 1].tolist() for n, a in batch.feeds.items()}, checked)
-            _compare(answer, batch, row, checked, bundle)
+            _check(running, batch, row, f"golden sample {checked}", bundle)
             checked += 1
     return checked
 
@@ -147,32 +146,26 @@ def load_seconds(best: ServiceFigures, seconds: float) -> float:
     return min(max(seconds, 1.5 * P99_ANSWERS / best.throughput_per_s.value), LONGEST_LOAD * seconds)
 
 
-def _ask(running: RunningService, inputs: dict[str, Any], number: int) -> dict[str, Any]:
-    """The outputs of one sample given as arrays."""
+def _check(running: RunningService, batch: GoldenBatch, row: int, sample: str, bundle: Bundle) -> None:
     headers = {"Content-Type": "application/json"}
     if running.api_key is not None:
         headers["X-API-Key"] = running.api_key
-    body = json.dumps({"inputs": inputs}).encode()
+    body = json.dumps({"inputs": {n: np.asarray(a)[row : row + 1].tolist() for n, a in batch.feeds.items()}}).encode()
     try:
         status, _, text = exchange(running.url, "POST", "/predict", body, headers, _TIMEOUT_S)
     except (OSError, http.client.HTTPException) as error:
-        raise MeasureError(f"golden sample {number}: the service did not answer: {error}.", transient=True) from error
+        raise MeasureError(f"{sample}: the service did not answer: {error}.", transient=True) from error
     if status != 200:
-        raise MeasureError(f"golden sample {number}: status {status}: {text[:300].decode('utf-8', 'replace')}")
-    outputs: dict[str, Any] = json.loads(text)["outputs"]
-    return outputs
-
-
-def _compare(answer: dict[str, Any], batch: GoldenBatch, row: int, number: int, bundle: Bundle) -> None:
-    tolerance = bundle.manifest.tolerance
+        raise MeasureError(f"{sample}: status {status}: {text[:300].decode('utf-8', 'replace')}")
+    answer: dict[str, Any] = json.loads(text)["outputs"]
     for name, golden in batch.outputs.items():
         if name in bundle.manifest.model.shared_outputs:
             continue
         wanted = np.asarray(golden[row : row + 1], dtype=np.float64)
         found = np.asarray(answer.get(name), dtype=np.float64)
         if found.shape != wanted.shape:
-            raise MeasureError(f"golden sample {number}: {name} has the shape {found.shape}, not {wanted.shape}.")
-        margin = tolerance.margin(wanted)
+            raise MeasureError(f"{sample}: {name} has the shape {found.shape}, not {wanted.shape}.")
+        margin = bundle.manifest.tolerance.margin(wanted)
         if wanted.ndim < 2 or wanted.shape[-1] < 2:
             wrong = np.abs(found - wanted) > margin
         else:
@@ -181,6 +174,6 @@ def _compare(answer: dict[str, Any], batch: GoldenBatch, row: int, number: int, 
             wrong = decided & (found.argmax(axis=-1) != wanted.argmax(axis=-1))
         if wrong.any():
             raise MeasureError(
-                f"golden sample {number}: the service's {name} says something else than the bundle's golden output. "
+                f"{sample}: the service's {name} says something else than the bundle's golden output. "
                 "It must not be shipped; compare with `workbench verify`."
             )

@@ -68,19 +68,13 @@ def confirm_services(
     question = experiment.service
     if question is None or question.confirm_s <= 0:
         return
-    todo = left_to_load(experiment, journal, front)
+    todo = [(c, *found) for c in left_to_load(experiment, journal, front) if (found := _to_load(journal, c.id))]
     while todo:
-        lasting = [_best_to_load(journal, c.id) for c in todo]
-        fits, seconds = _fitting([best for best in lasting if best is not None], question.confirm_s, end)
+        fits, seconds = _fitting([best for *_, best in todo], question.confirm_s, end)
         if not fits:
             break
-        candidate = todo.pop(0)
-        confirmed = journal.evaluation(candidate.id, "holdout")
-        service = confirmed.measurement.service if confirmed is not None else None
-        assert confirmed is not None  # as are the others, or it was left alone
-        assert service is not None
-        assert service.best is not None
-        report(f"{candidate.short_id}: serving it, {service.best.settings}, under {service.best.load}")
+        candidate, confirmed, service, best = todo.pop(0)
+        report(f"{candidate.short_id}: serving it, {best.settings}, under {best.load}")
         if server is None:
             found = served(experiment, candidate, bench, report=report, seconds=seconds)
         else:
@@ -101,14 +95,16 @@ def left_to_load(experiment: Experiment, journal: Journal, front: Sequence[Evalu
         return []
     members = [e.candidate for e in front]
     candidates = {c.id: c for c in (*members[:1], experiment.baseline, *members)}
-    return [c for i, c in candidates.items() if _best_to_load(journal, i) is not None]
+    return [c for i, c in candidates.items() if _to_load(journal, i) is not None]
 
 
-def _best_to_load(journal: Journal, candidate_id: str) -> ServiceFigures | None:
-    """The prediction that a load is to confirm; None where there is none, or a load has been tried."""
+def _to_load(journal: Journal, candidate_id: str) -> tuple[Evaluation, ServiceResult, ServiceFigures] | None:
+    """A confirmation with the prediction that a load is to confirm; None without one, or where a load was tried."""
     confirmed = journal.evaluation(candidate_id, "holdout")
-    service = confirmed.measurement.service if confirmed is not None else None
-    return None if service is None or service.confirmed or service.note else service.best
+    service = None if confirmed is None else confirmed.measurement.service
+    if confirmed is None or service is None or service.confirmed or service.note or service.best is None:
+        return None
+    return confirmed, service, service.best
 
 
 def _fitting(todo: Sequence[ServiceFigures], asked_s: float, end: float | None) -> tuple[bool, float | None]:

@@ -9,7 +9,7 @@ import shutil
 import sqlite3
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -241,10 +241,14 @@ def check_server(workspace: Path) -> str:
 
 def versions_named(client: MlflowClient, name: str) -> list[ModelVersion]:
     """Every version of a registered model, however many pages that takes."""
-    found: list[ModelVersion] = []
+    return _every(lambda token: client.search_model_versions(f"name={_quoted(name)}", page_token=token))
+
+
+def _every(page_of: Callable[[str | None], Any]) -> list[Any]:
+    found: list[Any] = []
     token: str | None = None
     while True:
-        page: Any = client.search_model_versions(f"name={_quoted(name)}", page_token=token)
+        page = page_of(token)
         found += page
         token = page.token
         if not token:
@@ -321,14 +325,8 @@ def find_runs(
     client: MlflowClient, experiment_id: str, chosen: str, order: str = "attributes.start_time ASC"
 ) -> list[Run]:
     """Every run that MLflow's filter chooses, however many pages that takes."""
-    found: list[Run] = []
-    token: str | None = None
-    while True:
-        page = client.search_runs([experiment_id], chosen, max_results=1000, order_by=[order], page_token=token)
-        found += page
-        token = page.token
-        if not token:
-            return found
+    asked: dict[str, Any] = {"max_results": 1000, "order_by": [order]}
+    return _every(lambda token: client.search_runs([experiment_id], chosen, page_token=token, **asked))
 
 
 def store_uri(database: Path) -> str:

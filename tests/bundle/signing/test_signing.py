@@ -47,23 +47,16 @@ def plain(tmp_path: Path) -> Path:
 # --- what minisign wrote ----------------------------------------------------------------------------------------------
 
 
-def test_a_signature_of_minisign_is_accepted_with_its_comment() -> None:
+def test_a_signature_of_minisign_is_accepted_and_its_key_gives_the_very_same_here(plain: Path) -> None:
+    """Ed25519 is deterministic. The legacy kind is refused by name."""
     signature = parse_signature((DATA / "content.txt.minisig").read_bytes())
     public = parse_public_key(public_of("plain"))
 
     verify(public, CONTENT, signature)
     assert signature.trusted_comment == "made by minisign 0.11"
     assert public.name in (DATA / "plain.pub").read_text()
-
-
-def test_a_key_of_minisign_gives_the_very_signature_that_minisign_gave(plain: Path) -> None:
-    """Ed25519 is deterministic."""
     made = sign(read_secret_key(plain), CONTENT, "made by minisign 0.11")
-
     assert made.to_text("untrusted words") == (DATA / "content.txt.minisig").read_text()
-
-
-def test_the_legacy_kind_is_refused_by_name() -> None:
     with pytest.raises(SignatureError, match="legacy kind"):
         parse_signature((DATA / "content.legacy.minisig").read_bytes())
 
@@ -114,7 +107,7 @@ def test_a_text_that_is_no_key_is_refused() -> None:
 # --- secret keys ------------------------------------------------------------------------------------------------------
 
 
-def test_a_key_is_made_read_and_signs(tmp_path: Path) -> None:
+def test_a_key_is_made_read_and_signs_and_none_is_overwritten(tmp_path: Path) -> None:
     secret, public = tmp_path / "a.key", tmp_path / "a.pub"
     made = make_keys(secret, public)
 
@@ -124,6 +117,12 @@ def test_a_key_is_made_read_and_signs(tmp_path: Path) -> None:
     assert stat.S_IMODE(secret.stat().st_mode) == 0o600
     verify(made, CONTENT, sign(opened, CONTENT, "a comment"))
     assert repr(opened.seed) not in repr(opened)
+    for names in (("a.key", "b.pub"), ("b.key", "a.pub")):
+        with pytest.raises(ConfigError, match="exists already"):
+            make_keys(*(tmp_path / name for name in names))
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["a.key", "a.pub"]
+    with pytest.raises(ToolchainError, match="cannot be written"):
+        make_keys(tmp_path / "no" / "c.key", tmp_path / "c.pub")
 
 
 def test_what_is_no_secret_key_or_has_a_password_is_refused(plain: Path) -> None:
@@ -141,23 +140,9 @@ def test_what_is_no_secret_key_or_has_a_password_is_refused(plain: Path) -> None
         plain.write_text(text)
         with pytest.raises(ConfigError, match=words):
             read_secret_key(plain)
-
-
-def test_a_secret_key_that_everybody_reads_is_refused(plain: Path) -> None:
-    plain.chmod(0o644)
-
+    plain.chmod(0o644)  # everybody reads it
     with pytest.raises(ConfigError, match="chmod 600"):
         read_secret_key(plain)
-
-
-def test_no_key_is_overwritten(tmp_path: Path) -> None:
-    make_keys(tmp_path / "a.key", tmp_path / "a.pub")
-    for secret, public in (("a.key", "b.pub"), ("b.key", "a.pub")):
-        with pytest.raises(ConfigError, match="exists already"):
-            make_keys(tmp_path / secret, tmp_path / public)
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["a.key", "a.pub"]
-    with pytest.raises(ToolchainError, match="cannot be written"):
-        make_keys(tmp_path / "no" / "c.key", tmp_path / "c.pub")
 
 
 # --- the real tool, both ways -----------------------------------------------------------------------------------------

@@ -229,24 +229,23 @@ def test_beyond_loopback_kubernetes_starts_no_service_without_keys(files: dict[s
             ServeSettings(host=listens, service=ServiceSettings())
 
 
-def test_kubernetes_asks_for_one_card_in_requests_and_limits_alike(ascend: dict[str, str]) -> None:
-    (container,) = documents(ascend["kubernetes.yaml"])[0]["spec"]["template"]["spec"]["containers"]
+def test_kubernetes_asks_for_one_card_and_for_what_workers_threads_and_measurements_need(
+    ascend: dict[str, str],
+) -> None:
+    def container(text: str) -> Any:
+        return documents(text)[0]["spec"]["template"]["spec"]["containers"][0]["resources"]
 
-    for kind in ("requests", "limits"):
-        assert container["resources"][kind]["huawei.com/Ascend910"] == 1
+    def asked(**changes: Any) -> Any:
+        return container(deployment_files(manifest(**changes))["kubernetes.yaml"])["requests"]
+
+    cards = container(ascend["kubernetes.yaml"])
+    assert [cards[kind]["huawei.com/Ascend910"] for kind in ("requests", "limits")] == [1, 1]
     assert "huawei.com/ascend-1980" in ascend["kubernetes.yaml"]
     for target in ("onnxruntime", "openvino"):
         assert "huawei.com" not in deployment_files(manifest(target))["kubernetes.yaml"]
-
-
-def test_processors_and_memory_follow_workers_threads_and_what_was_measured() -> None:
-    def container(**changes: Any) -> Any:
-        text = deployment_files(manifest(**changes))["kubernetes.yaml"]
-        return documents(text)[0]["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"]
-
-    assert container(workers=3)["cpu"] == "7"
-    assert container(workers=1, peak_memory_bytes=99_000_000)["memory"] == "600Mi"
-    assert container(workers=2, peak_memory_bytes=99_000_000)["memory"] == "950Mi"
+    assert asked(workers=3)["cpu"] == "7"
+    assert asked(workers=1, peak_memory_bytes=99_000_000)["memory"] == "600Mi"
+    assert asked(workers=2, peak_memory_bytes=99_000_000)["memory"] == "950Mi"
     guessed = deployment_files(manifest(workers=1, peak_memory_bytes=None))["kubernetes.yaml"]
     assert "assumed: 250 MB a process and three times the model's files" in guessed
     assert "99 MB" not in guessed

@@ -18,7 +18,7 @@ from workbench.shipping.acceptance.baseline import (
     write_baseline,
 )
 from workbench.shipping.acceptance.criteria import evaluate
-from workbench.shipping.acceptance.verdict import Criterion, Outcome, Verdict, verdict_from_json
+from workbench.shipping.acceptance.verdict import Criterion, Outcome, Verdict
 
 __all__ = [
     "Baseline",
@@ -31,6 +31,5 @@ __all__ = [
     "of_load",
     "read_baseline",
     "recorded",
-    "verdict_from_json",
     "write_baseline",
 ]

@@ -100,18 +100,6 @@ class Verdict:
         return {"version": 2, "outcome": self.outcome, "level": self.level, **encode(self)}
 
 
-def verdict_from_json(data: dict[str, Any]) -> Verdict:
-    """Rebuild what `Verdict.to_json` gave.
-
-    Raises:
-        ValueError: another version; DecodeError, which is one: the stored form does not fit.
-    """
-    body = {name: value for name, value in data.items() if name not in ("version", "outcome", "level")}
-    if data.get("version") != 2:
-        raise ValueError(f"verdict version {data.get('version')!r} is unknown; this workbench reads version 2")
-    return decode(Verdict, body, "verdict")
-
-
 def decided(figure: Estimate, bound: Bound, limit: float) -> Outcome:
     """'passed' or 'failed' where the whole interval is on one side of the limit, else 'not provable'."""
     if bound == "at least":
@@ -172,8 +160,11 @@ def read_verdict(path: Path) -> Verdict:
         raise ConfigError(
             "holds no verdict of this workbench.", file=path, hint="Write one: workbench load … --baseline … --to DIR"
         )
+    fields = {name: value for name, value in body.items() if name not in ("version", "outcome", "level")}
     try:
-        return verdict_from_json(body)
+        if body.get("version") != 2:
+            raise ValueError(f"verdict version {body.get('version')!r} is unknown; this workbench reads version 2")
+        return decode(Verdict, fields, "verdict")
     except ValueError as error:
         raise ConfigError(f"holds no verdict of this workbench: {error}.", file=path) from error
 
