@@ -21,12 +21,11 @@ from workbench.values.candidate import Candidate, Serving
 from workbench.values.evidence import level_of
 from workbench.values.measurement import Estimate
 from workbench.values.metrics import METRICS, metrics, shown_in
-from workbench.values.objectives import Constraint, Objective
+from workbench.values.objectives import Constraint
 from workbench.values.results import Evaluation, Failure, Stop
 from workbench.values.significance import Outcomes
 
 SAMPLES = 1000
-LATENCY_AND_ACCURACY = (Objective(metric="latency_p50_ms"), Objective(metric="accuracy"))
 
 
 def outcomes_with(errors: int) -> Outcomes:

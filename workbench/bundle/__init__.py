@@ -25,9 +25,16 @@ from workbench.bundle.manifest import HoldoutOutcomes, Manifest, Tolerance
 from workbench.bundle.opened import Bundle, read_bundle
 from workbench.bundle.readme import description, provenance
 from workbench.bundle.sbom import SBOM
-from workbench.bundle.signed import Signer, check_signature, sign_bundle
-from workbench.bundle.verify import VerifyReport, check_bundle, check_files, replay_golden, verify_bundle
-from workbench.bundle.write import BundleContents, check_free, write_bundle
+from workbench.bundle.verify import (
+    Signer,
+    VerifyReport,
+    check_bundle,
+    check_files,
+    check_signature,
+    replay_golden,
+    verify_bundle,
+)
+from workbench.bundle.write import BundleContents, check_free, sign_bundle, write_bundle
 
 __all__ = [
     "SBOM",

@@ -15,6 +15,7 @@ from workbench.bundle.manifest import Manifest
 from workbench.bundle.paths import name_fault
 from workbench.targets import described, target_names
 from workbench.values.dimension import MOST_BATCH, MOST_LENGTH, MOST_THREADS
+from workbench.values.documents.json_reader import loads
 
 MOST_RELATIVE, MOST_ABSOLUTE = 0.05, 1e-3
 """Of a tolerance: as a share of each value, and as a number; a larger absolute one must be within the same share of
@@ -58,6 +59,20 @@ def value_fault(value: Any, path: str) -> str:
     if isinstance(value, str) and (match := _CONTROLS.search(value)):
         return f"{path} holds the character U+{ord(match[0]):04X}"
     return ""
+
+
+def json_object(content: bytes, about: str) -> dict[str, Any]:
+    """A JSON object of a bundle, its numbers and texts within bounds.
+
+    Raises:
+        ValueError: it is none; says why.
+    """
+    body = loads(content)
+    if fault := value_fault(body, about):
+        raise ValueError(fault)
+    if not isinstance(body, dict):
+        raise ValueError("it holds no JSON object")
+    return body
 
 
 def manifest_faults(manifest: Manifest) -> Iterator[str]:

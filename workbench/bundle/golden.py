@@ -16,7 +16,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from workbench.bundle.bounds import LANGUAGE, absolute_fault, value_fault
+from workbench.bundle.bounds import LANGUAGE, absolute_fault, json_object
 from workbench.bundle.manifest import Manifest
 from workbench.bundle.opened import Bundle
 from workbench.targets.base import Array, Feeds
@@ -153,12 +153,7 @@ def bundle_agreement(bundle: Bundle) -> Agreements | None:
     if name is None:
         return None
     try:
-        body = loads(bundle.read(name))
-        if fault := value_fault(body, name):
-            raise ValueError(fault)
-        if not isinstance(body, dict):
-            raise ValueError("it holds no JSON object")
-        found = agreements_from_json(body)
+        found = agreements_from_json(json_object(bundle.read(name), name))
     except (DecodeError, ValueError) as error:
         raise BundleError(f"{bundle.directory}: {name} cannot be used: {error}.") from error
     if found.candidate_id != bundle.manifest.candidate_id:

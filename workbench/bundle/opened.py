@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import BinaryIO
 
 from workbench import __version__
-from workbench.bundle.bounds import LANGUAGE, manifest_faults, value_fault
+from workbench.bundle.bounds import LANGUAGE, json_object, manifest_faults
 from workbench.bundle.manifest import MANIFEST, MODEL, MOST_BYTES, READ_VERSIONS, Manifest
 from workbench.bundle.paths import MOST_SUMS_BYTES, SUMS, open_inside, sums_text
 from workbench.values.documents.canonical import DecodeError, decode
-from workbench.values.documents.json_reader import loads
 from workbench.values.errors import BundleError, ConfigError
 
 
@@ -147,11 +146,7 @@ def read_bounded(directory: Path, name: str, most_bytes: int) -> bytes:
 
 def _manifest(directory: Path, content: bytes) -> Manifest:
     try:
-        body = loads(content)
-        if fault := value_fault(body, "manifest"):
-            raise ValueError(fault)
-        if not isinstance(body, dict):
-            raise ValueError("it holds no JSON object")
+        body = json_object(content, "manifest")
         version = body.pop("version", None)
         if version not in READ_VERSIONS or isinstance(version, bool):
             known = " and ".join(map(str, READ_VERSIONS))

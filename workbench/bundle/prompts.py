@@ -9,17 +9,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from workbench.bundle.bounds import LANGUAGE, MOST_RELATIVE, absolute_fault, value_fault
+from workbench.bundle.bounds import LANGUAGE, MOST_RELATIVE, absolute_fault, json_object
 from workbench.bundle.manifest import Tolerance
 from workbench.bundle.opened import Bundle
 from workbench.targets.language import Logits, PromptedModel
-from workbench.values.documents.canonical import DecodeError, decode, encode
-from workbench.values.documents.json_reader import loads
+from workbench.values.documents.canonical import DecodeError, decode
 from workbench.values.errors import BundleError, MeasureError
 
 PROMPTS = "golden/prompts.json"
@@ -95,11 +93,6 @@ class GoldenPrompts:
         """Of every answer."""
         return len(self.prompts[0].answer)
 
-    def to_json(self) -> dict[str, Any]:
-        """Data that `golden_prompts` reads back."""
-        found: dict[str, Any] = encode(self)
-        return found
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptReplay:
@@ -143,10 +136,7 @@ def golden_prompts(bundle: Bundle) -> GoldenPrompts:
     try:
         if manifest.files[manifest.golden].size_bytes > MOST_BYTES:
             raise ValueError(f"they have more than {MOST_BYTES >> 20} MiB")
-        body = loads(bundle.read(manifest.golden))
-        if fault := value_fault(body, "prompts"):
-            raise ValueError(fault)
-        found = decode(GoldenPrompts, body, "prompts")
+        found = decode(GoldenPrompts, json_object(bundle.read(manifest.golden), "prompts"), "prompts")
         for fault in prompt_faults(found):
             raise ValueError(fault)
         if found.tolerance != manifest.tolerance or len(found.prompts) != manifest.golden_batches:

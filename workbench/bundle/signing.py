@@ -45,6 +45,8 @@ if TYPE_CHECKING:  # the library is imported where a key is used
 UNTRUSTED, TRUSTED = "untrusted comment: ", "trusted comment: "
 ALGORITHM, PREHASHED = b"Ed", b"ED"
 KEY_ID_BYTES, KEY_BYTES, SIGNATURE_BYTES = 8, 32, 64
+COMMENT = "workbench bundle "
+"""How a trusted comment begins that the workbench wrote."""
 MOST_SIGNATURE_BYTES = 1 << 14
 """Of a signature file; minisign's own comments end at 8 KiB."""
 

@@ -1,4 +1,4 @@
-"""Checking a bundle: every byte, then the golden samples on this machine."""
+"""Checking a bundle: its signature, every byte, then the golden samples on this machine."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -14,14 +15,23 @@ from workbench.bundle.bounds import LANGUAGE
 from workbench.bundle.fingerprint import admit
 from workbench.bundle.golden import GoldenBatch, golden_batches, preprocessor_of
 from workbench.bundle.manifest import MANIFEST
-from workbench.bundle.opened import Bundle, read_bundle
+from workbench.bundle.opened import Bundle, read_bounded, read_bundle
 from workbench.bundle.paths import SIGNATURE, SUMS, strangers
 from workbench.bundle.prompts import PromptReplay, replay_prompts
-from workbench.bundle.signed import Signer, check_signature, read_signature
-from workbench.bundle.signing import TrustedKeys
+from workbench.bundle.signing import (
+    COMMENT,
+    MOST_SIGNATURE_BYTES,
+    Signature,
+    SignatureError,
+    TrustedKeys,
+    key_name,
+    parse_signature,
+    verify,
+)
 from workbench.targets import described, open_target
 from workbench.targets.base import Array, Session, Target
 from workbench.targets.language import LanguageTarget
+from workbench.values.documents.json_reader import loads
 from workbench.values.errors import BundleError, ConfigError, MeasureError
 from workbench.values.preprocess import Preprocessor, collate, encode
 
@@ -56,6 +66,19 @@ class VerifyReport:
         if self.prompts is not None:
             return f"{text}; {self.prompts.words}"
         return f"{text}; {self.samples} golden samples replayed, largest difference {self.largest_error:.2g}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signer:
+    """Whose signature a bundle carries, after it was checked.
+
+    Attributes:
+        key: id of the key, and whose it is by the file of trusted keys.
+        trusted_comment: the signed words beside it: name, manifest and time where the workbench wrote them.
+    """
+
+    key: str
+    trusted_comment: str
 
 
 def verify_bundle(directory: Path, *, replay: bool = True, trusted: TrustedKeys | None = None) -> VerifyReport:
@@ -237,3 +260,67 @@ def _largest_error(bundle: Bundle, index: int, batch: GoldenBatch, outputs: Mapp
             )
         largest = max(largest, worst)
     return largest
+
+
+# --- whose it is: a signature over SHA256SUMS, which holds the sum of every other file ------------------------------
+
+
+def check_signature(bundle: Bundle, trusted: TrustedKeys) -> Signer:
+    """Require a signature of one of these keys over the sums that were read with the bundle.
+
+    Raises:
+        BundleError: there is none; it is none; by a key that is not listed, or is revoked; or it does not hold.
+    """
+    place = f"{bundle.directory}: {SIGNATURE}"
+    if not os.path.lexists(bundle.directory / SIGNATURE):
+        raise BundleError(
+            f"{bundle.directory}: it is not signed, and {trusted.file} says whose signatures are required here. "
+            "Get the signed bundle, or sign it after you checked it: workbench sign."
+        )
+    signature = read_signature(bundle.directory)
+    keys = trusted.of(signature.key_id)
+    if not keys:
+        raise BundleError(
+            f"{place} is by key {key_name(signature.key_id)}, which {trusted.file} does not list. Add the key's line "
+            "if you trust whoever holds it; otherwise do not use this bundle."
+        )
+    failed = None
+    for key in keys:
+        try:
+            verify(key.public, bundle.sums, signature)
+        except SignatureError as error:
+            failed = error
+            continue
+        if key.revoked:
+            raise BundleError(
+                f"{place} is by key {key.words}, which {trusted.file} lists as revoked. Sign the bundle with another "
+                "key after you checked where it comes from."
+            )
+        _check_comment(bundle, signature.trusted_comment)
+        return Signer(key=key.words, trusted_comment=signature.trusted_comment)
+    raise BundleError(f"{place} is not valid: {failed}. Do not use this bundle.")
+
+
+def read_signature(directory: Path) -> Signature:
+    """The signature beside the sums, whoever made it.
+
+    Raises:
+        BundleError: it is no plain file inside the bundle, too large, or no signature of minisign.
+    """
+    try:
+        return parse_signature(read_bounded(directory, SIGNATURE, MOST_SIGNATURE_BYTES))
+    except SignatureError as error:
+        raise BundleError(f"{directory}: {SIGNATURE} cannot be used: {error}. Copy the bundle again.") from error
+
+
+def _check_comment(bundle: Bundle, comment: str) -> None:
+    """A comment that the workbench wrote names this bundle; another tool's says what it likes."""
+    if not comment.startswith(COMMENT):
+        return
+    try:
+        facts: Any = loads(comment.removeprefix(COMMENT))
+        named = (facts["name"], facts["manifest_sha256"])
+    except (ValueError, KeyError, TypeError):
+        named = None
+    if named != (bundle.manifest.name, bundle.manifest_sha256):
+        raise BundleError(f"{bundle.directory}: {SIGNATURE} was made for another bundle: {comment[:200]}.")

@@ -30,12 +30,12 @@ from workbench.bundle.manifest import (
     TextSettings,
     Tolerance,
 )
-from workbench.bundle.paths import SUMS, entries, name_fault, sums_text
+from workbench.bundle.opened import read_bounded
+from workbench.bundle.paths import MOST_SUMS_BYTES, SIGNATURE, SUMS, entries, name_fault, sums_text
 from workbench.bundle.prompts import PROMPTS, GoldenPrompts
 from workbench.bundle.readme import readme
 from workbench.bundle.sbom import SBOM, sbom
-from workbench.bundle.signed import sign_bundle
-from workbench.bundle.signing import SecretKey
+from workbench.bundle.signing import COMMENT, SecretKey, sign
 from workbench.targets.base import Array
 from workbench.values.agreement import Agreements
 from workbench.values.artifact import Artifact, Toolchain
@@ -47,6 +47,7 @@ from workbench.values.model import Model
 from workbench.values.preprocess import Preprocessor
 from workbench.values.results import Evaluation
 from workbench.values.service import ServiceSettings
+from workbench.values.system.files import write_text_atomically
 from workbench.values.system.scratch import scratch_folder
 
 _GOLDEN, _TEXTS, _RECORD = "golden/samples.npz", "golden/texts.json", "record.json"
@@ -135,6 +136,19 @@ def write_bundle(
     return to
 
 
+def sign_bundle(directory: Path, name: str, manifest_sha256: str, secret: SecretKey) -> None:
+    """Write SHA256SUMS.minisig, in place of one that is there. What is signed must have been checked before."""
+    sums = read_bounded(directory, SUMS, MOST_SUMS_BYTES)
+    facts = {
+        "name": name,
+        "manifest_sha256": manifest_sha256,
+        "signed_at": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+    # ASCII: minisign refuses to show anything else
+    signature = sign(secret, sums, COMMENT + json.dumps(facts, sort_keys=True))
+    write_text_atomically(directory / SIGNATURE, signature.to_text(f"{SUMS}, signature from workbench"))
+
+
 def _as_measured(toolchain: Toolchain) -> str:
     """How to export with the threads that were there, where they are part of a toolchain: its kernels round by them."""
     threads = next((fact.split()[0] for fact in toolchain.features if fact.endswith(" threads")), None)
@@ -194,7 +208,7 @@ def _fill(to: Path, contents: BundleContents, deployment: Callable[[Manifest], M
     for name, body in (
         ("labels.json", list(contents.labels)),
         (_AGREEMENT, contents.agreement and contents.agreement.to_json()),
-        (PROMPTS, prompts and prompts.to_json()),
+        (PROMPTS, prompts and encode(prompts)),
         (_TEXTS, with_texts and [encode(batch.texts) for batch in contents.golden]),
     ):
         if body:

@@ -1,7 +1,7 @@
 """`workbench keygen` and `workbench sign`, and what other commands need to sign and to check signatures.
 
 `cli` registers the commands. Keys and signatures are `workbench.bundle.signing`, what is signed is
-`workbench.bundle.signed`.
+`workbench.bundle`.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ from workbench.report.summary import Summary
 from workbench.report.words import SERVICE, cost_of, count_of, loss_of, scored, speedup_of
 from workbench.values.dimension import Scalar
 from workbench.values.evidence import level_for
+from workbench.values.measurement import Estimate
 from workbench.values.results import Evaluation
 
 LEAST_PAIRS = 3
@@ -52,11 +53,12 @@ def advise(
     same: dict[str, str] = {}
     while True:  # what makes no difference may differ in a pair, so that each one found may show more of them
         pairs = _pairs(complete, assignments, same.keys(), alike.by_content)
-        more = {name: _no_difference(summary, alike, pairs.get(name, [])) for name in offered if name not in same}
         more = {
             name: words
-            for name, words in more.items()
-            if words and {assignments[e.candidate.id][name] for pair in pairs[name] for e in pair} == set(offered[name])
+            for name, choices in offered.items()
+            if name not in same
+            and (words := _no_difference(summary, alike, pairs.get(name, [])))
+            and {assignments[e.candidate.id][name] for pair in pairs[name] for e in pair} == set(choices)
         }
         if not more:
             break
@@ -87,9 +89,10 @@ def _no_difference(summary: Summary, alike: Alike, pairs: Sequence[Pair]) -> str
         return ""
     words = f"no difference beyond noise in {count_of(len(pairs), 'pair')} that differ in it alone, or are equal by "
     words += f"content: at most {100 * max(_speed_bound(a, b) for a, b in pairs):.1f} % of speed"
-    drops = [_drop_bound(summary, a, b) for a, b in pairs]
-    if None not in drops:
-        words += f" and {max(d for d in drops if d is not None):.2g} {scored(summary.evaluations).loss_unit}"
+    losses = [(loss_of(a, summary.baseline_id), loss_of(b, summary.baseline_id)) for a, b in pairs]
+    bounds = [_bound(a, b) for a, b in losses if a is not None and b is not None]
+    if len(bounds) == len(pairs):
+        words += f" and {max(bounds):.2g} {scored(summary.evaluations).loss_unit}"
     return words
 
 
@@ -118,21 +121,16 @@ def _pairs(
 
 def _speed_bound(a: Evaluation, b: Evaluation) -> float:
     """By what share the faster one is faster, at most, as far as the intervals tell."""
-    paired = a.candidate.serving.batch == b.candidate.serving.batch
-    first, second = (speedup_of(a), speedup_of(b)) if paired else (throughput_of(a), throughput_of(b))
-    ratio = math.log(first.value / second.value)
-    up = math.hypot(math.log(first.high / first.value), math.log(second.value / second.low))
-    down = math.hypot(math.log(first.value / first.low), math.log(second.high / second.value))
-    return math.expm1(max(ratio + up, down - ratio))
+    of = speedup_of if a.candidate.serving.batch == b.candidate.serving.batch else throughput_of
+    logs = [Estimate(value=math.log(e.value), low=math.log(e.low), high=math.log(e.high)) for e in (of(a), of(b))]
+    return math.expm1(_bound(*logs))
 
 
-def _drop_bound(summary: Summary, a: Evaluation, b: Evaluation) -> float | None:
-    first, second = loss_of(a, summary.baseline_id), loss_of(b, summary.baseline_id)
-    if first is None or second is None:
-        return None
-    up = math.hypot(first.high - first.value, second.value - second.low)
-    down = math.hypot(first.value - first.low, second.high - second.value)
-    return max(first.value - second.value + up, second.value - first.value + down)
+def _bound(a: Estimate, b: Estimate) -> float:
+    """The largest difference, either way, that the intervals leave open."""
+    up = math.hypot(a.high - a.value, b.value - b.low)
+    down = math.hypot(a.value - a.low, b.high - b.value)
+    return max(a.value - b.value + up, b.value - a.value + down)
 
 
 def _losses(

@@ -58,11 +58,14 @@ def pareto_html(summary: Summary) -> str:
     differing = differing_parameters([e.candidate for e in evaluations])
     rows = [_front_row(summary, e, differing) for e in evaluations]
     known = {level for row in rows for words, level in row["figures"] if words}
+    goals = ", ".join(f"{o.direction} {o.metric}" for o in summary.objectives)
+    limits = f", with {', '.join(map(str, summary.constraints))}" if summary.constraints else ""
+    found = f"{count_of(len(summary.evaluations), 'candidate')}, {len(summary.front)} on the front."
     return rendered(
         _PAGE,
         title=f"{summary.experiment_name}: Pareto front",
         summary=summary,
-        question=_question(summary),
+        question=f"{goals}{limits}. {found}",
         damage=damage_words(summary),
         headline=headline(summary),
         tiles=tiles(summary, chosen) if chosen else (),
@@ -87,12 +90,6 @@ def pareto_html(summary: Summary) -> str:
     )
 
 
-def _question(summary: Summary) -> str:
-    goals = ", ".join(f"{o.direction} {o.metric}" for o in summary.objectives)
-    limits = f", with {', '.join(map(str, summary.constraints))}" if summary.constraints else ""
-    return f"{goals}{limits}. {count_of(len(summary.evaluations), 'candidate')}, {len(summary.front)} on the front."
-
-
 # --- the scatter: one per pair of the first objective with another ----------------------------------------------------
 
 
@@ -108,7 +105,9 @@ def _figure(summary: Summary, x: str, y: str) -> go.Figure:
     drawn = [e for e in summary.evaluations if _has(summary, e, x, y)]
     for standing, (name, color, symbol, size, opacity) in _LOOKS.items():
         for level in LEVELS:
-            points = [e for e in drawn if summary.standing(e) == standing and _level(summary, e, x, y) == level]
+            points = [
+                e for e in drawn if summary.standing(e) == standing and level_for(summary.strongest(e), (x, y)) == level
+            ]
             if points:
                 known = [summary.strongest(e) for e in points]
                 marker = {"color": color, "symbol": _symbol(symbol, level), "size": size}
@@ -193,10 +192,6 @@ def _hover(summary: Summary, evaluation: Evaluation) -> str:
         f"{html.escape(name)} = {html.escape(str(value))}" for name, value in evaluation.candidate.parameters().items()
     ]
     return "<br>".join(rows)
-
-
-def _level(summary: Summary, evaluation: Evaluation, x: str, y: str) -> Evidence | None:
-    return level_for(summary.strongest(evaluation), (x, y))
 
 
 _SYMBOLS: dict[Evidence, str] = {"shared": "square-open", "predicted": "diamond-open", "modelled": "hexagon-open"}

@@ -22,7 +22,9 @@ def confirmation_sentences(summary: Summary) -> list[str]:
         return []
     found = []
     late = run is not None and run.seconds > run.limit_s / 2  # with more left, time is not what it lacked
-    why = f"the time limit of {_duration(run.limit_s)}" if run is not None and late else ""
+    limit_s = 0.0 if run is None else run.limit_s
+    limit = f"{limit_s:g} s" if limit_s < 600 else f"{limit_s / 60:g} min"
+    why = f"the time limit of {limit}" if late else ""
     why = "the run was stopped" if run is not None and run.reason == "interrupted" else why
     if missing:
         done = f"Confirmed {len(front) - len(missing)} of {count_of(len(front), 'front member')} on held-out data"
@@ -33,10 +35,6 @@ def confirmation_sentences(summary: Summary) -> list[str]:
     if run is not None and run.unloaded:
         found.append(f"Not loaded for real{f': {why}' if why else ''}: {_listed(run.unloaded)}.")
     return found
-
-
-def _duration(seconds: float) -> str:
-    return f"{seconds:g} s" if seconds < 600 else f"{seconds / 60:g} min"
 
 
 _KINDS = {"latency": "Times of calls", "curve": "Batch curves", "accuracy": "Answers"}

@@ -4,7 +4,7 @@ of the held-out data; and what each would serve and did serve, beside today's se
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 from workbench.report.summary import Summary
 from workbench.report.words import SERVICE, interval, loss_cell, p50_words, scored
@@ -77,7 +77,13 @@ def table_lines(summary: Summary, width: int) -> list[Line]:
     heads, baseline = _heads(summary), summary.baseline
     recipes = [e for one in summary.recipes if (e := summary.find(one.candidate_id)) is not None]
     every = {e.candidate.id: e for e in (*shown(summary), *recipes)}.values()
-    rows = [(_name(summary, e), list(_numbers(summary, e, heads))) for e in every]
+    rows: list[tuple[list[Line], list[tuple[list[str], str]]]] = []
+    for e in every:
+        style, confirmed = "bold green" if summary.chose(e) else "", summary.confirmations.get(e.candidate.id)
+        numbers = [(_cells(e, heads), style)]
+        if confirmed is not None and confirmed.status == "complete":
+            numbers.append((_cells(confirmed, heads), style or "dim"))
+        rows.append((_name(summary, e), numbers))
     cells = laid_out([["", *heads.values()], *(row for _, numbers in rows for row, _ in numbers)], width)
     broken = iter(cells)
     found: list[Line] = [(line, "bold") for line in next(broken)]
@@ -118,14 +124,6 @@ def _name(summary: Summary, evaluation: Evaluation) -> list[Line]:
     if confirmed is not None and confirmed.status != "complete":
         lines.append((f"    holdout: {confirmed.status} at {confirmed.stage_reached}", "red"))
     return lines
-
-
-def _numbers(summary: Summary, evaluation: Evaluation, heads: Iterable[str]) -> Iterator[tuple[list[str], str]]:
-    style = "bold green" if summary.chose(evaluation) else ""
-    yield _cells(evaluation, heads), style
-    confirmed = summary.confirmations.get(evaluation.candidate.id)
-    if confirmed is not None and confirmed.status == "complete":
-        yield _cells(confirmed, heads), style or "dim"
 
 
 def _heads(summary: Summary) -> dict[str, str]:

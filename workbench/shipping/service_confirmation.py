@@ -68,7 +68,7 @@ def confirm_services(
     question = experiment.service
     if question is None or question.confirm_s <= 0:
         return
-    todo = [(c, *found) for c in left_to_load(experiment, journal, front) if (found := _to_load(journal, c.id))]
+    todo = [(c, *it) for c in left_to_load(experiment, journal, front) if (it := _to_load(journal, c.id)) is not None]
     while todo:
         fits, seconds = _fitting([best for *_, best in todo], question.confirm_s, end)
         if not fits:

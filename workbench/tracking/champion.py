@@ -179,7 +179,9 @@ def _move(versions: Versions, act: Act, to: Version, now: Version | None, **said
     versions.alias(CHAMPION, to.number)
     _follow(versions)
     versions.note(act, to, number_of(now), to.number, verdict="passed", **said)
-    return Moved(champion=versions.version(to.number), previous=_previous(versions), before=now)
+    found = versions.with_alias(PREVIOUS)
+    previous = None if found is None or CHAMPION in found.aliases else found
+    return Moved(champion=versions.version(to.number), previous=previous, before=now)
 
 
 def _follow(versions: Versions) -> None:
@@ -195,11 +197,6 @@ def _follow(versions: Versions) -> None:
         versions.client.delete_registered_model_alias(versions.name, PREVIOUS)
     if refused:  # who may only edit says it so: the champion has no previous but itself
         versions.alias(PREVIOUS, champion.number)
-
-
-def _previous(versions: Versions) -> Version | None:
-    found = versions.with_alias(PREVIOUS)
-    return None if found is None or CHAMPION in found.aliases else found
 
 
 def _called(version: Version | None) -> str:
