@@ -12,7 +12,6 @@ from typing import Any, get_args
 from workbench import __version__
 from workbench.api.opening import find_candidate, journal_of, read_experiment, refuse_language_model, summary_of
 from workbench.bundle import Bundle, bundle_agreement, check_files, read_bundle
-from workbench.bundle.manifest import SourceModel
 from workbench.evaluation.journal import Journal
 from workbench.inputs.experiment import Experiment
 from workbench.load.result import LoadResult, read_result
@@ -22,7 +21,7 @@ from workbench.report import Summary
 from workbench.report.written.compose import Form, written_report
 from workbench.report.written.document import Language
 from workbench.report.written.files import check_form, write_report
-from workbench.report.written.material import Material, ModelFacts, QuantizedLayers
+from workbench.report.written.material import Material, QuantizedLayers
 from workbench.shipping.acceptance.verdict import read_verdict
 from workbench.shipping.handover import service_settings
 from workbench.study.compared import Comparison
@@ -31,7 +30,6 @@ from workbench.values.documents.canonical import DecodeError, decode
 from workbench.values.documents.json_reader import loads, read_json
 from workbench.values.errors import ConfigError
 from workbench.values.measurement import Split
-from workbench.values.model import Model
 from workbench.values.results import Evaluation
 
 _MOST_JSON = 1 << 26
@@ -104,7 +102,7 @@ def _of_sweep(question: Experiment, source: str, candidate: str | None, at: str)
     chosen, fits = _chosen(question, journal, summary, candidate)
     confirmed = summary.confirmations.get(chosen.candidate.id)
     evaluations = [e for e in (chosen, confirmed) if e is not None and e.status == "complete"]
-    model, data, record = question.model, question.dataset, journal.record(chosen.candidate.id)
+    data, record = question.dataset, journal.record(chosen.candidate.id)
     return Material(
         name=question.name,
         about=question.about,
@@ -119,26 +117,12 @@ def _of_sweep(question: Experiment, source: str, candidate: str | None, at: str)
         baseline_confirmed=summary.confirmations.get(summary.baseline_id),
         none_fits=not fits,
         named=candidate is not None,
-        model=_facts(model.path.name, model),
+        model=question.model,
         data={split: (data.digest(split), _scored(evaluations, split)) for split in get_args(Split)},
         settings=service_settings(chosen.candidate, evaluations) if question.service is not None else None,
         layers=_quantized(record_from_json(_object(record))) if record.exists() else None,
         summary=summary,
         agreement=next((e.agreement for e in reversed(evaluations) if e.agreement is not None), None),  # held-out first
-    )
-
-
-def _facts(file: str, model: Model | SourceModel) -> ModelFacts:
-    """Of the file that the user brought."""
-    origin = model.origin
-    return ModelFacts(
-        file=file if origin is None else origin.path.name,
-        sha256=model.sha256 if origin is None else origin.sha256,
-        size_bytes=model.size_bytes if origin is None else origin.size_bytes,
-        opset=model.opset,
-        inputs=model.inputs,
-        outputs=model.outputs,
-        steps=() if origin is None else tuple(step.words for step in origin.steps),
     )
 
 
@@ -190,7 +174,7 @@ def _of_bundle(bundle: Bundle, source: str, at: str) -> Material:
         confirmed=confirmed,
         baseline=baseline,
         baseline_confirmed=baseline_confirmed,
-        model=_facts(m.model.file, m.model),
+        model=bundle.float_model,
         data={split: (digest, _scored(m.evaluations, split)) for split, digest in m.datasets.items()},
         files=m.artifact.files,
         settings=m.service,

@@ -14,6 +14,7 @@ from workbench.bundle.manifest import MANIFEST, MODEL, MOST_BYTES, READ_VERSIONS
 from workbench.bundle.paths import MOST_SUMS_BYTES, SUMS, open_inside, sums_text
 from workbench.values.documents.canonical import DecodeError, decode
 from workbench.values.errors import BundleError, ConfigError
+from workbench.values.model import Model
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +34,20 @@ class Bundle:
     @property
     def model_directory(self) -> Path:
         return self.directory / MODEL
+
+    @property
+    def float_model(self) -> Model:
+        """What it says of the float model it was made from, whose file it does not hold."""
+        of = self.manifest.model
+        return Model(
+            path=self.directory / of.file,
+            sha256=of.sha256,
+            size_bytes=of.size_bytes,
+            opset=of.opset,
+            inputs=of.inputs,
+            outputs=of.outputs,
+            origin=of.origin,
+        )
 
     def file(self, name: str) -> Path:
         """A file of the bundle, for whoever opens it by its path, its bytes compared just now.

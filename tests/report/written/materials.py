@@ -1,6 +1,7 @@
 """Material of reports with chosen figures: everything there is, and as little as there can be."""
 
 from dataclasses import replace
+from pathlib import Path
 
 from tests.evaluations import evaluation, service
 from tests.report.summaries import judge
@@ -8,7 +9,7 @@ from tests.report.test_layers import GOOD
 from workbench.load.result import LoadResult, ServerFigures
 from workbench.prediction.capacity import CapacityPlan, Demand, MemberPlan
 from workbench.report import Summary
-from workbench.report.written.material import Material, ModelFacts, QuantizedLayers
+from workbench.report.written.material import Material, QuantizedLayers
 from workbench.shipping.acceptance import Criterion, Verdict
 from workbench.study.compared import Comparison, DeviceFindings, FirstBad
 from workbench.study.limits import FLOAT
@@ -16,7 +17,7 @@ from workbench.targets.inside import Remedy
 from workbench.values.agreement import Agreement, Agreements, OutputAgreement
 from workbench.values.device_use import DeviceUse, Spread
 from workbench.values.measurement import AccuracyComparison, Estimate
-from workbench.values.model import TensorSpec
+from workbench.values.model import Model, TensorSpec
 from workbench.values.results import Evaluation
 from workbench.values.service import ServiceLoad, ServiceSettings
 
@@ -63,8 +64,8 @@ def least(*, is_emulated: bool = False) -> Material:
         confirmed=None,
         baseline=baseline,
         baseline_confirmed=None,
-        model=ModelFacts(
-            file="model.onnx",
+        model=Model(
+            path=Path("model.onnx"),
             sha256="ab" * 32,
             size_bytes=14_000_000,
             opset=17,

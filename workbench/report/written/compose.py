@@ -64,14 +64,16 @@ def environment(m: Material) -> Section:
         (say("evaluated at"), moment(m.best.started_at)),
         (say("INT8 workbench"), m.workbench),
     ]
+    brought = m.model.origin or m.model
+    steps = [step.words for step in m.model.origin.steps[:_MOST_STEPS]] if m.model.origin is not None else []
     model = [
-        (say(_MODEL), m.model.file),
-        (say("its sha256"), m.model.sha256),
-        (say("its size"), f"{m.model.size_bytes / 1e6:,.1f} MB"),
+        (say(_MODEL), brought.path.name),
+        (say("its sha256"), brought.sha256),
+        (say("its size"), f"{brought.size_bytes / 1e6:,.1f} MB"),
         (say("opset"), str(m.model.opset)),
         (say("inputs"), "\n".join(map(_tensor, m.model.inputs))),
         (say("outputs"), "\n".join(map(_tensor, m.model.outputs))),
-        *([(say("prepared by"), "\n".join(m.model.steps[:_MOST_STEPS]))] if m.model.steps else []),
+        *([(say("prepared by"), "\n".join(steps))] if steps else []),
     ]
     data = [
         (
@@ -363,7 +365,7 @@ def _document(m: Material, language: Language, title: str, sections: Iterable[Se
         subtitle=f"{m.name}" + (f" — {m.about}" if m.about else ""),
         mark=say(emulated) if m.emulated else "",
         facts=(
-            (say("model"), f"{m.model.file}, {m.task}"),
+            (say("model"), f"{(m.model.origin or m.model).path.name}, {m.task}"),
             (say("target"), f"{target.title}, {device}"),
             (say("made from"), source),
             (say("written at"), moment(m.created_at)),

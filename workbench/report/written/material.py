@@ -15,22 +15,9 @@ from workbench.shipping.acceptance import Verdict
 from workbench.study.compared import Comparison
 from workbench.values.agreement import Agreements
 from workbench.values.artifact import CompiledFile
-from workbench.values.model import TensorSpec
+from workbench.values.model import Model
 from workbench.values.results import Evaluation
 from workbench.values.service import ServiceSettings
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelFacts:
-    """The float model. Attributes: steps: what was done to the user's file, in words."""
-
-    file: str
-    sha256: str
-    size_bytes: int
-    opset: int
-    inputs: tuple[TensorSpec, ...]
-    outputs: tuple[TensorSpec, ...]
-    steps: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +56,7 @@ class Material:
     confirmed: Evaluation | None
     baseline: Evaluation | None
     baseline_confirmed: Evaluation | None
-    model: ModelFacts
+    model: Model
     data: Mapping[str, tuple[str, int | None]]
     none_fits: bool = False
     named: bool = False

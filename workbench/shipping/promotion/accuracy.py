@@ -16,7 +16,6 @@ from workbench.shipping.promotion.verdict import Check, Limits, checked
 from workbench.targets import open_target
 from workbench.values.errors import BundleError, ConfigError, MeasureError
 from workbench.values.measurement import AccuracyComparison
-from workbench.values.model import Model
 from workbench.values.significance import compare
 
 NAME = "accuracy"
@@ -116,7 +115,7 @@ def rescored(bundle: Bundle, data: Dataset) -> Outcomes:
         session = open_target(manifest.artifact.target).open(
             manifest.artifact, bundle.model_directory, manifest.candidate
         )
-        session = whole_samples(session, data.interface, _model_of(bundle))
+        session = whole_samples(session, data.interface, bundle.float_model)
         with contextlib.closing(session), contextlib.closing(scorer):
             return concatenate(
                 [
@@ -126,19 +125,6 @@ def rescored(bundle: Bundle, data: Dataset) -> Outcomes:
             )
     except MeasureError as error:
         raise BundleError(f"{bundle.directory}: cannot be scored: {error}") from error
-
-
-def _model_of(bundle: Bundle) -> Model:
-    """What the bundle says of the float model it was made from."""
-    source = bundle.manifest.model
-    return Model(
-        path=bundle.directory / source.file,
-        sha256=source.sha256,
-        size_bytes=source.size_bytes,
-        opset=source.opset,
-        inputs=source.inputs,
-        outputs=source.outputs,
-    )
 
 
 def _stored(bundle: Bundle, kept: HoldoutOutcomes) -> Outcomes:
