@@ -163,15 +163,16 @@ def test_a_run_that_fails_carries_the_log_and_what_msprof_cannot_work_with_is_to
         with pytest.raises(MeasureError, match=words) as caught:
             run_msprof(["x"], tmp_path / "out", environment=msprof(tmp_path, script), timeout_s=timeout_s)
         assert caught.value.log_path == tmp_path / "out/msprof.log"
-        assert caught.value.log_path.exists()
         assert caught.value.transient is (timeout_s < 1)
-
     with pytest.raises(MeasureError, match="No op_summary_") as caught:
         AscendProfiler().where_time_goes(["x"], FILES, tmp_path, tmp_path, environment=msprof(tmp_path, "true"))
     assert caught.value.log_path == tmp_path / "msprof.log"
+
     environment = msprof(tmp_path, f"touch {tmp_path}/ran")
-    with pytest.raises(ToolchainError, match="ASCEND_RT_VISIBLE_DEVICES is set"):
-        run_msprof(["x"], tmp_path / "out", environment=environment | {"ASCEND_RT_VISIBLE_DEVICES": "0"})
-    with pytest.raises(ToolchainError, match="msprof is not on PATH"):
-        run_msprof(["x"], tmp_path / "out", environment={"PATH": "/nowhere"})
+    for surroundings, words in (
+        (environment | {"ASCEND_RT_VISIBLE_DEVICES": "0"}, "ASCEND_RT_VISIBLE_DEVICES is set"),
+        ({"PATH": "/nowhere"}, "msprof is not on PATH"),
+    ):
+        with pytest.raises(ToolchainError, match=words):
+            run_msprof(["x"], tmp_path / "out", environment=surroundings)
     assert not (tmp_path / "ran").exists()

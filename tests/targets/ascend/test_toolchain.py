@@ -9,7 +9,7 @@ import pytest
 from tests.emulated_cann import emulated_environment
 from tests.targets.ascend.conftest import CAPTURES, Host
 from workbench.cann_emulator.tree import write_tree
-from workbench.targets.ascend.installation import cann_problem, driver_problem, find_installation
+from workbench.targets.ascend.installation import cann_problem, driver_problem
 from workbench.targets.ascend.toolchain import ascend_toolchain, choose_chip, device_ids, forget_toolchain
 from workbench.values.errors import ConfigError, ToolchainError
 
@@ -140,15 +140,6 @@ def test_devices_are_those_of_npu_smi_or_those_that_the_variable_leaves_and_an_u
     (vendor.bin / "npu-smi").unlink()
     assert device_ids() == (0,)
     assert "device 0 alone is used" in caplog.text
-
-
-def test_no_cann_says_how_to_get_one_and_how_to_rehearse() -> None:
-    for environment, words in (
-        ({}, "ASCEND_HOME_PATH is not set"),
-        ({"ASCEND_HOME_PATH": "/gone"}, "/gone, which is no folder"),
-    ):
-        with pytest.raises(ToolchainError, match=rf"{words}.*set_env\.sh.*workbench emulator env"):
-            find_installation(environment)
 
 
 def test_versions_are_held_against_the_wanted_ones_by_release() -> None:

@@ -2,13 +2,12 @@
 
 from pathlib import Path
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.reference_pages import atc_codes
 from tests.targets.ascend.played_atc import play
-from workbench.targets.ascend.atc.atc import Run, compile_environment, run_atc, work_directory
+from workbench.targets.ascend.atc.atc import Run, compile_environment, run_atc
 from workbench.targets.ascend.atc.codes import Message, explain, meaning_of, parse_output, table
 from workbench.targets.ascend.atc.failure import complete_log, failure_of
 from workbench.values.errors import CompileError, ToolchainError
@@ -68,17 +67,6 @@ def test_what_no_key_holds_does_not_reach_atc_and_operator_compilers_are_bounded
     for asked, workers, bounded in (("1", 4, "1"), ("64", 48, "32"), ("x", 99, "8")):
         base = {"TE_PARALLEL_COMPILER": asked}
         assert compile_environment(base, tmp_path, workers=workers)["TE_PARALLEL_COMPILER"] == bounded
-
-
-def test_work_is_done_in_the_temporary_folder_where_it_does_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "a b").mkdir()
-    (tmp_path / "tmp").mkdir()
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
-
-    with work_directory(tmp_path / "a b", "atc") as made:
-        assert made.parent == (tmp_path / "tmp").resolve()
 
 
 def test_every_code_of_the_reference_page_and_of_the_table_has_a_cause_and_a_remedy() -> None:

@@ -2,7 +2,6 @@
 
 import copy
 import json
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,9 +10,11 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
+from tests.cann_emulator.atc.compiling import built
 from tests.emulated_cann import emulated_environment, switched_on
+from workbench.cann_emulator.om import write_om
 from workbench.targets.ascend.atc.om_json import ask_om, count_kernels, form_in, operators_in
-from workbench.testing.encoder import model_of, save
+from workbench.testing.encoder import model_of
 from workbench.values.errors import CompileError
 
 
@@ -102,18 +103,14 @@ def test_every_node_is_in_a_kernel_and_a_file_that_atc_cannot_read_is_named(tmp_
     ]
     weights = {"w": np.eye(64, dtype=np.float32), "b": np.ones(64, np.float32)}
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [16, 64]) for name in ("x", "y")]
-    save(model_of(nodes, weights, ends[:1], ends[1:], 13), tmp_path / "net.onnx")
+    (tmp_path / "net.om").write_bytes(write_om(built(model_of(nodes, weights, ends[:1], ends[1:], 13))))
     (tmp_path / "broken.om").write_bytes(b"no model")
-    environment = emulated_environment(tmp_path)
-    command = ["atc", "--model=net.onnx", "--framework=5", "--output=net", "--soc_version=Ascend910B3"]
-    subprocess.run(command, env=environment, cwd=tmp_path, check=True, capture_output=True, timeout=300)
 
-    with switched_on(environment):
+    with switched_on(emulated_environment(tmp_path)):
         kernels = ask_om(tmp_path / "net.om", operators_in).values()
         with pytest.raises(CompileError, match=r"broken\.om"):
             ask_om(tmp_path / "broken.om", operators_in)
 
-    computing = [kernel for kernel in kernels if not (kernel.is_constant or kernel.is_input)]
-    assert sorted(node for kernel in computing for node in kernel.nodes) == ["activation", "bias", "product"]
-    (fused,) = [kernel for kernel in computing if "product" in kernel.nodes]
-    assert len(fused.nodes) > 1
+    covered = [kernel.nodes for kernel in kernels if not (kernel.is_constant or kernel.is_input)]
+    assert sorted(node for nodes in covered for node in nodes) == ["activation", "bias", "product"]
+    assert all(len(nodes) > 1 for nodes in covered if "product" in nodes)
