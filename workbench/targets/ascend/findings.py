@@ -71,54 +71,38 @@ def _toolkit(installation: Installation | None, environment: Mapping[str, str]) 
     if installation is None:
         yield _warn("toolkit", *no_cann(environment))
         return
-    problem = cann_problem(installation.release)
-    build = "" if installation.version == installation.release else f" (build {installation.version})"
-    yield (
-        _warn("toolkit", f"{problem}; found at {installation.home}", REMEDY)
-        if problem
-        else _ok("toolkit", f"CANN {installation.release}{build} at {installation.home}")
-    )
-    if not installation.version:
-        yield _warn(
-            "packages",
-            f"half an installation: no version.info below {installation.home}",
-            "The installer was interrupted, or the folder copied in part: install the toolkit again.",
-        )
-    mixed = {
-        name: version
-        for name, version in installation.packages.items()
-        if name in ("compiler", "ge-compiler", "opp", "runtime") and not same_release(version, installation.version)
-    }
-    if mixed:
-        others = ", ".join(f"{name} {version}" for name, version in mixed.items())
-        yield _warn(
-            "packages",
-            f"parts of other releases: {others}",
-            f"Install toolkit and ops package of one release, {CANN_WANTED}, into one folder.",
-        )
-    if OPERATOR_KERNELS in installation.kernels:
-        yield _ok("operators", f"kernels of {', '.join(installation.kernels)}")
+    release, version, home = installation.release, installation.version, installation.home
+    if problem := cann_problem(release):
+        yield _warn("toolkit", f"{problem}; found at {home}", REMEDY)
     else:
-        have = f"only of {', '.join(installation.kernels)}" if installation.kernels else "none"
-        yield _warn(
-            "operators",
-            f"kernels of {OPERATOR_KERNELS} are missing ({have}): ATC cannot compile for a 910B3",
-            f"Install the ops package of the 910b for CANN {CANN_WANTED} (before 8.5: the kernels package).",
-        )
+        build = "" if version == release else f" (build {version})"
+        yield _ok("toolkit", f"CANN {release}{build} at {home}")
+    if not version:
+        remedy = "The installer was interrupted, or the folder copied in part: install the toolkit again."
+        yield _warn("packages", f"half an installation: no version.info below {home}", remedy)
+    parts = [(name, installation.packages.get(name)) for name in ("compiler", "ge-compiler", "opp", "runtime")]
+    mixed = [f"{name} {found}" for name, found in parts if found and not same_release(found, version)]
+    if mixed:
+        remedy = f"Install toolkit and ops package of one release, {CANN_WANTED}, into one folder."
+        yield _warn("packages", f"parts of other releases: {', '.join(mixed)}", remedy)
+    kernels = ", ".join(installation.kernels)
+    if OPERATOR_KERNELS in installation.kernels:
+        yield _ok("operators", f"kernels of {kernels}")
+    else:
+        have = f"only of {kernels}" if kernels else "none"
+        lacking = f"kernels of {OPERATOR_KERNELS} are missing ({have}): ATC cannot compile for a 910B3"
+        remedy = f"Install the ops package of the 910b for CANN {CANN_WANTED} (before 8.5: the kernels package)."
+        yield _warn("operators", lacking, remedy)
     opp = environment.get("ASCEND_OPP_PATH", "")
     if not opp or not Path(opp).is_dir():
-        yield _warn(
-            "environment",
-            f"ASCEND_OPP_PATH {f'names {opp}, which is no folder' if opp else 'is not set'}: half of set_env.sh",
-            f"source {installation.home}/set_env.sh",
-        )
+        why = f"names {opp}, which is no folder" if opp else "is not set"
+        yield _warn("environment", f"ASCEND_OPP_PATH {why}: half of set_env.sh", f"source {home}/set_env.sh")
 
 
 def _compiler(installation: Installation | None, environment: Mapping[str, str]) -> Finding:
-    remedy = "It comes with the toolkit; compiling needs no NPU."
     atc = installation.atc if installation is not None else tool_of("atc", environment)
     if atc is None:
-        return _warn("compiler", "no atc", remedy)
+        return _warn("compiler", "no atc", "It comes with the toolkit; compiling needs no NPU.")
     if installation is not None and compiler_of_another(installation, environment) is not None:
         remedy = f"source {installation.home}/set_env.sh again, in a new shell; where it has no bin/atc, install it."
         return _warn("compiler", f"{atc} is not of the CANN at {installation.home}", remedy)
@@ -134,9 +118,8 @@ def _runtime(environment: Mapping[str, str], place_of: Callable[[str], str | Non
     except OSError as error:
         return _warn("runtime", f"import acl cannot be tried: {error}", "Look at the message.")
     if ended.code is None:
-        return _warn(
-            "runtime", f"import acl does not end within {_IMPORT_TIMEOUT_S:g} s", "Look at dmesg: a card may hang."
-        )
+        late = f"import acl does not end within {_IMPORT_TIMEOUT_S:g} s"
+        return _warn("runtime", late, "Look at dmesg: a card may hang.")
     lines = ended.output.strip().splitlines()
     if ended.code != 0:
         why = lines[-1] if lines else f"exit code {ended.code}"
@@ -157,12 +140,11 @@ def _amct(environment: Mapping[str, str]) -> Finding:
     except ToolchainError as error:
         return _warn("AMCT", " ".join(str(error).split()), "Calibrate without it: the workbench has its own engine.")
     if found is None:
-        return _warn(
-            "AMCT",
-            "no Python module amct_onnx",
+        remedy = (
             "Optional: the workbench has its own engine. Of CANN 8.5 it wants onnx 1.14.0 with onnxruntime 1.16.0: "
-            f"give it a virtual environment of its own and name that one's interpreter in {AMCT_PYTHON}.",
+            f"give it a virtual environment of its own and name that one's interpreter in {AMCT_PYTHON}."
         )
+        return _warn("AMCT", "no Python module amct_onnx", remedy)
     known = found.versions
     others = f"with onnx {known['onnx']}, onnxruntime {known['onnxruntime']}, {found.python}"
     return _ok("AMCT", f"amct_onnx {known['amct_onnx']} {others}")
@@ -207,33 +189,25 @@ def _device_findings(environment: Mapping[str, str], root: Path, *, emulated: bo
     elif firmware:
         yield _ok("firmware", firmware)
 
-    in_container = _in_container(root)
+    in_container, names = _in_container(root), [card.name for card in cards]
+    count = ", ".join(f"{names.count(name)} × {name}" for name in dict.fromkeys(names))
     if not cards:
-        remedy = "Install the driver and firmware of the Atlas A2" + (
-            "; this is a container: give it cards of the host (--device=/dev/davinci0, and see below)."
-            if in_container
-            else "; in a container, mount /dev/davinci* and the driver's folder."
-        )
-        yield _warn("device", trouble, remedy)
+        way = "; in a container, mount /dev/davinci* and the driver's folder."
+        if in_container:
+            way = "; this is a container: give it cards of the host (--device=/dev/davinci0, and see below)."
+        yield _warn("device", trouble, f"Install the driver and firmware of the Atlas A2{way}")
+    elif any(name.removeprefix("Ascend") != CHIP for name in names):
+        yield _warn("device", f"{count}, and not {CHIP}", "Compiled for the chip that is there; limits may not fit.")
     else:
-        names = [card.name for card in cards]
-        count = ", ".join(f"{names.count(name)} × {name}" for name in dict.fromkeys(names))
-        if any(name.removeprefix("Ascend") != CHIP for name in names):
-            fit = "Compiled for the chip that is there; limits may not fit."
-            yield _warn("device", f"{count}, and not {CHIP}", fit)
-        else:
-            yield _ok("device", count)
+        yield _ok("device", count)
     yield from map(_card, cards)
     yield from _visibility(environment, cards)
     expected = bool(environment.get("ASCEND_HOME_PATH")) or npu_smi_path(environment) is not None
     if not emulated:
         yield from _nodes(root / "dev", expected, in_container)
         if in_container and expected and not (folder / "driver/lib64").is_dir():
-            yield _warn(
-                "container",
-                f"the driver is not mounted: no {folder}/driver/lib64",
-                f"Start it with {' '.join(f'-v {path}:{path}' for path in DRIVER_MOUNTS)}",
-            )
+            mounted = " ".join(f"-v {path}:{path}" for path in DRIVER_MOUNTS)
+            yield _warn("container", f"the driver is not mounted: no {folder}/driver/lib64", f"Start it with {mounted}")
 
 
 def _card(card: Card) -> Finding:
@@ -265,10 +239,8 @@ def _visibility(environment: Mapping[str, str], cards: Sequence[Card]) -> Iterat
         yield _warn("visible", str(error), remedy)
         return
     seen = ", ".join(f"{device} as {index}" for index, device in enumerate(visible or ()))
-    words = (
-        f"device {seen} ({VARIABLE}); msprof does not work with it" if seen else f"every device ({VARIABLE} is empty)"
-    )
-    yield _ok("visible", words)
+    alone = f"device {seen} ({VARIABLE}); msprof does not work with it"
+    yield _ok("visible", alone if seen else f"every device ({VARIABLE} is empty)")
 
 
 def _nodes(dev: Path, expected: bool, in_container: bool) -> Iterator[Finding]:
@@ -282,22 +254,15 @@ def _nodes(dev: Path, expected: bool, in_container: bool) -> Iterator[Finding]:
         missing.insert(0, f"{dev}/davinci<N>")
     if missing:
         passed = " ".join(f"--device={name.replace('<N>', '0')}" for name in missing)
-        yield _warn(
-            "device files",
-            f"missing: {', '.join(missing)}",
-            f"Start the container with {passed}"
-            if in_container
-            else "The driver is not loaded: see `lsmod | grep drv`.",
-        )
+        unloaded = "The driver is not loaded: see `lsmod | grep drv`."
+        way = f"Start the container with {passed}" if in_container else unloaded
+        yield _warn("device files", f"missing: {', '.join(missing)}", way)
     barred = [node for node in (*cards, *present) if not os.access(node, os.R_OK | os.W_OK)]
     if barred:
-        groups = sorted({_group_of(node) for node in barred})
-        yield _warn(
-            "rights",
-            f"no right to read and write {', '.join(str(node) for node in barred)}",
-            f"sudo usermod -aG {','.join(groups)} $USER, then log in again"
-            + ("; in a container, start it with --group-add of that group's number." if in_container else "."),
-        )
+        groups = ",".join(sorted({_group_of(node) for node in barred}))
+        inside = "; in a container, start it with --group-add of that group's number." if in_container else "."
+        remedy = f"sudo usermod -aG {groups} $USER, then log in again{inside}"
+        yield _warn("rights", f"no right to read and write {', '.join(map(str, barred))}", remedy)
     if not missing and not barred:
         yield _ok("device files", f"{', '.join(node.name for node in (*cards, *present))}: readable and writable")
 

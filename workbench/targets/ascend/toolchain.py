@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.metadata
 import logging
@@ -44,8 +45,6 @@ _KEPT_FROM_ATC = {
 }
 _EMULATED, _FIRST = "CANN_EMULATOR_SOC", "WORKBENCH_EMULATED_SOC"
 """The chip that is emulated, and the one that the user's environment names, which child processes learn by it."""
-_KNOWN: dict[tuple[tuple[str, str], ...], Toolchain] = {}
-"""By the environment that decides it: asking the tools takes seconds, and every candidate asks."""
 
 
 def ascend_toolchain() -> Toolchain:
@@ -57,15 +56,12 @@ def ascend_toolchain() -> Toolchain:
         ToolchainError: no CANN, half of one, or no chip; says what is missing and how to get it.
     """
     names = sorted(n for n in os.environ if n.startswith(_ABOUT) or n in _SEARCHED)
-    key = tuple((name, os.environ[name]) for name in names)
-    if key not in _KNOWN:
-        _KNOWN[key] = _look(dict(os.environ))
-    return _KNOWN[key]
+    return _look(tuple((name, os.environ[name]) for name in names))
 
 
 def forget_toolchain() -> None:
     """Ask again at the next call: after an update of the driver, or in a test."""
-    _KNOWN.clear()
+    _look.cache_clear()
 
 
 def choose_chip(soc_version: str) -> None:
@@ -113,7 +109,10 @@ def device_ids(environment: Mapping[str, str] = os.environ) -> tuple[int, ...]:
     return tuple(sorted(present)) if len(present) == len(cards) > 0 else tuple(range(max(1, len(cards))))
 
 
-def _look(environment: Mapping[str, str]) -> Toolchain:
+@functools.cache
+def _look(decided_by: tuple[tuple[str, str], ...]) -> Toolchain:
+    """By the environment that decides it: asking the tools takes seconds, and every candidate asks."""
+    environment = dict(os.environ)
     installation = find_installation(environment)
     acl, why_no_acl = None, ""
     try:
