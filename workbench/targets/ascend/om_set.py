@@ -96,9 +96,9 @@ def compile_shapes(
                     shape,
                     interface,
                     soc_version=toolchain.device,
-                    model=_seen_from(directory, model),
+                    model=Path("..") / model.relative_to(root),
                     output=Path(shape.name),
-                    files={flag: _seen_from(directory, file) for flag, file in files.items()},
+                    files={flag: Path("..") / file.relative_to(root) for flag, file in files.items()},
                 )
                 run = run_atc(
                     [str(atc), *argument_vector(flags)],
@@ -159,10 +159,6 @@ def _compile_all(
         if future in waiting and not future.cancelled() and future.exception() is None:
             made(*future.result())
     return [future.result()[0] for future in (*failed, *futures)]
-
-
-def _seen_from(directory: Path, file: Path) -> Path:
-    return Path(os.path.relpath(file, directory))
 
 
 def _output(run: Run, shape: Shape) -> Path:

@@ -23,6 +23,7 @@ from workbench.graph.structure import structure_of
 from workbench.quantization.lowering.normalize import normalized
 from workbench.targets.base import OperatorIssue
 from workbench.targets.description import ServiceStart, SpaceStart
+from workbench.targets.int8_issues import QUANTIZED
 
 NOT_IN_OPS_NN = "ops-nn v8.5.0: no ONNX plugin registers it (atc.md §8); the closed operator package was not visible"
 
@@ -40,10 +41,7 @@ _AICPU = f"{AICPU_START_US:g} us to start one is modelled; it and which operator
 _INTEGER_WORK = ("Add", "CumSum", "Div", "Max", "Min", "Mod", "Mul", "Pow", "ReduceMax", "ReduceSum", "Sub")
 
 
-_QDQ = (
-    *("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "MatMulInteger", "ConvInteger"),
-    *("QLinearMatMul", "QLinearConv"),
-)
+_QDQ = (*QUANTIZED, "DequantizeLinear")
 _MASK = "Multiply by a mask, or do it on the host behind the model."
 _CONSTANT = "Make it a constant of the model, or an input."
 _SEQUENCE = "Export with Split and Concat in place of sequences."
@@ -179,39 +177,29 @@ def _fed(proto: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
 
 def _half_precision(proto: onnx.ModelProto) -> Iterator[OperatorIssue]:
     """Float constants that fp16, ATC's default precision, cannot hold: mask values such as -3.4e38, tiny epsilons."""
-    huge: dict[float, list[onnx.NodeProto]] = {}
-    tiny: dict[float, list[onnx.NodeProto]] = {}
-    users: dict[str, list[onnx.NodeProto]] = {}
+    known, found = constants(proto), dict[float, list[onnx.NodeProto]]()
+    extremes: dict[str, float] = {}
     for node in proto.graph.node:
         for name in node.input:
-            users.setdefault(name, []).append(node)
-    for name, tensor in constants(proto).items():
-        if tensor.data_type not in (TensorProto.FLOAT, TensorProto.DOUBLE) or name not in users:
-            continue
-        values = array_of(tensor)
-        if values.size == 0:
-            continue
-        extreme = float(values.flat[int(np.argmax(np.abs(values)))])
-        if abs(extreme) > LARGEST_FP16:
-            huge.setdefault(extreme, []).extend(users[name])
-        elif values.size == 1 and 0 < abs(extreme) <= SMALLEST_FP16:
-            tiny.setdefault(extreme, []).extend(users[name])
-    for value, nodes in huge.items():
-        yield _of_nodes(
-            nodes,
-            "warning",
-            f"the constant {value:.3g} is infinite in fp16; a softmax over a fully masked row then gives NaN",
-            "Export the mask with -10000, or keep ATC's --is_weight_clip=1, its default.",
-            "atc.md §8: ModelZoo's fix_onnx scripts; that the clip covers mask constants is inferred from them",
-        )
-    for value, nodes in tiny.items():
-        yield _of_nodes(
-            nodes,
-            "warning",
-            f"the constant {value:.3g} is zero in fp16, so that it no longer guards a division",
-            "Use an epsilon of 1e-5 or more, or keep this operator in fp32 (--keep_dtype).",
-            "atc.md §8 (1e-9 under fp16); the rounding is IEEE 754's",
-        )
+            if name not in known or known[name].data_type not in (TensorProto.FLOAT, TensorProto.DOUBLE):
+                continue
+            if name not in extremes:
+                values = array_of(known[name])
+                extreme = float(values.flat[int(np.argmax(np.abs(values)))]) if values.size else 0.0
+                tiny = values.size == 1 and 0 < abs(extreme) <= SMALLEST_FP16
+                extremes[name] = extreme if tiny or abs(extreme) > LARGEST_FP16 else 0.0
+            if extremes[name]:
+                found.setdefault(extremes[name], []).append(node)
+    for value, nodes in sorted(found.items(), key=lambda item: abs(item[0]) <= SMALLEST_FP16):
+        if abs(value) > LARGEST_FP16:
+            problem = f"the constant {value:.3g} is infinite in fp16; a softmax over a fully masked row then gives NaN"
+            remedy = "Export the mask with -10000, or keep ATC's --is_weight_clip=1, its default."
+            source = "atc.md §8: ModelZoo's fix_onnx scripts; that the clip covers mask constants is inferred from them"
+        else:
+            problem = f"the constant {value:.3g} is zero in fp16, so that it no longer guards a division"
+            remedy = "Use an epsilon of 1e-5 or more, or keep this operator in fp32 (--keep_dtype)."
+            source = "atc.md §8 (1e-9 under fp16); the rounding is IEEE 754's"
+        yield _of_nodes(nodes, "warning", problem, remedy, source)
 
 
 _FIXED = "one OM for each batch and bin, of fixed shapes (atc.md, fact 4)"
