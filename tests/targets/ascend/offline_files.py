@@ -20,11 +20,12 @@ import onnx
 from onnx import TensorProto, helper
 
 from tests.cann_emulator.atc.compiling import built
+from tests.targets.ascend.played_atc import CHAIN
 from workbench.cann_emulator.om import Dtype, OfflineModel, write_om
 from workbench.targets.ascend.interface import Interface, Port, write_interface
 from workbench.targets.common import compiled_file
 from workbench.testing.encoder import model_of
-from workbench.values.artifact import Artifact, Toolchain
+from workbench.values.artifact import Artifact
 
 Array = npt.NDArray[Any]
 
@@ -118,7 +119,7 @@ def artifact_of(
     return Artifact(
         target="ascend910b3",
         files=(*files, compiled_file(directory, write_interface(interface, directory).name)),
-        toolchain=Toolchain(target="ascend910b3", components={"cann": "8.5.0"}, device=device, emulated=True),
+        toolchain=replace(CHAIN, device=device),
         int8_ops=0,
         float_matmuls_left=0,
         kernels={},

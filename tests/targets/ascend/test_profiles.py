@@ -18,21 +18,11 @@ TASK_TIME = "Device_id,kernel_name,kernel_type,stream_id,task_id,task_time(us),t
 EPOCH_US = 1_717_575_960_208_070
 
 
-def operator(
-    name: str,
-    at: float,
-    took: float,
-    *,
-    kind: str = "MatMulV2",
-    core: str = "AI_CORE",
-    stream: int = 1,
-    execution: int = 1,
-    device: int = 0,
-) -> str:
+def operator(name: str, at: float, took: float, kind: str = "MatMulV2", core: str = "AI_CORE", **ids: int) -> str:
     """A row of op_summary; `at` microseconds behind the start of the run."""
-    start = f'"{_exact(at)}\t"'
+    device, stream, execution = ids.get("device", 0), ids.get("stream", 1), ids.get("execution", 1)
     shapes = '"16,64;64,32",FLOAT16;FLOAT16,ND;ND,"16,32",FLOAT16,ND'
-    return f"{device},4,1,{stream},{execution},{name},{kind},static,{core},{start},{took},0,20,{shapes}"
+    return f'{device},4,1,{stream},{execution},{name},{kind},static,{core},"{_exact(at)}\t",{took},0,20,{shapes}'
 
 
 def task(kind: str, at: float, took: float, *, stream: int = 0, device: int = 0) -> str:
@@ -80,28 +70,21 @@ def test_the_columns_of_every_version_are_read_by_name(tmp_path: Path) -> None:
         assert (found.int8_share, found.product_share) == (float(int8), 1.0)
 
 
-def test_the_unfinished_row_of_a_run_that_was_cut_off_is_left_out(tmp_path: Path) -> None:
-    folder = put(tmp_path, [operator("a", 0, 10), operator("b", 20, 12.5)])
-    file = next(folder.rglob("op_summary_*.csv"))
-    whole = file.read_text().rstrip("\n")
+def test_a_table_that_ends_early_is_read_as_far_as_it_goes_and_that_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = put(tmp_path / "cut", [operator("a", 0, 10), operator("b", 20, 12.5)])
     assert read_profile([folder]).operators_us == 22.5
-
-    cut = whole.index("12.5")
-    file.write_text(whole[: cut + 1])  # within the number: 1 would be read where 12.5 stood
-
-    found = read_profile([folder])
-    assert found.operators_us == 10
-    assert any("ends within a row" in note for note in found.notes)
-
-
-def test_only_so_many_rows_are_read_and_that_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = put(tmp_path, [operator(f"n{n}", 20 * n, 10) for n in range(9)])
+    file = next(folder.rglob("op_summary_*.csv"))
+    whole = file.read_text()
+    file.write_text(whole[: whole.index("12.5") + 1])  # within the number: 1 would be read where 12.5 stood
     monkeypatch.setattr(reading, "MOST_ROWS", 5)  # half a million rows would take the suite a minute
+    long = put(tmp_path / "long", [operator(f"n{n}", 20 * n, 10) for n in range(9)])
 
-    found = read_profile([folder])
-
-    assert found.operators_us == 50
-    assert any("were read" in note for note in found.notes)
+    for place, total, words in ((folder, 10, "ends within a row"), (long, 50, "were read")):
+        found = read_profile([place])
+        assert found.operators_us == total
+        assert any(words in note for note in found.notes)
 
 
 def test_a_profile_says_what_it_cannot_tell_and_that_an_emulator_made_it(tmp_path: Path) -> None:
