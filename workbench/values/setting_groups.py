@@ -72,16 +72,19 @@ _OF_PART: dict[str, Group] = {
 }
 
 
-def group_of(setting: str) -> Group:
-    """The group of a setting by its dotted name, such as 'serving.batch'."""
+def _group(setting: str, *, several: bool) -> Group:
+    """Of a setting by its dotted name, such as 'serving.batch'. Compilers of two engines share no settings: theirs go
+    with the engine."""
+    if several and (setting.startswith(("compile.", "recipe.", "precision.")) or setting == "target"):
+        return "engine"
     return _OWN.get(setting) or _OF_PART.get(setting.partition(".")[0], "graph")
 
 
 def differing_groups(a: Candidate, b: Candidate) -> tuple[Group, ...]:
-    """In which groups two candidates differ. Compilers of two engines share no settings: theirs go with the engine."""
+    """In which groups two candidates differ."""
     ours, theirs = a.parameters(), b.parameters()
     names = [n for n in {**ours, **theirs} if ours.get(n) != theirs.get(n)]
-    found = {_within(group_of(n), n, several=a.target != b.target) for n in names}
+    found = {_group(name, several=a.target != b.target) for name in names}
     return tuple(group for group in GROUPS if group in found)
 
 
@@ -90,8 +93,7 @@ def between(a: Candidate, b: Candidate, groups: Iterable[Group]) -> Candidate | 
     taken, several = frozenset(groups), a.target != b.target
 
     def chosen(part: str, name: str) -> bool:
-        setting = f"{a.compile.part if part == 'compile' else part}.{name}"
-        return _within(group_of(setting), setting, several=several) in taken
+        return _group(f"{a.compile.part if part == 'compile' else part}.{name}", several=several) in taken
 
     def mixed(part: str) -> Any:
         ours, theirs = getattr(a, part), getattr(b, part)
@@ -119,8 +121,3 @@ def corners(a: Candidate, b: Candidate) -> dict[frozenset[Group], Candidate]:
     groups = differing_groups(a, b)
     every = (taken for size in range(len(groups) + 1) for taken in itertools.combinations(groups, size))
     return {frozenset(taken): found for taken in every if (found := between(a, b, taken)) is not None}
-
-
-def _within(group: Group, setting: str, *, several: bool) -> Group:
-    engines_own = setting.startswith(("compile.", "recipe.", "precision.")) or setting == "target"
-    return "engine" if several and engines_own else group

@@ -128,13 +128,10 @@ def _value(plain: Any, take: Callable[[int], memoryview], depth: int) -> Any:
         case "o":
             return Opaque(str(content))
         case "a":
-            return _array(np.dtype(str(content[0])), [int(size) for size in content[1]], take)
+            dtype, shape = np.dtype(str(content[0])), [int(size) for size in content[1]]
+            if dtype.kind not in KINDS or len(shape) > MOST_RANK or min(shape, default=0) < 0:
+                raise WireError(f"{dtype} {shape} is no array")
+            count = math.prod(shape) * dtype.itemsize
+            raw = take(count)
+            return np.frombuffer(raw, dtype=dtype).reshape(shape) if count else np.zeros(shape, dtype)
     raise WireError(f"{kind!r} is no kind of value")
-
-
-def _array(dtype: np.dtype[Any], shape: list[int], take: Callable[[int], memoryview]) -> Any:
-    if dtype.kind not in KINDS or len(shape) > MOST_RANK or min(shape, default=0) < 0:
-        raise WireError(f"{dtype} {shape} is no array")
-    count = math.prod(shape) * dtype.itemsize
-    raw = take(count)
-    return np.frombuffer(raw, dtype=dtype).reshape(shape) if count else np.zeros(shape, dtype)

@@ -79,7 +79,10 @@ def _existing(module: str) -> Path:
 
 
 def _members(module: str) -> list[str]:
-    while not module.startswith(f"{_NAME}.") and _is_package(module.rpartition(".")[0]):
+    while not module.startswith(f"{_NAME}."):
+        above = _file(module.rpartition(".")[0])
+        if above is None or above.name != "__init__.py":
+            break
         module = module.rpartition(".")[0]
     file = _existing(module)
     if file.name != "__init__.py" or module == _NAME:
@@ -136,11 +139,6 @@ def _file(name: str) -> Path | None:
             found = (place / "__init__.py", place.with_name(f"{place.name}.py"))
             return next((file for file in found if file.is_file()), None)
     return None
-
-
-def _is_package(name: str) -> bool:
-    file = _file(name) if name else None
-    return file is not None and file.name == "__init__.py"
 
 
 @functools.cache
