@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import collections
 import hashlib
-import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -199,15 +198,12 @@ def _opened(code: UserCode, split: Split, task: Task, classes: int | None, *, tr
         return None
 
     def checked() -> Iterator[Sample]:
-        for number in itertools.count():
-            place = f"sample {number} of {split!r}"
-            try:
-                row = next(rows)
-            except StopIteration:
-                return
-            except UserCodeError as error:
-                raise error.config(f"{place}: {{}}.") from error
-            yield _checked(row, place, code, task, classes, truths=truths)
+        number = -1
+        try:
+            for number, row in enumerate(rows):
+                yield _checked(row, f"sample {number} of {split!r}", code, task, classes, truths=truths)
+        except UserCodeError as error:
+            raise error.config(f"sample {number + 1} of {split!r}: {{}}.") from error
 
     return checked()
 

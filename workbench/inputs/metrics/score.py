@@ -18,9 +18,6 @@ import numpy.typing as npt
 from workbench.inputs.dataset.batch import NOT_SCORED, Batch, BoolArray, IntArray, Task
 from workbench.inputs.metrics.agreement.judge import cosines, flat, not_finite, per_position
 from workbench.inputs.metrics.outcomes import (
-    CORRECT,
-    GOLD,
-    PREDICTED,
     ClassificationOutcomes,
     FloatArray,
     NerOutcomes,
@@ -304,17 +301,12 @@ def count_entities(tags: Tags, predicted: IntArray, gold: IntArray) -> tuple[Int
     keys = [(kinds * words + firsts) * words + lasts for kinds, firsts, lasts in (found, wanted)]
     hits = np.isin(keys[0], keys[1])
     per_type = (sentences, len(types))
-    entities = np.empty((*per_type, 3), dtype=np.int64)
-    entities[..., CORRECT] = _counts(per_type, sentence[found[1][hits]], found[0][hits])
-    entities[..., PREDICTED] = _counts(per_type, sentence[found[1]], found[0])
-    entities[..., GOLD] = _counts(per_type, sentence[wanted[1]], wanted[0])
-
+    spans = (found[0][hits], found[1][hits]), found[:2], wanted[:2]  # correct, predicted, gold
+    entities = np.stack([_counts(per_type, sentence[firsts], kinds) for kinds, firsts in spans], axis=-1)
     inside_predicted, inside_gold = prefix[flat_predicted] != _OUTSIDE, prefix[flat_gold] != _OUTSIDE
-    tokens = np.empty((sentences, 3), dtype=np.int64)
-    tokens[:, CORRECT] = _counts((sentences,), sentence[inside_gold & (flat_predicted == flat_gold)])
-    tokens[:, PREDICTED] = _counts((sentences,), sentence[inside_predicted])
-    tokens[:, GOLD] = _counts((sentences,), sentence[inside_gold])
-    return entities, tokens
+    correct = inside_gold & (flat_predicted == flat_gold)
+    chosen = correct, inside_predicted, inside_gold
+    return entities, np.stack([_counts((sentences,), sentence[each]) for each in chosen], axis=-1)
 
 
 def _counts(shape: tuple[int, ...], *index: IntArray) -> IntArray:
