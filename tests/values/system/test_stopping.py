@@ -9,23 +9,14 @@ import psutil
 
 from tests.tiny import write_workspace
 
-ROOT = Path(__file__).parents[3]
-IN_BACKGROUND = 'trap "" INT; exec "$@"'
-
-
-def start(*arguments: str) -> "subprocess.Popen[str]":
-    """The command as `command &` starts it in a script."""
-    return subprocess.Popen(
-        ["sh", "-c", IN_BACKGROUND, "sh", sys.executable, "-m", "workbench", *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        cwd=ROOT,
-    )
+IN_BACKGROUND = ["sh", "-c", 'trap "" INT; exec "$@"', "sh"]
+"""A command as `command &` starts it in a script."""
 
 
 def test_a_sweep_in_the_background_ends_with_all_it_started(tmp_path: Path) -> None:
-    with start("sweep", str(write_workspace(tmp_path))) as process:
+    command = [*IN_BACKGROUND, sys.executable, "-m", "workbench", "sweep", str(write_workspace(tmp_path))]
+    output = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    with subprocess.Popen(command, cwd=Path(__file__).parents[3], **output) as process:
         for line in process.stdout:
             if line.lstrip().startswith("trying"):  # the plan is said, and the evaluation process runs
                 break
