@@ -77,7 +77,7 @@ def test_the_entities_are_those_that_scoring_counts(preprocessor: Preprocessor, 
             again[word] = f"I-{entity['type']}"
     ours = np.array([[TAGS.index(tag) for tag in again]])
 
-    counted, _, _ = count_entities(tag_set(TAGS), ours, np.array([tags]))
+    counted, _ = count_entities(tag_set(TAGS), ours, np.array([tags]))
 
     assert (counted[..., CORRECT] == counted[..., PREDICTED]).all()
     assert (counted[..., CORRECT] == counted[..., GOLD]).all()

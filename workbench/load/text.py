@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from workbench.load.result import LoadResult, ServerFigures, ServerProcesses, TokenFigures
+from workbench.load.result import LoadResult, ServerFigures, TokenFigures
 from workbench.values.device_use import DeviceUse
 from workbench.values.measurement import Estimate
 
@@ -26,13 +26,19 @@ def result_lines(result: LoadResult) -> list[str]:
         lines[-1] += f"; longest {short(result.longest_ms)} ms"
     if result.tokens is not None:
         lines.extend(_tokens(result.tokens))
-    lines.append(_line("requests", _counts(result)))
+    ends = [f"status {s}: {n}" for s, n in result.statuses.items() if not s.startswith("2")]
+    ends += [f"{kind}: {count}" for kind, count in result.errors.items()]
+    due = f"{result.requests} due, {result.answered} answered"
+    lines.append(_line("requests", "; ".join(filter(None, (due, ", ".join(ends))))))
     if result.late_p99_ms is not None:
         lines.append(_line("sent", f"P99 {short(result.late_p99_ms)} ms after the intended moment"))
     if result.server is not None:
         lines.extend(_server(result.server))
     if result.processes is not None:
-        lines.append(_line("server", _processes(result.processes)))
+        found = result.processes
+        grown = f", {found.grown_bytes / 1e6:+.1f} MB while loaded" if found.grown_bytes is not None else ""
+        used = f"{found.cores:.2f} cores, {found.resident_peak_bytes / 1e6:.0f} MB resident at most{grown}"
+        lines.append(_line("server", f"{used} ({found.processes} processes)"))
     lines += [_line("card", device_words(use)) for use in result.device]
     lines.append(_line("client", f"{result.client_share:.0%} of a core ({result.event_loop})"))
     lines += [_line("note" if result.reliable else "doubtful", note) for note in result.notes]
@@ -69,13 +75,6 @@ def _conditions(result: LoadResult) -> str:
     return f"{samples}, {length}; {result.wire}{model}"
 
 
-def _counts(result: LoadResult) -> str:
-    text = f"{result.requests} due, {result.answered} answered"
-    ends = [*(f"status {s}: {n}" for s, n in result.statuses.items() if not s.startswith("2"))]
-    ends += [f"{kind}: {count}" for kind, count in result.errors.items()]
-    return f"{text}; {', '.join(ends)}" if ends else text
-
-
 def _server(server: ServerFigures) -> Iterable[str]:
     parts = [f"{server.batches} of {short(server.mean_batch)} rows in the mean"]
     if server.padding_share is not None:
@@ -95,14 +94,6 @@ def _server(server: ServerFigures) -> Iterable[str]:
 def _shares(counts: Mapping[str, int], mark: str) -> str:
     total = sum(counts.values())
     return ", ".join(f"{mark}{bound}: {count / total:.0%}" for bound, count in counts.items())
-
-
-def _processes(found: ServerProcesses) -> str:
-    grown = f", {found.grown_bytes / 1e6:+.1f} MB while loaded" if found.grown_bytes is not None else ""
-    return (
-        f"{found.cores:.2f} cores, {found.resident_peak_bytes / 1e6:.0f} MB resident at most{grown} "
-        f"({found.processes} processes)"
-    )
 
 
 def device_words(use: DeviceUse) -> str:

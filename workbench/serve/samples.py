@@ -176,8 +176,21 @@ class Padding:
             for axis, size in zip(self._inputs[name], array.shape, strict=True):
                 if axis in self._uses:
                     sent[str(axis)] = max(size, sent.get(str(axis), 0))
-        run = {axis: self._bin(axis, size) for axis, size in sent.items()}
-        found = {name: self._grown(name, array, run) for name, array in inputs.items()}
+        run, found = dict[str, int](), dict(inputs)
+        for axis, size in sent.items():
+            bins = self._uses[axis].bins
+            if size > bins[-1]:
+                raise Refusal("inputs", f"inputs may have at most {bins[-1]} along {axis}, not {size}.")
+            run[axis] = bins[bisect.bisect_left(bins, size)]
+        for name, array in inputs.items():
+            axes = [str(axis) if axis in run else "" for axis in self._inputs[name]]
+            shape = tuple(run.get(axis, size) for axis, size in zip(axes, array.shape, strict=True))
+            if shape != array.shape:
+                # whatever padding holds, a mask says that it is none of the data
+                mask = WELL_KNOWN_INPUTS.get(name) == "mask"
+                pad = 0.0 if mask else next(self._uses[axis].pad for axis in axes if axis)
+                found[name] = np.full(shape, pad, dtype=array.dtype)
+                found[name][tuple(slice(size) for size in array.shape)] = array
         return found, {axis: (size, run[axis]) for axis, size in sent.items() if run[axis] != size}
 
     def cut(self, name: str, array: Array, sizes: Sizes) -> Array:
@@ -191,32 +204,11 @@ class Padding:
             return array
         cuts = [slice(None)]
         for axis, size in zip(shape[1:], array.shape[1:], strict=True):
-            cuts.append(slice(None if isinstance(axis, int) else self._sent(axis, size, sizes)))
+            ran = {name: sent for name, (sent, run) in sizes.items() if run == size and not isinstance(axis, int)}
+            if axis in self._named:
+                ran = {name: sent for name, sent in ran.items() if name == axis}
+            cuts.append(slice(next(iter(ran.values())) if len(ran) == 1 else None))
         return array[tuple(cuts)]
-
-    def _sent(self, axis: str | None, size: int, sizes: Sizes) -> int | None:
-        if axis in self._named:
-            return sizes[axis][0] if axis in sizes and sizes[axis][1] == size else None
-        alike = [sent for sent, run in sizes.values() if run == size]
-        return alike[0] if len(alike) == 1 else None
-
-    def _bin(self, axis: str, size: int) -> int:
-        bins = self._uses[axis].bins
-        place = bisect.bisect_left(bins, size)
-        if place == len(bins):
-            raise Refusal("inputs", f"inputs may have at most {bins[-1]} along {axis}, not {size}.")
-        return bins[place]
-
-    def _grown(self, name: str, array: Array, run: Mapping[str, int]) -> Array:
-        axes = [str(axis) if axis in run else "" for axis in self._inputs[name]]
-        shape = tuple(run.get(axis, size) for axis, size in zip(axes, array.shape, strict=True))
-        if shape == array.shape:
-            return array
-        mask = WELL_KNOWN_INPUTS.get(name) == "mask"  # whatever padding holds, a mask says that it is none of the data
-        pad = 0.0 if mask else next(self._uses[axis].pad for axis in axes if axis)
-        made = np.full(shape, pad, dtype=array.dtype)
-        made[tuple(slice(size) for size in array.shape)] = array
-        return made
 
 
 Outputs = Mapping[str, Array]

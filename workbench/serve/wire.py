@@ -60,7 +60,12 @@ class Reader:
             if len(self._waiting) < end:
                 return
             whole, self._waiting = bytes(self._waiting[_LENGTHS.size : end]), self._waiting[end:]
-            yield _unpack(whole, header)
+            head, arrays, offset = json.loads(whole[:header]), dict[str, Array](), header
+            for name, dtype, shape in head.pop("arrays"):
+                kind, count = np.dtype(dtype), math.prod(shape)
+                arrays[name] = np.frombuffer(whole, kind, count, offset).reshape(shape)
+                offset += count * kind.itemsize
+            yield Message(head, arrays)
 
 
 class Link(asyncio.Protocol):
@@ -101,13 +106,3 @@ def messages(connection: socket.socket) -> Iterator[Message]:
     with contextlib.suppress(ConnectionResetError):  # it was killed with bytes of ours unread
         while data := connection.recv(_READ_BYTES):
             yield from reader.feed(data)
-
-
-def _unpack(whole: bytes | bytearray, header: int) -> Message:
-    head = json.loads(whole[:header])
-    arrays, offset = {}, header
-    for name, dtype, shape in head.pop("arrays"):
-        kind, count = np.dtype(dtype), math.prod(shape)
-        arrays[name] = np.frombuffer(whole, kind, count, offset).reshape(shape)
-        offset += count * kind.itemsize
-    return Message(head, arrays)
