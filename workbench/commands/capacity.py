@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from workbench.commands.console import out, print_json, say, tell
-from workbench.commands.options import AsJson, command_line, share, tell_damage
+from workbench.commands.options import AsJson, command_line, share, tell_damage_of_last
 from workbench.values.errors import ConfigError
 
 if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
@@ -70,7 +70,7 @@ def plan_capacity(
         price_per_hour=price_per_hour,
     )
     journal = journal_of(question)
-    tell_damage(journal)
+    tell_damage_of_last(question.workspace, question.name)
     summary, evaluations = summary_of(question, journal), journal.evaluations()
     named = None if candidate is None else find_candidate(candidate, journal)
     planned = [m.evaluation for m in summary.front] if named is None else [evaluations[named.id]]

@@ -23,7 +23,6 @@ from workbench.values.documents.yaml_reader import parse_seconds
 from workbench.values.errors import ConfigError
 
 if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
-    from workbench.evaluation.journal import Journal
     from workbench.report import Summary
 
 ExperimentFile = Annotated[Path, typer.Argument(help="experiment file (YAML)")]
@@ -172,21 +171,16 @@ def seconds(text: str, option: str) -> float:
         raise ConfigError(f"{error}.", key=option, hint="Write a duration such as 90s, 30m or 2h.") from error
 
 
-def tell_damage(journal: Journal | None) -> None:
-    """One warning on stderr for each damaged file of a sweep, for commands that show no report."""
-    if journal is None:
-        return
-    for damage in journal.damage():
-        words = f"warning: damaged sweep {journal.root}: {damage.words()}."
-        tell(words, style="yellow")
-
-
 def tell_damage_of_last(workspace: Path, name: str) -> None:
-    """The same of an experiment's last sweep, for commands that need none."""
+    """One warning on stderr for each damaged file of an experiment's last sweep, for commands that show no report."""
     from workbench.evaluation.sweep_folders import current_journal
 
     with contextlib.suppress(ConfigError):  # one of another revision says nothing of damage
-        tell_damage(current_journal(workspace, name))
+        journal = current_journal(workspace, name)
+        if journal is None:
+            return
+        for damage in journal.damage():
+            tell(f"warning: damaged sweep {journal.root}: {damage.words()}.", style="yellow")
 
 
 def next_lines(experiment: Path, workspace: Path | None, summary: Summary) -> list[str]:

@@ -45,11 +45,12 @@ def inspect(
     as_json: AsJson = False,
 ) -> None:
     """Show inputs, operators, quantizable layers, and patterns that will hurt, each with what to do."""
-    from workbench.study.inspection import inspect_model, inspection_json, inspection_table
+    from workbench.study.inspection import inspect_model, inspection_table
+    from workbench.values.documents.canonical import encode
 
     found = inspect_model(model, target, manifest=data, constants=constant or ())
     if as_json:
-        print_json(inspection_json(found))
+        print_json({"version": 1, **encode(found)})
     else:
         out.print(inspection_table(found))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import onnx
@@ -23,9 +23,8 @@ from workbench.targets.base import OperatorIssue
 from workbench.targets.description import TargetDescription
 from workbench.targets.int8_issues import QUANTIZED
 from workbench.values.candidate import EVERYTHING_INT8, Candidate, Quantization
-from workbench.values.documents.canonical import encode
 from workbench.values.errors import CandidateError, ConfigError, ToolchainError, nearest
-from workbench.values.model import Model, TensorSpec
+from workbench.values.model import Model
 from workbench.values.system.scratch import scratch_folder
 
 if TYPE_CHECKING:  # a bundle or a test that inspects does not need a terminal
@@ -159,11 +158,6 @@ def _model_issues(model: Model, proto: onnx.ModelProto) -> tuple[OperatorIssue, 
     return tuple(sorted(issues, key=lambda issue: issue.severity))
 
 
-def inspection_json(found: Inspection) -> dict[str, Any]:
-    """Plain data for programs; `version` changes when a key changes its meaning."""
-    return {"version": 1, **encode(found)}
-
-
 def inspection_table(found: Inspection) -> Group:
     """The inspection for a terminal: the model, its layers, and last, where the eye is, the troubles."""
     from rich.console import Group, RenderableType
@@ -187,7 +181,8 @@ def inspection_table(found: Inspection) -> Group:
     tensors = Table("", "tensor", "type", "shape", box=None, pad_edge=False)
     for role, specs in (("in", model.inputs), ("out", model.outputs)):
         for spec in specs:
-            tensors.add_row(role, Text(spec.name), spec.dtype, Text(shape_text(spec)))
+            shape = ", ".join("?" if d is None else str(d) for d in spec.shape)
+            tensors.add_row(role, Text(spec.name), spec.dtype, Text(f"[{shape}]"))
     operators = Text()
     for about, counts in {
         "operators": found.operators,
@@ -219,10 +214,6 @@ def inspection_table(found: Inspection) -> Group:
             detail = Text.assemble(f"{issue.problem}\n→ {issue.remedy}\n", (f"source: {issue.source}", "dim"))
             parts += [Padding(title, (0, 0, 0, 2)), Padding(detail, (0, 0, 0, 11))]
     return Group(*parts)
-
-
-def shape_text(spec: TensorSpec) -> str:
-    return "[" + ", ".join("?" if d is None else str(d) for d in spec.shape) + "]"
 
 
 def _macs(layer: Layer) -> str:
