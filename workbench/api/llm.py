@@ -43,13 +43,6 @@ def verify_served(
     """
     api_key = os.environ.get(api_key_env)
     golden = golden_prompts(read_bundle(Path(bundle)))
-    _check_url(url)
-    address, base, _ = address_of(url)
-    chosen = model or only_model(address, base, api_key)
-    return asked_of_server(golden, address, base, chosen, api_key=api_key)
-
-
-def _check_url(url: str) -> None:
     hint = "Write http://HOST:PORT/v1; TLS ends at a proxy in front of it."
     try:
         parts = urlsplit(url)
@@ -58,3 +51,6 @@ def _check_url(url: str) -> None:
         raise ConfigError(f"{url!r} is no URL: {error}.", key="--url", hint=hint) from error
     if not sound or parts.username or parts.query or parts.fragment:
         raise ConfigError(f"{url!r} is no address of a server.", key="--url", hint=hint)
+    address, base, _ = address_of(url)
+    chosen = model or only_model(address, base, api_key)
+    return asked_of_server(golden, address, base, chosen, api_key=api_key)

@@ -55,9 +55,15 @@ def choose(
     """
     layers = quantized_layers(statistics.layers, recipe)
     wanted = requests(layers, recipe)
-    outputs = {layer.name: output_request(layer, recipe, wanted) for layer in layers if layer.op_type == "Conv"}
+    outputs: dict[str, Request] = {}
+    for layer in layers:
+        if layer.op_type == "Conv":  # its output as the first layer that reads it asks for, or else as its own input
+            own = (layer.output, recipe.layers[layer.name].activation)
+            outputs[layer.name] = next((request for request in wanted if request[0] == layer.output), own)
     scales = {
-        (tensor, settings): activation_scale(tensor, statistics.tensors[tensor], settings)
+        (tensor, settings): scale_of(
+            tensor, *clip_range(statistics.tensors[tensor], settings), symmetric=settings.symmetric
+        )
         for tensor, settings in (*wanted, *outputs.values())
     }
     found = weight_scales(weights_of(proto, layers), layers, recipe)
@@ -135,17 +141,6 @@ def requests(layers: Sequence[Layer], recipe: ModelRecipe) -> list[Request]:
             if tensor is not None:
                 found[tensor, settings] = None
     return list(found)
-
-
-def output_request(layer: Layer, recipe: ModelRecipe, wanted: Sequence[Request]) -> Request:
-    """How the output of a Conv is quantized: as the first layer that reads it asks for, or else as its own input."""
-    own = (layer.output, recipe.layers[layer.name].activation)
-    return next((request for request in wanted if request[0] == layer.output), own)
-
-
-def activation_scale(tensor: str, seen: TensorStatistics, recipe: ActivationRecipe) -> ActivationScale:
-    """The scale that the recipe's algorithm finds for one tensor; never seen, it gets a neutral one."""
-    return scale_of(tensor, *clip_range(seen, recipe), symmetric=recipe.symmetric)
 
 
 def scale_of(tensor: str, low: float, high: float, *, symmetric: bool) -> ActivationScale:

@@ -63,11 +63,6 @@ class Histogram:
         """The 2 * BINS_PER_SIDE + 1 bin edges, ascending."""
         return np.arange(-BINS_PER_SIDE, BINS_PER_SIDE + 1, dtype=np.float64) * self.width
 
-    @property
-    def absolute_maximum(self) -> float:
-        """Largest |x|, 0.0 while nothing was seen."""
-        return max(-self.minimum, self.maximum, 0.0)
-
 
 class HistogramCounter:
     """A histogram that grows in place; for one thread at a time."""

@@ -184,7 +184,7 @@ def _ratio(noise: float, signal: float) -> float:
 def _power_and_noise(statistics: Statistics, scale: ActivationScale) -> tuple[float, float]:
     """E[x²] and E[Δx²] of a tensor, from its histogram: the error at one step over everything is the power."""
     histogram = statistics.tensors[scale.tensor].histogram
-    nothing_kept = max(histogram.absolute_maximum, 1e-30) * 1e6
+    nothing_kept = max(-histogram.minimum, histogram.maximum, 1e-30) * 1e6
     return expected_error(histogram, nothing_kept, 0), expected_error(histogram, scale.scale, scale.zero_point)
 
 

@@ -78,16 +78,12 @@ def write_values(operator: DeviceOperator, to: Path, more: Mapping[str, Any] | N
             arrays[f"{kind}{index}.{tensor.dtype}{label}"] = tensor.load()
     written = []
     for name, values in {**arrays, **(more or {})}.items():
-        file = to / f"{_file_name(name)}.npy"
+        # names of tensors hold anything; a file's, letters and digits, and not too many
+        file = to / f"{re.sub(r'[^A-Za-z0-9._-]+', '_', name).strip('_')[:120] or 'tensor'}.npy"
         with temporary_beside(file, durable=False) as draft, draft.open("wb") as stream:
             np.save(stream, values, allow_pickle=False)
         written.append(str(file))
     return tuple(written)
-
-
-def _file_name(name: str) -> str:
-    """Names of tensors hold anything; a file's, letters and digits, and not too many."""
-    return re.sub(r"[^A-Za-z0-9._-]+", "_", name).strip("_")[:120] or "tensor"
 
 
 def _hiding(a: Side, device: DeviceSide, call_index: int, flow: Flow) -> set[str]:
