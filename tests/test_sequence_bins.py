@@ -13,7 +13,7 @@ from workbench.bundle import read_bundle, write_bundle
 from workbench.evaluation.bench import Bench
 from workbench.evaluation.data_check import check_data
 from workbench.inputs.experiment import Experiment, read_experiment
-from workbench.inputs.metrics.outcomes import load_outcomes
+from workbench.inputs.metrics.outcomes import load_outcomes, size
 from workbench.search.pipeline import evaluate
 from workbench.shipping.handover import bundle_contents
 from workbench.space.space import build, combinations, compile_key
@@ -89,7 +89,7 @@ def test_each_side_is_fed_its_own_bins_and_scores_alike(
     assert second.measurement.accuracy is not None
     assert second.measurement.accuracy.values == pytest.approx(first.measurement.accuracy.values, abs=1e-5)
     assert second.measurement.accuracy.samples == 60
-    assert len(load_outcomes(bench.journal.outcomes(three.id, "validation")).lengths) == 60
+    assert size(load_outcomes(bench.journal.outcomes(three.id, "validation"))) == 60
     with np.load(bench.journal.latency(three.id, "validation")) as times:
         assert times["candidate_ms"].size >= 40
 

@@ -17,7 +17,6 @@ import numpy as np
 from workbench.evaluation.bench import Bench
 from workbench.evaluation.build import artifact_of
 from workbench.evaluation.carried import reference_identity, whole_samples
-from workbench.evaluation.journal import Journal
 from workbench.evaluation.store import Store
 from workbench.inputs.dataset import Dataset
 from workbench.inputs.dataset.language import windows
@@ -201,7 +200,14 @@ class AccuracyPass(Growing[Outcomes]):
         return concatenate(parts)
 
     def _data(self, candidate: Candidate) -> Dataset:
-        return self.experiment.dataset.with_bins(_scored_bins(candidate, self.bench.journal, self.split))
+        """At the padded lengths that texts run at: where a candidate is confirmed those that the search chose for its
+        service. On other splits none is chosen yet: it is scored at its own, or at those with the least padding."""
+        bins = candidate.sequence_bins
+        if bins is None and self.split == "holdout":
+            searched = self.bench.journal.evaluation(candidate.id)
+            service = None if searched is None else searched.measurement.service
+            bins = None if service is None else (service.best or service.closest).settings.sequence_bins or None
+        return self.experiment.dataset.with_bins(bins)
 
     def _scorer(self) -> Scorer:
         return scorer_of(self.experiment.dataset, self.experiment.model)
@@ -236,18 +242,6 @@ class AccuracyPass(Growing[Outcomes]):
                 alone=(__name__, "workbench.evaluation.carried"),
             ),
         }
-
-
-def _scored_bins(candidate: Candidate, journal: Journal, split: Split) -> tuple[int, ...] | None:
-    """Padded lengths that texts run at: where a candidate is confirmed those that the search chose for its service.
-
-    None for the dataset's own. On other splits than the holdout no service is chosen yet: every candidate is scored
-    at its own bins, or at those with the least padding."""
-    if candidate.sequence_bins is not None or split != "holdout":
-        return candidate.sequence_bins
-    searched = journal.evaluation(candidate.id)
-    service = searched.measurement.service if searched is not None else None
-    return None if service is None else (service.best or service.closest).settings.sequence_bins or None
 
 
 # --- of a language model: every window of a split, beside the float model --------------------------------------------

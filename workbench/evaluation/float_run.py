@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 import statistics
 import time
@@ -51,8 +52,7 @@ def run_float(model: Model, dataset: Dataset) -> FloatRun:
     given = model.origin.path if model.origin is not None else model.path
     try:
         session = open_target(REFERENCE).probe(model.path, ())
-        whole = whole_samples(session, dataset.interface, model)
-        try:
+        with contextlib.closing(whole_samples(session, dataset.interface, model)) as whole:
             begin = time.perf_counter()
             rows = dataset.batches("validation", batch, stop=max(_SAMPLES, batch))
             for one in first_steps(rows, _STEPS):
@@ -61,8 +61,6 @@ def run_float(model: Model, dataset: Dataset) -> FloatRun:
                 times_ms.append(1e3 * (time.perf_counter() - started))
                 if time.perf_counter() - begin > _LONGEST_S:
                     break
-        finally:
-            whole.close()
     except CompileError as error:
         raise ConfigError(
             f"the float model cannot be run, and all that is calibrated and compared rests on running it. {error}",

@@ -106,13 +106,11 @@ def _run(folder: Path, calls: int) -> int:
     # peak counts from the start of the process; importing the runtime peaks little above where it ends.
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
-    session = target.open(decode(Artifact, request["artifact"]), Path(request["directory"]), candidate)
-    try:
+    artifact = decode(Artifact, request["artifact"])
+    with contextlib.closing(target.open(artifact, Path(request["directory"]), candidate)) as session:
         for call in range(calls):
             session.run(fed[call % len(fed)])
         return max(_status_bytes("VmHWM") - before, 0)
-    finally:
-        session.close()
 
 
 def _status_bytes(field: str) -> int:
