@@ -9,7 +9,7 @@ from tests.commands.running import run
 from tests.llm_workspace import write_language_workspace
 from tests.quantization.llm.tiny_models import samples, write_model
 from workbench.quantization.llm.checkpoint import open_model
-from workbench.quantization.llm.ranking import group_errors
+from workbench.quantization.llm.run import group_errors
 from workbench.targets.ascend_llm.settings import GROUPS
 
 

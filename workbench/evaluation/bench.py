@@ -16,8 +16,7 @@ from workbench.evaluation.modelled_latency import ModelledCall
 from workbench.evaluation.store import Store
 from workbench.inputs.experiment import Experiment
 from workbench.targets import described, open_target
-from workbench.targets.base import Target
-from workbench.targets.calibrator import Calibrator
+from workbench.targets.base import Calibrator, Target
 from workbench.values.artifact import Toolchain
 from workbench.values.candidate import Candidate
 from workbench.values.errors import CandidateError, ToolchainError

@@ -20,8 +20,7 @@ from workbench.values.installed_targets import InstalledTarget
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-    from workbench.targets.base import OperatorIssue, Target
-    from workbench.targets.calibrator import Calibrator
+    from workbench.targets.base import Calibrator, OperatorIssue, Target
     from workbench.targets.inside import LooksInside
     from workbench.targets.profiler import Profiler
     from workbench.values.artifact import Artifact

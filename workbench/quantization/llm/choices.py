@@ -237,24 +237,14 @@ def answers(name: str, questions: Sequence[AskedQuestion], forward: Forward) -> 
         for option, ids in enumerate(question.inputs):
             by_input.setdefault(ids, []).append((number, option))
     scores = np.full((len(questions), max(len(each.inputs) for each in questions)), -np.inf)
-    for part in _parts(list(by_input)):
+    parts = np.cumsum([len(ids) for ids in by_input]) // _TOKENS_AT_ONCE
+    for number_of_part in dict.fromkeys(parts.tolist()):
+        part = [ids for ids, of in zip(by_input, parts, strict=True) if of == number_of_part]
         for ids, logits in zip(part, forward([torch.tensor([ids]) for ids in part]), strict=True):
             for number, option in by_input[ids]:
                 targets = questions[number].targets[option]
                 scores[number, option] = _likelihood(logits, targets, f"{name}: question {number}")
     return np.asarray(scores.argmax(axis=1), dtype=np.int64)
-
-
-def _parts(inputs: Sequence[tuple[int, ...]]) -> list[list[tuple[int, ...]]]:
-    parts: list[list[tuple[int, ...]]] = [[]]
-    tokens = 0
-    for ids in inputs:
-        if parts[-1] and tokens + len(ids) > _TOKENS_AT_ONCE:
-            parts.append([])
-            tokens = 0
-        parts[-1].append(ids)
-        tokens += len(ids)
-    return parts
 
 
 def _likelihood(logits: torch.Tensor, targets: Sequence[int], where: str) -> float:

@@ -19,8 +19,7 @@ from workbench.targets.description import Binding, Card, SpaceStart, TargetDescr
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-    from workbench.targets.base import OperatorIssue, Target
-    from workbench.targets.calibrator import Calibrator
+    from workbench.targets.base import Calibrator, OperatorIssue, Target
     from workbench.targets.inside import LooksInside
     from workbench.targets.profiler import Profiler
     from workbench.values.artifact import Artifact

@@ -11,11 +11,14 @@ import logging
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
+from safetensors import safe_open
+from safetensors.torch import load_file
 
 from workbench.quantization.llm.checkpoint import EMBEDDING, HEAD, LlmModel, open_model
 from workbench.quantization.llm.fixed_order import kernels
@@ -30,7 +33,7 @@ from workbench.quantization.llm.run import (
     start,
     without,
 )
-from workbench.targets.ascend_llm.kept import Kept, block_file, stored_block
+from workbench.quantization.llm.walk import Stream
 from workbench.targets.ascend_llm.needs import calibration_needs, check_disk, check_memory, window_ms
 from workbench.targets.ascend_llm.recipes import ReadRecipe, read_recipe, refused_by_engine, types_of
 from workbench.targets.ascend_llm.tensors import (
@@ -45,14 +48,16 @@ from workbench.targets.ascend_llm.texts import calibration_samples, padded_sampl
 from workbench.targets.language import few_tokens
 from workbench.values.documents.canonical import digest, file_digest
 from workbench.values.documents.input_files import is_file, size_text
+from workbench.values.documents.sealed_json import Unsound, read_sealed, write_sealed
 from workbench.values.errors import ConfigError, ToolchainError
-from workbench.values.system.files import check_apart, lock_file
+from workbench.values.system.files import check_apart, lock_file, temporary_beside
 from workbench.values.system.source_closure import closure_digest
 from workbench.values.system.steps import time_words
 
 _log = logging.getLogger(__name__)
 
 WORK = ".calibrating"
+_STATE = "state.json"
 _QUANTIZED_PER_S = 50e6
 """Bytes that are made integers and written, roughly."""
 _COPIED = (".json", ".txt", ".jinja", ".model")
@@ -161,19 +166,19 @@ def quantize_samples(
         with lock_file(work / "lock") as lock:
             if not lock.held:
                 raise ToolchainError(f"another run writes {to}. Wait for it or choose another folder.")
-            kept = Kept(folder=work, key=_key(model, cfg, samples))
-            resumed, streams = kept.resume()
+            key = _key(model, cfg, samples)
+            resumed, streams = _resume(work, key)
             if resumed:
                 report(f"going on behind block {resumed} of {model.config.layers}, which an earlier run finished")
             if streams is None:
                 streams = start(model, recipe, samples)
             began_s = time.monotonic()
             for block in blocks(model, recipe, streams, first=resumed):
-                kept.keep(block.index, list(block_entries(block, recipe.generation)), streams)
+                _keep(work, key, block.index, list(block_entries(block, recipe.generation)), streams)
                 share = (block.index + 1 - resumed) / (model.config.layers - resumed)
                 told = time_words(time.monotonic() - began_s, share)
                 report(f"block {block.index + 1} of {model.config.layers}: {told}")
-            files = _assemble(model, recipe, read, kept, to)
+            files = _assemble(model, recipe, read, work, to)
         shutil.rmtree(work)
     except OSError as error:
         raise ToolchainError(
@@ -224,19 +229,21 @@ def _key(model: LlmModel, cfg: Path, samples: Samples) -> str:
     )
 
 
-def _assemble(model: LlmModel, recipe: LlmRecipe, read: ReadRecipe, kept: Kept, to: Path) -> tuple[str, ...]:
+def _assemble(model: LlmModel, recipe: LlmRecipe, read: ReadRecipe, work: Path, to: Path) -> tuple[str, ...]:
     description: dict[str, object] = {"version": "1.0.0", "model_quant_type": recipe.type}
     outer = outer_tensors(model, recipe)
     names = (f"{EMBEDDING}.weight", f"{HEAD}.weight")
     tensors = [Stored(names[0], outer[names[0]])]
     for index in range(model.config.layers):
-        tensors += stored_block(kept.folder / block_file(index))
+        with safe_open(work / _block(index), framework="pt") as block:  # mapped from its file
+            types = json.loads(block.metadata()["types"])
+            tensors += [Stored(name, block.get_tensor(name), kind) for name, kind in types.items()]
     tensors += [Stored(name, value) for name, value in outer.items() if name not in names]
     tensors.append(Stored(names[1], outer[names[1]]))
     description |= {each.name: each.type for each in tensors}
     v1 = recipe.generation == "v1"
     stem = "quant_model_weights" if v1 else f"quant_model_weight_{recipe.type.lower()}"
-    ready = kept.folder / "ready"
+    ready = work / "ready"
     shutil.rmtree(ready, ignore_errors=True)
     ready.mkdir()
     write_sharded(tensors, ready, stem, read.part_bytes)
@@ -261,3 +268,54 @@ def _assemble(model: LlmModel, recipe: LlmRecipe, read: ReadRecipe, kept: Kept, 
         (to / name).parent.mkdir(exist_ok=True)
         (ready / name).replace(to / name)
     return put
+
+
+# --- what a run keeps so that a killed one goes on: finished blocks and the streams behind the last, with digests -----
+
+
+def _resume(work: Path, key: str) -> tuple[int, list[Stream] | None]:
+    """How many blocks are finished and sound, and the streams behind them; (0, None) to begin anew."""
+    state = _state(work)
+    if state.get("key") != key:
+        return 0, None
+    try:
+        if any(file_digest(work / name) != known for name, known in state["files"].items()):
+            return 0, None
+    except OSError:
+        return 0, None
+    read = load_file(work / _streams(state["done"]))
+    streams: list[Stream] = [[] for _ in range(state["phases"])]
+    for name in sorted(read, key=lambda each: tuple(map(int, each.split(".")))):
+        streams[int(name.split(".")[0])].append(read[name])
+    return state["done"], streams
+
+
+def _keep(work: Path, key: str, index: int, tensors: Sequence[Stored], streams: Sequence[Stream]) -> None:
+    """Keep a block and the streams behind it; what was kept before stays until this is whole."""
+    files = _state(work).get("files", {}) if index else {}
+    files.pop(_streams(index), None)
+    types = {each.name: each.type for each in tensors}
+    with temporary_beside(work / _block(index)) as draft:
+        write_weights(tensors, draft, {"types": json.dumps(types)})
+    hidden = [Stored(f"{p}.{n}", x) for p, stream in enumerate(streams) for n, x in enumerate(stream)]
+    with temporary_beside(work / _streams(index + 1)) as draft:
+        write_weights(hidden, draft)
+    for name in (_block(index), _streams(index + 1)):
+        files[name] = file_digest(work / name)
+    write_sealed(work / _STATE, {"key": key, "done": index + 1, "phases": len(streams), "files": files})
+    (work / _streams(index)).unlink(missing_ok=True)
+
+
+def _state(work: Path) -> dict[str, Any]:
+    try:
+        return read_sealed(work / _STATE)
+    except Unsound:
+        return {}
+
+
+def _block(index: int) -> str:
+    return f"block_{index:05}.safetensors"
+
+
+def _streams(done: int) -> str:
+    return f"streams_{done:05}.safetensors"

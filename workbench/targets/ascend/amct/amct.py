@@ -234,7 +234,7 @@ _LARGEST_DIFFERENCE = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AmctCalibrator:
-    """See `workbench.targets.calibrator.Calibrator`. What a search point says without a configuration the native engine
+    """See `workbench.targets.base.Calibrator`. What a search point says without a configuration the native engine
     calibrates; `quantization.calibrator` says who follows a configuration:
 
         amct        AMCT, or the candidate fails with the reason
