@@ -43,20 +43,6 @@ def test_what_it_leaves_running_is_ended(tmp_path: Path) -> None:
     assert ends(int((tmp_path / "child").read_text()))
 
 
-def test_ctrl_c_ends_the_program_too(tmp_path: Path) -> None:
-    code = (
-        "from pathlib import Path\nfrom workbench.targets.apart import run_apart\n"
-        f"run_apart(['/bin/sh', '-c', 'echo $$ > {tmp_path}/pid; sleep 600'], environment={{}}, timeout_s=600)"
-    )
-    caller = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
-    wait_for(tmp_path / "pid")
-
-    caller.send_signal(signal.SIGINT)
-    caller.wait(120)
-
-    assert ends(int((tmp_path / "pid").read_text()))
-
-
 def test_another_thread_can_stop_it(tmp_path: Path) -> None:
     stop = threading.Event()
 
@@ -78,16 +64,19 @@ def test_a_program_takes_no_more_memory_than_it_may() -> None:
     assert "MemoryError" in run_apart(command, environment={}, timeout_s=600, most_bytes=1 << 29).output
 
 
-def test_nothing_is_left_when_the_workbench_itself_is_killed(tmp_path: Path) -> None:
-    script = f"sleep 600 & echo $! > {tmp_path}/child; echo $$ > {tmp_path}/pid; wait"
-    code = (
-        "from workbench.targets.apart import run_apart\n"
-        f"run_apart(['/bin/sh', '-c', {script!r}], environment={{}}, timeout_s=600)"
-    )
-    caller = subprocess.Popen([sys.executable, "-c", code])
-    wait_for(tmp_path / "pid")
+def test_nothing_is_left_when_the_workbench_is_interrupted_or_killed(tmp_path: Path) -> None:
+    for ended in (signal.SIGINT, signal.SIGKILL):
+        folder = tmp_path / ended.name
+        folder.mkdir()
+        script = f"sleep 600 & echo $! > {folder}/child; echo $$ > {folder}/pid; wait"
+        code = (
+            "from workbench.targets.apart import run_apart\n"
+            f"run_apart(['/bin/sh', '-c', {script!r}], environment={{}}, timeout_s=600)"
+        )
+        caller = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
+        wait_for(folder / "pid")
 
-    caller.kill()
-    caller.wait()
+        caller.send_signal(ended)
+        caller.wait(120)
 
-    assert all(ends(int((tmp_path / name).read_text())) for name in ("pid", "child"))
+        assert all(ends(int((folder / name).read_text())) for name in ("pid", "child"))

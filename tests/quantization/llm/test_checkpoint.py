@@ -11,6 +11,7 @@ from safetensors.torch import load_file, save_file
 
 from tests.quantization.llm.tiny_models import shard_model, write_model
 from workbench.quantization.llm.checkpoint import open_model
+from workbench.quantization.llm.forward import rope_of
 from workbench.values.errors import ConfigError
 
 
@@ -19,19 +20,10 @@ def folder(tmp_path: Path) -> Path:
     return write_model(tmp_path / "model", "qwen2")
 
 
-def changed(folder: Path, **changes: Any) -> Path:
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**config, **changes}))
-    return folder
-
-
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        (
-            {"architectures": ["MambaForCausalLM"]},
-            r"MambaForCausalLM is not supported.*Qwen3ForCausalLM",
-        ),
+def test_a_config_that_does_not_fit_is_refused_with_key_and_value(folder: Path) -> None:
+    plain = (folder / "config.json").read_text()
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"architectures": ["MambaForCausalLM"]}, r"MambaForCausalLM is not supported.*Qwen3ForCausalLM"),
         ({"architectures": []}, "names no architecture"),
         ({"model_type": "qwen3"}, "'qwen3' is not what Qwen2ForCausalLM is of"),
         ({"dtype": "float8_e4m3fn"}, "no dtype that is computed in"),
@@ -46,15 +38,11 @@ def changed(folder: Path, **changes: Any) -> Path:
         ({"intermediate_size": 57}, r"mlp.gate_proj.weight has shape \[56, 32\], config.json means \[57, 32\]"),
         ({"rms_norm_eps": -1}, "no positive number"),
         ({"tie_word_embeddings": "yes"}, "neither true nor false"),
-    ],
-)
-def test_a_config_that_does_not_fit_is_refused_with_key_and_value(
-    folder: Path, changes: dict[str, Any], said: str
-) -> None:
-    from workbench.quantization.llm.forward import rope_of
-
-    with pytest.raises(ConfigError, match=said):
-        rope_of(open_model(changed(folder, **changes)).config)
+    ]
+    for changes, said in wrong:
+        (folder / "config.json").write_text(json.dumps({**json.loads(plain), **changes}))
+        with pytest.raises(ConfigError, match=said):
+            rope_of(open_model(folder).config)
 
 
 @pytest.mark.parametrize("prefix", ["", "language_model.model."])
@@ -65,11 +53,14 @@ def test_names_of_a_part_or_of_a_whole_around_it_are_said(folder: Path, prefix: 
         open_model(folder)
 
 
-def sharded(folder: Path, change: Callable[[dict[str, str]], object]) -> None:
+FIRST, SECOND = "model-00001-of-00003.safetensors", "model-00002-of-00003.safetensors"
+
+
+def sharded(folder: Path, **others: str) -> None:
     """In three shards, with another map from tensors to them."""
     index = shard_model(folder) / "model.safetensors.index.json"
     listed = json.loads(index.read_text())
-    change(listed["weight_map"])
+    listed["weight_map"] |= {name.replace("__", "."): file for name, file in others.items()}
     index.write_text(json.dumps(listed))
 
 
@@ -77,34 +68,22 @@ def cut(folder: Path, size: int) -> None:
     (folder / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes()[:size])
 
 
-FIRST, SECOND = "model-00001-of-00003.safetensors", "model-00002-of-00003.safetensors"
+def integers(folder: Path) -> None:
+    file = folder / "model.safetensors"
+    save_file({name: value.to(torch.int8) for name, value in load_file(file).items()}, file)
 
 
-@pytest.mark.parametrize(
-    ("damage", "said"),
-    [
+def test_weights_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
+    damages: list[tuple[Callable[[Path], object], str]] = [
         (lambda f: (f / "model.safetensors").rename(f / "pytorch_model.bin"), "pickled weights"),
         (lambda f: (shard_model(f) / SECOND).unlink(), f"shard {SECOND} is missing of 3"),
-        (
-            lambda f: sharded(f, lambda m: m.update({"lm_head.weight": "../a.safetensors"})),
-            r"no name of a \.safetensors",
-        ),
-        (
-            lambda f: sharded(f, lambda m: m.update({"lm_head.weight": FIRST, "model.norm.weight": FIRST})),
-            "index places",
-        ),
-        (
-            lambda f: save_file(
-                {name: value.to(torch.int8) for name, value in load_file(f / "model.safetensors").items()},
-                f / "model.safetensors",
-            ),
-            "weight is of type I8",
-        ),
+        (lambda f: sharded(f, lm_head__weight="../a.safetensors"), r"no name of a \.safetensors"),
+        (lambda f: sharded(f, lm_head__weight=FIRST, model__norm__weight=FIRST), "index places"),
+        (integers, "weight is of type I8"),
         *((lambda f, size=size: cut(f, size), "no readable safetensors file") for size in (4, 900, 20_000)),
-    ],
-    ids=["pickled", "missing shard", "leads elsewhere", "not there", "integers", "cut", "cut later", "cut at the end"],
-)
-def test_weights_that_cannot_be_read_are_refused(folder: Path, damage: Callable[[Path], object], said: str) -> None:
-    damage(folder)
-    with pytest.raises(ConfigError, match=said):
-        open_model(folder)
+    ]
+    for number, (damage, said) in enumerate(damages):
+        folder = write_model(tmp_path / str(number), "qwen2")
+        damage(folder)
+        with pytest.raises(ConfigError, match=said):
+            open_model(folder)

@@ -117,22 +117,15 @@ def write(path: Path, text: str) -> Path:
     return path
 
 
-def test_mmlu_files_have_no_header_and_their_name_is_the_subject(tmp_path: Path) -> None:
+def test_mmlu_files_have_no_header_and_c_evals_one_and_their_name_is_the_subject(tmp_path: Path) -> None:
     file = write(tmp_path / "abstract_algebra_test.csv", MMLU)
     first, second = read_questions([file])
-    assert first == Question(
-        text="Find all c in Z_3, such that x^2 + c is a field.",
-        options=("0", "1", "2", "3"),
-        answer=1,
-        subject="abstract algebra",
-        language="en",
-        place=f"{file}:1",
+    text = "Find all c in Z_3, such that x^2 + c is a field."
+    assert first == question(
+        text, 1, options=("0", "1", "2", "3"), subject="abstract algebra", language="en", place=f"{file}:1"
     )
     assert (second.text, second.options, second.answer) == ("Two\nlines", ("a", "b, c", "d", ""), 3)
     assert second.place.endswith(":3")
-
-
-def test_c_eval_files_have_a_header_and_are_chinese(tmp_path: Path) -> None:
     (found,) = read_questions([write(tmp_path / "computer_network_val.csv", "\ufeff" + C_EVAL)])
     assert (found.language, found.answer, found.options) == ("zh", 2, ("甲", "乙", "丙", "丁"))
     assert found.subject == "computer network"

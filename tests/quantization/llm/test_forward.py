@@ -44,22 +44,21 @@ def test_logits_equal_those_of_transformers_to_the_bit(tmp_path: Path, family: s
     assert equal(write_model(tmp_path / "m", family, dtype))
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"tie_word_embeddings": True},
-        {"attention_bias": True, "mlp_bias": True},
-        {"rope_scaling": {"type": "linear", "factor": 2.0}},
-        {"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}},
-        {"rope_scaling": LLAMA3},
-        {"rope_scaling": YARN},
-        {"num_key_value_heads": 4},
-        {"num_key_value_heads": 1, "head_dim": 24},
-    ],
-    ids=["tied", "biased", "linear", "dynamic", "llama3", "yarn", "heads-of-their-own", "one-head-of-keys"],
-)
-def test_variants_of_llama_equal_transformers_to_the_bit(tmp_path: Path, changes: dict[str, Any]) -> None:
-    assert equal(write_model(tmp_path / "m", "llama", "bfloat16", **changes))
+VARIANTS: dict[str, dict[str, Any]] = {
+    "tied": {"tie_word_embeddings": True},
+    "biased": {"attention_bias": True, "mlp_bias": True},
+    "linear": {"rope_scaling": {"type": "linear", "factor": 2.0}},
+    "dynamic": {"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}},
+    "llama3": {"rope_scaling": LLAMA3},
+    "yarn": {"rope_scaling": YARN},
+    "heads-of-their-own": {"num_key_value_heads": 4},
+    "one-head-of-keys": {"num_key_value_heads": 1, "head_dim": 24},
+}
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_variants_of_llama_equal_transformers_to_the_bit(tmp_path: Path, name: str) -> None:
+    assert equal(write_model(tmp_path / "m", "llama", "bfloat16", **VARIANTS[name]))
 
 
 def test_weights_of_another_float_type_are_rounded_to_the_models(tmp_path: Path) -> None:

@@ -17,12 +17,12 @@ from workbench.quantization.llm.outcomes import (
     COLUMNS,
     compare_text,
     float_outcomes,
+    float_reference,
     input_of,
     perplexity_pairs,
     text_outcomes,
     windows_of,
 )
-from workbench.quantization.llm.reference import float_reference
 from workbench.values.errors import ConfigError, MeasureError
 from workbench.values.paired_scores import TokenWindow, WindowOutcomes
 

@@ -18,9 +18,11 @@ from workbench.quantization.llm.fixed_order import kernels
 from workbench.quantization.llm.forwards import float_logits
 from workbench.quantization.llm.outcomes import (
     COLUMNS,
+    FloatReference,
     TextComparison,
     compare_text,
     float_outcomes,
+    float_reference,
     joined,
     kl_pairs,
     outcomes_of,
@@ -28,7 +30,6 @@ from workbench.quantization.llm.outcomes import (
     text_outcomes,
     windows_of,
 )
-from workbench.quantization.llm.reference import FloatReference, float_reference
 from workbench.targets.ascend_llm.execution import served_logits
 from workbench.targets.ascend_llm.needs import check_memory, memory_bytes
 from workbench.targets.ascend_llm.served import Served, read_served
@@ -271,7 +272,6 @@ def _deciding(model: LlmModel, served: Served) -> str:
             "float": model.content(),
             "code": closure_digest(
                 "workbench.targets.ascend_llm.execution",
-                "workbench.quantization.llm.reference",
                 "workbench.quantization.llm.outcomes",
             ),
             "kernels": kernels(),

@@ -18,9 +18,8 @@ import torch
 from workbench.quantization.llm.checkpoint import LlmModel, open_model
 from workbench.quantization.llm.fixed_order import kernels
 from workbench.quantization.llm.forward import check_ids
-from workbench.quantization.llm.outcomes import float_outcomes, text_outcomes, windows_of
+from workbench.quantization.llm.outcomes import float_outcomes, float_reference, text_outcomes, windows_of
 from workbench.quantization.llm.recipe import LlmRecipe
-from workbench.quantization.llm.reference import float_reference
 from workbench.quantization.llm.run import group_errors
 from workbench.quantization.record import QuantizationRecord
 from workbench.targets.ascend_llm.calibrate import quantize_samples
