@@ -53,7 +53,7 @@ EVALUATION = (
 """The same inside `evaluation`."""
 VALUES = (
     (
-        *("candidate", "damage", "device_profile", "evidence", "artifact", "interface", "measurement", "metrics"),
+        *("candidate", "device_profile", "evidence", "artifact", "interface", "measurement", "metrics"),
         *("model", "objectives", "preprocess", "normalizer", "results", "device_use", "reuse", "agreement"),
         *("finding", "service", "setting_groups", "significance", "paired_scores"),
         *("bins", "modelled_times", "compile_settings", "dimension", "installed_targets"),

@@ -33,9 +33,8 @@ from workbench.search.plan import Plan, check_memory, make_plan
 from workbench.search.sweep import SweepEnd, run_sweep
 from workbench.shipping.service_confirmation import confirm_services, left_to_load
 from workbench.values.candidate import Candidate
-from workbench.values.damage import Damage
 from workbench.values.errors import CandidateError, ConfigError
-from workbench.values.results import Evaluation
+from workbench.values.results import Damage, Evaluation
 from workbench.values.system.steps import minutes
 
 MOST_NEIGHBOURS = 3

@@ -33,11 +33,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from workbench.values.candidate import Candidate, candidate_from_json
-from workbench.values.damage import Damage
 from workbench.values.documents.sealed_json import Unsound, read_bytes, read_sealed, write_sealed
 from workbench.values.errors import ConfigError, ToolchainError
 from workbench.values.measurement import Split
-from workbench.values.results import Evaluation, evaluation_from_json
+from workbench.values.results import Damage, Evaluation, evaluation_from_json
 
 VERSION = 2
 """Of every file of a sweep that the workbench itself writes as JSON."""

@@ -15,11 +15,10 @@ from typing import Literal, get_args
 from workbench.evaluation.run_notes import LastRun, Neighbour
 from workbench.report.words import SERVICE, cost_of, loss_of, numbers_of, over, title
 from workbench.values.candidate import Candidate
-from workbench.values.damage import Damage
 from workbench.values.evidence import Evidence, level_for
 from workbench.values.measurement import Estimate, ServiceResult
 from workbench.values.objectives import Closest, Constraint, Objective, violations
-from workbench.values.results import Evaluation, Failure
+from workbench.values.results import Damage, Evaluation, Failure
 
 Basis = Literal["load", "held out", "search"]
 """A measurement of the service under load, on held-out data; the confirmation without it; the search."""

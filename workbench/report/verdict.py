@@ -18,9 +18,8 @@ from workbench.report.recommendation import recommend, settled
 from workbench.report.summary import BASES, Member, Summary, Views, common, failure_words
 from workbench.report.words import numbers_of
 from workbench.search.front import is_deferred
-from workbench.values.damage import Damage
 from workbench.values.objectives import Closest, Constraint, Objective, closest_to_feasible, pareto_front, violations
-from workbench.values.results import Evaluation
+from workbench.values.results import Damage, Evaluation
 
 
 def summarize(

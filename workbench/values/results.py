@@ -218,6 +218,29 @@ def evaluation_from_json(data: dict[str, Any]) -> Evaluation:
     version = body.pop("version", None)
     if version != 1:
         raise ValueError(f"evaluation version {version!r} is unknown; this workbench reads version 1")
-    candidate = candidate_from_json(body["candidate"])
-    body["candidate"] = encode(candidate)
-    return decode(Evaluation, body, "evaluation")
+    return decode(Evaluation, {**body, "candidate": encode(candidate_from_json(body["candidate"]))}, "evaluation")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Damage:
+    """A file of a sweep that is gone, or is not what was written.
+
+    Attributes:
+        file: relative to the sweep's folder.
+        held: what was in it.
+        problem: in words that follow the file's name.
+        mended: what the next sweep does about it.
+        candidate_id, split: whose result it belongs to; None for a file of the whole sweep.
+    """
+
+    file: str
+    held: str
+    problem: str
+    mended: str
+    candidate_id: str | None = None
+    split: Split | None = None
+
+    def words(self, mender: str = "the next sweep") -> str:
+        """'evaluations/3f….json (the evaluation of 3f2a91c0d4e5) is missing; the next sweep evaluates it again'"""
+        whose = "" if self.candidate_id is None else f" of {self.candidate_id[:12]}"
+        return f"{self.file} ({self.held}{whose}) {self.problem}; {mender} {self.mended}"
