@@ -98,12 +98,10 @@ def bert(shape: Shape = BERT_SMALL, *, batch: int | str = "batch", length: int, 
         down = linear(f"{at}/down", inner, shape.inner, shape.width)
         x = layer_norm(f"{at}/down/LayerNorm", add("Add", f"{at}/down/Residual", [down, x]))
     cls = add("Gather", "pooler/Gather", [x, "first"], axis=1)
-    weights["pooler.weight"] = random.standard_normal((shape.width, shape.width), np.float32) * np.float32(0.05)
-    normal("pooler.bias", shape.width)
-    pooled = add("Tanh", "pooler/Tanh", [add("Gemm", "pooler/Gemm", [cls, "pooler.weight", "pooler.bias"], transB=1)])
-    normal("classifier.weight", shape.classes, shape.width)
-    normal("classifier.bias", shape.classes)
-    add("Gemm", "classifier/Gemm", [pooled, "classifier.weight", "classifier.bias"], transB=1)
+    pooler = normal("pooler.weight", shape.width, shape.width), normal("pooler.bias", shape.width)
+    pooled = add("Tanh", "pooler/Tanh", [add("Gemm", "pooler/Gemm", [cls, *pooler], transB=1)])
+    classifier = normal("classifier.weight", shape.classes, shape.width), normal("classifier.bias", shape.classes)
+    add("Gemm", "classifier/Gemm", [pooled, *classifier], transB=1)
     nodes[-1].output[0] = "logits"
     kind, names = TensorProto.INT64, ("input_ids", "attention_mask")
     fed = [helper.make_tensor_value_info(name, kind, [batch, length]) for name in names]

@@ -58,15 +58,12 @@ def output_shape(model: OfflineModel, index: int, gear: int | None = None) -> tu
     """At a gear; the largest where none is given."""
     if not model.gear_kind:
         return model.outputs[index].shape
-    if gear is not None:
-        return model.gears[gear].outputs[index].shape
-    return _largest_output(model, index)
+    return _largest_output(model, index) if gear is None else model.gears[gear].outputs[index].shape
 
 
 def output_bytes(model: OfflineModel, index: int) -> int:
     """Size of an output, of the largest gear; as large as can be where only the data tell."""
-    shape = output_shape(model, index)
-    return prod(_largest_output(model, index) if -1 in shape else shape) * item_bytes(model.outputs[index].dtype)
+    return prod(_largest_output(model, index)) * item_bytes(model.outputs[index].dtype)
 
 
 def _largest_output(model: OfflineModel, index: int) -> tuple[int, ...]:
