@@ -19,15 +19,10 @@ from workbench.cann_emulator.acl.errors import NotEstablished
 from workbench.cann_emulator.acl.util import HostAccessToDevice
 
 
-def host(data: bytes) -> int:
-    address: int = acl.util.bytes_to_ptr(data)
-    return address
-
-
 def content(pointer: int, size: int) -> bytes:
-    target = b"\0" * (size - 1) + b"\1" + b"\2"  # longer than one byte: those objects are shared by everybody
-    ok(acl.rt.memcpy(host(target), size, pointer, size, 2))
-    return target[:size]
+    target = np.empty(size, np.uint8)
+    ok(acl.rt.memcpy(acl.util.numpy_to_ptr(target), size, pointer, size, 2))
+    return target.tobytes()
 
 
 MISTAKES: dict[str, tuple[Callable[[int, int], int], int]] = {
@@ -92,7 +87,7 @@ def test_any_sequence_of_malloc_copy_set_and_free_keeps_every_byte(data: st.Data
         count = data.draw(st.integers(1, len(held) - offset))
         if step == "write":
             written = np.random.default_rng(data.draw(st.integers(0, 9))).bytes(count)
-            ok(acl.rt.memcpy(pointer + offset, count, host(written), count, 1))
+            ok(acl.rt.memcpy(pointer + offset, count, acl.util.bytes_to_ptr(written), count, 1))
             held[offset : offset + count] = written
         elif step == "read":
             assert content(pointer + offset, count) == bytes(held[offset : offset + count])

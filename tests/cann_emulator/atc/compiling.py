@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import NodeProto, TensorProto, helper
 
 from workbench.cann_emulator.atc.conversion import run_compile
 from workbench.cann_emulator.atc.failure import AtcFailure, Console
@@ -23,6 +23,12 @@ Array = npt.NDArray[Any]
 
 BATCH, LENGTH = 2, 16
 STATIC = f"ids:{BATCH},{LENGTH}"
+
+
+def node(op_type: str, inputs: str, outputs: str, **attributes: Any) -> NodeProto:
+    """A '-' stands for an input or output that is left out."""
+    names = [["" if name == "-" else name for name in part.split()] for part in (inputs, outputs)]
+    return helper.make_node(op_type, *names, name=f"{op_type}_{outputs.split()[-1]}", **attributes)
 
 
 def options(model: Path, /, **flags: str) -> dict[str, str]:

@@ -6,9 +6,8 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
-from onnx import helper
 
-from tests.cann_emulator.atc.compiling import codes_of, compiled, quantized_encoder
+from tests.cann_emulator.atc.compiling import codes_of, compiled, node, quantized_encoder
 from tests.model_zoo import tokens, write_bert
 from tests.small_graphs import write_graph
 from workbench.cann_emulator.executable import Executable
@@ -17,12 +16,9 @@ from workbench.graph.read import load_graph, read_model
 from workbench.targets.ascend.lowering import atc_form
 
 
-def node(kind: str, reads: str, makes: str, name: str = "") -> onnx.NodeProto:
-    return helper.make_node(kind, [reads], [makes], name=name or f"{kind}_{makes}")
-
-
 def relu(folder: Path, name: str = "m", *, kind: str = "Relu", sizes: tuple[int | str, ...] = (2, 3)) -> Path:
-    nodes = [node(kind, "x", "y", "first"), node("Exp", "y", "z", "second")]
+    nodes = [node(kind, "x", "y"), node("Exp", "y", "z")]
+    nodes[0].name = "first"
     return write_graph(
         folder / f"{name}.onnx", nodes, {"x": list(sizes)}, {"z": list(sizes)}, w=np.zeros(1, np.float32)
     )

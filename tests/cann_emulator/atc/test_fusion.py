@@ -84,10 +84,6 @@ def is_cube(kernel: Kernel) -> bool:
     return kernel.op_type in CUBE_TYPES and "MatMul" in kernel.op_type
 
 
-def is_vector(kernel: Kernel) -> bool:
-    return kernel.core == "vector" and kernel.op_type != "Cast"
-
-
 def test_modes_decide_by_kind_of_operator(tmp_path: Path) -> None:
     path, half, single, both = encoder(tmp_path), {"float16"}, {"float32"}, {"float16", "float32"}
     for flag, modes in {
@@ -105,7 +101,8 @@ def test_modes_decide_by_kind_of_operator(tmp_path: Path) -> None:
     }.items():
         for mode, expected in modes.items():
             model = compiled(path, input_shape=STATIC, **{flag: mode})
-            assert (dtypes(model, is_cube), dtypes(model, is_vector)) == expected, mode
+            vector = dtypes(model, lambda kernel: kernel.core == "vector" and kernel.op_type != "Cast")
+            assert (dtypes(model, is_cube), vector) == expected, mode
 
 
 def test_keep_dtype_by_type_and_by_the_names_of_the_file(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnx import NodeProto, TensorProto, helper
 
-from tests.cann_emulator.atc.compiling import Array, compiled
+from tests.cann_emulator.atc.compiling import Array, compiled, node
 from tests.small_graphs import write_graph
 from workbench.cann_emulator.executable import Executable
 from workbench.cann_emulator.om import OfflineModel
@@ -22,12 +22,6 @@ from workbench.cann_emulator.om import OfflineModel
 
 def floats(*shape: int, seed: int = 0) -> Array:
     return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
-
-
-def node(op_type: str, inputs: str, outputs: str, **attributes: Any) -> NodeProto:
-    """A '-' stands for an input or output that is left out."""
-    names = [["" if name == "-" else name for name in part.split()] for part in (inputs, outputs)]
-    return helper.make_node(op_type, *names, name=f"{op_type}_{outputs.split()[-1]}", **attributes)
 
 
 def branch(kind: str, name: str) -> onnx.GraphProto:
