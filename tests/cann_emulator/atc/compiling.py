@@ -31,23 +31,13 @@ def node(op_type: str, inputs: str, outputs: str, **attributes: Any) -> NodeProt
     return helper.make_node(op_type, *names, name=f"{op_type}_{outputs.split()[-1]}", **attributes)
 
 
-def options(model: Path, /, **flags: str) -> dict[str, str]:
-    """Flags of a conversion, the output beside the model."""
-    return {
-        "model": str(model),
-        "framework": "5",
-        "soc_version": "Ascend910B3",
-        "output": str(model.with_suffix("")),
-        **flags,
-    }
-
-
 def compiled(model: Path, /, **flags: str) -> OfflineModel:
     """The OM of a model, which stays beside it; its name may have the suffix of dynamic shapes."""
     for old in model.parent.glob("*.om"):
         old.unlink()
     with contextlib.chdir(model.parent):  # where a compile leaves its side files
-        run_compile(options(model, **flags), Console())
+        chip = {"framework": "5", "soc_version": "Ascend910B3", "output": str(model.with_suffix(""))}
+        run_compile({"model": str(model), **chip, **flags}, Console())
     (om,) = model.parent.glob("*.om")
     return load_om(om)
 
