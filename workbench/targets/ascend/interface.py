@@ -186,18 +186,15 @@ def turns(shapes: Sequence[Shape], wanted: Shape) -> tuple[Turn, ...]:
             f"A text of length {wanted.length} is longer than every compiled shape ({known}). Compile a longer "
             "sequence bin, or cut the text."
         )
-    if wanted.batch is None:
-        return (Turn(shape=min(long_enough, key=_by_elements), start=0, stop=1),)
     found: list[Turn] = []
-    start = 0
-    while start < wanted.batch:
-        rest = wanted.batch - start
-        fitting = [shape for shape in long_enough if (shape.batch or 0) >= rest]
-        if fitting:
-            shape = min(fitting, key=_by_elements)
-        else:
-            largest = max(shape.batch or 1 for shape in long_enough)
-            shape = min((shape for shape in long_enough if shape.batch == largest), key=_by_elements)
+    start, end = 0, wanted.batch or 1
+    while start < end:
+        rest = end - start
+        fitting = [shape for shape in long_enough if (shape.batch or rest) >= rest]
+        if not fitting:
+            most = max(shape.batch or 1 for shape in long_enough)
+            fitting = [shape for shape in long_enough if shape.batch == most]
+        shape = min(fitting, key=_by_elements)
         rows = min(rest, shape.batch or rest)
         found.append(Turn(shape=shape, start=start, stop=start + rows))
         start += rows

@@ -209,20 +209,19 @@ def visible_devices(
     if not text:
         return None
     devices: list[int] = []
-    for entry in text.split(","):
-        word = entry.strip()
-        wrong = ""
+    for word in (entry.strip() for entry in text.split(",")):
         if not word.isdecimal():
             wrong = f"{word!r} is no device id"
         elif devices and int(word) <= devices[-1]:
             wrong = f"{word} does not ascend after {devices[-1]}"
         elif present is not None and int(word) not in present:
             wrong = f"the machine has no device {word}, only {', '.join(map(str, present)) or 'none'}"
-        if wrong:
-            raise ToolchainError(
-                f"{VARIABLE}={text}: {wrong}; the rest of the list is not read. Name devices that are there, ascending."
-            )
-        devices.append(int(word))
+        else:
+            devices.append(int(word))
+            continue
+        raise ToolchainError(
+            f"{VARIABLE}={text}: {wrong}; the rest of the list is not read. Name devices that are there, ascending."
+        )
     return tuple(devices)
 
 

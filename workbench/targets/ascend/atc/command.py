@@ -127,16 +127,10 @@ def _gears(settings: AscendCompile, interface: Interface, bins: tuple[int | None
     """Only what varies is -1: with one batch size, or one bin, that size is written out."""
     batch = settings.batches[0] if len(settings.batches) == 1 else -1
     length = bins[0] if len(bins) == 1 else -1
-    free = [
-        axis
-        for port in interface.inputs
-        for axis in port.shape
-        if (axis == "batch" and batch == -1) or (axis == "sequence" and length == -1)
-    ]
-    gears = [
-        ",".join(str(b if axis == "batch" else s) for axis in free)
-        for b, s in itertools.product(settings.batches, bins)
-    ]
+    sizes: Mapping[int | str, int | None] = {"batch": batch, "sequence": length}
+    free = [axis for port in interface.inputs for axis in port.shape if sizes.get(axis) == -1]
+    pairs = itertools.product(settings.batches, bins)
+    gears = [",".join(str(b if axis == "batch" else s) for axis in free) for b, s in pairs]
     if len(gears) > MOST_GEARS:
         raise CompileError(
             f"compile.shapes: {len(gears)} gears are more than the documented {MOST_GEARS} (ATC: E10036). Name fewer."

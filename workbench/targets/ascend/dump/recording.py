@@ -63,23 +63,22 @@ class _FloatNames:
     """Nodes of the float model and of its lowered form → tensors of the float model."""
 
     def __init__(self, proto: ModelProto) -> None:
-        self.order = {node.name: place for place, node in enumerate(proto.graph.node)}
-        self.types = {node.name: node.op_type for node in proto.graph.node}
-        self.tensors: dict[str, tuple[str, ...]] = {node.name: tuple(node.output) for node in proto.graph.node}
-        made = {name for outputs in self.tensors.values() for name in outputs}
+        nodes = proto.graph.node
+        self.order = {node.name: place for place, node in enumerate(nodes)}
+        self.types = {node.name: node.op_type for node in nodes}
+        self.tensors: dict[str, tuple[str, ...]] = {node.name: tuple(node.output) for node in nodes}
         self.parts: dict[str, str] = {}
+        makers = {name: node.name for node in nodes for name in node.output}
         try:
             lowered = atc_form(proto)
         except LoweringError:
             return
-        makers = {name: node.name for node in proto.graph.node for name in node.output}
         waiting: list[str] = []
         for node in lowered.graph.node:  # the parts of a node stand in a row, and the last has its output
             if node.name in self.order:
                 continue
             waiting.append(node.name)
-            if node.output[0] in made:
-                whole = makers[node.output[0]]
+            if (whole := makers.get(node.output[0])) is not None:
                 self.parts.update(dict.fromkeys(waiting, whole))
                 self.tensors[node.name] = (node.output[0],)
                 waiting = []
