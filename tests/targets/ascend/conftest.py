@@ -39,7 +39,6 @@ class Host:
         for place in (self.root / "dev", self.bin):
             place.mkdir(parents=True)
         self.environment = {"PATH": f"{self.bin}:/usr/bin:/bin"}
-        self.modules: set[str] = set()
 
     def cann(self, version: str = "8.5.0", place: str = "share/info/runtime") -> None:
         write(
@@ -62,7 +61,6 @@ class Host:
     def acl(self, code: str = "def get_soc_name():\n    return 'Ascend910B3'\n") -> None:
         write(self.home / "python/acl.py", code)
         self.environment["PYTHONPATH"] = str(self.home / "python")
-        self.modules.add("acl")
 
     def amct(self, code: str = "__version__ = '8.5.0'\nAMCT_SO = 1\n") -> None:
         write(self.home / "python/amct_onnx/__init__.py", code)
@@ -85,11 +83,7 @@ class Host:
 
     def findings(self) -> dict[str, Finding]:
         """By name; of one that is told twice the trouble."""
-
-        def place_of(name: str) -> str | None:
-            return f"/cann/{name}.so" if name in self.modules else None
-
-        found = ascend_findings(self.environment, root=self.root, place_of=place_of)
+        found = ascend_findings(self.environment, root=self.root)
         return {one.name: one for one in sorted(found, key=lambda one: one.status == "warn")}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from workbench.targets.apart import run_apart
@@ -29,7 +29,7 @@ from workbench.targets.ascend.installation import (
 from workbench.targets.ascend.npu_smi import MIB, VARIABLE, Card, details, npu_smi_path, seen_cards, visible_devices
 from workbench.targets.ascend.settings import ASCEND
 from workbench.values.errors import ToolchainError
-from workbench.values.finding import Finding, module_at
+from workbench.values.finding import Finding
 from workbench.values.versions import version_key
 
 _GROUP = f"target {ASCEND}"
@@ -37,18 +37,12 @@ _IMPORT_TIMEOUT_S = 60.0
 _ASK_ACL = "import acl; print(getattr(acl, '__file__', None) or 'built in'); print(acl.get_soc_name() or '')"
 
 
-def ascend_findings(
-    environment: Mapping[str, str],
-    *,
-    root: Path = Path("/"),
-    place_of: Callable[[str], str | None] = module_at,
-) -> Iterator[Finding]:
+def ascend_findings(environment: Mapping[str, str], *, root: Path = Path("/")) -> Iterator[Finding]:
     """One finding per part that a sweep on Ascend 910B3 needs, and one for each thing found wrong with it.
 
     Args:
         environment: ASCEND_HOME_PATH, ASCEND_OPP_PATH, ASCEND_RT_VISIBLE_DEVICES and the search paths are read.
         root: of the file system: device files, the driver's record, the marks of a container.
-        place_of: where Python finds a module.
     """
     switched_on = no_cann(environment) == ("", "")
     installation = read_installation(Path(environment["ASCEND_HOME_PATH"]), environment) if switched_on else None
@@ -62,7 +56,7 @@ def ascend_findings(
         )
     yield from _toolkit(installation, environment)
     yield _compiler(installation, environment)
-    yield _runtime(environment, place_of)
+    yield _runtime(environment)
     yield _amct(environment)
     yield from _device_findings(environment, root, emulated=emulator is not None)
 
@@ -109,10 +103,8 @@ def _compiler(installation: Installation | None, environment: Mapping[str, str])
     return _ok("compiler", str(atc))
 
 
-def _runtime(environment: Mapping[str, str], place_of: Callable[[str], str | None]) -> Finding:
+def _runtime(environment: Mapping[str, str]) -> Finding:
     """Whether `import acl` works, tried in a process of its own: a library that does not fit may end it."""
-    if place_of("acl") is None:
-        return _warn("runtime", "no Python module acl", "set_env.sh puts it on PYTHONPATH; it needs the driver.")
     try:
         ended = run_apart([sys.executable, "-P", "-c", _ASK_ACL], environment=environment, timeout_s=_IMPORT_TIMEOUT_S)
     except OSError as error:
@@ -123,6 +115,8 @@ def _runtime(environment: Mapping[str, str], place_of: Callable[[str], str | Non
     lines = ended.output.strip().splitlines()
     if ended.code != 0:
         why = lines[-1] if lines else f"exit code {ended.code}"
+        if why.endswith("No module named 'acl'"):
+            return _warn("runtime", "no Python module acl", "set_env.sh puts it on PYTHONPATH; it needs the driver.")
         remedy = f"source set_env.sh with the Python of the workbench, {sys.executable}."
         if "libascend_hal" in why:
             remedy = (

@@ -199,7 +199,7 @@ VARIABLE = "WORKBENCH_AMCT_PYTHON"
 _TIMEOUT_S = 120.0
 
 
-def find_amct(environment: Mapping[str, str], *, timeout_s: float = _TIMEOUT_S) -> AmctInstallation | None:
+def find_amct(environment: Mapping[str, str]) -> AmctInstallation | None:
     """The interpreter that WORKBENCH_AMCT_PYTHON names, or this one where it can import amct_onnx; None without both.
 
     Starts that interpreter once to ask for its versions, which takes a second or two: call it once and keep the answer.
@@ -225,7 +225,7 @@ def find_amct(environment: Mapping[str, str], *, timeout_s: float = _TIMEOUT_S) 
         log = folder / f"kept-{LOG}"
         found = AmctInstallation(python=python, versions={}, variables=dict(environment))
         try:
-            answer = ask(found, folder, {"action": "describe"}, timeout_s=timeout_s, log=log)
+            answer = ask(found, folder, {"action": "describe"}, timeout_s=_TIMEOUT_S, log=log)
         except CalibrationError as error:  # past the import there is nothing to do: it is the installation
             raise ToolchainError(f"{python} does not tell the version of its amct_onnx: {error}") from error
         except ToolchainError as error:
