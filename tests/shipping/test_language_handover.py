@@ -7,14 +7,18 @@ import numpy as np
 import pytest
 
 from tests.llm_workspace import language_bench, write_language_workspace
+from tests.targets.ascend_llm.checkpoints import checkpoint
+from tests.targets.ascend_llm.folders import TEXTS
 from workbench.bundle import read_bundle, verify_bundle
-from workbench.bundle.prompts import golden_prompts
+from workbench.bundle.prompts import golden_prompts, prompt_faults
 from workbench.evaluation.bench import Bench
 from workbench.inputs.experiment import Experiment
 from workbench.search.confirmation import confirm
 from workbench.search.sweep import run_sweep
 from workbench.shipping.handover import bundle_contents, comparable, hand_over
+from workbench.shipping.language_handover import MARGIN, make_golden_prompts
 from workbench.shipping.promotion import Limits, evaluate
+from workbench.targets.ascend_llm.prompted import prompted
 from workbench.values.errors import BundleError, ConfigError
 from workbench.values.interface import OutputUse
 from workbench.values.results import Evaluation
@@ -105,3 +109,30 @@ def test_texts_and_what_is_ignored_and_infinite_are_not_kept() -> None:
 
     assert comparable([outputs], uses) == ("beside", "found")
     assert comparable([outputs], ()) == ("masked", "beside", "found")  # refused later: it is compared
+
+
+# --- which texts become golden prompts ------------------------------------------------------------------------------
+
+
+def test_texts_that_cannot_be_shown_or_hold_one_token_are_left_out() -> None:
+    model = prompted(checkpoint())
+    made = make_golden_prompts(model, ["pump", "the \x1b[2J pump", "  ", *TEXTS[:1]], answer=2)
+    assert [prompt.text for prompt in made.prompts] == TEXTS[:1]
+    assert not list(prompt_faults(made))
+    with pytest.raises(ConfigError, match="no text can be a golden prompt"):
+        make_golden_prompts(model, ["pump"])
+
+
+def test_prompts_are_cut_to_the_room_that_the_context_leaves_beside_an_answer() -> None:
+    made = make_golden_prompts(prompted(checkpoint()), [" ".join(["pump"] * 200)], tokens=100, answer=4)
+    assert len(made.prompts[0].ids) == 64 - 4
+    assert len(made.prompts[0].answer) == made.tokens == 4
+    with pytest.raises(ConfigError, match="leaves no room"):
+        make_golden_prompts(prompted(checkpoint()), TEXTS, answer=64)
+
+
+def test_one_pass_over_prompt_and_answer_sees_the_same_tokens_as_one_after_another() -> None:
+    model = prompted(checkpoint(dtype="float32"))
+    made = make_golden_prompts(model, TEXTS)
+    assert made.largest_measured <= made.tolerance.absolute / MARGIN
+    assert made.largest_measured < 1e-2 * max(step.logits[0] for prompt in made.prompts for step in prompt.steps)

@@ -8,7 +8,7 @@ from typing import Any
 
 from workbench.report.recommendation import headline
 from workbench.report.summary import Summary
-from workbench.report.table import Line, laid_out, written
+from workbench.report.table import Line, laid_out, shown, written
 from workbench.report.text import damage_words, verdict_lines
 from workbench.report.words import count_of, scored
 from workbench.values.evidence import Evidence, level_of
@@ -120,23 +120,20 @@ def _unit(name: str, loss_unit: str) -> str:
 
 def _front(summary: Summary) -> list[Line]:
     """The baseline and the front, point values only; how well they are known stands beside them."""
-    shown = [member.evaluation for member in summary.front]
-    baseline, by = summary.baseline, scored(summary.evaluations)
-    if baseline is not None and baseline.status == "complete" and baseline not in shown:
-        shown.insert(0, baseline)
-    if not shown:
+    members, by = shown(summary, fallen=False), scored(summary.evaluations)
+    if not members:
         return []
-    names = ("speedup", by.loss_metric, *_served(summary, shown[0]))
+    names = ("speedup", by.loss_metric, *_served(summary, members[0]))
     heads = ["", "evidence", "speed-up", f"loss {by.loss_unit}", *(_WORDS[n][1] for n in names[2:])]
-    rows = [heads, *(_row(summary, e, names) for e in shown[:_ROWS])]
+    rows = [heads, *(_row(summary, e, names) for e in members[:_ROWS])]
     found: list[Line] = []
-    for (line,), evaluation in zip(laid_out(rows, 10 * WIDTH), [None, *shown], strict=False):
+    for (line,), evaluation in zip(laid_out(rows, 10 * WIDTH), [None, *members], strict=False):
         chosen = evaluation is not None and summary.chose(evaluation)
         what = "what" if evaluation is None else summary.title(evaluation.candidate)
         style = "bold" if evaluation is None else "bold green" if chosen else ""
         row = f"{'>' if chosen else ' '} {line[4:]}  {what}"
         found.append((row if len(row) <= WIDTH else f"{row[: WIDTH - 1]}…", style))
-    more = len(shown) - _ROWS
+    more = len(members) - _ROWS
     return [*found, *([(f"  and {more} more: -v", "dim")] if more > 0 else [])]
 
 

@@ -63,9 +63,9 @@ def wrapped(text: str, style: str = "", indent: str = "  ") -> list[Line]:
     return [(part.replace(_HARD_SPACE, " "), style) for part in parts]
 
 
-def shown(summary: Summary) -> list[Evaluation]:
+def shown(summary: Summary, *, fallen: bool = True) -> list[Evaluation]:
     """The front, what fell off it, and the baseline before them."""
-    found = [member.evaluation for member in (*summary.front, *summary.fallen)]
+    found = [member.evaluation for member in (*summary.front, *(summary.fallen if fallen else ()))]
     baseline = summary.baseline
     if baseline is not None and baseline not in found and baseline.status == "complete":
         found.insert(0, baseline)

@@ -9,6 +9,7 @@ from typing import Any
 from workbench.report.factors import taken_apart
 from workbench.report.rests_on import REFIT, modelled_errors
 from workbench.report.summary import Summary
+from workbench.report.table import shown
 from workbench.report.written.cells import (
     DASH,
     as_figure,
@@ -169,16 +170,14 @@ def _front(m: Material) -> Iterator[Block]:
     if m.summary is None:
         yield paragraph("A bundle does not hold the search; see the report of its experiment.")
         return
-    shown = [member.evaluation for member in m.summary.front]
-    if m.summary.baseline is not None and m.summary.baseline.status == "complete" and m.summary.baseline not in shown:
-        shown.insert(0, m.summary.baseline)
-    if all(e.candidate.id != m.chosen.candidate.id for e in shown):
-        shown.append(m.chosen)
+    members = shown(m.summary, fallen=False)
+    if all(e.candidate.id != m.chosen.candidate.id for e in members):
+        members.append(m.chosen)
     yield table(
         _FRONT,
         "id|what|speed-up|loss|service /s|service P99 ms",
-        [_front_row(m, e) for e in shown],
-        strong=tuple(i for i, e in enumerate(shown) if e.candidate.id == m.chosen.candidate.id),
+        [_front_row(m, e) for e in members],
+        strong=tuple(i for i, e in enumerate(members) if e.candidate.id == m.chosen.candidate.id),
         note=say("Every figure by the strongest evidence on it; bold is what this report is about."),
     )
     chart = _scatter(m)
