@@ -111,7 +111,8 @@ def scored_output(names: Iterable[str]) -> str:
         raise ConfigError(
             f"the model has the outputs {', '.join(found)} and none is named 'logits'.",
             key="model",
-            hint="Rename the output that holds the scores to 'logits', or keep that one alone.",
+            hint=f"Say what each is: `workbench init … --output {found[0]}=logits:against=labels --output "
+            f"{found[1]}=ignored` (`outputs:` in the manifest), or name the one that holds the scores 'logits'.",
         )
     return found[0]
 
