@@ -199,7 +199,7 @@ def test_declared_outputs_are_checked_before_any_work() -> None:
         check("ner", TAGS, "batch", 6)
     assert scored_output(["hidden", "logits"]) == "logits"
     assert scored_output(["anything"]) == "anything"
-    with pytest.raises(ConfigError, match="outputs a, b and none is named 'logits'.*a=logits:against=labels"):
+    with pytest.raises(ConfigError, match=r"outputs a, b and none is named 'logits'.*a=logits:against=labels"):
         scored_output(["a", "b"])
 
 

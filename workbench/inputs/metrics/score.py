@@ -108,11 +108,12 @@ def scored_output(names: Iterable[str]) -> str:
     if "logits" in found:
         return "logits"
     if len(found) != 1:
+        scores, other = (*found, "NAME", "OTHER")[:2]
         raise ConfigError(
             f"the model has the outputs {', '.join(found)} and none is named 'logits'.",
             key="model",
-            hint=f"Say what each is: `workbench init … --output {found[0]}=logits:against=labels --output "
-            f"{found[1]}=ignored` (`outputs:` in the manifest), or name the one that holds the scores 'logits'.",
+            hint=f"Say what each is: `workbench init … --output {scores}=logits:against=labels --output "
+            f"{other}=ignored` (`outputs:` in the manifest), or name the one that holds the scores 'logits'.",
         )
     return found[0]
 
