@@ -157,9 +157,7 @@ def _columns(top: Section, kind: Kind, task: Task, *, truths: bool) -> tuple[str
 
 
 def _labels(top: Section, task: Task, required: bool) -> tuple[str, ...]:
-    if task == "tensors":
-        return ()
-    if not top.has("labels") and not required:
+    if task == "tensors" or not (top.has("labels") or required):
         return ()
     path = top.file_path("labels")
     if top.wrong("labels"):

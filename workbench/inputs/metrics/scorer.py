@@ -136,8 +136,6 @@ def scorer_of(dataset: Dataset, model: Model | None) -> Scorer:
 
 def output_constraints(dataset: Dataset, model: Model) -> tuple[Constraint, ...]:
     """What every candidate must keep of each output beside the constraints of the experiment."""
-    if dataset.metric is not None or dataset.task != "tensors":
-        return ()
     scorer = scorer_of(dataset, model)
     return scorer.limits() if isinstance(scorer, MeaningScorer) else ()
 
@@ -147,10 +145,9 @@ def scoring_words(dataset: Dataset, model: Model) -> tuple[str, ...]:
 
     Nothing where labels decide: that needs no words.
     """
-    if dataset.metric is not None or dataset.task != "tensors":
-        return ()
     scorer = scorer_of(dataset, model)
-    assert isinstance(scorer, MeaningScorer)  # of tensors without a metric of the user's own
+    if not isinstance(scorer, MeaningScorer):
+        return ()
     spec = scorer.specs[0]
     unit = f", in {spec.unit}" if spec.unit else ""
     better = "" if spec.higher else ", less is better"

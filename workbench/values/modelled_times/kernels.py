@@ -285,7 +285,8 @@ def _in_pieces(products: Sides, dtype: Dtype, tensors: Iterable[Tensor], kind: s
     width = ITEM_BYTES[dtype]
     if any(k * width % _BLOCK or n * width % _BLOCK for _, _, k, n in products):
         return True
-    return not products and any(_last(tensor) * ITEM_BYTES[tensor.dtype] % _BLOCK for tensor in tensors)
+    rows = (ITEM_BYTES[tensor.dtype] * (abs(tensor.shape[-1]) if tensor.shape else 1) for tensor in tensors)
+    return not products and any(row % _BLOCK for row in rows)
 
 
 def _start_us(work: KernelWork, kind: Kind, device: DeviceData) -> float:
@@ -336,10 +337,6 @@ def _memory_us(work: KernelWork, device: DeviceData) -> float:
     read = work.read_far / hbm + (1 - beyond) * work.read_near / (cycles * device.l2_read_bytes_per_cycle)
     written = (1 - beyond) * work.written / (cycles * device.l2_write_bytes_per_cycle)
     return max(read, written) + beyond * near / hbm
-
-
-def _last(tensor: Tensor) -> int:
-    return abs(tensor.shape[-1]) if tensor.shape else 1
 
 
 def elements_of(tensor: Tensor) -> int:
