@@ -92,7 +92,11 @@ class Store:
         with self._disk():
             for name in (".building", ".damaged", ".locks", ".shared", ".unpublished", ".users"):
                 (self.root / name).mkdir(parents=True, exist_ok=True)
-            self._close = weakref.finalize(self, _announce_user(self.root / ".users"))
+            # a locked file says 'in use since now'; of processes that were killed the next one takes it away
+            _oldest_user(self.root / ".users")
+            user = ExitStack()
+            user.enter_context(lock_file(self.root / ".users" / uuid.uuid4().hex, remove=True))
+            self._close = weakref.finalize(self, user.close)
             for left in (self.root / ".building").iterdir():
                 with lock_file(self.root / ".locks" / left.name, remove=True) as lock:
                     if lock.held:
@@ -446,17 +450,6 @@ def _size_bytes(place: Path) -> int:
 
 
 # --- users: a locked file for each, which the kernel frees when its process dies ----------------------------------
-
-
-def _announce_user(users: Path) -> Callable[[], None]:
-    """Leave a locked file that says 'in use since now' for as long as this process lives; returns its removal.
-
-    Processes that were killed, or ended without their exit handlers, leave theirs behind; the next one takes them away.
-    """
-    _oldest_user(users)
-    stack = ExitStack()
-    stack.enter_context(lock_file(users / uuid.uuid4().hex, remove=True))
-    return stack.close
 
 
 def _oldest_user(users: Path) -> float:
