@@ -30,9 +30,7 @@ def preprocessor(tmp_path_factory: pytest.TempPathFactory) -> Preprocessor:
 
 @settings(max_examples=30, deadline=None)
 @given(
-    texts=st.lists(
-        st.lists(st.text("abcdefgh", min_size=1, max_size=5), min_size=1, max_size=6), min_size=1, max_size=5
-    ),
+    texts=st.lists(st.lists(WORD, min_size=1, max_size=6), min_size=1, max_size=5),
     length=st.integers(3, 40),
 )
 def test_every_text_has_exactly_the_length(preprocessor: Preprocessor, texts: list[list[str]], length: int) -> None:

@@ -17,7 +17,7 @@ from workbench.targets.ascend.target import AscendTarget
 from workbench.testing.conformance import STATIC
 from workbench.testing.encoder import VOCABULARY, ids, record_for, save, tiny_encoder
 from workbench.values.candidate import Candidate, Precision
-from workbench.values.preprocess import Preprocessor, TokenInput, collate, encode, open_preprocessor
+from workbench.values.preprocess import TokenInput, collate, encode, open_preprocessor
 from workbench.values.service import ServiceSettings
 
 BATCHES, BINS = (1, 4), (4, 16)
@@ -46,7 +46,12 @@ def make_ascend_bundle(root: Path) -> Made:
         compile=AscendCompile(batches=BATCHES, sequence_bins=BINS),
     )
     with switched_on(environment):
-        file, preprocessor = save(tiny_encoder(), root / "model.onnx"), _preprocessor(root)
+        file = save(tiny_encoder(), root / "model.onnx")
+        tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(WORDS)}, unk_token="[UNK]"))
+        tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+        tokenizer.save(str(root / "tokenizer.json"))
+        inputs = [TokenInput(name="ids", role="ids")]
+        preprocessor = open_preprocessor(root / "tokenizer.json", max_length=BINS[-1], bins=BINS, inputs=inputs)
         bundle = bundle_of(
             root,
             candidate,
@@ -69,13 +74,4 @@ def make_ascend_bundle(root: Path) -> Made:
         environment={name: environment[name] for name in names},
         state=Path(environment["CANN_EMULATOR_STATE"]),
         logits=logits,
-    )
-
-
-def _preprocessor(root: Path) -> Preprocessor:
-    tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(WORDS)}, unk_token="[UNK]"))
-    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    tokenizer.save(str(root / "tokenizer.json"))
-    return open_preprocessor(
-        root / "tokenizer.json", max_length=BINS[-1], bins=BINS, inputs=[TokenInput(name="ids", role="ids")]
     )

@@ -252,10 +252,10 @@ def gone(processes: list[psutil.Process], seconds: float = 300) -> bool:
 
 def metric(service: Running, name: str) -> float:
     """0 for an error that has not happened yet."""
-    text = service.request("GET", "/metrics").body.decode()
-    found = [float(line.rsplit(" ", 1)[1]) for line in text.splitlines() if line.startswith(f"{name} ")]
-    assert found or name.startswith("workbench_errors_total")
-    return found[0] if found else 0.0
+    series, brace, labels = name.partition("{")
+    found = samples(service, series)
+    assert brace + labels in found or series == "workbench_errors_total"
+    return found.get(brace + labels, 0.0)
 
 
 @contextlib.contextmanager

@@ -7,7 +7,7 @@ from workbench.serve.batcher import Batcher, Row
 
 
 def row(key: object, arrived_s: float) -> Row:
-    return Row(key=key, item=None, asker=None, owner=None, index=0, arrived_s=arrived_s)
+    return Row(key=key, item=None, asker=None, arrived_s=arrived_s)
 
 
 def batcher(size: int = 4, timeout_s: float = 0.010, limit: int = 100) -> Batcher:

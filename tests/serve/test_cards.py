@@ -80,7 +80,7 @@ def test_a_card_that_hangs_is_taken_out_its_batch_runs_on_another_and_it_comes_b
         for index in range(12):
             sample = tokenizing.sample("anna paid")
             key = tokenizing.bin(sample)
-            rows.append(Row(key=key, item=sample, asker=asking, owner=None, index=index, arrived_s=0.0))
+            rows.append(Row(key=key, item=sample, asker=asking, index=index, arrived_s=0.0))
         queue.add(rows)
         said = []
         while len(asking.done) + len(asking.refused) < len(rows) or queue.ready < 2:

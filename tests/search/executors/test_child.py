@@ -105,7 +105,7 @@ def test_an_experiment_that_changed_meanwhile_is_refused(tmp_path: Path) -> None
     file = write_workspace(tmp_path)
     question = read_experiment(file)
     bench = bench_of(question)
-    file.write_text(file.read_text(encoding="utf-8").replace("drop_pp: 2.0", "drop_pp: 1.0"), encoding="utf-8")
+    file.write_text(file.read_text(encoding="utf-8").replace("loss_pp: 2.0", "loss_pp: 1.0"), encoding="utf-8")
 
     with ChildProcess(question, bench) as executor, pytest.raises(ConfigError, match=r"was changed while the sweep"):
         executor.evaluate(Task(candidate=question.baseline))
