@@ -309,7 +309,7 @@ def _measured_parts(
         tell(shlex.join(["workbench", *command]))
         draft = made.with_name(f"{made.name}.part") if "--json" in command else None
         with contextlib.nullcontext() if draft is None else draft.open("w", encoding="utf-8") as output:
-            code = run_tied([sys.executable, "-m", "workbench", *command], output=output)
+            code = run_tied([sys.executable, "-P", "-m", "workbench", *command], output=output)
         if draft is not None and code == 0:
             draft.replace(made)
         if not made.exists():  # a verdict that is not passed ends its command with 1

@@ -198,7 +198,7 @@ def _replayed(
         (folder / _REQUEST).write_text(canonical_json(request), encoding="utf-8")
         arrays: dict[str, Any] = {f"{i}/{name}": array for i, feed in enumerate(feeds) for name, array in feed.items()}
         np.savez(folder / _FEEDS, **arrays)
-        yield [sys.executable, "-m", "workbench.evaluation.replay", str(folder), str(calls)], folder
+        yield [sys.executable, "-P", "-m", "workbench.evaluation.replay", str(folder), str(calls)], folder
 
 
 def _environment() -> dict[str, str]:

@@ -104,7 +104,7 @@ def _run_child(folder: Path, plan: LoadPlan, requests: list[bytes], watch: Serve
     log = folder / "stderr.log"
     with log.open("w", encoding="utf-8") as errors:
         child = subprocess.Popen(
-            tied([sys.executable, "-m", "workbench.load", str(folder)]),
+            tied([sys.executable, "-P", "-m", "workbench.load", str(folder)]),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=errors,

@@ -62,7 +62,7 @@ def running_service(
         BundleError: the service ended or was not ready in time; names the last lines of its log.
     """
     command = [
-        *(sys.executable, "-m", "workbench.serve", str(bundle)),
+        *(sys.executable, "-P", "-m", "workbench.serve", str(bundle)),
         *("--host", "127.0.0.1", "--port", "0", "--policy", "warn"),
     ]
     if settings is not None:

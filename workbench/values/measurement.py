@@ -239,7 +239,6 @@ class BatchCurve:
             and once settings are chosen, which keep what they need of it (`ServiceResult.modelled`).
     """
 
-    EARLIER: ClassVar = {"displaced_ms": None}
     points: tuple[CurvePoint, ...]
     stepped: bool
     threads: int

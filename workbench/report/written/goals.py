@@ -111,7 +111,7 @@ def _conclusion(m: Material, found: list[Goal]) -> Paragraph:
     """By every goal with a limit, those of the verdict and of the experiment alike; of what must not be recommended
     none counts as met."""
     if why := _refused(m):
-        return paragraph("Overall: NOT RECOMMENDED. {why}", kind="verdict", why=why)
+        return Paragraph(text=say("Overall: NOT RECOMMENDED. {why}", why=why), kind="verdict", state="missed")
     states = [
         (goal.name, state_of(goal.outcome)) for goal in found if goal.limited and goal.outcome != "does not apply"
     ]
