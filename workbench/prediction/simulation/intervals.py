@@ -125,7 +125,7 @@ MOST_REQUESTS = 8_000
 """Of a replicate: a P99 of more has little luck left, and longer measurements are taken to have as much."""
 _OF_WORKERS = ("worker_batch_ms", "worker_row_ms")
 HOST_TIMES = ("request_ms", "batch_ms", "batch_after_ms", *_OF_WORKERS, "client_ms", "transport_ms")
-MODEL_SPREADS = (0.04, 0.08, 0.12, 0.16)
+MODEL_SPREADS = (0.06, 0.10, 0.14, 0.18)
 """Relative standard deviations of throughput, P50, P95 and P99 for what the simulation leaves out (wake-ups after idle
 moments, what threads of one processor take from each other) [measured: benchmarks/predicted_against_measured, 16
 settings of a service on 2 processors]."""
