@@ -124,8 +124,8 @@ def host_beside(host: HostCosts, curve: BatchCurve) -> HostCosts:
         return host
     at = [curve.threads * n for n in (1, *(t.sessions for t in curve.together))]
     count = host.processor_count
-    most = max(count, at[-1])
-    busy = range(1, most + 2)
+    busy = range(1, max(count, at[-1]) + 2)
+    crowded = {n for n in busy if n > count and n not in at}  # sessions alone were timed at the others
     found = [t.work.value * _at(host.capacity, curve.threads) for t in curve.together]
     factors = [1.0, *(work / _at(host.capacity, n) for work, n in zip(found, at[1:], strict=True))]
     spreads = [0.0, *(relative_spread(t.work) for t in curve.together)]
@@ -133,10 +133,10 @@ def host_beside(host: HostCosts, curve: BatchCurve) -> HostCosts:
         host,
         processors=count,
         capacity=tuple(
-            _at(host.capacity, n) * float(np.interp(n, at, factors)) * (CROWDED if n > most else 1.0) for n in busy
+            _at(host.capacity, n) * float(np.interp(n, at, factors)) * (CROWDED if n in crowded else 1.0) for n in busy
         ),
         capacity_spread=tuple(
-            math.hypot(float(np.interp(n, at, spreads)), CROWDED_SPREAD if n > most else 0.0) for n in busy
+            math.hypot(float(np.interp(n, at, spreads)), CROWDED_SPREAD if n in crowded else 0.0) for n in busy
         ),
     )
 
