@@ -212,8 +212,8 @@ def _findings(m: Material) -> Iterator[str]:
         yield say(
             "With {settings} the service answers {rate} requests/s with a P99 of {p99} ms ({level}).",
             settings=settings_name(shown.settings),
-            rate=number(shown.throughput_per_s.value),
-            p99=number(shown.p99_ms.value),
+            rate=estimate_words(shown.throughput_per_s),
+            p99=estimate_words(shown.p99_ms),
             level=say("measured under real load" if loaded else LEVEL[known]),
         )
     yield from _cards(m)
