@@ -294,3 +294,12 @@ def test_a_verdict_is_kept_and_read_again(tmp_path: Path) -> None:
     file.write_text(json.dumps({**verdict.to_json(), "version": 1}), encoding="utf-8")
     with pytest.raises(ConfigError, match="version 1"):
         read_verdict(file)
+
+
+def test_a_limit_by_its_name_of_before_is_read_with_a_note(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    shipped = FILE.read_text(encoding="utf-8")
+    assert "accuracy_loss_pp:" in shipped
+    file = tmp_path / "old.yaml"
+    file.write_text(shipped.replace("accuracy_loss_pp:", "accuracy_drop_pp:"), encoding="utf-8")
+    assert read_baseline(file).limits["accuracy_loss_pp"] == 0.5
+    assert "`accuracy_drop_pp` is called `accuracy_loss_pp` now" in caplog.text

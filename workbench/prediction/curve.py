@@ -103,11 +103,12 @@ def measure_curve(
     baseline_ms = _warm_up(yardstick.session, yardstick.feeds, end_s) if yardstick is not None else 0.0
     visits = _visits(costs_ms, budget_s * 1000 / fewest - baseline_ms)
     round_ms = sum(cost * count for cost, count in zip(costs_ms, visits, strict=True)) + baseline_ms
-    rounds = min(max(math.ceil(budget_s * 1000 / round_ms), fewest), MOST_ROUNDS)
     order = _order(shapes, visits)
     smallest = [point for point in order if shapes[point][0] == shapes[order[0]][0]]
     few = sum(costs_ms[point] for point in smallest) <= _SETTLING * round_ms
     settling = smallest if few else order[:1]
+    round_ms += sum(costs_ms[point] for point in settling)
+    rounds = min(max(math.ceil(budget_s * 1000 / round_ms), fewest), MOST_ROUNDS)
     times: list[list[list[float]]] = [[] for _ in shapes]
     baseline: list[float] = []
     before = read_counters()

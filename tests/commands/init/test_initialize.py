@@ -56,7 +56,7 @@ def test_tokenizer_and_names_of_classes_are_found_beside_the_model(folder: Path)
     experiment = start(folder, "train.csv", "dev.csv", name="exported", **nothing)
     assert experiment.dataset.labels == ("payment", "loan")
     assert "id2label of the checkpoint's config.json" in experiment.dataset.path.read_text()
-    for other in ('{"id2label": {"0": "LABEL_0", "1": "LABEL_1"}}', '{"id2label": 3}', "["):
+    for other in ('{"id2label": {"0": "LABEL_0", "1": "LABEL_1"}}', '{"id2label": 3}', "[", "[" * 100_000):
         (folder / "config.json").write_text(other)
         assert "the 2 labels are names" in refused_beside(folder, **nothing)
 

@@ -24,7 +24,7 @@ from workbench.inputs.dataset.text import MOST_BYTES, read_texts
 from workbench.inputs.metrics import scored_output
 from workbench.inputs.user_code import read_code
 from workbench.values.bins import optimal_bins
-from workbench.values.documents.input_files import check_file, open_lines
+from workbench.values.documents.input_files import check_file, open_lines, read_text
 from workbench.values.documents.json_reader import parse_json
 from workbench.values.errors import ConfigError
 from workbench.values.interface import AxisUse
@@ -39,6 +39,7 @@ TAG_COLUMNS = ("tags", "ner_tags", "labels", "label", "bio")
 
 _LONGEST_MEASURED = 1 << 16
 _MEASURED_TEXTS = 20_000
+_MOST_CONFIG_BYTES = 1 << 24
 _CLASS_DIGITS = 6
 """Of an index: a larger number is a name of another system, and no class of a model."""
 _LABELS_HINT = (
@@ -240,9 +241,10 @@ def _names_beside(model: Model) -> Path | tuple[str, ...] | None:
     if (labels := _beside(model, "labels.json")) is not None or config is None:
         return labels
     try:
-        names = json.loads(config.read_text(encoding="utf-8"))["id2label"]
+        names = json.loads(read_text(config, limit_bytes=_MOST_CONFIG_BYTES))["id2label"]
         return tuple(str(names[str(number)]) for number in range(len(names))) or None
-    except (ValueError, KeyError, TypeError, AttributeError):  # another program's config.json
+    # another program's config.json: `init` asks for --labels then, as without one
+    except (ConfigError, OSError, RecursionError, ValueError, KeyError, TypeError):
         return None
 
 

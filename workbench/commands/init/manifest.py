@@ -105,10 +105,10 @@ def manifest_text(name: str, show: Show, subject: Subject) -> str:
         lines.append(_compared_with(corpus, declared))
     if corpus.labels is not None:
         path, note = f"{name}.labels.json", "the data number the classes, so the names are numbers; rename at will"
-        if not all(map(str.isdigit, map(str, corpus.labels if isinstance(corpus.labels, tuple) else ()))):
-            note = "id2label of the checkpoint's config.json beside the model"
         if isinstance(corpus.labels, Path):
             path, note = show(corpus.labels), "names in the order of the model's outputs"
+        elif not all(name.isdigit() for name in corpus.labels):
+            note = "id2label of the checkpoint's config.json beside the model"
         lines.append(f"labels: {scalar(path)}  # {note}")
     roles: list[str] = []
     if corpus.tokenizer is not None:

@@ -7,6 +7,7 @@ its load: clients, length, samples a request.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,6 +25,9 @@ Level = Literal["published", "measured"]
 ResourceOf = Literal["device", "service", "host"]
 """What a resource is of: the whole card, whoever uses it; what the service itself holds of the card; all processes of
 the service on the host."""
+
+
+_log = logging.getLogger(__name__)
 
 
 class Limited(NamedTuple):
@@ -199,6 +203,9 @@ def read_baseline(path: Path) -> Baseline:
         with top.section("limits") as section:
             former = {former_name(known.limit): known.limit for known in LIMITED.values()}
             asked = {limit: _positive(section, name if section.has(name) else limit) for name, limit in former.items()}
+            for name, limit in former.items():
+                if name != limit and section.has(name):
+                    _log.warning("%s: `%s` is called `%s` now; write that.", path, name, limit)
         loads = []
         for section in top.items("loads"):
             with section:
