@@ -1,4 +1,4 @@
-"""What a user brings: the experiment, datasets, metrics.
+"""What a user brings: the experiment or the pipeline, datasets, metrics.
 
 Reading and scoring only; nothing here compiles, runs a candidate or keeps a result.
 """

@@ -22,7 +22,7 @@ from workbench.inputs.dataset.loader import read_loader
 from workbench.inputs.dataset.stored import load_array, npz_arrays
 from workbench.inputs.dataset.text import MOST_BYTES, read_texts
 from workbench.inputs.metrics import scored_output
-from workbench.inputs.user_code import read_code
+from workbench.user_code import read_code
 from workbench.values.bins import optimal_bins
 from workbench.values.documents.input_files import check_file, open_lines, read_text
 from workbench.values.documents.json_reader import parse_json

@@ -5,7 +5,7 @@ array without the batch dimension, and a class id, a list of tag ids, or None; w
 manifest names one. Samples may differ in size (`sizing`). For 'holdout' it may return None: the holdout is then taken
 out of the validation.
 
-It runs in a process of its own (`inputs.user_code`). Each split is read through once when the manifest is read: to
+It runs in a process of its own (`user_code`). Each split is read through once when the manifest is read: to
 count it, to check it, and to digest its content, so that results are never kept for data that changed; a later reading
 is held against the first, sample by sample. Rows keep the loader's order; a loader whose data are sorted should shuffle
 them, because early stages look at the first rows only.
@@ -23,7 +23,7 @@ import numpy as np
 
 from workbench.inputs.dataset.batch import NOT_SCORED, Batch, IntArray, Task, tag_rows, valid_positions
 from workbench.inputs.dataset.sizing import ONE_SIZE, Shapes, Sizing, shapes_of
-from workbench.inputs.user_code import Opaque, UserCode, UserCodeError, process_of
+from workbench.user_code import Opaque, UserCode, UserCodeError, process_of
 from workbench.values.errors import ConfigError
 from workbench.values.measurement import Split
 from workbench.values.preprocess import Array

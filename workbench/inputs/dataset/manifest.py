@@ -14,7 +14,7 @@ from workbench.inputs.dataset.metric_reader import metric_of
 from workbench.inputs.dataset.sizing import ONE_SIZE, sizing_of
 from workbench.inputs.dataset.splits import Dataset, SplitRows, divided, read_division
 from workbench.inputs.dataset.text import read_texts
-from workbench.inputs.user_code import named_code
+from workbench.user_code import named_code
 from workbench.values.documents.json_reader import read_json
 from workbench.values.documents.yaml_reader import Section, read_yaml
 from workbench.values.errors import ConfigError, nearest

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.inputs.library_metrics import NAMED, WHOLE_SET
-from workbench.inputs.user_code import UserCode, named_code, read_code
+from workbench.user_code import UserCode, named_code, read_code
 from workbench.values.documents.canonical import canonical_json, file_digest
 from workbench.values.documents.yaml_reader import Section
 from workbench.values.errors import nearest

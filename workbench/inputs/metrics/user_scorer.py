@@ -25,7 +25,7 @@ from workbench.inputs.dataset.metric_reader import MetricUse
 from workbench.inputs.library_metrics import NAMED, NamedMetric
 from workbench.inputs.metrics.outcomes import FloatArray, MeasuredOutcomes, measured
 from workbench.inputs.metrics.score import Outputs, Scorer
-from workbench.inputs.user_code import UserCodeError, UserProcess, process_of
+from workbench.user_code import UserCodeError, UserProcess, process_of
 from workbench.values.errors import ConfigError, MeasureError, nearest
 from workbench.values.model import Model
 

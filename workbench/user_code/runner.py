@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from workbench.inputs.user_code.wire import HEAD, WireError, pack, unpack
+from workbench.user_code.wire import HEAD, WireError, pack, unpack
 from workbench.values.system.lifeline import die_with
 
 MODULE_NAME = "__user_code__"

@@ -8,8 +8,8 @@ speak: JSON and raw array bytes, no pickle. The code runs with the user's rights
 in it (a crash, a call without end, a printed line, a changed global), and is no sandbox.
 """
 
-from workbench.inputs.user_code.process import UserCodeError, UserProcess, process_of
-from workbench.inputs.user_code.source import UserCode, named_code, read_code
-from workbench.inputs.user_code.wire import Opaque
+from workbench.user_code.process import UserCodeError, UserProcess, process_of
+from workbench.user_code.source import UserCode, named_code, read_code
+from workbench.user_code.wire import Opaque
 
 __all__ = ["Opaque", "UserCode", "UserCodeError", "UserProcess", "named_code", "process_of", "read_code"]

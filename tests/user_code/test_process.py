@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from workbench.inputs.user_code import Opaque, UserCodeError, UserProcess, read_code
-from workbench.inputs.user_code.process import SECONDS_VARIABLE
+from workbench.user_code import Opaque, UserCodeError, UserProcess, read_code
+from workbench.user_code.process import SECONDS_VARIABLE
 from workbench.values.errors import ConfigError
 
 Start = Callable[..., UserProcess]
@@ -142,7 +142,7 @@ def test_it_does_not_outlive_a_workbench_that_is_interrupted_or_killed(tmp_path:
         "    time.sleep(900)\n"
     )
     program = (
-        "import sys, pathlib\nfrom workbench.inputs.user_code import process_of, read_code\n"
+        "import sys, pathlib\nfrom workbench.user_code import process_of, read_code\n"
         "code = read_code(pathlib.Path(sys.argv[1]), 'f', key='metric')\nprocess = process_of(code)\n"
         "try:\n    process.call({})\nfinally:\n    print('alive' if process.alive else 'ended')\n"
     )

@@ -25,8 +25,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from workbench.inputs.user_code.source import UserCode
-from workbench.inputs.user_code.wire import HEAD, MOST_DATA_BYTES, MOST_HEADER_BYTES, WireError, pack, unpack
+from workbench.user_code.source import UserCode
+from workbench.user_code.wire import HEAD, MOST_DATA_BYTES, MOST_HEADER_BYTES, WireError, pack, unpack
 from workbench.values.errors import ConfigError, ToolchainError, nearest
 from workbench.values.system.environment import number_of
 from workbench.values.system.lifeline import ending
@@ -34,7 +34,7 @@ from workbench.values.system.lifeline import ending
 SECONDS_VARIABLE = "WORKBENCH_USER_CODE_SECONDS"
 """How long one question to the user's code may take: its import, one sample, the scores of one batch."""
 _SECONDS = 600.0
-_RUNNER = "workbench.inputs.user_code.runner"
+_RUNNER = "workbench.user_code.runner"
 _PROGRAM = (
     "import importlib, sys; root, name = sys.argv[1:3]; sys.path.insert(0, root); "
     "importlib.import_module(name).main(root, sys.argv[3:])"
@@ -84,7 +84,7 @@ class UserProcess:
         self._closed = self._keep_log = False
         self._lock = threading.Lock()
         self._limit_s = number_of(SECONDS_VARIABLE, _SECONDS)
-        root, prefix = str(Path(__file__).parents[3]), f"workbench-{code.file.stem[:40]}-"
+        root, prefix = str(Path(__file__).parents[2]), f"workbench-{code.file.stem[:40]}-"
         try:
             self._log = tempfile.NamedTemporaryFile(prefix=prefix, suffix=".log", delete=False)  # noqa: SIM115  # `close`
         except OSError as error:
