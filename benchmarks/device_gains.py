@@ -18,16 +18,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from benchmarks.bert import BERT_SMALL, Shape, bert, in_int8, tokens
 from benchmarks.published_910b3 import compiled
-from tests.cann_emulator.bert import BERT_SMALL, Shape, bert, tokens
-from tests.quantization.deploy_models import min_max_record
 from workbench.cann_emulator.om import ITEM_BYTES, OfflineModel, Tensor
 from workbench.cann_emulator.timing import execution_costs
-from workbench.quantization.lowering.deploy import lower_deploy
-from workbench.quantization.record import QuantizationRecord
 from workbench.targets.ascend.config_files import FUSION_GROUPS, fusion_switch
 from workbench.values.modelled_times.device_data import load_device_data, timing_model
 from workbench.values.modelled_times.figures import at_errors, interval
@@ -81,7 +79,7 @@ def calls_of(name: str, folder: Path, soc: str) -> dict[str, tuple[OfflineModel,
     def of(size: int, *flags: str, batch: int = BATCH, int8: bool = False, mode: str = "force_fp16") -> OfflineModel:
         proto = residual_net() if name == CNN else bert(ENCODERS[name], length=size)
         if int8:
-            proto = lower_deploy(proto, _record(name))
+            proto = in_int8(proto, *_sample(name))
         rest = (3, size, size) if name == CNN else (size,)
         shape = ";".join(f"{i.name}:{','.join(map(str, (batch, *rest)))}" for i in proto.graph.input)
         return compiled(proto, folder, shape, soc, f"--precision_mode={mode}", *flags)
@@ -98,12 +96,10 @@ def calls_of(name: str, folder: Path, soc: str) -> dict[str, tuple[OfflineModel,
     return found if name == CNN else found | {f"a bin of {sizes[1]} over {sizes[0]}": (half, smaller, 1.0)}
 
 
-def _record(name: str) -> QuantizationRecord:
-    """Of random inputs: scales do not touch times."""
+def _sample(name: str) -> tuple[onnx.ModelProto, dict[str, npt.NDArray[np.generic]]]:
     if name == CNN:
-        net = residual_net()
-        return min_max_record(net, {"image": np.random.default_rng(0).standard_normal((1, 3, 224, 224), np.float32)})
-    return min_max_record(bert(ENCODERS[name], batch=1, length=64), dict(tokens(ENCODERS[name], 1, 64)))
+        return residual_net(), {"image": np.random.default_rng(0).standard_normal((1, 3, 224, 224), np.float32)}
+    return bert(ENCODERS[name], batch=1, length=64), tokens(ENCODERS[name], 1, 64)
 
 
 def costs(model: OfflineModel, device: object) -> CallCosts:

@@ -21,11 +21,9 @@ from pathlib import Path
 
 import onnx
 
-from tests.cann_emulator.bert import BERT_SMALL, Shape, bert, tokens
-from tests.quantization.deploy_models import min_max_record
+from benchmarks.bert import BERT_SMALL, bert, in_int8, tokens
 from workbench.cann_emulator.om import OfflineModel, Tensor, load_om
 from workbench.cann_emulator.timing import copy_us, execute_us, kernel_times
-from workbench.quantization.lowering.deploy import lower_deploy
 from workbench.values.modelled_times.device_data import DeviceData, load_device_data
 
 LENGTH = 512
@@ -83,14 +81,11 @@ def device_ms(model: OfflineModel, device: DeviceData) -> float:
     return (execute_us(model, 0, device) + sum(copy_us(_bytes(t), kind, device) for t, kind in copies)) / 1000
 
 
-def compile_models(
-    folder: Path, batches: Sequence[int], *, int8: bool, shape: Shape = BERT_SMALL
-) -> dict[int, OfflineModel]:
+def compile_models(folder: Path, batches: Sequence[int], *, int8: bool) -> dict[int, OfflineModel]:
     """Offline models by batch, from the emulated atc with its defaults."""
-    proto = bert(shape, length=LENGTH)
-    if int8:  # the scales do not touch the clock: a short sentence will do for them
-        short = tokens(shape, 1, 64)
-        proto = lower_deploy(proto, min_max_record(bert(shape, batch=1, length=64), dict(short)))
+    proto = bert(length=LENGTH)
+    if int8:
+        proto = in_int8(proto, bert(batch=1, length=64), tokens(BERT_SMALL, 1, 64))
     models = {}
     for batch in batches:
         shapes = ";".join(f"{name}:{batch},{LENGTH}" for name in ("input_ids", "attention_mask"))

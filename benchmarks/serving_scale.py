@@ -17,30 +17,41 @@ several. Takes about 3 minutes with the defaults on two quiet processors.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import re
+import sys
 import tempfile
 import time
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 import yaml
+from tokenizers import Tokenizer, models, pre_tokenizers
 
-from tests.serve.ascend_bundle import BATCHES, TEXTS, Made, make_ascend_bundle
+from workbench.bundle import BundleContents, GoldenBatch, Tolerance, write_bundle
+from workbench.cann_emulator import acl
+from workbench.cann_emulator.tree import search_paths, variables, write_tree
+from workbench.graph.read import read_model
 from workbench.load import LoadPlan, bodies_of_texts, run_load
+from workbench.load.server import scrape
 from workbench.load.service_process import RunningService, running_service
+from workbench.targets import open_target
+from workbench.targets.ascend.settings import ASCEND, AscendCompile
+from workbench.testing.encoder import CLASSES, VOCABULARY, save, tiny_encoder
+from workbench.values.candidate import Candidate, Precision
+from workbench.values.preprocess import TokenInput, collate, encode, open_preprocessor
 from workbench.values.service import ServiceLoad, ServiceSettings
-from workbench.values.system.environment import variables_set
 
+BATCHES, BINS = (1, 4), (4, 16)
+TEXTS = ("w1 w2", "w3", "w4 w5 w6 w7", "w1 w9 w2 w8 w3 w7", "w20 w21 w22 w23 w24 w25 w26 w27 w28", "w29 w29 w29 w2 w2")
 BATCH = max(BATCHES)
 COMPUTED = len(TEXTS)
 """Calls of a process that are computed: the golden samples that prove the model."""
 FULL = 0.95
 """Share of the processors' time above which they count as full."""
 ENOUGH = 0.85
-_LINE = re.compile(r"^(workbench_\w+?)(\{[^}]*\})? (\S+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,55 +81,88 @@ def main() -> None:
     fronts = [int(word) for word in given.front_ends.split(",")]
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
-        made = make_ascend_bundle(Path(folder))
-        with _switched_on(made, Path(folder), given.call_ms, max(cards)):
-            print(f"EMULATED, paced: a call of {given.call_ms:g} ms, {BATCH} rows at most, outputs are zeros")
-            print(f"{_processors()} processors for clients, front ends, queues and workers together\n", flush=True)
-            found = []
-            for front_ends in fronts:
-                for count in cards:
-                    load = ServiceLoad(concurrency=3 * BATCH * count)
-                    found.append(_measured(made, Path(folder), count, front_ends, load, given.seconds, TEXTS))
-                    _print_row(found[-1], found[0], given.call_ms, header=len(found) == 1)
-            _conclude(found)
-            if not given.no_bins:
-                _bins(made, Path(folder), cards[min(2, len(cards) - 1)], fronts, given.call_ms, given.seconds)
+        _switch_on(Path(folder), given.call_ms, max(cards))
+        bundle = _bundle(Path(folder))
+        os.environ["CANN_EMULATOR_PACED"] = str(COMPUTED)
+        print(f"EMULATED, paced: a call of {given.call_ms:g} ms, {BATCH} rows at most, outputs are zeros")
+        print(f"{_processors()} processors for clients, front ends, queues and workers together\n", flush=True)
+        found = []
+        for front_ends in fronts:
+            for count in cards:
+                load = ServiceLoad(concurrency=3 * BATCH * count)
+                found.append(_measured(bundle, count, front_ends, load, given.seconds))
+                _print_row(found[-1], found[0], given.call_ms, header=len(found) == 1)
+        _conclude(found)
+        if not given.no_bins:
+            _bins(bundle, cards[min(2, len(cards) - 1)], fronts, given.call_ms, given.seconds)
     print(f"\n{time.monotonic() - began:.0f} s; load average {os.getloadavg()[0]:.1f} (other work than this spoils it)")
 
 
-def _switched_on(made: Made, folder: Path, call_ms: float, cards: int) -> AbstractContextManager[None]:
-    """The emulated CANN for the services that are started, with a card whose every launch takes so long."""
-    slow = folder / "slow.yaml"
+def _switch_on(folder: Path, call_ms: float, cards: int) -> None:
+    """The emulated CANN for this process and the services that it starts, with cards whose every launch is so long."""
+    root, slow = write_tree(folder / "cann"), folder / "slow.yaml"
     entry = {"value": call_ms * 1000, "kind": "inferred", "origin": "set by benchmarks/serving_scale.py"}
     slow.write_text(
         yaml.safe_dump({"version": 1, "soc_version": "Ascend910B3", "parameters": {"execute_launch_us": entry}})
     )
-    values = {
-        **made.environment,
+    for name, folders in search_paths(root).items():
+        os.environ[name] = ":".join([*map(str, folders), *filter(None, [os.environ.get(name)])])
+    os.environ |= {
+        **variables(root),
+        "CANN_EMULATOR_VERSION": "8.5.0",
+        "CANN_EMULATOR_STATE": str(folder / "state"),
         "CANN_EMULATOR_DEVICES": str(cards),
-        "CANN_EMULATOR_PACED": str(COMPUTED),
         "CANN_EMULATOR_DEVICE_DATA": str(slow),
     }
-    return variables_set(values)
+    sys.modules["acl"] = acl
+
+
+def _bundle(folder: Path) -> Path:
+    """Of a tiny encoder with a static file for every batch and bin."""
+    words = ("[PAD]", "[UNK]", *(f"w{n}" for n in range(VOCABULARY - 2)))
+    tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.save(str(folder / "tokenizer.json"))
+    inputs = [TokenInput(name="ids", role="ids")]
+    preprocessor = open_preprocessor(folder / "tokenizer.json", max_length=BINS[-1], bins=BINS, inputs=inputs)
+    model, target = read_model(save(tiny_encoder(), folder / "model.onnx")), open_target(ASCEND)
+    compiling = AscendCompile(batches=BATCHES, sequence_bins=BINS)
+    candidate = Candidate(target=ASCEND, precision=Precision(mode="force_fp16"), compile=compiling)
+    lowered, compiled = folder / "lowered", folder / "compiled"
+    lowered.mkdir()
+    compiled.mkdir()
+    artifact = target.compile(target.lower(model, candidate, None, lowered), candidate, compiled)
+    feeds = collate(preprocessor, encode(preprocessor, TEXTS))
+    with contextlib.closing(target.open(artifact, compiled, candidate)) as session:
+        golden = GoldenBatch(feeds=feeds, outputs=session.run(feeds), texts=TEXTS)
+    contents = BundleContents(
+        name="serving-scale",
+        task="classification",
+        candidate=candidate,
+        artifact=artifact,
+        artifact_directory=compiled,
+        evaluations=(),
+        baseline=(),
+        model=model,
+        datasets={},
+        golden=(golden,),
+        tolerance=Tolerance(absolute=1e-4, relative=1e-4),
+        labels=tuple("abcdefgh"[:CLASSES]),
+        preprocessor=preprocessor,
+    )
+    return write_bundle(folder / "bundle", contents, allow_emulated=True)
 
 
 def _measured(
-    made: Made,
-    folder: Path,
-    cards: int,
-    front_ends: int,
-    load: ServiceLoad,
-    seconds: float,
-    texts: tuple[str, ...],
-    timeout_ms: float = 2.0,
+    bundle: Path, cards: int, front_ends: int, load: ServiceLoad, seconds: float, timeout_ms: float = 2.0
 ) -> Measured:
     settings = ServiceSettings(max_batch_size=BATCH, batch_timeout_ms=timeout_ms, workers=1)
     more = ("--devices", str(cards), "--front-ends", str(front_ends))
-    with running_service(made.bundle, log=folder / "log", settings=settings, more=more, own=True) as service:
+    with running_service(bundle, log=bundle.parent / "log", settings=settings, more=more, own=True) as service:
         connections = None if load.concurrency else 64  # lasting ones, as a balancer has them
         plan = LoadPlan(url=service.url, load=load, duration_s=seconds, warmup_s=1.0, connections=connections)
         before, spent, counted = psutil.cpu_times(), _spent(service), _counts(service.url)
-        result = run_load(plan, bodies_of_texts(texts))
+        result = run_load(plan, bodies_of_texts(TEXTS))
         after, again, then = psutil.cpu_times(), _spent(service), _counts(service.url)
     assert result.p99_ms is not None, result
     batches = then["count"] - counted["count"]
@@ -140,15 +184,12 @@ def _measured(
 
 
 def _counts(url: str) -> dict[str, float]:
-    import urllib.request
-
-    with urllib.request.urlopen(f"{url}/metrics", timeout=10) as answer:
-        text = answer.read().decode()
-    found = {name + (labels or ""): float(value) for name, labels, value in _LINE.findall(text)}
+    found = scrape("127.0.0.1", int(url.rpartition(":")[2]))
+    assert found is not None
     return {
-        "count": found["workbench_batch_rows_count"],
-        "sum": found["workbench_batch_rows_sum"],
-        "below": found[f'workbench_batch_rows_bucket{{le="{BATCH - 1}.0"}}'],
+        "count": sum(found["workbench_batch_rows_count"].values()),
+        "sum": sum(found["workbench_batch_rows_sum"].values()),
+        "below": found["workbench_batch_rows_bucket"][frozenset({("le", f"{BATCH - 1}.0")})],
     }
 
 
@@ -203,14 +244,14 @@ def _conclude(found: list[Measured]) -> None:
         print(f"{count} cards: {best.rate_per_s / (one_per_s * count):.0%} of linear at best; limit: {why}")
 
 
-def _bins(made: Made, folder: Path, cards: int, fronts: list[int], call_ms: float, seconds: float) -> None:
+def _bins(bundle: Path, cards: int, fronts: list[int], call_ms: float, seconds: float) -> None:
     """Requests of both bins at half the bound: batches form by waiting, the case that splitting traffic would thin."""
     rate = 0.5 * _bound(cards, call_ms)
     print(f"\n{cards} cards, {rate:.0f} requests/s independent of each other, two bins, 30 ms of waiting for company")
     print("front ends  requests/s  mean batch  full batches  P99 ms")
     for front_ends in fronts:
         load = ServiceLoad(arrivals="poisson", rate_per_s=rate)
-        row = _measured(made, folder, cards, front_ends, load, seconds, TEXTS, timeout_ms=30.0)
+        row = _measured(bundle, cards, front_ends, load, seconds, timeout_ms=30.0)
         print(
             f"{front_ends:10d}  {row.rate_per_s:10.0f}  {row.mean_batch:10.2f}  {row.full_batches:12.0%}  "
             f"{row.p99_ms:6.1f}" + ("  PROCESSORS FULL" if row.processors_busy > FULL else ""),

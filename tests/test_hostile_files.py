@@ -1,6 +1,6 @@
 """Files that attack every reader of the product: each is read or refused by name, none brings a reader down.
 
-A few of each format here; thousands, with their times and memory, by `python -m benchmarks.hostile_files`.
+A few of each format here; thousands, with their times and memory, by `python -m tests.hostile.files`.
 """
 
 import os

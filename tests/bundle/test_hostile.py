@@ -176,7 +176,7 @@ def test_sums_that_list_less_or_more_than_the_manifest_are_refused(folder: Path)
 def test_no_bent_field_ends_in_a_traceback(bent: Path, pristine: Path) -> None:
     """Every place of the manifest, with bent values in turn: refused, or without harm.
 
-    `benchmarks/hostile_manifests.py` does it by the thousand, with replay.
+    `tests/hostile/manifests.py` does it by the thousand, with replay.
     """
     sound = body_of(pristine)
     sound["outcomes"] = {"file": "README.md", "samples_sha256": "0" * 64}

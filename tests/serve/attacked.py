@@ -1,20 +1,24 @@
-"""Runs attacks against a service, with good requests in between, and watches what becomes of its processes."""
+"""Clients of a service: attacks one after the other, others in good conduct; and what becomes of its processes."""
 
 import asyncio
+import itertools
 import json
 import socket
 import struct
 import time
-from collections import Counter
-from collections.abc import Iterable
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import psutil
 
-from tests.serve.attacks import SECRET, Attack, good
+from tests.serve.attacks import SECRET, Attack
 
 _ANSWER_S = 60.0
+Known = Sequence[tuple[bytes, Any]]
+"""Requests and the bodies of their answers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,21 +29,19 @@ class Vitals:
     threads: int
     resident_bytes: int
     worker_pids: tuple[int, ...]
+    worker_files: int
     worker_bytes: int
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What happened; `wrong` has a line for everything that should not have."""
+    """What happened: answers to each kind of attack by status, those to good requests, and `wrong`, a line for
+    everything that should not have been."""
 
-    statuses: Counter[str] = field(default_factory=Counter)
+    kinds: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     wrong: list[str] = field(default_factory=list)
-    good_answers: int = 0
-    seconds: float = 0.0
-
-    def __str__(self) -> str:
-        counted = ", ".join(f"{status}: {count}" for status, count in sorted(self.statuses.items()))
-        return f"{counted}; {self.good_answers} good requests right; {self.seconds:.1f} s"
+    good: Counter[str] = field(default_factory=Counter)
+    times_ms: list[float] = field(default_factory=list)
 
 
 def vitals(pid: int) -> Vitals:
@@ -52,6 +54,7 @@ def vitals(pid: int) -> Vitals:
         threads=process.num_threads(),
         resident_bytes=process.memory_info().rss,
         worker_pids=tuple(sorted(child.pid for child in workers)),
+        worker_files=sum(child.num_fds() for child in workers),
         worker_bytes=sum(child.memory_info().rss for child in workers),
     )
 
@@ -72,62 +75,57 @@ def settled(pid: int, files: int, patience_s: float = 60.0) -> Vitals:
     return vitals(pid)
 
 
-def run_attacks(port: int, drawn: Iterable[Attack], *, clients: int = 8) -> Outcome:
+def run_attacks(port: int, drawn: Iterable[Attack], *, clients: int = 8, known: Known = ()) -> Outcome:
     """Every attack once, over `clients` connections at a time, while one client sends good requests all along."""
-    return asyncio.run(_run(port, drawn, clients))
+    outcome, waiting, over = Outcome(), iter(drawn), asyncio.Event()
 
+    async def run() -> None:
+        calm = asyncio.create_task(good_client(port, known, outcome, over.is_set))
+        try:
+            await asyncio.gather(*(_attacker(port, waiting, outcome) for _ in range(clients)))
+        finally:
+            over.set()
+            await calm
 
-async def _run(port: int, drawn: Iterable[Attack], clients: int) -> Outcome:
-    outcome, waiting, began = Outcome(), iter(drawn), time.perf_counter()
-    expected = await _ask(port)
-    done = asyncio.Event()
-    calm = asyncio.create_task(_good_client(port, expected, outcome, done))
-    try:
-        await asyncio.gather(*(_attacker(port, waiting, outcome) for _ in range(clients)))
-    finally:
-        done.set()
-        await calm
-    outcome.seconds = time.perf_counter() - began
+    asyncio.run(run())
     return outcome
 
 
-async def _ask(port: int) -> dict[str, object]:
+async def good_client(
+    port: int, known: Known, outcome: Outcome, over: Callable[[], bool], *, first: int = 0, pause_s: float = 0.01
+) -> None:
+    """One request after the other, each answer held against the known one. A service may say that it has too much."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    try:
-        writer.write(good())
-        status, content, _ = await asyncio.wait_for(_answer(reader), _ANSWER_S)
-        assert status == 200, content
-        found: dict[str, object] = json.loads(content)
-        return found
-    finally:
-        writer.close()
-
-
-async def _good_client(port: int, expected: dict[str, object], outcome: Outcome, done: asyncio.Event) -> None:
-    while not done.is_set():
+    for request, expected in itertools.islice(itertools.cycle(known), first, None):
+        if over():
+            break
+        began = time.perf_counter()
+        writer.write(request)
         try:
-            found = await _ask(port)
-        except (AssertionError, OSError, asyncio.IncompleteReadError, TimeoutError) as error:
-            outcome.wrong.append(f"a good request: {type(error).__name__} {error}")
-            return
-        if not _same(found, expected):
-            outcome.wrong.append(f"a good request got {found}, not {expected}")
-        outcome.good_answers += 1
-        await asyncio.sleep(0.01)
+            status, content, _ = await asyncio.wait_for(_answer(reader), _ANSWER_S / 2)
+        except (TimeoutError, OSError, asyncio.IncompleteReadError) as error:
+            outcome.wrong.append(f"a good request: {type(error).__name__}")
+            writer.transport.abort()
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            continue
+        if status == 200 and _same(json.loads(content), expected):
+            outcome.good["right"] += 1
+            outcome.times_ms.append((time.perf_counter() - began) * 1000)
+        else:
+            outcome.good["refused (503)" if status == 503 else "wrong"] += 1
+            outcome.wrong += [] if status == 503 else [f"a good request got {status} {content[:200]!r}"]
+        await asyncio.sleep(pause_s)
+    writer.transport.abort()
 
 
 def _same(found: object, expected: object) -> bool:
     """Scores may differ by the batch they were computed in."""
     if isinstance(expected, float):
         return isinstance(found, float) and abs(found - expected) < 1e-4
-    if isinstance(expected, dict):
-        return (
-            isinstance(found, dict)
-            and found.keys() == expected.keys()
-            and all(_same(found[key], value) for key, value in expected.items())
-        )
-    if isinstance(expected, list):
-        return isinstance(found, list) and len(found) == len(expected) and all(map(_same, found, expected))
+    if isinstance(expected, dict) and isinstance(found, dict):
+        return found.keys() == expected.keys() and all(_same(found[key], value) for key, value in expected.items())
+    if isinstance(expected, list) and isinstance(found, list):
+        return len(found) == len(expected) and all(map(_same, found, expected))
     return found == expected
 
 
@@ -151,7 +149,7 @@ async def _attacker(port: int, waiting: Iterable[Attack], outcome: Outcome) -> N
 
 async def _one(attack: Attack, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, outcome: Outcome) -> bool:
     """True while the connection can be used again."""
-    closed = False
+    closed, statuses = False, outcome.kinds[attack.name]
     try:
         for part in attack.parts:
             if isinstance(part, float):
@@ -166,17 +164,17 @@ async def _one(attack: Attack, reader: asyncio.StreamReader, writer: asyncio.Str
             plain = writer.get_extra_info("socket")
             plain.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             writer.transport.abort()
-        outcome.statuses["left"] += 1
+        statuses["left"] += 1
         return False
     for allowed in attack.statuses:
         try:
             status, content, keeps = await _answer(reader)
         except (ConnectionError, asyncio.IncompleteReadError):
-            outcome.statuses["closed"] += 1
+            statuses["closed"] += 1
             if not attack.may_close:
                 outcome.wrong.append(f"{attack.name}: closed without an answer to {_shown(attack)}")
             return False
-        outcome.statuses[str(status)] += 1
+        statuses[str(status)] += 1
         if status not in allowed:
             outcome.wrong.append(f"{attack.name}: {status} {content[:200]!r} to {_shown(attack)}")
         _check(attack, status, content, outcome)
@@ -198,21 +196,11 @@ def _check(attack: Attack, status: int, content: bytes, outcome: Outcome) -> Non
 
 async def _answer(reader: asyncio.StreamReader) -> tuple[int, bytes, bool]:
     """(status, body, whether the connection stays open)."""
-    while True:
-        head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
-        first, *lines = head.split("\r\n")
-        status = int(first.split(" ")[1])
-        if status != 100:
-            break
+    head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+    first, *lines = head.split("\r\n")
     headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines if line)}
-    content = b""
-    if "content-length" in headers:
-        content = await reader.readexactly(int(headers["content-length"]))
-    elif headers.get("transfer-encoding") == "chunked":
-        while size := int(await reader.readline(), 16):
-            content += (await reader.readexactly(size + 2))[:-2]
-        await reader.readline()
-    return status, content, headers.get("connection", "").lower() != "close"
+    content = await reader.readexactly(int(headers.get("content-length", 0)))
+    return int(first.split(" ")[1]), content, headers.get("connection", "").lower() != "close"
 
 
 def _shown(attack: Attack) -> str:

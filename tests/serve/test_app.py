@@ -14,7 +14,6 @@ from workbench.serve.dispatch import Dispatch
 from workbench.serve.http import Head
 from workbench.serve.metrics import Metrics
 from workbench.serve.refusals import Refusal
-from workbench.serve.service import Service
 from workbench.serve.settings import Limits, ServeSettings
 from workbench.serve.workers import HERE
 
@@ -24,14 +23,13 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_bundle(tmp_path_factory.mktemp("app"))
 
 
-def service_of(directory: Path, limits: Limits) -> Service:
-    """A service whose workers have not been started."""
+def site_of(directory: Path, limits: Limits) -> Application:
+    """Its workers have not been started."""
     bundle = read_bundle(directory)
     settings, metrics = ServeSettings(service=bundle.manifest.service, limits=limits), Metrics()
     queue = Dispatch(bundle, settings, metrics, [HERE], lambda why: None)
-    service = Service(bundle, settings, metrics, queue)
     queue.proved = True
-    return service
+    return Application(bundle, settings, metrics, queue)
 
 
 def head(*more: tuple[bytes, bytes]) -> Head:
@@ -43,15 +41,14 @@ def test_without_an_answer_in_time_a_request_gets_504_and_one_whose_client_goes_
     directory: Path,
 ) -> None:
     async def run() -> None:
-        service = service_of(directory, Limits(request_timeout_s=0.3))
-        site = Application(service)
+        site = site_of(directory, Limits(request_timeout_s=0.3))
         left = asyncio.create_task(site.answer(head(), b'{"text": "anna"}'))
         await asyncio.sleep(0.1)
-        assert service.open_requests == 1
+        assert site.open_requests == 1
         left.cancel()
         status, *_ = await site.answer(head(), b'{"text": "anna"}')
-        assert (status, left.cancelled(), service.queue.depth, service.open_requests) == (504, True, 0, 0)
-        service.stop()
+        assert (status, left.cancelled(), site.queue.depth, site.open_requests) == (504, True, 0, 0)
+        site.stop()
 
     asyncio.run(run())
 
@@ -61,8 +58,7 @@ def test_what_is_refused_before_its_body_is_read(directory: Path) -> None:
     limits = Limits(unread_bytes=100_000, body_bytes=1000)
 
     async def run() -> None:
-        service = service_of(directory, limits)
-        site = Application(service)
+        site = site_of(directory, limits)
         for name in (b"x-api-key", b"content-type", b"content-encoding"):
             with pytest.raises(Refusal, match=f"The header {name.decode()} may be there once"):
                 site.begin(head((name, b"a"), (name, b"b")))
@@ -72,7 +68,7 @@ def test_what_is_refused_before_its_body_is_read(directory: Path) -> None:
         site.hold(60_000)
         with pytest.raises(Refusal, match="Too many large bodies"):
             site.hold(60_000)
-        service.stop()
+        site.stop()
 
     asyncio.run(run())
 
@@ -90,10 +86,10 @@ def test_others_have_a_turn_after_every_long_text_of_a_request(directory: Path) 
                 await asyncio.sleep(0)
 
         beside = asyncio.create_task(others())
-        service = service_of(directory, Limits())
-        service.abandon(await service.submit(body, asyncio.get_running_loop().time()))
+        site = site_of(directory, Limits())
+        site.abandon(await site.submit(body, asyncio.get_running_loop().time()))
         beside.cancel()
-        service.stop()
+        site.stop()
 
     asyncio.run(run())
 

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 import pytest
 
 from tests.serve.attacked import peak_bytes, run_attacks, settled
-from tests.serve.attacks import OFTEN, SECRET, SELDOM, attacks, inputs_that_swell
+from tests.serve.attacks import OFTEN, SECRET, SELDOM, attacks, good, inputs_that_swell
 from tests.serve.making import Running, make_bundle, running, samples
 
 ATTACKS = 1200
-"""`benchmarks/hostile_load.py` sends 30,000."""
+"""`hostile_load.py` sends 30,000."""
 
 
 @pytest.fixture(scope="module")
@@ -49,11 +49,13 @@ def test_malformed_requests_are_refused_and_leave_nothing_behind(service: Runnin
     before = settled(service.process.pid, 0, patience_s=0.5)
 
     assert len({attack.name for attack in attacks(1, 200)}) >= len(OFTEN + SELDOM)
-    outcome = run_attacks(service.port, attacks(1, ATTACKS))
+    known = [(good(), service.predict({"text": "anna paid in paris"}).body)]
+    outcome = run_attacks(service.port, attacks(1, ATTACKS), known=known)
 
     after = settled(service.process.pid, before.files)
     assert outcome.wrong == []
-    assert outcome.good_answers > 10
+    assert list(outcome.good) == ["right"]
+    assert outcome.good["right"] > 10
     assert after.files <= before.files
     assert after.threads <= before.threads
     assert after.worker_pids == before.worker_pids

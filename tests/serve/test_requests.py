@@ -8,13 +8,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from workbench.serve.refusals import STATUS, Refusal
-from workbench.serve.requests import arrays, input_rule, parse
+from workbench.serve.requests import InputRule, arrays, parse
 from workbench.serve.settings import Limits
-from workbench.values.model import TensorSpec
 
 LIMITS = Limits(texts=4, characters=50, words=5)
-IDS = input_rule(TensorSpec(name="ids", dtype="int64", shape=("b", "s")), lowest=0, highest=99)
-PIXELS = input_rule(TensorSpec(name="pixels", dtype="float32", shape=(None, 2, 3)))
+IDS = InputRule(name="ids", dtype=np.dtype("int64"), shape=(None,), lowest=0, highest=99)
+PIXELS = InputRule(name="pixels", dtype=np.dtype("float32"), shape=(2, 3), lowest=0, highest=0)
 
 
 def refusal_of(body: bytes) -> Refusal:

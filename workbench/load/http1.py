@@ -4,7 +4,8 @@ that get no HTTP status; and one question beside a load (metadata, a first answe
 
 from __future__ import annotations
 
-import http.client
+import socket
+import time
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
@@ -12,10 +13,10 @@ from urllib.parse import urlsplit
 import httptools
 
 from workbench.values.documents.json_reader import JsonError, loads
-from workbench.values.errors import ConfigError, MeasureError
+from workbench.values.errors import ConfigError
 
 
-class ProtocolError(Exception):
+class ProtocolError(ConnectionError):
     """The peer sent something that is no answer to the request; the connection is of no more use."""
 
 
@@ -23,11 +24,13 @@ LONGEST_HEAD_BYTES = 65_536
 LONGEST_ANSWER_BYTES = 64 * 1024 * 1024
 
 
-def encode_request(path: str, host: str, body: bytes, headers: Mapping[str, str] | None = None) -> bytes:
-    """The bytes of a POST that keeps its connection open; of JSON, where `headers` name no other Content-Type."""
+def encode_request(
+    path: str, host: str, body: bytes, headers: Mapping[str, str] | None = None, method: str = "POST"
+) -> bytes:
+    """The bytes of a request that keeps its connection open; of JSON, where `headers` name no other Content-Type."""
     given = {"Content-Type": "application/json", "Content-Length": str(len(body)), **(headers or {})}
     lines = [
-        f"POST {path} HTTP/1.1",
+        f"{method} {path} HTTP/1.1",
         f"Host: {host}",
         *(f"{name}: {value}" for name, value in given.items()),
     ]
@@ -44,10 +47,10 @@ class AnswerReader:
     Attributes:
         keep_alive: the connection may be used again after it.
         whole: whether the answer is.
-        body_bytes: that came so far.
     """
 
-    __slots__ = ("_bytes", "_code", "_framed", "_more", "_parser", "_pieces", "body_bytes", "keep_alive", "whole")
+    __slots__ = ("_bytes", "_code", "_framed", "_more", "_parser", "_pieces", "keep_alive", "whole")
+    most_bytes = LONGEST_ANSWER_BYTES
 
     def __init__(self) -> None:
         self.whole = self.keep_alive = False
@@ -58,8 +61,13 @@ class AnswerReader:
         if not (self.whole and self.keep_alive):
             self._parser = httptools.HttpResponseParser(self)
         self.whole = self.keep_alive = self._framed = self._more = False
-        self._code = self._bytes = self.body_bytes = 0
+        self._code = self._bytes = 0
         self._pieces: list[bytes] = []
+
+    @property
+    def ended(self) -> bool:
+        """What is told is complete, though the connection may have more to say."""
+        return False
 
     @property
     def status(self) -> int:
@@ -84,13 +92,10 @@ class AnswerReader:
             raise ProtocolError("more bytes than the answer has")
         if 0 < self._code < 200:  # nothing this client sends asks for it
             raise ProtocolError(f"an interim answer, status {self._code}")
-        if self._bytes > (LONGEST_ANSWER_BYTES if self._code else LONGEST_HEAD_BYTES):
-            raise ProtocolError(
-                f"an answer of more than {LONGEST_ANSWER_BYTES} bytes, {LONGEST_HEAD_BYTES} of its head"
-            )
+        if self._bytes > (self.most_bytes if self._code else LONGEST_HEAD_BYTES):
+            raise ProtocolError(f"an answer of more than {self.most_bytes} bytes, {LONGEST_HEAD_BYTES} of its head")
         body = b"".join(self._pieces)
         self._pieces.clear()
-        self.body_bytes += len(body)
         self.taken(body)
         return self.whole
 
@@ -132,8 +137,47 @@ ERROR_KINDS = {
 """Outcomes that are no HTTP status; below zero in the recorded arrays."""
 
 
-MOST_ANSWER_BYTES = 256 << 20
 _TIMEOUT_S = 30.0
+_READ_BYTES = 1 << 16
+
+
+class _WholeAnswer(AnswerReader):
+    """An answer with its headers, by their lower-cased names, and its body."""
+
+    most_bytes = 256 << 20
+
+    def begin(self) -> None:
+        super().begin()
+        self.headers: dict[str, str] = {}
+        self.content = bytearray()
+
+    def taken(self, body: bytes) -> None:
+        self.content += body
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        super().on_header(name, value)
+        self.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+
+
+def converse(url: str, request: bytes, answer: AnswerReader, timeout_s: float) -> None:
+    """Send the bytes of one request over a connection of its own and read the answer, until it or its stream ends.
+
+    Raises:
+        OSError: nobody answers within `timeout_s`, all together; not with HTTP, or with too much (ProtocolError).
+    """
+    parts, until_s = urlsplit(url), time.monotonic() + timeout_s
+    with socket.create_connection((parts.hostname or "", parts.port or 80), timeout=timeout_s) as connection:
+        connection.sendall(request)
+        while not (answer.whole or answer.ended):
+            left_s = until_s - time.monotonic()
+            if left_s <= 0:  # a server that drips
+                raise TimeoutError(f"no whole answer within {timeout_s:g} s")
+            connection.settimeout(left_s)
+            data = connection.recv(_READ_BYTES)
+            if data:
+                answer.feed(data)
+            elif not answer.end():
+                raise ProtocolError(ERROR_KINDS[CLOSED])
 
 
 def exchange(
@@ -142,20 +186,11 @@ def exchange(
     """(status, headers by their lower-cased names, body).
 
     Raises:
-        MeasureError: more than `MOST_ANSWER_BYTES`.
-        OSError, http.client.HTTPException: nobody answers, or not with HTTP.
+        OSError: as `converse`.
     """
-    parts = urlsplit(url)
-    connection = http.client.HTTPConnection(parts.hostname or "", parts.port or 80, timeout=timeout_s)
-    try:
-        connection.request(method, path, body=body, headers=dict(headers))
-        answer = connection.getresponse()
-        content = answer.read(MOST_ANSWER_BYTES + 1)
-        if len(content) > MOST_ANSWER_BYTES:
-            raise MeasureError(f"{url}{path} answers with more than {MOST_ANSWER_BYTES} bytes.")
-        return answer.status, {name.lower(): value for name, value in answer.getheaders()}, content
-    finally:
-        connection.close()
+    found = _WholeAnswer()
+    converse(url, encode_request(path, urlsplit(url).netloc, body or b"", headers, method), found, timeout_s)
+    return found.status, found.headers, bytes(found.content)
 
 
 def asked(
@@ -168,7 +203,7 @@ def asked(
     """
     try:
         status, _, content = exchange(url, method, path, body, headers)
-    except (OSError, http.client.HTTPException) as error:
+    except OSError as error:
         raise ConfigError(f"{url} does not answer: {error}.", key=key) from error
     try:
         return status, loads(content, once=False), content

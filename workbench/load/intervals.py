@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from workbench.values.measurement import Estimate
+from workbench.values.significance import expanded_tail
 
 Floats = npt.NDArray[np.float64]
 
@@ -59,7 +60,7 @@ def percentiles(
     generator = np.random.default_rng(seed)
     drawn = generator.multinomial(blocks, np.full(blocks, 1 / blocks), size=_RESAMPLES).astype(np.float64)
     cumulated = np.cumsum(drawn @ per_block, axis=1)
-    tail = _expanded_tail(blocks)
+    tail = expanded_tail(blocks)
     found = []
     for probability in probabilities:
         value = float(values[_rank(probability, count)])
@@ -88,7 +89,7 @@ def share(at_s: Floats, kept: npt.NDArray[np.bool_], window_s: float, *, span_ms
     np.add.at(kept_of, block, kept.astype(np.float64))
     drawn = np.random.default_rng(seed).multinomial(blocks, np.full(blocks, 1 / blocks), size=_RESAMPLES)
     asked = drawn @ all_of
-    tail = _expanded_tail(blocks)
+    tail = expanded_tail(blocks)
     low, high = np.quantile((drawn @ kept_of)[asked > 0] / asked[asked > 0], [tail, 1 - tail])
     count, good = len(kept), int(kept.sum())
     least = float(special.betaincinv(good, count - good + 1, 0.025)) if good else 0.0
@@ -132,10 +133,3 @@ def _blocks(at_s: Floats, window_s: float, span_ms: float) -> tuple[npt.NDArray[
 
 def _rank(probability: float, count: int) -> int:
     return max(0, min(count, math.ceil(probability * count)) - 1)
-
-
-def _expanded_tail(blocks: int) -> float:
-    from scipy import special
-
-    spread = math.sqrt(blocks / (blocks - 1)) * -float(special.stdtrit(blocks - 1, 0.025))
-    return float(special.ndtr(-spread))

@@ -5,7 +5,6 @@ the target's own tool, or from the gauges of the server's /metrics.
 from __future__ import annotations
 
 import contextlib
-import http.client
 import threading
 import time
 from collections import defaultdict
@@ -18,7 +17,7 @@ import psutil
 from workbench.load.http1 import exchange
 from workbench.load.result import ServerFigures, ServerProcesses
 from workbench.values.device_use import DeviceReading, DeviceUse, Reader, use_of
-from workbench.values.errors import MeasureError, ToolchainError
+from workbench.values.errors import ToolchainError
 
 Labels = frozenset[tuple[str, str]]
 Samples = Mapping[str, Mapping[Labels, float]]
@@ -34,7 +33,7 @@ def scrape(host: str, port: int, api_key: str | None = None, timeout_s: float = 
     url, headers = f"http://{f'[{host}]' if ':' in host else host}:{port}", {"X-API-Key": api_key} if api_key else {}
     try:
         status, _, content = exchange(url, "GET", "/metrics", None, headers, timeout_s)
-    except (OSError, http.client.HTTPException, MeasureError):
+    except OSError:
         return None
     return read_samples(content.decode("utf-8", "replace")) if status == 200 else None
 

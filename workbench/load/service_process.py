@@ -6,7 +6,6 @@ It is started as production starts it, `python -m workbench.serve`, so what is m
 from __future__ import annotations
 
 import contextlib
-import http.client
 import json
 import os
 import signal
@@ -97,7 +96,7 @@ def _wait_until_ready(process: subprocess.Popen[bytes], log: Path) -> str:
                 event = json.loads(line)
                 if event.get("event") == "listening":  # on the port that it was given
                     url = str(event["url"])
-        with contextlib.suppress(OSError, http.client.HTTPException):
+        with contextlib.suppress(OSError):
             if url is not None and exchange(url, "GET", "/health", None, {}, timeout_s=5)[0] == 200:
                 return url
         if time.monotonic() > deadline:

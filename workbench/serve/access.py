@@ -43,10 +43,8 @@ class Hosts:
 
     def __init__(self, allowed: Iterable[str] = ()) -> None:
         """Loopback names, and `allowed` as `canonical_host` gives them."""
-        names = {*LOOPBACK, *allowed}
-        self._any = ANY in names
-        self._names = frozenset(names)
-        self._ends = tuple(name[1:] for name in names if name.startswith("*."))
+        self._names = frozenset((*LOOPBACK, *allowed))
+        self._ends = tuple(name[1:] for name in self._names if name.startswith("*."))
 
     def check(self, headers: Sequence[tuple[bytes, bytes]], here: str = "") -> None:
         """See what the headers of a request name.
@@ -62,14 +60,10 @@ class Hosts:
         found = _NAMED.fullmatch(given[0].decode("latin-1").lower()) if len(given) == 1 else None
         if found is None:
             raise Refusal("bad_request", "A request must name one host: the header Host, once.", close=True)
-        name = found[1]
-        if self._any or name in self._names or name.endswith(self._ends):
-            return
-        if here and name == (f"[{here}]" if ":" in here else here):
-            return
-        raise Refusal(
-            "host", "The service does not answer for this host; --allowed-host names further ones.", close=True
-        )
+        arrived_at = f"[{here}]" if ":" in here else here
+        if not (self._names & {ANY, found[1]} or found[1].endswith(self._ends) or found[1] == arrived_at):
+            hint = "--allowed-host names further ones."
+            raise Refusal("host", f"The service does not answer for this host; {hint}", close=True)
 
 
 def canonical_host(name: str) -> str | None:
@@ -110,17 +104,16 @@ class Keys:
         self._path = path
         self._fixed = {name: _digest(secret) for name, secret in (fixed or {}).items()}
         self._seen = self._stamp()
-        self._keys = self._read() | self._fixed
+        self._keys = self._fixed | ({} if path is None else read_keys(path))
 
     def look(self) -> None:
         """Read the file again if it is not the one that was read."""
         before, self._seen = self._seen, self._stamp()
-        if self._seen == before:
+        if self._seen == before or self._path is None:
             return
-        keys: dict[str, bytes] = {}
-        faults: list[ConfigError] = []
+        keys, faults = dict[str, bytes](), list[ConfigError]()
         try:
-            keys = self._read(faults)
+            keys = read_keys(self._path, faults)
         except ConfigError as error:
             faults = [error]
         for fault in faults[:_MOST_LOGGED]:
@@ -135,20 +128,14 @@ class Keys:
             Refusal: 'unauthorized'.
         """
         digest = hashlib.sha256(given or b"").digest()
-        found = None
-        for name, known in self._keys.items():
-            if hmac.compare_digest(digest, known):
-                found = name
-        if found is None:
+        found = [name for name, known in self._keys.items() if hmac.compare_digest(digest, known)]
+        if not found:
             raise Refusal("unauthorized", "X-API-Key is missing or wrong.")
-        return found
-
-    def _read(self, faults: list[ConfigError] | None = None) -> dict[str, bytes]:
-        return {} if self._path is None else read_keys(self._path, faults)
+        return found[-1]
 
     def _stamp(self) -> tuple[int, int, int] | None:
         try:
-            found = self._path.stat() if self._path is not None else None
+            found = None if self._path is None else self._path.stat()
         except OSError:
             return None
         return None if found is None else (found.st_ctime_ns, found.st_ino, found.st_size)
@@ -187,29 +174,24 @@ def read_keys(path: Path, faults: list[ConfigError] | None = None) -> dict[str, 
         words = line.partition("#")[0].split()
         if not words:
             continue
-        try:
-            name, digest = _key(words, path, number)
-            if name in (DEFAULT, *keys):
-                raise ConfigError(f"the name {name} is taken.", file=path, line=number, hint="Name it otherwise.")
-        except ConfigError as error:
+        name, digest = _NAME.fullmatch(words[0]), _DIGEST.fullmatch(words[-1].lower())
+        fault = None
+        if len(words) != 2 or name is None or digest is None:
+            hint = "workbench api-key NAME prints one. Requests a second are limited by a gateway in front."
+            fault = ConfigError(f"this is no line of a key: {_LINE}.", file=path, line=number, hint=hint)
+        elif name[0] in (DEFAULT, *keys):
+            hint = "Name it otherwise."
+            fault = ConfigError(f"the name {name[0]} is taken.", file=path, line=number, hint=hint)
+        else:
+            keys[name[0]] = bytes.fromhex(digest[1])
+        if fault is not None:
             if faults is None:
-                raise
-            faults.append(error)
-            continue
-        keys[name] = digest
+                raise fault
+            faults.append(fault)
     if not 1 <= len(keys) <= _MOST_KEYS:
         hint = "workbench api-key NAME draws one and prints its line."
         raise ConfigError(f"has {len(keys)} keys; 1 to {_MOST_KEYS} may be there.", file=path, hint=hint)
     return keys
-
-
-def _key(words: Sequence[str], path: Path, number: int) -> tuple[str, bytes]:
-    name = _NAME.fullmatch(words[0])
-    digest = _DIGEST.fullmatch(words[1].lower()) if len(words) == 2 else None
-    if name is None or digest is None:
-        hint = "workbench api-key NAME prints one. Requests a second are limited by a gateway in front."
-        raise ConfigError(f"this is no line of a key: {_LINE}.", file=path, line=number, hint=hint)
-    return name[0], bytes.fromhex(digest[1])
 
 
 def watched_keys(settings: ServeSettings) -> Keys | None:

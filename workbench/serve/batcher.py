@@ -104,23 +104,22 @@ class Batcher:
         if self.depth + len(rows) > self._limit:
             return False
         for row in rows:
-            found = self._bins.get(row.key)
-            if found is None:
-                found = self._bins[row.key] = _Bin()
-            found.rows.append(row)
-            found.count += 1
-            row.waiting = True
-        self.depth += len(rows)
+            self._queued(row).append(row)
         return True
 
     def put_back(self, rows: Iterable[Row]) -> None:
         """Queue rows of a batch that did not come back, before all others of their bin; the limit does not apply."""
         for row in reversed(list(rows)):
-            found = self._bins.setdefault(row.key, _Bin())
-            found.rows.appendleft(row)
-            found.count += 1
-            row.waiting = True
-            self.depth += 1
+            self._queued(row).appendleft(row)
+
+    def _queued(self, row: Row) -> deque[Row]:
+        found = self._bins.get(row.key)
+        if found is None:
+            found = self._bins[row.key] = _Bin()
+        found.count += 1
+        self.depth += 1
+        row.waiting = True
+        return found.rows
 
     def take(self, now_s: float) -> list[Row] | None:
         """The rows of the next batch, None when no bin is ready."""

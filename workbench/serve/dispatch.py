@@ -150,11 +150,7 @@ class Dispatch(Pool[Worker]):
         if out := [card for card in cards if card not in serving]:
             content["cards_out"] = out
         content["workers"] = [
-            one.shown(
-                "worker",
-                **({"device": one.facts["device"]} if "device" in one.facts else {}),
-                **({"card": one.place.card} if one.place.card else {}),
-            )
+            one.shown("worker", **{key: one.facts[key] for key in one.facts.keys() & {"device"}}, **one.about)
             for one in workers
         ]
         if front_ends:
@@ -247,9 +243,6 @@ class Dispatch(Pool[Worker]):
         if member.state == "lost" and member.batch is not None:
             batch, member.batch = member.batch, None
             self._lost(batch)
-
-    def about(self, member: Worker) -> dict[str, Any]:
-        return {"card": member.place.card} if member.place.card else {}
 
     def none_left(self, last: Worker) -> ToolchainError:
         count = sum(one.failed_starts for one in self.all)

@@ -36,7 +36,6 @@ from workbench.serve.metrics import Metrics, snapshot
 from workbench.serve.pool import live_and_die_with
 from workbench.serve.refusals import Refusal, overloaded
 from workbench.serve.samples import batch_of
-from workbench.serve.service import Service
 from workbench.serve.settings import ServeSettings
 from workbench.serve.wire import Link, Message
 
@@ -62,8 +61,7 @@ class FrontEndProcess:
         self._health: tuple[int, dict[str, Any]] = 503, {}
         self.depth, self._retry_after_s = 0, 1
         self._metrics = Metrics()
-        self._service = Service(bundle, settings, self._metrics, self)
-        self._app = Application(self._service)
+        self._app = Application(bundle, settings, self._metrics, self)
         self._asked: dict[int, asyncio.Future[bytes]] = {}
 
     # --- what the service asks --------------------------------------------------------------------------------------
@@ -146,7 +144,7 @@ class FrontEndProcess:
             self.proved, self.none_starts, self.worker_facts = state["proved"], state["none_starts"], state["facts"]
             status, content = state["health"]
             self._health, self.depth, self._retry_after_s = (status, content), state["depth"], state["retry"]
-            self._service.draining = self.draining = state["draining"]
+            self.draining = state["draining"]
             self.told.set()
         elif "text" in head:
             waiting = self._asked.pop(head["id"], None)
@@ -173,8 +171,8 @@ class FrontEndProcess:
 
     async def _beats(self) -> None:
         while True:
-            own = {"connections": self._app.http.connections.count, "open": self._service.open_requests}
-            own["draining"] = self._service.draining
+            own = {"connections": self._app.http.connections.count, "open": self._app.open_requests}
+            own["draining"] = self.draining
             self.link.say({"beat": own, "metrics": snapshot(self._metrics)})
             await asyncio.sleep(BEAT_S)
 

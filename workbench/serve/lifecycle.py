@@ -22,7 +22,6 @@ from workbench.serve.events import log, log_libraries, log_loop_defect
 from workbench.serve.front_ends import FrontEnds, front_ends_wanted
 from workbench.serve.http import BACKLOG
 from workbench.serve.metrics import Metrics, bundle_labels
-from workbench.serve.service import Service
 from workbench.serve.settings import ServeSettings
 from workbench.serve.workers import Place, places_of
 from workbench.targets import described
@@ -99,7 +98,7 @@ async def _main(
     dispatch = Dispatch(bundle, settings, metrics, places, give_up)
     front: Application | FrontEnds
     if fronts == 1:
-        front = Application(Service(bundle, settings, metrics, dispatch), len(dispatch.all))
+        front = Application(bundle, settings, metrics, dispatch, len(dispatch.all))
         await front.http.start(listener)
     else:
         watched_keys(settings)  # a file that cannot be read is told before anything starts

@@ -8,7 +8,6 @@ others go on trying without end: a card that broke does not take the cards besid
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import multiprocessing
 import multiprocessing.process
 import os
@@ -22,8 +21,8 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar
 from workbench.serve.events import log, log_defect
 from workbench.serve.wire import Link, Message
 from workbench.values.errors import BundleError, ToolchainError, WorkbenchError
+from workbench.values.system.lifeline import die_with, ending
 
-_PR_SET_PDEATHSIG = 1
 _END_S = 3.0
 """How long a process may take to end once its socket is closed."""
 _KILL_S = 10.0
@@ -76,6 +75,11 @@ class Member:
     def say(self, head: Mapping[str, Any], arrays: Mapping[str, Any] | None = None) -> None:
         if self.link is not None:
             self.link.say(head, arrays)
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """For the log, beside its number."""
+        return {}
 
     def shown(self, kind: str, **more: Any) -> dict[str, Any]:
         """As /health shows it."""
@@ -147,10 +151,6 @@ class Pool(Generic[M]):
     def wants(self) -> bool:
         """One that is lost is to be started again."""
         return True
-
-    def about(self, member: M) -> dict[str, Any]:
-        """For the log, beside its number."""
-        return {}
 
     def none_left(self, last: M) -> ToolchainError:
         """Why the service gives up."""
@@ -257,7 +257,7 @@ class Pool(Generic[M]):
         was, member.state, member.link = member.state, "lost", None
         had = self.emptied(member)
         member.error = "it died" if was == "ready" else said.get("failed") or _end_of_start(member)
-        log(f"{self.KIND}_lost", **{self.KIND: member.number}, **self.about(member), was=was, error=member.error, **had)
+        log(f"{self.KIND}_lost", **{self.KIND: member.number}, **member.about, was=was, error=member.error, **had)
         self.changed(member)
         if was == "ready":
             if not self.ready and self.down_since_s is None:
@@ -274,7 +274,7 @@ class Pool(Generic[M]):
         if self.proved or not self.FIRST_ALL:
             self.down_since_s = None
         told = {name: facts[name] for name in self.TOLD}
-        log(f"{self.KIND}_ready", **{self.KIND: member.number}, **self.about(member), **told)
+        log(f"{self.KIND}_ready", **{self.KIND: member.number}, **member.about, **told)
         self.changed(member)
 
     def _start_failed(self, member: M, error: str) -> None:
@@ -314,9 +314,7 @@ def live_and_die_with(parent: int) -> None:
     """Leave the signals of a terminal or a service manager to the first process, which drains first; die if it dies."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it died before that was said
-        raise SystemExit(1)
+    die_with(parent)
 
 
 async def _killed(member: Member) -> None:
@@ -346,11 +344,4 @@ def _end_of_start(member: Member) -> str:
     assert member.process is not None
     member.process.join(_REAP_S)
     status = member.process.exitcode
-    if status is None:
-        return "it ended while it started"
-    if status >= 0:
-        return f"it ended with status {status} while it started"
-    try:
-        return f"it was killed by {signal.Signals(-status).name} while it started"
-    except ValueError:  # a real-time signal has no name
-        return f"it was killed by signal {-status} while it started"
+    return "it ended while it started" if status is None else f"while it started, it {ending(status)}"

@@ -16,7 +16,6 @@ from workbench.bundle import Manifest
 from workbench.serve.refusals import Refusal
 from workbench.serve.settings import Limits
 from workbench.targets.base import Array
-from workbench.values.model import TensorSpec
 
 Kind = Literal["text", "texts", "words", "inputs"]
 KINDS: tuple[Kind, ...] = ("text", "texts", "words", "inputs")
@@ -50,34 +49,27 @@ class InputRule:
     empty: int | None = None
 
 
-def input_rule(
-    spec: TensorSpec, *, highest: int | None = None, lowest: int | None = None, growing: Sequence[str] = ()
-) -> InputRule:
-    """The rule of a model input; without bounds, those of its type."""
-    dtype = np.dtype(spec.dtype)
-    bounds = np.iinfo(dtype) if dtype.kind in "iu" else None
-    return InputRule(
-        name=spec.name,
-        dtype=dtype,
-        shape=tuple(size if isinstance(size, int) else None for size in spec.shape[1:]),
-        lowest=lowest if lowest is not None else int(bounds.min) if bounds else 0,
-        highest=highest if highest is not None else int(bounds.max) if bounds else 0,
-        empty=next((axis for axis, size in enumerate(spec.shape[1:]) if size in growing), None),
-    )
-
-
 def input_rules(manifest: Manifest, largest_id: int | None) -> list[InputRule]:
     """What raw inputs must be. Where the bundle knows what they mean, no value can leave an embedding table."""
-    text = manifest.text
-    roles = {} if text is None else {entry.name: entry.role for entry in text.inputs}
-    highest = {"ids": largest_id, "mask": 1, "types": 1}
-    growing = [axis.name for axis in manifest.axes if axis.start is not None]
-    return [
-        input_rule(spec, lowest=0, highest=highest[roles[spec.name]])
-        if spec.name in roles
-        else input_rule(spec, growing=growing)
-        for spec in manifest.model.inputs
-    ]
+    roles = {} if manifest.text is None else {entry.name: entry.role for entry in manifest.text.inputs}
+    bounds = {"ids": (0, largest_id), "mask": (0, 1), "types": (0, 1)}
+    growing = {axis.name for axis in manifest.axes if axis.start is not None}
+    rules = []
+    for spec in manifest.model.inputs:
+        dtype, text = np.dtype(spec.dtype), spec.name in roles
+        whole = np.iinfo(dtype) if dtype.kind in "iu" else None
+        lowest, highest = bounds[roles[spec.name]] if text else (None, None)
+        rules.append(
+            InputRule(
+                name=spec.name,
+                dtype=dtype,
+                shape=tuple(size if isinstance(size, int) else None for size in spec.shape[1:]),
+                lowest=lowest if lowest is not None else int(whole.min) if whole else 0,
+                highest=highest if highest is not None else int(whole.max) if whole else 0,
+                empty=next((axis for axis, size in enumerate(spec.shape[1:]) if size in growing and not text), None),
+            )
+        )
+    return rules
 
 
 def parse(body: bytes, limits: Limits) -> Question:
@@ -102,10 +94,12 @@ def parse(body: bytes, limits: Limits) -> Question:
     if len(found) != 1 or len(data) != 1:
         raise Refusal("fields", f"The body must have exactly one field, one of {', '.join(KINDS)}.")
     kind, value = found[0], data[found[0]]
-    if kind == "text":
-        return Question(kind, (_text(value, "text", limits),))
-    if kind == "words":
-        return Question(kind, (_words(value, "words", limits),))
+    if kind == "text" and not isinstance(value, str):
+        _refuse(kind, "must be a string")
+    if kind == "words" and not isinstance(value, list):
+        _refuse(kind, f"must be a list of 1 to {limits.words} words")
+    if kind in ("text", "words"):
+        return Question(kind, (text_or_words(value, kind, limits),))
     if kind == "texts":
         if not isinstance(value, list) or not 1 <= len(value) <= limits.texts:
             raise Refusal("fields", f"texts must be a list of 1 to {limits.texts} texts.")
@@ -222,42 +216,25 @@ def text_or_words(value: object, where: str, limits: Limits) -> Text:
     Raises:
         Refusal: kind 'fields': it is neither, is empty, or is longer than the limits.
     """
-    return _words(value, where, limits) if isinstance(value, list) else _text(value, where, limits)
-
-
-def _text(value: object, where: str, limits: Limits) -> str:
-    if not isinstance(value, str):
-        _refuse(where, "must be a string")
-    if len(value) > limits.characters:
-        _refuse(where, f"has {len(value)} characters; {limits.characters} are allowed")
-    if not value or value.isspace():
-        _refuse(where, "is empty")
-    _check_unicode(value, where)
-    return value
-
-
-def _words(value: object, where: str, limits: Limits) -> tuple[str, ...]:
-    if not isinstance(value, list) or not 1 <= len(value) <= limits.words:
+    if isinstance(value, list) and not 1 <= len(value) <= limits.words:
         _refuse(where, f"must be a list of 1 to {limits.words} words")
     left = limits.characters
-    for index, word in enumerate(value):
-        place = f"{where}[{index}]"
+    for index, word in enumerate(value if isinstance(value, list) else [value]):
+        place = f"{where}[{index}]" if isinstance(value, list) else where
         if not isinstance(word, str):
             _refuse(place, "must be a string")
         left -= len(word)
-        if left < 0:
+        if left < 0 and isinstance(value, list):
             _refuse(where, f"has more than {limits.characters} characters")
+        if left < 0:
+            _refuse(where, f"has {len(word)} characters; {limits.characters} are allowed")
         if not word or word.isspace():
             _refuse(place, "is empty")
-        _check_unicode(word, place)
-    return tuple(value)
-
-
-def _check_unicode(value: str, where: str) -> None:
-    try:
-        value.encode()
-    except UnicodeEncodeError:  # half of a surrogate pair, written as an escape
-        _refuse(where, "has a character that is not Unicode")
+        try:
+            word.encode()
+        except UnicodeEncodeError:  # half of a surrogate pair, written as an escape
+            _refuse(place, "has a character that is not Unicode")
+    return tuple(value) if isinstance(value, list) else str(value)
 
 
 def _refuse(where: str, why: str) -> NoReturn:

@@ -7,6 +7,7 @@ Raw tensors of different sizes are padded to the bundle's bins as in calibration
 from __future__ import annotations
 
 import bisect
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -137,15 +138,10 @@ def batch_of(rows: list[Row], preprocessor: Preprocessor | None) -> Batch:
 
 def _joined(items: Sequence[ArraySample]) -> dict[str, Array]:
     """Neighbours in the same arrays stay one piece."""
-    pieces: list[tuple[ArraySample, int]] = []
-    for item in items:
-        first, count = pieces[-1] if pieces else (item, 0)
-        if count and item.feeds is first.feeds and item.place == first.place + count:
-            pieces[-1] = first, count + 1
-        else:
-            pieces.append((item, 1))
+    together = itertools.groupby(enumerate(items), lambda one: (id(one[1].feeds), one[1].place - one[0]))
+    pieces = [[item for _, item in piece] for _, piece in together]
     return {
-        name: np.concatenate([first.feeds[name][first.place : first.place + count] for first, count in pieces])
+        name: np.concatenate([piece[0].feeds[name][piece[0].place : piece[-1].place + 1] for piece in pieces])
         for name in items[0].feeds
     }
 

@@ -65,7 +65,6 @@ class Service:
         self, bundle: Bundle, settings: ServeSettings, metrics: Metrics, queue: Dispatch | FrontEndProcess
     ) -> None:
         self.bundle, self.settings, self.metrics, self.queue = bundle, settings, metrics, queue
-        self.draining = False
         self.started_s = time.monotonic()
         manifest = bundle.manifest
         emulated = manifest.artifact.toolchain.emulated
@@ -112,7 +111,7 @@ class Service:
 
     def admit(self) -> None:
         """Raises Refusal while the service cannot take requests."""
-        if self.draining:
+        if self.queue.draining:
             raise Refusal("draining", "The service is shutting down; another instance may answer.", 1, close=True)
         if not self.queue.proved:
             raise Refusal("starting", "The service is starting: its golden samples are not replayed yet.", 1)
@@ -241,7 +240,7 @@ class Service:
 
     async def drain(self, grace_s: float) -> bool:
         """Take nothing new, answer what is there; True when all of it was answered in time."""
-        self.draining = self.queue.draining = True
+        self.queue.draining = True
         until_s = time.perf_counter() + grace_s
         while self._open and time.perf_counter() < until_s:
             await asyncio.sleep(0.02)

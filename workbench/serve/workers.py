@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import psutil
 from prometheus_client import Metric
@@ -91,6 +92,10 @@ class Worker(Member):
     place: Place = HERE
     batch: Batch | None = None
     failed_batches: int = 0
+
+    @property
+    def about(self) -> dict[str, Any]:
+        return {"card": self.place.card} if self.place.card else {}
 
     @property
     def resident_bytes(self) -> int:

@@ -9,7 +9,6 @@ and wrong confirms nothing.
 
 from __future__ import annotations
 
-import http.client
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -153,7 +152,7 @@ def _check(running: RunningService, batch: GoldenBatch, row: int, sample: str, b
     body = json.dumps({"inputs": {n: np.asarray(a)[row : row + 1].tolist() for n, a in batch.feeds.items()}}).encode()
     try:
         status, _, text = exchange(running.url, "POST", "/predict", body, headers, _TIMEOUT_S)
-    except (OSError, http.client.HTTPException) as error:
+    except OSError as error:
         raise MeasureError(f"{sample}: the service did not answer: {error}.", transient=True) from error
     if status != 200:
         raise MeasureError(f"{sample}: status {status}: {text[:300].decode('utf-8', 'replace')}")

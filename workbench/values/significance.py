@@ -165,7 +165,7 @@ def paired_bootstrap(baseline: PairedScores, candidate: PairedScores, *, seed: i
         ratios = sums[..., ::2] / np.where(sums[..., 1::2] == 0, 1.0, sums[..., 1::2])
         return np.asarray(ratios[..., 0] - ratios[..., 1], dtype=np.float64)
 
-    bounds = _resampled(rows, drawn_from, difference, tail=_expanded_tail(max(len(baseline), 2)), seed=seed)
+    bounds = _resampled(rows, drawn_from, difference, tail=expanded_tail(max(len(baseline), 2)), seed=seed)
     test = "paired bootstrap over samples"
     return _comparison(*bounds, scale=baseline.drop_scale, unit=baseline.loss_unit, test=test)
 
@@ -205,7 +205,7 @@ def _comparison(
     return AccuracyComparison(drop_pp=figure, p_value=p_value, test=test, unit=unit)
 
 
-def _expanded_tail(count: int) -> float:
+def expanded_tail(count: int) -> float:
     """What the expanded percentile interval cuts off on either side, for so many draws."""
     from scipy import special  # a quarter of a second that whoever tests nothing need not spend
 
@@ -325,7 +325,7 @@ def bootstrap_rounds(
     draw = np.random.default_rng(seed).integers
     found = _drawn(lambda n: statistic(rounds[draw(count, size=(n, count))].reshape(n, -1)), resamples, rounds.size)
     value = float(statistic(rounds.reshape(1, -1))[0])
-    tail = _expanded_tail(count)
+    tail = expanded_tail(count)
     low, high = np.quantile(found, [tail, 1 - tail])
     return Estimate(value=value, low=min(float(low), value), high=max(float(high), value))
 

@@ -8,7 +8,6 @@ outputs = ask(model, next(samples))
 
 from __future__ import annotations
 
-import http.client
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -142,7 +141,7 @@ def ask(model: ServedModel, asked: Asked) -> dict[str, Array]:
     headers = {"Content-Type": "application/json", **request.headers}
     try:
         status, found, content = exchange(url, "POST", path, request.body, headers)
-    except (OSError, http.client.HTTPException) as error:
+    except OSError as error:
         raise MeasureError(f"{url} did not answer: {error}.", transient=True) from error
     if status != 200:
         raise MeasureError(f"{url}{path}: status {status}: {body_words(content)}")

@@ -25,7 +25,8 @@ _TEXTS = ("content", "reasoning_content", "reasoning", "refusal", "tool_calls", 
 """Where the text of a chat's delta stands; the second and third are thoughts, as vLLM names them."""
 _MOST_TOKENS = 1 << 31
 LONGEST_EVENT_BYTES = 1 << 20
-_LINE_END = re.compile(rb"\r\n|\n|\r(?!\Z)")
+_LINE_END = re.compile(rb"\r\n|\n|\r")
+_EVENT_END = re.compile(rb"(?>\r\n|\n|\r(?!\Z)){2,}")
 """A return that comes last may be half of a line's end."""
 _KEPT_BYTES = 2000
 
@@ -37,10 +38,8 @@ class EventReader:
     alive, and fields other than `data` are dropped.
     """
 
-    __slots__ = ("_data", "_rest")
-
     def __init__(self) -> None:
-        self._rest, self._data = b"", b""
+        self._rest = b""
 
     def feed(self, piece: bytes) -> list[bytes]:
         """The data of every event that these bytes complete.
@@ -48,31 +47,26 @@ class EventReader:
         Raises:
             ProtocolError: an event of more than `LONGEST_EVENT_BYTES`.
         """
-        self._rest, whole = self._rest + piece, self._rest.endswith(b"\r") or b"\n" in piece or b"\r" in piece
-        *lines, self._rest = _LINE_END.split(self._rest) if whole else [self._rest]
-        found: list[bytes] = []
-        for line in lines:
-            found += self._line(line)
-        self._check(self._rest)
+        may_end = self._rest.endswith(b"\r") or b"\n" in piece or b"\r" in piece
+        self._rest += piece
+        found, at = list[bytes](), 0
+        for end in _EVENT_END.finditer(self._rest) if may_end else ():
+            found += _data(self._rest[at : end.start()])
+            at = end.end()
+        self._rest = self._rest[at:]
+        if len(self._rest) > LONGEST_EVENT_BYTES:
+            raise ProtocolError(f"an event of more than {LONGEST_EVENT_BYTES} bytes")
         return found
 
     def end(self) -> list[bytes]:
         """What is left when the body is over: a last event without its empty line, which LitServe's errors are."""
-        found, self._rest = [*self._line(self._rest.removesuffix(b"\r")), *self._line(b"")], b""
+        found, self._rest = _data(self._rest), b""
         return found
 
-    def _line(self, line: bytes) -> list[bytes]:
-        if not line:
-            data, self._data = self._data, b""
-            return [data[1:]] if len(data) > 1 else []
-        if line.startswith(b"data:"):
-            self._data += b"\n" + line[5:].removeprefix(b" ")
-            self._check(self._data)
-        return []
 
-    def _check(self, held: bytes) -> None:
-        if len(held) > LONGEST_EVENT_BYTES:
-            raise ProtocolError(f"an event of more than {LONGEST_EVENT_BYTES} bytes")
+def _data(event: bytes) -> list[bytes]:
+    lines = [line[5:].removeprefix(b" ") for line in _LINE_END.split(event) if line.startswith(b"data:")]
+    return [b"\n".join(lines)] if any(lines) else []
 
 
 class StreamReader(AnswerReader):
@@ -110,7 +104,6 @@ class StreamReader(AnswerReader):
 
     @property
     def ended(self) -> bool:
-        """Whether the stream is complete, though its connection may have more to say."""
         return self.done_s is not None and not self.error
 
     def taken(self, body: bytes) -> None:

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import json
-import socket
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
-from workbench.load.http1 import CLOSED, ERROR_KINDS, ProtocolError, asked, body_words, encode_request
+from workbench.load.http1 import ERROR_KINDS, ProtocolError, asked, body_words, converse, encode_request
 from workbench.load.openai.answer import StreamReader, error_words
 from workbench.load.openai.prompts import PATHS, Endpoint
 from workbench.values.documents.json_reader import JsonError, loads
 from workbench.values.errors import ConfigError, MeasureError
 
 _REFUSED = (400, 422)
-_READ_BYTES = 1 << 16
 
 
 def address_of(url: str) -> tuple[str, str, Endpoint | None]:
@@ -101,29 +98,14 @@ def _asked(address: str, path: str, body: Mapping[str, Any], api_key: str | None
     except ValueError as error:  # also UnicodeEncodeError
         raise ConfigError("the key cannot stand in a header of HTTP.", key="--api-key-env") from error
     reader = StreamReader()
-    until = time.monotonic() + timeout_s
     try:
-        with socket.create_connection((parts.hostname or "", parts.port or 80), timeout=timeout_s) as connection:
-            connection.sendall(request)
-            whole = False
-            while not (whole or reader.ended):
-                left_s = until - time.monotonic()
-                if left_s <= 0:  # a server that drips
-                    raise TimeoutError
-                connection.settimeout(left_s)
-                data = connection.recv(_READ_BYTES)
-                if data:
-                    whole = reader.feed(data)
-                elif not reader.end():
-                    return CLOSED, "nothing more came"
-                else:
-                    whole = True
+        converse(address, request, reader, timeout_s)
     except TimeoutError as error:
         raise MeasureError(f"{address}{path}: no whole answer within {timeout_s:g} s.") from error
-    except OSError as error:
-        raise ConfigError(f"{address} does not answer: {error}.", key="url") from error
     except ProtocolError as error:
         raise MeasureError(f"{address}{path}: no answer of this protocol: {error}.") from error
+    except OSError as error:
+        raise ConfigError(f"{address} does not answer: {error}.", key="url") from error
     try:
         return reader.status, reader.error or error_words(loads(reader.body_start, once=False))
     except JsonError:

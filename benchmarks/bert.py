@@ -1,4 +1,4 @@
-"""BERT as PyTorch's exporter writes it, with random weights: what the time model and the numerics are tried on."""
+"""BERT as PyTorch's exporter writes it, with random weights: what the time model is tried on."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ import numpy.typing as npt
 import onnx
 from onnx import TensorProto, helper
 
-from workbench.testing.encoder import model_of
+from workbench.graph.layers import quantizable_layers
+from workbench.quantization.lowering.deploy import lower_deploy
+from workbench.quantization.lowering.normalize import normalized
+from workbench.testing.encoder import model_of, record_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +112,17 @@ def bert(shape: Shape = BERT_SMALL, *, batch: int | str = "batch", length: int, 
     return model_of(nodes, weights, fed, [logits], 16)
 
 
-def tokens(shape: Shape, batch: int, length: int, seed: int = 0) -> dict[str, npt.NDArray[np.int64]]:
+def in_int8(
+    proto: onnx.ModelProto, sample: onnx.ModelProto, feeds: dict[str, npt.NDArray[np.generic]]
+) -> onnx.ModelProto:
+    """The deploy form, every layer by its minimum and maximum over a batch of `sample`, the same model at some size:
+    scales do not touch times."""
+    plain = normalized(sample)
+    layers = quantizable_layers(plain)
+    return lower_deploy(proto, record_of(plain, feeds, layers, (), lambda layer: layer.second is not None))
+
+
+def tokens(shape: Shape, batch: int, length: int, seed: int = 0) -> dict[str, npt.NDArray[np.generic]]:
     """Feeds with the last quarter of every sentence masked."""
     random = np.random.default_rng(seed)
     mask = np.ones((batch, length), np.int64)

@@ -1,6 +1,6 @@
 """Manifests bent at random by the thousand, each used as every command uses one, golden samples replayed.
 
-    python -m benchmarks.hostile_manifests --seed 1 --seconds 300
+    python -m tests.hostile.manifests --seed 1 --seconds 300
 
 Ends with an error, and the manifest beside it, where anything but a refusal in words comes of one.
 """

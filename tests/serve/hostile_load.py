@@ -1,6 +1,6 @@
 """30,000 hostile requests against a real service while others ask it in good conduct: does it keep its promises?
 
-    python -m benchmarks.hostile_load [--count 30000] [--floods 100] [--drips 200] [--seed 0] [--keep LOG]
+    python -m tests.serve.hostile_load [--count 30000] [--floods 100] [--drips 200] [--seed 0] [--keep LOG]
 
 Normal load with known answers runs throughout. Beside it, each in a process of its own: malformed requests of every
 kind of `tests.serve.attacks`, wrong and missing hosts and request smuggling, `--count` of them; `--floods` connections
@@ -22,31 +22,18 @@ import shutil
 import tempfile
 import time
 from collections import Counter
-from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-import psutil
-
-from benchmarks.hostile_clients import drips, floods, good, malformed, play, probe
-from tests.serve.attacked import peak_bytes
+from tests.serve.attacked import Vitals, peak_bytes, settled, vitals
 from tests.serve.attacks import SECRET
+from tests.serve.hostile_clients import drips, floods, good, malformed, play, probe
 from tests.serve.making import WORDS, Running, make_bundle, running
 from workbench.values.service import ServiceSettings
 
 GROWTH_BYTES = 20_000_000
 _CONTEXT = multiprocessing.get_context("spawn")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sample:
-    """The service's processes at one moment; files and bytes by role."""
-
-    at_s: float
-    files: dict[str, int]
-    resident: dict[str, int]
-    pids: tuple[int, ...]
 
 
 class Player:
@@ -100,8 +87,8 @@ def _run(service: Running, given: argparse.Namespace) -> list[str]:
     known = [service.predict({"text": text}).body for text in texts]
     _warm_up(service, given)
     stop = _CONTEXT.Event()
-    before = _settled(service, None, 3.0)
-    began = time.monotonic()
+    time.sleep(3.0)
+    samples, began = [("before", vitals(service.process.pid))], time.monotonic()
     calm = Player(good, service.port, texts, known, given.clients, stop)
     live = Player(probe, service.port, "/health/live", 0.05, stop)
     hostile = [Player(malformed, service.port, given.seed + 1, given.count, given.attackers)]
@@ -109,22 +96,21 @@ def _run(service: Running, given: argparse.Namespace) -> list[str]:
         hostile.append(Player(floods, service.port, given.floods, given.flood_s))
     if given.drips:
         hostile.append(Player(drips, service.port, given.drips, given.flood_s))
-    samples = [before]
     while not all(player.done for player in hostile):
         if service.process.poll() is not None:
             raise SystemExit(f"the service ended: {service.log.read_text()[-2000:]}")
-        samples.append(_sample(service, began))
+        samples.append((f"{time.monotonic() - began:.0f} s", vitals(service.process.pid)))
         time.sleep(0.5)
     seconds = time.monotonic() - began
     found = [player.found(60) for player in hostile]
     stop.set()
     calm_found, live_found = (player.found(60) for player in (calm, live))
-    after = _settled(service, before, 20.0)
+    samples.append(("after", settled(service.process.pid, samples[0][1].files, 20.0)))
     _show_liveness(live_found)
     return [
         *_show_hostile(found, seconds),
         *_show_good(calm_found),
-        *_show_processes([*samples, after], before, after, peak_bytes(service.process.pid)),
+        *_show_processes(samples, peak_bytes(service.process.pid)),
         *_log_problems(service),
     ]
 
@@ -134,36 +120,6 @@ def _warm_up(service: Running, given: argparse.Namespace) -> None:
     Player(malformed, service.port, given.seed, 300, given.attackers).found(120)
     if given.floods:
         Player(floods, service.port, given.floods, 3.0).found(60)
-
-
-def _sample(service: Running, began: float) -> Sample:
-    files: Counter[str] = Counter()
-    resident: Counter[str] = Counter()
-    pids = []
-    for process in service.family():
-        try:
-            words = " ".join(process.cmdline())
-            role = "front end" if process.pid == service.process.pid else "workers"
-            if "resource_tracker" in words:
-                continue
-            files[role] += process.num_fds()
-            resident[role] += process.memory_info().rss
-            pids.append(process.pid)
-        except psutil.NoSuchProcess:
-            continue
-    return Sample(at_s=time.monotonic() - began, files=files, resident=resident, pids=tuple(sorted(pids)))
-
-
-def _settled(service: Running, before: Sample | None, patience_s: float) -> Sample:
-    """Once connections that were closed here are closed there too."""
-    began = until = time.monotonic()
-    until += patience_s
-    while time.monotonic() < until:
-        found = _sample(service, began)
-        if before is not None and found.files["front end"] <= before.files["front end"]:
-            return found
-        time.sleep(0.2)
-    return _sample(service, began)
 
 
 def _show_hostile(found: list[dict[str, Any]], seconds: float) -> list[str]:
@@ -200,23 +156,25 @@ def _show_liveness(found: dict[str, Any]) -> None:
     )
 
 
-def _show_processes(samples: list[Sample], before: Sample, after: Sample, peak: int) -> list[str]:
-    roles = ("front end", "workers")
-    print(f"{'':>8}" + "".join(f"{role + ' MB':>15}{'files':>8}" for role in roles))
-    step = max(1, len(samples) // 12)
-    for sample in [*samples[:-1:step], samples[-1]]:
-        name = "before" if sample is before else "after" if sample is after else f"{sample.at_s:.0f} s"
-        cells = "".join(f"{sample.resident[role] / 1e6:>15.1f}{sample.files[role]:>8}" for role in roles)
-        print(f"{name:>8}" + cells)
+def _show_processes(samples: list[tuple[str, Vitals]], peak: int) -> list[str]:
+    """One line for a twelfth of the time each; what must not have grown."""
+    (_, before), (_, after) = samples[0], samples[-1]
+    print(f"{'':>8}{'front end MB':>15}{'files':>8}{'workers MB':>15}{'files':>8}")
+    for name, seen in [*samples[: -1 : max(1, len(samples) // 12)], samples[-1]]:
+        own, theirs = seen.resident_bytes / 1e6, seen.worker_bytes / 1e6
+        print(f"{name:>8}{own:>15.1f}{seen.files:>8}{theirs:>15.1f}{seen.worker_files:>8}")
     print(f"the front end's peak: {peak / 1e6:.1f} MB")
     wrong = []
-    if after.pids != before.pids:
-        wrong.append(f"processes were started anew: {before.pids} became {after.pids}")
-    for role in roles:
-        if after.files[role] > before.files[role]:
-            wrong.append(f"{role}: {before.files[role]} open files became {after.files[role]}")
-        if after.resident[role] > before.resident[role] + GROWTH_BYTES:
-            wrong.append(f"{role}: memory grew from {before.resident[role]} to {after.resident[role]} bytes")
+    if after.worker_pids != before.worker_pids:
+        wrong.append(f"processes were started anew: {before.worker_pids} became {after.worker_pids}")
+    for name, slack in (
+        ("files", 0),
+        ("worker_files", 0),
+        ("resident_bytes", GROWTH_BYTES),
+        ("worker_bytes", GROWTH_BYTES),
+    ):
+        if getattr(after, name) > getattr(before, name) + slack:
+            wrong.append(f"{name}: {getattr(before, name)} became {getattr(after, name)}")
     return wrong
 
 

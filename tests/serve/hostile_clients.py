@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
-import json
 import logging
 import os
 import random
@@ -20,9 +18,9 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
-from tests.serve.attacked import Outcome, _attacker, _same
-from tests.serve.attacks import HOST, JSON_TYPE, Attack, attacks, posted
-from workbench.load.http1 import encode_request
+from tests.serve import attacks
+from tests.serve.attacked import Outcome, good_client, run_attacks
+from tests.serve.attacks import HOST, JSON_TYPE, Attack, posted
 
 FLOOD_BYTES = 3_000_000
 _LINE = re.compile(rb"HTTP/1\.1 (\d\d\d) ")
@@ -81,28 +79,14 @@ def smuggled(rng: random.Random) -> Attack:
 def mixed(seed: int, count: int) -> Iterator[Attack]:
     """Malformed requests of every kind of `tests.serve.attacks`, and among ten one wrong host and one smuggled."""
     rng = random.Random(seed)
-    for number, attack in enumerate(attacks(seed, count)):
+    for number, attack in enumerate(attacks.attacks(seed, count)):
         yield wrong_hosts(rng) if number % 10 == 3 else smuggled(rng) if number % 10 == 7 else attack
 
 
 def malformed(port: int, seed: int, count: int, clients: int) -> dict[str, Any]:
     """`count` requests of `mixed` over `clients` connections at a time."""
-    found: dict[str, Counter[str]] = {}
-    wrong: list[str] = []
-
-    async def one(waiting: Iterator[Attack]) -> None:
-        for attack in waiting:
-            outcome = Outcome()
-            await _attacker(port, [attack], outcome)
-            found.setdefault(attack.name, Counter()).update(outcome.statuses)
-            wrong.extend(outcome.wrong)
-
-    async def run() -> None:
-        waiting = mixed(seed, count)
-        await asyncio.gather(*(one(waiting) for _ in range(clients)))
-
-    asyncio.run(run())
-    return {"kinds": found, "wrong": wrong, "sent": count}
+    outcome = run_attacks(port, mixed(seed, count), clients=clients)
+    return {"kinds": dict(outcome.kinds), "wrong": outcome.wrong, "sent": count}
 
 
 def floods(port: int, connections: int, seconds: float) -> dict[str, Any]:
@@ -189,45 +173,15 @@ def drips(port: int, connections: int, seconds: float) -> dict[str, Any]:
 
 def good(port: int, texts: list[str], known: list[Any], clients: int, stop: Any) -> dict[str, Any]:
     """Clients in good conduct: one request after the other, each answer held against the known one."""
-    counted: Counter[str] = Counter()
-    times_ms: list[float] = []
-    wrong: list[str] = []
-    bodies = [encode_request("/predict", "127.0.0.1", json.dumps({"text": text}).encode()) for text in texts]
-
-    async def client(number: int) -> None:
-        order = itertools.islice(itertools.cycle(range(len(texts))), number, None)
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        for index in order:
-            if stop.is_set():
-                break
-            began = time.perf_counter()
-            writer.write(bodies[index])
-            try:
-                head = (await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 30)).decode("latin-1").lower()
-                length = re.search(r"content-length: (\d+)", head)
-                content = await reader.readexactly(int(length[1]) if length else 0)
-            except (TimeoutError, OSError, asyncio.IncompleteReadError) as error:
-                counted["failed"] += 1
-                wrong.append(f"a good request: {type(error).__name__}")
-                writer.transport.abort()
-                reader, writer = await asyncio.open_connection("127.0.0.1", port)
-                continue
-            status = head.split(" ")[1]
-            if status == "200" and _same(json.loads(content), known[index]):
-                counted["right"] += 1
-                times_ms.append((time.perf_counter() - began) * 1000)
-            else:
-                counted["refused (503)" if status == "503" else "wrong"] += 1
-                if status != "503":
-                    wrong.append(f"a good request got {status} {content[:200]!r}")
-            await asyncio.sleep(0.005)
-        writer.transport.abort()
+    outcome = Outcome()
+    pairs = [(attacks.good(text), answer) for text, answer in zip(texts, known, strict=True)]
 
     async def run() -> None:
-        await asyncio.gather(*(client(number) for number in range(clients)))
+        each = (good_client(port, pairs, outcome, stop.is_set, first=n, pause_s=0.005) for n in range(clients))
+        await asyncio.gather(*each)
 
     asyncio.run(run())
-    return {"counted": counted, "times_ms": times_ms, "wrong": wrong}
+    return {"counted": outcome.good, "times_ms": outcome.times_ms, "wrong": outcome.wrong}
 
 
 def probe(port: int, path: str, every_s: float, stop: Any) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Thousands of hostile files of every format through the readers that the commands use.
 
-    python -m benchmarks.hostile_files [--count 5000] [--seed 0] [--workers 2] [--format NAME ...] [--keep FOLDER]
+    python -m tests.hostile.files [--count 5000] [--seed 0] [--workers 2] [--format NAME ...] [--keep FOLDER]
 
 Each file is read in a worker process, which is ended where one file takes longer than 5 s or the worker, its children
 included, more than 1 GB. Prints a table; exit code 1 on any traceback, hang or excess. A finding is named by format
@@ -98,7 +98,7 @@ def _names() -> list[str]:
 
 def _start(name: str, start: int, stop: int) -> Worker:
     process = subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.hostile_files", "--work", name, str(start), str(stop)],
+        [sys.executable, "-m", "tests.hostile.files", "--work", name, str(start), str(stop)],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

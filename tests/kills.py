@@ -1,7 +1,7 @@
 """Does a sweep that is killed again and again end where an undisturbed one ends?
 
-    python -m benchmarks.kills                    # 60 kills, 6 candidates, some 15 minutes
-    python -m benchmarks.kills --kills 12 --seed 3 --service
+    python -m tests.kills                    # 60 kills, 6 candidates, some 15 minutes
+    python -m tests.kills --kills 12 --seed 3 --service
 
 The undisturbed sweep runs first and says how long a candidate takes. The other one is killed with SIGKILL at random
 moments and started again, until it has had all its kills, then runs to its end; where it ends before, another begins.
@@ -39,7 +39,7 @@ SERVICE = """service: {concurrency: 8, p99_ms: 5000, curve: 1s, confirm: 1s}
 """
 CHOICES = """service: {max_batch_size: [1, 4, 8], batch_timeout_ms: [0, 5], workers: [1, 2]}
 """
-MARK = "WORKBENCH_KILLS_BENCHMARK"
+MARK = "WORKBENCH_KILLS"
 _POLL_S = 0.05
 
 
