@@ -66,7 +66,7 @@ class EventReader:
 
 def _data(event: bytes) -> list[bytes]:
     lines = [line[5:].removeprefix(b" ") for line in _LINE_END.split(event) if line.startswith(b"data:")]
-    return [b"\n".join(lines)] if any(lines) else []
+    return [data] if (data := b"\n".join(lines)) else []
 
 
 class StreamReader(AnswerReader):
