@@ -36,7 +36,7 @@ from workbench.values.service import ServiceQuestion
 
 MOST_STAGES = 16
 _OF_EXPERIMENTS = ("constraints", "measure", "sampler", "compile", "smoke_cosine")
-_OF_MANIFESTS = ("axes", "outputs")
+_OF_MANIFESTS = ("inputs", "axes", "outputs")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,9 +204,15 @@ def _stage(section: Section, name: str, others: Sequence[str]) -> Stage:
             model=model,
             search_space=space,
             trials=section.integer("trials", 6, minimum=1, maximum=MOST_TRIALS),
-            manifest={key: section.raw(key) for key in _OF_MANIFESTS if section.has(key)},
+            manifest=_manifest(section),
             experiment={key: section.raw(key) for key in _OF_EXPERIMENTS if section.has(key)},
         )
+
+
+def _manifest(section: Section) -> dict[str, Any]:
+    """What its dataset's manifest says beside the data: `manifest: {inputs: …, axes: …, outputs: …}`."""
+    with section.section("manifest") as written:
+        return {key: written.raw(key) for key in _OF_MANIFESTS if written.has(key)}
 
 
 def _edges(section: Section, others: Sequence[str]) -> tuple[tuple[str, str, str], ...]:

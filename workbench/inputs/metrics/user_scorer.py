@@ -15,7 +15,7 @@ on. A result of the wrong form is always the file's.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -75,7 +75,16 @@ class UserScorer(Scorer):
         self._asked()
 
     def score(self, outputs: Outputs, batch: Batch, reference: Outputs | None) -> MeasuredOutcomes:
-        found = self._call(self._arguments(outputs, batch, reference), outputs, batch)
+        return self._scores(self._call(self._arguments(outputs, batch, reference), outputs, batch), batch, outputs)
+
+    def answers(self, answers: Sequence[Any], batch: Batch, reference: Sequence[Any]) -> MeasuredOutcomes:
+        """The same of a pipeline's answers: lists stand for `outputs` and `reference`."""
+        arguments = self._arguments({}, batch, {})
+        given = {"outputs": list(answers), "reference": list(reference)}
+        arguments.update({name: value for name, value in given.items() if name in arguments})
+        return self._scores(self._call(arguments, {}, batch), batch, {})
+
+    def _scores(self, found: Any, batch: Batch, outputs: Outputs) -> MeasuredOutcomes:
         named = self._by_name(found)
         columns = [self._fractions(name, value, batch, outputs) for name, value in named.items()]
         _proven.add(self._use)

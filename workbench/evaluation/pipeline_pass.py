@@ -1,0 +1,228 @@
+"""Requests through all stages of a pipeline in this process: what each stage is asked and answers, and how good it is.
+
+    with open_stage(experiment, candidate, bench) as stage: ...
+    traces = run_pipeline(pipeline, {"detect": stage, …}, requests)
+    outcomes = scored(pipeline, traces, "validation")
+
+What a stage answers to an item is kept by the item's content, so pipelines that differ in a later stage share all that
+comes before it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from workbench.evaluation.bench import Bench
+from workbench.evaluation.build import artifact_of
+from workbench.inputs.dataset import Batch, Dataset
+from workbench.inputs.dataset.sizing import shapes_of, sizing_of
+from workbench.inputs.experiment import Experiment
+from workbench.inputs.metrics.extents import Extents, own_parts
+from workbench.inputs.metrics.outcomes import MeasuredOutcomes, concatenate, measured
+from workbench.inputs.metrics.user_scorer import UserScorer
+from workbench.inputs.pipeline import Pipeline
+from workbench.targets.base import Session
+from workbench.user_code import UserCode, UserCodeError, process_of
+from workbench.values.candidate import Candidate
+from workbench.values.errors import ConfigError, MeasureError
+from workbench.values.interface import Interface
+from workbench.values.measurement import Split
+from workbench.values.model import Model
+from workbench.values.pipeline import Item, ItemError, checked_answer, items_of, runs_once, taken
+
+_SCORED_AT_ONCE = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Trace:
+    """One request on its way.
+
+    Attributes:
+        items, outputs: stage → what it was asked and what it answered, one for each of its items.
+        answer: of the whole.
+        glue_ms: stage, or 'answer' → how long the user's code took.
+    """
+
+    items: Mapping[str, list[Item]]
+    outputs: Mapping[str, list[Item]]
+    answer: Any
+    glue_ms: Mapping[str, float]
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class OpenStage:
+    """A stage's model, opened.
+
+    Attributes:
+        file: where its sizes are declared, for errors.
+        answers: what it has answered by the digest of an item.
+    """
+
+    name: str
+    model: Model
+    interface: Interface
+    file: Path
+    batch: int
+    session: Session
+    answers: dict[bytes, Item] = field(default_factory=dict)
+
+    def run(self, items: Sequence[Item]) -> list[Item]:
+        """Outputs of items, in their order and without their padding.
+
+        Raises:
+            ConfigError: an item is larger than the largest bin.
+            MeasureError: the model failed, or gave a number that is not finite.
+        """
+        names = [_digest(item) for item in items]
+        new = {name: item for name, item in zip(names, items, strict=True) if name not in self.answers}
+        sizing, groups = sizing_of(self.interface, self.model, self.file), dict[Any, list[bytes]]()
+        for name, item in new.items():
+            groups.setdefault(sizing.key(shapes_of(item)), []).append(name)
+        extents = Extents(self.model, self.interface)
+        for group in groups.values():
+            for start in range(0, len(group), self.batch):
+                chosen = group[start : start + self.batch]
+                rows = np.arange(len(chosen))
+                feeds, sizes = sizing.stacked([new[name] for name in chosen], rows, self.file)
+                outputs = self.session.run(feeds)
+                batch = Batch(feeds=feeds, targets=None, indices=rows, sizes=sizes)
+                cut = [name for name, array in outputs.items() if array.ndim > 1] if extents.padded(batch) else []
+                for row, name in enumerate(chosen):
+                    parts = own_parts(outputs, cut, batch, row, extents)
+                    if bad := [key for key, a in parts.items() if a.dtype.kind == "f" and not np.isfinite(a).all()]:
+                        raise MeasureError(f"{self.name}: output {bad[0]!r} holds NaN or infinity.")
+                    self.answers[name] = {key: part[0] for key, part in parts.items()}
+        return [self.answers[name] for name in names]
+
+
+def _digest(item: Item) -> bytes:
+    hasher = hashlib.blake2b(digest_size=16)
+    for name in sorted(item):
+        array = np.ascontiguousarray(item[name])
+        hasher.update(f"{name}:{array.dtype.str}:{array.shape}".encode())
+        hasher.update(array.tobytes())
+    return hasher.digest()
+
+
+@contextlib.contextmanager
+def open_stage(experiment: Experiment, candidate: Candidate, bench: Bench) -> Iterator[OpenStage]:
+    """Compile (from the store where it is there) and open a candidate of a stage."""
+    artifact, directory = artifact_of(experiment, candidate, bench)
+    with contextlib.closing(bench.target(candidate).open(artifact, directory, candidate)) as session:
+        yield OpenStage(
+            name=experiment.name,
+            model=experiment.model,
+            interface=experiment.dataset.interface,
+            file=experiment.dataset.path,
+            batch=candidate.serving.batch,
+            session=session,
+        )
+
+
+def call_glue(code: UserCode, arguments: Mapping[str, Any]) -> Any:
+    """What the user's function returns.
+
+    Raises:
+        ConfigError: it raised, died, hung or returned what cannot be sent; names its file and line.
+    """
+    try:
+        return process_of(code).call(arguments)
+    except UserCodeError as error:
+        words = {"import": "cannot be imported: {}.", "no function": "{}."}.get(error.kind)
+        raise error.config(words or f"{code.function}() failed: {{}}.", key=code.key if words else None) from error
+
+
+def _timed(code: UserCode | None, took_ms: dict[str, float], place: str, arguments: Mapping[str, Any]) -> Any:
+    assert code is not None  # a wiring without glue calls none
+    began = time.perf_counter()
+    found = call_glue(code, arguments)
+    took_ms[place] = 1000 * (time.perf_counter() - began)
+    return found
+
+
+def run_pipeline(pipeline: Pipeline, stages: Mapping[str, OpenStage], requests: Sequence[Item]) -> list[Trace]:
+    """Each request through every stage; a stage runs the items of all requests together.
+
+    Raises:
+        ConfigError: glue failed, or gave what is no item of its stage: the file's fault.
+        MeasureError: a model failed.
+    """
+    items: list[dict[str, list[Item]]] = [{} for _ in requests]
+    outputs: list[dict[str, list[Item]]] = [{} for _ in requests]
+    glue_ms: list[dict[str, float]] = [{} for _ in requests]
+    for stage in pipeline.stages:
+        opened = stages[stage.name]
+        for place, request in enumerate(requests):
+            glue = partial(_timed, stage.code, glue_ms[place], stage.name)
+            try:
+                items[place][stage.name] = items_of(stage.wiring, opened.model.inputs, request, outputs[place], glue)
+            except ItemError as error:
+                file = pipeline.path if stage.code is None else stage.code.file
+                raise ConfigError(f"request {place}: {error}.", file=file, key=f"stages.{stage.name}") from error
+        flat = opened.run([item for each in items for item in each[stage.name]])
+        ends = np.cumsum([len(each[stage.name]) for each in items]).tolist()
+        for place, (start, end) in enumerate(zip([0, *ends], ends, strict=False)):
+            outputs[place][stage.name] = flat[start:end]
+    answers = [_answer(pipeline, *each) for each in zip(requests, outputs, glue_ms, strict=True)]
+    return [
+        Trace(items=asked, outputs=gave, answer=answer, glue_ms=took)
+        for asked, gave, answer, took in zip(items, outputs, answers, glue_ms, strict=True)
+    ]
+
+
+def _answer(pipeline: Pipeline, request: Item, outputs: Mapping[str, list[Item]], glue_ms: dict[str, float]) -> Any:
+    if pipeline.answer is None:
+        last = outputs[pipeline.stages[-1].name]
+        return dict(last[0]) if runs_once(pipeline.wirings) else [dict(one) for one in last]
+    code, takes = pipeline.answer
+    found = _timed(code, glue_ms, "answer", taken(takes, request, outputs))
+    try:
+        return checked_answer(found, f"{code.function}()")
+    except ItemError as error:
+        raise ConfigError(f"{error}.", file=code.file, key="answer") from error
+
+
+# --- how good the answers are --------------------------------------------------------------------------------------
+
+
+def scored(pipeline: Pipeline, answers: Sequence[Any], reference: Sequence[Any], split: Split) -> MeasuredOutcomes:
+    """What each answer is worth, by the manifest's metric; without one, whether it is the float pipeline's very own.
+
+    Args:
+        reference: of the float pipeline.
+    """
+    dataset = pipeline.dataset
+    if dataset.metric is None:
+        same = np.array([[float(_same(a, b))] for a, b in zip(answers, reference, strict=True)])
+        return measured([("same_answer", "", True, (0.0, 1.0), "ratio")], (same, np.ones_like(same)))
+    scorer, parts, start = UserScorer(dataset.metric, dataset), [], 0
+    for batch in dataset.batches(split, _SCORED_AT_ONCE):
+        end = start + len(batch)
+        parts.append(scorer.answers(answers[start:end], batch, reference[start:end]))
+        start = end
+    return concatenate(parts)
+
+
+def _same(a: Any, b: Any) -> bool:
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(_same(a[key], b[key]) for key in a)
+    if isinstance(a, list) and isinstance(b, list):
+        return len(a) == len(b) and all(map(_same, a, b))
+    return bool(np.array_equal(a, b))
+
+
+def requests_of(dataset: Dataset, split: Split, most: int | None = None) -> list[Item]:
+    """The requests of a split in its order, without a batch axis and without padding."""
+    found: list[Item] = []
+    for batch in dataset.batches(split, 1, stop=most):
+        found.append({name: array[0] for name, array in batch.feeds.items()})
+    return found
