@@ -150,7 +150,7 @@ def _read(said):
 
 @functools.cache
 def _symbols():
-    return json.loads((FOLDER / "symbols.json").read_text(encoding="utf-8"))
+    return json.loads(Path(__file__).with_name("page_ocr_symbols.json").read_text(encoding="utf-8"))
 
 
 # --- metric -----------------------------------------------------------------------------------------------------------
@@ -205,7 +205,9 @@ def main() -> None:
 
     listed = {entry.key: entry.value for entry in onnx.load(FOLDER / "rec.onnx").metadata_props}
     symbols = ["", *listed["character"].splitlines(), " "]  # the blank of CTC stands first, the space last
-    (FOLDER / "symbols.json").write_text(json.dumps(symbols, ensure_ascii=False), encoding="utf-8")
+    # beside the glue, which names it: so it goes into the bundle
+    beside = Path(__file__).with_name("page_ocr_symbols.json")
+    beside.write_text(json.dumps(symbols, ensure_ascii=False), encoding="utf-8")
     print(f"{FOLDER}; now: workbench sweep experiments/page-ocr.yaml")
 
 

@@ -41,7 +41,8 @@ ASIDE = "cann_emulator"
 
 EVALUATION = (
     ("batch_invariance", "float_run", "layer_prices", "metric_check", "overflow"),
-    ("accuracy_pass",),
+    ("stage_data",),
+    ("accuracy_pass", "pipeline_pass"),
     ("build",),
     ("record", "reuse"),
     ("bench",),

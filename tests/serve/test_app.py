@@ -14,6 +14,7 @@ from workbench.serve.dispatch import Dispatch
 from workbench.serve.http import Head
 from workbench.serve.metrics import Metrics
 from workbench.serve.refusals import Refusal
+from workbench.serve.service import Service
 from workbench.serve.settings import Limits, ServeSettings
 from workbench.serve.workers import HERE
 
@@ -29,7 +30,7 @@ def site_of(directory: Path, limits: Limits) -> Application:
     settings, metrics = ServeSettings(service=bundle.manifest.service, limits=limits), Metrics()
     queue = Dispatch(bundle, settings, metrics, [HERE], lambda why: None)
     queue.proved = True
-    return Application(bundle, settings, metrics, queue)
+    return Application(Service(bundle, settings, metrics, queue))
 
 
 def head(*more: tuple[bytes, bytes]) -> Head:

@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -265,7 +265,27 @@ def _largest_error(bundle: Bundle, index: int, batch: GoldenBatch, outputs: Mapp
 # --- whose it is: a signature over SHA256SUMS, which holds the sum of every other file ------------------------------
 
 
-def check_signature(bundle: Bundle, trusted: TrustedKeys) -> Signer:
+class Named(Protocol):
+    """What a manifest of whatever kind has."""
+
+    @property
+    def name(self) -> str: ...
+
+
+class Signable(Protocol):
+    """A folder whose sums may be signed: a bundle, or that of a pipeline."""
+
+    @property
+    def directory(self) -> Path: ...
+    @property
+    def sums(self) -> bytes: ...
+    @property
+    def manifest_sha256(self) -> str: ...
+    @property
+    def manifest(self) -> Named: ...
+
+
+def check_signature(bundle: Signable, trusted: TrustedKeys) -> Signer:
     """Require a signature of one of these keys over the sums that were read with the bundle.
 
     Raises:
@@ -313,7 +333,7 @@ def read_signature(directory: Path) -> Signature:
         raise BundleError(f"{directory}: {SIGNATURE} cannot be used: {error}. Copy the bundle again.") from error
 
 
-def _check_comment(bundle: Bundle, comment: str) -> None:
+def _check_comment(bundle: Signable, comment: str) -> None:
     """A comment that the workbench wrote names this bundle; another tool's says what it likes."""
     if not comment.startswith(COMMENT):
         return

@@ -21,6 +21,7 @@ import typer
 
 from workbench.commands.console import say, tell
 from workbench.commands.options import pairs
+from workbench.values.documents.yaml_reader import is_pipeline
 from workbench.values.errors import ConfigError, MeasureError
 from workbench.values.system.files import write_json_atomically
 from workbench.values.system.scratch import scratch_folder
@@ -38,6 +39,8 @@ if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
 
 PREDICT, KSERVE, OPENAI = "predict", "kserve-v2", "openai"
 _TRITON_METRICS = 8002
+MOST_REQUESTS = 200
+"""Of a pipeline's, which may be pictures."""
 
 _PLATFORMS = f"{PREDICT} (our service), {KSERVE} (Triton, KServe, MLServer)"
 
@@ -125,6 +128,10 @@ class Asking:
         from workbench.inputs.experiment import read_experiment
 
         if self.experiment is not None:
+            if is_pipeline(self.experiment):
+                from workbench.inputs.pipeline import read_pipeline
+
+                return read_pipeline(self.experiment).dataset, None
             found = read_experiment(self.experiment)
             return found.dataset, found.model
         if self.data is not None and self.data.suffix in (".yaml", ".yml"):
@@ -176,12 +183,13 @@ def open_server(
     if how.protocol != PREDICT:
         raise ConfigError("a bundle is served by our own service.", key="--protocol", hint="Name the URL of a server.")
     from workbench.bundle import read_bundle
+    from workbench.bundle.pipeline import is_pipeline_bundle
 
-    bundle = read_bundle(Path(target))
+    bundle = None if is_pipeline_bundle(Path(target)) else read_bundle(Path(target))
     with scratch_folder("load") as folder:
-        tell(f"starting the service of {bundle.directory}")
-        with running_service(bundle.directory, log=folder / "serve.log", more=options) as running:
-            devices = _readers_of(bundle)
+        tell(f"starting the service of {target}")
+        with running_service(Path(target), log=folder / "serve.log", more=options) as running:
+            devices = None if bundle is None else _readers_of(bundle)
             yield Server(
                 url=running.url, named=target, api_key=running.api_key, bundle=bundle, pid=running.pid, devices=devices
             )
@@ -310,12 +318,19 @@ def _of_another_platform(server: Server, how: Asking) -> Question:
     return Question(requests=requests, plan={**plan, "metrics": metrics_of(how, server.url)}, served=model)
 
 
-def _bodies(server: Server, how: Asking) -> list[str]:
+def _bodies(server: Server, how: Asking) -> Sequence[str | Request]:
     from workbench.bundle import preprocessor_of
+    from workbench.bundle.pipeline import is_pipeline_bundle, read_pipeline_bundle
     from workbench.load import bodies_of_bundle, bodies_of_dataset, bodies_of_file
-    from workbench.load.requests import MOST_BODIES, bodies_of_texts, texts_of_length
+    from workbench.load.requests import MOST_BODIES, bodies_of_texts, npz_bodies, texts_of_length
 
     chosen = how.dataset
+    if how.experiment is not None and is_pipeline(how.experiment):
+        assert chosen is not None  # that of its requests
+        batches = chosen[0].batches("validation", 1, stop=MOST_REQUESTS)
+        return npz_bodies({name: array[0] for name, array in batch.feeds.items()} for batch in batches)
+    if chosen is None and how.data is None and is_pipeline_bundle(Path(server.named)):
+        return npz_bodies(read_pipeline_bundle(Path(server.named)).golden()[0])
     if chosen is not None:
         bodies = bodies_of_dataset(chosen[0], model=chosen[1])
     elif how.data is not None:

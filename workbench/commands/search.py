@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -23,6 +24,8 @@ from workbench.commands.options import (
     seconds,
     tell_damage_of_last,
 )
+from workbench.values.documents.yaml_reader import is_pipeline
+from workbench.values.errors import ConfigError
 from workbench.values.exit_codes import FAILED, INTERRUPTED
 from workbench.values.system.files import write_text_atomically
 from workbench.values.system.lifeline import run_tied
@@ -55,6 +58,13 @@ def sweep(
     workspace: Workspace = None,
 ) -> None:
     """Search the space, measure candidates, confirm the front on held-out data, log everything to MLflow."""
+    if is_pipeline(experiment):
+        from workbench.commands import pipeline
+
+        given = {"--trials": trials, "--fresh": fresh or None, "--store": store, "--cluster": cluster}
+        _refuse_for_pipelines(experiment, given)
+        pipeline.sweep(experiment, workspace, None if timeout is None else seconds(timeout, "--timeout"))
+        return
     from workbench.api.sweep import plan_lines, planned_words
     from workbench.api.sweep import sweep as run
     from workbench.commands.progress import Progress
@@ -107,6 +117,13 @@ def sweep(
         say("\n".join(said))
 
 
+def _refuse_for_pipelines(file: Path, given: Mapping[str, object]) -> None:
+    for option, value in given.items():
+        if value is not None:
+            hint = f"Each stage's own sweep takes it: {file.stem}'s stages lie below .workbench/pipelines/."
+            raise ConfigError("is for the experiment of one model.", key=option, hint=hint)
+
+
 def _print_report(summary: Summary, experiment: Path, workspace: Path | None, *, verbose: bool) -> None:
     """The verdict, the front and what to type next; with -v everything that is known."""
     from workbench.report import report_lines
@@ -142,6 +159,12 @@ def plan(
     as_json: AsJson = False,
 ) -> None:
     """Say how large the space is and what a sweep would cost, before any of it is done."""
+    if is_pipeline(experiment):
+        from workbench.commands import pipeline
+
+        _refuse_for_pipelines(experiment, {"--trials": trials, "--json": as_json or None})
+        pipeline.plan(experiment, workspace)
+        return
     from workbench.api.sweep import plan_lines
     from workbench.search.executors.worker_pool import cards_of
     from workbench.search.plan import make_plan
@@ -167,6 +190,12 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show what the last sweep found: what is recommended, with its figures, and the front; -v tells why."""
+    if is_pipeline(experiment):
+        from workbench.commands import pipeline
+
+        _refuse_for_pipelines(experiment, {"--candidate": candidate, "--html": html})
+        pipeline.show(experiment, workspace, as_json=as_json)
+        return
     from workbench.graph.structure import layers_inside
     from workbench.inputs.experiment import read_experiment
     from workbench.report import detail, to_json

@@ -26,6 +26,7 @@ from workbench.commands.options import (
 )
 from workbench.commands.signing import SigningKey, TrustedKeysFile
 from workbench.values.documents.canonical import digest, file_digest
+from workbench.values.documents.yaml_reader import is_pipeline
 from workbench.values.errors import ConfigError, ToolchainError
 from workbench.values.exit_codes import FAILED
 from workbench.values.measurement import Split
@@ -60,6 +61,13 @@ def export(
 
     deployment = DeploymentSettings(lock=None if lock is None else read_lock(lock), base_image=base_image)
     secret = None if sign is None else read_secret_key(sign)  # a wrong file costs no work
+    if is_pipeline(experiment):
+        from workbench.commands import pipeline
+
+        if candidate is not None or lock is not None or base_image:
+            raise ConfigError("is for the experiment of one model.", key="--candidate, --lock, --base-image")
+        pipeline.export(experiment, to, workspace, allow_emulated=allow_emulated, secret=secret)
+        return
     question = read_experiment(experiment, workspace)
     tell_damage_of_last(question.workspace, question.name)
     done = run(
@@ -97,10 +105,16 @@ def verify(
 ) -> None:
     """Check a bundle: its signature where one is required, every byte, then its golden samples on this machine."""
     from workbench.bundle import verify_bundle
+    from workbench.bundle.pipeline import is_pipeline_bundle
     from workbench.bundle.signing import trusted_keys_of
 
     if url is None and model is not None:
         raise ConfigError("means something beside --url alone.", key="--model")
+    if is_pipeline_bundle(bundle):
+        from workbench.commands import pipeline
+
+        pipeline.verify(bundle, trusted_keys_of(trusted_keys), replay=replay)
+        return
     report = verify_bundle(bundle, replay=replay and url is None, trusted=trusted_keys_of(trusted_keys))
     for warning in report.warnings:
         note("warning", warning)

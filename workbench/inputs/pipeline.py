@@ -99,19 +99,18 @@ class Pipeline:
         )
 
     @property
+    def concurrency(self) -> int:
+        """Clients that wait for their answers."""
+        assert self.service.load is not None  # no other load is read
+        return self.service.load.concurrency or 1
+
+    @property
     def wirings(self) -> tuple[Wiring, ...]:
         return tuple(each.wiring for each in self.stages)
 
     @property
     def folder(self) -> Path:
         return self.workspace / ".workbench" / "pipelines" / self.name
-
-
-def is_pipeline(path: Path) -> bool:
-    """Whether a file is a pipeline's, by its key `stages`."""
-    return path.is_file() and any(
-        line.startswith(b"stages:") for line in read_bytes(path, limit_bytes=1 << 20).split(b"\n")
-    )
 
 
 def read_pipeline(path: Path, workspace: Path | None = None) -> Pipeline:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 from workbench.serve.settings import Limits, ServeSettings, options_of
-from workbench.values.errors import WorkbenchError
+from workbench.values.errors import ConfigError, WorkbenchError
 from workbench.values.exit_codes import exit_code_of
 
 
@@ -48,14 +48,22 @@ def start(bundle: Path, settings: ServeSettings, limits: Limits) -> None:
         WorkbenchError: see `workbench.serve.lifecycle.serve`.
     """
     from workbench.bundle import read_bundle
+    from workbench.bundle.pipeline import is_pipeline_bundle, read_pipeline_bundle
     from workbench.bundle.signing import trusted_keys_of
-    from workbench.serve.lifecycle import serve
+    from workbench.serve.lifecycle import serve, serve_pipeline
 
+    settings = replace(settings, limits=limits, trusted=trusted_keys_of(settings.trusted_keys))
+    given = {name: getattr(settings, name) for name in ("workers", "max_batch_size", "batch_timeout_ms")}
+    given = {name: value for name, value in given.items() if value is not None}
+    if is_pipeline_bundle(bundle):
+        if given:
+            hint = "Each stage has its own: export it with others, or serve it as it is."
+            raise ConfigError("is for the service of one model.", key="--" + next(iter(given)), hint=hint)
+        serve_pipeline(read_pipeline_bundle(bundle), settings)
+        return
     opened = read_bundle(bundle)
     opened.check_served_here()
-    given = {name: getattr(settings, name) for name in ("workers", "max_batch_size", "batch_timeout_ms")}
-    service = replace(opened.manifest.service, **{name: value for name, value in given.items() if value is not None})
-    serve(opened, replace(settings, service=service, limits=limits, trusted=trusted_keys_of(settings.trusted_keys)))
+    serve(opened, replace(settings, service=replace(opened.manifest.service, **given)))
 
 
 if __name__ == "__main__":

@@ -9,27 +9,24 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from workbench import __version__
-from workbench.bundle import Bundle
 from workbench.serve.access import Hosts, canonical_host
 from workbench.serve.connections import Connections
-from workbench.serve.dispatch import Dispatch
 from workbench.serve.events import log, log_defect, log_seldom
 from workbench.serve.http import Answer, Head, HttpServer, too_large
 from workbench.serve.metrics import Metrics
+from workbench.serve.pipeline import PipelineService
 from workbench.serve.refusals import Refusal
 from workbench.serve.service import Service
-from workbench.serve.settings import Limits, ServeSettings
+from workbench.serve.settings import Limits
 from workbench.values.documents.canonical import encode
 from workbench.values.metrics import metrics
 from workbench.values.system.environment import open_files
-
-if TYPE_CHECKING:
-    from workbench.serve.front_end import FrontEndProcess
 
 _JSON = (b"content-type", b"application/json")
 _PREDICT = b"/predict"
@@ -38,34 +35,32 @@ _FILES_OF_SERVICE, _FILES_OF_WORKER = 64, 8
 _FEWEST_CONNECTIONS = 16
 
 
-class Application(Service):
+class Application:
     """The whole HTTP interface of a front end; see `workbench.serve.http.Site`. Make it inside the event loop."""
 
-    def __init__(
-        self,
-        bundle: Bundle,
-        settings: ServeSettings,
-        metrics: Metrics,
-        queue: Dispatch | FrontEndProcess,
-        workers: int = 0,
-    ) -> None:
+    def __init__(self, service: Service | PipelineService, workers: int = 0) -> None:
         """Args: workers: in its process's charge."""
-        super().__init__(bundle, settings, metrics, queue)
-        connections = _connections_within(settings.limits, workers, metrics)
+        self._service, self._metrics, self.hold = service, service.metrics, service.hold
+        self.drain, settings = service.drain, service.settings
+        connections = _connections_within(settings.limits, workers, service.metrics)
         self.http = HttpServer(self, connections, body_timeout_s=settings.limits.body_timeout_s)
         host = canonical_host(settings.host)
         self._hosts = Hosts([*settings.hosts, *([] if host is None else [host])])
         shown = ("/metrics",) if settings.metrics == "open" else ()
         self._paths = ("/health", "/health/live", "/health/ready", "/info", *shown)
 
+    @property
+    def open_requests(self) -> int:
+        return self._service.open_requests
+
     async def end(self) -> None:
         await self.http.stop()
-        self.stop()
+        self._service.stop()
 
     def begin(self, head: Head) -> int | None:
         predicts = head.path == _PREDICT
         if predicts:
-            self.metrics.received.inc()
+            self._metrics.received.inc()
         self._hosts.check(head.headers, head.here)
         headers = dict(head.headers)
         # what says who asks and how the body is to be read must not be said twice: a proxy may have read the other
@@ -80,58 +75,59 @@ class Application(Service):
             if head.method not in (b"GET", b"HEAD"):
                 raise Refusal("method", "This path takes GET.", allow="GET, HEAD")
             if head.path == b"/info":
-                self.identify(headers.get(b"x-api-key", b""))
+                self._service.identify(headers.get(b"x-api-key", b""))
             return None
         if head.method != b"POST":
             raise Refusal("method", "/predict takes POST.", allow="POST")
-        self.identify(headers.get(b"x-api-key"))
-        if headers.get(b"content-type", b"").split(b";", 1)[0].strip().lower() != b"application/json":
-            raise Refusal("media_type", "Content-Type must be there and say application/json.")
+        self._service.identify(headers.get(b"x-api-key"))
+        if _kind(headers) not in self._service.kinds:
+            kinds = b" or ".join(self._service.kinds).decode()
+            raise Refusal("media_type", f"Content-Type must be there and say {kinds}.")
         if headers.get(b"content-encoding", b"identity").lower() != b"identity":
             raise Refusal("media_type", "The body must not be compressed.")
-        limit = self.settings.limits.body_bytes
+        limit = self._service.settings.limits.body_bytes
         if int(headers.get(b"content-length", b"0")) > limit:  # before 100 Continue asks for it
             raise too_large(limit)
-        self.admit()
+        self._service.admit()
         return limit
 
     async def answer(self, head: Head, body: bytes) -> Answer:
         try:
             if head.path != _PREDICT:
                 return await self._page(head.path.decode())
-            content = await self.predict(body, head.arrived_s)
+            content = await self._service.predict(body, head.arrived_s, _kind(dict(head.headers)))
         except Refusal as refusal:
             self.refused(head, refusal)
             return refusal.answer()
         except asyncio.CancelledError:  # the client is gone
-            self.metrics.errors.labels("client_gone").inc()
+            self._metrics.errors.labels("client_gone").inc()
             raise
         except Exception as error:
             log_defect(error)
             defect = Refusal("internal", "A defect of the service; its log says where.")
             self.refused(head, defect)
             return defect.answer()
-        self.metrics.answered(200, time.perf_counter() - head.arrived_s)
-        return 200, [_JSON, *self.headers], content
+        self._metrics.answered(200, time.perf_counter() - head.arrived_s)
+        return 200, [_JSON, *self._service.headers], content
 
     def refused(self, head: Head | None, refusal: Refusal) -> None:
         predicts = head is not None and head.path == _PREDICT
         if predicts or head is None or refusal.kind in ("host", "bad_request"):
-            self.metrics.errors.labels(refusal.kind).inc()
+            self._metrics.errors.labels(refusal.kind).inc()
         if predicts and head is not None:
             status, *_ = refusal.answer()
-            self.metrics.answered(status, time.perf_counter() - head.arrived_s)
+            self._metrics.answered(status, time.perf_counter() - head.arrived_s)
             if status >= 500 and refusal.kind != "starting":
                 log_seldom("refused", kind=refusal.kind, status=status)
 
     async def _page(self, path: str) -> Answer:
         """What is there beside /predict."""
-        queue = self.queue
+        queue = self._service.queue
         if path == "/metrics":
             return 200, [(b"content-type", CONTENT_TYPE_LATEST.encode())], await queue.metrics_text()
         status, content = 200, dict[str, Any]()
         if path == "/info":
-            content = _info(self)
+            content = self._service.info() if isinstance(self._service, PipelineService) else _info(self._service)
         elif path == "/health/live":
             content = {"status": "live"}
         else:
@@ -139,6 +135,11 @@ class Application(Service):
             if path == "/health/ready":  # whether requests may be sent here, in one word
                 content = {"status": "ready" if status == 200 else content["status"]}
         return status, [_JSON], json.dumps(content, ensure_ascii=False).encode()
+
+
+def _kind(headers: Mapping[bytes, bytes]) -> bytes:
+    """The type of a body."""
+    return headers.get(b"content-type", b"").split(b";", 1)[0].strip().lower()
 
 
 def _info(service: Service) -> dict[str, Any]:

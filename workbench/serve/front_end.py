@@ -36,6 +36,7 @@ from workbench.serve.metrics import Metrics, snapshot
 from workbench.serve.pool import live_and_die_with
 from workbench.serve.refusals import Refusal, overloaded
 from workbench.serve.samples import batch_of
+from workbench.serve.service import Service
 from workbench.serve.settings import ServeSettings
 from workbench.serve.wire import Link, Message
 
@@ -61,7 +62,7 @@ class FrontEndProcess:
         self._health: tuple[int, dict[str, Any]] = 503, {}
         self.depth, self._retry_after_s = 0, 1
         self._metrics = Metrics()
-        self._app = Application(bundle, settings, self._metrics, self)
+        self._app = Application(Service(bundle, settings, self._metrics, self))
         self._asked: dict[int, asyncio.Future[bytes]] = {}
 
     # --- what the service asks --------------------------------------------------------------------------------------

@@ -11,10 +11,12 @@ import signal
 import socket
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import uvloop
 
 from workbench.bundle import Bundle, check_bundle, golden_batches
+from workbench.bundle.pipeline import PipelineBundle, check_pipeline
 from workbench.serve.access import watched_keys
 from workbench.serve.app import EMULATED, Application
 from workbench.serve.dispatch import Dispatch
@@ -22,6 +24,8 @@ from workbench.serve.events import log, log_libraries, log_loop_defect
 from workbench.serve.front_ends import FrontEnds, front_ends_wanted
 from workbench.serve.http import BACKLOG
 from workbench.serve.metrics import Metrics, bundle_labels
+from workbench.serve.pipeline import PipelineService, StageQueues
+from workbench.serve.service import Service
 from workbench.serve.settings import ServeSettings
 from workbench.serve.workers import Place, places_of
 from workbench.targets import described
@@ -37,6 +41,8 @@ _LARGER = 4
 """Times the golden samples, where an axis is free and has no bins: others may be larger."""
 _BODIES = 16
 """That may come in at the same time."""
+_LARGEST_AXIS = 2048
+"""Of a pipeline's request, along an axis that is free."""
 _NOTHING_LEFT = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
 
@@ -70,21 +76,15 @@ def serve(bundle: Bundle, settings: ServeSettings) -> None:
         raise failure
 
 
-async def _main(
-    bundle: Bundle, settings: ServeSettings, places: Sequence[Place], fronts: int, listener: socket.socket
-) -> WorkbenchError | None:
-    """Returns why the service gave up, None when it was told to end."""
+Ending = asyncio.Future[WorkbenchError | None]
+
+
+def _ending() -> tuple[Ending, asyncio.Event]:
+    """What SIGTERM, SIGINT or whoever gives up ends, and what a second signal sets."""
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(log_loop_defect)
-    manifest = bundle.manifest
-    lengths = () if manifest.text is None else manifest.text.bins
-    metrics = Metrics(about=bundle_labels(manifest), lengths=lengths)
-    ending: asyncio.Future[WorkbenchError | None] = loop.create_future()
+    ending: Ending = loop.create_future()
     now = asyncio.Event()
-
-    def give_up(why: WorkbenchError) -> None:
-        if not ending.done():
-            ending.set_result(why)
 
     def told(number: signal.Signals) -> None:
         log("signal", name=number.name)
@@ -95,10 +95,31 @@ async def _main(
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, told, number)
+    return ending, now
+
+
+def _give_up(ending: Ending, why: WorkbenchError) -> None:
+    if not ending.done():
+        ending.set_result(why)
+
+
+def _url(listener: socket.socket) -> str:
+    at, port = listener.getsockname()[:2]
+    return f"http://{f'[{at}]' if ':' in at else at}:{port}"
+
+
+async def _main(
+    bundle: Bundle, settings: ServeSettings, places: Sequence[Place], fronts: int, listener: socket.socket
+) -> WorkbenchError | None:
+    """Returns why the service gave up, None when it was told to end."""
+    ending, now = _ending()
+    manifest, give_up = bundle.manifest, partial(_give_up, ending)
+    lengths = () if manifest.text is None else manifest.text.bins
+    metrics = Metrics(about=bundle_labels(manifest), lengths=lengths)
     dispatch = Dispatch(bundle, settings, metrics, places, give_up)
     front: Application | FrontEnds
     if fronts == 1:
-        front = Application(bundle, settings, metrics, dispatch, len(dispatch.all))
+        front = Application(Service(bundle, settings, metrics, dispatch), len(dispatch.all))
         await front.http.start(listener)
     else:
         watched_keys(settings)  # a file that cannot be read is told before anything starts
@@ -106,9 +127,7 @@ async def _main(
         front.start()
     if manifest.artifact.toolchain.emulated:
         log("emulated", warning=EMULATED)
-    at, port = listener.getsockname()[:2]
-    url = f"http://{f'[{at}]' if ':' in at else at}:{port}"
-    log("listening", url=url, bundle=manifest.name, **({"front_ends": fronts} if fronts > 1 else {}))
+    log("listening", url=_url(listener), bundle=manifest.name, **({"front_ends": fronts} if fronts > 1 else {}))
     try:
         dispatch.start()
         failure = await ending
@@ -117,6 +136,62 @@ async def _main(
     finally:
         await front.end()
         await dispatch.end()
+    return failure
+
+
+def serve_pipeline(bundle: PipelineBundle, settings: ServeSettings) -> None:
+    """The same of a pipeline, whose stages share this machine's cards; one front end takes the requests.
+
+    Raises:
+        WorkbenchError: as `serve`.
+    """
+    signer = check_pipeline(bundle, settings.trusted)
+    open_files(_OPEN_FILES)
+    log_libraries()
+    if signer is not None:
+        log("signature", key=signer.key, comment=signer.trusted_comment)
+    with _bound(settings.host, settings.port) as listener:
+        main = _main_of_pipeline(bundle, settings, listener)
+        failure = asyncio.Runner(loop_factory=uvloop.new_event_loop).run(main)
+    log("ended", failure=None if failure is None else str(failure))
+    if failure is not None:
+        raise failure
+
+
+async def _main_of_pipeline(
+    bundle: PipelineBundle, settings: ServeSettings, listener: socket.socket
+) -> WorkbenchError | None:
+    ending, now = _ending()
+    of_stages: dict[str, Metrics] = {}
+    dispatches: dict[str, Dispatch] = {}
+    for name, each in bundle.bundles.items():
+        each.check_served_here()
+        of_stages[name] = Metrics()
+        of_stage = replace(settings, service=bundle.manifest.settings[name])
+        places = places_of(each.manifest.artifact.target, settings.devices)
+        dispatches[name] = Dispatch(each, of_stage, of_stages[name], places, partial(_give_up, ending))
+    metrics = Metrics()
+    numbers = 0
+    for spec in bundle.manifest.request:
+        numbers += math.prod(axis if isinstance(axis, int) else _LARGEST_AXIS for axis in spec.shape[1:])
+    body_bytes = max(settings.limits.body_bytes, _BYTES_OF_A_NUMBER * numbers)
+    unread_bytes = max(settings.limits.unread_bytes, _BODIES * body_bytes)
+    settings = replace(settings, limits=replace(settings.limits, body_bytes=body_bytes, unread_bytes=unread_bytes))
+    service = PipelineService(bundle, settings, metrics, StageQueues(metrics, dispatches, of_stages))
+    front = Application(service, sum(len(dispatch.all) for dispatch in dispatches.values()))
+    await front.http.start(listener)
+    if bundle.manifest.emulated:
+        log("emulated", warning=EMULATED)
+    log("listening", url=_url(listener), bundle=bundle.manifest.name, stages=list(dispatches))
+    try:
+        for dispatch in dispatches.values():
+            dispatch.start()
+        failure = await ending
+        if failure is None:
+            await _drained(front, settings.limits.grace_s, now)
+    finally:
+        await front.end()
+        await asyncio.gather(*(dispatch.end() for dispatch in dispatches.values()))
     return failure
 
 

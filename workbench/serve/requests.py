@@ -6,8 +6,9 @@ Checked by hand: a request is one of four small shapes, and a general validator 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Literal, NoReturn
 
 import numpy as np
@@ -16,6 +17,8 @@ from workbench.bundle import Manifest
 from workbench.serve.refusals import Refusal
 from workbench.serve.settings import Limits
 from workbench.targets.base import Array
+from workbench.values.model import TensorSpec
+from workbench.values.preprocess import Role
 
 Kind = Literal["text", "texts", "words", "inputs"]
 KINDS: tuple[Kind, ...] = ("text", "texts", "words", "inputs")
@@ -52,10 +55,20 @@ class InputRule:
 def input_rules(manifest: Manifest, largest_id: int | None) -> list[InputRule]:
     """What raw inputs must be. Where the bundle knows what they mean, no value can leave an embedding table."""
     roles = {} if manifest.text is None else {entry.name: entry.role for entry in manifest.text.inputs}
-    bounds = {"ids": (0, largest_id), "mask": (0, 1), "types": (0, 1)}
     growing = {axis.name for axis in manifest.axes if axis.start is not None}
+    return rules_of(manifest.model.inputs, roles, growing, largest_id)
+
+
+def rules_of(
+    specs: Iterable[TensorSpec],
+    roles: Mapping[str, Role] = MappingProxyType({}),
+    growing: Collection[str] = (),
+    largest_id: int | None = None,
+) -> list[InputRule]:
+    """The same of tensors that no bundle describes."""
+    bounds = {"ids": (0, largest_id), "mask": (0, 1), "types": (0, 1)}
     rules = []
-    for spec in manifest.model.inputs:
+    for spec in specs:
         dtype, text = np.dtype(spec.dtype), spec.name in roles
         whole = np.iinfo(dtype) if dtype.kind in "iu" else None
         lowest, highest = bounds[roles[spec.name]] if text else (None, None)

@@ -59,7 +59,13 @@ class Request:
 
 
 class Service:
-    """State of one front end. Make it inside the event loop."""
+    """State of one front end. Make it inside the event loop.
+
+    Attributes:
+        kinds: types of bodies that are answered.
+    """
+
+    kinds = (b"application/json",)
 
     def __init__(
         self, bundle: Bundle, settings: ServeSettings, metrics: Metrics, queue: Dispatch | FrontEndProcess
@@ -118,7 +124,7 @@ class Service:
         if self.queue.none_starts:
             raise Refusal("worker_lost", "No worker can be started; it is tried again.", 5)
 
-    async def predict(self, body: bytes, arrived_s: float) -> bytes:
+    async def predict(self, body: bytes, arrived_s: float, kind: bytes = b"") -> bytes:
         """The answer to a body.
 
         Raises:

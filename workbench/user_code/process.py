@@ -43,7 +43,8 @@ _POLL_S = 0.5
 _CLOSE_S, _DYING_S = 1.0, 0.01
 _MOST_ROWS, _ROWS_BYTES, _ROWS_S = 64, 1 << 22, 1.0
 """Of one answer with samples: so that memory is bounded and nothing is made long before it is asked for."""
-_MOST_PROCESSES = 4
+_MOST_PROCESSES = 20
+"""As many as a pipeline has functions."""
 _LAST_BYTES, _LINES, _CHARACTERS = 8000, 3, 400
 """Of the log: so much is looked at, and so much of its end shown in an error."""
 _TRACEBACK = "Traceback (most recent call last):"
@@ -72,8 +73,11 @@ class UserCodeError(Exception):
 class UserProcess:
     """One function in a process. One question at a time, from any thread."""
 
-    def __init__(self, code: UserCode) -> None:
+    def __init__(self, code: UserCode, limit_s: float | None = None) -> None:
         """Starts it and waits for its import.
+
+        Args:
+            limit_s: of one question; None for what the environment says, or ten minutes.
 
         Raises:
             UserCodeError: the file cannot be imported, or has no such function.
@@ -83,7 +87,7 @@ class UserProcess:
         self.owner = os.getpid()
         self._closed = self._keep_log = False
         self._lock = threading.Lock()
-        self._limit_s = number_of(SECONDS_VARIABLE, _SECONDS)
+        self._limit_s = number_of(SECONDS_VARIABLE, _SECONDS) if limit_s is None else limit_s
         root, prefix = str(Path(__file__).parents[2]), f"workbench-{code.file.stem[:40]}-"
         try:
             self._log = tempfile.NamedTemporaryFile(prefix=prefix, suffix=".log", delete=False)  # noqa: SIM115  # `close`

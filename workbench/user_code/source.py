@@ -35,6 +35,7 @@ class UserCode:
         file_sha256: of the file alone.
         sha256: of the file and all that it imports or names from its folder; the file's own where there is nothing.
         versions: 'name version' of the libraries it imports, sorted.
+        files: names in its folder of all that is digested, itself first.
     """
 
     file: Path
@@ -43,6 +44,7 @@ class UserCode:
     file_sha256: str
     sha256: str
     versions: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
 
 
 def named_code(top: Section, key: str, written: str) -> UserCode:
@@ -87,6 +89,7 @@ def read_code(file: Path, function: str, *, key: str) -> UserCode:
         file_sha256=own,
         sha256=own if len(found) == 1 else digest(found),
         versions=_versions(libraries),
+        files=tuple(found),
     )
 
 

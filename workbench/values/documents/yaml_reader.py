@@ -307,6 +307,12 @@ def read_yaml(path: Path, *, version: int | None = 1) -> Section:
     return top
 
 
+def is_pipeline(path: Path) -> bool:
+    """Whether a file is a pipeline's, by its key `stages`."""
+    lines = read_text(path, limit_bytes=MOST_BYTES).splitlines() if path.is_file() else []
+    return any(line.startswith("stages:") for line in lines)
+
+
 def parse_seconds(value: object) -> float:
     """Seconds of 90, '90', '90s', '30m' or '2h'; positive.
 

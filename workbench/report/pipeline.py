@@ -1,0 +1,83 @@
+"""What a search of a whole pipeline found, as lines of a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from workbench.report.table import laid_out
+from workbench.search.joint import Joint, Loss
+from workbench.values.measurement import Estimate
+
+COLUMNS = ("", "requests/s", "P99 ms", "loss", "evidence")
+
+
+def pipeline_lines(
+    name: str, joints: Sequence[Joint], chosen: Joint | None, recipes: Mapping[str, str], limits: str, width: int
+) -> list[str]:
+    """The verdict, a row for each combination that was measured end to end, and what the chosen one consists of.
+
+    Args:
+        joints: the float pipeline first.
+        recipes: candidate id → in words.
+        limits: of loss and P99, in words.
+    """
+    baseline, others = joints[0], sorted(joints[1:], key=lambda one: -_rate(one))
+    emulated = " [emulated]" if all(one.measured_per_s is None for one in joints) else ""
+    found = [f"{name}: {' → '.join(baseline.recipes)}{emulated}", ""]
+    if chosen is None or chosen is baseline:
+        found.append(f"No combination keeps {limits} and serves more than float.")
+    else:
+        times = _rate(chosen) / _rate(baseline)
+        both = chosen.measured_per_s is not None and baseline.measured_per_s is not None
+        found.append(f"Recommended: {times:.2f}x the requests/s of the float pipeline ({_how(both)}); {limits}.")
+    rows = [COLUMNS, *(_row(one, baseline, chosen) for one in (baseline, *others))]
+    found += ["", *(line for row in laid_out(rows, width) for line in row)]
+    if chosen is not None:
+        found.append("")
+        for stage, identity in chosen.recipes.items():
+            found.append(f"{stage}: {identity[:12]}  {recipes.get(identity, '')}; {chosen.settings[stage]}")
+    found += [f"left out: {_who(one, baseline, chosen)}: {one.note}" for one in joints if one.note]
+    return found
+
+
+def _row(one: Joint, baseline: Joint, chosen: Joint | None) -> tuple[str, ...]:
+    measured = one.measured_per_s is not None
+    rate = _interval(one.measured_per_s) if one.measured_per_s is not None else f"{one.predicted_per_s:.1f}"
+    p99 = f"{one.measured_p99_ms.value:.0f}" if one.measured_p99_ms is not None else f"{one.predicted_p99_ms:.0f}"
+    quality = one.held or one.searched
+    said = f"{_how(measured)}; loss {'held-out' if one.held is not None else 'measured in the search'}"
+    if one is baseline:
+        said = _how(measured)
+    return _who(one, baseline, chosen), rate, p99, _loss(quality), said
+
+
+def _who(one: Joint, baseline: Joint, chosen: Joint | None) -> str:
+    if one is baseline:
+        return "float"
+    if one is chosen:
+        return "recommended"
+    if one.by_stage:
+        return "stage by stage"
+    return " ".join(identity[:6] for identity in one.recipes.values())
+
+
+def _loss(quality: Loss | None) -> str:
+    if quality is None:
+        return ""
+    primary = next(iter(quality.values.items()))
+    if quality.loss is None:
+        return f"{primary[0]} {primary[1]:.4g}"
+    one = quality.loss
+    return f"{one.value:+.2f} {quality.unit} [{one.low:+.2f}, {one.high:+.2f}]"
+
+
+def _interval(value: Estimate) -> str:
+    return f"{value.value:.1f} [{value.low:.1f}, {value.high:.1f}]"
+
+
+def _rate(one: Joint) -> float:
+    return one.predicted_per_s if one.measured_per_s is None else one.measured_per_s.value
+
+
+def _how(measured: bool) -> str:
+    return "measured under load" if measured else "predicted"
