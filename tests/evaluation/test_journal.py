@@ -49,8 +49,8 @@ def test_the_first_kept_baseline_time_is_the_anchor(tmp_path: Path) -> None:
     assert journal.anchor("validation", 1, 6.0, keep=True) == 4.0
     assert journal.anchor("validation", 8, 30.0, keep=True) == 30.0
     assert journal.anchor("holdout", 1, 3.0, keep=True) == 3.0
-    first = [journal.curve_anchor("validation", 1, *at) for at in ((64, 5.0), (64, 6.0), (128, 9.0))]
-    assert (*first, journal.curve_anchor("holdout", 1, 64, 7.0)) == (5.0, 5.0, 9.0, 7.0), "of a curve their own"
+    first = [journal.anchor("validation", 1, ms, length=n) for n, ms in ((64, 5.0), (64, 6.0), (128, 9.0))]
+    assert (*first, journal.anchor("holdout", 1, 7.0, length=64)) == (5.0, 5.0, 9.0, 7.0), "of a curve their own"
 
 
 def test_two_sweeps_of_one_experiment_cannot_run_at_once_and_a_killed_one_frees_its_lock(tmp_path: Path) -> None:

@@ -47,17 +47,18 @@ def test_each_disturbance_is_named_with_its_amount() -> None:
         (replace(ALONE, throttled_s=1.5), "CPU quota held us back for 15.0% of the time"),
         (replace(ALONE, preemptions=2010), "our threads lost their CPU 200 times per second"),
     ):
-        quiet, said = verdict(STEADY, BEFORE, after, of="the baseline")
+        quiet, said, holds = verdict(STEADY, BEFORE, after, of="the baseline")
         assert not quiet
+        assert not holds
         assert words in said
         assert "may be slower throughout" in said
         assert "whoever runs fewer threads" in said
 
 
 def test_symptoms_without_a_cause_say_so() -> None:
-    quiet, words = verdict(Steadiness(drift=-0.12, spread=0.07), BEFORE, ALONE, of="the baseline", settled=False)
+    quiet, words, holds = verdict(Steadiness(drift=-0.12, spread=0.07), BEFORE, ALONE, of="the baseline", settled=False)
 
-    assert not quiet
+    assert (quiet, holds) == (False, True)
     assert "sped up by 12%" in words
     assert "differ by 7%" in words
     assert "did not settle" in words

@@ -13,6 +13,7 @@ from workbench.report.written.naming import candidate_name
 from workbench.targets.onnxruntime.settings import OnnxRuntimeCompile
 from workbench.targets.openvino.settings import OpenVinoCompile
 from workbench.values.candidate import Candidate, Precision, Quantization, Serving, candidate_from_json
+from workbench.values.documents.canonical import DecodeError
 from workbench.values.errors import ConfigError
 from workbench.values.setting_groups import describe
 
@@ -44,7 +45,7 @@ def test_a_candidate_survives_json_with_its_id_and_another_version_is_refused() 
     assert again == candidate
     assert again.id == candidate.id
     assert candidate.short_id == candidate.id[:12]
-    with pytest.raises(ConfigError, match="version 2 is unknown"):
+    with pytest.raises(DecodeError, match="candidate version 2 is unknown"):
         candidate_from_json({**candidate.to_json(), "version": 2})
 
 

@@ -8,7 +8,7 @@ one, sample by sample, because differences are tested pair by pair. They grow as
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Generic, TypeVar, cast
 
@@ -87,6 +87,13 @@ class Growing(ABC, Generic[Kind]):
         entry = self._store.find("outcomes", key)
         return None if entry is None else cast(Kind, load_outcomes(entry.path / "outcomes.npz"))
 
+    def _once(self, key: Mapping[str, object], make: Callable[[], Kind]) -> Kind:
+        """Complete outcomes from the store, or made now and put there."""
+        found = self._stored(key)
+        if found is None:
+            self._keep(key, found := make())
+        return found
+
     def _keep(self, key: Mapping[str, object], outcomes: Kind) -> bool:
         """Put complete outcomes into the store; True when they were there already."""
         return self._store.get_or_build(
@@ -151,7 +158,7 @@ class AccuracyPass(Growing[Outcomes]):
             return self.baseline_outcomes()
         baseline = self.experiment.baseline
         key = {**self._scoring(baseline), "reference": reference_identity(self.experiment.model)}
-        return self._over_all(key, self.reference)
+        return self._once(key, lambda: self._over_all(self.reference))
 
     def baseline_outcomes(self) -> Outcomes:
         """The float baseline over the whole split; run once per sweep."""
@@ -159,7 +166,7 @@ class AccuracyPass(Growing[Outcomes]):
         if self.candidate.id == baseline.id:
             return self.full()
         artifact, _ = artifact_of(self.experiment, baseline, self.bench)
-        return self._over_all(self._key(baseline, artifact), self.baseline)
+        return self._once(self._key(baseline, artifact), lambda: self._over_all(self.baseline))
 
     def answers_as_baseline(self) -> bool:
         """Whether every sample has the float baseline's own answer, bit for bit: runs both, up to the first that has
@@ -171,18 +178,13 @@ class AccuracyPass(Growing[Outcomes]):
         answers = ((self.session.run(ours.feeds), self.baseline.run(theirs.feeds)) for ours, theirs in pairs)
         return all(a.keys() == b.keys() and all(a[n].tobytes() == b[n].tobytes() for n in a) for a, b in answers)
 
-    def _over_all(self, key: Mapping[str, object], session: Session) -> Outcomes:
-        stored = self._stored(key)
-        if stored is not None:
-            return stored
+    def _over_all(self, session: Session) -> Outcomes:
         scorer, parts = self._scorer(), []
         for batch in self.baseline_data.batches(self.split, self.experiment.baseline.serving.batch):
             outputs = session.run(batch.feeds)
             itself = session is self.reference or not scorer.needs_reference
             parts.append(scorer.score(outputs, batch, outputs if itself else self.reference.run(batch.feeds)))
-        outcomes = concatenate(parts)
-        self._keep(key, outcomes)
-        return outcomes
+        return concatenate(parts)
 
     def _run(self, start: int, stop: int) -> Outcomes:
         span = {"start": start, "stop": stop}
@@ -292,12 +294,10 @@ class WindowPass(Growing[MeasuredOutcomes]):
         if self.candidate.id == baseline.id:
             return self.full()
         artifact, directory = artifact_of(self.experiment, baseline, self.bench)
-        key = self._key_of(baseline, artifact)
-        found = self._stored(key)
-        if found is None:
-            found = self._outcomes(self._opened(baseline, artifact, directory)(0, self.total))
-            self._keep(key, found)
-        return found
+        return self._once(
+            self._key_of(baseline, artifact),
+            lambda: self._outcomes(self._opened(baseline, artifact, directory)(0, self.total)),
+        )
 
     def _opened(self, candidate: Candidate, artifact: Artifact, directory: Path) -> Scores:
         target, chosen = language_target(self.bench.target(candidate)), windows(self.experiment.dataset, self.split)

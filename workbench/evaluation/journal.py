@@ -75,22 +75,6 @@ NOTHING: Mapping[str, Any] = {
 """contents.json: what sweep.json says, candidate id → its settings, ids, whether there are anchors and a queue yet."""
 
 
-class _Damaged(Exception):
-    """An evaluation cannot be relied on; `damage` says why."""
-
-    def __init__(self, file: str, problem: str, candidate_id: str, split: Split) -> None:
-        mended = "evaluates it again" if split == "validation" else "confirms it again if it is on the front"
-        self.damage = Damage(
-            file=file,
-            held=_HELD[file.partition("/")[0]],
-            problem=problem,
-            mended=mended,
-            candidate_id=candidate_id,
-            split=split,
-        )
-        super().__init__(self.damage.words())
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Journal:
     """Paths and whole-file reads and writes of one sweep's folder."""
@@ -141,10 +125,8 @@ class Journal:
 
     def evaluation(self, candidate_id: str, split: Split = "validation") -> Evaluation | None:
         """None where there is none, or one with a damaged file."""
-        try:
-            return self._read(candidate_id, split, sound(self.root / SWEEP))
-        except _Damaged:
-            return None
+        found = self._read(candidate_id, split, sound(self.root / SWEEP))
+        return found if isinstance(found, Evaluation) else None
 
     def evaluations(self, split: Split = "validation") -> dict[str, Evaluation]:
         """candidate id → evaluation, in the order they began; without those that have a damaged file."""
@@ -168,30 +150,34 @@ class Journal:
 
     # --- what the whole sweep shares ------------------------------------------------------------------------------
 
-    def anchor(self, split: Split, batch: int, baseline_p50_ms: float, *, keep: bool) -> float:
+    def anchor(
+        self, split: Split, batch: int, baseline_p50_ms: float, *, length: int | None = None, keep: bool = True
+    ) -> float:
         """The baseline's first median on these data at this batch size, or the given one when there is none yet.
 
         Args:
+            length: of the calls of a curve, where it meets other caches than when its calls take turns with those of
+                one other shape.
             keep: make the given one the first when there is none.
         """
-        return self._first(f"{split} {batch}", baseline_p50_ms, keep=keep)
-
-    def curve_anchor(self, split: Split, batch: int, length: int, baseline_p50_ms: float) -> float:
-        """The baseline's first median at this shape among the calls of a curve, where it meets other caches than when
-        its calls take turns with those of one other shape; the given one becomes it when there is none yet."""
-        return self._first(_of_curves(split, batch, length), baseline_p50_ms, keep=True)
-
-    def _first(self, name: str, baseline_p50_ms: float, *, keep: bool) -> float:
-        known = sound(self.root / ANCHORS)
+        known, name = sound(self.root / ANCHORS), _anchor_name(split, batch, length)
         anchors = self._anchors_again() if known is None else known
         if name not in anchors and keep:
             write_sealed(self.root / ANCHORS, {**anchors, name: baseline_p50_ms})
         return float(anchors.get(name, baseline_p50_ms))
 
-    def identity(self) -> str | None:
-        """Of the experiment that this sweep belongs to; None where nothing sound is left that says it."""
-        sweep = self._sweep()
-        return None if sweep is None else str(sweep["identity"])
+    def sweep(self) -> dict[str, Any]:
+        """What sweep.json says, such as the identity of the experiment that this sweep belongs to.
+
+        Raises:
+            ToolchainError: nothing sound is left that says it.
+        """
+        if (known := self._sweep()) is None:
+            raise ToolchainError(
+                f"{self.root / SWEEP} ({_HELD[SWEEP]}) {_problem(self.root / SWEEP)}, and no other file says it "
+                "either. Start a new sweep with --fresh; what is there stays."
+            )
+        return known
 
     def queue(self) -> dict[str, Any]:
         """What `write_queue` was given last; empty where that is gone or damaged, or never was."""
@@ -205,10 +191,9 @@ class Journal:
 
     def damage(self) -> tuple[Damage, ...]:
         """Every damaged or missing file, as far as evaluations and contents.json know what there should be."""
-        found = [self._damage(name, problem) for name in (SWEEP, CONTENTS) if (problem := _problem(self.root / name))]
-        for name, key in ((ANCHORS, "anchors"), (QUEUE, "queue")):
-            if self._contents().get(key) and (problem := _problem(self.root / name)):
-                found.append(self._damage(name, problem))
+        contents = self._contents()
+        wanted = (SWEEP, CONTENTS, *(name for name in (ANCHORS, QUEUE) if contents.get(name.removesuffix(".json"))))
+        found = [self._damage(name, problem) for name in wanted if (problem := _problem(self.root / name))]
         return (*found, *(damage for split in _FOLDERS for damage in self._inspect(split)[1]))
 
     def set_aside(self) -> tuple[Damage, ...]:
@@ -222,9 +207,7 @@ class Journal:
         found = self.damage()
         if not found:
             return ()
-        sweep, contents = self._sweep(), self._contents()
-        if sweep is None:
-            raise unknown_question(self)
+        sweep, contents = self.sweep(), self._contents()
         contents["confirmations"] = sorted(self.evaluations("holdout"))
         contents["anchors"], contents["queue"] = bool(anchors := self._anchors_again()), False
         for damage in found:
@@ -243,41 +226,31 @@ class Journal:
 
     def _inspect(self, split: Split) -> tuple[dict[str, Evaluation], list[Damage]]:
         contents, sweep = self._contents(), sound(self.root / SWEEP)  # before the files: a running sweep adds to both
-        known: dict[str, Evaluation] = {}
-        damaged: list[Damage] = []
-        for candidate_id in sorted({*self._ids(split), *contents[_FOLDERS[split]]}):
-            try:
-                if (evaluation := self._read(candidate_id, split, sweep)) is None:
-                    raise _Damaged(f"{_FOLDERS[split]}/{candidate_id}.json", "is missing", candidate_id, split)
-                known[candidate_id] = evaluation
-            except _Damaged as error:
-                damaged.append(error.damage)
-        return dict(sorted(known.items(), key=lambda item: (item[1].started_at, item[0]))), damaged
+        every = sorted({*self._ids(split), *contents[_FOLDERS[split]]})
+        found = [self._read(candidate_id, split, sweep) for candidate_id in every]
+        known = [one for one in found if isinstance(one, Evaluation)]
+        known.sort(key=lambda evaluation: (evaluation.started_at, evaluation.candidate.id))
+        return {one.candidate.id: one for one in known}, [one for one in found if isinstance(one, Damage)]
 
-    def _read(self, candidate_id: str, split: Split, sweep: Mapping[str, Any] | None) -> Evaluation | None:
-        """An evaluation whose own file and every file it refers to are as they were written; None where there is none.
+    def _read(self, candidate_id: str, split: Split, sweep: Mapping[str, Any] | None) -> Evaluation | Damage:
+        """An evaluation whose own file and every file it refers to are as they were written, or what is not.
 
         Args:
             sweep: what it must belong to; None where that is not known.
 
         Raises:
-            _Damaged: not as they were written.
             ConfigError: sound, but of a form that this revision does not know.
         """
         path = self._entry(candidate_id, split)
-        if not path.exists():
-            return None
 
-        def check(problem: str | None, file: str = path.relative_to(self.root).as_posix()) -> None:
-            if problem is not None:
-                raise _Damaged(file, problem, candidate_id, split)
+        def damage(problem: str, file: str = path.relative_to(self.root).as_posix()) -> Damage:
+            return self._damage(file, problem, candidate_id, split)
 
         try:
             body = read_sealed(path)
             evaluation = evaluation_from_json(body["evaluation"])
         except Unsound as error:
-            check(str(error))
-            raise
+            return damage(str(error))
         except (ValueError, KeyError) as error:
             raise ConfigError(
                 f"was written by another revision of the workbench: {error}.",
@@ -285,16 +258,16 @@ class Journal:
                 hint="Start a new sweep with --fresh (the old results are kept).",
             ) from error
         if evaluation.candidate.id != candidate_id or evaluation.split != split:
-            check(f"holds the evaluation of {evaluation.candidate.short_id} on {evaluation.split}")
+            return damage(f"holds the evaluation of {evaluation.candidate.short_id} on {evaluation.split}")
         if sweep is not None and body["sweep"] != sweep:
-            check("belongs to another sweep")
+            return damage("belongs to another sweep")
         for name, wanted in body["files"].items():
             try:
                 data = read_bytes(self.root / name)
-                same = hashlib.sha256(data).hexdigest() == wanted
-                check(None if same else "does not match its sha256" if data else "is empty", name)
             except Unsound as error:
-                check(str(error), name)
+                return damage(str(error), name)
+            if hashlib.sha256(data).hexdigest() != wanted:
+                return damage("does not match its sha256" if data else "is empty", name)
         return _with_log(evaluation, lambda log: str(self.root / log))
 
     def _entry(self, candidate_id: str, split: Split) -> Path:
@@ -341,31 +314,25 @@ class Journal:
             for evaluation in self.evaluations(split).values():
                 latency = evaluation.measurement.latency
                 if evaluation.status == "complete" and latency is not None:
-                    found.setdefault(f"{split} {latency.batch}", latency.baseline_p50_ms / latency.drift)
+                    found.setdefault(_anchor_name(split, latency.batch), latency.baseline_p50_ms / latency.drift)
                 service = evaluation.measurement.service
                 if service is not None and (seen := service.curve.baseline) is not None:
-                    name = _of_curves(split, seen.batch, seen.length)
-                    found.setdefault(name, service.curve.baseline_first_ms)
+                    found.setdefault(_anchor_name(split, seen.batch, seen.length), service.curve.baseline_first_ms)
         return found
 
-    def _damage(self, name: str, problem: str) -> Damage:
-        mended = _MENDED[name]
-        if name == SWEEP and self._sweep() is None:
+    def _damage(self, file: str, problem: str, candidate_id: str | None = None, split: Split | None = None) -> Damage:
+        mended = _MENDED.get(file, "evaluates it again")
+        if file == SWEEP and self._sweep() is None:
             mended = "cannot go on here, since no other file says it either: start one with --fresh"
-        return Damage(file=name, held=_HELD[name], problem=problem, mended=mended)
+        elif split == "holdout":
+            mended = "confirms it again if it is on the front"
+        held = _HELD[file.partition("/")[0]]
+        return Damage(file=file, held=held, problem=problem, mended=mended, candidate_id=candidate_id, split=split)
 
     def _move_aside(self, path: Path) -> None:
         if path.exists():
             (self.root / DAMAGED).mkdir(exist_ok=True)
             path.replace(self.root / DAMAGED / path.relative_to(self.root).as_posix().replace("/", "-"))
-
-
-def unknown_question(journal: Journal) -> ToolchainError:
-    problem = _problem(journal.root / SWEEP)
-    return ToolchainError(
-        f"{journal.root / SWEEP} ({_HELD[SWEEP]}) {problem}, and no other file says it either. Start a new sweep with "
-        "--fresh; what is there stays."
-    )
 
 
 def _problem(path: Path) -> str | None:
@@ -384,8 +351,8 @@ def sound(path: Path) -> dict[str, Any] | None:
         return None
 
 
-def _of_curves(split: Split, batch: int, length: int) -> str:
-    return f"{split} {batch} curve {length}"
+def _anchor_name(split: Split, batch: int, length: int | None = None) -> str:
+    return f"{split} {batch}" if length is None else f"{split} {batch} curve {length}"
 
 
 def _with_log(evaluation: Evaluation, change: Callable[[str], str]) -> Evaluation:

@@ -20,7 +20,7 @@ from statistics import median
 import numpy as np
 import numpy.typing as npt
 
-from workbench.evaluation.noise import ratios_hold, read_counters, steadiness, verdict
+from workbench.evaluation.noise import read_counters, steadiness, verdict
 from workbench.targets.base import DeviceSession, DeviceTimes, Feeds, Session, times_of
 from workbench.values.device_use import Spread, use_of
 from workbench.values.errors import MeasureError, ToolchainError
@@ -124,8 +124,7 @@ def time_against_baseline(
     )
     work = raw.by_round(shape_ranks(theirs_fed)[raw.feed]).astype(np.int64)
     steady = steadiness(raw.by_round(raw.baseline_ms), work)
-    quiet, words = verdict(steady, before, after, of="the baseline", settled=settled)
-    holds = ratios_hold(steady, before, after)
+    quiet, words, holds = verdict(steady, before, after, of="the baseline", settled=settled)
     return latency_of(raw, batch, quiet, words, protocol.seed, holds=holds), raw
 
 

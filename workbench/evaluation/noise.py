@@ -100,8 +100,10 @@ def steadiness(baseline_ms: Floats, work: npt.NDArray[np.integer]) -> Steadiness
 
 def verdict(
     steady: Steadiness, before: Counters, after: Counters, *, of: str, settled: bool = True
-) -> tuple[bool, str]:
-    """Whether the machine was quiet, and why not, in words.
+) -> tuple[bool, str, bool]:
+    """Whether the machine was quiet; why not, in words; and whether ratios to work done beside it may be relied on:
+    nobody took CPU time from us, which costs whoever runs more threads more, and its speed changed by less than
+    `SHAKEN`.
 
     Args:
         of: what was the same work in every round: 'the baseline', beside which others were timed, or 'calls'.
@@ -114,9 +116,9 @@ def verdict(
         symptoms.append(f"rounds differ by {steady.spread:.0%}")
     if not settled:
         symptoms.append("times did not settle during warm-up")
-    causes = contention(before, after)
+    causes = _contention(before, after)
     if not symptoms and not causes:
-        return True, f"quiet: {of} drifted by {abs(steady.drift):.1%}, rounds differ by {steady.spread:.1%}"
+        return True, f"quiet: {of} drifted by {abs(steady.drift):.1%}, rounds differ by {steady.spread:.1%}", True
     found = "; ".join(symptoms) or f"{of} {'is' if paired else 'are'} steady, but may be slower throughout"
     unseen = (
         "no cause in CPU load, steal or quota; heat, the clock or a neighbour on the same caches would not show there"
@@ -130,16 +132,11 @@ def verdict(
         )
     elif paired:
         advice = "The speedup is paired and holds; compare times in ms with care."
-    return False, f"noisy: {found}; {why}. {advice}"
+    holds = not causes and max(abs(steady.drift), steady.spread) < SHAKEN
+    return False, f"noisy: {found}; {why}. {advice}", holds
 
 
-def ratios_hold(steady: Steadiness, before: Counters, after: Counters) -> bool:
-    """Whether ratios to work done beside it may be relied on: nobody took CPU time from us, which costs whoever runs
-    more threads more, and the machine's speed changed by less than `SHAKEN`."""
-    return max(abs(steady.drift), steady.spread) < SHAKEN and not contention(before, after)
-
-
-def contention(before: Counters, after: Counters) -> list[str]:
+def _contention(before: Counters, after: Counters) -> list[str]:
     """Who took CPU time from us: it hurts the one with more threads more, which no pairing can undo."""
     wall_s = max(after.wall_s - before.wall_s, 1e-9)
     own = (after.own_s - before.own_s) / wall_s

@@ -14,7 +14,6 @@ import os
 import re
 import resource
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -23,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from workbench.targets import described, descriptions, open_target
+from workbench.targets.apart import run_apart
 from workbench.targets.base import Array, Feeds
 from workbench.targets.profiler import KernelTime, Overflows, Profiler
 from workbench.values.artifact import Artifact
@@ -30,10 +30,9 @@ from workbench.values.candidate import Candidate, candidate_from_json
 from workbench.values.device_profile import DeviceProfile
 from workbench.values.documents.canonical import canonical_json, decode
 from workbench.values.errors import ConfigError, MeasureError, WorkbenchError
-from workbench.values.system.lifeline import tied
 from workbench.values.system.scratch import scratch_folder
 
-_REQUEST, _FEEDS, _FAILED = "request.json", "feeds.npz", 3
+_REQUEST, _FEEDS, _PEAK, _FAILED = "request.json", "feeds.npz", "peak_bytes", 3
 
 
 def peak_memory(
@@ -52,45 +51,25 @@ def peak_memory(
     Raises:
         MeasureError: the artifact failed to load or run; transient when the child was killed or ran out of time.
     """
-    with (
-        _replayed(directory, artifact, candidate, feeds, len(feeds)) as (replay, folder),
-        (folder / "stderr.log").open("wb") as stderr,
-    ):
-        child = subprocess.Popen(
-            tied(replay),
-            # `-m` looks in the working directory first: this one holds the very package that is running now.
-            cwd=Path(__file__).parents[2],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=stderr,
-            start_new_session=True,
-        )
-        try:
-            output, _ = child.communicate(timeout=timeout_s)
-        except subprocess.TimeoutExpired:
-            raise MeasureError(
-                f"measuring peak memory took longer than {timeout_s:g} s and was stopped.", transient=True
-            ) from None
-        finally:
-            if child.poll() is None:
-                os.killpg(child.pid, signal.SIGKILL)
-                child.communicate()
-        said = (folder / "stderr.log").read_text(encoding="utf-8", errors="replace").strip()
-    if child.returncode == _FAILED:
-        raise MeasureError(f"while its memory was measured: {said}")
-    if child.returncode != 0:
-        how = f"signal {-child.returncode}" if child.returncode < 0 else f"exit status {child.returncode}"
-        words = "\n".join(said.splitlines()[-5:]) or "none"
-        raise MeasureError(
-            f"the process that measures peak memory ended with {how}. Its last words: {words}",
-            transient=child.returncode == -signal.SIGKILL,
-        )
-    # A vendor's library may print too; the answer is the last line.
-    return int(json.loads(output.decode("utf-8", errors="replace").strip().splitlines()[-1])["peak_bytes"])
+    with _replayed(directory, artifact, candidate, feeds, len(feeds)) as (replay, folder):
+        ended = run_apart(replay, environment=_environment(), timeout_s=timeout_s)
+        if ended.code == 0:
+            return int((folder / _PEAK).read_text(encoding="utf-8"))
+    if ended.code is None:
+        rule = f"measuring peak memory took longer than {timeout_s:g} s and was stopped."
+        raise MeasureError(rule, transient=True)
+    words = "\n".join(ended.output.strip().splitlines()[-5:]) or "none"
+    if ended.code == _FAILED:
+        raise MeasureError(f"while its memory was measured: {words}")
+    how = f"signal {-ended.code}" if ended.code < 0 else f"exit status {ended.code}"
+    raise MeasureError(
+        f"the process that measures peak memory ended with {how}. Its last words: {words}",
+        transient=ended.code == -signal.SIGKILL,
+    )
 
 
-def _run(folder: Path, calls: int) -> int:
-    """Resident memory that it took at its peak, in bytes."""
+def _run(folder: Path, calls: int) -> None:
+    """Leaves the resident memory that it took at its peak, in bytes, in the folder."""
     request = json.loads((folder / _REQUEST).read_text(encoding="utf-8"))
     fed: dict[int, dict[str, Array]] = {}
     with np.load(folder / _FEEDS, allow_pickle=False) as arrays:
@@ -110,7 +89,8 @@ def _run(folder: Path, calls: int) -> int:
     with contextlib.closing(target.open(artifact, Path(request["directory"]), candidate)) as session:
         for call in range(calls):
             session.run(fed[call % len(fed)])
-        return max(_status_bytes("VmHWM") - before, 0)
+        peak_bytes = max(_status_bytes("VmHWM") - before, 0)
+    (folder / _PEAK).write_text(str(peak_bytes), encoding="utf-8")
 
 
 def _status_bytes(field: str) -> int:
@@ -210,8 +190,7 @@ def _environment() -> dict[str, str]:
 
 if __name__ == "__main__":
     try:
-        peak_bytes = _run(Path(sys.argv[1]), int(sys.argv[2]))
+        _run(Path(sys.argv[1]), int(sys.argv[2]))
     except WorkbenchError as failed:
         sys.stderr.write(f"{failed}\n")
         sys.exit(_FAILED)
-    sys.stdout.write(f'\n{{"peak_bytes": {peak_bytes}}}\n')

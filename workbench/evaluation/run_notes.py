@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from workbench.evaluation.journal import sound
-from workbench.values.candidate import Candidate, candidate_from_json
+from workbench.values.candidate import Candidate
 from workbench.values.documents.canonical import DecodeError, added_later, decode, encode
 from workbench.values.documents.sealed_json import write_sealed
 from workbench.values.errors import ConfigError
@@ -61,16 +61,12 @@ def read_last_run(journal: Path) -> LastRun | None:
 
 
 def write_neighbours(journal: Path, neighbours: tuple[Neighbour, ...]) -> None:
-    kept = [{"candidate": n.candidate.to_json(), "latency": encode(n.latency)} for n in neighbours]
-    write_sealed(journal / _NEIGHBOURS, {"neighbours": kept})
+    write_sealed(journal / _NEIGHBOURS, {"neighbours": encode(neighbours)})
 
 
 def read_neighbours(journal: Path) -> tuple[Neighbour, ...]:
     """None of them where the file is damaged: the next sweep times them again."""
     try:
-        return tuple(
-            Neighbour(candidate=candidate_from_json(one["candidate"]), latency=decode(Latency, one["latency"]))
-            for one in (sound(journal / _NEIGHBOURS) or {}).get("neighbours", ())
-        )
+        return decode(tuple[Neighbour, ...], (sound(journal / _NEIGHBOURS) or {}).get("neighbours", []), "neighbours")
     except (DecodeError, ConfigError):
         return ()

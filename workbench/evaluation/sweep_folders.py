@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from workbench.evaluation.journal import CONTENTS, NOTHING, SWEEP, VERSION, Journal, unknown_question
+from workbench.evaluation.journal import CONTENTS, NOTHING, SWEEP, VERSION, Journal
 from workbench.values.documents.sealed_json import Unsound, read_sealed, write_sealed
 from workbench.values.errors import ConfigError, ToolchainError
 from workbench.values.system.files import lock_file
@@ -45,10 +45,7 @@ def open_journal(workspace: Path, experiment_name: str, identity: str, *, fresh:
     """
     journal = None if fresh else current_journal(workspace, experiment_name)
     if journal is not None:
-        found = journal.identity()
-        if found is None:
-            raise unknown_question(journal)
-        if found != identity:
+        if journal.sweep()["identity"] != identity:
             raise ConfigError(
                 f"the sweep in {journal.root} was made with another model, data, space, objective or constraint.",
                 key=experiment_name,

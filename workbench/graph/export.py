@@ -67,19 +67,9 @@ LIMITS: Mapping[str, float] = {
 difference over all logits; least share of equal decisions (one per text, or one per token for tags)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LimitVerdict:
-    """One measured number against its limit; `at_least` tells which side is good."""
-
-    name: str
-    value: float
-    limit: float
-    at_least: bool
-
-    @property
-    def passed(self) -> bool:
-        """False for NaN, whichever side is good."""
-        return self.value >= self.limit if self.at_least else self.value <= self.limit
+def is_error(measure: str) -> bool:
+    """Whether less of one of `LIMITS` is better."""
+    return measure.endswith("error")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,17 +80,21 @@ class ExportReport:
         model: the ONNX file, or the rejected one when the proof failed.
         samples: texts compared, over `shapes`.
         shapes: (batch, sequence) of each comparison.
+        measured, limits: as `LIMITS`.
     """
 
     model: Path
     opset: int
     samples: int
     shapes: tuple[tuple[int, int], ...]
-    verdicts: tuple[LimitVerdict, ...]
+    measured: Mapping[str, float]
+    limits: Mapping[str, float]
 
     @property
-    def passed(self) -> bool:
-        return all(verdict.passed for verdict in self.verdicts)
+    def failed(self) -> list[str]:
+        """What is beyond its limit, as NaN is."""
+        kept = {n: v <= self.limits[n] if is_error(n) else v >= self.limits[n] for n, v in self.measured.items()}
+        return [name for name, well in kept.items() if not well]
 
 
 def convert(
@@ -136,7 +130,7 @@ def convert(
         written = scratch / to.name
         write_onnx(model, written, opset)
         report = prove(model, task, written, feeds, limits)
-        final = to if report.passed else to.with_name(f"{to.name}.rejected")
+        final = to.with_name(f"{to.name}.rejected") if report.failed else to
         written.replace(final)
     return replace(report, model=final)
 
@@ -339,8 +333,6 @@ def prove(
         opset=opset,
         samples=len(cosines),
         shapes=tuple(feeds["input_ids"].shape for feeds in batches),
-        verdicts=tuple(
-            LimitVerdict(name=name, value=value, limit=limits[name], at_least=not name.endswith("error"))
-            for name, value in measured.items()
-        ),
+        measured=measured,
+        limits=limits,
     )

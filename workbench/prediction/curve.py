@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from workbench.evaluation.measure import collection_paused, golden
 from workbench.evaluation.modelled_latency import modelled_call
-from workbench.evaluation.noise import ratios_hold, read_counters, steadiness, verdict
+from workbench.evaluation.noise import read_counters, steadiness, verdict
 from workbench.targets.base import Feeds, Session
 from workbench.values.errors import MeasureError
 from workbench.values.measurement import BatchCurve, CurvePoint, Estimate, Latency
@@ -52,7 +52,7 @@ class Yardstick:
 
     Attributes:
         batch, length: of all feeds, so that however many rounds there are, their median is of the same work.
-        first_ms: the median that the sweep saw first, given the one seen now (`Journal.curve_anchor`).
+        first_ms: the median that the sweep saw first, given the one seen now (`Journal.anchor`).
     """
 
     session: Session
@@ -127,7 +127,7 @@ def measure_curve(
     # every point is the same work in every round
     work = np.concatenate([np.full(np.shape(point), number) for number, point in enumerate(times)], axis=1)
     steady = steadiness(np.concatenate([np.array(point) for point in times], axis=1), work)
-    quiet, words = verdict(steady, before, after, of="calls")
+    quiet, words, holds = verdict(steady, before, after, of="calls")
     points = [_point(b, n, np.array(found), seed) for (b, n), found in zip(shapes, times, strict=True)]
     drift, seen, first_ms = 1.0, None, 0.0
     if yardstick is not None:
@@ -142,7 +142,7 @@ def measure_curve(
         drift=drift,
         quiet=quiet,
         verdict=words,
-        holds=quiet or ratios_hold(steady, before, after),
+        holds=holds,
         speed_spread=_speed_spread(times, drift),
         baseline=seen,
         baseline_first_ms=first_ms,

@@ -151,7 +151,7 @@ def _yardstick(experiment: Experiment, bench: Bench, baseline: Session, feeds_of
         batch=batch,
         length=length,
         feeds=feeds_of(batch, length),
-        first_ms=lambda now_ms: bench.journal.curve_anchor(split, batch, length, now_ms),
+        first_ms=lambda now_ms: bench.journal.anchor(split, batch, now_ms, length=length),
     )
 
 

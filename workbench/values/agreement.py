@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from workbench.values.documents.canonical import added_later, decode, encode
+from workbench.values.documents.canonical import DecodeError, added_later, decode, encode
 from workbench.values.documents.json_reader import read_json
 from workbench.values.errors import ConfigError
 from workbench.values.measurement import AccuracyComparison, Estimate
@@ -112,20 +112,13 @@ class Agreements:
 
 
 def agreements_from_json(data: dict[str, Any]) -> Agreements:
-    """Rebuild what `Agreements.to_json` gave.
-
-    Raises:
-        ValueError: another version; DecodeError, which is one: the stored form does not fit.
-    """
-    body = dict(data)
-    if (version := body.pop("version", None)) != 1:
-        raise ValueError(f"agreement version {version!r} is unknown; this workbench reads version 1")
-    return decode(Agreements, body, "agreement")
+    """Rebuild what `Agreements.to_json` gave; DecodeError where it does not fit this version."""
+    return decode(Agreements, data, "agreement", version=1)
 
 
 def read_agreement(file: Path) -> Agreements:
     """What `workbench agreement --to` wrote."""
     try:
         return agreements_from_json(read_json(file, limit_bytes=_MOST_BYTES))
-    except (ValueError, TypeError) as error:
+    except DecodeError as error:
         raise ConfigError(f"is no agreement of this workbench: {error}.", file=file, key="--agreement") from error

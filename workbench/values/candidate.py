@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from operator import attrgetter
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from workbench.values.compile_settings import CompileSettings, check_literal
 from workbench.values.dimension import FUSION_PREFIX, MOST_BATCH, MOST_LENGTH, MOST_THREADS, Dimension, Scalar
@@ -222,6 +222,7 @@ class Candidate:
         compile: of the target's own type; `CompileSettings()` stands for its defaults.
     """
 
+    EARLIER: ClassVar = {"version": None}  # of `to_json`, where it stands inside of something else
     target: str
     precision: Precision = Precision()
     quantization: Quantization = Quantization()
@@ -315,8 +316,4 @@ def candidate_from_json(data: dict[str, Any]) -> Candidate:
         DecodeError: the version or a field is unknown, or a value has another type.
         ConfigError: its target is not installed, or the combination is impossible.
     """
-    body = dict(data)
-    version = body.pop("version", None)
-    if version != 1:
-        raise ConfigError(f"candidate version {version!r} is unknown.", hint="This workbench reads version 1.")
-    return decode(Candidate, body, "candidate")
+    return decode(Candidate, data, "candidate", version=1)

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal
 
 from workbench.values.agreement import Agreements
 from workbench.values.artifact import Toolchain
-from workbench.values.candidate import Candidate, candidate_from_json
+from workbench.values.candidate import Candidate
 from workbench.values.documents.canonical import added_later, decode, encode
 from workbench.values.measurement import Estimate, Measurement, Split, current_name
 from workbench.values.reuse import Reuse
@@ -65,10 +65,9 @@ class Stop:
     reason: str
     violations: Mapping[str, float] = field(default_factory=dict)
 
-    @staticmethod
-    def from_earlier(data: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Violations by the names that metrics have now."""
-        return {**data, "violations": {current_name(name): by for name, by in data.get("violations", {}).items()}}
+    def __post_init__(self) -> None:
+        """Violations by the names that metrics have now: sweeps of before hold others."""
+        object.__setattr__(self, "violations", {current_name(name): by for name, by in self.violations.items()})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,11 +213,7 @@ def evaluation_from_json(data: dict[str, Any]) -> Evaluation:
     Raises:
         DecodeError: the stored form does not fit this version.
     """
-    body = dict(data)
-    version = body.pop("version", None)
-    if version != 1:
-        raise ValueError(f"evaluation version {version!r} is unknown; this workbench reads version 1")
-    return decode(Evaluation, {**body, "candidate": encode(candidate_from_json(body["candidate"]))}, "evaluation")
+    return decode(Evaluation, data, "evaluation", version=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

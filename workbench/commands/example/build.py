@@ -194,15 +194,15 @@ def _build_into(
         tokenizer=to / "tokenizer.json",
         max_length=EVALUATED_LENGTH,
     )
-    if not proof.passed:
-        failed = "; ".join(f"{v.name} {v.value:.3g}, limit {v.limit:g}" for v in proof.verdicts if not v.passed)
+    if proof.failed:
+        failed = "; ".join(f"{n} {proof.measured[n]:.3g}, limit {proof.limits[n]:g}" for n in proof.failed)
         raise ToolchainError(f"The exported model does not match PyTorch: {failed}. Check the torch installation.")
     report(f"{name}: exported and compared with PyTorch in {time.perf_counter() - started:.0f} s")
     return {
         "training_s": round(training_s, 1),
         "training_steps": steps,
         f"validation_right_{unit}": round(share, 4),
-        **{verdict.name: verdict.value for verdict in proof.verdicts},
+        **proof.measured,
     }
 
 

@@ -105,16 +105,24 @@ def file_digest(path: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def decode(kind: type[T], data: Any, path: str = "") -> T:
+def decode(kind: type[T], data: Any, path: str = "", *, version: int | None = None) -> T:
     """Rebuild a value of `kind` from `encode`d data.
 
+    Args:
+        version: what must stand under 'version' beside the fields.
+
     Raises:
-        DecodeError: a key is unknown or missing, or a value has another type; names the path inside `data`.
+        DecodeError: a key is unknown or missing, or a value has another type; names the path inside `data`. Or another
+            version.
 
     A dataclass whose fields' types depend on each other has `types_within(data)`, which gives the exact ones by name;
     one that had other fields before has `EARLIER`, their names → today's, None for what is not told any more, and ''
     for what is not where it was empty.
     """
+    if version is not None and isinstance(data, dict):
+        data = dict(data)
+        if (found := data.pop("version", None)) != version:
+            raise DecodeError(f"{path} version {found!r} is unknown; this workbench reads version {version}")
     return typing.cast(T, _decode(kind, data, path or kind.__name__))
 
 
