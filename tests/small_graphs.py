@@ -10,8 +10,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from workbench.testing.encoder import model_of
 
-Sizes = Sequence[int | str] | None
-Shape = Sequence[int | str] | tuple[int, Sizes] | None
+Sizes = Sequence[int | str | None] | None
+Shape = Sequence[int | str | None] | tuple[int, Sizes] | None
 
 
 def weight(*shape: int, seed: int = 1) -> np.ndarray:

@@ -6,7 +6,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-from tests.graph.intake.graphs import noisy, port, rate_dependent, write
+from tests.graph.intake.graphs import noisy, rate_dependent
+from tests.small_graphs import write_graph
 from workbench.graph.read import load_graph, read_model
 from workbench.graph.structure import handed_through, structure_of
 
@@ -28,8 +29,8 @@ def test_a_size_from_values_is_named_by_the_node_it_begins_at(tmp_path: Path) ->
         helper.make_node("Shape", ["found"], ["count"], name="count"),
         helper.make_node("Expand", ["one", "count"], ["ones"], name="ones"),
     ]
-    outputs = [port("same", None), port("found", None), port("ones", None)]
-    path = write(tmp_path / "m.onnx", nodes, [port("x", ["n", 4])], outputs, {"one": np.ones(1, np.float32)})
+    outputs = dict.fromkeys(("same", "found", "ones"))
+    path = write_graph(tmp_path / "m.onnx", nodes, {"x": ["n", 4]}, outputs, one=np.ones(1, np.float32))
 
     sized = structure_of(onnx.load(path)).sized_by_data
 
@@ -52,13 +53,8 @@ def test_what_is_handed_through_depends_on_no_float_arithmetic_nor_on_sizes_that
     ]
     names = ("echo", "whole", "cast", "scaled", "computed", "size", "count", "largest", "zeros", "chosen")
     whole = ("echo", "whole", "size", "count", "largest", "chosen")
-    outputs = [port(name, None, TensorProto.INT64 if name in whole else TensorProto.FLOAT) for name in names]
-    inputs = [
-        port("ids", ["n", 1], TensorProto.INT64),
-        port("x", ["n", 4]),
-        port("mask", ["n", 1], TensorProto.BOOL),
-    ]
-    weights = {"two": np.array(2, np.int64), "half": np.array(0.5, np.float32)}
-    path = write(tmp_path / "m.onnx", nodes, inputs, outputs, weights)
+    outputs = {name: (TensorProto.INT64 if name in whole else TensorProto.FLOAT, None) for name in names}
+    inputs = {"ids": (TensorProto.INT64, ["n", 1]), "x": ["n", 4], "mask": (TensorProto.BOOL, ["n", 1])}
+    path = write_graph(tmp_path / "m.onnx", nodes, inputs, outputs, two=2, half=np.array(0.5, np.float32))
 
     assert handed_through(load_graph(read_model(path))) == {"echo", "whole", "cast", "size", "zeros"}

@@ -8,7 +8,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from rich.console import Console
 
-from tests.graph.intake.graphs import port, rate_dependent, write
+from tests.graph.intake.graphs import rate_dependent
+from tests.small_graphs import write_graph
 from tests.tiny import write_model
 from workbench.study.inspection import MOST_OPENED, inspect_model, inspection_table
 from workbench.targets.openvino import check as openvino_check
@@ -132,8 +133,7 @@ def test_branches_are_looked_into_and_a_constant_takes_one_of_them(tmp_path: Pat
 
 def test_what_a_target_refuses_is_found_by_loading_it(tmp_path: Path) -> None:
     node = helper.make_node("Unheard", ["x"], ["y"], name="odd", domain="some.where")
-    ports = [port("x", ["batch", 4])], [port("y", ["batch", 4])]
-    proto = onnx.load(write(tmp_path / "m.onnx", [node], *ports))
+    proto = onnx.load(write_graph(tmp_path / "m.onnx", [node], {"x": ["batch", 4]}, {"y": ["batch", 4]}))
     proto.opset_import.append(helper.make_opsetid("some.where", 1))
     onnx.save(proto, tmp_path / "m.onnx")
 
@@ -151,7 +151,7 @@ def test_a_model_with_integer_layers_is_said_to_be_quantized_already(tmp_path: P
         helper.make_node("Mul", ["float", "s"], ["y"], name="rescale"),
     ]
     weights = {"w": np.ones((4, 3), np.int8)}
-    path = write(tmp_path / "m.onnx", nodes, [port("x", ["batch", 4])], [port("y", ["batch", 3])], weights)
+    path = write_graph(tmp_path / "m.onnx", nodes, {"x": ["batch", 4]}, {"y": ["batch", 3]}, **weights)
 
     first = inspect_model(path, "onnxruntime").issues["every target"][0]
 

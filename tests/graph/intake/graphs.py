@@ -1,36 +1,13 @@
 """Small graphs as users bring them: of any opset, with the batch anywhere, with constants, branches and noise."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from tests.small_graphs import weight
-
-Shape = Sequence[int | str | None]
-
-
-def port(name: str, shape: Shape | None, kind: int = TensorProto.FLOAT) -> onnx.ValueInfoProto:
-    return helper.make_tensor_value_info(name, kind, shape)
-
-
-def write(
-    path: Path,
-    nodes: Sequence[onnx.NodeProto],
-    inputs: Sequence[onnx.ValueInfoProto],
-    outputs: Sequence[onnx.ValueInfoProto],
-    constants: Mapping[str, np.ndarray] | None = None,
-    *,
-    opset: int = 17,
-) -> Path:
-    stored = [numpy_helper.from_array(np.asarray(value), name) for name, value in (constants or {}).items()]
-    graph = helper.make_graph(nodes, "g", inputs, outputs, initializer=stored)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(model.SerializeToString())
-    return path
+from tests.small_graphs import weight, write_graph
 
 
 def projection(name: str = "y", source: str = "x") -> onnx.NodeProto:
@@ -39,7 +16,7 @@ def projection(name: str = "y", source: str = "x") -> onnx.NodeProto:
 
 def branch(name: str, output: str, nodes: Sequence[onnx.NodeProto], **constants: np.ndarray) -> onnx.GraphProto:
     stored = [numpy_helper.from_array(value, key) for key, value in constants.items()]
-    return helper.make_graph(nodes, name, [], [port(output, None)], initializer=stored)
+    return helper.make_graph(nodes, name, [], [onnx.ValueInfoProto(name=output)], initializer=stored)
 
 
 def rate_dependent(path: Path) -> Path:
@@ -60,11 +37,11 @@ def rate_dependent(path: Path) -> Path:
         helper.make_node("If", ["is_wide"], ["y"], name="by_rate", then_branch=inner("_16"), else_branch=inner("_8k_")),
     ]
     numbers = {"wanted": np.asarray(16000), "limit": np.asarray(12000), "two": np.asarray(2, np.float32)}
-    inputs = [port("x", ["batch", 4]), port("rate", [], TensorProto.INT64)]
-    return write(path, nodes, inputs, [port("y", ["batch", 3])], numbers)
+    inputs = {"x": ["batch", 4], "rate": (TensorProto.INT64, [])}
+    return write_graph(path, nodes, inputs, {"y": ["batch", 3]}, **numbers)
 
 
-def recurrent(path: Path, *, state: Shape = (2, "batch", 3)) -> Path:
+def recurrent(path: Path, *, state: Sequence[int | str | None] = (2, "batch", 3)) -> Path:
     """One step: the state has its batch in the middle, on the way in and out."""
     nodes = [
         helper.make_node("MatMul", ["x", "w"], ["seen"], name="seen"),
@@ -72,24 +49,19 @@ def recurrent(path: Path, *, state: Shape = (2, "batch", 3)) -> Path:
         helper.make_node("ReduceMean", ["stateN"], ["mean"], name="mean", axes=[0], keepdims=0),
         helper.make_node("Sigmoid", ["mean"], ["y"], name="y"),
     ]
-    inputs = [port("x", ["batch", 4]), port("state", state)]
-    outputs = [port("y", ["batch", 3]), port("stateN", [None, None, None])]
-    return write(path, nodes, inputs, outputs, {"w": weight(4, 3)})
+    outputs = {"y": ["batch", 3], "stateN": [None, None, None]}
+    return write_graph(path, nodes, {"x": ["batch", 4], "state": [*state]}, outputs, w=weight(4, 3))
 
 
 def noisy(path: Path) -> Path:
     """y = x + amount · noise."""
     noise = helper.make_node("RandomNormalLike", ["x"], ["noise"], name="noise", scale=2.0, mean=1.0)
     scaled = helper.make_node("Mul", ["noise", "amount"], ["added"], name="scaled")
-    return write(
-        path,
-        [noise, scaled, helper.make_node("Add", ["x", "added"], ["y"], name="add")],
-        [port("x", ["batch", 3, "frames"]), port("amount", [])],
-        [port("y", None)],
-    )
+    nodes = [noise, scaled, helper.make_node("Add", ["x", "added"], ["y"], name="add")]
+    return write_graph(path, nodes, {"x": ["batch", 3, "frames"], "amount": []}, {"y": None})
 
 
-def of_opset(path: Path, opset: int, shape: Shape) -> Path:
+def of_opset(path: Path, opset: int, shape: Sequence[int | str]) -> Path:
     """Operators that changed between opset 7 and 21: Unsqueeze, Softmax, Clip. The rows of x stay apart."""
     squeeze = helper.make_node("Unsqueeze", ["x"], ["column"], name="unsqueeze")
     clip = helper.make_node("Clip", ["product"], ["y"], name="clip")
@@ -111,4 +83,4 @@ def of_opset(path: Path, opset: int, shape: Shape) -> Path:
         helper.make_node("MatMul", ["weights", "w"], ["product"], name="product"),
         clip,
     ]
-    return write(path, nodes, [port("x", shape)], [port("y", [shape[0], 1, 3])], stored, opset=opset)
+    return write_graph(path, nodes, {"x": [*shape]}, {"y": [shape[0], 1, 3]}, opset, **stored)

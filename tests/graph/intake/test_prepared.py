@@ -8,8 +8,8 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 
-from tests.graph.intake.graphs import noisy, of_opset, port, projection, rate_dependent, recurrent, write
-from tests.small_graphs import weight
+from tests.graph.intake.graphs import noisy, of_opset, projection, rate_dependent, recurrent
+from tests.small_graphs import weight, write_graph
 from workbench.graph import apart
 from workbench.graph import write as writing
 from workbench.graph.door import call_apart, open_foreign
@@ -49,7 +49,7 @@ def rows(*shape: int) -> np.ndarray:
 
 
 def test_a_model_that_needs_nothing_is_the_very_file(tmp_path: Path) -> None:
-    path = write(tmp_path / "m.onnx", [projection()], [port("x", ["n", 4])], [port("y", ["n", 3])], {"w": weight(4, 3)})
+    path = write_graph(tmp_path / "m.onnx", [projection()], {"x": ["n", 4]}, {"y": ["n", 3]}, w=weight(4, 3))
     source = open_foreign(path)
 
     assert prepared(source, folder=tmp_path / "models") is source
@@ -126,13 +126,8 @@ def test_without_a_batch_axis_one_call_is_one_sample(tmp_path: Path) -> None:
         projection(source="scaled"),
         helper.make_node("CumSum", ["y", "first"], ["z"], name="sum"),
     ]
-    path = write(
-        tmp_path / "m.onnx",
-        nodes,
-        [port("x", ["frames", 4]), port("factor", [])],
-        [port("z", ["frames", 3])],
-        {"w": weight(4, 3), "first": np.asarray(0)},
-    )
+    ports = {"x": ["frames", 4], "factor": []}, {"z": ["frames", 3]}
+    path = write_graph(tmp_path / "m.onnx", nodes, *ports, w=weight(4, 3), first=0)
 
     model = made(path, declared(x=("frames", 4)), tmp_path / "to")
 
@@ -145,9 +140,9 @@ def test_without_a_batch_axis_one_call_is_one_sample(tmp_path: Path) -> None:
 
 def test_a_first_axis_of_frames_that_see_each_other_is_no_batch(tmp_path: Path) -> None:
     total = helper.make_node("CumSum", ["x", "first"], ["y"], name="sum")
-    ports = [port("x", ["frames", 4])], [port("y", ["frames", 4])]
-    dependent = write(tmp_path / "a.onnx", [total], *ports, {"first": np.asarray(0)})
-    apart = write(tmp_path / "b.onnx", [helper.make_node("Relu", ["x"], ["y"], name="relu")], *ports)
+    ports = {"x": ["frames", 4]}, {"y": ["frames", 4]}
+    dependent = write_graph(tmp_path / "a.onnx", [total], *ports, first=0)
+    apart = write_graph(tmp_path / "b.onnx", [helper.make_node("Relu", ["x"], ["y"], name="relu")], *ports)
 
     assert made(dependent, Interface(), tmp_path / "to").inputs[0].shape == (1, "frames", 4)
     assert prepare(read_model(apart), Interface(), tmp_path) is None
@@ -171,8 +166,8 @@ def test_a_declaration_that_does_not_fit_is_refused(tmp_path: Path) -> None:
 
 def test_sizes_that_stand_for_any_become_named_axes_or_what_is_declared(tmp_path: Path) -> None:
     conv = helper.make_node("Conv", ["x", "w"], ["y"], name="conv")
-    ports = [port("x", [-1, 3, "?", "?"])], [port("y", [-1, 2, "?", "?"])]
-    path = write(tmp_path / "m.onnx", [conv], *ports, {"w": weight(2, 3, 1, 1)})
+    ports = {"x": [-1, 3, "?", "?"]}, {"y": [-1, 2, "?", "?"]}
+    path = write_graph(tmp_path / "m.onnx", [conv], *ports, w=weight(2, 3, 1, 1))
 
     model = prepared(open_foreign(path), folder=tmp_path / "to")
 
@@ -199,9 +194,9 @@ def test_noise_that_shows_now_and_then_only_is_fixed_too_or_refused_where_that_c
     noise = helper.make_node("RandomNormalLike", ["x"], ["noise"], name="noise", scale=0.3)
     pick = helper.make_node("ArgMax", ["sum"], ["y"], name="pick", axis=1, keepdims=0)
     nodes = [noise, helper.make_node("Add", ["x", "noise"], ["sum"], name="sum"), pick]
-    path = write(tmp_path / "m.onnx", nodes, [port("x", ["batch", 4])], [port("y", ["batch"], TensorProto.INT64)])
+    path = write_graph(tmp_path / "m.onnx", nodes, {"x": ["batch", 4]}, {"y": (TensorProto.INT64, ["batch"])})
     draw = helper.make_node("Multinomial", ["x"], ["y"], name="pick", sample_size=50)
-    drawn = write(tmp_path / "n.onnx", [draw], [port("x", ["batch", 4])], [port("y", None, TensorProto.INT32)])
+    drawn = write_graph(tmp_path / "n.onnx", [draw], {"x": ["batch", 4]}, {"y": (TensorProto.INT32, None)})
 
     model = made(path, Interface(), tmp_path / "to")
     unseen = prepare(read_model(noisy(tmp_path / "source" / "m.onnx")), declared(amount=0.0), tmp_path)
@@ -221,13 +216,8 @@ def test_half_precision_with_the_batch_in_the_middle_is_transposed_behind_the_ca
         helper.make_node("MatMul", ["state", "w"], ["kept"], name="kept"),
         helper.make_node("Tanh", ["kept"], ["stateN"], name="squash"),
     ]
-    path = write(
-        tmp_path / "m.onnx",
-        nodes,
-        [port("state", [2, "batch", 3], half)],
-        [port("stateN", None, half)],
-        {"w": weight(3, 3).astype(np.float16)},
-    )
+    ports = {"state": (half, [2, "batch", 3])}, {"stateN": (half, None)}
+    path = write_graph(tmp_path / "m.onnx", nodes, *ports, w=weight(3, 3).astype(np.float16))
 
     model = made(path, declared(state=(2, "batch", 3)), tmp_path / "to")
 
@@ -238,10 +228,10 @@ def test_half_precision_with_the_batch_in_the_middle_is_transposed_behind_the_ca
 
 @pytest.mark.parametrize("listed", [False, True], ids=["weights", "weights among the inputs"])
 def test_half_precision_is_worked_on_in_float32(tmp_path: Path, listed: bool) -> None:
-    ports = [port("x", ["batch", 4], TensorProto.FLOAT16)], [port("y", ["batch", 3], TensorProto.FLOAT16)]
-    if listed:  # as files of old IR versions have them
-        ports[0].append(port("w", [4, 3], TensorProto.FLOAT16))
-    path = write(tmp_path / "m.onnx", [projection()], *ports, {"w": weight(4, 3).astype(np.float16)})
+    half = TensorProto.FLOAT16
+    inputs = {"x": (half, ["batch", 4]), **({"w": (half, [4, 3])} if listed else {})}  # as files of old IR versions do
+    outputs = {"y": (half, ["batch", 3])}
+    path = write_graph(tmp_path / "m.onnx", [projection()], inputs, outputs, w=weight(4, 3).astype(np.float16))
     x = rows(5, 4).astype(np.float16)
 
     model = made(path, Interface(), tmp_path / "to")
@@ -273,13 +263,13 @@ def test_a_large_model_is_prepared_without_its_weights_in_memory(
 ) -> None:
     """Limits lowered in place of gigabytes: the result is what a small file gives."""
     kind = np.float16 if what == "half" else np.float32
-    ports = [[port(n, ["batch", 64], TensorProto.FLOAT16 if what == "half" else TensorProto.FLOAT)] for n in "xy"]
+    ports = [{n: (TensorProto.FLOAT16 if what == "half" else TensorProto.FLOAT, ["batch", 64])} for n in "xy"]
     nodes = [projection("y" if what != "noise" else "product")]
     if what == "noise":
         nodes += [helper.make_node("RandomNormalLike", ["product"], ["drawn"], name="draw", seed=1.0)]
         nodes += [helper.make_node("Add", ["product", "drawn"], ["y"], name="sum")]
-    stored = {"w": weight(64, 64).astype(kind)}
-    path = write(tmp_path / "from" / "m.onnx", nodes, *ports, stored, opset=9 if what == "opset" else 17)
+    opset = 9 if what == "opset" else 17
+    path = write_graph(tmp_path / "from" / "m.onnx", nodes, *ports, opset, w=weight(64, 64).astype(kind))
     small = made(path, Interface(), tmp_path / "small")
     if where == "external data":
         (path.parent / "inner").mkdir()
@@ -325,13 +315,9 @@ def test_an_output_says_whether_it_has_a_row_for_each_sample(
 ) -> None:
     """A table of as many rows as a call has samples, by chance, does not turn round with them."""
     table = helper.make_node("Mul", ["known", "one"], ["table"])
-    path = write(
-        tmp_path / "m.onnx",
-        [projection(), table],
-        [port("x", [batch, 4])],
-        [port("y", declared_shape), port("table", ["kept", 2])],
-        {"w": weight(4, 3), "known": rows(4, 2), "one": np.ones((), np.float32)},
-    )
+    ports = {"x": [batch, 4]}, {"y": declared_shape, "table": ["kept", 2]}
+    constants = {"w": weight(4, 3), "known": rows(4, 2), "one": np.ones((), np.float32)}
+    path = write_graph(tmp_path / "m.onnx", [projection(), table], *ports, **constants)
 
     model = prepared(open_foreign(path), folder=tmp_path / "models")
 
