@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 from tests.small_graphs import graph_of, saved, weight
-from workbench.graph import digests
-from workbench.graph.digests import digest_of
+from workbench.graph import read
 from workbench.graph.layers import quantizable_layers
-from workbench.graph.read import embedding_rows, load_graph, read_model
+from workbench.graph.read import digest_of, embedding_rows, load_graph, read_model
 from workbench.testing.encoder import WEIGHT_LAYERS, model_of, tiny_encoder
 from workbench.values.errors import ConfigError
 
@@ -116,14 +115,14 @@ def test_ids_are_followed_through_casts_and_the_smallest_table_counts(tmp_path: 
 
 
 def test_a_file_is_read_again_once_it_may_have_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(digests, "FROM_BYTES", 0)  # a small file is treated as a large one
+    monkeypatch.setattr(read, "_KNOWN_FROM_BYTES", 0)  # a small file is treated as a large one
     path = tmp_path / "weights"
     path.write_bytes(b"one")
     assert found(path) == hashlib.sha256(b"one").hexdigest()
     path.write_bytes(b"two")  # within the same tick of the clock, perhaps
     assert found(path) == hashlib.sha256(b"two").hexdigest()
 
-    monkeypatch.setattr(digests, "_SETTLED_NS", -(10**12))  # as if both had been written long ago
+    monkeypatch.setattr(read, "_SETTLED_NS", -(10**12))  # as if both had been written long ago
     with path.open("rb") as stream:
         digest_of(stream).update(b"more")  # which changes nothing of what is known
     assert found(path) == hashlib.sha256(b"two").hexdigest()

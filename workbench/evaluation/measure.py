@@ -22,7 +22,6 @@ import numpy.typing as npt
 
 from workbench.evaluation.noise import read_counters, steadiness, verdict
 from workbench.targets.base import DeviceSession, DeviceTimes, Feeds, Session, times_of
-from workbench.values.device_use import Spread, use_of
 from workbench.values.errors import MeasureError, ToolchainError
 from workbench.values.measurement import DeviceFigures, Estimate, Latency
 from workbench.values.significance import bootstrap_rounds, midmean
@@ -247,20 +246,20 @@ def device_figures(session: DeviceSession, feeds: Sequence[Feeds], *, load_s: fl
             for feed in feeds:
                 session.run(feed)
                 times.append(times_of(session))
-    use = use_of("", tuple(readings), source="")
+
+    def told(quantity: str) -> float | None:
+        known = [value for reading in readings if (value := getattr(reading, quantity)) is not None]
+        return median(known) if known else None
+
     return DeviceFigures(
         host_to_device_ms=median(t.host_to_device_ms for t in times),
         execute_ms=median(t.execute_ms for t in times),
         device_to_host_ms=median(t.device_to_host_ms for t in times),
         memory_bytes=session.device_memory_bytes(),
-        power_w=_median(use.power_w),
-        utilization_percent=_median(use.utilization_percent),
-        temperature_c=_median(use.temperature_c),
+        power_w=told("power_w"),
+        utilization_percent=told("utilization_percent"),
+        temperature_c=told("temperature_c"),
     )
-
-
-def _median(seen: Spread | None) -> float | None:
-    return None if seen is None else seen.median
 
 
 # --- every timed call, and the figures drawn from it -----------------------------------------------------------------

@@ -28,7 +28,7 @@ from typing import IO, Any
 
 from workbench.graph.read import read_model
 from workbench.values import errors
-from workbench.values.documents.canonical import digest
+from workbench.values.documents.canonical import digest, encode
 from workbench.values.errors import ConfigError, ToolchainError, WorkbenchError
 from workbench.values.model import Model
 from workbench.values.system.environment import number_of
@@ -143,16 +143,7 @@ def guarded(path: Path, size_bytes: int, request: Mapping[str, Any], *, about: s
         ToolchainError: no process can be started.
     """
     limits = limits_of(size_bytes, effort)
-    answer = _OPENER.ask(
-        {
-            **request,
-            "path": str(path.resolve()),
-            "memory_bytes": limits.memory_bytes,
-            "cpu_s": limits.cpu_s,
-            "wall_s": limits.wall_s,
-        }
-    )
-    code = answer["returncode"]
+    code = _OPENER.ask({**request, "path": str(path.resolve()), **encode(limits)})["returncode"]
     if code == 0:
         return
     size = f"{size_bytes / 1e6:.3g} MB"

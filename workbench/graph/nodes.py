@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
-from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, helper
+import numpy as np
+from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 T = TypeVar("T", bound=Hashable)
 
@@ -19,10 +20,16 @@ def copied(proto: ModelProto) -> ModelProto:
 
 
 def constant_tensor(node: NodeProto) -> TensorProto | None:
-    """The tensor of a `Constant` node; None of any other node, and of one that holds no dense tensor."""
+    """The tensor of a `Constant` node; None of any other node, and of one that holds no dense numbers."""
     if node.op_type != "Constant" or node.domain not in DEFAULT_DOMAINS:
         return None
-    return next((attribute.t for attribute in node.attribute if attribute.name == "value"), None)
+    for name, value in attributes_of(node).items():
+        if name == "value":
+            return cast(TensorProto, value)
+        if name.startswith(("value_float", "value_int")):
+            kind = np.float32 if name.startswith("value_float") else np.int64
+            return numpy_helper.from_array(np.asarray(value, kind), node.output[0])
+    return None
 
 
 def replace_nodes(graph: GraphProto, nodes: Iterable[NodeProto]) -> None:

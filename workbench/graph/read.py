@@ -8,18 +8,18 @@ from __future__ import annotations
 import hashlib
 import math
 import os
+import time
 from collections import Counter
 from pathlib import Path
+from typing import IO
 
-import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper, shape_inference
+from onnx import TensorProto, helper, shape_inference
 
 from workbench.graph import apart
 from workbench.graph.apart import external_file, is_large, parse_apart, refer_to_file, refers_apart, take_in
 from workbench.graph.bounds import MOST_BYTES, check_model, parse_model
-from workbench.graph.digests import digest_of
-from workbench.graph.nodes import DEFAULT_DOMAINS, all_graphs, attributes_of, opset_of
+from workbench.graph.nodes import DEFAULT_DOMAINS, all_graphs, attributes_of, constant_tensor, opset_of
 from workbench.graph.tensors import external_place, raw_bytes
 from workbench.values.documents.input_files import open_file, read_bytes
 from workbench.values.errors import ConfigError
@@ -114,7 +114,7 @@ def constants(proto: onnx.ModelProto) -> dict[str, TensorProto]:
     """Every constant of the graph by tensor name: initializers, `Constant` outputs, and `Identity` of either."""
     found = {tensor.name: tensor for tensor in proto.graph.initializer}
     for node in proto.graph.node:
-        if node.op_type == "Constant" and (tensor := constant_value(node)) is not None:
+        if (tensor := constant_tensor(node)) is not None:
             found[node.output[0]] = tensor
         elif node.op_type == "Identity" and node.input[0] in found:
             found[node.output[0]] = found[node.input[0]]
@@ -226,6 +226,35 @@ def _model_digest(hasher: hashlib._Hash, external: tuple[Path, ...]) -> str:
     return hasher.hexdigest()
 
 
+_KNOWN_FROM_BYTES = 16 << 20
+"""Smaller files are read every time."""
+_SETTLED_NS = 2_000_000_000
+_known: dict[tuple[int, ...], hashlib._Hash] = {}
+
+
+def digest_of(stream: IO[bytes]) -> hashlib._Hash:
+    """A sha256 that has seen the whole file, and may be fed more: of a large one computed once in a process.
+
+    Every reader of a model compares its digest, and two gigabytes take some seconds. What a file is, is told by its
+    inode, size and times: the kernel itself sets the time of change on every write. A file that was written a moment
+    ago is read again, since a second write within one tick of the clock would not be seen.
+    """
+
+    def state() -> tuple[int, ...]:
+        found = os.fstat(stream.fileno())
+        return found.st_size, found.st_dev, found.st_ino, found.st_mtime_ns, found.st_ctime_ns
+
+    began, before = time.time_ns(), state()
+    if (known := _known.get(before)) is not None:
+        return known.copy()
+    stream.seek(0)
+    hasher = hashlib.file_digest(stream, "sha256")  # type: ignore[arg-type]  # typeshed asks for more than it uses
+    size, *_, modified, changed = before
+    if size >= _KNOWN_FROM_BYTES and max(modified, changed) + _SETTLED_NS < began and state() == before:
+        _known[before] = hasher.copy()
+    return hasher
+
+
 def _spec(path: Path, value: onnx.ValueInfoProto) -> TensorSpec:
     kind = value.type.tensor_type
     if not value.type.HasField("tensor_type") or kind.elem_type == TensorProto.UNDEFINED:
@@ -289,15 +318,3 @@ def infer_shapes(proto: onnx.ModelProto) -> None:
     for declared, found in zip(graph.output, inferred.graph.output, strict=True):
         if not declared.type.tensor_type.HasField("shape"):
             declared.CopyFrom(found)
-
-
-def constant_value(node: onnx.NodeProto) -> TensorProto | None:
-    """Of a `Constant`; None for forms that are no plain tensor."""
-    for name, value in attributes_of(node).items():
-        if name == "value":
-            tensor: TensorProto = value
-            return tensor
-        if name.startswith(("value_float", "value_int")):
-            kind = np.float32 if name.startswith("value_float") else np.int64
-            return numpy_helper.from_array(np.asarray(value, kind), node.output[0])
-    return None

@@ -10,8 +10,7 @@ import numpy as np
 import onnx
 from onnx import ModelProto, ValueInfoProto
 
-from workbench.graph.digests import digest_of
-from workbench.graph.read import load_graph, read_model
+from workbench.graph.read import digest_of, load_graph, read_model
 from workbench.quantization.record import QuantizationRecord
 from workbench.values.artifact import Artifact, CompiledFile, Toolchain
 from workbench.values.candidate import Candidate

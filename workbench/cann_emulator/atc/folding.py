@@ -24,8 +24,7 @@ from workbench.cann_emulator.atc.failure import AtcFailure, failure
 from workbench.cann_emulator.atc.onnx_parser import Parsed, in_order
 from workbench.cann_emulator.atc.operator_types import words
 from workbench.cann_emulator.atc.shapes import Shape
-from workbench.graph.nodes import attributes_of, names_read
-from workbench.graph.read import constant_value
+from workbench.graph.nodes import attributes_of, constant_tensor, names_read
 
 Array = npt.NDArray[Any]
 Constants = dict[str, Array]
@@ -121,7 +120,7 @@ class Folded:
         """Whether the node is gone: a constant, or replaced by its branch."""
         values: list[Array] | None = None
         if node.op_type == "Constant":
-            tensor = constant_value(node)
+            tensor = constant_tensor(node)
             values = [numpy_helper.to_array(tensor)] if tensor is not None else None
         elif node.op_type in ("Shape", "Size") and (kind := self._type_of(node.input[0])) is not None:
             values = _size(node, kind)
