@@ -11,9 +11,11 @@ import numpy as np
 import onnx
 from onnx import helper
 
+from tests import ascend_workspace
 from workbench.testing.encoder import Array, model_of, value
 
 COLUMNS, CLASSES = 16, 5
+MANIFEST = ascend_workspace.MANIFEST.replace("TASK", "classification")
 SPACE = """
 version: 1
 target: ascend910b3
@@ -43,13 +45,6 @@ constraints: {}
 budget: {trials: 2, timeout: 5m}
 measure: {calls: 20, short_calls: 20, feeds: 2}
 smoke_cosine: -1
-"""
-MANIFEST = """
-version: 1
-task: classification
-files: {calibration: calibration.npz, validation: validation.npz, holdout: holdout.npz}
-columns: {label: label}
-labels: labels.json
 """
 Part = tuple[str, str, tuple[str, ...], str]
 """Name, operator, what it reads, what it makes."""
@@ -114,6 +109,10 @@ def write_workspace(root: Path, proto: onnx.ModelProto, *, space: str = SPACE, h
             x[-1] *= holdout
         np.savez(root / f"{split}.npz", x=x, label=random.integers(0, CLASSES, size))
     (root / "labels.json").write_text(json.dumps([f"c{i}" for i in range(CLASSES)]), encoding="utf-8")
-    for name, text in (("manifest.yaml", MANIFEST), ("space.yaml", space), ("experiment.yaml", EXPERIMENT)):
+    for name, text in (
+        ("manifest.yaml", MANIFEST),
+        ("space.yaml", space),
+        ("experiment.yaml", EXPERIMENT),
+    ):
         (root / name).write_text(text, encoding="utf-8")
     return root / "experiment.yaml"

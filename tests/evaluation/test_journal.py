@@ -1,14 +1,15 @@
 """The journal: whole files, one writer, nothing lost."""
 
 import os
-import signal
 import time
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 
 from tests.evaluation.shared_places import child
 from tests.evaluations import evaluation
+from workbench.evaluation.bench import device_lock
 from workbench.evaluation.sweep_folders import current_journal, exclusive, open_journal
 from workbench.values.errors import ConfigError, ToolchainError
 from workbench.values.results import Failure
@@ -53,25 +54,42 @@ def test_the_first_kept_baseline_time_is_the_anchor(tmp_path: Path) -> None:
     assert (*first, journal.anchor("holdout", 1, 7.0, length=64)) == (5.0, 5.0, 9.0, 7.0), "of a curve their own"
 
 
-def test_two_sweeps_of_one_experiment_cannot_run_at_once_and_a_killed_one_frees_its_lock(tmp_path: Path) -> None:
-    journal = open_journal(tmp_path, "demo", "a" * 64)
-    code = """
-        import sys, pathlib
-        from workbench.evaluation.journal import Journal
-        from workbench.evaluation.sweep_folders import exclusive
-        with exclusive(Journal(root=pathlib.Path(sys.argv[1]))):
-            print("held", flush=True)
-            sys.stdin.read()
-        """
-    with child(code, journal.root) as holder:
-        assert holder.stdout.readline() == "held\n"
-        with pytest.raises(ToolchainError, match=f"process {holder.pid} is running this sweep"), exclusive(journal):
-            pass
-        os.kill(holder.pid, signal.SIGKILL)
-        holder.wait(timeout=300)
+def test_a_sweep_and_a_device_belong_to_one_process_and_a_killed_one_frees_them(tmp_path: Path) -> None:
+    journal, said = open_journal(tmp_path, "demo", "a" * 64), list[str]()
 
-    with exclusive(journal):
-        assert (journal.root / "lock").read_text() == str(os.getpid())
+    def device(place: Path) -> AbstractContextManager[None]:
+        return device_lock(place / "device.lock", wait_s=0.3, report=said.append)
+
+    for held, taken, rule in (
+        ("exclusive(Journal(root=place))", lambda: exclusive(journal), "process {} is running this sweep"),
+        (
+            "device_lock(place / 'device.lock', wait_s=0, report=print)",
+            lambda: device(journal.root),
+            r"still in use by process {} .* after 0\.3 s",
+        ),
+    ):
+        code = f"""
+            import sys, pathlib
+            from workbench.evaluation.bench import device_lock
+            from workbench.evaluation.journal import Journal
+            from workbench.evaluation.sweep_folders import exclusive
+            place = pathlib.Path(sys.argv[1])
+            with {held}:
+                print("held", flush=True)
+                sys.stdin.read()
+            """
+        with child(code, journal.root) as holder:
+            assert holder.stdout.readline() == "held\n"
+            with pytest.raises(ToolchainError, match=rule.format(holder.pid)), taken():
+                pytest.fail("entered a lock that another process holds")
+            holder.kill()
+        with taken():  # kill -9 frees it
+            pass
+    assert (journal.root / "lock").read_text() == str(os.getpid())
+    assert [f"process {holder.pid}" in one for one in said] == [True], "who is waited for is said once"
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ToolchainError, match="lock file cannot be opened"), device(tmp_path / "file"):
+        pytest.fail("entered without a lock file")
 
 
 def test_a_writer_killed_at_any_moment_leaves_whole_files_only(tmp_path: Path) -> None:

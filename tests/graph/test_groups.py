@@ -4,26 +4,21 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
-import onnx
-from onnx import NodeProto, TensorProto, helper
+from onnx import NodeProto, helper
 
-from tests.small_graphs import weight
+from tests.small_graphs import graph_of, saved, weight
 from workbench.graph.groups import layer_groups
 from workbench.graph.layers import quantizable_layers
 from workbench.graph.read import load_graph, read_model
 from workbench.quantization.lowering.normalize import normalized
-from workbench.testing.encoder import model_of, tiny_encoder
+from workbench.testing.encoder import tiny_encoder
 
-FLOAT = TensorProto.FLOAT
 WIDTH = 8
 
 
 def groups_of(nodes: list[NodeProto], weights: dict[str, np.ndarray], folder: Path) -> Mapping[str, tuple[str, ...]]:
     """Groups of nodes from `x` [batch, length, 8] to `y`, loaded as every model is."""
-    x = helper.make_tensor_value_info("x", FLOAT, ["batch", "length", WIDTH])
-    y = helper.make_tensor_value_info("y", FLOAT, None)
-    onnx.save(model_of(nodes, weights, [x], [y]), folder / "model.onnx")
-    proto = load_graph(read_model(folder / "model.onnx"))
+    proto = load_graph(read_model(saved(graph_of(nodes, weights, ["batch", "length", WIDTH]), folder)))
     return layer_groups(proto, quantizable_layers(proto))
 
 
@@ -48,8 +43,7 @@ def attention(x: str, weights: dict[str, np.ndarray], mark: str = "") -> list[No
 
 
 def test_an_encoder_falls_into_the_parts_of_its_block_whatever_its_nodes_are_called(tmp_path: Path) -> None:
-    onnx.save(tiny_encoder(), tmp_path / "model.onnx")
-    proto = load_graph(read_model(tmp_path / "model.onnx"))
+    proto = load_graph(read_model(saved(tiny_encoder(), tmp_path)))
     layers = quantizable_layers(proto)
 
     groups = layer_groups(proto, layers)

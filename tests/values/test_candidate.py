@@ -3,18 +3,21 @@
 import json
 from dataclasses import fields, replace
 from functools import partial
+from pathlib import Path
 from typing import Any, get_args
 
 import pytest
 
+from tests.values.test_installed_targets import installing
 from workbench.report.written.cells import speaking
 from workbench.report.written.document import Language
 from workbench.report.written.naming import candidate_name
 from workbench.targets.onnxruntime.settings import OnnxRuntimeCompile
 from workbench.targets.openvino.settings import OpenVinoCompile
 from workbench.values.candidate import Candidate, Precision, Quantization, Serving, candidate_from_json
-from workbench.values.documents.canonical import DecodeError
+from workbench.values.documents.canonical import DecodeError, decode
 from workbench.values.errors import ConfigError
+from workbench.values.installed_targets import installed_target
 from workbench.values.setting_groups import describe
 
 STATIC = Quantization(
@@ -147,3 +150,46 @@ def test_the_flat_view_leaves_out_what_does_not_apply_and_ids_are_older_than_bin
     assert "serving.sequence_bins" not in plain.parameters()
     assert "sequence_bins" not in plain.to_json()["serving"]
     assert plain.short_id == "738e6d3d3801"
+
+
+STORED = Path(__file__).with_name("stored_candidates.json")
+"""Written down when the settings of all targets stood in one module."""
+
+SETTINGS = """
+from dataclasses import dataclass, field
+from workbench.targets.description import TargetDescription
+from workbench.values.compile_settings import CompileSettings
+from workbench.values.documents.canonical import added_later
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AcmeSettings(CompileSettings):
+    level: int = 1
+    {more}
+
+TARGET = TargetDescription(name="acme", title="Acme", settings=AcmeSettings, make=lambda: None)
+"""
+
+
+def test_a_stored_candidate_keeps_its_id_and_its_form() -> None:
+    for stored in json.loads(STORED.read_text(encoding="utf-8")):
+        candidate = candidate_from_json(stored["candidate"])
+
+        assert candidate.id == stored["id"]
+        assert candidate.to_json() == stored["candidate"]
+        kind = installed_target(candidate.target).settings
+        assert candidate.compile == decode(kind, stored["candidate"]["compile"])
+
+
+def test_a_target_whose_settings_gain_a_field_keeps_the_ids_of_its_candidates(tmp_path: Path) -> None:
+    stored = {"version": 1, "target": "acme", "compile": {"level": 3}}
+    with installing(tmp_path) as install:
+        install("acme-int8", "acme", "acme_first", SETTINGS.format(more=""))
+        before = candidate_from_json(stored)
+        install("acme-int8", "acme", "acme_later", SETTINGS.format(more="tiles: int = added_later(0)"))
+        after, other = candidate_from_json(before.to_json()), candidate_from_json({**stored, "compile": {"tiles": 2}})
+
+        assert after.parameters()["compile.tiles"] == 0
+        assert after.id == before.id
+        assert after.to_json() == before.to_json()
+        assert other.to_json()["compile"] == {"level": 1, "tiles": 2}
+        assert other.id != before.id

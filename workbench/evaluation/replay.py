@@ -10,20 +10,17 @@ from __future__ import annotations
 import contextlib
 import gc
 import json
-import os
 import re
 import resource
 import signal
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from workbench.targets import described, descriptions, open_target
-from workbench.targets.apart import run_apart
-from workbench.targets.base import Array, Feeds
+from workbench.targets.apart import own_environment, run_apart
+from workbench.targets.base import Feeds
+from workbench.targets.feeds import load_feeds, save_feeds
 from workbench.targets.profiler import KernelTime, Overflows, Profiler
 from workbench.values.artifact import Artifact
 from workbench.values.candidate import Candidate, candidate_from_json
@@ -52,7 +49,7 @@ def peak_memory(
         MeasureError: the artifact failed to load or run; transient when the child was killed or ran out of time.
     """
     with _replayed(directory, artifact, candidate, feeds, len(feeds)) as (replay, folder):
-        ended = run_apart(replay, environment=_environment(), timeout_s=timeout_s)
+        ended = run_apart(replay, environment=own_environment(), timeout_s=timeout_s)
         if ended.code == 0:
             return int((folder / _PEAK).read_text(encoding="utf-8"))
     if ended.code is None:
@@ -71,11 +68,7 @@ def peak_memory(
 def _run(folder: Path, calls: int) -> None:
     """Leaves the resident memory that it took at its peak, in bytes, in the folder."""
     request = json.loads((folder / _REQUEST).read_text(encoding="utf-8"))
-    fed: dict[int, dict[str, Array]] = {}
-    with np.load(folder / _FEEDS, allow_pickle=False) as arrays:
-        for key in arrays.files:
-            index, _, name = key.partition("/")
-            fed.setdefault(int(index), {})[name] = arrays[key]
+    fed = load_feeds(folder / _FEEDS)
     candidate = candidate_from_json(request["candidate"])
     target = open_target(candidate.target)
     target.toolchain()  # brings in the runtime's libraries, which belong to no artifact
@@ -117,7 +110,7 @@ def where_time_goes(
     """
     profiler = _profiler_of(candidate)
     with _replayed(directory, artifact, candidate, feeds, calls) as (replay, _):
-        return profiler.where_time_goes(replay, artifact, directory, to, environment=_environment())
+        return profiler.where_time_goes(replay, artifact, directory, to, environment=own_environment())
 
 
 def profile_of(folder: Path, directory: Path, artifact: Artifact, candidate: Candidate) -> DeviceProfile:
@@ -141,7 +134,7 @@ def kernels_of(
     """
     profiler = _profiler_of(candidate)
     with _replayed(directory, artifact, candidate, [feeds], calls) as (replay, folder):
-        return profiler.kernels(replay, artifact, directory, folder / "profile", environment=_environment())
+        return profiler.kernels(replay, artifact, directory, folder / "profile", environment=own_environment())
 
 
 def overflows(
@@ -155,7 +148,7 @@ def overflows(
     """
     profiler = _profiler_of(candidate)
     with _replayed(directory, artifact, candidate, feeds, len(feeds)) as (replay, _):
-        return profiler.overflows(replay, len(feeds), to, environment=_environment(), once=once)
+        return profiler.overflows(replay, len(feeds), to, environment=own_environment(), once=once)
 
 
 def _profiler_of(candidate: Candidate) -> Profiler:
@@ -176,16 +169,8 @@ def _replayed(
     with scratch_folder("replay") as folder:
         request = {"directory": directory.resolve(), "artifact": artifact, "candidate": candidate.to_json()}
         (folder / _REQUEST).write_text(canonical_json(request), encoding="utf-8")
-        arrays: dict[str, Any] = {f"{i}/{name}": array for i, feed in enumerate(feeds) for name, array in feed.items()}
-        np.savez(folder / _FEEDS, **arrays)
+        save_feeds(feeds, folder / _FEEDS)
         yield [sys.executable, "-P", "-m", "workbench.evaluation.replay", str(folder), str(calls)], folder
-
-
-def _environment() -> dict[str, str]:
-    """The child must find the very package that is running now, wherever it was started."""
-    here = str(Path(__file__).parents[2])
-    path = [here, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(path)}
 
 
 if __name__ == "__main__":

@@ -100,6 +100,12 @@ def run_apart(
         return Ended(code=code, output=_end_of(words), why=why, seconds=time.perf_counter() - started)
 
 
+def own_environment() -> dict[str, str]:
+    """Of a program of ours: it must find the very package that is running now, wherever it was started."""
+    path = [str(Path(__file__).parents[2]), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(path)}
+
+
 def compile_apart(
     compiler: str,
     program: Path,

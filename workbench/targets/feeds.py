@@ -4,6 +4,7 @@ through a file that takes a fixed number in every call."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,21 @@ def check_feeds(feeds: Feeds, inputs: Iterable[Any]) -> None:
             size is not None and size != given for size, given in zip(wanted, array.shape, strict=True)
         ):
             raise MeasureError(f"Input {name!r} is fed shape {array.shape}; the model takes {wanted}.")
+
+
+def save_feeds(feeds: Iterable[Feeds], file: Path) -> None:
+    """For `load_feeds` in another process."""
+    arrays: dict[str, Any] = {f"{i}/{name}": array for i, feed in enumerate(feeds) for name, array in feed.items()}
+    np.savez(file, **arrays)
+
+
+def load_feeds(file: Path) -> list[Feeds]:
+    found: dict[int, dict[str, Array]] = {}
+    with np.load(file, allow_pickle=False) as arrays:
+        for key in arrays.files:
+            index, _, name = key.partition("/")
+            found.setdefault(int(index), {})[name] = arrays[key]
+    return [found[index] for index in sorted(found)]
 
 
 def check_host_device(device: int) -> None:

@@ -9,16 +9,13 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from workbench.quantization.amct.cfg import AMCT_CONFIG, parse_cfg
 from workbench.quantization.amct.protobuf_text import print_message
-from workbench.targets.apart import run_apart
+from workbench.targets.apart import own_environment, run_apart
 from workbench.targets.ascend.acl.process import ACL_CONFIG, write_acl_config
 from workbench.targets.ascend.acl.session import AscendSession
 from workbench.targets.ascend.atc.atc import find_atc
@@ -28,8 +25,9 @@ from workbench.targets.ascend.dump.recording import read_recording
 from workbench.targets.ascend.interface import interface_of, read_interface, write_interface
 from workbench.targets.ascend.settings import ASCEND, INTERFACE, MIXED_MODES, AscendCompile
 from workbench.targets.ascend.toolchain import ascend_toolchain
-from workbench.targets.base import Array, Feeds
+from workbench.targets.base import Feeds
 from workbench.targets.common import compiled_file
+from workbench.targets.feeds import load_feeds, save_feeds
 from workbench.targets.inside import Change, DeviceOperator, Recording, Remedy
 from workbench.values.artifact import Artifact
 from workbench.values.candidate import Candidate, Precision
@@ -196,11 +194,8 @@ def _run_apart(directory: Path, artifact: Artifact, feeds: Sequence[Feeds], to: 
     with scratch_folder("device-run") as folder:
         request = {"directory": directory.resolve(), "artifact": artifact}
         (folder / _REQUEST).write_text(canonical_json(request), encoding="utf-8")
-        arrays: dict[str, Any] = {f"{i}/{name}": array for i, feed in enumerate(feeds) for name, array in feed.items()}
-        np.savez(folder / _FEEDS, **arrays)
-        path = [str(Path(__file__).parents[4]), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
-        config = write_acl_config(to, DUMP, _EVERYTHING)
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path), ACL_CONFIG: str(config)}
+        save_feeds(feeds, folder / _FEEDS)
+        environment = {**own_environment(), ACL_CONFIG: str(write_acl_config(to, DUMP, _EVERYTHING))}
         command, log = [sys.executable, "-m", __name__, str(folder)], to / "run.log"
         ended = run_apart(command, environment=environment, timeout_s=_TIMEOUT_S, log=log)
         if ended.code != 0:
@@ -209,17 +204,9 @@ def _run_apart(directory: Path, artifact: Artifact, feeds: Sequence[Feeds], to: 
 
 def _main(folder: Path) -> None:
     request = loads((folder / _REQUEST).read_bytes())
-    feeds: dict[int, dict[str, Array]] = {}
-    with np.load(folder / _FEEDS, allow_pickle=False) as arrays:
-        for key in arrays.files:
-            index, _, name = key.partition("/")
-            feeds.setdefault(int(index), {})[name] = arrays[key]
-    session = AscendSession(Path(request["directory"]), decode(Artifact, request["artifact"]))
-    try:
-        for index in sorted(feeds):
-            session.run(feeds[index])
-    finally:
-        session.close()
+    with closing(AscendSession(Path(request["directory"]), decode(Artifact, request["artifact"]))) as session:
+        for feeds in load_feeds(folder / _FEEDS):
+            session.run(feeds)
 
 
 if __name__ == "__main__":
