@@ -48,8 +48,8 @@ def test_without_an_answer_in_time_a_request_gets_504_and_one_whose_client_goes_
         assert site.open_requests == 1
         left.cancel()
         status, *_ = await site.answer(head(), b'{"text": "anna"}')
-        assert (status, left.cancelled(), site.queue.depth, site.open_requests) == (504, True, 0, 0)
-        site.stop()
+        assert (status, left.cancelled(), site.service.queue.depth, site.open_requests) == (504, True, 0, 0)
+        site.service.stop()
 
     asyncio.run(run())
 
@@ -69,7 +69,7 @@ def test_what_is_refused_before_its_body_is_read(directory: Path) -> None:
         site.hold(60_000)
         with pytest.raises(Refusal, match="Too many large bodies"):
             site.hold(60_000)
-        site.stop()
+        site.service.stop()
 
     asyncio.run(run())
 
@@ -88,9 +88,9 @@ def test_others_have_a_turn_after_every_long_text_of_a_request(directory: Path) 
 
         beside = asyncio.create_task(others())
         site = site_of(directory, Limits())
-        site.abandon(await site.submit(body, asyncio.get_running_loop().time()))
+        site.service.abandon(await site.service.submit(body, asyncio.get_running_loop().time()))
         beside.cancel()
-        site.stop()
+        site.service.stop()
 
     asyncio.run(run())
 

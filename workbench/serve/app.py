@@ -40,7 +40,7 @@ class Application:
 
     def __init__(self, service: Service | PipelineService, workers: int = 0) -> None:
         """Args: workers: in its process's charge."""
-        self._service, self._metrics, self.hold = service, service.metrics, service.hold
+        self.service, self._metrics, self.hold = service, service.metrics, service.hold
         self.drain, settings = service.drain, service.settings
         connections = _connections_within(settings.limits, workers, service.metrics)
         self.http = HttpServer(self, connections, body_timeout_s=settings.limits.body_timeout_s)
@@ -51,11 +51,11 @@ class Application:
 
     @property
     def open_requests(self) -> int:
-        return self._service.open_requests
+        return self.service.open_requests
 
     async def end(self) -> None:
         await self.http.stop()
-        self._service.stop()
+        self.service.stop()
 
     def begin(self, head: Head) -> int | None:
         predicts = head.path == _PREDICT
@@ -75,27 +75,27 @@ class Application:
             if head.method not in (b"GET", b"HEAD"):
                 raise Refusal("method", "This path takes GET.", allow="GET, HEAD")
             if head.path == b"/info":
-                self._service.identify(headers.get(b"x-api-key", b""))
+                self.service.identify(headers.get(b"x-api-key", b""))
             return None
         if head.method != b"POST":
             raise Refusal("method", "/predict takes POST.", allow="POST")
-        self._service.identify(headers.get(b"x-api-key"))
-        if _kind(headers) not in self._service.kinds:
-            kinds = b" or ".join(self._service.kinds).decode()
+        self.service.identify(headers.get(b"x-api-key"))
+        if _kind(headers) not in self.service.kinds:
+            kinds = b" or ".join(self.service.kinds).decode()
             raise Refusal("media_type", f"Content-Type must be there and say {kinds}.")
         if headers.get(b"content-encoding", b"identity").lower() != b"identity":
             raise Refusal("media_type", "The body must not be compressed.")
-        limit = self._service.settings.limits.body_bytes
+        limit = self.service.settings.limits.body_bytes
         if int(headers.get(b"content-length", b"0")) > limit:  # before 100 Continue asks for it
             raise too_large(limit)
-        self._service.admit()
+        self.service.admit()
         return limit
 
     async def answer(self, head: Head, body: bytes) -> Answer:
         try:
             if head.path != _PREDICT:
                 return await self._page(head.path.decode())
-            content = await self._service.predict(body, head.arrived_s, _kind(dict(head.headers)))
+            content = await self.service.predict(body, head.arrived_s, _kind(dict(head.headers)))
         except Refusal as refusal:
             self.refused(head, refusal)
             return refusal.answer()
@@ -108,7 +108,7 @@ class Application:
             self.refused(head, defect)
             return defect.answer()
         self._metrics.answered(200, time.perf_counter() - head.arrived_s)
-        return 200, [_JSON, *self._service.headers], content
+        return 200, [_JSON, *self.service.headers], content
 
     def refused(self, head: Head | None, refusal: Refusal) -> None:
         predicts = head is not None and head.path == _PREDICT
@@ -122,12 +122,12 @@ class Application:
 
     async def _page(self, path: str) -> Answer:
         """What is there beside /predict."""
-        queue = self._service.queue
+        queue = self.service.queue
         if path == "/metrics":
             return 200, [(b"content-type", CONTENT_TYPE_LATEST.encode())], await queue.metrics_text()
         status, content = 200, dict[str, Any]()
         if path == "/info":
-            content = self._service.info() if isinstance(self._service, PipelineService) else _info(self._service)
+            content = self.service.info() if isinstance(self.service, PipelineService) else _info(self.service)
         elif path == "/health/live":
             content = {"status": "live"}
         else:
