@@ -10,9 +10,9 @@ from tests.report.summaries import judge as judged
 from workbench.report import lines, to_json
 from workbench.report.page import pareto_html
 from workbench.report.rests_on import REFIT
-from workbench.report.written.cells import speaking
 from workbench.report.written.document import Commands, Table
 from workbench.report.written.performance import on_the_model
+from workbench.report.written.wording import speaking
 from workbench.values.measurement import Latency
 from workbench.values.modelled_times.figures import with_intervals
 from workbench.values.modelled_times.statement import CallCosts

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 
 from tests.evaluations import evaluation
-from workbench.report.recipes import recipes_of
+from workbench.report.alike import recipes_of
 from workbench.values.measurement import Estimate, LanguageFigures, LanguageLoad
 from workbench.values.modelled_times.statement import CallCosts, ModelledCalls, TimingModel
 from workbench.values.paired_scores import PairedScores

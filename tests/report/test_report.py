@@ -14,8 +14,7 @@ from workbench.report import Summary, detail, lines, report_lines, to_json
 from workbench.report.alike import letters
 from workbench.report.page import pareto_html
 from workbench.report.words import title
-from workbench.report.written.cells import speaking
-from workbench.report.written.naming import metric_name
+from workbench.report.written.wording import metric_name, speaking
 from workbench.targets.openvino.settings import OpenVinoCompile
 from workbench.values.candidate import Candidate, Serving
 from workbench.values.evidence import level_of

@@ -9,9 +9,8 @@ from typing import Any, get_args
 import pytest
 
 from tests.values.test_installed_targets import installing
-from workbench.report.written.cells import speaking
 from workbench.report.written.document import Language
-from workbench.report.written.naming import candidate_name
+from workbench.report.written.wording import candidate_name, speaking
 from workbench.targets.onnxruntime.settings import OnnxRuntimeCompile
 from workbench.targets.openvino.settings import OpenVinoCompile
 from workbench.values.candidate import Candidate, Precision, Quantization, Serving, candidate_from_json

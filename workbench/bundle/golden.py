@@ -12,7 +12,7 @@ import zipfile
 import zlib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from workbench.bundle.manifest import Manifest
 from workbench.bundle.opened import Bundle
 from workbench.targets.base import Array, Feeds
 from workbench.values.agreement import Agreements, agreements_from_json
-from workbench.values.documents.canonical import DecodeError
+from workbench.values.documents.canonical import DecodeError, decode
 from workbench.values.documents.json_reader import loads
 from workbench.values.errors import BundleError, ConfigError
 from workbench.values.preprocess import Preprocessor, Text, open_preprocessor
@@ -70,13 +70,17 @@ def golden_batches(bundle: Bundle) -> tuple[GoldenBatch, ...]:
         raise BundleError(f"{bundle.directory}: it holds a language model: prompts, and no samples.")
     count = manifest.golden_batches
     arrays: dict[str, list[dict[str, Array]]] = {role: [{} for _ in range(count)] for role in ("feeds", "outputs")}
-    texts: list[tuple[Text, ...]] = [()] * count
+    texts: tuple[tuple[Text, ...], ...] = ((),) * count
     try:
         for key, array in read_npz(bundle.read(manifest.golden)).items():
             index, role, name = key.split("/", 2)
             arrays[role][_index(index, count)][name] = array
         if manifest.golden_texts is not None:
-            texts = _texts(bundle.read(manifest.golden_texts), count)
+            texts = decode(
+                tuple[tuple[str | tuple[str, ...], ...], ...], loads(bundle.read(manifest.golden_texts)), "texts"
+            )
+            if len(texts) != count:
+                raise ValueError(f"their texts are of {len(texts)} batches, not of {count}")
         found = [
             GoldenBatch(feeds=feeds, outputs=outputs, texts=rows)
             for feeds, outputs, rows in zip(arrays["feeds"], arrays["outputs"], texts, strict=True)
@@ -106,19 +110,6 @@ def _index(text: str, count: int) -> int:
     if index >= count:
         raise ValueError(f"there is a batch {text[:20]!r}, of {count}")
     return index
-
-
-def _texts(content: bytes, count: int) -> list[tuple[Text, ...]]:
-    def words(row: Any) -> bool:
-        return isinstance(row, list) and all(isinstance(word, str) for word in row)
-
-    body = loads(content)
-    if not isinstance(body, list) or len(body) != count:
-        raise ValueError(f"their texts are no list of {count} batches")
-    for rows in body:
-        if not isinstance(rows, list) or not all(isinstance(row, str) or words(row) for row in rows):
-            raise ValueError("a text is neither a string nor a list of words")
-    return [tuple(row if isinstance(row, str) else tuple(row) for row in rows) for rows in body]
 
 
 def _check(batch: GoldenBatch) -> None:

@@ -106,41 +106,54 @@ class HoldoutOutcomes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Manifest:
-    """The contents of manifest.json. `files` has every file but manifest.json and SHA256SUMS.
+class Shipped:
+    """What ships, as whoever fills a bundle knows it and the manifest says it.
 
     Attributes:
+        evaluations: of the candidate, one per split (validation, and holdout when it was confirmed).
+        baseline: of the float model, the same.
+        datasets: split → digest of the data it was calibrated and scored with.
+        labels: name of each class or tag id; empty without names.
         service: what the service uses unless its command says otherwise.
-        outcomes: None where the candidate was not confirmed on holdout.
-        golden: of a language model its prompts, and `golden_batches` how many they are.
         axes: those that arrays are padded along, to which sizes and with what.
-        agreement: file in the bundle with its `values.agreement.Agreements`; None where nobody measured it.
     """
 
     name: str
     about: str
     task: str
-    created_at: str
-    workbench: str
-    integrity: str
-    candidate_id: str
     candidate: Candidate
     artifact: Artifact
     evaluations: tuple[Evaluation, ...]
     baseline: tuple[Evaluation, ...]
-    model: SourceModel
     datasets: Mapping[str, str]
     labels: tuple[str, ...]
+    tolerance: Tolerance
+    service: ServiceSettings = field(default_factory=ServiceSettings)
+    axes: tuple[AxisUse, ...] = added_later(())  # it gives a dataclass field
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest(Shipped):
+    """The contents of manifest.json. `files` has every file but manifest.json and SHA256SUMS.
+
+    Attributes:
+        outcomes: None where the candidate was not confirmed on holdout.
+        golden: of a language model its prompts, and `golden_batches` how many they are.
+        agreement: file in the bundle with its `values.agreement.Agreements`; None where nobody measured it.
+    """
+
+    created_at: str
+    workbench: str
+    integrity: str
+    candidate_id: str
+    model: SourceModel
     text: TextSettings | None
     record: str | None
     golden: str
     golden_texts: str | None
     golden_batches: int
-    tolerance: Tolerance
     files: Mapping[str, FileSum]
-    service: ServiceSettings = field(default_factory=ServiceSettings)
     outcomes: HoldoutOutcomes | None = None
-    axes: tuple[AxisUse, ...] = added_later(())  # it gives a dataclass field
     agreement: str | None = added_later(None, stored="fidelity")  # it gives a dataclass field
 
     @property

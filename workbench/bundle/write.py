@@ -8,9 +8,10 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -26,9 +27,9 @@ from workbench.bundle.manifest import (
     FileSum,
     HoldoutOutcomes,
     Manifest,
+    Shipped,
     SourceModel,
     TextSettings,
-    Tolerance,
 )
 from workbench.bundle.opened import read_bounded
 from workbench.bundle.paths import MOST_SUMS_BYTES, SIGNATURE, SUMS, entries, name_fault, sums_text
@@ -38,15 +39,11 @@ from workbench.bundle.sbom import SBOM, sbom
 from workbench.bundle.signing import COMMENT, SecretKey, sign
 from workbench.targets.base import Array
 from workbench.values.agreement import Agreements
-from workbench.values.artifact import Artifact, Toolchain
-from workbench.values.candidate import Candidate
+from workbench.values.artifact import Toolchain
 from workbench.values.documents.canonical import encode, file_digest
 from workbench.values.errors import BundleError, ConfigError, ToolchainError
-from workbench.values.interface import AxisUse
 from workbench.values.model import Model
 from workbench.values.preprocess import Preprocessor
-from workbench.values.results import Evaluation
-from workbench.values.service import ServiceSettings
 from workbench.values.system.files import write_text_atomically
 from workbench.values.system.scratch import scratch_folder
 
@@ -56,19 +53,13 @@ _AGREEMENT = "agreement.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BundleContents:
+class BundleContents(Shipped):
     """Everything `write_bundle` puts together.
 
     Attributes:
         artifact_directory: where the files of `artifact` lie.
-        evaluations: of the candidate, one per split (validation, and holdout when it was confirmed).
-        baseline: of the float model, the same.
         record: file of the QuantizationRecord, None when the scheme has none.
-        datasets: split → digest of the data it was calibrated and scored with.
-        labels: name of each class or tag id; empty without names.
         preprocessor: None when requests are arrays.
-        axes: that arrays are padded along, with the bins of this candidate.
-        service: what the service is to use.
         outcomes: file of the holdout outcomes, None when the candidate was not confirmed.
         outcome_samples_sha256: `HoldoutOutcomes.samples_sha256` of that file.
         prompts: of a language model, in place of `golden`.
@@ -76,23 +67,13 @@ class BundleContents:
         extra_files: name in the bundle → file to copy.
     """
 
-    name: str
-    task: str
-    candidate: Candidate
-    artifact: Artifact
-    artifact_directory: Path
-    evaluations: tuple[Evaluation, ...]
-    baseline: tuple[Evaluation, ...]
-    model: Model
-    datasets: Mapping[str, str]
-    golden: tuple[GoldenBatch, ...]
-    tolerance: Tolerance
     about: str = ""
     labels: tuple[str, ...] = ()
+    artifact_directory: Path
+    model: Model
+    golden: tuple[GoldenBatch, ...]
     record: Path | None = None
     preprocessor: Preprocessor | None = None
-    axes: tuple[AxisUse, ...] = ()
-    service: ServiceSettings = field(default_factory=ServiceSettings)
     outcomes: Path | None = None
     outcome_samples_sha256: str = ""
     prompts: GoldenPrompts | None = None
@@ -221,18 +202,13 @@ def _fill(to: Path, contents: BundleContents, deployment: Callable[[Manifest], M
         (to / _GOLDEN).parent.mkdir(exist_ok=True)
         np.savez(to / _GOLDEN, allow_pickle=False, **arrays)
     model = contents.model
+    shared: dict[str, Any] = {each.name: getattr(contents, each.name) for each in fields(Shipped)}
     manifest = Manifest(
-        name=contents.name,
-        about=contents.about,
-        task=contents.task,
+        **shared,
         created_at=datetime.now(UTC).isoformat(timespec="seconds"),
         workbench=__version__,
         integrity=INTEGRITY,
         candidate_id=contents.candidate.id,
-        candidate=contents.candidate,
-        artifact=contents.artifact,
-        evaluations=contents.evaluations,
-        baseline=contents.baseline,
         model=SourceModel(
             file=model.path.name,
             sha256=model.sha256,
@@ -242,18 +218,13 @@ def _fill(to: Path, contents: BundleContents, deployment: Callable[[Manifest], M
             outputs=model.outputs,
             origin=None if model.origin is None else replace(model.origin, path=Path(model.origin.path.name)),
         ),
-        datasets=contents.datasets,
-        labels=contents.labels,
         text=text,
         record=_RECORD if contents.record is not None else None,
         golden=_GOLDEN if prompts is None else PROMPTS,
         golden_texts=_TEXTS if with_texts else None,
         golden_batches=len(contents.golden if prompts is None else prompts.prompts),
-        tolerance=contents.tolerance,
         files={},
-        service=contents.service,
         outcomes=outcomes,
-        axes=contents.axes,
         agreement=None if contents.agreement is None else _AGREEMENT,
     )
     if deployment is not None:

@@ -1,14 +1,21 @@
-"""Who cannot be told apart: a difference that the measurements cannot show is no difference."""
+"""Who cannot be told apart: a difference that the measurements cannot show is no difference.
+
+Recipes of a language model are each held against the best of the space's presets, which are what is tried without a
+search. Differences between recipes are paired over windows, with intervals that hold for all pairs at once
+(`significance.all_pairs`): with two dozen recipes one pair in twenty would differ by chance.
+"""
 
 from __future__ import annotations
 
+import functools
 import math
 import string
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
+from workbench.report.summary import Recipe
 from workbench.report.words import ACCURACY, SERVICE, SPEED, loss_of, service_estimate, speedup_of
 from workbench.values.measurement import Estimate, ServiceResult, Split
 from workbench.values.metrics import metrics
@@ -16,7 +23,7 @@ from workbench.values.modelled_times.figures import ratio
 from workbench.values.objectives import Objective
 from workbench.values.paired_scores import PairedScores
 from workbench.values.results import Evaluation
-from workbench.values.significance import Outcomes, indistinguishable, may_be_equal
+from workbench.values.significance import Outcomes, all_pairs, indistinguishable, may_be_equal
 
 _MEDIAN = 1.25
 """A median's standard error over that of a mean."""
@@ -29,8 +36,7 @@ class Alike:
     """Whether two complete evaluations cannot be told apart, with the per-sample outcomes read at most once each."""
 
     def __init__(self, objectives: Sequence[Objective], outcomes: OutcomesOf, baseline_id: str) -> None:
-        self._objectives, self._read, self._baseline_id = objectives, outcomes, baseline_id
-        self._outcomes: dict[tuple[str, Split], Outcomes | None] = {}
+        self._objectives, self._read, self._baseline_id = objectives, functools.cache(outcomes), baseline_id
 
     def altogether(self, a: Evaluation, b: Evaluation) -> bool:
         """In speed, in accuracy, and in every objective."""
@@ -83,10 +89,7 @@ class Alike:
         return first.low <= second.high and second.low <= first.high
 
     def _of(self, evaluation: Evaluation) -> Outcomes | None:
-        key = evaluation.candidate.id, evaluation.split
-        if key not in self._outcomes:
-            self._outcomes[key] = self._read(*key)
-        return self._outcomes[key]
+        return self._read(evaluation.candidate.id, evaluation.split)
 
 
 def throughput_of(evaluation: Evaluation) -> Estimate:
@@ -144,3 +147,37 @@ def letters(count: int, alike: Callable[[int, int], bool]) -> list[str]:
         for member in group:
             marks[member] += string.ascii_lowercase[place] + (str(again) if again else "")  # a … z, then a1 … z1
     return marks
+
+
+def recipes_of(
+    evaluations: Sequence[Evaluation], outcomes: OutcomesOf, presets: Mapping[str, str], baseline_id: str
+) -> tuple[Recipe, ...]:
+    """Those that were judged in full, the least loss first; nothing of other models.
+
+    Args:
+        presets: candidate id → name, of those of the space.
+    """
+    found: list[tuple[Evaluation, PairedScores]] = []
+    for evaluation in evaluations:
+        if evaluation.measurement.language is None or evaluation.candidate.id == baseline_id:
+            continue
+        # kept only of what was judged over the whole split, also where it then was over a limit
+        scores = outcomes(evaluation.candidate.id, "validation")
+        if isinstance(scores, PairedScores) and (not found or len(scores) == len(found[0][1])):
+            found.append((evaluation, scores))
+    found.sort(key=lambda each: (float(each[1].numerators.sum()), each[0].candidate.id))
+    if not found:
+        return ()
+    best = next((place for place, (e, _) in enumerate(found) if e.candidate.id in presets), None)
+    pairs = all_pairs(np.stack([scores.numerators for _, scores in found]), found[0][1].denominators)
+    rows = []
+    for place, (evaluation, _) in enumerate(found):
+        known, accuracy = None, evaluation.measurement.accuracy
+        if best is not None and place != best:
+            value, low, high = (float(each[place, best]) for each in (pairs.difference, pairs.low, pairs.high))
+            if accuracy is not None and accuracy.unit == "%":
+                value, low, high = (100 * math.expm1(min(nats, 50.0)) for nats in (value, low, high))
+            known = Estimate(value=value, low=low, high=high)
+        name = presets.get(evaluation.candidate.id, "")
+        rows.append(Recipe(candidate_id=evaluation.candidate.id, preset=name, against_preset=known))
+    return tuple(rows)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Sequence
-from typing import Any
 
 from workbench.report.recommendation import headline
 from workbench.report.summary import Summary
-from workbench.report.table import Line, laid_out, shown, written
+from workbench.report.table import Line, laid_out, shown, wrapped, written
 from workbench.report.text import damage_words, verdict_lines
 from workbench.report.words import count_of, scored
 from workbench.values.evidence import Evidence, level_of
@@ -33,40 +31,34 @@ def brief_lines(summary: Summary, next_commands: Sequence[str] = ()) -> list[Lin
     if summary.emulated:
         found.append(("EMULATED: nothing below was measured on a device; times are modelled.", "bold red"))
     if summary.damage:
-        found += _sentence(f"DAMAGED: {damage_words(summary)}", "bold red")
+        found += wrapped(f"DAMAGED: {damage_words(summary)}", style="bold red", width=WIDTH, most=2)
     recommended, chosen = summary.recommended, summary.chosen
     if recommended is None or chosen is None:
         said = " ".join(text.strip() for text, _ in verdict_lines(summary))
-        found += _sentence(said, "bold red", 6)
+        found += wrapped(said, style="bold red", width=WIDTH, most=6)
     else:
         said, equals = headline(summary), len(recommended.among)
         if equals:  # the one to take is said before how many others are as good
             by = f", by {', '.join(recommended.compared)}" if recommended.compared else ""
             name = f"{chosen.candidate.short_id}  {summary.title(chosen.candidate)}"
             said = f"Cannot be told apart: {name} and {count_of(equals, 'other')}{by}"
-        found += _sentence(said, "bold yellow" if equals else "bold green", 3)
+        found += wrapped(said, style="bold yellow" if equals else "bold green", width=WIDTH, most=3)
         rows = figures(summary, chosen)
         widths = [max((len(row[i]) for row in rows), default=0) for i in range(2)]
         found += [(f"  {a:<{widths[0]}}  {b:<{widths[1]}}  {c}".rstrip(), "") for a, b, c in rows]
-        for warning in recommended.warnings[:_WARNINGS]:
-            found += _sentence(f"Mind: {warning}", "yellow")
+        minded = (f"Mind: {warning}" for warning in recommended.warnings[:_WARNINGS])
+        found += wrapped(*minded, style="yellow", width=WIDTH, most=2)
         if len(recommended.warnings) > _WARNINGS:
             found.append((f"  and {len(recommended.warnings) - _WARNINGS} more to mind: -v", "yellow"))
     return [*found, *_front(summary), *((line, "") for line in next_commands)]
 
 
-def _sentence(text: str, style: str, most: int = 2) -> list[Line]:
-    form: dict[str, Any] = {"subsequent_indent": "  ", "placeholder": " …", "break_on_hyphens": False}
-    return [(part, style) for part in textwrap.wrap(text, WIDTH, max_lines=most, **form)]
-
-
 def figures(summary: Summary, chosen: Evaluation) -> list[tuple[str, str, str]]:
     """(name, value with interval, evidence and limit): the four that every answer has, then what else was asked for."""
     by, limits = scored(summary.evaluations), {c.metric: c for c in summary.constraints}
-    asked = [o.metric for o in summary.objectives] + list(limits)
     usual = ["speedup", by.loss_metric, *_served(summary, chosen)]
     rows = []
-    for name in (*usual, *asked_beside(asked, (*usual, *shown_in("view"), "accuracy_loss")))[:_FIGURES]:
+    for name in (*usual, *asked_beside(summary.asked, (*usual, *shown_in("view"), "accuracy_loss")))[:_FIGURES]:
         value, level = _reading(summary, chosen, name)
         if value is not None:
             of_own = name == by.loss_metric and by.noun != "accuracy"

@@ -53,7 +53,7 @@ def pareto_html(summary: Summary) -> str:
     """A self-contained page (about 5 MB, nearly all of it plotly.js); makes no request of any kind."""
     chosen = summary.chosen
     axes = _axes(summary)
-    missing = sum(not _has(summary, e, *axes[0]) for e in summary.evaluations)
+    missing = len(summary.evaluations) - len(_drawn(summary, *axes[0]))
     evaluations = shown(summary)
     differing = differing_parameters([e.candidate for e in evaluations])
     rows = [_front_row(summary, e, differing) for e in evaluations]
@@ -100,30 +100,50 @@ def _axes(summary: Summary) -> list[tuple[str, str]]:
     return [(names[0], other) for other in names[1:]]
 
 
+def _drawn(summary: Summary, x: str, y: str) -> list[tuple[Evaluation, Evaluation]]:
+    """(in the search, by the strongest evidence) of each that has both metrics."""
+    pairs = ((e, summary.strongest(e)) for e in summary.evaluations)
+    return [(e, known) for e, known in pairs if {x, y} <= summary.numbers(known).keys()]
+
+
 def _figure(summary: Summary, x: str, y: str) -> go.Figure:
-    figure = go.Figure()
-    drawn = [e for e in summary.evaluations if _has(summary, e, x, y)]
+    figure, drawn = go.Figure(), _drawn(summary, x, y)
+
+    def add(points: Sequence[Evaluation], name: str, marker: dict[str, Any], **look: Any) -> None:
+        values = [summary.numbers(e) for e in points]
+        figure.add_scatter(
+            x=[v[x] for v in values],
+            y=[v[y] for v in values],
+            mode="markers",
+            name=name,
+            marker=marker | {"line": {"width": 2}},
+            hovertext=[_hover(summary, e) for e in points],
+            hoverinfo="text",
+            **look,
+        )
+
     for standing, (name, color, symbol, size, opacity) in _LOOKS.items():
         for level in LEVELS:
             points = [
-                e for e in drawn if summary.standing(e) == standing and level_for(summary.strongest(e), (x, y)) == level
+                known for e, known in drawn if summary.standing(e) == standing and level_for(known, (x, y)) == level
             ]
             if points:
-                known = [summary.strongest(e) for e in points]
                 marker = {"color": color, "symbol": _symbol(symbol, level), "size": size}
-                bars = {"error_x": _bars(known, x, color), "error_y": _bars(known, y, color), "opacity": opacity}
-                figure.add_trace(_scatter(summary, known, x, y, f"{name}, {level} ({len(points)})", marker, **bars))
-    star = {"color": "#0a7d43", "symbol": "star-open", "size": 26}
-    square = {"color": "#111", "symbol": "square-open", "size": 17}
+                bars = {"error_x": _bars(points, x, color), "error_y": _bars(points, y, color), "opacity": opacity}
+                add(points, f"{name}, {level} ({len(points)})", marker, **bars)
     mark = summary.recommended.mark.lower() if summary.recommended is not None else ""
-    for one, name, marker in ((summary.baseline, "float baseline", square), (summary.chosen, mark, star)):
-        if one is not None and one in drawn:
-            figure.add_trace(_scatter(summary, [summary.strongest(one)], x, y, name, marker, opacity=1.0))
-    for axis, metric in (("x", x), ("y", y)):
+    for one, name, color, symbol, size in (
+        (summary.baseline, "float baseline", "#111", "square-open", 17),
+        (summary.chosen, mark, "#0a7d43", "star-open", 26),
+    ):
+        points = [known for e, known in drawn if e is one]
+        if points:
+            add(points, name, {"color": color, "symbol": symbol, "size": size}, opacity=1.0)
+    for draw, metric in ((figure.add_vline, x), (figure.add_hline, y)):
         limit = _limit(summary, metric)
         if limit is not None:
             line = {"line_dash": "dash", "line_width": 1, "line_color": "#c0392b", "annotation_text": "limit"}
-            (figure.add_vline if axis == "x" else figure.add_hline)(limit, **line, annotation_position="top right")
+            draw(limit, **line, annotation_position="top right")
     figure.update_layout(
         template="plotly_white",
         height=560,
@@ -136,33 +156,17 @@ def _figure(summary: Summary, x: str, y: str) -> go.Figure:
     return figure
 
 
-def _scatter(
-    summary: Summary, points: Sequence[Evaluation], x: str, y: str, name: str, marker: dict[str, Any], **drawn: Any
-) -> go.Scatter:
-    values = [summary.numbers(e) for e in points]
-    return go.Scatter(
-        x=[v[x] for v in values],
-        y=[v[y] for v in values],
-        mode="markers",
-        name=name,
-        marker=marker | {"line": {"width": 2}},
-        hovertext=[_hover(summary, e) for e in points],
-        hoverinfo="text",
-        **drawn,
-    )
-
-
 def _bars(points: Sequence[Evaluation], metric: str, color: str) -> dict[str, object]:
-    found = [_margins(e, metric) for e in points]
+    below, above = zip(*(_margins(e, metric) for e in points), strict=True)
     return {
         "type": "data",
         "symmetric": False,
-        "arrayminus": [low for low, _ in found],
-        "array": [high for _, high in found],
+        "arrayminus": list(below),
+        "array": list(above),
         "thickness": 1,
         "width": 3,
         "color": color,
-        "visible": any(low or high for low, high in found),
+        "visible": any((*below, *above)),
     }
 
 
@@ -182,16 +186,12 @@ def _margins(evaluation: Evaluation, metric: str) -> tuple[float, float]:
 
 def _hover(summary: Summary, evaluation: Evaluation) -> str:
     numbers = summary.numbers(evaluation)
-    shown = [name for name in METRICS if name in numbers]
     rows = [f"<b>{evaluation.candidate.short_id}</b> {html.escape(summary.title(evaluation.candidate))}"]
     if evaluation.stop is not None:
         rows.append(html.escape(f"stopped at {evaluation.stop.stage}: {evaluation.stop.reason}"))
-    rows += [f"{name} {numbers[name]:.4g} {METRICS[name].unit}".rstrip() for name in shown]
-    rows.append("")
-    rows += [
-        f"{html.escape(name)} = {html.escape(str(value))}" for name, value in evaluation.candidate.parameters().items()
-    ]
-    return "<br>".join(rows)
+    rows += [f"{name} {numbers[name]:.4g} {METRICS[name].unit}".rstrip() for name in METRICS if name in numbers]
+    settings = evaluation.candidate.parameters().items()
+    return "<br>".join([*rows, "", *(html.escape(f"{name} = {value}") for name, value in settings)])
 
 
 _SYMBOLS: dict[Evidence, str] = {"shared": "square-open", "predicted": "diamond-open", "modelled": "hexagon-open"}
@@ -202,11 +202,6 @@ def _symbol(plain: str, level: Evidence) -> str:
     if plain.endswith("-open") or level == "measured held-out":
         return plain
     return _SYMBOLS.get(level, f"{plain}-open")
-
-
-def _has(summary: Summary, evaluation: Evaluation, x: str, y: str) -> bool:
-    numbers = summary.numbers(summary.strongest(evaluation))
-    return x in numbers and y in numbers
 
 
 def _limit(summary: Summary, metric: str) -> float | None:

@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 
 from workbench.report.alike import Alike
 from workbench.report.rests_on import modelled_errors
 from workbench.report.summary import BASES, Basis, Recommendation, Summary, common, failure_words
-from workbench.report.words import ACCURACY, SERVICE, SPEED, cost_of, count_of, interval, loss_of, scored, scored_by
+from workbench.report.words import (
+    ACCURACY,
+    SERVICE,
+    SPEED,
+    cost_of,
+    count_of,
+    interval,
+    loss_of,
+    scored,
+    scored_by,
+    speedup_of,
+)
 from workbench.values.candidate import Candidate
 from workbench.values.evidence import level_for, sources_of
 from workbench.values.measurement import Accuracy, AccuracyComparison
@@ -51,7 +61,7 @@ def recommend(summary: Summary, alike: Alike) -> Recommendation | str:
             f"and no loss of accuracy. {again}; its log: {confirmed.failure.log_path}."
         )
     pool = [m.evaluation for m in summary.front if not m.against]
-    if baseline is not None and baseline not in pool and _may_be_recommended(summary, baseline):
+    if baseline is not None and baseline not in pool and summary.may_ship(baseline):
         pool.append(baseline)
     if not pool:
         why = "; ".join(f"{m.evaluation.candidate.short_id}: {m.against}" for m in summary.front)
@@ -65,13 +75,8 @@ def recommend(summary: Summary, alike: Alike) -> Recommendation | str:
     left = [views[basis] for e in fit if basis in (views := summary.views(e))]
     criteria = _criteria(summary, left)
     origin = next((e for e in left if e.candidate.id == summary.baseline_id), None)
-    if (
-        criteria[0] in SPEED
-        and origin is not None
-        and not any(
-            latency.speedup.low > 1 for e in left if e is not origin and (latency := e.measurement.latency) is not None
-        )
-    ):
+    faster = (speedup_of(e).low > 1 for e in left if e is not origin)
+    if criteria[0] in SPEED and origin is not None and not any(faster):
         left = [origin]
     counts = []
     for metric in criteria:
@@ -99,6 +104,10 @@ def recommend(summary: Summary, alike: Alike) -> Recommendation | str:
         for other, why in (*passed, *fallen)
         if _looked_better(summary, other, searched, criteria[0])
     ]
+    settled_by: tuple[str, ...] = (_MORE.get(criteria[0], _MORE_SAMPLES),) if among else ()
+    if summary.emulated:  # none of it was measured anywhere
+        told = (one.about for one in modelled_errors(summary, searched)[:_MOST_NAMED])
+        settled_by = (*told, "the same sweep on a real device")
     return Recommendation(
         candidate_id=chosen.candidate.id,
         reason=" ".join(reason),
@@ -106,18 +115,8 @@ def recommend(summary: Summary, alike: Alike) -> Recommendation | str:
         evidence=level_for(chosen, [o.metric for o in summary.objectives]),
         among=tuple(e.candidate.id for e in among),
         compared=tuple(criteria) if among else (),
-        settled_by=(_MORE.get(criteria[0], _MORE_SAMPLES),) if among else (),
+        settled_by=settled_by,
     )
-
-
-def settled(summary: Summary) -> Summary:
-    """With what is to be measured on a device, where times are modelled: none of it was measured anywhere."""
-    found = summary.recommended
-    if found is None or not summary.emulated:
-        return summary
-    again = "the same sweep on a real device"
-    told = tuple(one.about for one in modelled_errors(summary)[:_MOST_NAMED])
-    return replace(summary, recommended=replace(found, settled_by=(*told, again)))
 
 
 def headline(summary: Summary) -> str:
@@ -178,26 +177,22 @@ def _criteria(summary: Summary, compared: Sequence[Evaluation]) -> list[str]:
     return list(dict.fromkeys((*order, *known, *([] if any(name in SPEED for name in names) else ["speedup"]))))
 
 
-def _may_be_recommended(summary: Summary, evaluation: Evaluation) -> bool:
-    return summary.is_feasible(summary.strongest(evaluation)) and not summary.refusal(evaluation)
-
-
 def _equals(
     summary: Summary, chosen: Evaluation, criteria: Sequence[str], alike: Alike, *, lossless: bool
 ) -> list[Evaluation]:
     """Who else may be recommended and cannot be told apart from the chosen one in any criterion, by the strongest
     evidence that both have: in the search point values decide who is on the front, and noise may have decided them.
     Without those that compute the same and answered the same: nothing could tell these apart."""
-    found = []
-    for other in summary.evaluations:
-        if other.candidate.id == chosen.candidate.id or not _may_be_recommended(summary, other):
-            continue
+
+    def equal(other: Evaluation) -> bool:
         pair = common(summary.views(chosen), summary.views(other))
         known = [name for name in criteria if all(name in summary.numbers(e) for e in pair)]
-        if alike.apart(*pair, known) or alike.by_content(*pair) or (lossless and _certain_loss(summary, other)):
-            continue
-        found.append(other)
-    return found
+        return not (
+            alike.apart(*pair, known) or alike.by_content(*pair) or (lossless and _certain_loss(summary, other))
+        )
+
+    others = (e for e in summary.evaluations if e.candidate.id != chosen.candidate.id and summary.may_ship(e))
+    return [other for other in others if equal(other)]
 
 
 def _certain_loss(summary: Summary, evaluation: Evaluation) -> str:

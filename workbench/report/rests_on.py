@@ -1,4 +1,5 @@
-"""What a report rests on: what was confirmed, what became of reused measurements, what modelled times assume."""
+"""What a report rests on: what was confirmed, what became of reused measurements, what modelled times assume; and how
+the recipes of a language model compare."""
 
 from __future__ import annotations
 
@@ -90,12 +91,11 @@ MOST = 10
 """Errors that are named: what measurements on a card would narrow intervals most."""
 REFIT = "workbench emulator fit op_summary.csv --om model.om --to file.yaml"
 """Fits the timing model to kernels that were profiled on a card, which narrows its errors."""
-_HEAD = "Modelled, not measured"
 
 
-def modelled_errors(summary: Summary) -> tuple[ErrorShare, ...]:
+def modelled_errors(summary: Summary, chosen: Evaluation | None = None) -> tuple[ErrorShare, ...]:
     """Of the recommended candidate, else of the first on the front; none where times were measured."""
-    found = summary.chosen or next((member.evaluation for member in summary.front), None)
+    found = chosen or summary.chosen or next((member.evaluation for member in summary.front), None)
     if found is None or not summary.emulated or found.measurement.latency is None:
         return ()
     return error_shares(found.measurement.latency)[:MOST]
@@ -106,7 +106,30 @@ def error_lines(summary: Summary) -> list[Line]:
     found = modelled_errors(summary)
     if not found:
         return []
-    lines: list[Line] = [(f"{_HEAD}; what its time rests on, by what that may be off by:", "bold")]
+    lines: list[Line] = [("Modelled, not measured; what its time rests on, by what that may be off by:", "bold")]
     for number, one in enumerate(found, 1):
         lines += wrapped(f"  {number}. {one.about}: {one.words()}", indent=" " * 5)
     return [*lines, (f"     {REFIT}", "dim")]
+
+
+_FEW_WINDOWS = 10
+"""With fewer, intervals over windows are rough."""
+
+
+def recipe_sentences(summary: Summary) -> list[str]:
+    """What the recipes come to beside the best preset; nothing where there is none."""
+    best = next((r for r in summary.recipes if r.preset and r.against_preset is None), None)
+    if best is None:
+        return []
+    against = [r.against_preset for r in summary.recipes if r.against_preset is not None]
+    better, worse = sum(known.high < 0 for known in against), sum(known.low > 0 for known in against)
+    found = [
+        f"Of {count_of(len(against), 'recipe')} beside the best preset ({best.preset!r}), {better} lose less for "
+        f"certain, {len(against) - better - worse} cannot be told apart from it, and the rest lose more; these "
+        "intervals hold for all pairs at once."
+    ]
+    windows = summary.find(best.candidate_id)
+    count = windows.measurement.accuracy.samples if windows and windows.measurement.accuracy else 0
+    if count < _FEW_WINDOWS:
+        found.append(f"With {count_of(count, 'window')} these intervals are rough: give more text.")
+    return found

@@ -7,7 +7,6 @@ a prediction is never held against a measurement; and what the stronger evidence
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
@@ -104,12 +103,6 @@ class Recipe:
     preset: str
     against_preset: Estimate | None
 
-    @property
-    def told_apart(self) -> bool:
-        """Whether windows tell it from the best preset."""
-        known = self.against_preset
-        return known is not None and (known.low > 0 or known.high < 0)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
@@ -183,15 +176,14 @@ class Summary:
         return {name: by for name, by in found.items() if by > 0}
 
     @property
-    def cards(self) -> Mapping[str, int]:
-        """Words of a card → how many evaluations of the search were made on it alone."""
-        return Counter(e.place.words for e in self.evaluations if e.place is not None and e.place.card)
-
-    @property
     def serves(self) -> bool:
         """Whether a load on the service measures anything that is asked for."""
-        asked = [*(o.metric for o in self.objectives), *(c.metric for c in self.constraints)]
-        return any(metric in SERVICE for metric in asked)
+        return any(metric in SERVICE for metric in self.asked)
+
+    @property
+    def asked(self) -> list[str]:
+        """Metrics of the objectives, then of the constraints."""
+        return [asked.metric for asked in (*self.objectives, *self.constraints)]
 
     def costs(self, evaluation: Evaluation) -> list[float]:
         """Its objectives, turned so that less is better."""
@@ -202,17 +194,15 @@ class Summary:
 
         A load whose figures must not be relied on counts as none; what the confirmation predicted stands then.
         """
-        found: dict[Basis, Evaluation] = {}
-        confirmed = self.confirmations.get(evaluation.candidate.id)
+        confirmed, found = self.confirmations.get(evaluation.candidate.id), dict[Basis, Evaluation]()
         if confirmed is not None and confirmed.status == "complete":
             service = confirmed.measurement.service
+            found["held out"] = confirmed
             if self.serves and service is not None:
+                alone = replace(confirmed.measurement, service=replace(service, confirmed=None))
                 if service.best is not None and service.confirmed is not None and service.confirmed.reliable:
-                    found["load"] = confirmed
-                measurement = replace(confirmed.measurement, service=replace(service, confirmed=None))
-                found["held out"] = replace(confirmed, measurement=measurement)
-            else:
-                found["held out"] = confirmed
+                    found = {"load": confirmed}
+                found["held out"] = replace(confirmed, measurement=alone)
         return found | {"search": evaluation}
 
     def strongest(self, evaluation: Evaluation) -> Evaluation:
@@ -259,13 +249,16 @@ class Summary:
         measured = all(o.metric in numbers for o in self.objectives)
         return measured and all(found.get(c.metric, 1.0) <= 0 for c in self.constraints)
 
+    def may_ship(self, evaluation: Evaluation) -> bool:
+        """Whether nothing is held against it by the strongest evidence."""
+        return self.is_feasible(self.strongest(evaluation)) and not self.refusal(evaluation)
+
     def standing(self, evaluation: Evaluation) -> Standing:
         if evaluation.status != "complete":
             return evaluation.status
         if self.member(evaluation.candidate.id) is not None:
             return "front"
-        kept = self.is_feasible(self.strongest(evaluation)) and not self.refusal(evaluation)
-        return "dominated" if kept else "infeasible"
+        return "dominated" if self.may_ship(evaluation) else "infeasible"
 
     def speedup(self, evaluation: Evaluation) -> Estimate | None:
         """By the strongest evidence: nobody was chosen for what was timed afresh."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from workbench.report.summary import Summary
-from workbench.report.words import SERVICE, interval, loss_cell, p50_words, scored
+from workbench.report.words import SERVICE, interval, p50_words, scored
 from workbench.values.evidence import cell, level_for
-from workbench.values.measurement import Estimate, ServiceFigures, ServiceResult
+from workbench.values.measurement import SAME_ANSWERS, Estimate, ServiceFigures, ServiceResult
 from workbench.values.metrics import METRICS, asked_beside, intervals, metrics, shown_in
 from workbench.values.results import Evaluation
 from workbench.values.service import bins_words
@@ -57,9 +58,12 @@ def laid_out(rows: Sequence[Sequence[str]], width: int) -> list[list[str]]:
     return [[line(row, part) for part in parts] for row in rows]
 
 
-def wrapped(text: str, style: str = "", indent: str = "  ") -> list[Line]:
-    """A sentence in lines of at most `WIDTH`."""
-    parts: Sequence[str] = textwrap.wrap(text, WIDTH, subsequent_indent=indent, break_on_hyphens=False)
+def wrapped(
+    *sentences: str, style: str = "", indent: str = "  ", width: int = WIDTH, most: int | None = None
+) -> list[Line]:
+    """Each sentence in lines of a width, as many as there may be."""
+    form: dict[str, Any] = {"subsequent_indent": indent, "placeholder": " …", "break_on_hyphens": False}
+    parts = (part for text in sentences for part in textwrap.wrap(text, width, max_lines=most, **form))
     return [(part.replace(_HARD_SPACE, " "), style) for part in parts]
 
 
@@ -100,7 +104,7 @@ def named(summary: Summary, evaluation: Evaluation, facts: Iterable[str] = ()) -
     """'> e5a9f2345a3b  RECOMMENDED  INT8 static', above its rows; in the search's style of the chosen one."""
     chosen = summary.chose(evaluation)
     words = f"{'>' if chosen else ' '} {evaluation.candidate.short_id}  " + "  ".join(fact for fact in facts if fact)
-    return wrapped(words, "bold green" if chosen else "bold", indent=" " * 16)
+    return wrapped(words, style="bold green" if chosen else "bold", indent=" " * 16)
 
 
 def _name(summary: Summary, evaluation: Evaluation) -> list[Line]:
@@ -130,12 +134,11 @@ def _heads(summary: Summary) -> dict[str, str]:
     """Metric → head of its column: those of every report, and what else the experiment asks for."""
     by, baseline = scored(summary.evaluations), summary.baseline
     language = baseline is not None and baseline.measurement.language is not None
-    own = {"accuracy": by.column, "accuracy_loss_pp": f"loss {by.loss_unit}"} | (
+    own = {"accuracy": by.noun.rpartition(".")[2], "accuracy_loss_pp": f"loss {by.loss_unit}"} | (
         {"speedup": "decode x"} if language else {}
     )
     usual = shown_in("language table" if language else "table")
-    asked = [o.metric for o in summary.objectives] + [c.metric for c in summary.constraints]
-    further = asked_beside(asked, (*usual, *SERVICE, by.loss_metric))
+    further = asked_beside(summary.asked, (*usual, *SERVICE, by.loss_metric))
     heads = {name: own.get(name) or METRICS[name].head or name for name in (*usual, *further)}
     return {by.loss_metric if name == "accuracy_loss_pp" else name: head for name, head in heads.items()}
 
@@ -166,7 +169,7 @@ def written(name: str, value: float | Estimate | None, unit: str = "") -> str:
     if not isinstance(value, Estimate):
         return f"{value:{form}}{unit}"
     if drop and value.low == value.high == 0:
-        return loss_cell(value)
+        return SAME_ANSWERS
     if drop or value.high > value.low:
         return interval(value, unit, int(form[1:-1]) if form.endswith("f") else 2, signed=drop)
     return f"{value.value:{form}}{unit}"

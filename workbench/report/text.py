@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import shlex
-import textwrap
-from collections.abc import Iterable
+from collections import Counter
 from typing import Any
 
 from workbench.report.factors import taken_apart
-from workbench.report.recipes import recipe_sentences
 from workbench.report.recommendation import headline, settling_sentence
 from workbench.report.rests_on import (
     confirmation_sentences,
     error_lines,
     modelled_errors,
+    recipe_sentences,
     reuse_sentences,
     stopped_reuse,
 )
 from workbench.report.summary import Member, Summary
 from workbench.report.table import WIDTH, Line, service_lines, table_lines, wrapped
-from workbench.report.words import compiled_words, count_of, evidence_sentence, interval, over, scored
+from workbench.report.words import compiled_words, count_of, interval, over, scored
 from workbench.search.front import audit_words
 from workbench.values.documents.canonical import encode
-from workbench.values.evidence import said_of, sources_of
+from workbench.values.evidence import MEANINGS, said_of, sources_of
 from workbench.values.metrics import METRICS, intervals, metrics
 from workbench.values.results import STAGES, Evaluation
 
@@ -127,10 +126,10 @@ def report_lines(summary: Summary, width: int) -> list[Line]:
     parts = [
         _heading(summary),
         table_lines(summary, width),
-        _each(confirmation_sentences(summary), "yellow"),
-        _each(reuse_sentences(summary.evaluations), "yellow"),
+        wrapped(*confirmation_sentences(summary), style="yellow"),
+        wrapped(*reuse_sentences(summary.evaluations), style="yellow"),
         service_lines(summary, width),
-        _each(recipe_sentences(summary)),
+        wrapped(*recipe_sentences(summary)),
         verdict_lines(summary),
         error_lines(summary),
         _rejected(summary),
@@ -141,10 +140,6 @@ def report_lines(summary: Summary, width: int) -> list[Line]:
             found.append(("", ""))
         found += part
     return found
-
-
-def _each(sentences: Iterable[str], style: str = "") -> list[Line]:
-    return [line for sentence in sentences for line in wrapped(sentence, style)]
 
 
 def _heading(summary: Summary) -> list[Line]:
@@ -169,15 +164,16 @@ def _heading(summary: Summary) -> list[Line]:
     if summary.emulated:
         words = (
             "EMULATED: no number below was measured on a real device. Times, memory and power are modelled; accuracy "
+            "is computed with the emulator's arithmetic."
         )
-        words += "is computed with the emulator's arithmetic."
-        found += [(line, "bold red") for line in textwrap.wrap(words, WIDTH)]
-    if len(summary.cards) > 1:
-        made = ", ".join(f"{count} on {card}" for card, count in sorted(summary.cards.items()))
+        found += wrapped(words, style="bold red", indent="")
+    cards = Counter(e.place.words for e in summary.evaluations if e.place is not None and e.place.card)
+    if len(cards) > 1:
+        made = ", ".join(f"{count} on {card}" for card, count in sorted(cards.items()))
         found += wrapped(f"{made}; times of several cards are compared by the float baseline beside each.")
     if summary.damage:
-        found += wrapped(f"DAMAGED: {damage_words(summary)}", "bold red")
-        found += [line for damage in summary.damage for line in wrapped(f"  {damage.words()}", "red", indent=" " * 4)]
+        found += wrapped(f"DAMAGED: {damage_words(summary)}", style="bold red")
+        found += wrapped(*(f"  {damage.words()}" for damage in summary.damage), style="red", indent=" " * 4)
     return found
 
 
@@ -199,7 +195,7 @@ def verdict_sentences(summary: Summary) -> list[str]:
     """What bears the recommendation out, as every report says it between its headline and its warnings."""
     found, factors = summary.recommended, taken_apart(summary)
     assert found is not None, "there is a recommendation"
-    evidence = "" if found.evidence is None else evidence_sentence(found.evidence)
+    evidence = "" if found.evidence is None else f"Evidence: {found.evidence} ({MEANINGS[found.evidence]})."
     said = [found.reason, evidence, "" if factors is None else factors.sentence(), settling_sentence(found)]
     return [sentence for sentence in said if sentence]
 
@@ -208,13 +204,13 @@ def verdict_lines(summary: Summary) -> list[Line]:
     recommended, chosen = summary.recommended, summary.chosen
     if recommended is not None and chosen is not None:
         return [
-            *wrapped(headline(summary), "bold yellow" if recommended.among else "bold green"),
-            *_each(verdict_sentences(summary)),
-            *_each([f"Mind: {warning}" for warning in recommended.warnings], "yellow"),
-            *wrapped(f"Again: {reproduce(summary, chosen)}", "dim"),
+            *wrapped(headline(summary), style="bold yellow" if recommended.among else "bold green"),
+            *wrapped(*verdict_sentences(summary)),
+            *wrapped(*(f"Mind: {warning}" for warning in recommended.warnings), style="yellow"),
+            *wrapped(f"Again: {reproduce(summary, chosen)}", style="dim"),
         ]
     if summary.front:
-        return wrapped(headline(summary), "bold red")
+        return wrapped(headline(summary), style="bold red")
     closest = summary.closest
     if closest is None:
         return [("No candidate was measured far enough to say anything about the constraints.", "bold red")]
@@ -239,7 +235,7 @@ def _rejected(summary: Summary) -> list[Line]:
     for word, counts, style in (("Stopped early", summary.stops, "dim"), ("Failed", summary.failures, "red")):
         if counts:
             reasons = "; ".join(f"{count} at {reason}" for reason, count in sorted(counts.items()))
-            found += wrapped(f"{word}: {sum(counts.values())} ({reasons}).", style)
+            found += wrapped(f"{word}: {sum(counts.values())} ({reasons}).", style=style)
     return found
 
 

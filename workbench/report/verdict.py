@@ -12,9 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from workbench.evaluation.run_notes import LastRun, Neighbour
-from workbench.report.alike import Alike, OutcomesOf, letters
-from workbench.report.recipes import recipes_of
-from workbench.report.recommendation import recommend, settled
+from workbench.report.alike import Alike, OutcomesOf, letters, recipes_of
+from workbench.report.recommendation import recommend
 from workbench.report.summary import BASES, Member, Summary, Views, common, failure_words
 from workbench.report.words import numbers_of
 from workbench.search.front import is_deferred
@@ -70,10 +69,11 @@ def summarize(
     )
     known = {e.candidate.id: summary.views(e) for e in evaluations if e.status == "complete"}
     alike = Alike(objectives, outcomes, baseline_id)
-    better = _front(summary, {i: v for i, v in known.items() if not summary.refusal(v["search"])}, alike)
-    able = [v["search"] for v in known.values() if summary.is_feasible(v["search"])]
-    points = pareto_front([summary.costs(e) for e in able], ["minimize"] * len(objectives))
-    searched = [able[place].candidate.id for place in points]  # by the search's figures: what a confirmation is for
+    able = {i: views for i, views in known.items() if summary.may_ship(views["search"])}
+    better = {i: _better(summary, i, able, alike) for i in able}
+    measured = [v["search"] for v in known.values() if summary.is_feasible(v["search"])]
+    points = pareto_front([summary.costs(e) for e in measured], ["minimize"] * len(objectives))
+    searched = [measured[place].candidate.id for place in points]  # by the search's figures: what is to be confirmed
     # where all of them are refused they are shown, with why
     ids = [i for i, other in better.items() if not other] or searched
     ids.sort(key=lambda i: (BASES.index(next(iter(known[i]))), summary.costs(next(iter(known[i].values())))[0], i))
@@ -93,20 +93,15 @@ def summarize(
     found = (_without_int8(summary) if offers_int8 else "") or recommend(summary, alike)
     if isinstance(found, str):
         return replace(summary, nothing_recommended=found)
-    return settled(replace(summary, recommended=found))
+    return replace(summary, recommended=found)
 
 
-def _front(summary: Summary, known: Mapping[str, Views], alike: Alike) -> dict[str, str]:
-    """Candidate → the one that takes it off the front, empty for those on it; without those that are not feasible.
+def _better(summary: Summary, candidate_id: str, able: Mapping[str, Views], alike: Alike) -> str:
+    """The one of these that takes a candidate off the front; empty where it is on it.
 
     By figures that were measured afresh, only a difference beyond the noise takes a candidate off: of so few, each
     that may be the best is worth seeing. In the search the point values decide, as they do for the sampler.
     """
-    able = {i: v for i, v in known.items() if summary.is_feasible(next(iter(v.values())))}
-    return {i: _better(summary, i, able, alike) for i in able}
-
-
-def _better(summary: Summary, candidate_id: str, able: Mapping[str, Views], alike: Alike) -> str:
     basis, mine = next(iter(able[candidate_id].items()))
     costs = summary.costs(mine)
     for other_id, other in able.items():

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from workbench.values.candidate import Candidate
-from workbench.values.evidence import MEANINGS, Evidence
 from workbench.values.installed_targets import installed_target
 from workbench.values.measurement import SAME_ANSWERS, Accuracy, Estimate, Latency, OwnIntervals, ServiceFigures
 from workbench.values.metrics import METRICS, loss_metric, metrics
@@ -56,11 +55,6 @@ def interval(estimate: Estimate, unit: str, digits: int, *, signed: bool = False
     return f"{estimate.value:{sign}.{digits}f}{unit} [{low}, {high}]"
 
 
-def loss_cell(drop: Estimate) -> str:
-    """'+0.40 [+0.10, +0.70]'; in words where there is none at all, which no samples could show."""
-    return SAME_ANSWERS if drop.low == drop.high == 0 else interval(drop, "", 2, signed=True)
-
-
 def count_of(number: int, noun: str, plural: str | None = None) -> str:
     return f"{number} {noun if number == 1 else plural or noun + 's'}"
 
@@ -69,11 +63,6 @@ def over(metric: str, by: float) -> str:
     """'accuracy_loss_pp by 0.3 pp'; a metric of one of the model's outputs stands as it is called."""
     unit = METRICS[metric].unit if metric in METRICS else ""
     return f"{metric} by {by:.3g}" + (f" {unit}" if unit else "")
-
-
-def evidence_sentence(level: Evidence) -> str:
-    """'Evidence: predicted (simulated from measurements).'"""
-    return f"Evidence: {level} ({MEANINGS[level]})."
 
 
 def compiled_words(compiled: int, shared: int) -> str:
@@ -150,21 +139,11 @@ class Scored:
         return "accuracy" if self.name in _OF_LABELS else self.name
 
     @property
-    def column(self) -> str:
-        """The noun as a table's head: of a long one, its last part."""
-        return self.noun.rpartition(".")[2]
-
-    @property
     def manner(self) -> str:
         """' (dB, less is better)' where it is no share of which more is better."""
-        unit = f"differences in {self.unit}" if self.relative else self.unit
-        facts = [*([unit] if unit else []), *([] if self.higher else ["less is better"])]
+        unit = f"differences in {self.unit}" if self.unit == "%" else self.unit
+        facts = [*filter(None, [unit]), *([] if self.higher else ["less is better"])]
         return f" ({', '.join(facts)})" if facts else ""
-
-    @property
-    def relative(self) -> bool:
-        """Whether differences are shares of the value."""
-        return self.unit == "%"
 
     @property
     def loss_unit(self) -> str:
@@ -175,17 +154,9 @@ class Scored:
         """Name of its drop among the numbers of an evaluation."""
         return loss_metric(self.unit)
 
-    def gain(self, before: float, after: float) -> float:
-        """From one value of `accuracy`, which is negative where less is better, to another, in `loss_unit`."""
-        return 100.0 * (after - before) / abs(before) if self.relative else self._scale * (after - before)
-
     def own(self, value: float, drop: float) -> float:
         """A difference in `loss_unit` from a value of `accuracy` in that metric's own numbers."""
-        return drop * abs(value) / 100.0 if self.relative else drop / self._scale
-
-    @property
-    def _scale(self) -> float:
-        return 1.0 if self.unit else 100.0
+        return drop * abs(value) / 100.0 if self.unit == "%" else drop if self.unit else drop / 100.0
 
     def loss_words(self, drop: Estimate) -> str:
         """'an accuracy loss of +0.40 pp [+0.10, +0.70]'; where less is better, by how much it is worse."""
@@ -197,7 +168,7 @@ class Scored:
     def value_words(self, accuracy: Accuracy) -> str:
         """'0.9910', or '3.2 dB'."""
         value = accuracy.values[accuracy.primary]
-        return f"{value:.3g} {self.unit}" if self.unit and not self.relative else f"{value:.4f}"
+        return f"{value:.3g} {self.unit}" if self.unit not in ("", "%") else f"{value:.4f}"
 
 
 def scored(evaluations: Iterable[Evaluation]) -> Scored:

@@ -25,7 +25,6 @@ from tests.report.written.materials import (
 from workbench.load.run import _doubts
 from workbench.prediction.capacity import LimitedBy
 from workbench.report.written import compose
-from workbench.report.written.cells import chinese, marked, speaking
 from workbench.report.written.compose import written_report
 from workbench.report.written.document import (
     Bullets,
@@ -39,7 +38,7 @@ from workbench.report.written.document import (
     Section,
     Table,
 )
-from workbench.report.written.naming import about_words, note_words
+from workbench.report.written.wording import about_words, chinese, marked, note_words, speaking
 from workbench.shipping.acceptance import evaluate, of_load, read_baseline
 from workbench.shipping.acceptance.baseline import LIMITED
 from workbench.values.metrics import METRICS
@@ -122,7 +121,7 @@ def test_a_briefing_takes_eight_minutes_and_has_the_conclusion_first(language: L
     assert next(tables(brief)).rows == next(tables(whole)).rows, "every goal is told"
     risks = Table(caption="Risks", heads=("no.",), rows=tuple((Cell(text=str(n)),) for n in range(12)), strong=(9,))
     with speaking(language):
-        (cut,), (kept,) = (tuple(compose._brief([risks], every_row=every)) for every in (False, True))
+        (cut,), (kept,) = (tuple(compose.shortened([risks], every_row=every)) for every in (False, True))
     assert isinstance(cut, Table)
     assert (len(cut.rows), cut.strong, kept) == (8, (), risks)
     assert re.search(r"4 (more rows|行)", cut.note), "what is left out is counted"

@@ -12,7 +12,7 @@ import pytest
 from fontTools.ttLib import TTFont
 
 from tests.report.written.materials import most
-from workbench.report.written import cells, compose, drawing
+from workbench.report.written import compose, drawing, wording
 from workbench.report.written.document import Bar, Figure
 from workbench.report.written.drawing import bars_figure, png, points, svg
 
@@ -46,7 +46,7 @@ def test_a_name_with_a_dollar_or_a_foreign_letter_is_drawn_as_it_is() -> None:
 def test_without_chinese_letters_the_words_in_pictures_are_english_and_the_others_are_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(cells, "chinese_font", lambda: None)  # a machine without such a font cannot be made here
+    monkeypatch.setattr(wording, "chinese_font", lambda: None)  # a machine without such a font cannot be made here
     found = compose.written_report(most(), "zh")
     charts = [b for s in found.sections for b in s.blocks if isinstance(b, Figure)]
 

@@ -13,8 +13,7 @@ from tests.targets.ascend_llm.folders import LINEAR, WEIGHT, write_llm, write_v0
 from workbench.quantization.llm.checkpoint import LlmModel, open_model
 from workbench.quantization.llm.recipe import Quantize, QuantizeCache, Smooth, Survey
 from workbench.quantization.llm.rotation import rotation_of
-from workbench.report.written.cells import speaking
-from workbench.report.written.naming import candidate_name
+from workbench.report.written.wording import candidate_name, speaking
 from workbench.targets.ascend_llm.recipes import read_recipe, recipe_text, refused_by_engine, types_of
 from workbench.targets.ascend_llm.settings import GROUPS, LlmSettings
 from workbench.values.candidate import Candidate, Quantization

@@ -2,5 +2,5 @@
 
 `material` is what is known, `compose` makes a `document` of it (a module for each group of sections), and `files`
 writes that, Word with `docx_writer`. `drawing` draws the pictures. Texts stand in English where they are used, their
-Chinese in `chinese.json` (`cells`). No figure is computed here.
+Chinese in `chinese.json` (`wording`). No figure is computed here.
 """

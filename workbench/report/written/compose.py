@@ -5,29 +5,13 @@ those that have no figures: what was examined and how it was made, what is open,
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Literal
 
 from workbench.report.summary import Summary
-from workbench.report.written.cells import (
-    as_figure,
-    heading,
-    key,
-    label,
-    moment,
-    number,
-    paragraph,
-    say,
-    section,
-    speaking,
-    spoken,
-    table,
-    text,
-)
 from workbench.report.written.document import (
     Block,
-    Cell,
     Commands,
     Document,
     Language,
@@ -36,25 +20,42 @@ from workbench.report.written.document import (
     Table,
     numbered,
 )
-from workbench.report.written.fleet import fleet
 from workbench.report.written.goals import basis, best_service, goals, judged
 from workbench.report.written.material import Material
-from workbench.report.written.naming import SPLIT, candidate_name, metric_name, outcome_cell, state_of
 from workbench.report.written.performance import performance
 from workbench.report.written.precision import int8, precision
-from workbench.report.written.serving import serving
+from workbench.report.written.serving import fleet, serving
+from workbench.report.written.wording import (
+    SPLIT,
+    as_figure,
+    candidate_name,
+    heading,
+    key,
+    metric_name,
+    moment,
+    number,
+    outcome_cell,
+    paragraph,
+    say,
+    section,
+    speaking,
+    spoken,
+    state_of,
+    table,
+)
 from workbench.values.installed_targets import installed_target
 from workbench.values.model import TensorSpec
 
 Form = Literal["full", "briefing"]
-_MODEL, _FILES, _ANY = "float model", "Compiled files", "any"
+_MODEL, _FILES = "float model", "Compiled files"
 _RISKS, _CHANGES = "Risks and open points", "Record of changes"
 _MOST_FILES, _MOST_STEPS = 24, 12
 
 
 def environment(m: Material) -> Section:
-    chain = m.best.toolchain
+    chain, brought = m.best.toolchain, m.model.origin or m.model
     where = installed_target(chain.target).title if chain.target else chain.target
+    steps = [step.words for step in m.model.origin.steps[:_MOST_STEPS]] if m.model.origin is not None else []
     items = [
         (say("target"), f"{where} ({chain.target})"),
         (say("device"), chain.device + (say(" (an emulator, no real device)") if chain.emulated else "")),
@@ -64,8 +65,6 @@ def environment(m: Material) -> Section:
         (say("evaluated at"), moment(m.best.started_at)),
         (say("INT8 workbench"), m.workbench),
     ]
-    brought = m.model.origin or m.model
-    steps = [step.words for step in m.model.origin.steps[:_MOST_STEPS]] if m.model.origin is not None else []
     model = [
         (say(_MODEL), brought.path.name),
         (say("its sha256"), brought.sha256),
@@ -76,20 +75,16 @@ def environment(m: Material) -> Section:
         *([(say("prepared by"), "\n".join(steps))] if steps else []),
     ]
     data = [
-        (
-            text(say(SPLIT[split]) if split in SPLIT else split),
-            as_figure("–" if count is None else number(count)),
-            text(digest),
-        )
+        (say(SPLIT[split]) if split in SPLIT else split, as_figure("–" if count is None else number(count)), digest)
         for split, (digest, count) in m.data.items()
     ]
     return section(
         "Environment and versions",
         (
             Paragraph(text=key(), kind="note"),
-            _items("Environment", items),
+            table("Environment", "item|value", items),
             heading("Model and data"),
-            _items(_MODEL, model),
+            table(_MODEL, "item|value", model),
             table("Data", "split|samples scored|digest (sha256)", data),
         ),
     )
@@ -100,61 +95,54 @@ def _tensor(spec: TensorSpec) -> str:
     return f"{spec.name}: {spec.dtype} [{shape}]"
 
 
-def _items(caption: str, items: Sequence[tuple[str, str]]) -> Table:
-    return table(caption, "item|value", [(text(name), text(value)) for name, value in items])
-
-
 def conversion(m: Material) -> Section:
-    chosen = m.chosen.candidate
-    baseline = m.baseline.candidate if m.baseline is not None else None
-    names = {"chosen": candidate_name(chosen)}
+    names = {"chosen": candidate_name(m.chosen.candidate)}
     intro = "What ships is the float baseline: {chosen}. What is not listed is the compiler's own default."
-    if baseline is not None and not m.is_baseline:
-        names["baseline"] = candidate_name(baseline)
+    if m.baseline is not None and not m.is_baseline:
+        names["baseline"] = candidate_name(m.baseline.candidate)
         intro = (
             "Baseline: {baseline}. What ships: {chosen}. Settings in which they differ are bold; what is not "
             "listed is the compiler's own default."
         )
-    after, none = chosen.parameters(), say("none")
-    before = after if baseline is None else baseline.parameters()
+    none, (before, after) = (
+        say("none"),
+        ((m.baseline or m.chosen).candidate.parameters(), m.chosen.candidate.parameters()),
+    )
     settings = list(dict.fromkeys((*before, *after)))
 
-    def setting(value: object) -> Cell:
-        return text(str(value).lower() if isinstance(value, bool) else none if value in (None, "") else str(value))
+    def setting(value: object) -> str:
+        return str(value).lower() if isinstance(value, bool) else none if value in (None, "") else str(value)
 
     blocks: list[Block] = [
         Paragraph(text=say(intro, **names)),
         table(
             "Conversion and precision settings¦table",
             "setting|float baseline (today)|what ships",
-            [(text(name), setting(before.get(name)), setting(after.get(name))) for name in settings],
+            [(name, setting(before.get(name)), setting(after.get(name))) for name in settings],
             strong=(at for at, name in enumerate(settings) if before.get(name) != after.get(name)),
         ),
     ]
     if m.files:
         files = [
             (
-                text(each.file),
-                *(as_figure(say(_ANY) if n is None else str(n)) for n in (each.batch, each.sequence_bin)),
+                each.file,
+                *(as_figure(say("any") if n is None else str(n)) for n in (each.batch, each.sequence_bin)),
                 as_figure(f"{each.size_bytes / 1e6:.1f}"),
-                text(each.sha256[:16] + "…"),
+                each.sha256[:16] + "…",
             )
             for each in m.files[:_MOST_FILES]
         ]
         blocks += [heading(_FILES), table(_FILES, "file|batch|length|MB|sha256", files)]
-        if len(m.files) > _MOST_FILES:
-            blocks.append(
-                paragraph("{n} more files: see SHA256SUMS of the bundle.", kind="note", n=len(m.files) - _MOST_FILES)
-            )
+        if more := len(m.files[_MOST_FILES:]):
+            blocks.append(paragraph("{n} more files: see SHA256SUMS of the bundle.", kind="note", n=more))
     return section("Conversion and precision settings", blocks)
 
 
 def risks(m: Material) -> Section:
-    found = list(_found(m))
+    found = [(as_figure(str(index)), what, do) for index, (what, do) in enumerate(_found(m), 1)]
     if not found:
         return section(_RISKS, (paragraph("Nothing was found that would have to be said."),))
-    rows = tuple((as_figure(str(index)), text(what), text(do)) for index, (what, do) in enumerate(found, 1))
-    return section(_RISKS, [table(_RISKS, "no.|risk or open point|what to do about it", rows)])
+    return section(_RISKS, [table(_RISKS, "no.|risk or open point|what to do about it", found)])
 
 
 def _said(what: str, to_do: str, **values: object) -> tuple[str, str]:
@@ -192,8 +180,7 @@ def _found(m: Material) -> Iterator[tuple[str, str]]:
             "Outputs hold NaN or infinity (see the precision compared).",
             "Find the first operator that overflows layer by layer, and keep its precision.",
         )
-    bad = None if m.comparison is None or m.comparison.device is None else m.comparison.device.first_bad
-    if bad is not None:
+    if m.comparison is not None and m.comparison.device is not None and (bad := m.comparison.device.first_bad):
         yield _said(
             "The first bad operator on the device is {operator}.",
             "Mend it as the precision compared says; compile and compare again.",
@@ -218,19 +205,12 @@ def _found(m: Material) -> Iterator[tuple[str, str]]:
             "Use shorter bins or a faster candidate, or raise the limit.",
         )
     elif service is not None and service.confirmed is None and not m.loads:
-        yield _said(
-            "The service's figures are simulated; no real load confirmed them.",
-            "workbench load, then --load.",
-        )
+        yield _said("The service's figures are simulated; no real load confirmed them.", "workbench load, then --load.")
     if any(not one.reliable for one in m.loads):
-        yield _said(
-            "A load test is not to be relied on (see the service).",
-            "Mend what it says, and load again.",
-        )
+        yield _said("A load test is not to be relied on (see the service).", "Mend what it says, and load again.")
     if m.capacity is None:
         yield _said(
-            "No capacity was planned: cards and cost are not known.",
-            "workbench plan-capacity, then --capacity.",
+            "No capacity was planned: cards and cost are not known.", "workbench plan-capacity, then --capacity."
         )
 
 
@@ -241,52 +221,46 @@ def _of_search(m: Material, summary: Summary) -> Iterator[tuple[str, str]]:
         yield _said("On held-out data it breaks {name}.", "Do not ship it, or choose another candidate.", name=name)
     if m.named and (chosen is None or chosen.candidate_id != m.chosen.candidate.id):
         yield _said(
-            "What ships was named by the user; the search recommends another.",
-            "Keep the reason for the choice.",
+            "What ships was named by the user; the search recommends another.", "Keep the reason for the choice."
         )
-    if summary.damage:
+    if damaged := len(summary.damage):
         yield _said(
             "{n} files of the sweep are damaged or gone; what they held is in nothing here.",
             "Sweep again to mend it.",
-            n=len(summary.damage),
+            n=damaged,
         )
     if failed := sum(summary.failures.values()):
         yield _said("{n} candidates failed.", "See why: workbench show.", n=failed)
 
 
 def changes(m: Material) -> Section:
-    rows = [(text(moment(at)), label(act), text(about)) for at, act, about in _made(m)]
-    return section(_CHANGES, [table(_CHANGES, "at|what|about", rows)])
+    return section(_CHANGES, [table(_CHANGES, "at|what|about", _made(m))])
 
 
 def _made(m: Material) -> Iterator[tuple[str, str, str]]:
     """(when, what was made, about it), in the order of a sweep's life."""
     if m.summary is not None:
-        began = min(e.started_at for e in m.summary.evaluations)
-        yield began, "search", say("{n} candidates evaluated", n=number(len(m.summary.evaluations)))
-        confirmed = sorted(m.summary.confirmations.items(), key=lambda pair: pair[1].started_at)
-        for identity, one in confirmed:
+        evaluations, confirmations = m.summary.evaluations, m.summary.confirmations
+        began = min(e.started_at for e in evaluations)
+        yield moment(began), say("search"), say("{n} candidates evaluated", n=number(len(evaluations)))
+        for identity, one in sorted(confirmations.items(), key=lambda pair: pair[1].started_at):
             if identity != m.summary.baseline_id:
-                yield one.started_at, "confirmation", say("candidate {what}", what=identity[:12])
+                what = say("candidate {what}", what=identity[:12])
+                yield moment(one.started_at), say("confirmation"), what
     if m.bundled_at:
-        yield m.bundled_at, "bundle written", say("candidate {what}", what=m.chosen.candidate.short_id)
-    yield m.created_at, "this report", m.workbench
+        what = say("candidate {what}", what=m.chosen.candidate.short_id)
+        yield moment(m.bundled_at), say("bundle written"), what
+    yield moment(m.created_at), say("this report"), m.workbench
 
 
 def commands(m: Material) -> Section:
-    return section(
-        "Commands that make it again",
-        (
-            paragraph("Run in the workspace; fill in what stands in <>."),
-            Commands(lines=tuple(_lines(m))),
-        ),
-    )
+    intro = paragraph("Run in the workspace; fill in what stands in <>.")
+    return section("Commands that make it again", (intro, Commands(lines=tuple(_lines(m)))))
 
 
 def _lines(m: Material) -> Iterator[str]:
     source, at = shlex.quote(m.source), m.chosen.candidate.short_id
     bundle = source if m.is_bundle else say("<bundle>")
-    baseline = say("<baseline.yaml>")
     if not m.is_bundle:
         run = None if m.summary is None else m.summary.run
         yield (run.command if run is not None else "") or f"workbench sweep {source}"
@@ -298,9 +272,17 @@ def _lines(m: Material) -> Iterator[str]:
     asked = (m.agreement, *m.loads, m.verdict, m.capacity)
     yield from dict.fromkeys(one.command for one in asked if one is not None and one.command)
     if not m.loads and m.verdict is None:
-        yield f"workbench load {bundle} --baseline {baseline} --to load"
+        yield f"workbench load {bundle} --baseline {say('<baseline.yaml>')} --to load"
     named = f" --candidate {at}" if m.named and not m.is_bundle else ""
     yield m.command or f"workbench report {source}{named} --lang {spoken()} --to report.docx"
+
+
+_PARTS = (environment, conversion, precision, int8, performance, serving, fleet, risks, changes, commands)
+_MINUTES: tuple[tuple[Callable[[Material], Section], int], ...] = (
+    *((goals, 2), (performance, 2), (int8, 1), (serving, 1)),
+    *((fleet, 1), (risks, 1)),
+)
+_BRIEF_ROWS = 8
 
 
 def written_report(m: Material, language: Language, form: Form = "full") -> Document:
@@ -312,26 +294,38 @@ def written_report(m: Material, language: Language, form: Form = "full") -> Docu
             table and one picture of each part, with the minutes that it takes.
     """
     with speaking(language):
-        return numbered(_whole(m, language) if form == "full" else _briefing(m, language))
+        target, device = installed_target(m.chosen.candidate.target), m.best.toolchain.device
+        source = say("bundle {name}" if m.is_bundle else "experiment {name}", name=m.source)
+        emulated = "EMULATED: figures are by a model of the device; nothing was measured on a real one"
+        if form == "full":
+            title, sections = "Acceptance report: migration and INT8", [goals(m), *basis(m), *(of(m) for of in _PARTS)]
+        else:
+            title, sections = "Briefing: migration and INT8", [_brief(of, m, minutes) for of, minutes in _MINUTES]
+        return numbered(
+            Document(
+                language=language,
+                title=say(title),
+                subtitle=f"{m.name}" + (f" — {m.about}" if m.about else ""),
+                mark=say(emulated) if m.emulated else "",
+                facts=(
+                    (say("model"), f"{(m.model.origin or m.model).path.name}, {m.task}"),
+                    (say("target"), f"{target.title}, {device}"),
+                    (say("made from"), source),
+                    (say("written at"), moment(m.created_at)),
+                    (say("written by"), f"INT8 workbench {m.workbench}"),
+                ),
+                sections=tuple(sections),
+            )
+        )
 
 
-_MINUTES: tuple[tuple[Callable[[Material], Section], int], ...] = (
-    *((goals, 2), (performance, 2), (int8, 1), (serving, 1)),
-    *((fleet, 1), (risks, 1)),
-)
-_BRIEF_ROWS = 8
+def _brief(part: Callable[[Material], Section], m: Material, minutes: int) -> Section:
+    whole = part(m)
+    title = say("{title} ({n} min)", title=whole.title, n=minutes)
+    return Section(title=title, blocks=tuple(shortened(whole.blocks, every_row=part is goals)))
 
 
-def _briefing(m: Material, language: Language) -> Document:
-    parts = []
-    for part, minutes in _MINUTES:
-        section = part(m)
-        title = say("{title} ({n} min)", title=section.title, n=minutes)
-        parts.append(Section(title=title, blocks=tuple(_brief(section.blocks, every_row=part is goals))))
-    return _document(m, language, "Briefing: migration and INT8", parts)
-
-
-def _brief(blocks: Sequence[Block], *, every_row: bool) -> Iterator[Block]:
+def shortened(blocks: Sequence[Block], *, every_row: bool) -> Iterator[Block]:
     """Verdicts and warnings, the first other paragraph, the first table and the first picture, in their order; a table
     that is cut says so."""
     seen: set[str] = set()
@@ -347,29 +341,3 @@ def _brief(blocks: Sequence[Block], *, every_row: bool) -> Iterator[Block]:
         if kind in ("verdict", "warning") or (kind in ("Paragraph", "Table", "Figure") and kind not in seen):
             yield block
         seen.add(kind)
-
-
-def _whole(m: Material, language: Language) -> Document:
-    parts = (environment, conversion, precision, int8, performance, serving, fleet, risks, changes, commands)
-    sections = (goals(m), *basis(m), *(part(m) for part in parts))
-    return _document(m, language, "Acceptance report: migration and INT8", sections)
-
-
-def _document(m: Material, language: Language, title: str, sections: Iterable[Section]) -> Document:
-    target, device = installed_target(m.chosen.candidate.target), m.best.toolchain.device
-    source = say("bundle {name}" if m.is_bundle else "experiment {name}", name=m.source)
-    emulated = "EMULATED: figures are by a model of the device; nothing was measured on a real one"
-    return Document(
-        language=language,
-        title=say(title),
-        subtitle=f"{m.name}" + (f" — {m.about}" if m.about else ""),
-        mark=say(emulated) if m.emulated else "",
-        facts=(
-            (say("model"), f"{(m.model.origin or m.model).path.name}, {m.task}"),
-            (say("target"), f"{target.title}, {device}"),
-            (say("made from"), source),
-            (say("written at"), moment(m.created_at)),
-            (say("written by"), f"INT8 workbench {m.workbench}"),
-        ),
-        sections=tuple(sections),
-    )

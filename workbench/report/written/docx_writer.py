@@ -18,7 +18,6 @@ from docx.oxml import OxmlElement
 from docx.oxml.ns import qn
 from docx.shared import Inches, Mm, Pt, RGBColor
 
-from workbench.report.written.cells import marked, say, speaking
 from workbench.report.written.document import (
     Block,
     Bullets,
@@ -32,6 +31,7 @@ from workbench.report.written.document import (
     Table,
 )
 from workbench.report.written.drawing import WIDTH_INCHES, png
+from workbench.report.written.wording import marked, say, speaking
 
 _INK, _GREY, _RED = RGBColor(0x1C, 0x1F, 0x24), RGBColor(0x5B, 0x64, 0x70), RGBColor(0xB3, 0x26, 0x1E)
 _STATES: dict[State, tuple[RGBColor, str]] = {

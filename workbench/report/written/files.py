@@ -7,9 +7,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from workbench.report.written.cells import marked, speaking
 from workbench.report.written.document import Block, Bullets, Commands, Document, Heading, Paragraph, State, Table
 from workbench.report.written.drawing import svg
+from workbench.report.written.wording import marked, speaking
 from workbench.values.documents.templates import rendered
 from workbench.values.errors import ConfigError, ToolchainError
 from workbench.values.system.files import write_bytes_atomically, write_text_atomically

@@ -2,39 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from workbench.report.words import loss_of, numbers_of
-from workbench.report.written.cells import (
-    LEVEL,
+from workbench.report.written.document import Block, Bullets, Cell, Paragraph, Section, State
+from workbench.report.written.material import Material
+from workbench.report.written.wording import (
+    SPLIT,
+    about_words,
     as_figure,
+    candidate_name,
+    criterion_name,
     estimate_words,
     figure,
+    level_words,
+    metric_name,
     number,
+    outcome_cell,
     paragraph,
     say,
     section,
+    state_of,
     table,
-    text,
+    translated,
     unit_words,
 )
-from workbench.report.written.document import Block, Bullets, Cell, Paragraph, Section, State
-from workbench.report.written.material import Material
-from workbench.report.written.naming import (
-    SPLIT,
-    about_words,
-    candidate_name,
-    criterion_name,
-    limit_words,
-    metric_name,
-    outcome_cell,
-    settings_name,
-    state_of,
-)
-from workbench.shipping.acceptance.verdict import Bound, decided
-from workbench.values.evidence import Evidence, level_of, service_level
-from workbench.values.measurement import Estimate, ServiceResult, Split
+from workbench.shipping.acceptance.verdict import Bound, decided, exact
+from workbench.values.evidence import level_of, service_level
+from workbench.values.measurement import ServiceResult
 from workbench.values.metrics import intervals
 
 _CONCLUSION: dict[str, str] = {
@@ -51,22 +47,66 @@ _CHOSEN = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goal:
-    """One row. Attributes: outcome: of `naming.outcome_cell`; limited: whether it has a limit, so that it counts."""
+    """One row. Attributes: limit: '–' for none, and the goal does not count; outcome: of `wording.outcome_cell`."""
 
     name: str
-    limit: str
+    limit: str = "–"
     result: Cell
-    published: str
+    published: str = "–"
     outcome: str
-    limited: bool
     about: str
+
+    @property
+    def limited(self) -> bool:
+        return self.limit != "–"
+
+    def state(self, m: Material) -> Cell:
+        return outcome_cell(self.outcome, limited=self.limited, emulated=m.emulated)
 
 
 def judged(m: Material) -> list[Goal]:
     """Those of the verdict, then those of the experiment that are not among them."""
-    found = list(_of_verdict(m))
+    found = [
+        Goal(
+            name=criterion_name(each),
+            limit=_limit(each.bound, each.limit, each.unit),
+            result=figure(each.figure, each.level, unit=each.unit),
+            published="–" if each.published is None else number(each.published),
+            outcome=each.outcome,
+            about=about_words(each),
+        )
+        for each in (() if m.verdict is None else m.verdict.criteria)
+    ]
     told = {(goal.name, goal.limit) for goal in found}
     return [*found, *(goal for goal in _of_experiment(m) if (goal.name, goal.limit) not in told)]
+
+
+def _of_experiment(m: Material) -> Iterator[Goal]:
+    """Its constraints; a predicted figure meets none, and a modelled one only in a rehearsal."""
+    if m.summary is None:
+        return
+    numbers, estimates = numbers_of(m.best, m.summary.baseline_id), intervals(m.best)
+    for each in m.summary.constraints:
+        bound: Bound = "at most" if each.known.direction == "minimize" else "at least"
+        level, value, outcome = level_of(m.best, each.metric), numbers.get(each.metric), "not measured"
+        # with its interval, where it has one: a limit inside of that is not proved to be kept
+        found = None if value is None else estimates.get(each.metric, exact(value))
+        if found is not None:
+            outcome = decided(found, bound, each.limit)
+            if level == "predicted" and outcome != "not provable":
+                outcome = "predicted, within" if outcome == "passed" else "predicted, beyond"
+        yield Goal(
+            name=metric_name(each.metric),
+            limit=_limit(bound, each.limit, each.known.unit),
+            result=figure(found, level, unit=each.known.unit),
+            outcome=outcome,
+            about=say("constraint of the experiment"),
+        )
+
+
+def _limit(bound: Bound, limit: float | None, unit: str) -> str:
+    sign = "≤" if bound == "at most" else "≥"
+    return "–" if limit is None else f"{sign} {number(limit)} {unit_words(unit)}".rstrip()
 
 
 def goals(m: Material) -> Section:
@@ -87,7 +127,7 @@ def goals(m: Material) -> Section:
             table(
                 "Goals against results",
                 "goal|limit|result|old platform|state",
-                [(text(g.name), text(g.limit), g.result, as_figure(g.published), _state(g, m)) for g in found],
+                [(g.name, g.limit, g.result, as_figure(g.published), g.state(m)) for g in found],
                 note=say(
                     "In brackets: 95 % intervals. What was not measured is not met; figures marked modelled or "
                     "predicted are no measurements and decide nothing."
@@ -99,15 +139,11 @@ def goals(m: Material) -> Section:
 
 def basis(m: Material) -> list[Section]:
     """Under what conditions each goal was measured, or why it was not; nothing without goals."""
-    rows = [(text(goal.name), _state(goal, m), text(goal.about or "–")) for goal in judged(m)]
+    rows = [(goal.name, goal.state(m), goal.about or "–") for goal in judged(m)]
     return [section(_BASIS, [table(_BASIS, "goal|state|why", rows)])] if rows else []
 
 
-def _state(goal: Goal, m: Material) -> Cell:
-    return outcome_cell(goal.outcome, limited=goal.limited, emulated=m.emulated)
-
-
-def _conclusion(m: Material, found: list[Goal]) -> Paragraph:
+def _conclusion(m: Material, found: Sequence[Goal]) -> Paragraph:
     """By every goal with a limit, those of the verdict and of the experiment alike; of what must not be recommended
     none counts as met."""
     if why := _refused(m):
@@ -131,79 +167,30 @@ def _refused(m: Material) -> str:
     return (m.summary.nothing_recommended if m.none_fits else "") or m.summary.refusal(m.chosen)
 
 
-def _of_verdict(m: Material) -> Iterator[Goal]:
-    for each in () if m.verdict is None else m.verdict.criteria:
-        yield Goal(
-            name=criterion_name(each),
-            limit=limit_words(each),
-            result=figure(each.figure, each.level, unit=each.unit),
-            published="–" if each.published is None else number(each.published),
-            outcome=each.outcome,
-            limited=each.limit is not None,
-            about=about_words(each),
-        )
-
-
-def _of_experiment(m: Material) -> Iterator[Goal]:
-    """Its constraints; a predicted figure meets none, and a modelled one only in a rehearsal."""
-    if m.summary is None:
-        return
-    numbers = numbers_of(m.best, m.summary.baseline_id)
-    for each in m.summary.constraints:
-        sign = "≤" if each.known.direction == "minimize" else "≥"
-        found, level = _estimate(m, each.metric, numbers.get(each.metric)), level_of(m.best, each.metric)
-        bound: Bound = "at most" if each.known.direction == "minimize" else "at least"
-        yield Goal(
-            name=metric_name(each.metric),
-            limit=f"{sign} {number(each.limit)} {unit_words(each.known.unit)}".rstrip(),
-            result=figure(found, level, unit=each.known.unit),
-            published="–",
-            outcome="not measured" if found is None else _outcome(decided(found, bound, each.limit), level),
-            limited=True,
-            about=say("constraint of the experiment"),
-        )
-
-
-def _estimate(m: Material, metric: str, value: float | None) -> Estimate | None:
-    """With its interval, where it has one: a limit inside of that is not proved to be kept."""
-    if value is None:
-        return None
-    drop = loss_of(m.best, m.baseline.candidate.id if m.baseline is not None else "")
-    if metric in ("accuracy_loss_pp", "accuracy_loss") and drop is not None:
-        return drop
-    return intervals(m.best).get(metric, Estimate(value=value, low=value, high=value))
-
-
-def _outcome(outcome: str, level: Evidence | None) -> str:
-    if level != "predicted" or outcome == "not provable":
-        return outcome
-    return "predicted, within" if outcome == "passed" else "predicted, beyond"
-
-
 def _findings(m: Material) -> Iterator[str]:
     chosen = m.chosen.candidate
-    what = candidate_name(chosen)
-    recommended = m.summary is not None and m.summary.recommended is not None and not m.named and not m.none_fits
-    equals = len(m.summary.recommended.among) if recommended else 0  # type: ignore[union-attr]  # it is there
-    which = _CHOSEN if equals else "Recommended: {what} ({id})." if recommended else "What ships: {what} ({id})."
-    yield say(which, what=what, id=chosen.short_id, n=equals + 1)
-    if recommended and m.is_baseline:
+    best = None if m.summary is None or m.named or m.none_fits else m.summary.recommended
+    equals = 0 if best is None else len(best.among)
+    which = _CHOSEN if equals else "What ships: {what} ({id})." if best is None else "Recommended: {what} ({id})."
+    yield say(which, what=candidate_name(chosen), id=chosen.short_id, n=equals + 1)
+    if best is not None and m.is_baseline:
         yield say("The float model stays as it runs today: no candidate that meets the constraints is better.")
     latency, timed = m.best.measurement.latency, level_of(m.best, "speedup")
     if latency is not None and timed is not None and not m.is_baseline:
         yield say(
             "One call is {x} times as fast as the float baseline ({level}).",
             x=estimate_words(latency.speedup, digits=2),
-            level=say(LEVEL[timed]),
+            level=level_words(timed),
         )
     drop = loss_of(m.best, m.baseline.candidate.id if m.baseline is not None else "")
     accuracy, scored = m.best.measurement.accuracy, level_of(m.best, "accuracy")
     if drop is not None and accuracy is not None and scored is not None and not m.is_baseline:
+        split = "" if scored == "measured held-out" else say(SPLIT[m.best.split]) + say(", ")
         yield say(
             "Accuracy loss against float32: {drop} {unit} ({level}).",
             drop=estimate_words(drop, signed=True, digits=2),
             unit=unit_words(accuracy.unit or "pp"),
-            level=_on(m.best.split, scored),
+            level=split + level_words(scored),
         )
     service = best_service(m)
     if service is not None and (shown := service.confirmed or service.best) is not None:
@@ -211,43 +198,39 @@ def _findings(m: Material) -> Iterator[str]:
         loaded = service.confirmed is not None and known != "modelled"
         yield say(
             "With {settings} the service answers {rate} requests/s with a P99 of {p99} ms ({level}).",
-            settings=settings_name(shown.settings),
+            settings=translated(str(shown.settings)),
             rate=estimate_words(shown.throughput_per_s),
             p99=estimate_words(shown.p99_ms),
-            level=say("measured under real load" if loaded else LEVEL[known]),
+            level=say("measured under real load") if loaded else level_words(known),
         )
     yield from _cards(m)
 
 
-def _on(split: Split, level: Evidence) -> str:
-    """'measured on held-out data', 'validation, modelled'."""
-    words = say(LEVEL[level])
-    if level == "measured held-out":
-        return words
-    return say(SPLIT[split]) + say(", ") + words
-
-
 def _cards(m: Material) -> Iterator[str]:
     plan = m.capacity
-    members = () if plan is None else plan.members
-    before = next((each for each in members if each.baseline), None)
-    after = next((each for each in members if each.candidate_id == m.chosen.candidate.id and not each.baseline), None)
-    if plan is None or before is None or after is None or before.cards is None or after.cards is None:
+    if plan is None:
         return
-    costs = plan.cost_a_month(before), plan.cost_a_month(after)
-    money = ""
+    before = next((each for each in plan.members if each.baseline), None)
+    after = next(
+        (each for each in plan.members if each.candidate_id == m.chosen.candidate.id and not each.baseline), None
+    )
+    if before is None or after is None or before.cards is None or after.cards is None:
+        return
+    costs, money = (plan.cost_a_month(before), plan.cost_a_month(after)), ""
     if costs[0] is not None and costs[1] is not None:
         money = say(", {after} a month instead of {before}", before=number(costs[0]), after=number(costs[1]))
-    level = say(LEVEL["modelled" if plan.emulated else "predicted"])
     cards = "Capacity: {after} cards instead of {before} ({level}){money}."
     processes = "Capacity: {after} server processes instead of {before} ({level}){money}."
-    form = cards if plan.unit == "card" else processes
-    yield say(form, before=number(before.cards), after=number(after.cards), level=level, money=money)
+    yield say(
+        cards if plan.unit == "card" else processes,
+        before=number(before.cards),
+        after=number(after.cards),
+        level=level_words("modelled" if plan.emulated else "predicted"),
+        money=money,
+    )
 
 
 def best_service(m: Material) -> ServiceResult | None:
     """Of the held-out confirmation where there is one."""
-    for one in (m.confirmed, m.chosen):
-        if one is not None and one.measurement.service is not None:
-            return one.measurement.service
-    return None
+    found = (one.measurement.service for one in (m.confirmed, m.chosen) if one is not None)
+    return next((service for service in found if service is not None), None)

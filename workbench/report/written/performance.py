@@ -10,37 +10,31 @@ from workbench.report.factors import taken_apart
 from workbench.report.rests_on import REFIT, modelled_errors
 from workbench.report.summary import Summary
 from workbench.report.table import shown
-from workbench.report.written.cells import (
+from workbench.report.written.document import Bar, Block, Cell, Commands, Figure, Section
+from workbench.report.written.drawing import PointKind, bars_figure, points
+from workbench.report.written.material import Material
+from workbench.report.written.wording import (
     DASH,
     as_figure,
+    candidate_name,
     chinese,
+    criterion_name,
     figure,
     heading,
     in_pictures,
-    label,
+    metric_name,
     paragraph,
     say,
     section,
     spoken,
     table,
-    text,
     unit_words,
 )
-from workbench.report.written.document import (
-    Bar,
-    Block,
-    Cell,
-    Commands,
-    Figure,
-    Section,
-)
-from workbench.report.written.drawing import PointKind, bars_figure, points
-from workbench.report.written.material import Material
-from workbench.report.written.naming import GROUP, candidate_name, criterion_name, metric_name
 from workbench.shipping.acceptance import Criterion
 from workbench.values.evidence import level_of, service_level
 from workbench.values.metrics import INFORMING, METRICS, Source, declared, intervals, metrics
 from workbench.values.results import Evaluation
+from workbench.values.setting_groups import Group
 
 _OLD, _CALLS, _FRONT = "Against the old platform", "One call", "The Pareto front"
 _CHARTS = {"requests/s": "Throughput", "ms": "Latency of a request"}
@@ -53,13 +47,24 @@ _NAMES: dict[PointKind, str] = {
     "baseline": "float baseline",
     "chosen": "what ships",
 }
+_GROUPS: dict[Group, str] = {
+    "engine": "engine",
+    "lengths": "length bins",
+    "precision": "precision",
+    "graph": "graph settings",
+    "threads": "threads",
+    "batch": "batch",
+}
 
 
 def performance(m: Material) -> Section:
     blocks: list[Block] = [heading(_OLD), *_old_platform(m)]
     blocks += [heading(_CALLS), *_calls(m), *_apart(m)]
-    blocks += [heading(_FRONT), *_front(m)]
-    blocks += on_the_model(m.summary)
+    blocks.append(heading(_FRONT))
+    if m.summary is None:
+        blocks.append(paragraph("A bundle does not hold the search; see the report of its experiment."))
+    else:
+        blocks += [*_front(m, m.summary), *on_the_model(m.summary)]
     return section("Performance", blocks)
 
 
@@ -75,7 +80,7 @@ def _old_platform(m: Material) -> Iterator[Block]:
         return
     rows = [
         (
-            text(criterion_name(each)),
+            criterion_name(each),
             figure(each.published, unit=each.unit),
             figure(each.figure, each.level, unit=each.unit),
             figure(each.share_percent, each.level, digits=1, unit="%"),
@@ -86,8 +91,7 @@ def _old_platform(m: Material) -> Iterator[Block]:
     for unit, name in _CHARTS.items():
         drawn = [each for each in compared if each.unit == unit and each.figure is not None]
         if drawn:
-            caption = say("{name}: new and old platform", name=say(name))
-            yield _old_chart(caption, name, drawn)
+            yield _old_chart(say("{name}: new and old platform", name=say(name)), name, drawn)
 
 
 @in_pictures()
@@ -101,10 +105,9 @@ def _old_chart(caption: str, name: str, drawn: list[Criterion]) -> Figure:
         new = of + say("new")
         bars.append(Bar(label=new, value=found.value, low=found.low, high=found.high, evidence=each.level, strong=True))
     limits = [each.limit for each in drawn if each.limit is not None]
-    unit = unit_words(drawn[0].unit)
     limit = (say("limit {value}", value=f"{limits[0]:,.4g}"), limits[0]) if len(limits) == 1 == len(drawn) else None
     digits = 0 if max(bar.value for bar in bars) >= 100 else 2
-    return bars_figure(caption, f"{say(name)} ({unit})", bars, digits=digits, limit=limit)
+    return bars_figure(caption, f"{say(name)} ({unit_words(drawn[0].unit)})", bars, digits=digits, limit=limit)
 
 
 def _calls(m: Material) -> Iterator[Block]:
@@ -117,19 +120,15 @@ def _calls(m: Material) -> Iterator[Block]:
         return figure(found, known, digits=2 if metric == "speedup" else None, unit=unit)
 
     rows = [
-        (text(metric_name(metric)), *(cell(metric, e) for e in evaluations))
+        (metric_name(metric), *(cell(metric, e) for e in evaluations))
         for metric, known in (METRICS | INFORMING).items()
         if known.source in _CALLED
         # a device's are not there, of a target that computes on the host
         and (known.source == "latency" or any(metric in metrics(e) for e in evaluations))
     ]
     heads = "figure|float baseline (today)|what ships"
-    yield table(
-        _CALLS,
-        heads if len(evaluations) == 2 else "figure|what ships (the float baseline)",
-        rows,
-        note=_how_timed(m),
-    )
+    heads = heads if len(evaluations) == 2 else "figure|what ships (the float baseline)"
+    yield table(_CALLS, heads, rows, note=_how_timed(m))
 
 
 def _how_timed(m: Material) -> str:
@@ -156,75 +155,60 @@ def _apart(m: Material) -> Iterator[Block]:
     quantized = m.chosen.candidate.quantization.scheme != "none"
     rows = []
     for factor in found.factors:
-        names = ("INT8" if group == "precision" and quantized else GROUP[group] for group in factor.groups)
+        names = ("INT8" if group == "precision" and quantized else _GROUPS[group] for group in factor.groups)
         words = say(", ¦list").join(map(say, names))
         words += say(" (together, not measured apart)") if len(factor.groups) > 1 else ""
-        rows.append((text(words), figure(factor.gain, known, digits=2, unit="x")))
-    rows.append((label("all together"), figure(found.total, known, digits=2, unit="x")))
-    yield table(
-        "Where the speed comes from", "from (each on top of those before)|factor [95 %]", rows, strong=(len(rows) - 1,)
-    )
+        rows.append((words, figure(factor.gain, known, digits=2, unit="x")))
+    rows.append((say("all together"), figure(found.total, known, digits=2, unit="x")))
+    heads = "from (each on top of those before)|factor [95 %]"
+    yield table("Where the speed comes from", heads, rows, strong=(len(rows) - 1,))
 
 
-def _front(m: Material) -> Iterator[Block]:
-    if m.summary is None:
-        yield paragraph("A bundle does not hold the search; see the report of its experiment.")
-        return
-    members = shown(m.summary, fallen=False)
-    if all(e.candidate.id != m.chosen.candidate.id for e in members):
+def _front(m: Material, summary: Summary) -> Iterator[Block]:
+    members, chosen = shown(summary, fallen=False), m.chosen.candidate.id
+    if all(e.candidate.id != chosen for e in members):
         members.append(m.chosen)
     yield table(
         _FRONT,
         "id|what|speed-up|loss|service /s|service P99 ms",
-        [_front_row(m, e) for e in members],
-        strong=tuple(i for i, e in enumerate(members) if e.candidate.id == m.chosen.candidate.id),
+        [_front_row(summary, e) for e in members],
+        strong=(i for i, e in enumerate(members) if e.candidate.id == chosen),
         note=say("Every figure by the strongest evidence on it; bold is what this report is about."),
     )
-    chart = _scatter(m)
-    if chart is not None:
+    if (chart := _scatter(summary, chosen)) is not None:
         yield Figure(caption=say("All candidates"), draw=chart)
 
 
-def _front_row(m: Material, evaluation: Evaluation) -> tuple[Cell, ...]:
-    summary = m.summary
-    assert summary is not None, "asked before"
-    known = summary.strongest(evaluation)
-    is_baseline = evaluation.candidate.id == summary.baseline_id
-    service = summary.service(evaluation)
+def _front_row(summary: Summary, evaluation: Evaluation) -> tuple[Cell | str, ...]:
+    known, service = summary.strongest(evaluation), summary.service(evaluation)
+    is_baseline, accuracy = evaluation.candidate.id == summary.baseline_id, known.measurement.accuracy
     served = None if service is None else service.confirmed or service.best
     level = None if service is None else service_level(known, service)
-    drop = None if is_baseline else summary.drop(evaluation)
-    accuracy = known.measurement.accuracy
     unit = "pp" if accuracy is None else accuracy.unit or "pp"
+    drop = figure(summary.drop(evaluation), level_of(known, "accuracy"), signed=True, digits=2, unit=unit)
     return (
-        text(evaluation.candidate.short_id),
-        text(candidate_name(evaluation.candidate) + (say(" (float baseline)") if is_baseline else "")),
+        evaluation.candidate.short_id,
+        candidate_name(evaluation.candidate) + (say(" (float baseline)") if is_baseline else ""),
         figure(summary.speedup(evaluation), level_of(known, "speedup"), digits=2),
-        DASH if is_baseline else figure(drop, level_of(known, "accuracy"), signed=True, digits=2, unit=unit),
+        DASH if is_baseline else drop,
         figure(None if served is None else served.throughput_per_s.value, level),
         figure(None if served is None else served.p99_ms.value, level),
     )
 
 
 @in_pictures()
-def _scatter(m: Material) -> Callable[[Any], None] | None:
+def _scatter(summary: Summary, chosen: str) -> Callable[[Any], None] | None:
     """The first two objectives, or the first and accuracy."""
-    summary = m.summary
-    assert summary is not None, "asked before"
-    names = [o.metric for o in summary.objectives]
-    x = names[0]
-    y = names[1] if len(names) > 1 else "accuracy" if x != "accuracy" else "latency_p50_ms"
+    x, *others = (o.metric for o in summary.objectives)
+    y = others[0] if others else "accuracy" if x != "accuracy" else "latency_p50_ms"
     found: list[tuple[PointKind, float, float]] = []
-    front = {member.id for member in summary.front}
     for evaluation in summary.evaluations:
-        best = summary.strongest(evaluation)
-        numbers = summary.numbers(best)
+        numbers, at = summary.numbers(summary.strongest(evaluation)), evaluation.candidate.id
         if x not in numbers or y not in numbers:
             continue
-        at = evaluation.candidate.id
-        kinds: list[PointKind] = ["front" if at in front else "other"]
+        kinds: list[PointKind] = ["other" if summary.member(at) is None else "front"]
         kinds += ["baseline"] if at == summary.baseline_id else []
-        kinds += ["chosen"] if at == m.chosen.candidate.id else []
+        kinds += ["chosen"] if at == chosen else []
         found += [(kind, numbers[x], numbers[y]) for kind in kinds]
     if len({each[1:] for each in found}) < 2:
         return None
@@ -246,25 +230,20 @@ def _axis(metric: str, emulated: bool) -> str:
 _TITLE = "What modelled times rest on"
 
 
-def on_the_model(summary: Summary | None) -> Iterator[Block]:
+def on_the_model(summary: Summary) -> Iterator[Block]:
     """What modelled times rest on; nothing where times were measured."""
-    found = () if summary is None else modelled_errors(summary)
-    if not found:
-        return
     named = chinese()["clock"] if spoken() == "zh" else {}
-    yield heading(_TITLE)
-    yield table(
-        _TITLE,
-        "no.|part|share of the time|95 % within a factor of|found on",
-        [
-            (
-                as_figure(str(index)),
-                text(str(named.get(one.unknown, one.about))),
-                as_figure(f"{one.share:.0%}"),
-                as_figure(f"{one.factor_95:.2f}"),
-                text(one.source),
-            )
-            for index, one in enumerate(found, 1)
-        ],
-    )
-    yield Commands(lines=(REFIT,))
+    rows = [
+        (
+            as_figure(str(index)),
+            str(named.get(one.unknown, one.about)),
+            as_figure(f"{one.share:.0%}"),
+            as_figure(f"{one.factor_95:.2f}"),
+            one.source,
+        )
+        for index, one in enumerate(modelled_errors(summary), 1)
+    ]
+    if rows:
+        yield heading(_TITLE)
+        yield table(_TITLE, "no.|part|share of the time|95 % within a factor of|found on", rows)
+        yield Commands(lines=(REFIT,))

@@ -4,33 +4,38 @@ what INT8 costs."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import get_args
 
-from workbench.report.written.cells import (
+from workbench.report.written.document import Block, Bullets, Cell, Commands, Section, State, Table
+from workbench.report.written.material import Material
+from workbench.report.written.wording import (
     DASH,
+    SPLIT,
     as_figure,
-    cosine,
-    counted,
+    candidate_name,
     figure,
     heading,
-    label,
-    not_measured,
+    note_words,
     number,
     paragraph,
     say,
     section,
     table,
-    text,
 )
-from workbench.report.written.document import Block, Bullets, Cell, Commands, Section, Table
-from workbench.report.written.material import Material
-from workbench.report.written.naming import PATH, SPLIT, candidate_name, note_words
 from workbench.study.compared import Cause, Comparison, DeviceFindings, FirstBad
 from workbench.values.agreement import Agreement, AgreementPath, Agreements
 from workbench.values.evidence import Evidence, level_of
 from workbench.values.measurement import AccuracyComparison
-from workbench.values.results import Evaluation
 
+_PATH: dict[AgreementPath, str] = {
+    "pytorch": "PyTorch",
+    "float32": "ONNX Runtime float32",
+    "float32 compiled": "target, float32",
+    "float16 compiled": "target, FP16 as today",
+    "served": "what ships¦files",
+    "old platform": "old platform",
+}
 _PATHS, _ACCURACY, _LAYERS = "Outputs of each path", "Accuracy on the task", "Layer by layer"
 _JUMP, _BEYOND = "error jumps", "beyond limits"
 _STANDING: dict[str, str] = {
@@ -40,7 +45,7 @@ _STANDING: dict[str, str] = {
     "stopped": "stopped early",
     "failed": "failed",
 }
-_INT8, _NONE, _LOSS = "INT8", "none", "What INT8 costs"
+_INT8, _LOSS = "INT8", "What INT8 costs"
 _FP16, _MORE, _TOTAL = "FP16's own loss", "INT8's additional loss", "both, against float32"
 _MOST_LAYERS, _MOST_NAMES, _MOST_SHAPES, _MOST_NODES = 15, 20, 40, 6
 
@@ -48,22 +53,18 @@ _MOST_LAYERS, _MOST_NAMES, _MOST_SHAPES, _MOST_NODES = 15, 20, 40, 6
 def precision(m: Material) -> Section:
     blocks: list[Block] = [heading(_PATHS)]
     if m.agreement is None:
-        blocks += [
-            paragraph(
-                "Outputs were not compared (workbench agreement): cosine, largest and mean absolute error between "
-                "PyTorch, ONNX Runtime and the compiled files are not measured."
-            ),
-            _paths(None),
-        ]
+        none = paragraph(
+            "Outputs were not compared (workbench agreement): cosine, largest and mean absolute error between "
+            "PyTorch, ONNX Runtime and the compiled files are not measured."
+        )
+        blocks += [none, _paths(None)]
     else:
         blocks += agreement(m.agreement)
     blocks += [heading(_ACCURACY), *_accuracy(m), heading(_LAYERS)]
-    blocks += (
-        [paragraph("No comparison by layers was given (workbench compare … --json, --layers).")]
-        if m.comparison is None
-        else _by_layers(m.comparison)
-    )
-    blocks += bad_operator(None if m.comparison is None else m.comparison.device)
+    if m.comparison is None:
+        blocks.append(paragraph("No comparison by layers was given (workbench compare … --json, --layers)."))
+    else:
+        blocks += [*_by_layers(m.comparison), *bad_operator(m.comparison.device)]
     return section("Precision compared", blocks)
 
 
@@ -85,38 +86,34 @@ def agreement(found: Agreements) -> Iterator[Block]:
                 n=output.not_finite,
             )
     if found.missing:
-        lines = (f"{_path(path)}: {note_words(why)}" for path, why in found.missing.items())
         yield paragraph("What is missing, and why", kind="note")
-        yield Bullets(items=tuple(lines))
+        yield Bullets(items=tuple(f"{_path(path)}: {note_words(why)}" for path, why in found.missing.items()))
     if shapes := [a for a in found.paths if a.shape]:
-        heads = "shape|samples|cosine, worst|max abs error|MAE"
         rows = [
             (
-                text(f"{_path(a.path)}: {note_words(a.shape)}"),
-                counted(a.samples),
-                as_figure(cosine(a.worst_cosine), _level(a)),
-                *(figure(a.max_abs, _level(a)), figure(a.mae, _level(a))),
+                f"{_path(a.path)}: {note_words(a.shape)}",
+                figure(a.samples),
+                _cosine(a.worst_cosine, _level(a)),
+                *(figure(of, _level(a)) for of in (a.max_abs, a.mae)),
             )
             for a in shapes[:_MOST_SHAPES]
         ]
-        yield table("Outputs by compiled shape", heads, rows)
+        yield table("Outputs by compiled shape", "shape|samples|cosine, worst|max abs error|MAE", rows)
     if any(a.accuracy for a in found.paths):
         yield _scores(found)
 
 
 def _paths(found: Agreements | None) -> Table:
-    rows: list[tuple[Cell, ...]] = []
+    rows: list[tuple[Cell | str, ...]] = []
     for path in get_args(AgreementPath):
         met = [] if found is None else [a for a in _telling(found) if a.path == path]
-        if not met and path == "float32":
-            continue  # the reference itself
-        if not met:
-            rows.append((label(PATH[path]), not_measured(), *(DASH for _ in range(5))))
+        if not met and path != "float32":  # the reference itself
+            rows.append((say(_PATH[path]), figure(None), *(DASH for _ in range(5))))
         rows += [
             (
-                text(_pair(a)),
-                counted(a.samples),
-                *(as_figure(cosine(of), _level(a)) for of in (a.worst_cosine, a.mean_cosine)),
+                _pair(a),
+                figure(a.samples),
+                *(_cosine(of, _level(a)) for of in (a.worst_cosine, a.mean_cosine)),
                 *(figure(of, _level(a)) for of in (a.max_abs, a.mae)),
                 DASH if a.top1 is None else figure(a.top1, _level(a), digits=4),
             )
@@ -125,8 +122,13 @@ def _paths(found: Agreements | None) -> Table:
     return table(_PATHS, "path (reference)|n|cosine, worst|cosine, mean|max abs error|MAE|top-1 alike", rows)
 
 
+def _cosine(value: float, known: Evidence | None = None) -> Cell:
+    """Six digits: limits on it lie at 0.999 and above."""
+    return as_figure(f"{value:.6f}", known)
+
+
 def _path(path: str) -> str:
-    known = PATH.get(path)  # type: ignore[call-overload]  # a path of a later version has its own name
+    known = _PATH.get(path)  # type: ignore[call-overload]  # a path of a later version has its own name
     return path if known is None else say(known)
 
 
@@ -151,7 +153,7 @@ def _scores(found: Agreements) -> Table:
         drops = [a.drop, *(None for _ in a.accuracy)]  # that of the first, which is the primary metric
         for (metric, (own, reference)), drop in zip(a.accuracy.items(), drops, strict=False):
             figures = (figure(of, _level(a), digits=4) for of in (reference, own))
-            rows.append((text(_pair(a)), text(metric), *figures, *_tested(drop, _level(a))))
+            rows.append((_pair(a), metric, *figures, *_tested(drop, _level(a))))
     return table("Scores of each path", "path (reference)|metric|reference's|its own|loss, paired|p", rows)
 
 
@@ -163,12 +165,23 @@ def _tested(compared: AccuracyComparison | None, known: Evidence | None, unit: s
 
 
 def _accuracy(m: Material) -> Iterator[Block]:
-    rows: list[tuple[Cell, ...]] = []
+    rows: list[tuple[Cell | str, ...]] = []
     notes: dict[str, None] = {}
     for one, other in ((m.chosen, m.baseline), (m.confirmed, m.baseline_confirmed)):
-        rows += [] if one is None else _scored(one, other)
         accuracy = None if one is None else one.measurement.accuracy
-        if accuracy is not None and accuracy.comparison is not None:
+        if one is None or accuracy is None:
+            continue
+        before, known = None if other is None else other.measurement.accuracy, level_of(one, "accuracy")
+        for metric, value in accuracy.values.items():
+            rows.append(
+                (
+                    *(say(SPLIT[accuracy.split]), figure(accuracy.samples), metric),
+                    figure(None if before is None else before.values.get(metric), known, digits=4),
+                    figure(value, known, digits=4),
+                    *_tested(accuracy.comparison if metric == accuracy.primary else None, known, accuracy.unit or "pp"),
+                )
+            )
+        if accuracy.comparison is not None:
             reference = accuracy.reference or say("the float baseline")
             notes[say("Losses are against float32 ({reference}).", reference=note_words(reference))] = None
             notes[say("Test: {test}.", test=accuracy.comparison.test)] = None
@@ -176,24 +189,6 @@ def _accuracy(m: Material) -> Iterator[Block]:
         yield paragraph("Accuracy on the task is not measured.")
         return
     yield table(_ACCURACY, "split|samples|metric|float baseline|what ships|loss [95 %]|p", rows, note=" ".join(notes))
-
-
-def _scored(one: Evaluation, other: Evaluation | None) -> Iterator[tuple[Cell, ...]]:
-    accuracy = one.measurement.accuracy
-    if accuracy is None:
-        return
-    before = other.measurement.accuracy if other is not None else None
-    known = level_of(one, "accuracy")
-    for metric, value in accuracy.values.items():
-        compared = accuracy.comparison if metric == accuracy.primary else None
-        yield (
-            label(SPLIT[accuracy.split]),
-            counted(accuracy.samples),
-            text(metric),
-            figure(None if before is None else before.values.get(metric), known, digits=4),
-            figure(value, known, digits=4),
-            *_tested(compared, known, accuracy.unit or "pp"),
-        )
 
 
 def _by_layers(found: Comparison) -> list[Block]:
@@ -205,7 +200,7 @@ def _by_layers(found: Comparison) -> list[Block]:
         state = "rescaled" if row.rescaled else _JUMP if row.jump else within
         rows.append(
             (
-                *(text(row.node or row.tensor), text(row.op_type), as_figure(cosine(row.cosine)), figure(row.max_abs)),
+                *(row.node or row.tensor, row.op_type, _cosine(row.cosine), figure(row.max_abs)),
                 *(as_figure("∞" if row.sqnr_db is None else f"{row.sqnr_db:.1f}"), figure(row.added_error)),
                 Cell(text=say(state), state="missed" if state in (_JUMP, _BEYOND) else "plain"),
             )
@@ -223,84 +218,75 @@ def _by_layers(found: Comparison) -> list[Block]:
 
 
 def int8(m: Material) -> Section:
-    if m.chosen.candidate.quantization.scheme == "none":
-        blocks: list[Block] = [
-            paragraph("What ships is not quantized: {what}.", what=candidate_name(m.chosen.candidate))
-        ]
-        blocks += _least_drop(m)
-        return section(_INT8, blocks)
-    return section(_INT8, (_recipe(m), heading(_LOSS), _loss(m)))
+    what = candidate_name(m.chosen.candidate)
+    if m.chosen.candidate.quantization.scheme != "none":
+        return section(_INT8, (_recipe(m, what), heading(_LOSS), _loss(m)))
+    return section(_INT8, (paragraph("What ships is not quantized: {what}.", what=what), *_least_drop(m)))
 
 
 def _least_drop(m: Material) -> Iterator[Block]:
     if m.summary is None:
         return
     tried = [
-        (a.comparison.drop_pp.value, e)
+        (a.comparison.drop_pp.value, e.candidate.id, e)
         for e in m.summary.evaluations
         if e.candidate.quantization.scheme != "none"
         and (a := e.measurement.accuracy) is not None
         and a.comparison is not None
     ]
     if tried:
-        _, best = min(tried, key=lambda pair: (pair[0], pair[1].candidate.id))
-        standing = say(_STANDING[m.summary.standing(best)])
-        what = candidate_name(best.candidate)
+        *_, best = min(tried, key=lambda one: one[:2])
         yield paragraph(
             "The INT8 candidate with the least loss is {what} ({id}): {standing}.",
-            what=what,
+            what=candidate_name(best.candidate),
             id=best.candidate.short_id,
-            standing=standing,
+            standing=say(_STANDING[m.summary.standing(best)]),
         )
 
 
-def _recipe(m: Material) -> Table:
-    measured, asked = m.chosen.measurement, m.chosen.candidate.quantization
-    rows = [(label("recipe"), text(candidate_name(m.chosen.candidate)))]
-    if m.layers is not None:
-        kinds = ", ".join(f"{kind} × {count}" for kind, count in m.layers.kinds.items())
-        names = list(m.layers.float_layers[:_MOST_NAMES])
-        if len(m.layers.float_layers) > _MOST_NAMES:
-            names.append(f"… ({len(m.layers.float_layers)})")
-        why = (
-            "layers that the configuration leaves in float"
-            if asked.scheme == "cfg"
-            else "sensitive layers left in float"
-        )
+def _recipe(m: Material, what: str) -> Table:
+    measured, asked, layers = m.chosen.measurement, m.chosen.candidate.quantization, m.layers
+    none = say("none")
+    rows: list[tuple[str, Cell | str]] = [(say("recipe"), what)]
+    if layers is not None:
+        kinds = ", ".join(f"{kind} × {count}" for kind, count in layers.kinds.items())
+        names = list(layers.float_layers[:_MOST_NAMES])
+        if len(layers.float_layers) > _MOST_NAMES:
+            names.append(f"… ({len(layers.float_layers)})")
+        by_setting, by_loss = "layers that the configuration leaves in float", "sensitive layers left in float"
         rows += [
-            (label("scales derived by"), label("the workbench") if m.layers.by == "native" else text(m.layers.by)),
-            (label("layers in INT8"), text(kinds or say(_NONE))),
-            (label(why), text("\n".join(names) or say(_NONE))),
+            (say("scales derived by"), say("the workbench") if layers.by == "native" else layers.by),
+            (say("layers in INT8"), kinds or none),
+            (say(by_setting if asked.scheme == "cfg" else by_loss), "\n".join(names) or none),
         ]
     out = [say("products of two activations")] if asked.attention_matmul is False else []
     if asked.operators != "all":
         out.append(say("all but {kind}", kind={"matmul": "MatMul, Gemm", "conv": "Conv"}[asked.operators]))
     rows += [
-        (label("left out by a setting"), text("\n".join(out) or say(_NONE))),
-        (label("never quantized"), label("operators other than MatMul, Gemm, Conv, ConvTranspose")),
+        (say("left out by a setting"), "\n".join(out) or none),
+        (say("never quantized"), say("operators other than MatMul, Gemm, Conv, ConvTranspose")),
     ]
     for words, count in (
         ("operators in INT8 after compiling", measured.int8_ops),
         ("matrix products left in float¦compiled", measured.float_matmuls_left),
     ):
-        rows.append((label(words), not_measured(figure=False) if count is None else text(number(count))))
+        rows.append((say(words), replace(figure(count), figure=False)))
     return table("Recipe", "item|value¦recipe", rows)
 
 
 def _loss(m: Material) -> Table:
     """Of accuracy on the task, then of the comparison of outputs; each loss apart from the other."""
-    rows: list[tuple[Cell, ...]] = []
+    rows: list[tuple[str, Cell, str]] = []
     accuracy, before = m.best.measurement.accuracy, m.best_baseline
     if accuracy is None:
-        rows.append((label(_TOTAL), not_measured(), text("–")))
+        rows.append((say(_TOTAL), figure(None), "–"))
     else:
         own = None if before is None or before.measurement.accuracy is None else before.measurement.accuracy.comparison
-        of = label("{split}, n = {n}", split=say(SPLIT[accuracy.split]), n=number(accuracy.samples))
+        of = say("{split}, n = {n}", split=say(SPLIT[accuracy.split]), n=number(accuracy.samples))
         in_fewer_bits = bool(accuracy.reference)  # else the baseline computes in float32, and all of it is INT8's
         parts = [(_FP16, own), (_MORE, accuracy.against_baseline)] if in_fewer_bits else []
         known = level_of(m.best, "accuracy")
-        parts.append((_TOTAL, accuracy.comparison))
-        rows += [(label(name), _drop_cell(compared, known), of) for name, compared in parts]
+        rows += [(say(name), _drop_cell(one, known), of) for name, one in (*parts, (_TOTAL, accuracy.comparison))]
     if m.agreement is not None:
         for name, a in (
             (_FP16, m.agreement.find("float16 compiled")),
@@ -308,15 +294,15 @@ def _loss(m: Material) -> Table:
             (_TOTAL, m.agreement.find("served")),
         ):
             if a is not None:
-                of = label("outputs compared, n = {n}", n=number(a.samples))
-                rows.append((label(name), _drop_cell(a.drop, _level(a)), of))
+                of = say("outputs compared, n = {n}", n=number(a.samples))
+                rows.append((say(name), _drop_cell(a.drop, _level(a)), of))
     return table(_LOSS, "where it comes from|loss [95 %]|about", rows)
 
 
 def _drop_cell(compared: AccuracyComparison | None, known: Evidence | None, unit: str | None = None) -> Cell:
     """Args: unit: None for the comparison's own."""
     if compared is None:
-        return not_measured()
+        return figure(None)
     return figure(compared.drop_pp, known, signed=True, digits=2, unit=compared.unit if unit is None else unit)
 
 
@@ -365,19 +351,17 @@ def _table(bad: FirstBad, folder: str) -> Table:
             tensor=one.tensor,
             **values,
         )
-    rows = (
-        ("operator", f"{bad.operator} ({bad.op_type})"),
-        ("types", bad.types),
-        ("covers", nodes or "–"),
-        ("its result", bad.tensor),
-        (_ERROR, wrong),
-        ("cause", cause),
-        ("largest value of the float model", number(bad.magnitude)),
-        ("files of the device", folder),
-        ("inputs and outputs as NPY", "\n".join(bad.files) or "–"),
-    )
-    return table(
-        _TITLE,
-        "item|value",
-        [(label(name), Cell(text=value, state="missed" if name is _ERROR else "plain")) for name, value in rows],
-    )
+    rows = {
+        "operator": f"{bad.operator} ({bad.op_type})",
+        "types": bad.types,
+        "covers": nodes or "–",
+        "its result": bad.tensor,
+        _ERROR: wrong,
+        "cause": cause,
+        "largest value of the float model": number(bad.magnitude),
+        "files of the device": folder,
+        "inputs and outputs as NPY": "\n".join(bad.files) or "–",
+    }
+    states: dict[str, State] = {_ERROR: "missed"}
+    cells = ((say(name), Cell(text=value, state=states.get(name, "plain"))) for name, value in rows.items())
+    return table(_TITLE, "item|value", cells)
