@@ -1,6 +1,6 @@
 """Recipes of a language model are held against the best preset by paired intervals, also those over a limit."""
 
-import dataclasses
+from dataclasses import replace
 
 import numpy as np
 
@@ -44,15 +44,11 @@ def scores(loss: float, seed: int) -> PairedScores:
 def of(threads: int) -> Evaluation:
     """A candidate of its own for each number."""
     found = evaluation(drop_pp=0.1, scheme="static")
-    candidate = dataclasses.replace(
-        found.candidate, serving=dataclasses.replace(found.candidate.serving, intra_op_threads=threads)
-    )
+    candidate = replace(found.candidate, serving=replace(found.candidate.serving, intra_op_threads=threads))
     accuracy = found.measurement.accuracy
     assert accuracy is not None
-    measurement = dataclasses.replace(
-        found.measurement, language=FIGURES, accuracy=dataclasses.replace(accuracy, unit="%")
-    )
-    return dataclasses.replace(found, candidate=candidate, measurement=measurement)
+    measurement = replace(found.measurement, language=FIGURES, accuracy=replace(accuracy, unit="%"))
+    return replace(found, candidate=candidate, measurement=measurement)
 
 
 def test_the_best_preset_is_what_others_are_held_against() -> None:
@@ -63,18 +59,18 @@ def test_the_best_preset_is_what_others_are_held_against() -> None:
     found = recipes_of(evaluations, lambda i, split: kept[i], presets, "baseline")
     assert [losses[recipe.candidate_id] for recipe in found] == [0.0, 0.0, 0.05, 0.3]
     best = found[2]
-    assert (best.preset, best.against_preset, best.told_apart) == ("static", None, False)
+    assert (best.preset, best.against_preset) == ("static", None)
     for recipe, truth in ((found[0], -0.05), (found[3], 0.25)):
         assert recipe.against_preset is not None
-        assert recipe.told_apart
+        assert recipe.against_preset.low * recipe.against_preset.high > 0
         assert recipe.against_preset.low < 100 * np.expm1(truth) < recipe.against_preset.high
 
 
 def test_what_was_over_a_limit_is_shown_and_what_stopped_early_floats_and_other_models_are_not() -> None:
     stop = Stop(stage="accuracy_full", reason="over its limit")
-    whole, early = (dataclasses.replace(of(number), status="stopped", stop=stop) for number in (1, 2))
+    whole, early = (replace(of(number), status="stopped", stop=stop) for number in (1, 2))
     one = of(3)
-    plain = dataclasses.replace(one, measurement=dataclasses.replace(one.measurement, language=None))
+    plain = replace(one, measurement=replace(one.measurement, language=None))
     kept = {whole.candidate.id: scores(0.5, 1), one.candidate.id: scores(0.0, 0)}
     for other, baseline in ((one, one.candidate.id), (plain, "baseline")):
         (found,) = recipes_of([whole, early, other], lambda i, split: kept.get(i), {}, baseline)
@@ -82,4 +78,6 @@ def test_what_was_over_a_limit_is_shown_and_what_stopped_early_floats_and_other_
     alike = [of(number) for number in range(1, 4)]
     kept = {e.candidate.id: scores(0.0, seed) for seed, e in enumerate(alike)}
     same = recipes_of(alike, lambda i, split: kept[i], {alike[0].candidate.id: "only"}, "baseline")
-    assert not any(recipe.told_apart for recipe in same), "recipes of one loss"
+    known = [recipe.against_preset for recipe in same if recipe.against_preset is not None]
+    assert len(known) == 2
+    assert all(each.low <= 0 <= each.high for each in known), "recipes of one loss"
