@@ -183,7 +183,7 @@ class Summary:
     @property
     def asked(self) -> list[str]:
         """Metrics of the objectives, then of the constraints."""
-        return [asked.metric for asked in (*self.objectives, *self.constraints)]
+        return [o.metric for o in self.objectives] + [c.metric for c in self.constraints]
 
     def costs(self, evaluation: Evaluation) -> list[float]:
         """Its objectives, turned so that less is better."""

@@ -27,6 +27,7 @@ from workbench.report.written.precision import int8, precision
 from workbench.report.written.serving import fleet, serving
 from workbench.report.written.wording import (
     SPLIT,
+    Row,
     as_figure,
     candidate_name,
     heading,
@@ -123,7 +124,7 @@ def conversion(m: Material) -> Section:
         ),
     ]
     if m.files:
-        files = [
+        files: list[Row] = [
             (
                 each.file,
                 *(as_figure(say("any") if n is None else str(n)) for n in (each.batch, each.sequence_bin)),

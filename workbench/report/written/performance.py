@@ -15,6 +15,7 @@ from workbench.report.written.drawing import PointKind, bars_figure, points
 from workbench.report.written.material import Material
 from workbench.report.written.wording import (
     DASH,
+    Row,
     as_figure,
     candidate_name,
     chinese,
@@ -119,7 +120,7 @@ def _calls(m: Material) -> Iterator[Block]:
         unit = "" if declaration is None else declaration.unit
         return figure(found, known, digits=2 if metric == "speedup" else None, unit=unit)
 
-    rows = [
+    rows: list[Row] = [
         (metric_name(metric), *(cell(metric, e) for e in evaluations))
         for metric, known in (METRICS | INFORMING).items()
         if known.source in _CALLED
@@ -179,7 +180,7 @@ def _front(m: Material, summary: Summary) -> Iterator[Block]:
         yield Figure(caption=say("All candidates"), draw=chart)
 
 
-def _front_row(summary: Summary, evaluation: Evaluation) -> tuple[Cell | str, ...]:
+def _front_row(summary: Summary, evaluation: Evaluation) -> Row:
     known, service = summary.strongest(evaluation), summary.service(evaluation)
     is_baseline, accuracy = evaluation.candidate.id == summary.baseline_id, known.measurement.accuracy
     served = None if service is None else service.confirmed or service.best

@@ -12,6 +12,7 @@ from workbench.report.written.material import Material
 from workbench.report.written.wording import (
     DASH,
     SPLIT,
+    Row,
     as_figure,
     candidate_name,
     figure,
@@ -89,7 +90,7 @@ def agreement(found: Agreements) -> Iterator[Block]:
         yield paragraph("What is missing, and why", kind="note")
         yield Bullets(items=tuple(f"{_path(path)}: {note_words(why)}" for path, why in found.missing.items()))
     if shapes := [a for a in found.paths if a.shape]:
-        rows = [
+        rows: list[Row] = [
             (
                 f"{_path(a.path)}: {note_words(a.shape)}",
                 figure(a.samples),
@@ -104,7 +105,7 @@ def agreement(found: Agreements) -> Iterator[Block]:
 
 
 def _paths(found: Agreements | None) -> Table:
-    rows: list[tuple[Cell | str, ...]] = []
+    rows: list[Row] = []
     for path in get_args(AgreementPath):
         met = [] if found is None else [a for a in _telling(found) if a.path == path]
         if not met and path != "float32":  # the reference itself
@@ -148,7 +149,7 @@ def _level(a: Agreement) -> Evidence:
 
 
 def _scores(found: Agreements) -> Table:
-    rows = []
+    rows: list[Row] = []
     for a in _telling(found):
         drops = [a.drop, *(None for _ in a.accuracy)]  # that of the first, which is the primary metric
         for (metric, (own, reference)), drop in zip(a.accuracy.items(), drops, strict=False):
@@ -165,7 +166,7 @@ def _tested(compared: AccuracyComparison | None, known: Evidence | None, unit: s
 
 
 def _accuracy(m: Material) -> Iterator[Block]:
-    rows: list[tuple[Cell | str, ...]] = []
+    rows: list[Row] = []
     notes: dict[str, None] = {}
     for one, other in ((m.chosen, m.baseline), (m.confirmed, m.baseline_confirmed)):
         accuracy = None if one is None else one.measurement.accuracy

@@ -11,6 +11,7 @@ from workbench.report.written.goals import best_service
 from workbench.report.written.material import Material
 from workbench.report.written.wording import (
     DASH,
+    Row,
     as_figure,
     figure,
     heading,
@@ -78,7 +79,7 @@ def _figures(m: Material, service: ServiceResult, before: str) -> Iterator[Block
     modelled = m.emulated or service.curve.clock == "modelled"
     simulated: Evidence = "modelled" if modelled else "predicted"
 
-    def row(name: str, found: ServiceFigures | None, known: Evidence) -> tuple[Cell | str, ...]:
+    def row(name: str, found: ServiceFigures | None, known: Evidence) -> Row:
         if found is None:
             return (name, *(figure(None) for _ in range(5)))
         return (
@@ -141,7 +142,7 @@ def _loads(m: Material) -> Iterator[Block]:
         yield Bullets(items=tuple(notes))
 
 
-def _server_row(one: LoadResult) -> tuple[Cell | str, ...]:
+def _server_row(one: LoadResult) -> Row:
     batch, queue, model, padding = (
         None if one.server is None else getattr(one.server, name)
         for name in ("mean_batch", "queue_ms", "model_ms", "padding_share")
@@ -155,7 +156,7 @@ def _server_row(one: LoadResult) -> tuple[Cell | str, ...]:
     )
 
 
-def _card_row(one: LoadResult, card: DeviceUse) -> tuple[Cell | str, ...]:
+def _card_row(one: LoadResult, card: DeviceUse) -> Row:
     known: Evidence = "modelled" if card.emulated else "measured"
 
     def cell(spread: Spread | None, scale: float = 1.0) -> Cell:
@@ -201,7 +202,7 @@ def fleet(m: Material) -> Section:
     return section(_TITLE, (demand, members, heading("What this rests on"), rests))
 
 
-def _member_row(each: MemberPlan, plan: CapacityPlan) -> tuple[Cell | str, ...]:
+def _member_row(each: MemberPlan, plan: CapacityPlan) -> Row:
     level: Evidence = "modelled" if each.emulated else "predicted"
     if each.highest is None:
         none = Cell(text=say("no rate keeps the limit on P99"), state="missed")

@@ -92,17 +92,20 @@ def section(title: str, blocks: Iterable[Block]) -> Section:
     return Section(title=say(title), blocks=tuple(blocks))
 
 
+Row = Sequence[Cell | str]
+"""Of a table: a text is a cell that is no figure."""
+
+
 def table(
     caption: str,
     heads: str,
-    rows: Iterable[Sequence[Cell | str]],
+    rows: Iterable[Row],
     *,
     strong: Iterable[int] = (),
     note: str = "",
     **values: object,
 ) -> Table:
-    """Heads stand in one text, with '|' in between; `values` are filled into them and into the caption. A text is a
-    cell that is no figure."""
+    """Heads stand in one text, with '|' in between; `values` are filled into them and into the caption."""
     return Table(
         caption=say(caption, **values),
         heads=tuple(say(heads, **values).split("|")),
