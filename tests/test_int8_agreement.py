@@ -30,8 +30,8 @@ from workbench.quantization.lowering.deploy import lower_deploy
 from workbench.quantization.lowering.normalize import normalized
 from workbench.quantization.lowering.qdq import lower_static
 from workbench.quantization.record import QuantizationRecord
-from workbench.targets.ascend.amct.amct import AmctResult, calibrate_with_amct, run_in_amct, simulation_difference
-from workbench.targets.ascend.amct.process import VARIABLE, AmctInstallation, find_amct
+from workbench.targets.ascend.amct.amct import AmctResult, calibrate_with_amct, simulation_difference
+from workbench.targets.ascend.amct.process import VARIABLE, find_amct
 from workbench.targets.ascend.interface import interface_of
 from workbench.targets.ascend.lowering import atc_form
 from workbench.targets.ascend.om_set import compile_shapes
@@ -60,7 +60,6 @@ class Bench:
 
     model: Model
     environment: dict[str, str]
-    installation: AmctInstallation
     cfg: str
     calibration: list[dict[str, npt.NDArray[np.generic]]]
     amct: AmctResult
@@ -88,15 +87,14 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
     cfg = (
         "batch_num: 3\nactivation_offset: true\ncommon_config { arq_quantize { } ifmr_quantize { asymmetric: true } }\n"
     )
-    calibration = [ids(BATCH, LENGTH, seed) for seed in range(3)]
+    calibration, feeds = ([ids(BATCH, LENGTH, seed) for seed in seeds] for seeds in (range(3), range(10, 14)))
     return Bench(
         model=model,
         environment=environment,
-        installation=installation,
         cfg=cfg,
         calibration=calibration,
-        amct=calibrate_with_amct(model, cfg, calibration, folder / "amct", installation=installation),
-        feeds=[ids(BATCH, LENGTH, seed) for seed in range(10, 14)],
+        amct=calibrate_with_amct(model, cfg, calibration, folder / "amct", installation=installation, compared=feeds),
+        feeds=feeds,
     )
 
 
@@ -125,7 +123,7 @@ def test_every_layer_is_recorded_and_the_record_is_that_of_our_own_procedure(ben
 
 
 def test_amcts_simulation_equals_the_integers_of_its_deploy_model_bit_for_bit(bench: Bench) -> None:
-    assert simulation_difference(bench.amct, bench.feeds, installation=bench.installation) == 0.0
+    assert simulation_difference(bench.amct, bench.feeds) == 0.0
 
 
 def test_our_lowering_of_the_record_equals_amcts_deploy_model_bit_for_bit(bench: Bench) -> None:
@@ -188,7 +186,5 @@ def float_logits(bench: Bench) -> Logits:
 
 def test_the_simulation_is_no_float_model(bench: Bench) -> None:
     """The comparison above would hold of anything that is not quantized at all."""
-    simulated = run_in_amct(bench.amct.fake_quant_model, bench.feeds, installation=bench.installation)
-
-    values = np.concatenate([each["logits"] for each in simulated])
+    values = np.concatenate([each["logits"] for each in bench.amct.simulated])
     assert 1e-4 < error(values, float_logits(bench)) < 0.2

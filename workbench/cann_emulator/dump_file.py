@@ -29,7 +29,6 @@ DATA_TYPES: Mapping[Dtype, int] = {
     "bfloat16": 27,
 }
 _LENGTH = struct.Struct("<Q")
-_MOST_HEADER_BYTES = 1 << 24
 _STRING, _UINT64, _INT32, _UINT32, _MESSAGE = 9, 4, 5, 13, 11
 _OF_DATA = "toolkit.dumpdata"
 _Fields = tuple[tuple[int, str, int | str], ...]
@@ -92,30 +91,20 @@ def dump_bytes(
     return b"".join([_LENGTH.pack(len(content)), content, *(array.tobytes() for array in arrays)])
 
 
-def parse_dump(content: bytes) -> tuple[Any, list[bytes], list[bytes]]:
-    """Header, bytes of each input, bytes of each output.
-
-    Raises:
-        NoDumpFile: lengths do not fit the file, or the header cannot be read.
-    """
-    if len(content) <= _LENGTH.size:
-        raise NoDumpFile(f"{len(content)} bytes are no dump file")
-    (length,) = _LENGTH.unpack_from(content)
-    if length > min(len(content) - _LENGTH.size, _MOST_HEADER_BYTES):
-        raise NoDumpFile(f"the header would be {length} bytes long")
-    header = _message("DumpData")()
+def outputs_in(content: bytes) -> list[bytes]:
+    """The bytes of each output; NoDumpFile where lengths do not fit, or the header cannot be read."""
     try:
-        header.ParseFromString(content[_LENGTH.size : _LENGTH.size + length])
-    except DecodeError as error:
+        (length,) = _LENGTH.unpack_from(content)
+        header = _message("DumpData").FromString(content[_LENGTH.size : _LENGTH.size + length])
+    except (struct.error, DecodeError) as error:
         raise NoDumpFile(f"the header cannot be read: {error}") from error
-    at = _LENGTH.size + length
-    if at + sum(entry.size for entry in (*header.input, *header.output)) != len(content):
-        raise NoDumpFile("the sizes in the header do not add up to the file's")
-    parts: list[bytes] = []
+    at, parts = _LENGTH.size + length, []
     for entry in (*header.input, *header.output):
         parts.append(content[at : at + entry.size])
         at += entry.size
-    return header, parts[: len(header.input)], parts[len(header.input) :]
+    if at != len(content):
+        raise NoDumpFile("the sizes in the header do not add up to the file's")
+    return parts[len(header.input) :]
 
 
 def _describe(entry: Any, values: Values) -> None:

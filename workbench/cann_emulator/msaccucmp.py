@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.cann_emulator.acl.dumping import AI_CORE_INFO, AI_CORE_STATUS, STATUS_BYTES
-from workbench.cann_emulator.dump_file import NoDumpFile, parse_dump
+from workbench.cann_emulator.dump_file import NoDumpFile, outputs_in
 from workbench.values.system.files import temporary_beside
 
 _STATUS = "Opdebug.Node_OpDebug."
@@ -48,7 +48,7 @@ def _files(dump: Path) -> list[Path]:
 
 
 def _convert(file: Path, to: Path) -> None:
-    _, _, outputs = parse_dump(file.read_bytes())
+    outputs = outputs_in(file.read_bytes())
     if not file.name.startswith(_STATUS):
         raise NoDumpFile(f"the emulator converts files of the overflow check, {_STATUS}*, and no tensors")
     texts = [json.dumps(_overflow(content), indent=4) for content in outputs]

@@ -24,7 +24,7 @@ Feeds = Mapping[str, Array]
 """Input name → array of shape [batch, ...]; int64 ids and masks, float32 otherwise, as the model declares."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class OperatorIssue:
     """Something in a model that a target refuses ('error') or handles badly ('warning').
 
@@ -37,10 +37,10 @@ class OperatorIssue:
 
     severity: Literal["error", "warning"]
     node: str
-    operator: str
     problem: str
     remedy: str
     source: str
+    operator: str = ""
     slow: bool = False
 
 

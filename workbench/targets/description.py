@@ -1,15 +1,16 @@
 """TargetDescription: everything a target says of itself, behind its one entry point.
 
 Light to import: the module that holds one loads neither a vendor's library nor onnx. Whatever needs them is a function
-here, which imports inside its body.
+here, which imports inside its body, or `late`.
 """
 
 from __future__ import annotations
 
+import pkgutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from workbench.values.artifact import Toolchain
 from workbench.values.device_use import Reader
@@ -25,6 +26,11 @@ if TYPE_CHECKING:
     from workbench.targets.profiler import Profiler
     from workbench.values.artifact import Artifact
     from workbench.values.candidate import Candidate
+
+
+def late(place: str) -> Callable[..., Any]:
+    """What stands at 'package.module:name', imported when it is called."""
+    return lambda *arguments: pkgutil.resolve_name(place)(*arguments)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,26 +35,13 @@ def int8_issues(model: Model) -> tuple[ModelProto | None, list[OperatorIssue]]:
 
 def unreadable(model: Model, error: ConfigError) -> OperatorIssue:
     """The file cannot be read any more, or is not the one that was identified."""
-    return OperatorIssue(
-        severity="error",
-        node=str(model.path),
-        operator="",
-        problem=str(error),
-        remedy="Restore the file and start again.",
-        source="the file itself",
-    )
+    return OperatorIssue("error", str(model.path), str(error), "Restore the file and start again.", "the file itself")
 
 
 def nothing_to_quantize() -> OperatorIssue:
     """`quantizable_layers` found none."""
-    return OperatorIssue(
-        severity="error",
-        node="model",
-        operator="MatMul, Gemm, Conv",
-        problem="no float32 layer can be INT8",
-        remedy="Quantize a float32 model whose weights are constants.",
-        source="workbench/graph/layers.py",
-    )
+    problem, remedy = "no float32 layer can be INT8", "Quantize a float32 model whose weights are constants."
+    return OperatorIssue("error", "model", problem, remedy, "workbench/graph/layers.py", "MatMul, Gemm, Conv")
 
 
 def quantized_already(proto: ModelProto) -> list[OperatorIssue]:
@@ -62,28 +49,16 @@ def quantized_already(proto: ModelProto) -> list[OperatorIssue]:
     first = next((node for node in proto.graph.node if node.op_type in QUANTIZED), None)
     if first is None:
         return []
-    return [
-        OperatorIssue(
-            severity="warning",
-            node=first.name,
-            operator=first.op_type,
-            problem="the model is quantized already",
-            remedy="Start from the float model: a second quantization adds error and hides the first.",
-            source="the model itself",
-        )
-    ]
+    remedy = "Start from the float model: a second quantization adds error and hides the first."
+    problem = "the model is quantized already"
+    return [OperatorIssue("warning", first.name, problem, remedy, "the model itself", first.op_type)]
 
 
 def saturates(cpu: Cpu, *, instead: str, source: str) -> OperatorIssue:
     """`instead` is what the engine's products get here that the usual kernels would add wrongly, as a clause."""
-    return OperatorIssue(
-        severity="warning",
-        node=cpu.name,
-        operator="MatMul, Conv",
-        problem=f"this CPU ({cpu.kind}) may add pairs of 8-bit products in 16 bits, which overflow: {instead}",
-        remedy="Measure accuracy and speed on the kind of machine that will serve.",
-        source=source,
-    )
+    problem = f"this CPU ({cpu.kind}) may add pairs of 8-bit products in 16 bits, which overflow: {instead}"
+    remedy = "Measure accuracy and speed on the kind of machine that will serve."
+    return OperatorIssue("warning", cpu.name, problem, remedy, source, "MatMul, Conv")
 
 
 # --- whether an engine computes in INT8 here: one layer is taken all the way ------------------------------------------

@@ -228,7 +228,7 @@ installed = pytest.mark.skipif(
 
 
 def test_without_openvino_the_machine_is_usable_and_told_how_to_get_it() -> None:
-    (finding,) = openvino_findings(place_of=lambda name: None)
+    (finding,) = openvino_findings({}, place_of=lambda name: None)
 
     assert (finding.status, finding.value) == ("warn", "not installed; it is optional")
     assert re.search(r"-m pip install -e '/\S+\[openvino\]'$", finding.remedy)
@@ -241,7 +241,7 @@ def test_an_openvino_that_cannot_be_loaded_is_a_warning(tmp_path: Path) -> None:
 import sys
 sys.path.insert(0, {str(tmp_path)!r})
 from workbench.targets.openvino.check import openvino_findings
-for finding in openvino_findings():
+for finding in openvino_findings({{}}):
     print(finding.status, finding.name, finding.value)
 """
 
@@ -253,7 +253,7 @@ for finding in openvino_findings():
 
 @installed
 def test_what_openvino_can_do_here_is_told() -> None:
-    found = {finding.name: finding for finding in openvino_findings()}
+    found = {finding.name: finding for finding in openvino_findings({})}
 
     assert list(found) == ["usable", "version", "CPU plugin", "telemetry"]
     assert found["usable"].value.startswith("yes: a test layer")

@@ -81,12 +81,7 @@ def _input_bytes(model: OfflineModel, index: int) -> int:
 
 
 ask("mdl", "", create_desc=lambda: handles.give(Description()))
-
-
-@call("mdl", "k", "r", device=False)
-def destroy_desc(desc: int) -> None:
-    handles.need(desc, Description, "modelDesc")
-    handles.drop(desc)
+ask("mdl", "k", "r", destroy_desc=lambda desc: handles.end(desc, Description, "modelDesc"))
 
 
 @call("mdl", "kI", "r")
@@ -229,13 +224,6 @@ class Dataset(Made):
     gear: tuple[int, ...] | None = None  # of `set_dynamic_*`; kept even when the model refused it (pyacl.md §7)
 
 
-@call("", "k", "r", device=False)
-def destroy_data_buffer(buffer: int) -> None:
-    """Leaves the memory alone."""
-    handles.need(buffer, DataBuffer, "dataBuffer", "data buffer")
-    handles.drop(buffer)
-
-
 @call("", "kkk", "r", device=False)
 def update_data_buffer(buffer: int, address: int, size: int) -> None:
     found = handles.need(buffer, DataBuffer, "dataBuffer", "data buffer")
@@ -248,19 +236,15 @@ ask(
     get_data_buffer_size=lambda buffer: handles.need(buffer, DataBuffer).size & 0xFFFFFFFF,  # the old form of 32 bits
     get_data_buffer_size_v2=lambda buffer: handles.need(buffer, DataBuffer).size,
 )
+# the memory of a data buffer, and the buffers of a dataset, stay
+ask("", "k", "r", destroy_data_buffer=lambda buffer: handles.end(buffer, DataBuffer, "dataBuffer", "data buffer"))
+ask("mdl", "k", "r", destroy_dataset=lambda dataset: handles.end(dataset, Dataset, "dataset", "dataset"))
 ask("", "kk", create_data_buffer=lambda address, size: handles.give(DataBuffer(address=address, size=size)))
 ask("", "i", data_type_size=lambda data_type: models.DTYPE_BYTES.get(data_type, 0))  # 0 for undefined and string
 
 
 def dataset_of(handle: int) -> Dataset:
     return handles.need(handle, Dataset, "dataset", "dataset")
-
-
-@call("mdl", "k", "r", device=False)
-def destroy_dataset(dataset: int) -> None:
-    """Its data buffers and their memory stay."""
-    dataset_of(dataset)
-    handles.drop(dataset)
 
 
 @call("mdl", "kk", "kr", device=False)

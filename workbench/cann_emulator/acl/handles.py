@@ -69,6 +69,11 @@ def need(handle: int, kind: type[_Made], parameter: str = "", what: str = "", co
     raise Failed(INVALID_PARAM)
 
 
+def end(*place: Any) -> None:
+    """Forget what `need` finds."""
+    drop(need(*place).handle)
+
+
 def drop(handle: int) -> None:
     for things in LIVE.values():
         things.pop(handle, None)

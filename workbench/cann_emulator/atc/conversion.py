@@ -37,7 +37,15 @@ from workbench.cann_emulator.atc.lowering import dtype_of, lower
 from workbench.cann_emulator.atc.onnx_parser import Parsed, check_operators, parse_onnx
 from workbench.cann_emulator.atc.outputs import om_path, show_info, write_file, write_result
 from workbench.cann_emulator.atc.precision import OF_TYPE, assign
-from workbench.cann_emulator.atc.shapes import Shape, ShapePlan, check_ranks, input_shapes, parse_shapes, plan_shapes
+from workbench.cann_emulator.atc.shapes import (
+    Gears,
+    Shape,
+    check_ranks,
+    gear_flag,
+    input_shapes,
+    parse_shapes,
+    plan_shapes,
+)
 from workbench.cann_emulator.om import Dtype, Gear, OfflineModel, Tensor, write_om
 from workbench.cann_emulator.revision import CANN, emulator
 
@@ -84,14 +92,15 @@ def run_compile(options: Mapping[str, str], console: Console) -> None:
     try:
         check_optimization_flags(options)
         plan = plan_shapes(parsed, shapes, tuple(asked), options)
-        _compile_and_write(parsed, plan, engine, options, fed, outputs, console)
+        _compile_and_write(parsed, shapes, plan, engine, options, fed, outputs, console)
     except AtcFailure as error:
         raise AtcFailure(*error.records, Record(code="E10042")) from error
 
 
 def _compile_and_write(
     parsed: Parsed,
-    plan: ShapePlan,
+    at_boundary: Mapping[str, Shape],
+    plan: Gears,
     engine: Engine,
     options: Mapping[str, str],
     fed: Mapping[str, Dtype],
@@ -110,16 +119,16 @@ def _compile_and_write(
         floats = options.get("oo_constant_folding") != "false"
         return Folded(parsed, initializers, shapes, names, fold_floats=floats, guess=guess)
 
-    at_gears = [folded_at(shapes) for _, shapes in plan.gears]
+    at_gears = [folded_at(shapes) for _, shapes in plan]
     data_dependent = any(folded.data_dependent for folded in at_gears)
-    kept = folded_at(plan.boundary, guess=False) if plan.kind or data_dependent else at_gears[0]
+    kept = folded_at(at_boundary, guess=False) if plan[0][0] or data_dependent else at_gears[0]
     leaves = _output_dtypes(outputs, kept)
     positions = {node.name: index for index, node in enumerate(kept.nodes)}
     gears: list[Gear] = []
     fusions: dict[str, dict[str, tuple[int, int]]] = {"GraphFusion": {}, "UBFusion": {}}
     fuse = partial(run_passes, switches=engine.switches, options=options, fusions=fusions)
     work = weights = 0
-    for (dims, _), folded in zip(plan.gears, at_gears, strict=True):
+    for (dims, _), folded in zip(plan, at_gears, strict=True):
         graph = lower(folded, [value.name for value in parsed.inputs])
         graph.dtypes.update(fed)
         fuse(GRAPH_PASSES, "GraphFusion", graph)
@@ -145,13 +154,13 @@ def _compile_and_write(
         name=name,
         inputs=tuple(
             Tensor(name=n, dtype=fed[n], shape=shape, format=boundary.format_of(options, len(shape)))
-            for n, shape in plan.boundary.items()
+            for n, shape in at_boundary.items()
         ),
         outputs=tuple(
             Tensor(name=n, dtype=leaves[n], shape=_common([g.outputs[i].shape for g in gears], kept.shapes.get(n)))
             for i, n in enumerate(names)
         ),
-        gear_kind=plan.kind,
+        gear_kind=gear_flag(options) if plan[0][0] else "",
         gears=tuple(gears),
         graph_fusions=fusions["GraphFusion"],
         ub_fusions=fusions["UBFusion"],
@@ -159,7 +168,7 @@ def _compile_and_write(
         weight_bytes=weights,
         truncate_deq_scale=True,
         output_names=tuple(output.name for output in outputs),
-        graph=emit(parsed, kept, plan.boundary, gears, name, clip=options.get("is_weight_clip") != "0"),
+        graph=emit(parsed, kept, at_boundary, gears, name, clip=options.get("is_weight_clip") != "0"),
     )
     write_result(options, model)
     console.log("info", "TEFUSION", f"{kernel_count} kernels for {len(gears)} shapes")

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Literal
 
@@ -222,8 +221,8 @@ def check_ranks(parsed: Parsed, asked: Mapping[str, Shape]) -> None:
 
 
 def input_shapes(parsed: Parsed, asked: Mapping[str, Shape], options: Options) -> dict[str, Shape]:
-    """Input → its shape: what was asked for (`parse_shapes`), else what the file says. Every input has its shape if it
-    is to be static, and every shape its input (omg.cc:86-135)."""
+    """Input → its shape, -1 where it is open: what was asked for (`parse_shapes`), else what the file says. Every input
+    has its shape if it is to be static, and every shape its input (omg.cc:86-135)."""
     declared = {value.name: _declared(value.type) for value in parsed.inputs}
     if _asks_for_range(options):
         raise failure("E10055", reason="this atc is emulated and compiles no shape ranges; give one shape, or gears")
@@ -235,38 +234,27 @@ def input_shapes(parsed: Parsed, asked: Mapping[str, Shape], options: Options) -
     for name in asked:
         if name not in declared:
             raise failure("E10017" if name in nodes else "E10016", opname=name, parameter="input_shape")
-    return {name: asked.get(name, shape) for name, shape in declared.items()}
+    return {name: tuple(max(size, -1) for size in asked.get(name, shape)) for name, shape in declared.items()}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShapePlan:
-    """The shapes of a compile.
-
-    Attributes:
-        boundary: input → shape, -1 where it is open.
-        gears: (values of the open axes, input → shape at them); one for a static model, otherwise in the order of the
-            command line (atc.md §13a).
-    """
-
-    kind: GearKind
-    boundary: Mapping[str, Shape]
-    gears: tuple[tuple[Shape, Mapping[str, Shape]], ...]
+Gears = list[tuple[Shape, Mapping[str, Shape]]]
+"""(values of the open axes, input → shape at them); one for a static model, otherwise in the order of the command line
+(atc.md §13a)."""
 
 
-def plan_shapes(parsed: Parsed, shapes: Mapping[str, Shape], asked: Sequence[str], options: Options) -> ShapePlan:
+def plan_shapes(parsed: Parsed, boundary: Mapping[str, Shape], asked: Sequence[str], options: Options) -> Gears:
     """The shapes to compile for.
 
     Args:
-        shapes: of `input_shapes`.
+        boundary: of `input_shapes`.
         asked: inputs that --input_shape names, in its order.
     """
-    boundary = {name: tuple(max(size, -1) for size in shape) for name, shape in shapes.items()}
     opened = {name: shape for name, shape in boundary.items() if -1 in shape}
     flag = gear_flag(options)
     if parsed.quantized and (flag or opened):
         # atctool_0040, General Restrictions: conversion fails; with which code is not established [inferred]
         raise failure("E10055", reason="a quantized model cannot be converted with dynamic shapes")
-    plan = ShapePlan(kind="", boundary=boundary, gears=(((), boundary),))
+    plan: Gears = [((), boundary)]
     if gears := _gears(options):
         if unasked := {name: shape for name, shape in opened.items() if name not in asked}:
             if flag == "dynamic_dims":
@@ -276,10 +264,10 @@ def plan_shapes(parsed: Parsed, shapes: Mapping[str, Shape], asked: Sequence[str
         filled = [_filled(gear, [*asked, *unasked], boundary) for gear in gears]
         # a gear of dims is told in the order of the model's inputs
         keys = [_open_values(boundary, at) for at in filled] if flag == "dynamic_dims" else gears
-        plan = ShapePlan(kind=flag, boundary=boundary, gears=tuple(zip(keys, filled, strict=True)))
+        plan = list(zip(keys, filled, strict=True))
     elif opened:  # a dynamic flag whose parts are all empty makes no gears [inferred: then the axes stay open]
         raise failure("E10055", reason="this atc is emulated and compiles no open shapes; give gears")
-    for _, at in plan.gears:
+    for _, at in plan:
         for name, shape in at.items():
             if prod(shape) > _INT64_MAX:  # the compile fails; its code is not established [inferred]
                 raise failure("E19999", message=f"The input {name} of shape {list(shape)} is too large.")

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from workbench.graph.read import read_model
 from workbench.targets.apart import run_apart
-from workbench.targets.ascend.atc.atc import place_model, work_directory
-from workbench.targets.ascend.atc.command import argument_vector, compile_flags, shapes_of
+from workbench.targets.ascend.atc.atc import argument_vector, place_model, work_directory
+from workbench.targets.ascend.atc.command import compile_flags, shapes_of
 from workbench.targets.ascend.flags import BANK
 from workbench.targets.ascend.installation import compiler_variables, tool_of
 from workbench.targets.ascend.interface import interface_of
@@ -32,17 +32,31 @@ _ATC_ONLY = ("soc_version", "log", "display_model_info", BANK)
 """Flags of ATC that AOE is not told: it asks the device which chip it is [inferred]."""
 
 
-def tuned(lowered: Path, candidate: Candidate, bank: Path, report: Callable[[str], None]) -> Candidate:
+def tuned(lowered: Path | None, candidate: Candidate, bank: Path, report: Callable[[str], None]) -> Candidate:
     """Fill a bank for every shape that the candidate compiles; returns the candidate with it.
 
     Args:
+        lowered: None takes the bank as it is.
         bank: folder for it; made when missing. One that holds a bank is added to.
         report: told what is tuned.
 
     Raises:
         ToolchainError: there is no AOE.
         CompileError: it does not tune; the message has its own words.
+        ConfigError: no folder, or an empty one.
     """
+    settings = candidate.compile
+    assert isinstance(settings, AscendCompile)  # Candidate checks it
+    if lowered is not None:
+        _fill(lowered, candidate, settings, bank, report)
+    # the content of the folder is part of the candidate's key
+    options = {**dict(settings.options), BANK: f"{bank.resolve()}@{folder_digest(bank)}"}
+    return replace(candidate, compile=replace(settings, options=tuple(sorted(options.items()))))
+
+
+def _fill(
+    lowered: Path, candidate: Candidate, settings: AscendCompile, bank: Path, report: Callable[[str], None]
+) -> None:
     roots = filter(None, [os.environ.get("ASCEND_HOME_PATH")])
     # [inferred] where the toolkit has it
     if (aoe := tool_of("aoe", os.environ, *map(Path, roots), below=("bin", "tools/aoe/bin"))) is None:
@@ -53,8 +67,6 @@ def tuned(lowered: Path, candidate: Candidate, bank: Path, report: Callable[[str
     aoe = aoe.absolute()
     bank.mkdir(parents=True, exist_ok=True)
     chip = ascend_toolchain().device
-    settings = candidate.compile
-    assert isinstance(settings, AscendCompile)  # Candidate checks it
     with work_directory(bank.parent, "aoe") as root:
         interface, model = interface_of(read_model(lowered)), place_model(lowered, root)
         files = write_config_files(settings, root)
@@ -71,19 +83,6 @@ def tuned(lowered: Path, candidate: Candidate, bank: Path, report: Callable[[str
                     "filled elsewhere is taken: compile.op_bank_path in the search space.",
                     log_path=log,
                 )
-    return with_bank(candidate, bank)
-
-
-def with_bank(candidate: Candidate, bank: Path) -> Candidate:
-    """The candidate, compiled with a bank; the content of the folder is part of its key.
-
-    Raises:
-        ConfigError: no folder, or an empty one.
-    """
-    settings = candidate.compile
-    assert isinstance(settings, AscendCompile)  # Candidate checks it
-    options = {**dict(settings.options), BANK: f"{bank.resolve()}@{folder_digest(bank)}"}
-    return replace(candidate, compile=replace(settings, options=tuple(sorted(options.items()))))
 
 
 def _run(aoe: Path, flags: Mapping[str, str], root: Path, bank: Path, log: Path) -> str:

@@ -11,7 +11,7 @@ from workbench.graph.read import load_graph
 from workbench.quantization.lowering.normalize import normalized
 from workbench.targets.ascend.interface import has_axis, interface_of
 from workbench.targets.ascend.lowering import atc_form
-from workbench.targets.ascend.operators import axis_issues, check_operators, issue
+from workbench.targets.ascend.operators import axis_issues, check_operators
 from workbench.targets.ascend.settings import AscendCompile
 from workbench.targets.base import OperatorIssue
 from workbench.targets.int8_issues import nothing_to_quantize, unreadable
@@ -50,7 +50,9 @@ def _operator_issues(proto: ModelProto) -> tuple[OperatorIssue, ...]:
     try:
         return check_operators(atc_form(proto))
     except LoweringError as error:  # the table names every operator that lowering stumbled over, not only the first
-        told = issue("error", "model", str(error), "Export the model again.", "what ATC 8.5.0 covers (atc.md §8)")
+        told = OperatorIssue(
+            "error", "model", str(error), "Export the model again.", "what ATC 8.5.0 covers (atc.md §8)"
+        )
         return (told, *check_operators(proto))
 
 
@@ -58,22 +60,24 @@ def _shape_issues(model: Model, settings: AscendCompile) -> Iterator[OperatorIss
     try:
         interface = interface_of(model)
     except ConfigError as error:
-        yield issue("error", "inputs", error.rule, error.hint or "", "one OM for each batch and bin (atc.md, fact 4)")
+        yield OperatorIssue(
+            "error", "inputs", error.rule, error.hint or "", "one OM for each batch and bin (atc.md, fact 4)"
+        )
         return
     bins, own = settings.sequence_bins, "the model's inputs"
     sequence = has_axis(interface, "sequence")
     if sequence and not bins:
         problem = "the inputs have a length and no bin is named: ATC needs a shape for every input (E10001)"
         remedy = "Name the padded lengths to compile, the longest at least the dataset's max_length."
-        yield issue("error", "compile.sequence_bins", problem, remedy, "atc.md §8 (E10001, value NULL)")
+        yield OperatorIssue("error", "compile.sequence_bins", problem, remedy, "atc.md §8 (E10001, value NULL)")
     if not sequence and bins:
         problem = f"the model has no free length, so bins {list(bins)} mean nothing"
-        yield issue("error", "compile.sequence_bins", problem, "Leave it out.", own)
+        yield OperatorIssue("error", "compile.sequence_bins", problem, "Leave it out.", own)
     fixed = model.fixed_batch
     if fixed is not None and settings.batches != (fixed,):
         problem = f"the model's own batch is {fixed}, not {list(settings.batches)}"
         remedy = "Compile that one, or export the model with a free first axis."
-        yield issue("error", "compile.batches", problem, remedy, own)
+        yield OperatorIssue("error", "compile.batches", problem, remedy, own)
 
 
 def _int8_issues(proto: ModelProto, candidate: Candidate) -> Iterator[OperatorIssue]:
@@ -84,4 +88,4 @@ def _int8_issues(proto: ModelProto, candidate: Candidate) -> Iterator[OperatorIs
     if products and candidate.quantization.attention_matmul:
         problem = f"products of two activations ({len(products)}) become INT8 by a layout that no page shows [inferred]"
         remedy = "If ATC refuses it, set quantization.attention_matmul to false."
-        yield issue("warning", products[0], problem, remedy, "amct.md §13, question 4", operator="MatMul")
+        yield OperatorIssue("warning", products[0], problem, remedy, "amct.md §13, question 4", operator="MatMul")

@@ -8,26 +8,18 @@ Ascend Docker Runtime is installed it mounts devices and driver itself, and the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from workbench.targets.ascend.dimensions import DIMENSIONS
 from workbench.targets.ascend.settings import ASCEND, INTERFACE, AscendCompile
-from workbench.targets.description import Binding, Card, SpaceStart, TargetDescription
+from workbench.targets.description import Binding, DeploymentFacts, Devices, TargetDescription, late
+from workbench.values.artifact import Toolchain
 
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-    from workbench.targets.base import Calibrator, OperatorIssue, Target
-    from workbench.targets.inside import LooksInside
-    from workbench.targets.profiler import Profiler
     from workbench.values.artifact import Artifact
     from workbench.values.candidate import Candidate
-    from workbench.values.device_use import Reader
-    from workbench.values.finding import Finding
-from workbench.targets.description import DeploymentFacts, Devices
-from workbench.values.artifact import Toolchain
 
 CANN_IMAGE = "quay.io/ascend/cann:{cann}-910b-ubuntu22.04-py3.11"
 """Public images of CANN [github.com/Ascend/cann-container-image]; 8.5.0 is published there under this very tag."""
@@ -105,70 +97,6 @@ def deployment(toolchain: Toolchain) -> DeploymentFacts:
 # --- what the target says of itself -----------------------------------------------------------------------------------
 
 
-def _make() -> Target:
-    from workbench.targets.ascend.target import AscendTarget
-
-    return AscendTarget()
-
-
-def _findings(environment: Mapping[str, str]) -> Iterator[Finding]:
-    from workbench.targets.ascend.findings import ascend_findings
-
-    return ascend_findings(environment)
-
-
-def _cards() -> tuple[Card, ...]:
-    """A single one is left as it is, since msprof cannot work where the variable is set (atc.md, profiling)."""
-    from workbench.targets.ascend.npu_smi import VARIABLE
-    from workbench.targets.ascend.toolchain import device_ids
-
-    ids = device_ids()
-    return tuple(Card(name=str(n), environment={VARIABLE: str(n)} if len(ids) > 1 else {}) for n in ids)
-
-
-def _choose(soc_version: str) -> None:
-    from workbench.targets.ascend.toolchain import choose_chip
-
-    choose_chip(soc_version)
-
-
-def _read_device(device: int, environment: Mapping[str, str]) -> Reader:
-    from workbench.targets.ascend.npu_smi import reader_of
-
-    return reader_of(device, environment)
-
-
-def _calibrator(environment: Mapping[str, str]) -> Calibrator:
-    from workbench.targets.ascend.amct.amct import AmctCalibrator
-    from workbench.targets.ascend.amct.process import find_amct
-
-    return AmctCalibrator(installation=find_amct(environment))
-
-
-def _profiler() -> Profiler:
-    from workbench.targets.ascend.profiling import AscendProfiler
-
-    return AscendProfiler()
-
-
-def _inside() -> LooksInside:
-    from workbench.targets.ascend.dump.inside import AscendInside
-
-    return AscendInside()
-
-
-def _tune(lowered: Path | None, candidate: Candidate, bank: Path, report: Callable[[str], None]) -> Candidate:
-    from workbench.targets.ascend.aoe import tuned, with_bank
-
-    return with_bank(candidate, bank) if lowered is None else tuned(lowered, candidate, bank, report)
-
-
-def _inspect(proto: ModelProto) -> tuple[OperatorIssue, ...]:
-    from workbench.targets.ascend.check import model_issues
-
-    return model_issues(proto)
-
-
 def _recognizes(proto: ModelProto) -> bool:
     return any(node.op_type in ("AscendQuant", "AscendDequant") for node in proto.graph.node)
 
@@ -188,26 +116,21 @@ def _loading(artifact: Artifact, candidate: Candidate) -> tuple[str, ...]:
     )
 
 
-def _space_start(model: Path) -> SpaceStart:
-    from workbench.targets.ascend.operators import space_start
-
-    return space_start(model)
-
-
+_ROOM = "workbench.targets.ascend"
 TARGET = TargetDescription(
     name=ASCEND,
     title="Ascend 910B3",
     settings=AscendCompile,
     dimensions=DIMENSIONS,
     named=False,
-    make=_make,
+    make=late(f"{_ROOM}.target:AscendTarget"),
     on_host=False,
-    findings=_findings,
-    space_start=_space_start,
-    cards=_cards,
+    findings=late(f"{_ROOM}.findings:ascend_findings"),
+    space_start=late(f"{_ROOM}.operators:space_start"),
+    cards=late(f"{_ROOM}.toolchain:cards"),
     chosen_by=("ascend", "soc"),
-    choose=_choose,
-    read_device=_read_device,
+    choose=late(f"{_ROOM}.toolchain:choose_chip"),
+    read_device=late(f"{_ROOM}.npu_smi:reader_of"),
     cluster_resource="NPU",  # Ray's own name for them
     devices_hint="ASCEND_RT_VISIBLE_DEVICES and npu-smi",
     deployment=deployment,
@@ -220,12 +143,12 @@ TARGET = TargetDescription(
     ),
     required_files=(INTERFACE,),
     loading=_loading,
-    calibrator=_calibrator,
-    profiler=_profiler,
+    calibrator=late(f"{_ROOM}.amct.amct:calibrator"),
+    profiler=late(f"{_ROOM}.profiling:AscendProfiler"),
     compiled_as="om",
-    inside=_inside,
-    tune=_tune,
-    inspect=_inspect,
+    inside=late(f"{_ROOM}.dump.inside:AscendInside"),
+    tune=late(f"{_ROOM}.aoe:tuned"),
+    inspect=late(f"{_ROOM}.check:model_issues"),
     engine="deploy",
     recognizes=_recognizes,
     float32_mode="must_keep_origin_dtype",  # every operator in the model's own type (atc.md, precision modes)

@@ -12,17 +12,8 @@ from pathlib import Path
 
 import psutil
 
-from workbench.targets.ascend.atc.atc import (
-    Run,
-    check_operator_package,
-    compile_environment,
-    compile_timeout_s,
-    find_atc,
-    place_model,
-    run_atc,
-    work_directory,
-)
-from workbench.targets.ascend.atc.command import Shape, argument_vector, compile_flags, shapes_of
+from workbench.targets.ascend.atc.atc import Run, check_operator_package, find_atc, place_model, run_atc, work_directory
+from workbench.targets.ascend.atc.command import Shape, compile_flags, shapes_of
 from workbench.targets.ascend.atc.compile_story import (
     FUSION_RESULT,
     CompileStory,
@@ -30,7 +21,7 @@ from workbench.targets.ascend.atc.compile_story import (
     sizes_in,
     write_story,
 )
-from workbench.targets.ascend.atc.failure import complete_log, failure_of, no_file
+from workbench.targets.ascend.atc.failure import failure_of
 from workbench.targets.ascend.atc.om_json import ask_om, count_kernels, form_in
 from workbench.targets.ascend.flags import copied_bank
 from workbench.targets.ascend.interface import Interface, write_interface
@@ -38,7 +29,7 @@ from workbench.targets.ascend.settings import ASCEND, AscendCompile
 from workbench.targets.common import compiled_file
 from workbench.values.artifact import Artifact, Toolchain
 from workbench.values.candidate import Candidate
-from workbench.values.errors import CompileError, ToolchainError
+from workbench.values.errors import ToolchainError
 from workbench.values.system.files import temporary_beside
 
 BYTES_PER_COMPILE = int(2.5 * 2**30)
@@ -78,7 +69,7 @@ def compile_shapes(
     base = dict(os.environ if environment is None else environment)
     side_by_side = parallel or parallel_compiles(len(shapes))
     workers = max(1, len(os.sched_getaffinity(0)) // side_by_side)
-    atc = find_atc(base)
+    find_atc(base)
     check_operator_package(base)
 
     def compile_one(shape: Shape) -> tuple[Artifact, Path]:
@@ -100,14 +91,8 @@ def compile_shapes(
                     output=Path(shape.name),
                     files={flag: Path("..") / file.relative_to(root) for flag, file in files.items()},
                 )
-                run = run_atc(
-                    [str(atc), *argument_vector(flags)],
-                    directory=directory,
-                    log=to / f"{shape.name}.log",
-                    environment=compile_environment(base, directory, workers=workers),
-                    timeout_s=compile_timeout_s(base),
-                    stop=stop,
-                )
+                log = to / f"{shape.name}.log"
+                run = run_atc(flags, directory=directory, log=log, base=base, workers=workers, stop=stop)
                 return _collected(shape, run, _output(run, shape), to, base, interface, toolchain), to
         except OSError as error:
             raise _disk_error(error, to) from error
@@ -138,9 +123,6 @@ def _compile_all(
     made: Callable[[Artifact, Path], None],
 ) -> list[Artifact]:
     """Every shape, in order; on the first failure, or an interrupt, the rest is stopped before this returns."""
-    if len(shapes) == 1:
-        made(*(alone := compile_one(shapes[0])))
-        return [alone[0]]
     with concurrent.futures.ThreadPoolExecutor(side_by_side, thread_name_prefix="atc") as pool:
         futures = [pool.submit(compile_one, shape) for shape in shapes]
         waiting = set(futures)
@@ -171,12 +153,7 @@ def _output(run: Run, shape: Shape) -> Path:
     found = [*run.directory.glob(f"{shape.name}.om"), *sorted(run.directory.glob(f"{shape.name}_*_*.om"))]
     if run.ended.code == 0 and found and found[0].stat().st_size:
         return found[0]
-    if run.ended.code != 0:
-        error: CompileError | ToolchainError = failure_of(run, words)
-    else:
-        error = no_file(run, words, f"{found[0].name} is empty" if found else "there is no OM file")
-    complete_log(run)
-    raise error
+    raise failure_of(run, words, f"{found[0].name} is empty" if found else "there is no OM file")
 
 
 def _collected(

@@ -72,21 +72,6 @@ def check_operators(proto: onnx.ModelProto) -> tuple[OperatorIssue, ...]:
     )
 
 
-def issue(
-    severity: Literal["error", "warning"],
-    node: str,
-    problem: str,
-    remedy: str,
-    source: str,
-    *,
-    operator: str = "",
-    slow: bool = False,
-) -> OperatorIssue:
-    return OperatorIssue(
-        severity=severity, node=node, operator=operator, problem=problem, remedy=remedy, source=source, slow=slow
-    )
-
-
 def _of_nodes(
     nodes: Sequence[onnx.NodeProto],
     severity: Literal["error", "warning"],
@@ -100,7 +85,7 @@ def _of_nodes(
     first = nodes[0]
     name = first.name + (f" (and {len(nodes) - 1} more)" if len(nodes) > 1 else "")
     operator = first.op_type if first.domain in ("", "ai.onnx") else f"{first.domain}.{first.op_type}"
-    return issue(severity, name, problem, remedy, source, operator=operator, slow=slow)
+    return OperatorIssue(severity, name, problem, remedy, source, operator=operator, slow=slow)
 
 
 def _operators(proto: onnx.ModelProto) -> Iterator[OperatorIssue]:
@@ -137,7 +122,7 @@ def _inputs(proto: onnx.ModelProto) -> Iterator[OperatorIssue]:
         if free:
             dynamic.setdefault(free, []).append(value.name)
     for free, names in dynamic.items():
-        yield issue(
+        yield OperatorIssue(
             "warning",
             ", ".join(names),
             f"axes {', '.join(map(str, free))} are dynamic: ATC needs a shape for every input (else E10001), and an "
@@ -149,7 +134,7 @@ def _inputs(proto: onnx.ModelProto) -> Iterator[OperatorIssue]:
     if separators := [value.name for value, _ in _fed_inputs(proto) if set(value.name) & set(":;")]:
         problem = "the name has a ':' or ';', which separate names and shapes in --input_shape"
         remedy, source = "Rename the input when exporting.", "atc.md §8 (E10016)"
-        yield issue("warning", ", ".join(separators), problem, remedy, source, operator="input")
+        yield OperatorIssue("warning", ", ".join(separators), problem, remedy, source, operator="input")
 
 
 def _int64(proto: onnx.ModelProto) -> Iterator[OperatorIssue]:
@@ -217,13 +202,13 @@ def structure_issues(proto: onnx.ModelProto) -> Iterator[OperatorIssue]:
         if operator == "If":
             remedy = f"Declare what decides it, so that the branch taken takes its place: {decided}."
         problem = f"control flow, with {sum(body.operators.values())} nodes inside ({inside})"
-        yield issue("error", name.strip("'→ "), problem, remedy, _INFERRED, operator=operator)
+        yield OperatorIssue("error", name.strip("'→ "), problem, remedy, _INFERRED, operator=operator)
     for cause in dict.fromkeys(found.sized_by_data.values()):
         names = ", ".join(output for output, each in found.sized_by_data.items() if each == cause)
         operator, _, name = cause.partition(" ")
         problem = f"from here on the size of {names} depends on the values that are fed, which no fixed shape holds"
         remedy = "Export the part before it as the model for this target, and run the rest on the host."
-        yield issue("error", name.strip("'→ "), problem, remedy, f"{_FIXED} [inferred]", operator=operator)
+        yield OperatorIssue("error", name.strip("'→ "), problem, remedy, f"{_FIXED} [inferred]", operator=operator)
 
 
 def axis_issues(proto: onnx.ModelProto) -> Iterator[OperatorIssue]:
@@ -236,7 +221,7 @@ def axis_issues(proto: onnx.ModelProto) -> Iterator[OperatorIssue]:
     if len(lengths) > 1:
         one = next(iter(lengths.values()))
         sizes = ", ".join(str(d.dim_value) if d.dim_value else "SIZE" for d in one.type.tensor_type.shape.dim[1:])
-        yield issue(
+        yield OperatorIssue(
             "error",
             ", ".join(dict.fromkeys(value.name for value in lengths.values())),
             f"{len(lengths)} free axes besides the batch ({', '.join(lengths)}); bins give a size to one",

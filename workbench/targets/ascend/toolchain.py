@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import onnx
 
+from workbench.targets import description as targets
 from workbench.targets.ascend.amct.process import VARIABLE as AMCT_PYTHON
 from workbench.targets.ascend.installation import (
     Installation,
@@ -26,7 +27,16 @@ from workbench.targets.ascend.installation import (
     driver_problem,
     find_installation,
 )
-from workbench.targets.ascend.npu_smi import MIB, Card, details, number, seen_cards, soc_name, visible_devices
+from workbench.targets.ascend.npu_smi import (
+    MIB,
+    VARIABLE,
+    Card,
+    details,
+    number,
+    seen_cards,
+    soc_name,
+    visible_devices,
+)
 from workbench.targets.ascend.settings import ASCEND, SOC_VERSION
 from workbench.values.artifact import Toolchain
 from workbench.values.documents.input_files import folder_digest
@@ -107,6 +117,12 @@ def device_ids(environment: Mapping[str, str] = os.environ) -> tuple[int, ...]:
         _log.warning("%s: device 0 alone is used.", why)
     # npu-smi that lists cards without their logic ids: they count from 0 [inferred]
     return tuple(sorted(present)) if len(present) == len(cards) > 0 else tuple(range(max(1, len(cards))))
+
+
+def cards() -> tuple[targets.Card, ...]:
+    """A single one is left as it is, since msprof cannot work where the variable is set (atc.md, profiling)."""
+    ids = device_ids()
+    return tuple(targets.Card(name=str(n), environment={VARIABLE: str(n)} if len(ids) > 1 else {}) for n in ids)
 
 
 @functools.cache

@@ -2,29 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import get_args
 
-from workbench.targets.description import Binding, SpaceStart, TargetDescription
+from workbench.targets.description import Binding, SpaceStart, TargetDescription, late
 from workbench.targets.onnxruntime.settings import ONNXRUNTIME_FUSIONS, GraphOptimization, OnnxRuntimeCompile
 from workbench.values.dimension import ANY_LENGTH, BETWEEN_LAYERS, FUSION_PREFIX, HOST_THREADS, Dimension
-
-if TYPE_CHECKING:
-    from workbench.targets.base import Target
-    from workbench.values.finding import Finding
-
-
-def _make() -> Target:
-    from workbench.targets.onnxruntime.target import OnnxRuntimeTarget
-
-    return OnnxRuntimeTarget()
-
-
-def _findings(environment: Mapping[str, str]) -> Iterator[Finding]:
-    from workbench.targets.onnxruntime.target import onnxruntime_findings
-
-    return onnxruntime_findings()
 
 
 def _space_start(model: Path) -> SpaceStart:
@@ -61,8 +45,8 @@ TARGET = TargetDescription(
     settings=OnnxRuntimeCompile,
     dimensions=DIMENSIONS,
     named=False,
-    make=_make,
-    findings=_findings,
+    make=late("workbench.targets.onnxruntime.target:OnnxRuntimeTarget"),
+    findings=late("workbench.targets.onnxruntime.target:onnxruntime_findings"),
     space_start=_space_start,
     binding=Binding(runtimes=("onnxruntime",)),
 )

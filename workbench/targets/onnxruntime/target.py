@@ -14,8 +14,8 @@ Facts of onnxruntime 1.31.1 that it rests on:
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Sequence
-from functools import cache, partial
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 
 import onnx
@@ -52,13 +52,13 @@ from workbench.values.versions import install_command
 LOWERED = "lowered.onnx"
 _MEASURED = "measured on onnxruntime 1.31.1"
 _BY_BATCH = OperatorIssue(
-    severity="warning",
-    node="model",
-    operator="dynamic INT8",
-    problem="one activation scale serves a whole call, so a text's scores depend on what shares its batch and its "
-    "padding (on BERT-mini by up to 1.5 % of the largest logit; 2 of 400 labels changed)",
-    remedy="Serve it in batches of one, or use static INT8, whose scales are fixed.",
-    source=_MEASURED,
+    "warning",
+    "model",
+    "one activation scale serves a whole call, so a text's scores depend on what shares its batch and its padding (on "
+    "BERT-mini by up to 1.5 % of the largest logit; 2 of 400 labels changed)",
+    "Serve it in batches of one, or use static INT8, whose scales are fixed.",
+    _MEASURED,
+    "dynamic INT8",
 )
 
 
@@ -196,29 +196,19 @@ def _operator_issues(model: Model) -> list[OperatorIssue]:
     """What the runtime does not know: the opset, a domain, an operator."""
     proto = onnx.load(model.path, load_external_data=False)
     newest, known = _operators()
-    refused = partial(OperatorIssue, severity="error", source="operator schemas of the installed onnxruntime")
-    issues = []
+    source, issues = "operator schemas of the installed onnxruntime", []
     if model.opset > newest:
-        issues.append(
-            refused(
-                node=f"opset {model.opset}",
-                operator="",
-                problem=f"this ONNX Runtime knows opsets up to {newest}",
-                remedy=f"Export the model with opset {newest} or lower; 17 suits every target.",
-            )
-        )
+        problem = f"this ONNX Runtime knows opsets up to {newest}"
+        remedy = f"Export the model with opset {newest} or lower; 17 suits every target."
+        issues.append(OperatorIssue("error", f"opset {model.opset}", problem, remedy, source))
     own = {(function.domain, function.name) for function in proto.functions}
+    problem = "ONNX Runtime does not know this operator"
+    remedy = "Export the model without it, in the default domain only."
     for node in proto.graph.node:
         domain = "" if node.domain == "ai.onnx" else node.domain
         if (domain, node.op_type) not in known and (node.domain, node.op_type) not in own:
-            issues.append(
-                refused(
-                    node=node.name or node.output[0],
-                    operator=f"{node.domain}.{node.op_type}" if node.domain else node.op_type,
-                    problem="ONNX Runtime does not know this operator",
-                    remedy="Export the model without it, in the default domain only.",
-                )
-            )
+            operator = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
+            issues.append(OperatorIssue("error", node.name or node.output[0], problem, remedy, source, operator))
     return issues
 
 
@@ -228,15 +218,10 @@ def _quantization_issues(model: Model, candidate: Candidate) -> list[OperatorIss
     proto, issues = int8_issues(model)
     if proto is None:
         return issues
+    problem = "its products stay float: a fused Attention has no Q/DQ form"
+    remedy = "Quantize the unfused export; the runtime fuses what pays when it compiles."
     issues += [
-        OperatorIssue(
-            severity="warning",
-            node=node.name,
-            operator="com.microsoft.Attention",
-            problem="its products stay float: a fused Attention has no Q/DQ form",
-            remedy="Quantize the unfused export; the runtime fuses what pays when it compiles.",
-            source=_MEASURED,
-        )
+        OperatorIssue("warning", node.name, problem, remedy, _MEASURED, "com.microsoft.Attention")
         for node in proto.graph.node
         if node.op_type == "Attention" and node.domain == "com.microsoft"
     ]
@@ -270,7 +255,7 @@ _GROUP = "target onnxruntime"
 _INSTALL = f"Install the version the workbench pins: {install_command()}"
 
 
-def onnxruntime_findings() -> Iterator[Finding]:
+def onnxruntime_findings(environment: Mapping[str, str]) -> Iterator[Finding]:
     """Required, and not only as a target: ONNX Runtime also runs the float model that everything is compared with."""
     target = open_target("onnxruntime")
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib.metadata
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from workbench.graph.door import call_apart
 from workbench.graph.layers import quantizable_layers
@@ -49,7 +49,7 @@ def setting_issues(candidate: Candidate) -> list[OperatorIssue]:
             "OPTIMIZATION_CAPABILITIES of OpenVINO's CPU plugin here",
         ),
     ]
-    return [_error(*said) for applies, *said in wrong if applies]
+    return [OperatorIssue("error", *said) for applies, *said in wrong if applies]
 
 
 def model_issues(model: Model, candidate: Candidate, cpu: Cpu) -> list[OperatorIssue]:
@@ -60,7 +60,8 @@ def model_issues(model: Model, candidate: Candidate, cpu: Cpu) -> list[OperatorI
             "Export the model without it, in the default domain only; where it is about an If, declare the constant or "
             "the sizes that decide it, inputs: {NAME: {axes: [batch, SIZE]}} in the dataset manifest."
         )
-        return [_error("model", f"OpenVINO cannot read the model: {refusal}", remedy, "OpenVINO's ONNX frontend")]
+        problem = f"OpenVINO cannot read the model: {refusal}"
+        return [OperatorIssue("error", "model", problem, remedy, "OpenVINO's ONNX frontend")]
     if candidate.quantization.scheme == "none":
         return []
     proto, issues = int8_issues(model)
@@ -72,18 +73,16 @@ def model_issues(model: Model, candidate: Candidate, cpu: Cpu) -> list[OperatorI
         instead = "weights have 7 bits and products of activations stay in float; ONNX Runtime keeps 8 bits"
         issues.append(saturates(cpu, instead=instead, source=_MEASURED))
     elif products and quantization.attention_matmul and quantization.activation_symmetric is False:
-        issues.append(
-            OperatorIssue(
-                severity="warning",
-                node=products[0],
-                operator="MatMul",
-                problem=f"the factors of products of activations ({len(products)}) get symmetric scales, although "
-                "activation_symmetric is false",
-                remedy="Nothing to do: a factor with a zero point would run in float. If accuracy suffers, set "
-                "quantization.attention_matmul to false.",
-                source=f"{_MEASURED}; see workbench/targets/openvino/lowering.py",
-            )
+        problem = (
+            f"the factors of products of activations ({len(products)}) get symmetric scales, although "
+            "activation_symmetric is false"
         )
+        remedy = (
+            "Nothing to do: a factor with a zero point would run in float. If accuracy suffers, set "
+            "quantization.attention_matmul to false."
+        )
+        source = f"{_MEASURED}; see workbench/targets/openvino/lowering.py"
+        issues.append(OperatorIssue("warning", products[0], problem, remedy, source, "MatMul"))
     return issues
 
 
@@ -106,10 +105,6 @@ def read_here(path: str) -> str | None:
     except RuntimeError as error:
         return reason(str(error))
     return None
-
-
-def _error(node: str, problem: str, remedy: str, source: str) -> OperatorIssue:
-    return OperatorIssue(severity="error", node=node, operator="", problem=problem, remedy=remedy, source=source)
 
 
 # --- whether OpenVINO is here and computes in INT8 --------------------------------------------------------------------
@@ -135,7 +130,9 @@ _GROUP = "target openvino"
 _INSTALL = install_command("openvino")
 
 
-def openvino_findings(*, place_of: Callable[[str], str | None] = module_at) -> Iterator[Finding]:
+def openvino_findings(
+    environment: Mapping[str, str], *, place_of: Callable[[str], str | None] = module_at
+) -> Iterator[Finding]:
     """One finding when OpenVINO is absent or cannot be loaded; else version, formats, telemetry and a layer in INT8.
 
     Args:

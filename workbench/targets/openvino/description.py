@@ -2,32 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
-from workbench.targets.description import Binding, SpaceStart, TargetDescription
+from workbench.targets.description import Binding, SpaceStart, TargetDescription, late
 from workbench.targets.openvino.settings import InferencePrecision, OpenVinoCompile, PerformanceHint
 from workbench.values.dimension import ANY_LENGTH, BETWEEN_LAYERS, HOST_THREADS, Dimension
 from workbench.values.system.cpu import this_cpu
 
 if TYPE_CHECKING:
-    from workbench.targets.base import Target
     from workbench.values.artifact import Artifact
     from workbench.values.candidate import Candidate
-    from workbench.values.finding import Finding
-
-
-def _make() -> Target:
-    from workbench.targets.openvino.target import OpenVinoTarget
-
-    return OpenVinoTarget()
-
-
-def _findings(environment: Mapping[str, str]) -> Iterator[Finding]:
-    from workbench.targets.openvino.check import openvino_findings
-
-    return openvino_findings()
 
 
 def _loading(artifact: Artifact, candidate: Candidate) -> tuple[str, ...]:
@@ -74,8 +60,8 @@ TARGET = TargetDescription(
     title="OpenVINO",
     settings=OpenVinoCompile,
     dimensions=DIMENSIONS,
-    make=_make,
-    findings=_findings,
+    make=late("workbench.targets.openvino.target:OpenVinoTarget"),
+    findings=late("workbench.targets.openvino.check:openvino_findings"),
     space_start=_space_start,
     packages=("openvino",),
     unneeded={"openvino-telemetry": "openvino declares it to report its use over the network; it works without"},

@@ -98,7 +98,7 @@ def test_golden_cases_come_back_through_the_driver(case: str, installation: Amct
     batches = [{proto.graph.input[0].name: batch} for batch in golden_batches(folder)]
     cfg = (folder / "quant.cfg").read_text() if (folder / "quant.cfg").is_file() else "batch_num: 3"
 
-    result = calibrate_with_amct(model, cfg, batches, tmp_path / "out", installation=installation)
+    result = calibrate_with_amct(model, cfg, batches, tmp_path / "out", installation=installation, compared=batches)
 
     assert (tmp_path / "out/config.json").read_text() == (folder / "config.json").read_text()
     layers = quantizable_layers(normalized(load_graph(model)))
@@ -109,7 +109,7 @@ def test_golden_cases_come_back_through_the_driver(case: str, installation: Amct
     for ours, theirs in zip(written, golden_text, strict=True):
         assert ours == theirs or float(ours) == pytest.approx(float(theirs), rel=2e-6)
     if case in ("G1", "G7", "mlp_dmq"):
-        assert simulation_difference(result, batches, installation=installation) == 0.0
+        assert simulation_difference(result, batches) == 0.0
 
 
 def test_the_record_says_who_made_it_and_a_quantization_json_is_used_as_it_is(

@@ -9,14 +9,13 @@ from tests.reference_pages import atc_codes
 from tests.targets.ascend.played_atc import play
 from workbench.targets.ascend.atc.atc import Run, compile_environment, run_atc
 from workbench.targets.ascend.atc.codes import Message, explain, meaning_of, parse_output, table
-from workbench.targets.ascend.atc.failure import complete_log, failure_of
+from workbench.targets.ascend.atc.failure import failure_of
 from workbench.values.errors import CompileError, ToolchainError
 
 
-def ran(tmp_path: Path, body: str, *flags: str) -> Run:
+def ran(tmp_path: Path, body: str, **flags: str) -> Run:
     environment = play(tmp_path, "atc", body) | {"HOME": str(tmp_path)}
-    command = [str(tmp_path / "bin/atc"), "--framework=5", *flags]
-    return run_atc(command, directory=tmp_path, log=tmp_path / "atc.log", environment=environment)
+    return run_atc({"framework": "5", **flags}, directory=tmp_path, log=tmp_path / "atc.log", base=environment)
 
 
 def test_a_program_that_prints_without_end_is_stopped_and_a_launcher_tells_a_kill(tmp_path: Path) -> None:
@@ -24,7 +23,7 @@ def test_a_program_that_prints_without_end_is_stopped_and_a_launcher_tells_a_kil
         ("yes 'garbage of a program that is no atc'", False, "MiB"),
         ("exit 137", True, "was killed by SIGKILL"),
     ):
-        error = failure_of(ran(tmp_path, body), "the model")
+        error = failure_of(ran(tmp_path, body), "the model", "")
         assert isinstance(error, CompileError)
         assert (error.transient, error.log_path) == (transient, tmp_path / "atc.log")
         assert words in str(error)
@@ -40,7 +39,7 @@ def test_trouble_of_the_machine_or_the_installation_stops_everything(tmp_path: P
         ("echo 'ERROR: unknown command line flag'; exit 255", "workbench doctor"),
         ("echo 'atc.bin: error while loading shared libraries: libge.so: no'; exit 127", "libge.so"),
     ):
-        error = failure_of(ran(tmp_path, body), "the model")
+        error = failure_of(ran(tmp_path, body), "the model", "")
         assert isinstance(error, ToolchainError)
         assert words in str(error)
 
@@ -50,7 +49,7 @@ def test_a_log_is_completed_with_what_goes_away(tmp_path: Path) -> None:
     switch.write_text('{"Switch": {}}')
     body = "mkdir -p log/debug; echo '[ERROR] GE(1): why' > log/debug/plog-1.log; exit 1"
 
-    complete_log(ran(tmp_path, body, f"--fusion_switch_file={switch}"))
+    failure_of(ran(tmp_path, body, fusion_switch_file=str(switch)), "the model", "")
 
     log = (tmp_path / "atc.log").read_text()
     for words in (f"$ cd {tmp_path}", '{"Switch": {}}', "[ERROR] GE(1): why"):

@@ -12,7 +12,7 @@ record has only the scales of weights: what ada_quantize learned to round is not
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -30,7 +30,7 @@ from workbench.quantization.amct.record_file import parse_record
 from workbench.quantization.interpreter import Interpreter
 from workbench.quantization.lowering.normalize import normalized
 from workbench.quantization.record import Provenance, QuantizationRecord, write_record
-from workbench.targets.ascend.amct.process import LOG, AmctInstallation, ask, write_feeds
+from workbench.targets.ascend.amct.process import LOG, AmctInstallation, ask, find_amct, write_feeds
 from workbench.targets.base import Array, Feeds
 from workbench.values.candidate import Candidate
 from workbench.values.documents.canonical import digest, encode
@@ -53,12 +53,14 @@ class AmctResult:
     Attributes:
         record: AMCT's record for the model as the workbench normalizes it; provenance engine 'amct'.
         deploy_model, fake_quant_model: AMCT's own ONNX files, beside its record and its configuration.
+        simulated: what the fake-quant model gave for each of the compared batches.
         log: everything AMCT said.
     """
 
     record: QuantizationRecord
     deploy_model: Path
     fake_quant_model: Path
+    simulated: tuple[dict[str, Array], ...]
     log: Path
 
 
@@ -69,6 +71,7 @@ def calibrate_with_amct(
     to: Path,
     *,
     installation: AmctInstallation,
+    compared: Sequence[Feeds] = (),
     timeout_s: float = TIMEOUT_S,
 ) -> AmctResult:
     """Quantize a model with AMCT and put its files into the folder `to`, each by one rename.
@@ -79,6 +82,7 @@ def calibrate_with_amct(
 
     Args:
         config: text of a simplified configuration (.cfg), or of AMCT's quantization JSON.
+        compared: batches for AMCT's own simulation.
 
     Raises:
         CalibrationError: fewer batches than batch_num, AMCT refuses model or configuration, crashes or takes too long
@@ -95,18 +99,22 @@ def calibrate_with_amct(
         to.mkdir(parents=True, exist_ok=True)
         with scratch_folder("amct", inside=to) as folder:  # results leave it by rename only
             proto = _written_model(model, folder / "model.onnx", installation)
-            feeds = write_feeds(itertools.islice(batches, batch_num), folder)
+            feeds = write_feeds(itertools.islice(batches, batch_num), folder, "feeds")
             if len(feeds["files"]) < batch_num:
                 raise CalibrationError(
                     f"the configuration asks for {batch_num} batches (batch_num), there are {len(feeds['files'])}. "
                     "AMCT needs exactly as many forwards; lower batch_num or raise the calibration samples."
                 )
-            request = {"action": "calibrate", "feeds": feeds}
+            request = {"feeds": feeds, "compared": write_feeds(compared, folder, "compared")}
             if isinstance(parsed, Body):
                 request["config_defination"] = "quant.cfg"
             (folder / str(request.get("config_defination", CONFIG))).write_text(config, encoding="utf-8")
             answer = ask(installation, folder, request, timeout_s=timeout_s, log=log)
             record, text = _read_back(model, proto, folder, log)
+            simulated = []
+            for place in range(len(compared)):
+                with np.load(folder / f"outputs/{place:06d}.npz", allow_pickle=False) as arrays:
+                    simulated.append({name: arrays[f"arr_{i}"] for i, name in enumerate(answer["outputs"])})
             for file in (*_made_by(folder), folder / RECORD, folder / CONFIG):
                 file.replace(to / file.name)
     except OSError as error:
@@ -127,52 +135,25 @@ def calibrate_with_amct(
         record=replace(record, provenance=provenance),
         deploy_model=to / DEPLOY,
         fake_quant_model=to / FAKE_QUANT,
+        simulated=tuple(simulated),
         log=log,
     )
 
 
-def run_in_amct(
-    model_file: Path, batches: Iterable[Feeds], *, installation: AmctInstallation
-) -> list[dict[str, Array]]:
-    """The outputs of a fake-quant (or float) model in AMCT's interpreter, one dict per batch.
-
-    Raises:
-        CalibrationError: the model fails there; the log is gone with the run, its last words are in the message.
-        ToolchainError: the installation is broken.
-    """
-    try:
-        with scratch_folder("amct") as folder:
-            # external data of a large model lies next to it
-            for file in [model_file, *model_file.parent.glob("*.external")]:
-                name = "model.onnx" if file == model_file else file.name
-                (folder / name).symlink_to(file.absolute())
-            request = {"action": "run", "feeds": write_feeds(batches, folder)}
-            log = folder / f"kept-{LOG}"
-            answer = ask(installation, folder, request, timeout_s=TIMEOUT_S, log=log)
-            results = []
-            for file in sorted((folder / "outputs").iterdir()):
-                with np.load(file, allow_pickle=False) as arrays:
-                    results.append({name: arrays[f"arr_{index}"] for index, name in enumerate(answer["outputs"])})
-            return results
-    except CalibrationError as error:
-        error.log_path = None
-        raise
-
-
-def simulation_difference(result: AmctResult, batches: Iterable[Feeds], *, installation: AmctInstallation) -> float:
+def simulation_difference(result: AmctResult, compared: Sequence[Feeds]) -> float:
     """How far our interpreter on AMCT's deploy model is from AMCT's simulation, at most, as a share of the largest
-    |output|; 0 while every float operator between rounds alike (amct.md §0 fact 7). The batches are kept in memory.
+    |output|; 0 while every float operator between rounds alike (amct.md §0 fact 7).
+
+    Args:
+        compared: as `calibrate_with_amct` was given them.
 
     Raises:
-        CandidateError: either of the models fails.
-        ToolchainError: the installation is broken.
+        CandidateError: the deploy model fails.
     """
-    feeds = list(batches)
-    theirs = run_in_amct(result.fake_quant_model, feeds, installation=installation)
     interpreter = Interpreter(onnx.load(result.deploy_model), force_fp16=result.record.force_fp16)
     pairs = [
         (np.asarray(ours[name], np.float64), np.asarray(value, np.float64))
-        for ours, each in zip((interpreter.run(each) for each in feeds), theirs, strict=True)
+        for ours, each in zip((interpreter.run(each) for each in compared), result.simulated, strict=True)
         for name, value in each.items()
     ]
     largest = max((float(np.abs(b).max(initial=0.0)) for _, b in pairs), default=0.0)
@@ -273,9 +254,11 @@ class AmctCalibrator:
         """Beside `record.json` AMCT's own files but its models, once its simulation and our arithmetic on its deploy
         model agree."""
         assert self.installation is not None  # who gave a configuration had it
-        result = calibrate_with_amct(model, configuration, batches(), to / "amct", installation=self.installation)
-        compared = itertools.islice(batches(), _COMPARED_BATCHES)
-        difference = simulation_difference(result, compared, installation=self.installation)
+        compared = list(itertools.islice(batches(), _COMPARED_BATCHES))
+        result = calibrate_with_amct(
+            model, configuration, batches(), to / "amct", installation=self.installation, compared=compared
+        )
+        difference = simulation_difference(result, compared)
         if not difference <= _LARGEST_DIFFERENCE:
             raise CalibrationError(
                 f"AMCT's simulation and the integers of its deploy model differ by {difference:.1%} of the largest "
@@ -286,3 +269,7 @@ class AmctCalibrator:
         for file in (result.deploy_model, result.fake_quant_model):  # the record says all that lowering needs
             file.unlink()
         write_record(result.record, to / "record.json")
+
+
+def calibrator(environment: Mapping[str, str]) -> AmctCalibrator:
+    return AmctCalibrator(installation=find_amct(environment))

@@ -18,7 +18,7 @@ import importlib  # noqa: E402  # after the search path
 import json  # noqa: E402  # the same
 import traceback  # noqa: E402  # the same
 from pathlib import Path  # noqa: E402  # the same
-from typing import Any, Dict, Iterator  # noqa: E402, UP035  # Python 3.7 has no dict[...] at run time
+from typing import Any, Dict, Iterator, List  # noqa: E402, UP035  # Python 3.7 has no dict[...] at run time
 
 Request = Dict[str, Any]  # noqa: UP006  # Python 3.7
 
@@ -28,8 +28,7 @@ def main(folder: Path) -> None:
     try:
         say(folder, "import")
         versions = installed()
-        action = {"calibrate": calibrate, "run": run}.get(request["action"])
-        answer = {} if action is None else action(folder, request)  # without one the versions alone
+        answer = calibrate(folder, request) if "feeds" in request else {}  # without them the versions alone
         answer.update(ok=True, versions=versions)
     except Exception as error:  # whatever it is, the workbench gets its words
         traceback.print_exc()
@@ -100,29 +99,31 @@ def calibrate(folder: Path, request: Request) -> Request:
         say(folder, "quantize_preprocess")
         preprocessed = str(folder / "preprocessed.onnx")
         amct.quantize_preprocess(config, record, str(folder / "model.onnx"), preprocessed)
-        forward(preprocessed, folder, request, 1)  # one only, says the manual
+        forward(preprocessed, folder, request["feeds"], 1)  # one only, says the manual
     say(folder, "quantize_model")
     amct.quantize_model(config, str(folder / "model.onnx"), modified, record)
     say(folder, "calibration")
-    forward(modified, folder, request, settings["batch_num"])
+    forward(modified, folder, request["feeds"], settings["batch_num"])
     say(folder, "save_model")
     amct.save_model(modified, record, str(folder / "result" / "model"))
-    return {"forwards": settings["batch_num"]}
+    simulation = folder / "result" / "model_fake_quant_model.onnx"  # without it the record is refused
+    names = simulate(simulation, folder, request["compared"]) if simulation.is_file() else []
+    return {"forwards": settings["batch_num"], "outputs": names}
 
 
-def run(folder: Path, request: Request) -> Request:
-    """The outputs of a float or fake-quant model."""
+def simulate(file: Path, folder: Path, compared: Request) -> List[str]:  # noqa: UP006  # Python 3.7
+    """Run the fake-quant model over batches; the names of what it gives, which lies in `outputs`."""
     import numpy
 
-    say(folder, "run")
-    (folder / "outputs").mkdir(exist_ok=True)
+    say(folder, "simulation")
+    (folder / "outputs").mkdir()
     # unfused, so that what is compared is what the file says: ORT folds a Mul into the weights of a Conv before it
-    model = session(str(folder / "model.onnx"), optimized=False)
+    model = session(str(file), optimized=False)
     names = [value.name for value in model.get_outputs()]
-    for index, feeds in enumerate(batches(folder, request["feeds"])):
+    for index, feeds in enumerate(batches(folder, compared)):
         values = model.run(names, declared(model, feeds))
         numpy.savez(str(folder / "outputs" / f"{index:06d}.npz"), *values)
-    return {"outputs": names}
+    return names
 
 
 # --- pieces --------------------------------------------------------------------------------------------------------
@@ -146,11 +147,11 @@ def session(model_file: str, optimized: bool = True) -> Any:
     return onnxruntime.InferenceSession(model_file, options, providers=["CPUExecutionProvider"])
 
 
-def forward(model_file: str, folder: Path, request: Request, count: int) -> None:
+def forward(model_file: str, folder: Path, given: Request, count: int) -> None:
     """`count` forwards in one session: a second one would count from 0 (amct.md §12)."""
     model = session(model_file)
     done = 0
-    for feeds in batches(folder, request["feeds"]):
+    for feeds in batches(folder, given):
         if done == count:
             break
         model.run(None, declared(model, feeds))

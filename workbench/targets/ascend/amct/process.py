@@ -120,14 +120,14 @@ def ask(
     raise _failure(python, stage, ended, answer, timeout_s, log)
 
 
-def write_feeds(batches: Iterable[Feeds], folder: Path) -> dict[str, Any]:
+def write_feeds(batches: Iterable[Feeds], folder: Path, name: str) -> dict[str, Any]:
     """Store batches as NPZ files of plain arrays below a folder; what the request says of them."""
-    (folder / "feeds").mkdir()
+    (folder / name).mkdir()
     names: list[str] = []
     files = []
     for index, feeds in enumerate(batches):
-        names, file = sorted(feeds), f"feeds/{index:06d}.npz"
-        np.savez(folder / file, *(feeds[name] for name in names))
+        names, file = sorted(feeds), f"{name}/{index:06d}.npz"
+        np.savez(folder / file, *(feeds[each] for each in names))
         files.append(file)
     return {"names": names, "files": files}
 
@@ -225,7 +225,7 @@ def find_amct(environment: Mapping[str, str]) -> AmctInstallation | None:
         log = folder / f"kept-{LOG}"
         found = AmctInstallation(python=python, versions={}, variables=dict(environment))
         try:
-            answer = ask(found, folder, {"action": "describe"}, timeout_s=_TIMEOUT_S, log=log)
+            answer = ask(found, folder, {}, timeout_s=_TIMEOUT_S, log=log)
         except CalibrationError as error:  # past the import there is nothing to do: it is the installation
             raise ToolchainError(f"{python} does not tell the version of its amct_onnx: {error}") from error
         except ToolchainError as error:

@@ -13,7 +13,7 @@ import re
 import shutil
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -108,30 +108,37 @@ def compile_environment(base: Mapping[str, str], directory: Path, *, workers: in
     return environment
 
 
+def argument_vector(flags: Mapping[str, str]) -> list[str]:
+    """`--flag=value` for every flag. No shell sees it, so that nothing is quoted."""
+    return [f"--{flag}={value}" for flag, value in flags.items()]
+
+
 def run_atc(
-    command: Sequence[str],
+    flags: Mapping[str, str],
     *,
     directory: Path,
     log: Path,
-    environment: Mapping[str, str],
-    timeout_s: float = COMPILE_TIMEOUT_S,
+    base: Mapping[str, str],
+    workers: int = 1,
     stop: threading.Event | None = None,
 ) -> Run:
     """Run ATC to its end, its time limit, or until `stop` is set. All its processes are gone when this returns.
 
     Args:
-        command: the program and its arguments.
         directory: where it runs, and leaves its side files.
         log: everything it prints goes there.
+        base, workers: see `compile_environment`.
 
     Raises:
-        ToolchainError: it cannot be started.
+        ToolchainError: there is none, or it cannot be started.
+        ConfigError: see `compile_timeout_s`.
     """
+    command = [str(find_atc(base)), *argument_vector(flags)]
     try:
         ended = run_apart(
             command,
-            environment=environment,
-            timeout_s=timeout_s,
+            environment=compile_environment(base, directory, workers=workers),
+            timeout_s=compile_timeout_s(base),
             log=log,
             cwd=directory,
             stop=stop,

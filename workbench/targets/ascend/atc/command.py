@@ -15,16 +15,11 @@ from workbench.values.errors import CompileError
 
 ONNX = "5"
 """Value of --framework."""
-_USUAL: Mapping[str, str | bool | None] = {
-    "op_select_implmode": None,
-    "oo_level": "O3",
-    "oo_constant_folding": True,
-    "buffer_optimize": "l2_optimize",
-    "tiling_schedule_optimize": False,
-    "enable_single_stream": False,
-    "enable_small_channel": False,
-}
-"""Setting and flag of one name → ATC's default."""
+_FLAGS = (
+    *("op_select_implmode", "oo_level", "oo_constant_folding", "buffer_optimize", "tiling_schedule_optimize"),
+    *("enable_single_stream", "enable_small_channel"),
+)
+"""Of one name with their settings, whose defaults are ATC's own."""
 _WORDS = {("tiling_schedule_optimize", True): "1", ("enable_small_channel", True): "1"}
 MOST_GEARS = 100
 """The documented limit on Atlas A2; v8.5.0 defines E10036 for it and does not raise it."""
@@ -102,17 +97,13 @@ def compile_flags(
     flags["precision_mode" if mode in PRECISION_MODES else "precision_mode_v2"] = mode
     if settings.optypelist_for_implmode:
         flags["optypelist_for_implmode"] = ",".join(settings.optypelist_for_implmode)
-    for name, usual in _USUAL.items():
-        if (value := getattr(settings, name)) != usual:
+    usual = AscendCompile()
+    for name in _FLAGS:
+        if (value := getattr(settings, name)) != getattr(usual, name):
             flags[name] = _WORDS.get((name, value), str(value).lower() if isinstance(value, bool) else value)
     flags |= {flag: value for flag, value in settings.options if flag != BANK}
     flags |= {flag: str(file) for flag, file in files.items()}
     return flags
-
-
-def argument_vector(flags: Mapping[str, str]) -> list[str]:
-    """`--flag=value` for every flag. No shell sees it, so that nothing is quoted."""
-    return [f"--{flag}={value}" for flag, value in flags.items()]
 
 
 def _input_format(interface: Interface, shape: Shape) -> str:

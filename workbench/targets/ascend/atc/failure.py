@@ -24,17 +24,29 @@ _MORE_MEMORY = "Close other programs, or set TE_PARALLEL_COMPILER lower, then ru
 _NO_DISK = re.compile(r"(?i)no space left on device|disk quota exceeded")
 
 
-def failure_of(run: Run, what: str) -> CompileError | ToolchainError:
-    """The error for a run that did not succeed; never raises itself.
+def failure_of(run: Run, what: str, found: str) -> CompileError | ToolchainError:
+    """The error for a run that did not succeed, whose log is completed.
 
     Args:
         what: what was compiled, for the message: 'the model for batch 1, length 128'.
+        found: what a run that called itself a success left in place of a file, as a clause.
     """
-    again, printed = reproduce(run), run.ended.output
+    error = _error_of(run, what, found)
+    _complete_log(run)
+    return error
+
+
+def _error_of(run: Run, what: str, found: str) -> CompileError | ToolchainError:
+    again, printed = _reproduce(run), run.ended.output
 
     def refused(words: str, *, transient: bool = False) -> CompileError:
         return CompileError(f"{words} {again}", log_path=run.log, transient=transient)
 
+    if run.ended.code == 0:
+        return refused(
+            f"ATC ended with exit status 0 for {what}, and {found}. The log has what it printed; `workbench doctor` "
+            "checks whether this atc is CANN's."
+        )
     if run.ended.why:
         return refused(_ended(run, what), transient=run.ended.why != "garbage")
     if _NO_DISK.search(printed) or shutil.disk_usage(run.directory).free < _FULL_DISK_BYTES:
@@ -77,16 +89,7 @@ def failure_of(run: Run, what: str) -> CompileError | ToolchainError:
     )
 
 
-def no_file(run: Run, what: str, found: str) -> CompileError:
-    """The error for a run that called itself a success and left no usable file."""
-    return CompileError(
-        f"ATC ended with exit status 0 for {what}, and {found}. The log has what it printed; `workbench doctor` checks "
-        f"whether this atc is CANN's. {reproduce(run)}",
-        log_path=run.log,
-    )
-
-
-def reproduce(run: Run) -> str:
+def _reproduce(run: Run) -> str:
     """The command line, for a shell in any directory. Its own is gone by then, so that the model is named in full."""
     named, words = "", []
     for argument in run.command:
@@ -96,7 +99,7 @@ def reproduce(run: Run) -> str:
     return f"Reproduce{named}: {shlex.join(words)}"
 
 
-def complete_log(run: Run) -> None:
+def _complete_log(run: Run) -> None:
     """Put what explains the run into its log, since its directory goes away: the command, the files that its flags
     name, and CANN's own log."""
     parts = [f"$ cd {run.directory}\n$ {shlex.join(run.command)}\n"]

@@ -22,16 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from workbench.targets.ascend.atc.atc import (
-    compile_environment,
-    compile_timeout_s,
-    find_atc,
-    place_model,
-    run_atc,
-    work_directory,
-)
-from workbench.targets.ascend.atc.command import argument_vector
-from workbench.targets.ascend.atc.failure import complete_log, failure_of, no_file
+from workbench.targets.ascend.atc.atc import place_model, run_atc, work_directory
+from workbench.targets.ascend.atc.failure import failure_of
 from workbench.values.documents.canonical import digest
 from workbench.values.documents.input_files import read_bytes
 from workbench.values.documents.json_reader import loads
@@ -79,30 +71,21 @@ def ask_om(
         CompileError, ToolchainError: ATC cannot read the file, or cannot be started.
     """
     base = os.environ if environment is None else environment
-    what = f"{om.name} into JSON"
     with work_directory(om.parent, "json") as root:
-        directory = root / "json"
-        directory.mkdir()
+        (directory := root / "json").mkdir()
         file = directory / "model.json"
         flags = {"mode": "1", "om": str(place_model(om, root)), "json": str(file)}
-        run = run_atc(
-            [str(find_atc(base)), *argument_vector(flags)],
-            directory=directory,
-            log=log or root / "json.log",
-            environment=compile_environment(base, directory, workers=1),
-            timeout_s=compile_timeout_s(base),
-        )
+        run = run_atc(flags, directory=directory, log=log or root / "json.log", base=base)
         why: Exception | None = None
+        words = ""
         try:
             if run.ended.code == 0:
                 return read(file.read_bytes())
-            error = failure_of(run, what)
         except (OSError, ValueError) as unreadable:
-            why, words = unreadable, f"its JSON cannot be read: {unreadable}"
-            error = no_file(run, what, words if file.exists() else "there is no JSON file")
-        if log is not None:
-            complete_log(run)
-        elif isinstance(error, CompileError):
+            why = unreadable
+            words = f"its JSON cannot be read: {unreadable}" if file.exists() else "there is no JSON file"
+        error = failure_of(run, f"{om.name} into JSON", words)
+        if log is None and isinstance(error, CompileError):
             error.log_path = None
         raise error from why
 

@@ -6,7 +6,6 @@ import re
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field
 from itertools import groupby, pairwise
 from pathlib import Path
 
@@ -65,17 +64,20 @@ def read_profile(folders: Iterable[Path], *, chip: str = "") -> DeviceProfile:
         notes.append("there is no task_time table, so copies and waits are not told from other idle time")
     total = _us(operators)
     products = [task for task in operators if _PRODUCTS.search(task.op_type)]
-    idle = _idle_time(timed)
+    spent, gaps = _idle_time(timed)
+    causes = Counter[Cause]()
+    for _, _, within in (gap for alike in gaps.values() for gap in alike):
+        causes.update(within)
     return DeviceProfile(
         chip=chip,
         modelled=any(next(place.rglob(_EMULATED), None) is not None for place in places),
         executions=len({task.execution for task in tasks if task.execution}),
         span_us=max((task.end_ns for task in timed), default=0) / 1000,
         operators_us=total,
-        computing_us=idle.computing / 1000,
-        idle_us=idle.idle / 1000,
-        edges_us=idle.edges / 1000,
-        short_gaps_us=idle.short / 1000,
+        computing_us=spent["computing"] / 1000,
+        idle_us=spent["idle"] / 1000,
+        edges_us=spent["edges"] / 1000,
+        short_gaps_us=spent["short"] / 1000,
         operators=_by_type(operators, total),
         conversion_share=_us(t for t in operators if t.op_type.lower() in _CONVERSIONS) / (total or 1.0),
         quantization_share=_us(t for t in operators if t.op_type.lower() in _QUANTIZATION) / (total or 1.0),
@@ -84,8 +86,8 @@ def read_profile(folders: Iterable[Path], *, chip: str = "") -> DeviceProfile:
         if any(task.int8 is not None for task in products)
         else None,
         streams=_stream_uses(timed),
-        bubbles=tuple(_bubbles(idle.gaps, timed)),
-        causes=_us_of(idle.causes),
+        bubbles=tuple(_bubbles(gaps, timed)),
+        causes=_us_of(causes),
         notes=tuple(notes),
         sources=tuple(map(str, files)),
     )
@@ -133,42 +135,20 @@ def _stream_uses(timed: Sequence[Task]) -> tuple[StreamUse, ...]:
     return tuple(sorted(found, key=lambda use: (_natural(use.device), _natural(use.stream))))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Gap:
-    """The cores of a device have nothing to do, between two operators on them."""
-
-    start_ns: int
-    end_ns: int
-    within: Counter[Cause]
-
-    @property
-    def ns(self) -> int:
-        return self.end_ns - self.start_ns
+_Gap = tuple[int, int, Counter[Cause]]
+"""The cores of a device have nothing to do, between two operators on them: start, end, what filled it."""
+_Gaps = dict[tuple[str, str, str], list[_Gap]]
+"""(device, operator before, operator behind) → every gap between two such."""
 
 
-@dataclass(slots=True, kw_only=True)
-class _Idle:
-    """Of all devices together, nanoseconds.
+def _idle_time(timed: Sequence[Task]) -> tuple[Counter[str], _Gaps]:
+    """Nanoseconds of all devices together, and gaps.
 
-    Attributes:
-        computing: in which an operator ran on the cores of a device.
-        edges: before the first operator of a device and after its last; all of a device on which none ran.
-        short: between operators, in gaps that are too short to be bubbles.
-        gaps: (device, operator before, operator behind) → every gap between two such.
-        causes: of all gaps, listed or not. What a gap holds is looked for on every stream of its device: a copy on
-            one stream holds up the model on another.
+    `computing`: an operator ran on the cores of a device; `idle`: none did, of which `edges`: before the first operator
+    of a device and after its last, all of a device on which none ran; and `short`: gaps that are no bubbles. What a gap
+    holds is looked for on every stream of its device: a copy on one stream holds up the model on another.
     """
-
-    computing: int = 0
-    idle: int = 0
-    edges: int = 0
-    short: int = 0
-    gaps: dict[tuple[str, str, str], list[_Gap]] = field(default_factory=dict)
-    causes: Counter[Cause] = field(default_factory=Counter)
-
-
-def _idle_time(timed: Sequence[Task]) -> _Idle:
-    found = _Idle()
+    spent, gaps = Counter[str](), _Gaps()
     for device in dict.fromkeys(task.device for task in timed):
         own = [task for task in timed if task.device == device]
         cores = [task for task in reversed(own) if task.kind in _COMPUTING and task.duration_ns]
@@ -176,14 +156,13 @@ def _idle_time(timed: Sequence[Task]) -> _Idle:
         for computing, intervals in groupby(_intervals(own), lambda interval: bool(interval[2] & _COMPUTING)):
             spans = list(intervals)
             start, end = spans[0][0], spans[-1][1]
+            spent["computing" if computing else "idle"] += end - start
             if computing:
-                found.computing += end - start
                 continue
-            found.idle += end - start
             if start not in ended or end not in started:
-                found.edges += end - start
+                spent["edges"] += end - start
             elif end - start < _SHORTEST_NS:
-                found.short += end - start
+                spent["short"] += end - start
             else:
                 before, after, within = ended[start], started[end], Counter[Cause]()
                 for begin, stop, running in spans:
@@ -191,20 +170,19 @@ def _idle_time(timed: Sequence[Task]) -> _Idle:
                         within[cause] += stop - begin
                 same = before.execution is not None and before.execution == after.execution
                 within["scheduling" if same else "host launch"] += end - start - within.total()
-                found.causes.update(within)
-                gap = _Gap(start_ns=start, end_ns=end, within=within)
-                found.gaps.setdefault((device, before.name, after.name), []).append(gap)
-    return found
+                gaps.setdefault((device, before.name, after.name), []).append((start, end, within))
+    return spent, gaps
 
 
-def _bubbles(gaps: Mapping[tuple[str, str, str], list[_Gap]], timed: Sequence[Task]) -> Iterator[Bubble]:
+def _bubbles(gaps: _Gaps, timed: Sequence[Task]) -> Iterator[Bubble]:
     """The same pair of neighbours together, those that cost most first."""
-    costliest = sorted(gaps.items(), key=lambda item: (-sum(gap.ns for gap in item[1]), item[0]))[:_MOST_BUBBLES]
-    for (device, before, after), alike in costliest:
-        longest = max(alike, key=lambda gap: gap.ns)
-        within = sum((gap.within for gap in alike), Counter[Cause]())
+    lengths = {pair: [end - start for start, end, _ in alike] for pair, alike in gaps.items()}
+    for pair in sorted(gaps, key=lambda pair: (-sum(lengths[pair]), pair))[:_MOST_BUBBLES]:
+        (device, before, after), alike = pair, gaps[pair]
+        start, end, _ = max(alike, key=lambda gap: gap[1] - gap[0])
+        within = sum((gap[2] for gap in alike), Counter[Cause]())
         others = [task for task in timed if task.device == device and task.kind not in _COMPUTING]
-        inside = [task for task in others if task.start_ns < longest.end_ns and task.end_ns > longest.start_ns]
+        inside = [task for task in others if task.start_ns < end and task.end_ns > start]
         inside.sort(key=lambda task: -task.duration_ns)
         names = (task.name if task.name == task.op_type else f"{task.name} ({task.op_type})" for task in inside[:50])
         yield Bubble(
@@ -212,9 +190,9 @@ def _bubbles(gaps: Mapping[tuple[str, str, str], list[_Gap]], timed: Sequence[Ta
             before=before,
             after=after,
             times=len(alike),
-            total_us=sum(gap.ns for gap in alike) / 1000,
-            median_us=statistics.median(gap.ns for gap in alike) / 1000,
-            longest_us=longest.ns / 1000,
+            total_us=sum(lengths[pair]) / 1000,
+            median_us=statistics.median(lengths[pair]) / 1000,
+            longest_us=(end - start) / 1000,
             cause=max(within, key=lambda cause: within[cause]),
             within=_us_of(within),
             tasks=tuple(dict.fromkeys(names))[:4],
