@@ -23,8 +23,8 @@ from workbench.cann_emulator.atc.fusion import (
     other_input,
     reduces_last_axis,
     same_shape,
-    scales,
 )
+from workbench.cann_emulator.atc.fusion_ub import scaled_and_masked
 
 Pattern = tuple[Any, ...] | str | float
 """How a tensor is made: an operator's type and what it reads; a name, for one tensor wherever it stands; the value of a
@@ -173,21 +173,6 @@ def _transposed_operand(graph: AscendGraph, product: Op) -> Match | None:
     return None
 
 
-def _batch_matmul_dequant(graph: AscendGraph, product: Op) -> Match | None:
-    """INT8: a product of activations, its AscendDequant, the scaling behind it and a mask that is added."""
-    if product.type not in BATCH_MATMULS or graph.dtypes[product.outputs[0]] != "int32":
-        return None
-    dequant = graph.only_reader(product.outputs[0])
-    scaled = graph.only_reader(dequant.outputs[0]) if dequant and dequant.type == "AscendDequant" else None
-    if dequant is None or scaled is None or not scales(graph, scaled):
-        return None
-    group = [product, dequant, scaled]
-    mask = graph.only_reader(scaled.outputs[0])
-    if mask is not None and mask.type == "Add" and same_shape(graph, scaled.outputs[0], mask.outputs[0]):
-        group.append(mask)
-    return Match(group, product.type, "mix")
-
-
 _BOTH = "ConfusionTransposeD"
 GRAPH_PASSES: tuple[Pass, ...] = (
     _retyping("GemmToMatmulFusionPass", {"GEMM": "MatMulV2"}, integers=True),
@@ -206,7 +191,7 @@ GRAPH_PASSES: tuple[Pass, ...] = (
 """Before the dtypes are settled: what they join is one operator for the precision lists."""
 
 LATE_GRAPH_PASSES: tuple[Pass, ...] = (
-    Pass("BatchMatMulDequantElemwiseFusionPass", _batch_matmul_dequant, quant=True),
+    Pass("BatchMatMulDequantElemwiseFusionPass", partial(scaled_and_masked, True, False), quant=True),
     _retyping("MatMulToMatmulV3FusionPass", {"MatMulV2": "MatMulV3"}),
     _retyping("BatchMatMulToBatchMatmulV3FusionPass", {"BatchMatMulV2": "BatchMatMulV3"}),
 )

@@ -58,14 +58,17 @@ def _joined(
     return Match(group, product.type, "mix") if group and len(group) >= least else None
 
 
-def _scaled_and_masked(dequantized: bool, graph: AscendGraph, product: Op) -> Match | None:
-    """Attention scores: a product of activations, in INT8 with its AscendDequant, times a constant, plus the mask."""
+def scaled_and_masked(dequantized: bool, masked: bool, graph: AscendGraph, product: Op) -> Match | None:
+    """Attention scores: a product of activations, in INT8 with its AscendDequant, times a constant and plus the mask,
+    which need not be there where it is not `masked`."""
     group = _with_dequant(graph, product, dequantized) if product.type in BATCH_MATMULS else []
     scaled = _elementwise_behind(graph, group[-1]) if group else None
-    added = _elementwise_behind(graph, scaled) if scaled is not None and scales(graph, scaled) else None
-    if scaled is None or added is None or added.type != "Add":
+    if scaled is None or not scales(graph, scaled):
         return None
-    return Match([*group, scaled, added], product.type, "mix")
+    added = _elementwise_behind(graph, scaled)
+    if added is not None and added.type == "Add":
+        return Match([*group, scaled, added], product.type, "mix")
+    return None if masked else Match([*group, scaled], product.type, "mix")
 
 
 def _with_dequant(graph: AscendGraph, product: Op, dequantized: bool) -> list[Op]:
@@ -174,12 +177,12 @@ def _cast(graph: AscendGraph, cast: Op) -> bool:
 
 
 UB_PASSES: tuple[Pass, ...] = (
-    Pass("BatchmatmulV2DequantMulAddFusionPass", partial(_scaled_and_masked, True), quant=True),
+    Pass("BatchmatmulV2DequantMulAddFusionPass", partial(scaled_and_masked, True, True), quant=True),
     Pass("TbeFullyconnectionElemwiseDequantFusionPass", partial(_joined, _PRODUCTS, True, 1, 2), quant=True),
     Pass("TbeMatmulDequantFusionPass", partial(_joined, _PRODUCTS, True, 0, 0), quant=True),
     Pass("TbeConvDequantVaddReluFusionPass", partial(_joined, CONVOLUTIONS, True, 1, 2), quant=True),
     Pass("TbeConvDequantQuantFusionPass", partial(_joined, CONVOLUTIONS, True, 0, 0), quant=True),
-    Pass("TbeBatchMatmulFusedMulAddFusionPass", partial(_scaled_and_masked, False)),
+    Pass("TbeBatchMatmulFusedMulAddFusionPass", partial(scaled_and_masked, False, True)),
     Pass("BatchMatmulConfusiontransposeUbFusion", partial(_transposed_writing, BATCH_MATMULS)),
     Pass("MatmulConfusiontransposeUbFusion", partial(_transposed_writing, MATMULS)),
     Pass("ATbeMatmulElemwiseFusionPass", partial(_joined, _PRODUCTS, False, 1, 1)),
