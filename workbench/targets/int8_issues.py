@@ -3,6 +3,7 @@ that shows whether one computes in INT8 at all."""
 
 from __future__ import annotations
 
+import contextlib
 import time
 
 import numpy as np
@@ -90,11 +91,8 @@ def run_int8_layer(candidate: Candidate) -> tuple[int, float]:
         model = read_model(path)
         record = _record(model) if candidate.quantization.calibrated else None
         artifact = target.compile(target.lower(model, candidate, record, lowered), candidate, compiled)
-        session = target.open(artifact, compiled, candidate)
-        try:
+        with contextlib.closing(target.open(artifact, compiled, candidate)) as session:
             session.run({"x": np.ones((2, _SIZE), np.float32)})
-        finally:
-            session.close()
     return artifact.int8_ops, time.perf_counter() - start
 
 

@@ -35,6 +35,12 @@ class CompileSettings:
     compiles_shapes: ClassVar[bool] = False
 
     @classmethod
+    def of(cls, candidate: Candidate) -> Self:
+        """A candidate's own; every candidate has those of its target."""
+        assert isinstance(candidate.compile, cls), candidate.target
+        return candidate.compile
+
+    @classmethod
     def of_space(cls, given: Mapping[str, Any], served: tuple[int, ...]) -> Self:
         """The settings of a space's choices.
 

@@ -45,8 +45,7 @@ def tuned(lowered: Path | None, candidate: Candidate, bank: Path, report: Callab
         CompileError: it does not tune; the message has its own words.
         ConfigError: no folder, or an empty one.
     """
-    settings = candidate.compile
-    assert isinstance(settings, AscendCompile)  # Candidate checks it
+    settings = AscendCompile.of(candidate)
     if lowered is not None:
         _fill(lowered, candidate, settings, bank, report)
     # the content of the folder is part of the candidate's key

@@ -27,8 +27,7 @@ def model_issues(proto: ModelProto) -> tuple[OperatorIssue, ...]:
 
 def candidate_issues(model: Model, candidate: Candidate) -> tuple[OperatorIssue, ...]:
     """Everything known, errors first; what lowering mends is not named."""
-    settings = candidate.compile
-    assert isinstance(settings, AscendCompile)  # Candidate checks it
+    settings = AscendCompile.of(candidate)
     try:
         proto = load_graph(model)
     except ConfigError as error:

@@ -182,8 +182,7 @@ def lowered_form(lowered: Path, candidate: Candidate) -> str:
     Raises:
         ConfigError: the file is no model.
     """
-    settings = candidate.compile
-    assert isinstance(settings, AscendCompile)  # Candidate checks it
+    settings = AscendCompile.of(candidate)
     graph = graph_form(_without_factors(load_graph(read_model(lowered))))
     return digest([graph, candidate.precision, replace(settings, batches=(1,), sequence_bins=())])
 

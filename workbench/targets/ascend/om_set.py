@@ -63,8 +63,7 @@ def compile_shapes(
         CompileError: ATC refused the candidate, died or took too long; the last two are transient.
         ToolchainError: there is no ATC, its installation is not complete, or the disk is full or forbidden.
     """
-    settings = candidate.compile
-    assert isinstance(settings, AscendCompile)  # Candidate checks it
+    settings = AscendCompile.of(candidate)
     shapes, stop = shapes_of(settings, interface), threading.Event()
     base = dict(os.environ if environment is None else environment)
     side_by_side = parallel or parallel_compiles(len(shapes))

@@ -98,8 +98,15 @@ class AscendProfiler:
         found = read_overflows(to / "overflow", find_installation().home, to / "decoded", once=once)
         return Overflows(text=overflow_text(found, calls), suspects=suspects(found))
 
-    def way_on(self, nodes: Sequence[str]) -> str:
-        return _way_on(nodes)
+    @staticmethod
+    def way_on(nodes: Sequence[str]) -> str:
+        """The nodes stand as keep_dtype and modify_mixlist take them."""
+        return (
+            f"Keep them in float32 with what reads their results: compile.keep_dtype: {' '.join(nodes)} (`workbench "
+            "compare onnx:MODEL om:…` names all); or take precision.mode: must_keep_origin_dtype, or "
+            "allow_mix_precision with their types on the black list of compile.modify_mixlist; of INT8 layers raise "
+            "quantization.keep_float."
+        )
 
 
 def _read(folders: Iterable[Path], artifact: Artifact, directory: Path) -> DeviceProfile:
@@ -263,7 +270,7 @@ def overflow_text(found: Sequence[Overflow], feeds: int) -> str:
     if affected := suspects(found):
         words = "numbers that the model computes with are affected, however well it scores on a small set, and it is"
         lines.append(f"{words} neither recommended nor exported")
-        lines.append(_way_on(tuple(affected)))
+        lines.append(AscendProfiler.way_on(tuple(affected)))
     return "\n".join(lines)
 
 
@@ -275,15 +282,6 @@ def suspects(found: Sequence[Overflow]) -> dict[str, str]:
             name = one.node or one.operator or f"{one.unit} task {one.task_id}"
             told.setdefault(name, "; ".join(one.tensors or one.causes))
     return told
-
-
-def _way_on(nodes: Sequence[str]) -> str:
-    """What a user may change: the nodes stand as keep_dtype and modify_mixlist take them."""
-    return (
-        f"Keep them in float32 with what reads their results: compile.keep_dtype: {' '.join(nodes)} (`workbench "
-        "compare onnx:MODEL om:…` names all); or take precision.mode: must_keep_origin_dtype, or allow_mix_precision "
-        "with their types on the black list of compile.modify_mixlist; of INT8 layers raise quantization.keep_float."
-    )
 
 
 def decode_overflow(content: Mapping[str, Any]) -> Iterator[Overflow]:

@@ -123,8 +123,7 @@ class AscendTarget:
 
         Runs ATC for each file that nobody looked into when it was compiled: keep the answer.
         """
-        settings = candidate.compile
-        assert isinstance(settings, AscendCompile)  # Candidate checks it
+        settings = AscendCompile.of(candidate)
         flags = replace(settings, disabled_fusions=(), enabled_fusions=())
         if settings.shapes == "static":
             flags = replace(flags, batches=(1,), sequence_bins=())

@@ -99,7 +99,7 @@ class AscendLlmTarget:
         return windows_of([ids], window=window, stride=stride, context=config.context)
 
     def check(self, model: Model, candidate: Candidate) -> tuple[OperatorIssue, ...]:
-        settings = _settings(candidate)
+        settings = LlmSettings.of(candidate)
         try:
             opened = open_model(model.path)
             if candidate.quantization.scheme == "none":
@@ -128,7 +128,7 @@ class AscendLlmTarget:
         ranking: Callable[[], Mapping[str, float]],
         to: Path,
     ) -> Artifact:
-        opened, settings = open_model(model.path), _settings(candidate)
+        opened, settings = open_model(model.path), LlmSettings.of(candidate)
         if candidate.quantization.scheme == "none":
             return self._of_float(opened)
         text = recipe_text(settings, _left_float(settings, ranking() if settings.left_float else {}))
@@ -238,11 +238,6 @@ def _written(directory: Path) -> Served:
         return read_served(directory)
     except ConfigError as error:
         raise MeasureError(f"an engine would not read what was written: {error}") from error
-
-
-def _settings(candidate: Candidate) -> LlmSettings:
-    assert isinstance(candidate.compile, LlmSettings)  # Candidate checks it
-    return candidate.compile
 
 
 def _left_float(settings: LlmSettings, ranking: Mapping[str, float]) -> list[str]:

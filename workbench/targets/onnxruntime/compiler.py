@@ -95,8 +95,7 @@ def optimize(lowered: Path, candidate: Candidate, to: Path, *, saturates: bool =
         CompileError: the runtime refused the model, crashed or took too long (the last two are transient).
     """
     log_path = to / LOG
-    settings = candidate.compile
-    assert isinstance(settings, OnnxRuntimeCompile)  # Candidate checks it
+    settings = OnnxRuntimeCompile.of(candidate)
     disabled = set(settings.disabled_fusions)
     quantized = candidate.quantization.scheme != "none"
     if quantized:

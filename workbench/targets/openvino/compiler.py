@@ -108,8 +108,7 @@ def convert(lowered: Path, candidate: Candidate, to: Path) -> tuple[int, int, Ma
     Raises:
         CompileError: OpenVINO refused the model, crashed or took too long (the last two are transient).
     """
-    settings = candidate.compile
-    assert isinstance(settings, OpenVinoCompile)  # Candidate checks it
+    settings = OpenVinoCompile.of(candidate)
     raw = to / "converting"
     raw.mkdir()
     try:

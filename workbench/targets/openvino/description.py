@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 
 
 def _loading(artifact: Artifact, candidate: Candidate) -> tuple[str, ...]:
-    settings, serving = candidate.compile, candidate.serving
-    assert isinstance(settings, OpenVinoCompile)  # Candidate checks it
+    settings, serving = OpenVinoCompile.of(candidate), candidate.serving
     names = " and ".join(f"`model/{file.file}`" for file in artifact.files)
     return (
         f"{names} belong together: OpenVINO is given the first and finds the second beside it",

@@ -88,8 +88,7 @@ class OpenVinoTarget:
 
     def open(self, artifact: Artifact, directory: Path, candidate: Candidate, *, device: int = 0) -> Session:
         check_host_device(device)
-        settings = candidate.compile
-        assert isinstance(settings, OpenVinoCompile)  # Candidate checks it
+        settings = OpenVinoCompile.of(candidate)
         for compiled in artifact.files:
             file = directory / compiled.file
             if not file.is_file() or file.stat().st_size != compiled.size_bytes:
@@ -110,8 +109,7 @@ class OpenVinoTarget:
 
     def numerics_form(self, artifact: Artifact, directory: Path, candidate: Candidate) -> str:
         """The converted graph and the precision of what is not INT8; a hint sets what is set explicitly here."""
-        settings = candidate.compile
-        assert isinstance(settings, OpenVinoCompile)  # Candidate checks it
+        settings = OpenVinoCompile.of(candidate)
         return digest([whole_files(artifact), settings.inference_precision])
 
     def time_form(

@@ -78,8 +78,7 @@ def compile_flags(
         output: path of the file without .om.
         files: flag → file, of `write_config_files`.
     """
-    settings = candidate.compile
-    assert isinstance(settings, AscendCompile)  # Candidate checks it
+    settings = AscendCompile.of(candidate)
     flags = {
         "framework": ONNX,
         "model": str(model),

@@ -156,8 +156,7 @@ _MODES = ("allow_fp32_to_fp16", _MIXED, "must_keep_origin_dtype")
 
 
 def _changes(candidate: Candidate, operators: Sequence[DeviceOperator]) -> Iterator[Change]:
-    settings, mode = candidate.compile, candidate.precision.mode
-    assert isinstance(settings, AscendCompile)  # Candidate checks it
+    settings, mode = AscendCompile.of(candidate), candidate.precision.mode
     tried: list[tuple[str, str, AscendCompile, str]] = []
     names = tuple(dict.fromkeys(node for operator in operators for node in operator.nodes))
     if names:
