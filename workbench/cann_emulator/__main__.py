@@ -86,17 +86,14 @@ def environment_lines(root: Path, optional: Mapping[str, str | int | None]) -> s
     for name, folders in search_paths(root).items():
         front = [str(folder) for folder in folders]
         # Folders of another tree of the emulator go: its atc is not to be found behind this one
-        rest = [p for p in os.environ.get(name, "").split(":") if p and p not in front and not _of_a_tree(p)]
+        found = (p for p in os.environ.get(name, "").split(":") if p and p not in front)
+        rest = [p for p in found if not any((parent / ".emulator").is_file() for parent in Path(p).parents)]
         values[name] = ":".join(front + rest)
     values["CANN_EMULATOR_VERSION"] = CANN
     values["CANN_EMULATOR_STATE"] = str(state_folder())
     lines = [f"export {name}={shlex.quote(value)};" for name, value in values.items()]
     lines += [f"export {name}={value};" for name, value in optional.items() if value is not None]
     return "\n".join(lines)
-
-
-def _of_a_tree(folder: str) -> bool:
-    return any((parent / ".emulator").is_file() for parent in Path(folder).parents)
 
 
 if __name__ == "__main__":

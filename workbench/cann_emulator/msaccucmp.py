@@ -32,19 +32,16 @@ def main(argv: Sequence[str]) -> int:
     convert.add_argument("-v", "--version", dest="version", choices=("1", "2"), default="2")
     arguments = parser.parse_args(argv)
     failed = 0
-    for file in _files(arguments.dump):
+    files = [arguments.dump]
+    if arguments.dump.is_dir():
+        files = sorted(file for file in arguments.dump.rglob("*") if file.is_file() and file.name not in _NOT_DUMPS)
+    for file in files:
         try:
             _convert(file, arguments.output)
         except (OSError, NoDumpFile) as error:
             print(f"[ERROR] {file} cannot be converted: {error}")
             failed = 1
     return failed
-
-
-def _files(dump: Path) -> list[Path]:
-    if not dump.is_dir():
-        return [dump]
-    return sorted(file for file in dump.rglob("*") if file.is_file() and file.name not in _NOT_DUMPS)
 
 
 def _convert(file: Path, to: Path) -> None:

@@ -108,6 +108,7 @@ def kernel_works(model: OfflineModel, gear: int, device: DeviceData) -> tuple[Ke
     return tuple(_work(kernel, graph, device, cached=cached, weights_near=near) for kernel in kernels)
 
 
+_SHAPING = ("axis", "axes", "perm", "reduction", "mode", "sampling_ratio")
 _GraphFacts = tuple[frozenset[str], Mapping[str, onnx.NodeProto]]
 """Constants of a graph, and its nodes by name."""
 
@@ -152,7 +153,12 @@ def _work(kernel: Kernel, graph: _GraphFacts, device: DeviceData, *, cached: boo
         device,
         products=kernel.cube,
         dtype=kernel.dtype,
-        attributes={name: value for node in nodes for name, value in _attributes(node).items()},
+        attributes={
+            one.name: onnx.helper.get_attribute_value(one)
+            for node in nodes
+            for one in node.attribute
+            if one.name in _SHAPING
+        },
     )
     if kernel.implementation.startswith(("high_precision", "enable_float_32")):
         work = replace(work, effort=device.high_precision_factor)
@@ -169,9 +175,3 @@ def _reads(kernel: Kernel, graph: _GraphFacts) -> list[Tensor]:
         largest = max(tables.values(), key=size_bytes, default=None)
         return [t for t in kernel.inputs if t is not largest] + list(kernel.outputs[:1])
     return list(kernel.inputs)
-
-
-def _attributes(node: onnx.NodeProto) -> dict[str, object]:
-    names = ("axis", "axes", "perm", "reduction", "mode", "sampling_ratio")
-    wanted = [one for one in node.attribute if one.name in names]
-    return {one.name: onnx.helper.get_attribute_value(one) for one in wanted}

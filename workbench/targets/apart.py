@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import Literal
 
 from workbench.values.errors import CompileError
 
@@ -97,7 +97,9 @@ def run_apart(
         if "errno" in answer:
             raise OSError(answer["errno"], os.strerror(answer["errno"]), command[0])
         code = None if why else answer.get("status", -9)
-        return Ended(code=code, output=_end_of(words), why=why, seconds=time.perf_counter() - started)
+        words.seek(max(0, os.fstat(words.fileno()).st_size - _READ_BYTES))
+        output = words.read().decode("utf-8", errors="replace")
+        return Ended(code=code, output=output, why=why, seconds=time.perf_counter() - started)
 
 
 def own_environment() -> dict[str, str]:
@@ -162,8 +164,3 @@ def _end(child: subprocess.Popen[bytes]) -> dict[str, int]:
         with contextlib.suppress(ValueError):
             answer = json.loads(child.stdout.read() or b"{}")
         return answer
-
-
-def _end_of(words: BinaryIO) -> str:
-    words.seek(max(0, os.fstat(words.fileno()).st_size - _READ_BYTES))
-    return words.read().decode("utf-8", errors="replace")

@@ -64,7 +64,10 @@ def call(
         @functools.wraps(function)
         def called(*given: Any) -> Any:
             if kinds and not least <= len(given) <= len(kinds):
-                raise _miscounted(len(given), least, len(kinds))
+                word = "exactly" if least == len(kinds) else "at least" if len(given) < least else "at most"
+                wanted = least if len(given) < least else len(kinds)
+                many = f"{word} {wanted} argument{'' if wanted == 1 else 's'} ({len(given)} given)"
+                raise TypeError(f"function takes {many}")
             arguments = [_checked(kind, value, public) for kind, value in zip(kinds, given, strict=False)]
             if errors.armed and (code := errors.strike(public, device)):
                 return failed(code)
@@ -93,12 +96,6 @@ def module_of(place: str) -> ModuleType:
     names = list(FUNCTIONS[place])
     vars(made).update(FUNCTIONS[place], __all__=names, __dir__=lambda: sorted(names))
     return made
-
-
-def _miscounted(given: int, least: int, most: int) -> TypeError:
-    wanted = least if given < least else most
-    word = "exactly" if least == most else "at least" if given < least else "at most"
-    return TypeError(f"function takes {word} {wanted} argument{'' if wanted == 1 else 's'} ({given} given)")
 
 
 def _checked(kind: str, value: Any, public: str) -> Any:

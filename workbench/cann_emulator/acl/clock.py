@@ -101,8 +101,3 @@ def execution_ns(model: OfflineModel, gear: int) -> tuple[int, int]:
     times, device = time_model()
     stream_us = times.stream_us(model, gear, device)
     return round(1000 * stream_us), round(1000 * (device.execute_launch_us + stream_us))
-
-
-def gear_ns(model: OfflineModel) -> int:
-    """What an execution takes to choose its gear on the device; 0 for a model without gears."""
-    return round(1000 * time_model()[1].gear_us) if model.gear_kind else 0

@@ -123,10 +123,10 @@ def _rows(tasks: Iterable[_Done]) -> tuple[list[Sequence[str]], list[Sequence[st
         entry, execution, place = task.run.entry, str(next(numbers)), (task.device, task.stream)
         kernels = {kernel.name: kernel for kernel in entry.model.gears[task.run.gear].kernels}
         at_ns = task.end_ns - task.run.duration_ns
-        if (chosen_ns := clock.gear_ns(entry.model)) > 0:
+        model, device = clock.time_model()
+        if entry.model.gear_kind and (chosen_ns := round(1000 * device.gear_us)) > 0:
             add(task, _GEAR_CHOICE, at_ns, chosen_ns)
             at_ns += chosen_ns
-        model, device = clock.time_model()
         for times in model.kernel_times(entry.model, task.run.gear, device):
             kernel = kernels[times.name]
             kind, duration_ns = _TASK_TYPES[kernel.core], round(1000 * times.duration_us)

@@ -154,14 +154,9 @@ def set_context(context: int) -> None:
     THREAD.context = handles.need(context, Context, what="context", code=errors.RT_CONTEXT_NULL)
 
 
-def _current_handle() -> int:
-    context = current()
-    return context.handle if context is not None else 0
-
-
 ask("rt", "", "ir", get_run_mode=lambda: _HOST, get_device=lambda: required().device.index)
 ask("rt", "", "Ir", get_device_count=lambda: len(devices()))
-ask("rt", "", "kr", get_context=_current_handle)
+ask("rt", "", "kr", get_context=lambda: getattr(current(), "handle", 0))
 
 
 # --- what this process holds and does, for npu-smi ---

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from workbench.cann_emulator.atc.failure import AtcFailure, failure, invalid
+from workbench.cann_emulator.atc.failure import failure, invalid
 
 FRAMEWORKS = "0(Caffe), 1(MindSpore), 3(TensorFlow) or 5(ONNX)"
 
@@ -45,14 +45,6 @@ def value_of(options: Mapping[str, str], name: str) -> str:
     default = str(FLAGS[name].get("default", ""))
     folder = os.environ.get("ASCEND_WORK_PATH", "")
     return f"{folder}/{default}" if name == "check_report" and folder else default
-
-
-def _rejected(name: str, value: str) -> AtcFailure:
-    """The failure of a value that the table does not have."""
-    if code := FLAGS[name].get("code"):
-        return failure(code, parameter=name, value=value, support=FRAMEWORKS, loglevel=value)
-    allowed = " ".join(f"[{accepted}]" for accepted in sorted(FLAGS[name]["values"]))
-    return invalid(name, value, f"it is none of the allowed values {allowed}")
 
 
 # --- from words to options ---
@@ -93,7 +85,9 @@ def parse(words: Sequence[str]) -> dict[str, str]:
         if not word.startswith("-") or word == "-":
             strays.append(word)
             continue
-        name, equals, value = word[2:].partition("=") if word.startswith("--") else (_short(word), "", "")
+        name, equals, value = word[2:].partition("=") if word.startswith("--") else ("help", "", "")
+        if not word.startswith(("--", "-h")):  # of one-letter flags
+            raise _unknown(word)
         resolved = _resolve(name)
         if resolved == "help":
             if value.lower() not in _FALSE:
@@ -101,10 +95,15 @@ def parse(words: Sequence[str]) -> dict[str, str]:
             continue
         if not equals:
             if not pending:
-                raise Malformed(_missing(word))
+                flag = FLAGS.get(word.lstrip("-"))
+                about = f"; flag description: {flag['about']}" if flag else ""
+                raise Malformed(f"flag '{word}' is missing its argument{about}")
             value = pending.pop(0)
-        if value not in FLAGS[resolved].get("values", (value,)):
-            raise _rejected(resolved, value)
+        if value not in (values := FLAGS[resolved].get("values", (value,))):
+            if code := FLAGS[resolved].get("code"):
+                raise failure(code, parameter=resolved, value=value, support=FRAMEWORKS, loglevel=value)
+            allowed = " ".join(f"[{accepted}]" for accepted in sorted(values))
+            raise invalid(resolved, value, f"it is none of the allowed values {allowed}")
         options[resolved] = value
     if strays:
         raise Malformed(*(f"Non-option parameter: {stray}" for stray in strays))
@@ -120,13 +119,6 @@ def _rewritten(word: str) -> str:
     return word
 
 
-def _short(word: str) -> str:
-    """The name of a one-letter flag; only -h exists."""
-    if word[1] != "h":
-        raise _unknown(word)
-    return "help"
-
-
 def _resolve(name: str) -> str:
     if name in FLAGS or name == "help":
         return name
@@ -140,9 +132,3 @@ def _resolve(name: str) -> str:
 
 def _unknown(word: str) -> Malformed:
     return Malformed(f"unknown command line flag '{word.lstrip('-')}'")
-
-
-def _missing(word: str) -> str:
-    flag = FLAGS.get(word.lstrip("-"))
-    about = f"; flag description: {flag['about']}" if flag else ""
-    return f"flag '{word}' is missing its argument{about}"

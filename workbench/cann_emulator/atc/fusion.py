@@ -118,20 +118,18 @@ def run_passes(
             op: Op | None = begin
             while op is not None and op in graph and (found := fusion.find(graph, op)):
                 matched += 1
-                op = None if found is True else _joined(graph, found, fusion.name)
+                op = None
+                if isinstance(found, Match):
+                    how: dict[str, Any] = {"type": found.type, "core": found.core, "absorbed": found.absorbed}
+                    op = graph.join(found.group, fusion.name, whole=found.whole, **how)
+                    if op is not None and found.inputs:
+                        op.inputs = list(found.inputs)
                 effective += found is True or op is not None
                 if not fusion.again:
                     break
         if matched:
             before = fusions[group].get(fusion.name, (0, 0))
             fusions[group][fusion.name] = before[0] + matched, before[1] + effective
-
-
-def _joined(graph: AscendGraph, found: Match, name: str) -> Op | None:
-    joined = graph.join(found.group, name, type=found.type, core=found.core, absorbed=found.absorbed, whole=found.whole)
-    if joined is not None and found.inputs:
-        joined.inputs = list(found.inputs)
-    return joined
 
 
 # --- what the graph looks like -------------------------------------------------------------------------------------

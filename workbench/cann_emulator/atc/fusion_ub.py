@@ -97,15 +97,14 @@ def _transposed_writing(types: Collection[str], graph: AscendGraph, product: Op)
 def _quantized(binary: bool, graph: AscendGraph, quant: Op) -> Match | None:
     """AscendQuant in the kernel of the element-wise operator before it, which may be the tail of a product."""
     before = graph.producer(quant.inputs[0]) if quant.type == "AscendQuant" else None
-    if before is None or not _ends_elementwise(before) or (before.parts[-1] in _BINARY) is not binary:
+    if before is None or (before.parts[-1] in _BINARY) is not binary:
+        return None
+    mixed = before.core == "mix" and before.parts[-1] in (*_BINARY, "Gelu", "Relu", "Tanh", "Sigmoid")
+    if not (mixed or is_elementwise(before)):
         return None
     if graph.dtypes[quant.inputs[0]] != before.writes:
         return None
     return Match([before, quant], before.type, before.core)
-
-
-def _ends_elementwise(op: Op) -> bool:
-    return is_elementwise(op) or (op.core == "mix" and op.parts[-1] in (*_BINARY, "Gelu", "Relu", "Tanh", "Sigmoid"))
 
 
 def _requantized(graph: AscendGraph, quant: Op) -> Match | None:

@@ -262,8 +262,10 @@ def plan_shapes(parsed: Parsed, boundary: Mapping[str, Shape], asked: Sequence[s
                 raise invalid(flag, next(iter(unasked)), reason)
             _check_open_axes(unasked, options)
         filled = [_filled(gear, [*asked, *unasked], boundary) for gear in gears]
-        # a gear of dims is told in the order of the model's inputs
-        keys = [_open_values(boundary, at) for at in filled] if flag == "dynamic_dims" else gears
+        keys = gears
+        if flag == "dynamic_dims":  # a gear is told in the order of the model's inputs
+            sizes = [[pair for name, d in boundary.items() for pair in zip(at[name], d, strict=True)] for at in filled]
+            keys = [tuple(size for size, declared in pairs if declared < 0) for pairs in sizes]
         plan = list(zip(keys, filled, strict=True))
     elif opened:  # a dynamic flag whose parts are all empty makes no gears [inferred: then the axes stay open]
         raise failure("E10055", reason="this atc is emulated and compiles no open shapes; give gears")
@@ -292,8 +294,3 @@ def _filled(gear: Shape, order: Sequence[str], boundary: Mapping[str, Shape]) ->
         filled[name] = tuple(values.pop(0) if size < 0 else size for size in shape)
         start += count
     return filled
-
-
-def _open_values(boundary: Mapping[str, Shape], shapes: Mapping[str, Shape]) -> Shape:
-    """The sizes of the open axes, in the order of the model's inputs."""
-    return tuple(at for name, shape in boundary.items() for at, d in zip(shapes[name], shape, strict=True) if d < 0)

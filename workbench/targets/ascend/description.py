@@ -16,8 +16,6 @@ from workbench.targets.description import Binding, DeploymentFacts, Devices, Tar
 from workbench.values.artifact import Toolchain
 
 if TYPE_CHECKING:
-    from onnx import ModelProto
-
     from workbench.values.artifact import Artifact
     from workbench.values.candidate import Candidate
 
@@ -97,10 +95,6 @@ def deployment(toolchain: Toolchain) -> DeploymentFacts:
 # --- what the target says of itself -----------------------------------------------------------------------------------
 
 
-def _recognizes(proto: ModelProto) -> bool:
-    return any(node.op_type in ("AscendQuant", "AscendDequant") for node in proto.graph.node)
-
-
 def _loading(artifact: Artifact, candidate: Candidate) -> tuple[str, ...]:
     """Which OM holds which shape, and what whoever calls it must do."""
     return (
@@ -150,7 +144,7 @@ TARGET = TargetDescription(
     tune=late(f"{_ROOM}.aoe:tuned"),
     inspect=late(f"{_ROOM}.check:model_issues"),
     engine="deploy",
-    recognizes=_recognizes,
+    recognizes=lambda proto: any(node.op_type in ("AscendQuant", "AscendDequant") for node in proto.graph.node),
     float32_mode="must_keep_origin_dtype",  # every operator in the model's own type (atc.md, precision modes)
     # the weights of MatMul and Gemm always have one scale (AMCT's configuration refuses another; amct.md, facts 4, 5)
     per_channel_types=("Conv", "ConvTranspose"),

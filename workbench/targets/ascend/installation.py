@@ -114,12 +114,14 @@ def read_installation(home: Path, environment: Mapping[str, str] = os.environ) -
     """What lies below a root; what is not there is empty in the result. Raises nothing."""
     probes = [read_version_info(home / name) for name in _PROBES]
     first = next((info for info in probes if info.get("version")), {})
+    files = [*home.glob("*/version.info"), *home.glob("share/info/*/version.info")]
+    packages = {file.parent.name: read_version_info(file).get("version", "") for file in files}
     version, folder = first.get("version", ""), first.get("version_dir", "")
     return Installation(
         home=home,
         version=version,
         release=folder if re.match(r"\d+\.\d", folder) else version,
-        packages=_packages(home),
+        packages={name: packages[name] for name in sorted(packages) if packages[name]},
         atc=tool_of("atc", environment, home),
         kernels=_kernels(home),
         emulator=next((info["emulator"] for info in probes if info.get("emulator")), None),
@@ -168,12 +170,6 @@ def read_version_info(file: Path) -> dict[str, str]:
 
 def _both(path: Path) -> tuple[Path, Path]:
     return path.absolute(), path.resolve()
-
-
-def _packages(home: Path) -> dict[str, str]:
-    files = [*home.glob("*/version.info"), *home.glob("share/info/*/version.info")]
-    found = {file.parent.name: read_version_info(file).get("version", "") for file in files}
-    return {name: found[name] for name in sorted(found) if found[name]}
 
 
 def tool_of(

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx import GraphProto, ModelProto, NodeProto, helper, numpy_helper
 
 from workbench.graph.apart import tensor_of
 from workbench.graph.form import graph_form
@@ -74,7 +74,8 @@ def atc_form(proto: ModelProto) -> ModelProto:
 
     nodes: list[NodeProto] = []
     for node in model.graph.node:
-        nodes += written_out(node, steps) if (steps := _steps(node)) else [node]
+        write = {"Gelu": _gelu, "LayerNormalization": _layer_norm}.get(node.op_type)
+        nodes += [node] if write is None else written_out(node, write(node))
     replace_nodes(model.graph, nodes)
     prune_constants(model.graph)
     for node in model.graph.node:
@@ -116,13 +117,6 @@ _ONLY_NEW_TYPES = frozenset(
 
 _Step = tuple[str, str, tuple[str | int | float, ...]]
 """(part, operator, inputs): a tensor by its name, the result of an earlier step by its place, or a constant."""
-
-
-def _steps(node: NodeProto) -> list[_Step]:
-    """What stands in the place of a node that ATC lacks; nothing for another."""
-    if node.op_type == "Gelu":
-        return _gelu(node)
-    return _layer_norm(node) if node.op_type == "LayerNormalization" else []
 
 
 def _layer_norm(node: NodeProto) -> list[_Step]:
@@ -198,7 +192,8 @@ def _without_factors(proto: ModelProto) -> ModelProto:
                     attribute.f = 0.0
     for name in _factors_and_biases(model.graph):
         if name in held:
-            _blank(held[name])
+            zeros = numpy_helper.to_array(held[name]) * 0
+            held[name].CopyFrom(numpy_helper.from_array(np.asarray(zeros), name))
     return model
 
 
@@ -210,8 +205,3 @@ def _factors_and_biases(graph: GraphProto) -> Iterator[str]:
             source = made_by.get(node.input[0])
             if source is not None:  # an Add of the bias behind its product, or a product that holds its bias
                 yield from source.input if source.op_type == "Add" else source.input[2:]
-
-
-def _blank(tensor: TensorProto) -> None:
-    zeros = numpy_helper.to_array(tensor) * 0
-    tensor.CopyFrom(numpy_helper.from_array(np.asarray(zeros), tensor.name))

@@ -228,7 +228,8 @@ def read_overflows(dump: Path, toolkit: Path, results: Path, *, once: bool = Fal
     """
     files = sorted((file for file in dump.rglob("Opdebug.Node_OpDebug.*") if file.is_file()), key=_by_time)
     if once:
-        files = list({_operator_before(file): file for file in reversed(files)}.values())
+        named = ((_file_before(file), file) for file in reversed(files))
+        files = list({str(file) if before is None else before.op_name: file for before, file in named}.values())
     converter = toolkit / CONVERTER
     if files and not converter.is_file():
         raise ToolchainError(f"{converter} is missing. It belongs to the CANN toolkit package, not to the runtime one.")
@@ -326,11 +327,6 @@ def _with_operator(found: Overflow, status: Path) -> Overflow:
         tensors=(*inputs, *outputs),
         passed_on=bool(inputs),
     )
-
-
-def _operator_before(status: Path) -> str:
-    before = _file_before(status)
-    return str(status) if before is None else before.op_name
 
 
 def _file_before(status: Path) -> OperatorFile | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from workbench.targets.description import Binding, SpaceStart, TargetDescription, late
@@ -30,16 +29,6 @@ def _loading(artifact: Artifact, candidate: Candidate) -> tuple[str, ...]:
     )
 
 
-def _space_start(model: Path) -> SpaceStart:
-    return SpaceStart(parameters={"compile.performance_hint": get_args(PerformanceHint)})
-
-
-def _int8_pays() -> bool:
-    """Not without VNNI: INT8 took 1.32 times as long as float there on one thread and 1.13 on two (a sentence encoder
-    of six layers, 32 tokens, EPYC 7003, busy machine)."""
-    return not this_cpu().saturates
-
-
 DIMENSIONS: Mapping[str, Dimension] = {
     **HOST_THREADS,
     **ANY_LENGTH,
@@ -61,10 +50,12 @@ TARGET = TargetDescription(
     dimensions=DIMENSIONS,
     make=late("workbench.targets.openvino.target:OpenVinoTarget"),
     findings=late("workbench.targets.openvino.check:openvino_findings"),
-    space_start=_space_start,
+    space_start=lambda _: SpaceStart(parameters={"compile.performance_hint": get_args(PerformanceHint)}),
     packages=("openvino",),
     unneeded={"openvino-telemetry": "openvino declares it to report its use over the network; it works without"},
     binding=Binding(runtimes=("openvino",)),
     loading=_loading,
-    int8_pays=_int8_pays,
+    # not without VNNI: INT8 took 1.32 times as long as float there on one thread and 1.13 on two (a sentence encoder of
+    # six layers, 32 tokens, EPYC 7003, busy machine)
+    int8_pays=lambda: not this_cpu().saturates,
 )

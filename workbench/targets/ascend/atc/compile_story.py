@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from workbench.targets.ascend.config_files import FUSION_GROUPS
 from workbench.values.documents.canonical import canonical_json
@@ -60,7 +59,8 @@ def read_story(directory: Path) -> CompileStory | None:
     """That of the set, or those of its files as one, the fusions of the largest; None where the files were compiled
     elsewhere, or before this was kept."""
     whole = directory / _WHOLE
-    files = [whole] if whole.exists() else sorted(directory.glob(f"*{_OF_ONE_FILE}"), key=_by_shape)
+    by_shape = sorted(directory.glob(f"*{_OF_ONE_FILE}"), key=lambda one: [*map(int, re.findall(r"\d+", one.name))])
+    files = [whole] if whole.exists() else by_shape
     if not files:
         return None
     parts = [loads(file.read_bytes()) for file in files]
@@ -77,10 +77,6 @@ def known_form(om: Path) -> str:
     """What decides the time of a file, as it was found when that was compiled; empty where nobody looked."""
     file = om.with_suffix(_OF_ONE_FILE)
     return str(loads(file.read_bytes()).get("form", "")) if file.exists() else ""
-
-
-def _by_shape(file: Path) -> tuple[list[int], str]:
-    return [int(number) for number in re.findall(r"\d+", file.name)], file.name
 
 
 def story_text(story: CompileStory) -> str:
@@ -122,16 +118,12 @@ def read_fusions(file: Path) -> dict[str, int]:
     """
     effective: Counter[str] = Counter()
     try:
-        for graph in _graphs(loads(file.read_bytes(), once=False)):
-            for kind in _KINDS:
-                for name, counts in graph.get(kind, {}).items():
+        data = loads(file.read_bytes(), once=False)
+        # objects hold the counts: values of `session_and_graph_id_<a>_<b>` in 8.5; a list of them before it
+        for entry in data if isinstance(data, list) else [data]:
+            for graph in [entry] if any(kind in entry for kind in _KINDS) else entry.values():
+                for name, counts in (pair for kind in _KINDS for pair in graph.get(kind, {}).items()):
                     effective[name] += int(counts["effect_times"])
     except (TypeError, KeyError, AttributeError) as error:
         raise ValueError(f"{file}: no counts of fusion passes: {error!r}") from error
     return {name: count for name, count in sorted(effective.items()) if count}
-
-
-def _graphs(data: Any) -> Iterator[dict[str, Any]]:
-    """The objects that hold the counts: values of `session_and_graph_id_<a>_<b>` in 8.5; a list before it."""
-    for entry in data if isinstance(data, list) else [data]:
-        yield from [entry] if any(kind in entry for kind in _KINDS) else entry.values()
