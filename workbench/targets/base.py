@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol, runtime_checkable
 
@@ -41,7 +41,7 @@ class OperatorIssue:
     remedy: str
     source: str
     operator: str = ""
-    slow: bool = False
+    slow: bool = field(default=False, kw_only=True)
 
 
 class Session(Protocol):

@@ -15,6 +15,7 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -105,7 +106,7 @@ def calibrate_with_amct(
                     f"the configuration asks for {batch_num} batches (batch_num), there are {len(feeds['files'])}. "
                     "AMCT needs exactly as many forwards; lower batch_num or raise the calibration samples."
                 )
-            request = {"feeds": feeds, "compared": write_feeds(compared, folder, "compared")}
+            request: dict[str, Any] = {"feeds": feeds, "compared": write_feeds(compared, folder, "compared")}
             if isinstance(parsed, Body):
                 request["config_defination"] = "quant.cfg"
             (folder / str(request.get("config_defination", CONFIG))).write_text(config, encoding="utf-8")
