@@ -86,9 +86,7 @@ def quantized_matmuls(draw: st.DrawFn) -> tuple[onnx.ModelProto, Array]:
 
 @settings(deadline=None, max_examples=60)
 @given(layer=quantized_matmuls())
-def test_any_int8_product_between_halves_is_amcts_half_precision_simulation(
-    layer: tuple[onnx.ModelProto, Array],
-) -> None:
+def test_any_int8_product_between_halves_is_as_amct_simulates_it(layer: tuple[onnx.ModelProto, Array]) -> None:
     """amct.md §6.6, FORCE_FP16."""
     proto, x = layer
 

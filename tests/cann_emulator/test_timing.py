@@ -66,7 +66,7 @@ def time_us(*kernels: Kernel, **changes: object) -> float:
 
 @settings(deadline=None)
 @given(batch=st.integers(1, 64), m=WHOLE, k=WHOLE, n=WHOLE, axis=st.integers(0, 3), more=WHOLE)
-def test_more_work_is_never_quicker_and_int8_takes_at_least_half(
+def test_more_work_is_never_quicker_and_int8_half_of_it(
     batch: int, m: int, k: int, n: int, axis: int, more: int
 ) -> None:
     """Half of the cube alone: a whole kernel gains more than 2 where INT8 fits into L2 and halves do not."""
@@ -109,7 +109,7 @@ CLOCK = timing_model(B3, "a test")
     kind=st.sampled_from(["", "dynamic_batch_size"]),
     cores=st.sampled_from(["", "10|20"]),
 )
-def test_the_stated_costs_come_to_the_models_own_time(
+def test_stated_costs_are_the_models_time(
     batch: int, m: int, k: int, n: int, dtype: Dtype, kind: str, cores: str
 ) -> None:
     kernels = matmul(batch, m, k, n, dtype=dtype), elementwise(batch, m, n), elementwise(batch, m, n, name="add1")
@@ -171,9 +171,7 @@ def test_the_command_finds_the_parameters_of_a_device_again_and_the_emulator_tak
     assert stream_us(om, 0, fitted) > stream_us(om, 0, B3)
 
 
-def test_a_summary_or_model_without_what_is_needed_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_summary_or_model_that_lacks_something_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "op_summary.csv"
     for text, message in (
         ("", "no column 'Op Name'"),

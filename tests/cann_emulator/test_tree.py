@@ -34,7 +34,7 @@ def test_eval_switches_it_on_whatever_the_folder_is_called(tmp_path: Path, shell
     assert [card.split()[2] for card in cards] == ["0", "-", "1", "-"]
 
 
-def test_switching_on_twice_or_another_one_leaves_no_trace_of_the_first(
+def test_another_one_leaves_no_trace_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first, second = write_tree(tmp_path / "one"), tmp_path / "two"
@@ -57,9 +57,7 @@ def test_switching_on_twice_or_another_one_leaves_no_trace_of_the_first(
     assert all(line.startswith("export ") for line in streams.out.splitlines())
 
 
-def test_wrong_arguments_or_a_place_without_rights_print_nothing_that_a_shell_could_evaluate(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_wrong_arguments_or_no_rights_print_nothing_for_a_shell(capsys: pytest.CaptureFixture[str]) -> None:
     for arguments in (["env", "--devices", "99"], ["env", "--hbm-mb", "0"], ["env", "--root", "/a:b"], []):
         with pytest.raises(SystemExit) as caught:
             main(arguments)
@@ -69,7 +67,7 @@ def test_wrong_arguments_or_a_place_without_rights_print_nothing_that_a_shell_co
     assert (streams.out, streams.err[:7]) == ("", "error: ")
 
 
-def test_remove_deletes_the_trees_of_the_cache_and_nothing_that_is_not_ours(
+def test_remove_deletes_what_is_ours(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
@@ -123,9 +121,7 @@ def pairs(text: str) -> dict[str, str]:
     return {key.strip(): value for key, _, value in reversed(lines)}
 
 
-def test_cards_look_as_in_a_capture_idle_or_at_work(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cards_look_as_in_a_capture(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     assert said(capsys, "info") == IDLE
     monkeypatch.setenv("CANN_EMULATOR_DEVICES", "2")
     report_use({1: DeviceUse(hbm_bytes=1000 << 20, aicore_percent=70)})

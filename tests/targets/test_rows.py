@@ -120,9 +120,7 @@ def moved(session: Session, place: Place, data: st.DataObject, *, any_bins: bool
 
 
 @pytest.mark.parametrize("candidate", [*HOST, *DEVICE], ids=describe)
-def test_a_row_moves_by_less_than_the_tolerance(
-    place: Place, candidate: Candidate, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
+def test_a_row_moves_little(place: Place, candidate: Candidate, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     if candidate.target == "openvino" and find_spec("openvino") is None:
         pytest.skip("OpenVINO is not installed")
     if candidate.target == ASCEND:

@@ -185,7 +185,7 @@ class TargetConformance:
 
     # --- lower -----------------------------------------------------------------------------------------------------
 
-    def test_lowering_is_repeatable_writes_below_its_folder_only_and_leaves_the_model_alone(
+    def test_lowering_is_repeatable_and_leaves_the_model_alone(
         self, model: Model, plain: Form, static: Form, tmp_path: Path
     ) -> None:
         before = {file: file_digest(file) for file in model.path.parent.iterdir() if file.is_file()}
@@ -197,7 +197,7 @@ class TargetConformance:
             assert all(file.is_relative_to(to) for file, to in zip(files, again, strict=True))
         assert {file: file_digest(file) for file in model.path.parent.iterdir() if file.is_file()} == before
 
-    def test_a_record_is_given_exactly_with_the_static_scheme_and_is_of_this_model(
+    def test_a_record_is_of_static_and_this_model(
         self, target: Target, model: Model, plain: Form, static: Form, tmp_path: Path
     ) -> None:
         assert static.record is not None
@@ -212,7 +212,7 @@ class TargetConformance:
 
     # --- compile ---------------------------------------------------------------------------------------------------
 
-    def test_an_artifact_describes_its_files_in_which_every_quantized_layer_is_of_integers(
+    def test_an_artifact_describes_its_files(
         self, target: Target, model: Model, plain: Form, static: Form, tmp_path: Path
     ) -> None:
         """Serving settings do not change what is compiled."""
@@ -230,7 +230,7 @@ class TargetConformance:
         assert quantized.int8_ops + quantized.float_matmuls_left == floats.float_matmuls_left
         assert floats.int8_ops == 0
 
-    def test_a_damaged_lowered_file_is_refused_with_a_log(
+    def test_a_damaged_file_is_refused_with_a_log(
         self, target: Target, float_candidate: Candidate, tmp_path: Path
     ) -> None:
         damaged = tmp_path / "lowered.onnx"
@@ -246,9 +246,7 @@ class TargetConformance:
 
     # --- open and run ----------------------------------------------------------------------------------------------
 
-    def test_int8_agrees_with_float_again_and_from_another_folder(
-        self, plain: Form, static: Form, tmp_path: Path
-    ) -> None:
+    def test_int8_agrees_with_float_here_and_elsewhere(self, plain: Form, static: Form, tmp_path: Path) -> None:
         moved, feeds = (
             replace(static, directory=shutil.copytree(static.directory, tmp_path / "moved")),
             ids(BATCH, LENGTH),
@@ -291,7 +289,7 @@ class TargetConformance:
         with pytest.raises(MeasureError, match="closed"):
             session.run(right)
 
-    def test_a_device_that_is_not_there_and_a_damaged_artifact_are_refused(
+    def test_no_such_device_and_a_damaged_artifact_are_refused(
         self, target: Target, plain: Form, tmp_path: Path
     ) -> None:
         assert target.devices() >= 1
@@ -309,9 +307,7 @@ class TargetConformance:
 
     # --- classes ---------------------------------------------------------------------------------------------------
 
-    def test_values_of_scales_change_what_is_computed_and_not_how_long_it_takes(
-        self, target: Target, model: Model, static: Form, tmp_path: Path
-    ) -> None:
+    def test_values_of_scales_change_no_time(self, target: Target, model: Model, static: Form, tmp_path: Path) -> None:
         """Wider scales of activations, as another algorithm chooses them: zero points stay, and so do kernels."""
         assert static.record is not None
         scales = [(layer, layer.activation) for layer in static.record.layers]
@@ -331,7 +327,7 @@ class TargetConformance:
         if target.toolchain().emulated:  # whose clock has no noise
             assert other.modelled_ms() == static.modelled_ms()
 
-    def test_threads_and_another_form_of_scales_are_another_time_class(
+    def test_another_form_of_scales_changes_it(
         self, target: Target, model: Model, plain: Form, static: Form, tmp_path: Path
     ) -> None:
         channels = record_for(model.path, ids(BATCH, LENGTH), per_channel=True)
@@ -344,7 +340,7 @@ class TargetConformance:
 
     # --- probe -----------------------------------------------------------------------------------------------------
 
-    def test_a_probe_also_gives_intermediate_float_tensors(
+    def test_a_probe_gives_float_tensors(
         self, target: Target, model: Model, float_candidate: Candidate, static: Form, tmp_path: Path
     ) -> None:
         """Of a quantized model what its layers compute."""
@@ -387,7 +383,7 @@ class HostConformance(TargetConformance):
     def model_path(cls, encoder: Path) -> Path:
         return encoder
 
-    def test_a_model_that_is_quantized_already_is_warned_about_once(
+    def test_a_quantized_model_is_warned_about(
         self, target: Target, model_path: Path, static_candidate: Candidate, tmp_path: Path
     ) -> None:
         dynamic = save(lower_dynamic(onnx.load(model_path), "tensor"), tmp_path / "dynamic.onnx")
@@ -407,9 +403,7 @@ class HostConformance(TargetConformance):
         with pytest.raises(ConfigError, match="'int4'"):
             replace(float_candidate, precision=Precision(mode="int4"))
 
-    def test_the_compiled_model_computes_what_the_integers_say(
-        self, target: Target, rows_candidate: Candidate, tmp_path: Path
-    ) -> None:
+    def test_it_computes_what_the_integers_say(self, target: Target, rows_candidate: Candidate, tmp_path: Path) -> None:
         random = np.random.default_rng(5)
         x, w = random.normal(size=(8, 32)).astype(np.float32), random.normal(size=(32, 24)).astype(np.float32)
         b = random.normal(size=24).astype(np.float32)

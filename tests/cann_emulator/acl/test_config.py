@@ -43,9 +43,7 @@ def test_missing_files_and_files_that_are_no_json(tmp_path: Path) -> None:
     ok(acl.init(written(tmp_path, {"a": [[[[[[[[1]]]]]]]]})))
 
 
-def test_idle_time_and_its_causes_are_found_in_the_emulated_profile(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_idle_time_and_its_causes_are_in_the_profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As msprof switches it on; calls as a session makes them: all on one stream, then one wait."""
     monkeypatch.setenv(VARIABLE, str(tmp_path))
     ok(acl.init())
@@ -103,9 +101,7 @@ def test_every_kernel_has_a_file_in_the_vendors_place_with_the_values_that_cross
     assert np.array_equal(tensors(files[3])[1][0], made)
 
 
-def test_a_folder_that_is_gone_fails_no_execution_and_is_told(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_folder_that_is_gone_is_told_and_fails_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target, loaded = dumping(tmp_path, multilayer(), dump_list=[{}])
     target.rmdir()
     target.write_text("a file now")

@@ -125,9 +125,7 @@ def test_faults_devices_memory_and_strictness_come_from_the_environment(tree: Pa
     assert "NotEstablished" in raised.stderr
 
 
-def test_a_killed_process_leaves_nothing_that_counts(
-    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_killed_process_leaves_nothing_behind(tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """kill -9 in the middle of executions; the next process starts clean."""
     monkeypatch.setenv("CANN_EMULATOR_STATE", str(tmp_path))
     path = saved(multilayer(), tmp_path)

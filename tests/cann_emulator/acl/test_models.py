@@ -213,9 +213,7 @@ print(json.dumps({"first": first, "last": last, "took": took, "spent": spent, "s
 """
 
 
-def test_calls_of_two_processes_take_their_modelled_time_one_after_the_other_on_one_card(
-    tree: Path, path: str, tmp_path: Path
-) -> None:
+def test_two_processes_take_their_modelled_time_in_turn_on_one_card(tree: Path, path: str, tmp_path: Path) -> None:
     slow = tmp_path / "slow.yaml"
     launch_us = f"{{value: {1000 * CALL_MS}, kind: inferred, origin: a test}}"
     slow.write_text(f"version: 1\nsoc_version: Ascend910B3\nparameters: {{execute_launch_us: {launch_us}}}\n")

@@ -48,9 +48,7 @@ def code_of(lines: list[str]) -> str:
     return match.group(1)
 
 
-def test_a_good_run_prints_banner_dots_verdict_and_an_empty_line(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_good_run_prints_banner_dots_and_verdict(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     status, lines, errors = run(capsys, *BUILD)
 
     assert (status, errors) == (0, "")
@@ -165,7 +163,7 @@ LINES = [
 
 
 @pytest.mark.parametrize(("line", "expected"), LINES, ids=range(len(LINES)))
-def test_a_line_as_people_write_it(
+def test_a_line(
     line: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "here").mkdir()

@@ -146,11 +146,8 @@ def check_wiring(model: OfflineModel) -> None:
     outputs=st.lists(st.integers(0, 20), max_size=2),
     mode=st.sampled_from(MODES),
 )
-def test_any_graph_keeps_its_meaning(
-    steps: list[tuple[str, int, int]],
-    outputs: list[int],
-    mode: str,
-    tmp_path: Path,
+def test_any_graph_keeps_meaning(
+    steps: list[tuple[str, int, int]], outputs: list[int], mode: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "m.onnx"
     write_squares(path, steps, outputs)

@@ -70,9 +70,7 @@ def test_the_columns_of_every_version_are_read_by_name(tmp_path: Path) -> None:
         assert (found.int8_share, found.product_share) == (float(int8), 1.0)
 
 
-def test_a_table_that_ends_early_is_read_as_far_as_it_goes_and_that_is_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_table_that_ends_early_is_read_and_that_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = put(tmp_path / "cut", [operator("a", 0, 10), operator("b", 20, 12.5)])
     assert read_profile([folder]).operators_us == 22.5
     file = next(folder.rglob("op_summary_*.csv"))

@@ -26,9 +26,7 @@ def vendor(host: Host, monkeypatch: pytest.MonkeyPatch) -> Host:
     return host
 
 
-def test_it_holds_what_can_change_a_compiled_file_or_a_time_and_follows_it(
-    vendor: Host, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_it_holds_and_follows_what_can_change_a_result(vendor: Host, caplog: pytest.LogCaptureFixture) -> None:
     found = ascend_toolchain()
     assert (found.target, found.device, found.emulated) == ("ascend910b3", "Ascend910B3", False)
     known = {"cann": "8.5.0", "cann build": "8.5.0.2.220", "driver": "25.5.1", "firmware": "7.8.0.6.201"}
@@ -58,9 +56,7 @@ def test_it_holds_what_can_change_a_compiled_file_or_a_time_and_follows_it(
     ], "versions that it is not written for are told once"
 
 
-def test_an_emulated_compiler_makes_all_of_it_emulated(
-    vendor: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_emulated_compiler_makes_all_emulated(vendor: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     other = write_tree(tmp_path / "other")
     monkeypatch.setenv("PATH", f"{vendor.bin}:{other}/bin:/usr/bin:/bin")
     for linked in (False, True):

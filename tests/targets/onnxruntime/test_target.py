@@ -28,22 +28,18 @@ from workbench.testing.encoder import (
     tiny_encoder,
     value,
 )
-from workbench.values.artifact import Artifact
 from workbench.values.candidate import Candidate, Quantization
 from workbench.values.errors import CompileError
 
 TARGET = OnnxRuntimeTarget()
+FLOAT = Candidate(target="onnxruntime")
+INT8 = replace(FLOAT, quantization=STATIC)
 DYNAMIC = Candidate(target="onnxruntime", quantization=Quantization(scheme="dynamic", weight_granularity="channel"))
 
 
 @pytest.fixture(scope="module")
 def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save(tiny_encoder(), tmp_path_factory.mktemp("encoder") / "model.onnx")
-
-
-def static_artifact(path: Path, feeds: dict[str, Array], to: Path, **settings: bool) -> tuple[Artifact, Path]:
-    candidate = Candidate(target="onnxruntime", quantization=STATIC)
-    return compiled(TARGET, read_model(path), candidate, record_for(path, feeds, **settings), to)
 
 
 class TestOnnxRuntime(HostConformance):
@@ -55,35 +51,27 @@ class TestOnnxRuntime(HostConformance):
     @pytest.fixture(scope="class")
     @classmethod
     def float_candidate(cls) -> Candidate:
-        return Candidate(target="onnxruntime")
+        return FLOAT
 
 
 # --- INT8 runs in integers -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("fixed", "per_channel", "symmetric", "products"), list(itertools.product([False, True], repeat=4)), ids=str
-)
-def test_every_recorded_layer_becomes_one_integer_kernel(
-    tmp_path: Path, fixed: bool, per_channel: bool, symmetric: bool, products: bool
-) -> None:
-    path = save(tiny_encoder(batch=4, length=7) if fixed else tiny_encoder(), tmp_path / "model.onnx")
-
-    artifact, _ = static_artifact(
-        path, ids(4, 7), tmp_path, per_channel=per_channel, symmetric=symmetric, products=products
-    )
-
-    layers = len(WEIGHT_LAYERS) + len(PRODUCTS) * products
-    assert artifact.int8_ops == layers, artifact.kernels
-    assert artifact.float_matmuls_left == len(WEIGHT_LAYERS) + len(PRODUCTS) - layers, artifact.kernels
-    assert artifact.kernels.get("DequantizeLinear", 0) == 0
-
-
 @pytest.mark.parametrize("fixed", [False, True], ids=["dynamic axes", "fixed axes"])
-def test_every_layer_of_a_dynamic_model_becomes_one_integer_kernel(tmp_path: Path, fixed: bool) -> None:
+def test_every_layer_becomes_one_integer_kernel(tmp_path: Path, fixed: bool) -> None:
     path = save(tiny_encoder(batch=4, length=7) if fixed else tiny_encoder(), tmp_path / "model.onnx")
+    for number, chosen in enumerate(itertools.product([False, True], repeat=3)):
+        options = dict(zip(("per_channel", "symmetric", "products"), chosen, strict=True))
+        record = record_for(path, ids(4, 7), **options)
 
-    artifact, _ = compiled(TARGET, read_model(path), DYNAMIC, None, tmp_path)
+        artifact, _ = compiled(TARGET, read_model(path), INT8, record, tmp_path / str(number))
+
+        layers = len(WEIGHT_LAYERS) + len(PRODUCTS) * options["products"]
+        assert artifact.int8_ops == layers, (options, artifact.kernels)
+        assert artifact.float_matmuls_left == len(WEIGHT_LAYERS) + len(PRODUCTS) - layers, (options, artifact.kernels)
+        assert artifact.kernels.get("DequantizeLinear", 0) == 0
+
+    artifact, _ = compiled(TARGET, read_model(path), DYNAMIC, None, tmp_path / "dynamic")
 
     fused = artifact.kernels["DynamicQuantizeMatMul"] + 3 * artifact.kernels["QAttention"]
     assert artifact.int8_ops == fused == len(WEIGHT_LAYERS)
@@ -92,20 +80,17 @@ def test_every_layer_of_a_dynamic_model_becomes_one_integer_kernel(tmp_path: Pat
 
 @pytest.mark.parametrize("conv_outputs", [False, True])
 @pytest.mark.parametrize("saturates", [False, True])
-def test_a_file_compiled_for_another_class_of_processor_is_exact_here(
-    saturates: bool, conv_outputs: bool, tmp_path: Path
-) -> None:
+def test_a_file_for_another_class_of_processor_is_exact(saturates: bool, conv_outputs: bool, tmp_path: Path) -> None:
     """With products of activations, whose second factor is made by a node. Either file gives the same on both."""
-    candidate = Candidate(target="onnxruntime", quantization=STATIC)
     proto, record, feeds = extreme_layers(per_channel=True, conv_outputs=conv_outputs)
     record = replace(record, model_sha256=read_model(save(proto, tmp_path / "model.onnx")).sha256)
-    lowered = TARGET.lower(read_model(tmp_path / "model.onnx"), candidate, record, tmp_path)
-    here = TARGET.compile(lowered, candidate, tmp_path)
-    expected = TARGET.open(here, tmp_path, candidate).run(feeds[0])
+    lowered = TARGET.lower(read_model(tmp_path / "model.onnx"), INT8, record, tmp_path)
+    here = TARGET.compile(lowered, INT8, tmp_path)
+    expected = TARGET.open(here, tmp_path, INT8).run(feeds[0])
     (elsewhere := tmp_path / "elsewhere").mkdir()
-    compiler.optimize(lowered, candidate, elsewhere, saturates=saturates)
+    compiler.optimize(lowered, INT8, elsewhere, saturates=saturates)
 
-    got = TARGET.open(here, elsewhere, candidate).run(feeds[0])
+    got = TARGET.open(here, elsewhere, INT8).run(feeds[0])
 
     assert all(np.array_equal(expected[name], got[name]) for name in expected)
     compiled_nodes = [node.name for node in onnx.load(elsewhere / compiler.COMPILED).graph.node]
@@ -148,13 +133,13 @@ def masked_feeds(batch: int, length: int) -> dict[str, Array]:
 
 @pytest.mark.parametrize("scheme", ["static", "dynamic"])
 @pytest.mark.parametrize("added", ["none", "plain"])
-def test_attention_in_one_kernel_computes_what_the_nodes_did(
+def test_attention_in_one_kernel_is_exact(
     scheme: str, added: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = save(tiny_encoder() if added == "none" else masked(), tmp_path / "model.onnx")
     feeds = ids(3, 9) if added == "none" else masked_feeds(3, 9)
     quantized = record_for(path, feeds, per_channel=True) if scheme == "static" else None
-    candidate = Candidate(target="onnxruntime", quantization=STATIC) if scheme == "static" else DYNAMIC
+    candidate = INT8 if scheme == "static" else DYNAMIC
 
     one, directory = compiled(TARGET, read_model(path), candidate, quantized, tmp_path / "one")
     # the same candidate without this one rewrite, which no setting switches off: what it is compared with
@@ -175,9 +160,7 @@ def test_a_mask_that_is_more_than_a_mask_stays_as_it_is(added: str, tmp_path: Pa
     path = save(masked(added), tmp_path / "model.onnx")
     quantized = record_for(path, masked_feeds(3, 9), per_channel=True)
 
-    artifact, directory = compiled(
-        TARGET, read_model(path), Candidate(target="onnxruntime", quantization=STATIC), quantized, tmp_path / "compiled"
-    )
+    artifact, directory = compiled(TARGET, read_model(path), INT8, quantized, tmp_path / "compiled")
 
     assert "QAttention" not in artifact.kernels
     assert "1 self-attentions left as they are" in (directory / compiler.LOG).read_text(encoding="utf-8")
@@ -205,11 +188,9 @@ def test_layers_of_an_amct_record_are_counted_by_their_kernels(op_type: str, tmp
         provenance=Provenance(engine="amct", recipe={}, statistics=None, code_revision="test"),
     )
 
-    artifact, directory = compiled(
-        TARGET, read_model(path), Candidate(target="onnxruntime", quantization=STATIC), record, tmp_path / "c"
-    )
+    artifact, directory = compiled(TARGET, read_model(path), INT8, record, tmp_path / "c")
 
-    got = TARGET.open(artifact, directory, Candidate(target="onnxruntime")).run(feeds)["y"]
+    got = TARGET.open(artifact, directory, FLOAT).run(feeds)["y"]
     (expected,) = run(proto, feeds)
     assert (artifact.int8_ops, artifact.float_matmuls_left) == ((1, 0) if op_type == "Conv" else (0, 1)), (
         artifact.kernels
@@ -219,9 +200,7 @@ def test_layers_of_an_amct_record_are_counted_by_their_kernels(op_type: str, tmp
 
 
 @pytest.mark.parametrize("level", ["disabled", "basic", "extended", "all"])
-def test_a_saved_model_gives_the_outputs_of_the_session_that_saved_it(
-    encoder: Path, tmp_path: Path, level: str
-) -> None:
+def test_a_saved_model_gives_the_outputs_of_its_session(encoder: Path, tmp_path: Path, level: str) -> None:
     candidate = Candidate(target="onnxruntime", compile=OnnxRuntimeCompile(graph_optimization=level))  # type: ignore[arg-type] # parametrized
     options = ort.SessionOptions()
     options.graph_optimization_level = LEVELS[level]
@@ -236,7 +215,7 @@ def test_a_saved_model_gives_the_outputs_of_the_session_that_saved_it(
 def test_disabled_fusions_do_not_fire(encoder: Path, tmp_path: Path) -> None:
     off = Candidate(target="onnxruntime", compile=OnnxRuntimeCompile(disabled_fusions=("GeluFusionL1", "GeluFusionL2")))
 
-    with_gelu, _ = compiled(TARGET, read_model(encoder), Candidate(target="onnxruntime"), None, tmp_path / "on")
+    with_gelu, _ = compiled(TARGET, read_model(encoder), FLOAT, None, tmp_path / "on")
     without, directory = compiled(TARGET, read_model(encoder), off, None, tmp_path / "off")
 
     assert with_gelu.kernels.get("Gelu", 0) + with_gelu.kernels.get("BiasGelu", 0) == 1
@@ -251,7 +230,7 @@ def test_the_runtime_refusing_a_model_is_reported_with_its_reason(tmp_path: Path
     (tmp_path / "compiled").mkdir()
 
     with pytest.raises(CompileError, match=r"ONNX Runtime refused the model: .*layer") as caught:
-        TARGET.compile(tmp_path / "lowered.onnx", Candidate(target="onnxruntime"), tmp_path / "compiled")
+        TARGET.compile(tmp_path / "lowered.onnx", FLOAT, tmp_path / "compiled")
 
     assert caught.value.log_path is not None
     assert [file.name for file in (tmp_path / "compiled").iterdir()] == [compiler.LOG]
@@ -265,7 +244,7 @@ def test_an_opset_the_runtime_does_not_know_is_an_error(tmp_path: Path) -> None:
     proto.opset_import[0].version = 99
     onnx.save(proto, tmp_path / "model.onnx")
 
-    (issue,) = TARGET.check(read_model(tmp_path / "model.onnx"), Candidate(target="onnxruntime"))
+    (issue,) = TARGET.check(read_model(tmp_path / "model.onnx"), FLOAT)
 
     assert (issue.severity, issue.node) == ("error", "opset 99")
     assert "knows opsets up to" in issue.problem

@@ -1,4 +1,3 @@
-import importlib.util
 import json
 import re
 import subprocess
@@ -28,7 +27,6 @@ from workbench.testing.conformance import STATIC, HostConformance, compiled, ext
 from workbench.testing.encoder import (
     PRODUCTS,
     WEIGHT_LAYERS,
-    Array,
     ids,
     model_of,
     record_for,
@@ -37,7 +35,6 @@ from workbench.testing.encoder import (
     tiny_encoder,
     value,
 )
-from workbench.values.artifact import Artifact
 from workbench.values.candidate import EVERYTHING_INT8, Candidate, Quantization
 from workbench.values.errors import MeasureError
 from workbench.values.system.cpu import this_cpu
@@ -50,10 +47,6 @@ INT8 = replace(FLOAT, quantization=STATIC)
 @pytest.fixture(scope="module")
 def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save(tiny_encoder(), tmp_path_factory.mktemp("encoder") / "model.onnx")
-
-
-def static_artifact(path: Path, feeds: dict[str, Array], to: Path, **options: bool) -> tuple[Artifact, Path]:
-    return compiled(TARGET, read_model(path), INT8, record_for(path, feeds, **options), to)
 
 
 class TestOpenVino(HostConformance):
@@ -75,8 +68,13 @@ class TestOpenVino(HostConformance):
 
 @pytest.mark.parametrize("symmetric", [False, True], ids=["asymmetric", "symmetric"])
 def test_every_product_runs_in_integers_with_attention(encoder: Path, tmp_path: Path, symmetric: bool) -> None:
-    artifact, _ = static_artifact(encoder, ids(4, 7), tmp_path, per_channel=True, symmetric=symmetric, products=True)
+    record = record_for(encoder, ids(4, 7), per_channel=True, symmetric=symmetric, products=True)
+    artifact, _ = compiled(TARGET, read_model(encoder), INT8, record, tmp_path)
 
+    dynamic = replace(FLOAT, quantization=Quantization(scheme="dynamic", weight_granularity="channel"))
+    assert [issue.problem for issue in TARGET.check(read_model(encoder), dynamic) if issue.severity == "error"] == [
+        "dynamically quantized products run in float on OpenVINO"
+    ]
     in_float = len(PRODUCTS) if this_cpu().saturates else 0
     layers = len(WEIGHT_LAYERS) + len(PRODUCTS)
     assert (artifact.int8_ops, artifact.float_matmuls_left) == (layers - in_float, in_float), artifact.kernels
@@ -102,7 +100,7 @@ def test_a_file_that_would_overflow_on_this_processor_does_not_open(made_for: st
 
 @pytest.mark.parametrize("bias", [None, "zeros"])
 @pytest.mark.parametrize("between", [None, "int8"])
-def test_a_residual_net_runs_in_integers_and_answers_as_its_file_says(
+def test_a_residual_net_runs_in_integers_as_its_file_says(
     between: str | None, bias: str | None, tmp_path: Path
 ) -> None:
     """Strides of one pixel, a convolution without bias that two operators read, and an addition of two blocks."""
@@ -147,31 +145,18 @@ def test_seven_bits_round_the_weight_itself_and_not_its_eight() -> None:
     proto = model_of([node], {"w": w}, [value("x", ["n", 2])], [value("y", ["n", 4])])
     bits = encoded_bits(np.ones(8, np.bool_))  # learned for 8 bits
     weight = WeightScale(scales=(1.0,), axis=None, rounding=bits)
-    layer = LayerRecord(layer="layer", op_type="MatMul", activation=activation("x", 0, 1), weight=weight)
-    record = replace(product_record(layer.activation, layer.activation), layers=(layer,))
+    scale = ActivationScale(tensor="x", scale=1 / 255, zero_point=-128, low=0, high=1)
+    record = QuantizationRecord(
+        model_sha256="0" * 64,
+        layers=(LayerRecord(layer="layer", op_type="MatMul", activation=scale, weight=weight),),
+        float_layers=(),
+        provenance=Provenance(engine="native", recipe={}, statistics=None, code_revision="test"),
+    )
 
     lowered = openvino_form(proto, record, saturates=True)
 
     (got,) = [numpy_helper.to_array(t) for t in lowered.graph.initializer if t.data_type == TensorProto.INT8 and t.dims]
     assert got.tolist() == [[64, 2, 0, -64], [1, 0, -2, 0]]
-
-
-# --- lowering ------------------------------------------------------------------------------------------------------
-
-
-def activation(tensor: str, low: float, high: float) -> ActivationScale:
-    scale = (high - low) / 255
-    zero_point = min(max(round(-128 - low / scale), -128), 127)
-    return ActivationScale(tensor=tensor, scale=scale, zero_point=zero_point, low=low, high=high)
-
-
-def product_record(first: ActivationScale, second: ActivationScale) -> QuantizationRecord:
-    return QuantizationRecord(
-        model_sha256="0" * 64,
-        layers=(LayerRecord(layer="product", op_type="MatMul", activation=first, second=second),),
-        float_layers=(),
-        provenance=Provenance(engine="native", recipe={}, statistics=None, code_revision="test"),
-    )
 
 
 def test_outputs_have_the_names_of_the_onnx_file(tmp_path: Path) -> None:
@@ -187,13 +172,6 @@ def test_outputs_have_the_names_of_the_onnx_file(tmp_path: Path) -> None:
 
     assert sorted(got) == ["a", "b"]
     assert np.array_equal(got["a"], got["b"])
-
-
-def test_dynamic_int8_is_an_error(encoder: Path) -> None:
-    dynamic = replace(FLOAT, quantization=Quantization(scheme="dynamic", weight_granularity="channel"))
-
-    (issue,) = TARGET.check(read_model(encoder), dynamic)
-    assert (issue.severity, issue.problem) == ("error", "dynamically quantized products run in float on OpenVINO")
 
 
 def test_importing_openvino_and_converting_make_no_connection(encoder: Path, tmp_path: Path) -> None:
@@ -222,11 +200,6 @@ print(json.dumps([name for name in sys.modules if name.startswith("openvino_tele
     assert list(tmp_path.iterdir()) == []  # and no client id is written
 
 
-installed = pytest.mark.skipif(
-    importlib.util.find_spec("openvino") is None, reason="OpenVINO is not installed; it is the extra [openvino]"
-)
-
-
 def test_without_openvino_the_machine_is_usable_and_told_how_to_get_it() -> None:
     (finding,) = openvino_findings({}, place_of=lambda name: None)
 
@@ -251,7 +224,6 @@ for finding in openvino_findings({{}}):
     assert len(done.stdout.splitlines()) == 1
 
 
-@installed
 def test_what_openvino_can_do_here_is_told() -> None:
     found = {finding.name: finding for finding in openvino_findings({})}
 

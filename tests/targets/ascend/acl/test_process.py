@@ -76,9 +76,7 @@ def child(script: str, files: tuple[Path, Artifact], **environment: str) -> subp
     )
 
 
-def test_a_forked_child_is_refused_and_harms_nobody_and_what_nobody_closed_is_released(
-    files: tuple[Path, Artifact],
-) -> None:
+def test_a_forked_child_is_refused_and_what_nobody_closed_is_released(files: tuple[Path, Artifact]) -> None:
     """pyacl.md §4, row 26, and §3.5: handles do not survive fork."""
     script = """
         import atexit, os
@@ -153,9 +151,7 @@ def clean_up() -> None:
 
 
 @pytest.mark.parametrize("code", [107000, 207001, 507014, 507010], ids=["caller", "memory", "time-out", "heartbeat"])
-def test_each_call_may_fail_once_and_nothing_stays_behind(
-    acl: ModuleType, compiled: tuple[Path, Artifact], code: int
-) -> None:
+def test_each_call_may_fail_and_nothing_is_left(acl: ModuleType, compiled: tuple[Path, Artifact], code: int) -> None:
     errors.arm("acl.nothing:1=1")
     open_run_close(compiled)
     counted = errors._COUNTED.items()  # what the emulator counts while anything is armed

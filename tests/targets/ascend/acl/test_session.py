@@ -79,7 +79,7 @@ def test_a_wrong_feed_is_refused_and_the_session_goes_on(session: AscendSession)
         assert_right(session.run(feeds), feeds)
 
 
-def test_damaged_files_are_told_before_pyacl_is_asked(
+def test_damage_is_told_before_pyacl(
     files: tuple[Path, Artifact], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "acl", None)  # importing it fails
@@ -95,9 +95,7 @@ def test_damaged_files_are_told_before_pyacl_is_asked(
         AscendSession(directory, artifact)
 
 
-def test_files_for_another_chip_and_such_that_are_not_what_the_interface_says_are_refused(
-    acl: ModuleType, tmp_path: Path
-) -> None:
+def test_files_for_another_chip_or_another_interface_are_refused(acl: ModuleType, tmp_path: Path) -> None:
     for inputs, outputs, fault in (
         ((replace(IDS, name="tokens"), MASK), (LOGITS, TOKENS), "takes ids, mask; its interface says mask, tokens"),
         ((IDS, MASK), (LOGITS,), "gives 2 outputs"),

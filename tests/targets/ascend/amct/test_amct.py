@@ -112,7 +112,7 @@ def test_golden_cases_come_back_through_the_driver(case: str, installation: Amct
         assert simulation_difference(result, batches) == 0.0
 
 
-def test_the_record_says_who_made_it_and_a_quantization_json_is_used_as_it_is(
+def test_the_record_says_who_made_it_and_a_json_is_used_as_it_is(
     installation: AmctInstallation, tmp_path: Path
 ) -> None:
     """The folder holds whole files only; the model has an IR version that old wheels do not know."""
@@ -139,7 +139,7 @@ def test_the_record_says_who_made_it_and_a_quantization_json_is_used_as_it_is(
     assert json.loads((to / "config.json").read_text()) == settings
 
 
-def test_what_amct_cannot_take_is_refused_before_it_starts_or_with_its_words(
+def test_what_amct_cannot_take_is_refused_early_or_with_its_words(
     installation: AmctInstallation, tmp_path: Path
 ) -> None:
     nowhere, model, to = broken(tmp_path / "site", "raise SystemExit(7)"), mlp_model(tmp_path), tmp_path / "out"

@@ -53,7 +53,7 @@ def with_header(header: bytes, data: bytes = b"") -> bytes:
     values=arrays.arrays(np.float32, arrays.array_shapes(max_dims=4, max_side=4)),
     dtype=st.sampled_from(["float32", "float16", "bfloat16", "int8", "int32", "int64", "bool"]),
 )
-def test_what_the_emulator_writes_is_read_bit_for_bit(
+def test_what_is_written_is_read(
     tmp_path_factory: pytest.TempPathFactory, values: npt.NDArray[Any], dtype: Any
 ) -> None:
     plain = values if dtype in ("float32", "float16", "bfloat16") else np.nan_to_num(values).clip(-100, 100)
