@@ -174,7 +174,8 @@ class TargetConformance:
             helper.make_node("Transpose", ["w"], ["wt"], name="turn", perm=[1, 0]),
             helper.make_node("MatMul", ["x", "wt"], ["y"], name="layer"),
         ]
-        ends, halves = ([value("x", ["n", 4])], [value("y", ["n", 4])]), {"w16": np.eye(4, dtype=np.float16)}
+        ends = [value("x", ["n", 4])], [value("y", ["n", 4])]
+        halves: dict[str, Array] = {"w16": np.eye(4, dtype=np.float16)}
         none = read_model(save(model_of(relu, {}, *ends), tmp_path / "relu.onnx"))
         stored = read_model(save(model_of(cast, halves, *ends), tmp_path / "halves.onnx"))
 

@@ -1,6 +1,6 @@
 """The files that flags of ATC name: fusion switches, mixed-precision lists, kernel modes, and types to keep or force.
 
-What ATC refuses of them it says itself (`atc.failure` names the setting). Formats: ge v8.5.0, the parsers named below.
+What ATC refuses of them it says itself (`atc.atc` names the setting). Formats: ge v8.5.0, the parsers named below.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 They stand in `AscendCompile.options` as the vendor spells them, and are part of the candidate's key. docs/ascend.md
 says of every other flag what sets it, or why nothing does. What flags forbid each other ATC says itself, and
-`atc.failure` explains. Names and values are those of the tag v8.5.0 of the ge repository, support of Atlas A2, the
+`atc.atc` explains. Names and values are those of the tag v8.5.0 of the ge repository, support of Atlas A2, the
 family of the 910B3, that of the 8.5.0 option pages.
 """
 

@@ -12,7 +12,15 @@ from pathlib import Path
 
 import psutil
 
-from workbench.targets.ascend.atc.atc import Run, check_operator_package, find_atc, place_model, run_atc, work_directory
+from workbench.targets.ascend.atc.atc import (
+    Run,
+    check_operator_package,
+    failure_of,
+    find_atc,
+    place_model,
+    run_atc,
+    work_directory,
+)
 from workbench.targets.ascend.atc.command import Shape, compile_flags, shapes_of
 from workbench.targets.ascend.atc.compile_story import (
     FUSION_RESULT,
@@ -21,7 +29,6 @@ from workbench.targets.ascend.atc.compile_story import (
     sizes_in,
     write_story,
 )
-from workbench.targets.ascend.atc.failure import failure_of
 from workbench.targets.ascend.atc.om_json import ask_om, count_kernels, form_in
 from workbench.targets.ascend.flags import copied_bank
 from workbench.targets.ascend.interface import Interface, write_interface

@@ -11,7 +11,7 @@ from hypothesis.extra import numpy as hnp
 from tests.reference_pages import acl_codes, acl_tables
 from workbench.targets.ascend.acl import calls as acl_calls
 from workbench.targets.ascend.acl.calls import describe, meanings
-from workbench.targets.ascend.acl.dtypes import converted
+from workbench.targets.ascend.acl.loaded_model import converted
 from workbench.values.errors import MeasureError, ToolchainError
 
 

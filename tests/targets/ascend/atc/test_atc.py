@@ -7,9 +7,8 @@ from hypothesis import strategies as st
 
 from tests.reference_pages import atc_codes
 from tests.targets.ascend.played_atc import play
-from workbench.targets.ascend.atc.atc import Run, compile_environment, run_atc
+from workbench.targets.ascend.atc.atc import Run, compile_environment, failure_of, run_atc
 from workbench.targets.ascend.atc.codes import Message, explain, meaning_of, parse_output, table
-from workbench.targets.ascend.atc.failure import failure_of
 from workbench.values.errors import CompileError, ToolchainError
 
 

@@ -22,8 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from workbench.targets.ascend.acl.calls import checked, do, doubt, library, read, released, take
-from workbench.targets.ascend.acl.dtypes import converted
-from workbench.targets.ascend.acl.loaded_model import LoadedModel, Plan
+from workbench.targets.ascend.acl.loaded_model import LoadedModel, Plan, converted
 from workbench.targets.ascend.acl.process import check_process, enter, forked, leave
 from workbench.targets.ascend.interface import Port, Shape, Turn, cut, extent, place, read_interface, rows_of, turns
 from workbench.targets.ascend.npu_smi import soc_name, watched

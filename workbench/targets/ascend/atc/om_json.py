@@ -22,8 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from workbench.targets.ascend.atc.atc import place_model, run_atc, work_directory
-from workbench.targets.ascend.atc.failure import failure_of
+from workbench.targets.ascend.atc.atc import failure_of, place_model, run_atc, work_directory
 from workbench.values.documents.canonical import digest
 from workbench.values.documents.input_files import read_bytes
 from workbench.values.documents.json_reader import loads
