@@ -47,7 +47,10 @@ def main(argv: Sequence[str]) -> int:
     arguments = parser.parse_args(argv)
     try:
         if arguments.command == "remove":
-            _remove(arguments.root)
+            cached = [place for place in cache_folder().glob("*") if (place / ".emulator").is_file()]
+            removed = [place for place in ([arguments.root] if arguments.root else cached) if remove_tree(place)]
+            words = [f"removed {place}" for place in removed]
+            print("\n".join(words or [f"nothing at {arguments.root or cache_folder()}"]))
             return 0
         root: Path = (arguments.root or default_root()).expanduser().absolute()
         if arguments.hbm_mb is not None and arguments.hbm_mb < 1:
@@ -66,15 +69,6 @@ def main(argv: Sequence[str]) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 1
     return 0
-
-
-def _remove(root: Path | None) -> None:
-    roots = [root] if root is not None else [p for p in cache_folder().glob("*") if (p / ".emulator").is_file()]
-    removed = [place for place in roots if remove_tree(place)]
-    for place in removed:
-        print(f"removed {place}")
-    if not removed:
-        print(f"nothing at {root or cache_folder()}")
 
 
 def environment_lines(root: Path, optional: Mapping[str, str | int | None]) -> str:

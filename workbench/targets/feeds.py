@@ -95,15 +95,6 @@ def filled(feeds: Feeds, rows: int) -> Feeds:
     return {n: np.concatenate([array, np.repeat(last[n], rows - have, axis=0)]) for n, array in feeds.items()}
 
 
-def of_one_size(arrays: Sequence[Array], *, axes_from: int = 0) -> list[Array]:
-    """Arrays of one rank in the size of the largest along every axis from one on, filled up with zeros."""
-    if len({array.shape[axes_from:] for array in arrays}) == 1 or len({array.ndim for array in arrays}) > 1:
-        return list(arrays)
-    largest = np.max([array.shape for array in arrays], axis=0)
-    missing = [[0] * axes_from + (largest - array.shape)[axes_from:].tolist() for array in arrays]
-    return [np.pad(array, [(0, more) for more in own]) for array, own in zip(arrays, missing, strict=True)]
-
-
 class FileRows:
     """How a file counts samples, by the shapes that its inputs and outputs declare.
 
@@ -139,7 +130,10 @@ class FileRows:
         for name, first in parts[0].items():
             every = [part[name] for part in parts]
             if self._counts(name, first):
-                found[name] = np.concatenate(of_one_size(every, axes_from=1)) if len(every) > 1 else first
+                if len({array.shape[1:] for array in every}) > 1 and len({array.ndim for array in every}) == 1:
+                    largest = np.max([array.shape for array in every], axis=0)[1:]
+                    every = [np.pad(a, [(0, 0), *((0, n) for n in largest - a.shape[1:])]) for a in every]
+                found[name] = np.concatenate(every) if len(every) > 1 else first
             elif all(np.array_equal(first, other) for other in every[1:]):
                 found[name] = first
         return found

@@ -307,18 +307,18 @@ def _add_layer_norm(graph: AscendGraph, norm: Op) -> Match | None:
 # --- MatMul, Conv and layout ---------------------------------------------------------------------------------------
 
 
-def _retyped(types: Mapping[str, str], graph: AscendGraph, op: Op, *, name: str, integers: bool = False) -> bool:
-    """Another kernel for the same work; products of integers have no third version [inferred]."""
-    if op.type not in types or not (integers or graph.dtypes[op.inputs[0]] != "int8"):
-        return False
-    op.parts = tuple(types.get(part, part) for part in op.parts)
-    op.type = types[op.type]
-    op.passes = (*op.passes, name)
-    return True
-
-
 def _retyping(name: str, types: Mapping[str, str], *, integers: bool = False) -> Pass:
-    return Pass(name, partial(_retyped, types, name=name, integers=integers))
+    """Another kernel for the same work; products of integers have no third version [inferred]."""
+
+    def retyped(graph: AscendGraph, op: Op) -> bool:
+        if op.type not in types or not (integers or graph.dtypes[op.inputs[0]] != "int8"):
+            return False
+        op.parts = tuple(types.get(part, part) for part in op.parts)
+        op.type = types[op.type]
+        op.passes = (*op.passes, name)
+        return True
+
+    return Pass(name, retyped)
 
 
 def _bias_add(graph: AscendGraph, product: Op) -> Match | None:

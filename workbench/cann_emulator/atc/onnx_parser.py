@@ -10,8 +10,8 @@ from pathlib import Path
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # protobuf ships no stubs
 from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto
 
-from workbench.cann_emulator.atc.failure import AtcFailure, Record, failure
-from workbench.cann_emulator.atc.operator_types import is_registered, qualified
+from workbench.cann_emulator.atc.failure import AtcFailure, Record, failure, inner_error
+from workbench.cann_emulator.atc.operator_types import is_registered
 from workbench.graph.apart import take_in
 from workbench.graph.nodes import names_read
 from workbench.quantization.lowering.deploy import ANTI_QUANT, DEQUANT, QUANT
@@ -121,20 +121,19 @@ def check_operators(parsed: Parsed) -> None:
         known = True
         if node.op_type not in ("Constant", "Input"):
             if not node.domain and len(parsed.domains) != 1:
-                size = str(len(parsed.domains))
-                records.append(Record(code="E16005", arguments={"domain_version_size": size}))
+                records += failure("E16005", domain_version_size=str(len(parsed.domains))).records
                 break
             domain = node.domain or next(iter(parsed.domains))
             if domain not in parsed.domains:
-                text = f"The domain {domain} of the node {node.name} has no version."
-                records.append(Record(code="E19999", arguments={"message": text}))
+                records.append(inner_error(f"The domain {domain} of the node {node.name} has no version."))
                 break
             known = is_registered(domain, parsed.domains[domain], node.op_type)
             if not known:
-                kind = qualified(domain, parsed.domains[domain], node.op_type)
-                records.append(Record(code="E13010", arguments={"opname": node.name, "optype": kind}))
+                # the name that a plugin is looked up by, such as `ai.onnx::11::Gelu`
+                kind = f"{domain or 'ai.onnx'}::{parsed.domains[domain]}::{node.op_type}"
+                records += failure("E13010", opname=node.name, optype=kind).records
         if known and node.name in names:
-            records.append(Record(code="E13009", arguments={"opname": node.name}))
+            records += failure("E13009", opname=node.name).records
         names.add(node.name)
     if records:
         raise AtcFailure(*records)

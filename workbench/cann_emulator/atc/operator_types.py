@@ -62,8 +62,3 @@ def is_registered(domain: str, opset: int, op_type: str) -> bool:
         return _OLDEST <= opset <= _ASCEND_NEWEST  # amct.md §6.1
     known = any(first <= opset and op_type in kinds for first, kinds in _PLUGINS.items())
     return _OLDEST <= opset <= _NEWEST and (known or (op_type in _AT_11_TOO and opset == 11))
-
-
-def qualified(domain: str, opset: int, op_type: str) -> str:
-    """The name a plugin is looked up by, such as `ai.onnx::11::Gelu`."""
-    return f"{domain or 'ai.onnx'}::{opset}::{op_type}"

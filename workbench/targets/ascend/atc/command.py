@@ -79,12 +79,14 @@ def compile_flags(
         files: flag → file, of `write_config_files`.
     """
     settings = AscendCompile.of(candidate)
+    ranks = {len(port.shape) for port in interface.inputs}
     flags = {
         "framework": ONNX,
         "model": str(model),
         "output": str(output),
         "soc_version": soc_version,
-        "input_format": _input_format(interface, shape),
+        # ND for texts, and always with gears, as their manual page asks; NCHW and NCDHW for images and volumes
+        "input_format": "ND" if shape.dynamic_dims or not ranks & {4, 5} else "NCDHW" if 5 in ranks else "NCHW",
         "input_shape": shape.input_shape,
         "log": "error",
         # prints what --mode=6 would tell about the file, without a second start
@@ -103,14 +105,6 @@ def compile_flags(
     flags |= {flag: value for flag, value in settings.options if flag != BANK}
     flags |= {flag: str(file) for flag, file in files.items()}
     return flags
-
-
-def _input_format(interface: Interface, shape: Shape) -> str:
-    """ND for texts, and always with gears, as their manual page asks; NCHW and NCDHW for images and volumes."""
-    ranks = {len(port.shape) for port in interface.inputs}
-    if shape.dynamic_dims or not ranks & {4, 5}:
-        return "ND"
-    return "NCDHW" if 5 in ranks else "NCHW"
 
 
 def _gears(settings: AscendCompile, interface: Interface, bins: tuple[int | None, ...]) -> Shape:
