@@ -2,17 +2,10 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
-from workbench.targets.apart import Ended, run_apart
-
-SHELL = ["/bin/sh", "-c"]
-
-
-def run(script: str, timeout_s: float = 120, log: Path | None = None) -> Ended:
-    return run_apart([*SHELL, script], environment={"PATH": os.environ["PATH"]}, timeout_s=timeout_s, log=log)
+from workbench.targets.apart import run_apart
 
 
 def ends(pid: int, seconds: float = 90) -> bool:
@@ -38,24 +31,10 @@ def wait_for(file: Path) -> None:
 
 
 def test_what_it_leaves_running_is_ended(tmp_path: Path) -> None:
-    run(f"sleep 600 & echo $! > {tmp_path}/child")
+    script = f"sleep 600 & echo $! > {tmp_path}/child"
+    run_apart(["/bin/sh", "-c", script], environment={"PATH": os.environ["PATH"]}, timeout_s=120)
 
     assert ends(int((tmp_path / "child").read_text()))
-
-
-def test_another_thread_can_stop_it(tmp_path: Path) -> None:
-    stop = threading.Event()
-
-    def when_it_runs() -> None:
-        wait_for(tmp_path / "pid")
-        stop.set()
-
-    threading.Thread(target=when_it_runs).start()
-    command = [*SHELL, f"echo $$ > {tmp_path}/pid; sleep 600"]
-    ended = run_apart(command, environment={}, timeout_s=600, stop=stop)
-
-    assert (ended.code, ended.why) == (None, "stopped")
-    assert ends(int((tmp_path / "pid").read_text()))
 
 
 def test_a_program_takes_no_more_memory_than_it_may() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # protobuf ships no stubs
@@ -81,30 +82,22 @@ def in_order(graph: GraphProto) -> list[NodeProto]:
             if name and name not in makers and name not in given:
                 raise failure("E19999", message=f"The node {node.name} reads {name}, which nothing makes.")
         before.append({makers[name] for name in names_read(node) if name in makers})
-    order = dependency_order(before, range(len(before)))
-    if len(order) < len(graph.node):
-        raise failure("E19999", message="The graph has a cycle.")
-    return [graph.node[index] for index in order]
+    try:
+        return [graph.node[index] for index in dependency_order(before, range(len(before)))]
+    except CycleError as error:
+        raise failure("E19999", message="The graph has a cycle.") from error
 
 
 def dependency_order(before: Sequence[set[int]], ranks: Sequence[int]) -> list[int]:
     """Indices so that each stands behind those of its `before`; of several that may come next, the least rank first.
-    What is in a cycle, or behind one, is left out."""
-    waiting = list(map(len, before))
-    readers: dict[int, list[int]] = {}
-    for index, makers in enumerate(before):
-        for maker in makers:
-            readers.setdefault(maker, []).append(index)
-    ready = [(ranks[index], index) for index, count in enumerate(waiting) if not count]
-    heapq.heapify(ready)
-    order = []
-    while ready:
-        _, index = heapq.heappop(ready)
-        order.append(index)
-        for reader in readers.get(index, ()):
-            waiting[reader] -= 1
-            if not waiting[reader]:
-                heapq.heappush(ready, (ranks[reader], reader))
+    CycleError where there is none."""
+    sorter, order, ready = TopologicalSorter(dict(enumerate(before))), list[int](), list[tuple[int, int]]()
+    sorter.prepare()
+    while sorter.is_active():
+        for index in sorter.get_ready():
+            heapq.heappush(ready, (ranks[index], index))
+        order.append(heapq.heappop(ready)[1])
+        sorter.done(order[-1])
     return order
 
 

@@ -15,34 +15,6 @@ from workbench.targets.ascend.acl.loaded_model import converted
 from workbench.values.errors import MeasureError, ToolchainError
 
 
-@pytest.fixture
-def ready(acl: ModuleType) -> ModuleType:
-    acl.init()
-    acl.rt.set_device(0)
-    return acl
-
-
-@pytest.fixture(autouse=True)
-def down(acl: ModuleType) -> object:
-    yield
-    while acl.rt.reset_device(0) == 0:
-        pass
-    acl.finalize()
-    acl_calls.clear_doubt()
-
-
-def test_a_failure_has_the_code_its_meaning_cann_s_own_words_and_a_remedy(ready: ModuleType) -> None:
-    with pytest.raises(MeasureError) as caught:
-        acl_calls.take("rt.malloc", 0, 0, about="input 'ids'")
-
-    text = str(caught.value)
-    assert text.startswith("input 'ids': acl.rt.malloc failed with 100000 (INVALID_PARAM): ")
-    assert "CANN says: " in text
-    assert "EH0001" in text
-    assert text.endswith(describe(100000).remedy)
-    assert "\n" not in text
-
-
 def test_every_code_becomes_an_error_by_who_can_act(acl: ModuleType) -> None:
     for code in sorted(set(meanings()) - {0}):
         kind, error = describe(code).kind, acl_calls.failure("rt.free", code)

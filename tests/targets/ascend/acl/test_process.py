@@ -178,7 +178,9 @@ def test_each_call_may_fail_and_nothing_is_left(acl: ModuleType, compiled: tuple
         if f"{name} failed with {code} ({describe(code).name})" in str(error):
             stops = name in ONCE_A_PROCESS or code == 507010
             assert isinstance(error, ToolchainError if stops else MeasureError), where
+            assert str(error).endswith(describe(code).remedy), where
             assert "CANN says:" in str(error), where
+            assert "\n" not in str(error), where
             assert getattr(error, "transient", True) is (stops or code != 107000), where
         else:  # a call that gives no code
             assert f"{name} gave" in str(error) or "interface says" in str(error), where
