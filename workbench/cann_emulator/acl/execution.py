@@ -41,13 +41,12 @@ Array = npt.NDArray[np.generic]
 
 
 class Run(NamedTuple):
-    """A checked execution: addresses and shapes as they were when it was launched."""
+    """A checked execution: addresses as they were when it was launched."""
 
     entry: LoadedModel
     gear: int
     inputs: tuple[tuple[int, int], ...]  # address and bytes of each
     outputs: tuple[DataBuffer, ...]
-    shapes: tuple[tuple[int, ...], ...]  # of the inputs
     duration_ns: int  # on the stream; `latency_ns` has the host's launch in front of it, which a full queue hides
     latency_ns: int
 
@@ -181,13 +180,12 @@ def _checked(entry: LoadedModel, inputs: Dataset, outputs: Dataset, call: str) -
             raise errors.undefined("execute with a data buffer that was destroyed", errors.INVALID_PARAM)
         errors.present(dataBuffer=buffer.address or not buffer.size)
     chosen = _gear(entry, inputs) if model.gear_kind else 0
-    shapes = input_shapes(model, model.gears[chosen])
-    needs = [prod(shape) * item_bytes(t.dtype) for shape, t in zip(shapes, model.inputs, strict=True)]
+    shapes = zip(input_shapes(model, model.gears[chosen]), model.inputs, strict=True)
+    places = [(b, prod(shape) * item_bytes(t.dtype)) for b, (shape, t) in zip(inputs.buffers, shapes, strict=False)]
     for buffer in outputs.buffers if call != "execute" else ():
         errors.present(dataBuffer=buffer.address)
-    sides = [("input", *pair) for pair in zip(inputs.buffers, needs, strict=False)]
-    largest = [descriptions.output_bytes(model, index) for index in range(len(outputs.buffers))]
-    sides += [("output", *pair) for pair in zip(outputs.buffers, largest, strict=True) if pair[0].address]
+    wanted_bytes = [(b, descriptions.output_bytes(model, i)) for i, b in enumerate(outputs.buffers) if b.address]
+    sides = [("input", *place) for place in places] + [("output", *place) for place in wanted_bytes]
     for kind, buffer, needed in sides if not model.gear_kind else ():
         if buffer.size + TOLERANCE < needed:
             why = (
@@ -198,8 +196,8 @@ def _checked(entry: LoadedModel, inputs: Dataset, outputs: Dataset, call: str) -
     if chosen not in entry.times_ns:
         entry.times_ns[chosen] = clock.execution_ns(model, chosen)
     entry.called = call
-    places = tuple((b.address, n) for b, n in zip(inputs.buffers, needs, strict=False))
-    return Run(entry, chosen, places, tuple(outputs.buffers), shapes, *entry.times_ns[chosen])
+    at = tuple((buffer.address, needed) for buffer, needed in places)
+    return Run(entry, chosen, at, tuple(outputs.buffers), *entry.times_ns[chosen])
 
 
 def _perform(run: Run, stream_number: int) -> None:
@@ -207,20 +205,16 @@ def _perform(run: Run, stream_number: int) -> None:
     from workbench.cann_emulator.executable import ExecutionFailed
 
     model = run.entry.model
-    feeds = {
-        tensor.name: _read(run, tensor, shape, *place)
-        for tensor, shape, place in zip(model.inputs, run.shapes, run.inputs, strict=True)
-    }
+    shapes = input_shapes(model, model.gears[run.gear])
+    given = zip(model.inputs, shapes, run.inputs, strict=True)
+    feeds = {tensor.name: _read(run, tensor, shape, *place) for tensor, shape, place in given}
     dumped = dumping.on(run.entry)
     kernels: tuple[KernelValues, ...] = ()
     if clock.computes():
         shared = models.executable(run.entry)
         try:
             with run.entry.runnable.lock:
-                if dumped:
-                    results, kernels = shared.look(feeds, run.gear)
-                else:
-                    results = shared.run(feeds, run.gear)
+                results, kernels = shared.look(feeds, run.gear) if dumped else (shared.run(feeds, run.gear), ())
         except ExecutionFailed as error:
             why = str(error).replace("\n", " ")
             raise errors.refused(errors.RT_AICORE_EXCEPTION, "EE1009", reason=why) from error

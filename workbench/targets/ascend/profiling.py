@@ -70,14 +70,10 @@ class AscendProfiler:
         (om,) = [directory / file.file for file in artifact.files if file.file != INTERFACE]
         tasks, _, _ = read_tasks(run_msprof(replay, to, environment=environment))
         took, origins = kernel_us(tasks), ask_om(om, operators_in)
+        found = ((name, us, origins.get(name)) for name, us in took.items())
         kernels = tuple(
-            KernelTime(
-                name=name,
-                op_type=origins[name].op_type if name in origins else "",
-                nodes=origins[name].nodes if name in origins else (),
-                call_us=us,
-            )
-            for name, us in took.items()
+            KernelTime(name=name, op_type=op.op_type if op else "", nodes=op.nodes if op else (), call_us=us)
+            for name, us, op in found
         )
         if not any(kernel.nodes for kernel in kernels):
             raise MeasureError(
@@ -314,7 +310,7 @@ def _with_operator(found: Overflow, status: Path) -> Overflow:
         MeasureError: that dump is damaged.
     """
     same = [f for f in operator_files(status.parent) if (f.task, f.stream) == (found.task_id, found.stream_id)]
-    file = max(same, key=lambda one: one.stamp) if same else _file_before(status)
+    file = max(same, key=lambda one: one.stamp, default=None) or _file_before(status)
     if file is None:
         return found
     dumped = read_dump_file(file.path)

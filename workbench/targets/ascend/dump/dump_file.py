@@ -144,25 +144,21 @@ def _parsed(file: Path, header: bytes, start: int, size: int) -> DumpFile:
     except DecodeError as error:
         raise _damaged(file, f"its header is cut off, or no protobuf message ({error})") from error
     at = start
-    tensors: dict[str, list[DumpedTensor]] = {"input": [], "output": [], "buffer": [], "space": []}
-    for kind, placed in tensors.items():
+    tensors: dict[str, list[DumpedTensor]] = {"input": [], "output": []}
+    for kind in ("input", "output", "buffer", "space"):
         entries = getattr(told, kind)
         if len(entries) > MOST_TENSORS:
             raise _damaged(file, f"it has more than {MOST_TENSORS} tensors")
         for entry in entries:
             if entry.size > size - at:
                 raise _damaged(file, f"{kind} data of {entry.size} bytes do not fit a file of {size}: it is truncated")
-            if kind in ("input", "output"):
-                placed.append(_placed(file, entry, at))
+            if kind in tensors:
+                tensors[kind].append(_placed(file, entry, at))
             at += entry.size
     if at != size:
         raise _damaged(file, f"its sizes add up to {at} bytes, and it has {size}")
-    return DumpFile(
-        op_name=_text(told.op_name),
-        emulator=_text(told.emulator),
-        inputs=tuple(tensors["input"]),
-        outputs=tuple(tensors["output"]),
-    )
+    inputs, outputs = map(tuple, tensors.values())
+    return DumpFile(op_name=_text(told.op_name), emulator=_text(told.emulator), inputs=inputs, outputs=outputs)
 
 
 def _placed(file: Path, entry: Any, at: int) -> DumpedTensor:
