@@ -119,17 +119,17 @@ def _bytes(tensor: Tensor) -> int:
 
 
 def _print_kernels(name: str, model: OfflineModel, device: DeviceData) -> None:
-    kernels = [kernel for kernel in model.gears[0].kernels if kernel.core != "none"]
     sums: dict[tuple[str, str, str], list[float]] = defaultdict(lambda: [0, 0.0, 0.0, 0.0, 0.0])
-    for kernel, time in zip(kernels, kernel_times(model, 0, device), strict=True):
+    times = kernel_times(model, 0, device)
+    for time in times:
         parts = (1, time.duration_us, time.compute_us, time.memory_us, time.launch_us)
-        row = sums[time.op_type, kernel.dtype, kernel.core]
+        row = sums[time.kernel.op_type, time.kernel.dtype, time.kernel.core]
         row[:] = [a + b for a, b in zip(row, parts, strict=True)]
-    print(f"\n{name}: {len(kernels)} kernels, {execute_us(model, 0, device) / 1000:.3f} ms an execution")
+    print(f"\n{name}: {len(times)} kernels, {execute_us(model, 0, device) / 1000:.3f} ms an execution")
     print(f"  {'type':28} {'dtype':9} {'core':7} {'count':>5} {'µs':>9} {'compute':>9} {'memory':>9} {'launch':>7}")
-    for (kind, dtype, core), (count, *times) in sorted(sums.items(), key=lambda item: -item[1][1]):
-        shown = "".join(f" {value:9.1f}" for value in times[:3])
-        print(f"  {kind:28} {dtype:9} {core:7} {count:5.0f}{shown} {times[3]:7.1f}")
+    for (kind, dtype, core), (count, *spent) in sorted(sums.items(), key=lambda item: -item[1][1]):
+        shown = "".join(f" {value:9.1f}" for value in spent[:3])
+        print(f"  {kind:28} {dtype:9} {core:7} {count:5.0f}{shown} {spent[3]:7.1f}")
 
 
 def main() -> None:

@@ -144,7 +144,7 @@ def write_summary(path: Path, om: OfflineModel) -> Path:
         writer.writerow(["Op Name", "OP Type", "Task Duration(us)", "Task Wait Time(us)"])
         for noise in (1.0, 1.04, 0.97):
             for time in kernel_times(om, 0, truth):
-                writer.writerow([time.name, time.op_type, f"{time.duration_us * noise:.4f}", 0.75])
+                writer.writerow([time.kernel.name, time.kernel.op_type, f"{time.duration_us * noise:.4f}", 0.75])
         writer.writerow(["N/A", "EVENT_RECORD", "N/A", "N/A"])
     return path
 

@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import onnx
 
-from workbench.cann_emulator.om import Core, Kernel, OfflineModel, Tensor
+from workbench.cann_emulator.om import Kernel, OfflineModel, Tensor
 from workbench.graph.read import constants
 from workbench.values.modelled_times.device_data import DeviceData
 from workbench.values.modelled_times.kernels import (
@@ -27,13 +27,10 @@ from workbench.values.modelled_times.statement import CallCosts, Work, summed
 CopyKind = Literal["host_to_device", "device_to_host", "device_to_device"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KernelTime:
+class KernelTime(NamedTuple):
     """One launch."""
 
-    name: str
-    op_type: str
-    core: Core
+    kernel: Kernel
     duration_us: float  # launch_us, and compute_us and memory_us as they overlap
     compute_us: float
     memory_us: float
@@ -87,15 +84,7 @@ def execution_costs(
 def timed(kernel: Kernel, work: KernelWork, device: DeviceData) -> KernelTime:
     """A kernel's work at the device's rates."""
     start, compute, memory, rest = times_us(work, device)
-    return KernelTime(
-        name=kernel.name,
-        op_type=kernel.op_type,
-        core=kernel.core,
-        duration_us=start + rest,
-        compute_us=compute,
-        memory_us=memory,
-        launch_us=start,
-    )
+    return KernelTime(kernel, start + rest, compute, memory, start)
 
 
 def kernel_works(model: OfflineModel, gear: int, device: DeviceData) -> tuple[KernelWork, ...]:

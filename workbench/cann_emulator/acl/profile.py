@@ -121,15 +121,14 @@ def _rows(tasks: Iterable[_Done]) -> tuple[list[Sequence[str]], list[Sequence[st
             add(task, task.kind, task.start_ns, task.end_ns - task.start_ns)
             continue
         entry, execution, place = task.run.entry, str(next(numbers)), (task.device, task.stream)
-        kernels = {kernel.name: kernel for kernel in entry.model.gears[task.run.gear].kernels}
         at_ns = task.end_ns - task.run.duration_ns
         model, device = clock.time_model()
         if entry.model.gear_kind and (chosen_ns := round(1000 * device.gear_us)) > 0:
             add(task, _GEAR_CHOICE, at_ns, chosen_ns)
             at_ns += chosen_ns
         for times in model.kernel_times(entry.model, task.run.gear, device):
-            kernel = kernels[times.name]
-            kind, duration_ns = _TASK_TYPES[kernel.core], round(1000 * times.duration_us)
+            kernel, duration_ns = times.kernel, round(1000 * times.duration_us)
+            kind = _TASK_TYPES[kernel.core]
             number = add(task, kind, at_ns, duration_ns, kernel.name)
             wait_ns = max(0, at_ns - ends.get(place, at_ns))
             ran = str(task.device), entry.name, str(entry.handle), number, str(task.stream), execution, kernel.name

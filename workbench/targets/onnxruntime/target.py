@@ -120,13 +120,13 @@ class OnnxRuntimeTarget:
 
     def numerics_form(self, artifact: Artifact, directory: Path, candidate: Candidate) -> str:
         """The optimized graph with its constants: settings that left it as it is changed no bit."""
-        return _form(directory / artifact.files[0].file, values=True)
+        return graph_form(_graph(directory / artifact.files[0].file), values=True)
 
     def time_form(
         self, artifact: Artifact, directory: Path, candidate: Candidate, *, batch: int, length: int | None
     ) -> str:
         """The optimized graph, whose operators are the kernels; one file takes every shape."""
-        return _form(directory / artifact.files[0].file, values=False)
+        return graph_form(_graph(directory / artifact.files[0].file), values=False)
 
     def devices(self) -> int:
         return 1
@@ -163,10 +163,6 @@ def _options(threads: int) -> onnxruntime.SessionOptions:
     options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
     options.log_severity_level = 4  # what it would print as an error, it raises as well
     return options
-
-
-def _form(file: Path, *, values: bool) -> str:
-    return graph_form(_graph(file), values=values)
 
 
 def _graph(file: Path) -> onnx.ModelProto:

@@ -53,14 +53,13 @@ class AmctResult:
 
     Attributes:
         record: AMCT's record for the model as the workbench normalizes it; provenance engine 'amct'.
-        deploy_model, fake_quant_model: AMCT's own ONNX files, beside its record and its configuration.
+        deploy_model: AMCT's own ONNX file, beside its fake-quant model, record and configuration.
         simulated: what the fake-quant model gave for each of the compared batches.
         log: everything AMCT said.
     """
 
     record: QuantizationRecord
     deploy_model: Path
-    fake_quant_model: Path
     simulated: tuple[dict[str, Array], ...]
     log: Path
 
@@ -135,7 +134,6 @@ def calibrate_with_amct(
     return AmctResult(
         record=replace(record, provenance=provenance),
         deploy_model=to / DEPLOY,
-        fake_quant_model=to / FAKE_QUANT,
         simulated=tuple(simulated),
         log=log,
     )
@@ -267,8 +265,8 @@ class AmctCalibrator:
                 "`workbench compare`.",
                 log_path=result.log,
             )
-        for file in (result.deploy_model, result.fake_quant_model):  # the record says all that lowering needs
-            file.unlink()
+        for name in (DEPLOY, FAKE_QUANT):  # the record says all that lowering needs
+            (to / "amct" / name).unlink()
         write_record(result.record, to / "record.json")
 
 
