@@ -1,17 +1,20 @@
 """A split through a candidate: how far it goes, what it is compared with, and what is never run twice."""
 
 from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tests.retrievals import write_retrieval
 from tests.tiny import bench_of, write_workspace
 from workbench.evaluation.accuracy_pass import AccuracyPass
 from workbench.evaluation.bench import Bench
 from workbench.evaluation.build import artifact_of
 from workbench.inputs.experiment import Experiment, read_experiment
-from workbench.inputs.metrics.outcomes import per_sample, size
+from workbench.inputs.metrics.outcomes import per_sample, size, summarize
 from workbench.targets.base import Feeds, Session
 from workbench.values.artifact import Artifact
 from workbench.values.candidate import Candidate, Quantization, Serving
@@ -78,3 +81,26 @@ def test_a_pass_grows_by_whole_batches_runs_no_sample_twice_and_is_kept_once_com
     assert (size(whole), scores.from_store) == (320, False)
     assert per_sample(again.full()).tolist() == per_sample(whole).tolist()
     assert (again.from_store, session.runs) == (True, runs)
+
+
+def test_a_retrieval_embeds_its_documents_once_for_the_float_model_and_once_for_each_candidate(tmp_path):
+    question = read_experiment(write_retrieval(tmp_path))
+    bench, found, runs = bench_of(question), [], []
+    floats = artifact_of(question, question.baseline, bench)
+    for candidate in (question.baseline, DYNAMIC):
+        artifact, folder = artifact_of(question, candidate, bench)
+        baseline = Counted(bench.target(candidate).open(*floats, question.baseline))
+        with closing(baseline), closing(Counted(bench.target(candidate).open(artifact, folder, candidate))) as own:
+            session = baseline if candidate == question.baseline else own
+            scores = AccuracyPass(
+                *(question, candidate, bench, "validation"), artifact=artifact, session=session, baseline=baseline
+            )
+            found.append(scores.full())
+            runs += [session.runs, baseline.runs]
+            assert scores.answers_as_baseline() == (candidate == question.baseline)
+    # the baseline: 60 documents, and 240 queries as itself and as what they are compared with
+    assert runs[:2] == [60 + 2 * 240] * 2
+    assert runs[2:] == [-(-60 // BATCH) + 240 // BATCH, 240 // BATCH]  # the float model's documents are in the store
+    assert summarize(found[0])["recall_at_5"] == 1  # what the float model finds is right
+    assert summarize(found[1])["recall_at_5"] < 1
+    bench.store.close()

@@ -8,7 +8,7 @@ one, sample by sample, because differences are tested pair by pair. They grow as
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Generic, TypeVar, cast
 
@@ -18,8 +18,9 @@ from workbench.evaluation.bench import Bench
 from workbench.evaluation.build import artifact_of
 from workbench.evaluation.carried import reference_identity, whole_samples
 from workbench.evaluation.store import Store
-from workbench.inputs.dataset import Dataset
+from workbench.inputs.dataset import Batch, Dataset
 from workbench.inputs.dataset.language import windows
+from workbench.inputs.dataset.text import TextRows
 from workbench.inputs.experiment import Experiment
 from workbench.inputs.metrics import scorer_of
 from workbench.inputs.metrics.outcomes import (
@@ -32,7 +33,8 @@ from workbench.inputs.metrics.outcomes import (
     size,
     take,
 )
-from workbench.inputs.metrics.score import Scorer, cut_alike
+from workbench.inputs.metrics.retrieval_scorer import RetrievalScorer, Side
+from workbench.inputs.metrics.score import Outputs, Scorer, cut_alike
 from workbench.targets.base import Session
 from workbench.targets.language import Scores, language_target
 from workbench.values.artifact import Artifact
@@ -131,7 +133,7 @@ class AccuracyPass(Growing[Outcomes]):
         self.data, self.baseline_data = self._data(candidate), self._data(experiment.baseline)
         self.scorer = self._scorer()
         self.total, self.step = self.data.size(split), candidate.serving.batch
-        self._borrowed = self._afresh = False
+        self._borrowed = self._afresh = self._searches = False
         super().__init__(bench.store, self._key(candidate, artifact))
 
     @property
@@ -176,15 +178,24 @@ class AccuracyPass(Growing[Outcomes]):
             strict=True,
         )
         answers = ((self.session.run(ours.feeds), self.baseline.run(theirs.feeds)) for ours, theirs in pairs)
-        return all(a.keys() == b.keys() and all(a[n].tobytes() == b[n].tobytes() for n in a) for a, b in answers)
+        alike = all(a.keys() == b.keys() and all(a[n].tobytes() == b[n].tobytes() for n in a) for a, b in answers)
+        if not alike or self.experiment.dataset.retrieval is None:
+            return alike
+        scorer = self.searching()
+        assert isinstance(scorer, RetrievalScorer)
+        return self.baseline_is_reference and scorer.same_documents()
 
     def _over_all(self, session: Session) -> Outcomes:
-        scorer, parts = self._scorer(), []
-        for batch in self.baseline_data.batches(self.split, self.experiment.baseline.serving.batch):
-            outputs = session.run(batch.feeds)
-            itself = session is self.reference or not scorer.needs_reference
-            parts.append(scorer.score(outputs, batch, outputs if itself else self.reference.run(batch.feeds)))
-        return concatenate(parts)
+        batch_size, scorer = self.experiment.baseline.serving.batch, self._scorer()
+        self._search(scorer, session, self.baseline_data, batch_size)
+        itself = session is self.reference or not scorer.needs_reference
+
+        def runs() -> Iterator[tuple[Outputs, Batch, Outputs]]:
+            for batch in self.baseline_data.batches(self.split, batch_size):
+                outputs = session.run(batch.feeds)
+                yield outputs, batch, outputs if itself else self.reference.run(batch.feeds)
+
+        return scorer.score_all(runs())
 
     def _run(self, start: int, stop: int) -> Outcomes:
         span = {"start": start, "stop": stop}
@@ -193,13 +204,39 @@ class AccuracyPass(Growing[Outcomes]):
             return concatenate([self.scorer.score(self.session.run(batch.feeds), batch, None) for batch in batches])
         # without labels the float model in float32 is the truth, so it runs beside the candidate
         others = self.baseline_data.batches(self.split, self.candidate.serving.batch, **span)
-        parts = []
-        for batch, other in zip(batches, others, strict=True):
-            outputs, reference, common = cut_alike(
-                self.session.run(batch.feeds), batch, self.reference.run(other.feeds), other
-            )
-            parts.append(self.scorer.score(outputs, common, reference))
-        return concatenate(parts)
+
+        def runs() -> Iterator[tuple[Outputs, Batch, Outputs]]:
+            for batch, other in zip(batches, others, strict=True):
+                outputs, reference, common = cut_alike(
+                    self.session.run(batch.feeds), batch, self.reference.run(other.feeds), other
+                )
+                yield outputs, common, reference
+
+        return self.searching().score_all(runs())
+
+    def searching(self) -> Scorer:
+        """The scorer, which has embedded a retrieval's documents; of other data as it is."""
+        if not self._searches:
+            self._search(self.scorer, self.session, self.data, self.candidate.serving.batch)
+            self._searches = True
+        return self.scorer
+
+    def _search(self, scorer: Scorer, session: Session, data: Dataset, batch: int) -> None:
+        """Of a retrieval: documents are found as this session, and as the float model in float32, embeds them."""
+        queries, said, exactly = data.split(self.split).source, data.retrieval, self.baseline_data.retrieval
+        if not isinstance(scorer, RetrievalScorer) or said is None or exactly is None:
+            return
+        assert isinstance(queries, TextRows)  # which a retrieval's samples are
+        exact = Side(run=self.reference.run, corpus=exactly.corpus, batch=self.experiment.baseline.serving.batch)
+        own = exact if session is self.reference else Side(run=session.run, corpus=said.corpus, batch=batch)
+        key = {
+            **reference_identity(self.experiment.model),
+            "documents": exactly.index_identity,
+            "texts": exactly.corpus.preprocessor.identity,
+            "batch": exact.batch,
+            "code": closure_digest("workbench.inputs.metrics", "workbench.inputs.dataset", alone=(__name__,)),
+        }
+        scorer.search(own, exact, queries, lambda build: self.bench.store.get_or_build("index", key, build).path)
 
     def _data(self, candidate: Candidate) -> Dataset:
         """At the padded lengths that texts run at: where a candidate is confirmed those that the search chose for its

@@ -28,7 +28,7 @@ from workbench.inputs.metrics.agreement.decisions import LogitsJudge, Probabilit
 from workbench.inputs.metrics.agreement.judge import Array
 from workbench.inputs.metrics.agreement.judges import FLOAT
 from workbench.inputs.metrics.outcomes import MeasuredOutcomes, concatenate, summarize
-from workbench.inputs.metrics.score import Outputs
+from workbench.inputs.metrics.score import Outputs, Scorer
 from workbench.inputs.metrics.scorer import passed_outputs, uses_of
 from workbench.inputs.metrics.user_scorer import library_metric
 from workbench.targets.base import Session
@@ -53,10 +53,15 @@ _LEAST = 1e-9
 Run = tuple[Batch, Outputs]
 
 
-def check_metric(experiment: Experiment, session: Session, split: Split) -> str:
+def check_metric(
+    experiment: Experiment, session: Session, split: Split, searching: Callable[[], Scorer] | None = None
+) -> str:
     """Plant noise until the primary metric and every metric with a limit of its own have moved.
 
     Nothing is run for classes and tags against labels.
+
+    Args:
+        searching: of a retrieval, its scorer with the documents embedded: noise is planted into queries alone.
 
     Returns:
         in one sentence, the least noise that shows in the primary metric.
@@ -71,14 +76,18 @@ def check_metric(experiment: Experiment, session: Session, split: Split) -> str:
     batches = first_steps(data.batches(split, experiment.baseline.serving.batch, stop=SAMPLES), STEPS)
     runs = [(batch, whole.run(batch.feeds)) for batch in batches]
     refuse_imperfect(data, model, runs)
-    untouched = _scored(data, model, runs, runs)
-    scorer = scorer_of(data, model)
+    make: Callable[[], Scorer] = functools.partial(scorer_of, data, model)
+    if data.retrieval is not None and searching is not None:
+        searches = searching()
+        make = lambda: searches  # noqa: E731  # one that remembers no batch
+    untouched = _scored(make(), runs, runs)
+    scorer = make()
     primary = scorer.primary if scorer.primary in untouched else next(iter(untouched))
     waiting = dict.fromkeys((primary, *(c.metric for c in experiment.constraints if c.metric in untouched)))
     said = ""
     for words, changed in _changes(experiment, runs):
         try:
-            found = _scored(data, model, changed, runs)
+            found = _scored(make(), changed, runs)
         except MeasureError:  # a measure that refuses to score such outputs has seen them
             found = dict.fromkeys(untouched, float("inf"))
         moved = [name for name in waiting if not abs(found.get(name, 0.0) - untouched[name]) <= _LEAST]
@@ -195,6 +204,8 @@ def _in_its_own_eyes(data: Dataset, model: Model, runs: Sequence[Run]) -> Iterat
 
     Nothing where labels decide. A library's metric that may take the float model's answer for the truth is given that.
     """
+    if data.retrieval is not None:
+        return
     known = None if data.metric is None else library_metric(data.metric)
     if data.metric is not None:
         labelled = any(batch.truths is not None or batch.targets is not None for batch, _ in runs)
@@ -230,10 +241,9 @@ def _read(data: Dataset, model: Model) -> list[OutputUse]:
     return [OutputUse(name=options.get("output", model.outputs[0].name), meaning="values")]
 
 
-def _scored(data: Dataset, model: Model, runs: Sequence[Run], reference: Sequence[Run]) -> dict[str, float]:
-    scorer = scorer_of(data, model)
+def _scored(scorer: Scorer, runs: Sequence[Run], reference: Sequence[Run]) -> dict[str, float]:
     both = zip(runs, reference, strict=True)
-    return summarize(concatenate([scorer.score(outputs, batch, theirs) for (batch, outputs), (_, theirs) in both]))
+    return summarize(scorer.score_all((outputs, batch, theirs) for (batch, outputs), (_, theirs) in both))
 
 
 def refuse_shared(outputs: Outputs, uses: Sequence[OutputUse], batch: Batch, file: Path, model: Model) -> None:

@@ -29,7 +29,7 @@ from workbench.values.documents.canonical import digest, encode
 from workbench.values.documents.yaml_reader import Section, read_yaml
 from workbench.values.errors import ConfigError, nearest
 from workbench.values.measurement import LanguageLoad, Split, current_name, former_name
-from workbench.values.metrics import METRICS, loss_metric
+from workbench.values.metrics import FLOAT_INDEX_LOSS, METRICS, loss_metric
 from workbench.values.model import Model
 from workbench.values.objectives import Constraint, Objective
 from workbench.values.preprocess import LONGEST_TEXT
@@ -394,6 +394,10 @@ def _check_primary_limits(asked: Iterable[tuple[str, Section, str]], dataset: Da
     primary, unit = scorer.primary, scorer.unit
     right = loss_metric(unit)
     for name, section, place in asked:
+        if name == FLOAT_INDEX_LOSS and (dataset.retrieval is None or dataset.retrieval.candidates):
+            raise section.error(
+                place, "no index is searched.", f"Name a corpus under retrieval in {dataset.path.name}."
+            )
         if name in {"accuracy_loss", "accuracy_loss_pp"} - {right}:
             said = f"the primary metric {primary} is " + (f"in {unit}." if unit else "a share of 0..1.")
             raise section.error(place, said, f"Write {right}, {f'in {unit}' if unit else 'in percentage points'}.")

@@ -11,7 +11,7 @@ from workbench.report.summary import Summary
 from workbench.report.words import SERVICE, interval, p50_words, scored
 from workbench.values.evidence import cell, level_for
 from workbench.values.measurement import SAME_ANSWERS, Estimate, ServiceFigures, ServiceResult
-from workbench.values.metrics import METRICS, asked_beside, intervals, metrics, shown_in
+from workbench.values.metrics import FLOAT_INDEX_LOSS, METRICS, asked_beside, intervals, metrics, shown_in
 from workbench.values.results import Evaluation
 from workbench.values.service import bins_words
 
@@ -138,6 +138,8 @@ def _heads(summary: Summary) -> dict[str, str]:
         {"speedup": "decode x"} if language else {}
     )
     usual = shown_in("language table" if language else "table")
+    if not any(FLOAT_INDEX_LOSS in metrics(e) for e in summary.evaluations):
+        usual = tuple(name for name in usual if name != FLOAT_INDEX_LOSS)
     further = asked_beside(summary.asked, (*usual, *SERVICE, by.loss_metric))
     heads = {name: own.get(name) or METRICS[name].head or name for name in (*usual, *further)}
     return {by.loss_metric if name == "accuracy_loss_pp" else name: head for name, head in heads.items()}

@@ -51,6 +51,8 @@ def too_fine(experiment: Experiment, runs: Runs = ()) -> list[str]:
 def _drop_too_fine(experiment: Experiment, limit_pp: float, split: Split, runs: Runs) -> str | None:
     data = experiment.dataset
     scorer = scorer_of(data, experiment.model)
+    if data.retrieval is not None:  # a query may lose a part
+        return None
     if limit_pp <= 0 or (isinstance(scorer, MeaningScorer) and not _one_each(experiment, scorer, scorer.primary, runs)):
         return None
     count, one, many = data.size(split), "sample", "samples"

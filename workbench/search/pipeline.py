@@ -145,7 +145,7 @@ def _run(request: Request, progress: Progress, sessions: contextlib.ExitStack) -
         if request.is_baseline and request.split == "validation":
             check_padding(request.experiment, request.bench, opened.session, request.split)
             check_batch_invariance(request.experiment, request.bench, opened.session, request.split)
-            proof = check_metric(request.experiment, opened.session, request.split)
+            proof = check_metric(request.experiment, opened.session, request.split, request.scores(opened).searching)
             alike = look_at_decisions(request.experiment, opened.session, request.split)
             progress.then(replace(progress.result, proof=proof, alike=alike))
     scores = request.scores(opened)

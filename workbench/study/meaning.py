@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy.typing as npt
@@ -105,6 +106,7 @@ class DatasetScoring:
 
 def scoring_of(dataset: Dataset, model: Model, constraints: Sequence[Constraint] = ()) -> DatasetScoring | None:
     """None where nothing says what the outputs mean: then their numbers alone are compared."""
+    dataset = replace(dataset, retrieval=None)  # documents are not searched here, embeddings are compared
     try:
         return DatasetScoring(dataset, scorer_of(dataset, model), model, constraints)
     except ConfigError:

@@ -72,6 +72,10 @@ class AccuracyComparison:
         return self.unit == "pp"
 
 
+FLOAT_INDEX = "float_index."
+"""Before the name of a retrieval's metric: of queries that search the documents as the float model embeds them."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accuracy:
     """Scores over one split.
@@ -88,6 +92,8 @@ class Accuracy:
         higher: more of the primary metric is better.
         proof: of the baseline, what planted noise does to the primary metric, in words; empty where none was planted.
         alike: of the baseline, that it decides every sample alike, in a sentence; empty where it does not.
+        float_index: of a retrieval, the primary metric where documents are the float model's, compared with the float
+            model in float32; None elsewhere.
     """
 
     primary: str
@@ -101,6 +107,7 @@ class Accuracy:
     alike: str = added_later("")
     reference: str = added_later("")
     against_baseline: AccuracyComparison | None = added_later(None)  # noqa: RUF009  # it gives a dataclass field
+    float_index: AccuracyComparison | None = added_later(None)  # noqa: RUF009  # it gives a dataclass field
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

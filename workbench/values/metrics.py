@@ -60,6 +60,9 @@ class DeclaredMetric(Metric):
     bounds: bool = False
 
 
+FLOAT_INDEX_LOSS = "accuracy_loss_pp_float_index"
+
+
 def loss_metric(unit: str) -> str:
     """The name under which a drop of a primary metric in `unit` (empty for a share) is searched for and limited."""
     return "accuracy_loss" if unit else "accuracy_loss_pp"
@@ -172,6 +175,15 @@ METRICS: dict[str, DeclaredMetric] = {
         form=".2f",
         **_HELD_OUT,
         bounds=True,
+    ),
+    FLOAT_INDEX_LOSS: _less(
+        "accuracy",
+        "pp",
+        lambda a: None if a.float_index is None else a.float_index.drop_pp,
+        "accuracy loss with an index of the float model",
+        "使用浮点模型索引时的精度损失",
+        "float index",
+        **_CHANGE | {"shown": ("table", "holdout")},
     ),
     "cosine": _more(
         "agreement",

@@ -13,7 +13,7 @@ import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -31,7 +31,15 @@ Feeds = Mapping[str, Array]
 
 Role = Literal["ids", "mask", "types"]
 Text = str | Sequence[str]
-"""A text as it is, or its words (one word may be one character)."""
+"""A text as it is, its words (one word may be one character), or a `Pair`."""
+
+
+class Pair(NamedTuple):
+    """Two texts that a cross-encoder reads at once, the longer of which is cut first."""
+
+    first: str
+    second: str
+
 
 WELL_KNOWN_INPUTS: Mapping[str, Role] = {
     "input_ids": "ids",
@@ -181,10 +189,13 @@ def encoder(preprocessor: Preprocessor) -> Callable[[Text], tuple[Encoded, Encod
 
     def one(text: Text) -> tuple[Encoded, Encoding]:
         try:
-            found = tokenize(text) if isinstance(text, str) else tokenize(list(text), is_pretokenized=True)
+            if isinstance(text, Pair):
+                found = tokenize(*text)
+            else:
+                found = tokenize(text) if isinstance(text, str) else tokenize(list(text), is_pretokenized=True)
         except BaseException as error:
             raise _panic(error, preprocessor.tokenizer) from error
-        if isinstance(text, str):
+        if isinstance(text, str | Pair):
             return Encoded(ids=tuple(found.ids), types=tuple(found.type_ids)), found
         words = tuple(-1 if word is None else word for word in found.word_ids)
         return Encoded(ids=tuple(found.ids), types=tuple(found.type_ids), words=words), found

@@ -15,12 +15,13 @@ from typing import Any, get_args
 import numpy as np
 
 from workbench.commands.init.meanings import LABEL_COLUMNS, LABELS, RANK_OF_TAGS, labels_of, match
+from workbench.commands.init.retrieval import WORDS, Searched, searched
 from workbench.inputs.dataset import Task, read_column
 from workbench.inputs.dataset.arrays import read_arrays
 from workbench.inputs.dataset.batch import IntArray
 from workbench.inputs.dataset.loader import read_loader
 from workbench.inputs.dataset.stored import load_array, npz_arrays
-from workbench.inputs.dataset.text import MOST_BYTES, read_texts
+from workbench.inputs.dataset.text import MOST_BYTES, read_texts, records
 from workbench.inputs.metrics import scored_output
 from workbench.user_code import read_code
 from workbench.values.bins import optimal_bins
@@ -61,6 +62,7 @@ class Corpus:
         sizes: input → true sizes of its samples along their first axes [n, k], where they differ.
         loader: `file.py` and function, in the place of files.
         truths: there may be labels of any kind, that outputs are held against or a metric reads.
+        searched: texts are queries of documents; None where nothing is searched.
     """
 
     task: Task
@@ -73,6 +75,7 @@ class Corpus:
     sizes: Mapping[str, IntArray] = field(default_factory=dict)
     loader: tuple[Path, str] | None = None
     truths: bool = False
+    searched: Searched | None = None
 
 
 def examine_data(
@@ -92,7 +95,8 @@ def examine_data(
     """
     if len(data) == 1 and (loader := _loader(data[0])) is not None:
         return _examine_loader(*loader, labels)
-    files = assign_splits(data)
+    apart = {key: path for path in data if (key := _sought(path)) is not None}
+    files = assign_splits([path for path in data if path not in apart.values()])
     for key, path in (("--tokenizer", tokenizer), ("--labels", labels)):
         if path is not None:
             check_file(path, key=key)
@@ -100,7 +104,9 @@ def examine_data(
     if len(kinds) > 1:
         raise _unusable("text and arrays cannot be mixed.", "Give files of one kind.")
     if kinds == {"text"}:
-        return _examine_texts(files, model, tokenizer, labels)
+        return _examine_texts(files, model, tokenizer, labels, apart)
+    if apart:
+        raise _unusable("a corpus is searched by texts, and these data are none.", "Give queries as CSV or JSONL.")
     if tokenizer is not None:
         raise ConfigError("arrays need no tokenizer.", key="--tokenizer", hint="Leave it out.")
     return _examine_arrays(files, model, labels, metric=metric, held=held)
@@ -187,7 +193,20 @@ def _sizes(files: Mapping[Split, Path], inputs: Container[str], label: str | Non
     return {name: np.concatenate(parts) for name, parts in found.items()}
 
 
-def _examine_texts(files: Mapping[Split, Path], model: Model, tokenizer: Path | None, labels: Path | None) -> Corpus:
+def _sought(path: Path) -> str | None:
+    """The key of `retrieval:` that a file's name says; a split's word beside it decides otherwise."""
+    if any(_has_word(path, words) for words in (*_WORDS_OF_SPLITS.values(), ("test",))):
+        return None
+    return next((key for key, words in WORDS.items() if _has_word(path, words)), None)
+
+
+def _examine_texts(
+    files: Mapping[Split, Path],
+    model: Model,
+    tokenizer: Path | None,
+    labels: Path | None,
+    apart: Mapping[str, Path],
+) -> Corpus:
     first = files["calibration"]
     record = _first_record(first)
     lists = [column for column, value in record.items() if isinstance(value, list)]
@@ -217,6 +236,8 @@ def _examine_texts(files: Mapping[Split, Path], model: Model, tokenizer: Path | 
         )
     if label is None and labels is not None:
         raise _no_label_column(first, record)
+    if apart:
+        return _examine_retrieval(files, model, tokenizer, text, record, apart)
     task: Task = "ner" if words else "tensors" if label is None else "classification"
     lengths = _lengths(files, tokenizer, text, task)  # reads every row strictly, so `_labels` need not
     keys = ("tokens", "tags") if task == "ner" else ("text", "label")
@@ -227,6 +248,40 @@ def _examine_texts(files: Mapping[Split, Path], model: Model, tokenizer: Path | 
         labels=_labels(task, files, label, labels, model),
         tokenizer=tokenizer,
         lengths=lengths,
+    )
+
+
+def _examine_retrieval(
+    files: Mapping[Split, Path],
+    model: Model,
+    tokenizer: Path,
+    text: str,
+    record: Mapping[str, Any],
+    apart: Mapping[str, Path],
+) -> Corpus:
+    if "corpus" not in apart:
+        rule = f"{', '.join(path.name for path in apart.values())} without documents."
+        raise _unusable(rule, "Give them as well: --data corpus.jsonl.")
+    for key, path in apart.items():
+        check_file(path, key="--data", hint=f"It is the {key} by its name.")
+    corpus = apart["corpus"]
+    document = {} if corpus.suffix == ".txt" else next(records(corpus), (0, {}))[1]
+    content = match(document, TEXT_COLUMNS)
+    if document and content is None:
+        rule = f"none of its columns ({', '.join(document)}) is known to hold the text."
+        raise _unusable(rule, "Call it 'text'.", file=corpus)
+    found = searched(apart, record, document, content, model)
+    lengths = _lengths(files, tokenizer, text, "tensors")
+    if content is not None:
+        lengths = tuple(sorted((*lengths, *_lengths({"calibration": corpus}, tokenizer, content, "tensors"))))
+    return Corpus(
+        task="tensors",
+        files=files,
+        columns={"text": text, **found.queries},
+        labels=None,
+        tokenizer=tokenizer,
+        lengths=lengths,
+        searched=found,
     )
 
 

@@ -36,7 +36,7 @@ def _constraints(dataset: Dataset, model: Model, run: FloatRun, samples: int) ->
     usual_pp, counted, what, why = USUAL_LIMIT_PP, samples, "samples", ""
     if own is not None and own.unit_of(own.name):
         return _unknown_limit(own.unit_of(own.name))
-    if dataset.task == "tensors" and own is None:
+    if dataset.task == "tensors" and own is None and dataset.retrieval is None:
         with contextlib.closing(scorer_of(dataset, model)) as scorer:
             usual = usual_loss(scorer)
             if usual is None:

@@ -72,7 +72,9 @@ def read_data(manifest: Path, subject: Subject, wishes: Wishes) -> tuple[Subject
     dataset = read_manifest(manifest, model)
     check_inputs(dataset, model)
     run = run_float(model, dataset)
-    if metric is None and corpus.task == "tensors":
+    if corpus.searched is not None and (metric is not None or wishes.outputs):
+        raise ConfigError("a corpus decides what accuracy is.", key="--data", hint="Leave --metric and --output out.")
+    if metric is None and corpus.task == "tensors" and corpus.searched is None:
         uses = meanings_of(model, run, declared.interface.state, wishes.outputs)
         uses = held_against_labels(dataset, model, run, uses, wishes.outputs)
         declared = replace(declared, interface=replace(declared.interface, outputs=uses))
@@ -97,6 +99,8 @@ def judged_by(dataset: Dataset, model: Model) -> str:
     with contextlib.closing(scorer_of(dataset, model)) as scorer:
         if dataset.metric is not None:
             return f"{scorer.primary}, the metric of the dataset's manifest"
+        if dataset.retrieval is not None:
+            return f"{scorer.primary} of the documents of {dataset.retrieval.corpus.path.name}"
         labelled = isinstance(scorer, MeaningScorer) and scorer.has_labels
         truth = "the data's labels" if labelled else "the float model's answers"
         return _JUDGED.get(dataset.task, f"{scorer.primary}, compared with {truth}")

@@ -101,6 +101,8 @@ def manifest_text(name: str, show: Show, subject: Subject) -> str:
         lines.append(f"columns: {{{', '.join(f'{key}: {scalar(text)}' for key, text in corpus.columns.items())}}}")
     if metric is not None:
         lines += ["# Decides what accuracy is, instead of what outputs mean.", f"metric: {metric(show)}"]
+    elif corpus.searched is not None:
+        lines += corpus.searched.lines(lambda path: scalar(show(path)))
     elif corpus.task == "tensors":
         lines.append(_compared_with(corpus, declared))
     if corpus.labels is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -11,6 +12,7 @@ from workbench.inputs.dataset.batch import GRAPH_TASKS, Source, Task
 from workbench.inputs.dataset.interface_reader import check_kind, interface_of
 from workbench.inputs.dataset.loader import read_loader
 from workbench.inputs.dataset.metric_reader import metric_of
+from workbench.inputs.dataset.retrieval import read_retrieval
 from workbench.inputs.dataset.sizing import ONE_SIZE, sizing_of
 from workbench.inputs.dataset.splits import Dataset, SplitRows, divided, read_division
 from workbench.inputs.dataset.text import read_texts
@@ -35,7 +37,7 @@ Files = Path | Mapping[str, Path]
 
 _KEYS = (
     *("version", "task", "files", "columns", "labels", "tokenizer", "max_length", "bins"),
-    *("inputs", "axes", "state", "outputs", "metric", "split", "loader"),
+    *("inputs", "axes", "state", "outputs", "metric", "split", "loader", "retrieval"),
 )
 _SUFFIXES: Mapping[str, Kind] = {".csv": "text", ".jsonl": "text", ".npz": "arrays"}
 
@@ -74,7 +76,10 @@ def read_manifest(path: Path, model: Model | None = None) -> Dataset:
         check_kind(top, texts=kind == "text")
         preprocessor = _preprocessor(top, model) if kind == "text" else None
         metric = metric_of(top)
+        retrieval, said = read_retrieval(top, preprocessor)
         division = read_division(top, files)
+    if retrieval is not None:
+        interface = replace(interface, outputs=retrieval.uses(() if model is None else [o.name for o in model.outputs]))
     sizing = ONE_SIZE if kind == "text" else sizing_of(interface, model, top.file)
     classes = len(labels) or None
     ner = task == "ner"
@@ -89,8 +94,12 @@ def read_manifest(path: Path, model: Model | None = None) -> Dataset:
             free = truths and task == "tensors"
             return read_arrays(named, label=label, classes=classes, tags=ner, truths=free, sizing=sizing)
         assert isinstance(named, Path)
-        free = task == "tensors"
-        return read_texts(named, preprocessor, text=column, label=label, labels=labels, words=ner, truths=free)
+        free, scored = task == "tensors", split != "calibration"
+        if retrieval is None:
+            return read_texts(named, preprocessor, text=column, label=label, labels=labels, words=ner, truths=free)
+        own = said if scored or retrieval.candidates else None
+        queries = read_texts(named, preprocessor, text=column, label=own, labels=(), words=False, truths=True)
+        return retrieval.rows_of(queries, scored=scored)
 
     calibration, validation, holdout = source("calibration"), source("validation"), source("holdout")
     assert calibration is not None, "only a holdout may be left out"
@@ -106,6 +115,7 @@ def read_manifest(path: Path, model: Model | None = None) -> Dataset:
         holdout=held,
         interface=interface,
         metric=metric,
+        retrieval=retrieval,
     )
 
 
@@ -146,6 +156,8 @@ def _kind(top: Section, files: Mapping[Split, Files]) -> Kind:
 def _columns(top: Section, kind: Kind, task: Task, *, truths: bool) -> tuple[str, str | None]:
     with top.section("columns") as section:
         column, tokens = "", "tokens" if task == "ner" else "text"
+        for key in ("id", "label") if top.has("retrieval") else ():
+            section.has(key)  # which `read_retrieval` reads
         if kind == "text":
             column = section.text(tokens, tokens)
         if kind == "loader" or (task == "tensors" and not (truths and (kind == "arrays" or section.has("label")))):

@@ -19,6 +19,7 @@ from workbench.inputs.dataset.arrays import ArrayRows
 from workbench.inputs.dataset.batch import Batch, IntArray, Source, Task
 from workbench.inputs.dataset.loader import LoaderRows
 from workbench.inputs.dataset.metric_reader import MetricUse
+from workbench.inputs.dataset.retrieval import Retrieval
 from workbench.inputs.dataset.sizing import Sizing
 from workbench.inputs.dataset.text import TextRows
 from workbench.values.documents.canonical import digest
@@ -103,6 +104,7 @@ class Dataset:
         interface: what the manifest says of the model's inputs, axes, state and outputs.
         measure: of a language model, what "accuracy" is: 'perplexity' or 'kl'; '' of any other.
         metric: the user's own, or a library's, which decides what "accuracy" is.
+        retrieval: the documents that samples look for, which decide it then.
     """
 
     path: Path
@@ -115,6 +117,7 @@ class Dataset:
     interface: Interface = NOTHING_DECLARED
     metric: MetricUse | None = None
     measure: str = ""
+    retrieval: Retrieval | None = None
 
     @property
     def identity(self) -> str:
@@ -127,6 +130,8 @@ class Dataset:
             parts["metric"] = self.metric.identity
         if self.measure:
             parts["measure"] = self.measure
+        if self.retrieval is not None:
+            parts["retrieval"] = self.retrieval.identity
         return digest(parts)
 
     def digest(self, split: Split) -> str:
@@ -164,7 +169,10 @@ class Dataset:
         elif bins == self.preprocessor.bins:
             return self
         else:
-            changed = more = {"preprocessor": replace(self.preprocessor, bins=bins)}
+            changed = {"preprocessor": replace(self.preprocessor, bins=bins)}
+            more = dict(changed)
+            if self.retrieval is not None:
+                more["retrieval"] = replace(self.retrieval, corpus=replace(self.retrieval.corpus, **changed))
         splits: dict[str, Any] = {split: self.split(split) for split in get_args(Split)}
         made = {split: replace(rows, source=replace(rows.source, **changed)) for split, rows in splits.items()}
         return replace(self, **made, **more)
@@ -196,9 +204,10 @@ class Dataset:
         return np.concatenate(parts)
 
     def texts(self, split: Split) -> Sequence[Text] | None:
-        """The texts of a split's file, by row as in `Batch.indices`; None when the data are not text."""
+        """The texts of a split's file, by row as in `Batch.indices`; None when the data are no text, or pairs."""
         source = self.split(split).source
-        return source.texts if isinstance(source, TextRows) else None
+        pairs = self.retrieval is not None and bool(self.retrieval.candidates)
+        return source.texts if isinstance(source, TextRows) and not pairs else None
 
     def batches(self, split: Split, batch: int, *, start: int = 0, stop: int | None = None) -> Iterator[Batch]:
         """Batches over samples `start` to `stop` of the split's order, the last one perhaps smaller, and others where

@@ -112,7 +112,7 @@ def read_texts(
     texts: list[Text] = []
     targets: list[Any] = []
     blank: list[int] = []
-    for line, record in _records(path, text, label):
+    for line, record in records(path, text, label):
         at = (path, line)
         written = tuple(_text(at, text, item) for item in _items(at, text, record)) if words else None
         plain = _text(at, text, record[text]) if written is None else ""
@@ -152,7 +152,7 @@ def read_texts(
 def read_column(path: Path, column: str) -> tuple[str, ...]:
     """The texts of one column of a CSV or JSONL file; a list of tokens becomes one text, as it was before."""
     found = []
-    for line, record in _records(path, column):
+    for line, record in records(path, column):
         value, at = record[column], (path, line)
         parts = _items(at, column, record) if isinstance(value, list) else [value]
         found.append("".join(_text(at, column, part) for part in parts))
@@ -186,17 +186,17 @@ def _label(at: tuple[Path, int], value: object, ids: Mapping[str, int]) -> int:
     raise ConfigError(f"unknown label {value!r}.", file=at[0], line=at[1], hint=nearest(str(value), ids))
 
 
-def _records(path: Path, *columns: str | None) -> Iterator[Record]:
-    """Records of a file, each of which has all `columns`."""
+def records(path: Path, *columns: str | None) -> Iterator[Record]:
+    """Records of a CSV, TSV or JSONL file, each of which has all `columns`."""
     names = [c for c in columns if c is not None]
-    csv_file = path.suffix == ".csv"
+    csv_file = path.suffix in (".csv", ".tsv")
     # JSON may hold a carriage return as white space, and a quoted CSV field any line end
     with open_lines(path, limit_bytes=MOST_BYTES, newline="" if csv_file else "\n") as lines:
         yield from (_csv_records if csv_file else _json_records)(path, lines, names)
 
 
 def _csv_records(path: Path, lines: Iterator[str], columns: Sequence[str]) -> Iterator[Record]:
-    reader = csv.reader(lines, strict=True)
+    reader = csv.reader(lines, strict=True, delimiter="\t" if path.suffix == ".tsv" else ",")
     try:
         header = next(reader, [])
         if len(header) > MOST_COLUMNS:

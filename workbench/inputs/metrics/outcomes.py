@@ -208,12 +208,15 @@ def summarize(outcomes: Outcomes) -> dict[str, float]:
             return {str(name): _measured(outcomes, at) for at, name in enumerate(outcomes.names)}
 
 
-def per_sample(outcomes: Outcomes) -> BoolArray | IntArray | PairedScores:
+def per_sample(outcomes: Outcomes, at: int = 0) -> BoolArray | IntArray | PairedScores:
     """What paired tests compare.
+
+    Args:
+        at: number of the metric among several that were measured; the first is the primary one.
 
     Returns:
         classification: bool [n], correct. ner: entity counts [n, 3], columns CORRECT, PREDICTED, GOLD.
-        measured: the primary metric's fractions.
+        measured: the metric's fractions.
     """
     match outcomes:
         case ClassificationOutcomes():
@@ -223,13 +226,13 @@ def per_sample(outcomes: Outcomes) -> BoolArray | IntArray | PairedScores:
             counts: IntArray = outcomes.entities.sum(axis=1)
             return counts
         case MeasuredOutcomes():
-            low, high = (float(bound) for bound in outcomes.bounds[0])
+            low, high = (float(bound) for bound in outcomes.bounds[at])
             return PairedScores(
-                numerators=outcomes.numerators[:, 0],
-                denominators=outcomes.denominators[:, 0],
-                higher=bool(outcomes.higher[0]),
+                numerators=outcomes.numerators[:, at],
+                denominators=outcomes.denominators[:, at],
+                higher=bool(outcomes.higher[at]),
                 bounds=(low, high) if np.isfinite(low) and np.isfinite(high) else None,
-                unit=str(outcomes.units[0]),
+                unit=str(outcomes.units[at]),
             )
 
 

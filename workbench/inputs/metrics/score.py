@@ -22,6 +22,7 @@ from workbench.inputs.metrics.outcomes import (
     FloatArray,
     NerOutcomes,
     Outcomes,
+    concatenate,
 )
 from workbench.values.errors import ConfigError, MeasureError
 from workbench.values.model import Model
@@ -97,6 +98,10 @@ class Scorer(ABC):
             MeasureError: an output holds NaN, or has an impossible shape.
             ConfigError: the user's declaration does not fit what the model gives.
         """
+
+    def score_all(self, runs: Iterable[tuple[Outputs, Batch, Outputs | None]]) -> Outcomes:
+        """`score` of several batches, one or more, each with the reference's outputs."""
+        return concatenate([self.score(*one) for one in runs])
 
     def close(self) -> None:  # noqa: B027  # nothing is started by a scorer that outlives it
         """May be called twice."""

@@ -23,6 +23,7 @@ from workbench.inputs.metrics.extents import Extents
 from workbench.inputs.metrics.inference import PASSED, InferredOutput, infer_outputs
 from workbench.inputs.metrics.meaning_scorer import MeaningScorer
 from workbench.inputs.metrics.outcomes import Outcomes, primary_metric
+from workbench.inputs.metrics.retrieval_scorer import RetrievalScorer
 from workbench.inputs.metrics.score import Outputs, Scorer, check_outputs, outcomes_of
 from workbench.inputs.metrics.user_scorer import UserScorer
 from workbench.values.errors import ConfigError
@@ -126,6 +127,8 @@ def scorer_of(dataset: Dataset, model: Model | None) -> Scorer:
         return UserScorer(dataset.metric, dataset)
     if dataset.task != "tensors":
         return TaskScorer(data=dataset)
+    if dataset.retrieval is not None:
+        return RetrievalScorer(dataset.retrieval, dataset.path)
     return MeaningScorer(
         uses=uses_of(dataset, model),
         file=dataset.path,

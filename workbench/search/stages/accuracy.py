@@ -14,6 +14,7 @@ from workbench.evaluation.carried import FLOAT32_ON_THE_HOST, apart_from_baselin
 from workbench.evaluation.reuse import accuracy_key
 from workbench.inputs.dataset import Batch
 from workbench.inputs.metrics.outcomes import (
+    MeasuredOutcomes,
     Outcomes,
     load_outcomes,
     per_sample,
@@ -31,7 +32,7 @@ from workbench.search.stages.request import Opened, Request, StageResult
 from workbench.shipping.agreement import Asked, agreement_of_sessions
 from workbench.values import significance
 from workbench.values.errors import MeasureError
-from workbench.values.measurement import SAME_ANSWERS, Accuracy, AccuracyComparison, Estimate
+from workbench.values.measurement import FLOAT_INDEX, SAME_ANSWERS, Accuracy, AccuracyComparison, Estimate
 from workbench.values.metrics import METRICS, accuracy_metrics, agreement_metrics, loss_metric
 from workbench.values.results import Evaluation
 from workbench.values.reuse import Reuse, audit_of_answers
@@ -152,9 +153,11 @@ def with_accuracy(
         baseline: of the float model as it runs today, where that is not the reference.
     """
     primary, unit, higher = primary_of(outcomes, request.experiment.dataset.task)
+    names = list(map(str, outcomes.names)) if isinstance(outcomes, MeasuredOutcomes) else []
+    second = FLOAT_INDEX + primary
 
-    def against(other: Outcomes | None, *, own: bool) -> AccuracyComparison | None:
-        by = None if other is None else significance.compare(per_sample(other), per_sample(outcomes))
+    def against(other: Outcomes | None, *, own: bool, at: int = 0) -> AccuracyComparison | None:
+        by = None if other is None else significance.compare(per_sample(other, at), per_sample(outcomes, at))
         if by is None or not (own and same):
             return by
         return replace(by, drop_pp=Estimate(value=0.0, low=0.0, high=0.0), p_value=1.0, test=SAME_ANSWERS)
@@ -171,6 +174,7 @@ def with_accuracy(
         comparison=against(reference, own=baseline is None),
         reference=FLOAT32_ON_THE_HOST if reference is not None and apart_from_baseline(request.experiment) else "",
         against_baseline=against(baseline, own=True),
+        float_index=against(reference, own=baseline is None, at=names.index(second)) if second in names else None,
     )
     return result.measured(accuracy=accuracy)
 

@@ -158,7 +158,7 @@ def _compared(
         asked=asked,
         pair=_pair(experiment),
         recorded=recorded,
-        model=experiment.model if asked.scored else None,
+        model=experiment.model if asked.scored and data.retrieval is None else None,
     )
     with contextlib.closing(comparison):
         comparison.run(size, lambda share: asked.report(words, share))
