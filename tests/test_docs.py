@@ -209,7 +209,8 @@ READERS = {
     "Experiment": ("inputs/experiment", "targets/ascend/description"),
     "`service`": ("space/service_reader:read_question", "space/service_reader:_load", "space/service_reader:_host"),
     "Dataset manifest": tuple(
-        f"inputs/dataset/{n}" for n in ("manifest", "interface_reader", "metric_reader", "language", "splits")
+        f"inputs/dataset/{n}"
+        for n in ("manifest", "interface_reader", "metric_reader", "retrieval", "language", "splits")
     ),
     "Search space": ("space/reader", "space/service_reader:read_choices", "space/service_reader:_today"),
     "Cluster file": ("search/executors/ray/settings",),

@@ -14,14 +14,13 @@ from __future__ import annotations
 import collections
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
-from workbench.inputs.dataset.text import MOST_BYTES, Record, TextRows, records
+from workbench.inputs.dataset.text import TextRows, records
 from workbench.values.documents.canonical import digest, file_digest
-from workbench.values.documents.input_files import open_lines
 from workbench.values.documents.yaml_reader import Section
 from workbench.values.errors import ConfigError, nearest
 from workbench.values.interface import Meaning, OutputUse
@@ -37,6 +36,9 @@ _TREC_FIELDS = 4
 """Of a line of a .txt file of judgements: query, a field that nobody reads, document, grade; a run has two more."""
 _MOST_K = 1000
 _USUAL_K = 10
+_SUFFIXES = (".csv", ".tsv", ".jsonl", ".txt")
+_CHOICES = {"primary": get_args(Primary), "pooling": get_args(Pooling), "similarity": get_args(Similarity)}
+"""Key → what it may be, the usual one first."""
 
 Judgements = tuple[tuple[int, float], ...]
 """(row of a document, its grade)"""
@@ -139,137 +141,103 @@ def read_retrieval(top: Section, preprocessor: Preprocessor | None) -> tuple[Ret
     if top.raw("task", None) != "tensors":
         top.refuse("task", "is tensors where documents are retrieved.", "Write task: tensors.")
     with top.section("columns") as names:
-        query_id, query_label = names.text("id", "id"), names.text("label", "label")
+        query = {"id": names.text("id", "id"), LABEL: names.text("label", "label")}
     with top.section("retrieval") as section:
         with section.section("columns") as columns:
-            named = {key: columns.text(key, key) for key in ("id", "text", "label")}
-        relevance = section.text("relevance")
-        kind: Literal["qrels", "label", "float"] = "qrels"
-        if relevance in (LABEL, FLOAT):
-            kind = relevance  # type: ignore[assignment]  # one of the two
-        ranks = section.has("candidates")
-        if ranks and kind == LABEL:
+            own = {"text": columns.text("text", "text"), LABEL: columns.text("label", "label")}
+            own |= {"id": columns.text("id")} if columns.has("id") else {}
+        relevance, ranks = section.text("relevance"), section.has("candidates")
+        if ranks and relevance == LABEL:
             section.refuse("relevance", "is of queries by their ids where candidates are, and label needs none.")
         for key in ("pooling", "similarity") if ranks else ():
             if section.has(key):
                 section.refuse(key, "means nothing beside candidates: a cross-encoder scores pairs.", "Leave it out.")
-        k = section.integer("k", _USUAL_K, minimum=1, maximum=_MOST_K)
-        primary: Primary = section.text("primary", "recall", choices=get_args(Primary))  # type: ignore[assignment]
-        pooling: Pooling = section.text("pooling", "none", choices=get_args(Pooling))  # type: ignore[assignment]
-        similarity: Similarity = section.text("similarity", "cosine", choices=get_args(Similarity))  # type: ignore[assignment]
-        output = section.text("output")
+        k, output = section.integer("k", _USUAL_K, minimum=1, maximum=_MOST_K), section.text("output")
+        words: Any = {key: section.text(key, choices[0], choices) for key, choices in _CHOICES.items()}
         path = section.file_path("corpus")
-        judged = section.file_path("relevance") if kind == "qrels" else None
+        judged = None if relevance in (LABEL, FLOAT) else section.file_path("relevance")
         listed = section.file_path("candidates") if ranks else None
         top.settle()
         if preprocessor is None:
-            raise top.error(
-                "retrieval", "documents and queries are texts, and these data are none.", "Use CSV or JSONL."
-            )
-        corpus, kinds = _documents(path, preprocessor, named, labelled=kind == LABEL)
+            rule = "documents and queries are texts, and these data are none."
+            raise top.error("retrieval", rule, "Give queries as CSV or JSONL.")
+        corpus, kinds = _documents(path, preprocessor, own, labelled=relevance == LABEL)
         places = {str(name): row for row, name in enumerate(corpus.labels or ())}
         qrels = {} if judged is None else _judged(judged, places, path)
         candidates = {} if listed is None else _judged(listed, places, path, graded=False)
-        if k > len(places):
-            raise section.error("k", f"{k} is more than the {len(places)} documents of {path.name}.")
-        longest = max(map(len, candidates.values()), default=k)
-        if k > longest:
-            raise section.error("k", f"{k} is more than the {longest} candidates that a query has at most.")
-    relevant = {
-        query: tuple(sorted((one for one in found if one[1] > 0), key=lambda one: -one[1]))
-        for query, found in qrels.items()
-    }
+        most, what = len(places), f"documents of {path.name}"
+        if candidates:
+            most, what = max(map(len, candidates.values())), "candidates that a query has at most"
+        if k > most:
+            raise section.error("k", f"{k} is more than the {most} {what}.")
     use = Retrieval(
         k=k,
-        primary=primary,
         output=output,
-        pooling=pooling,
-        similarity=similarity,
-        relevance=kind,
+        relevance=relevance if judged is None else "qrels",  # type: ignore[arg-type]  # one of the two others
         corpus=corpus,
         kinds=kinds,
-        qrels=relevant,
+        qrels={of: tuple(sorted((d for d in every if d[1] > 0), key=lambda d: -d[1])) for of, every in qrels.items()},
         candidates=candidates,
         files=tuple(file_digest(one) for one in (judged, listed) if one is not None),
+        **words,
     )
-    return use, query_label if kind == LABEL else query_id if kind == "qrels" or ranks else None
+    needed = LABEL if relevance == LABEL else "id" if use.files else None
+    return use, None if needed is None else query[needed]
 
 
 def _documents(
-    path: Path, preprocessor: Preprocessor, named: Mapping[str, str], *, labelled: bool
+    path: Path, preprocessor: Preprocessor, own: Mapping[str, str], *, labelled: bool
 ) -> tuple[TextRows, tuple[str, ...]]:
-    """The documents, and the label of each."""
-    if path.suffix not in (".csv", ".tsv", ".jsonl", ".txt"):
-        raise ConfigError(
-            f"{path.name} is of no known kind.", key="retrieval.corpus", hint="Use .csv, .tsv, .jsonl or .txt."
-        )
+    """The documents, and the label of each.
+
+    Args:
+        own: key of `columns` → column; without an id the line is one.
+    """
+    if path.suffix not in _SUFFIXES:
+        rule = f"{path.name} is of no known kind."
+        raise ConfigError(rule, key="retrieval.corpus", hint=f"Use {', '.join(_SUFFIXES)}.")
     lines: dict[str, int] = {}
     texts, kinds = [], []
-    wanted = (named["text"], named["label"] if labelled else None)
-    for line, record in _lines(path) if path.suffix == ".txt" else records(path, *wanted):
-        text, name = record[named["text"]], str(record.get(named["id"], line))
+    for line, record in records(path, own["text"], own[LABEL] if labelled else None, own.get("id")):
+        text, name = record[own["text"]], str(record.get(own.get("id", "id"), line))
         if not isinstance(text, str):
-            raise ConfigError(f"{named['text']!r} must be a text, got {text!r}.", file=path, line=line)
+            raise ConfigError(f"{own['text']!r} must be a text, got {text!r}.", file=path, line=line)
         if name in lines:
             rule = f"document id {name!r} stands twice; it stood in line {lines[name]}."
             raise ConfigError(rule, file=path, line=line)
         lines[name] = line
         texts.append(text)
-        kinds.append(str(record[named["label"]]) if labelled else "")
+        kinds.append(str(record[own[LABEL]]) if labelled else "")
     if not texts:
         raise ConfigError("has no documents.", file=path, key="retrieval.corpus")
-    rows = TextRows(
-        path=path,
-        sha256=file_digest(path),
-        preprocessor=preprocessor,
-        texts=tuple(texts),
-        labels=tuple(lines),
-        truths=True,
-    )
-    return rows, tuple(kinds) if labelled else ()
-
-
-def _lines(path: Path) -> Iterator[Record]:
-    with open_lines(path, limit_bytes=MOST_BYTES) as lines:
-        for line, text in enumerate(lines, start=1):
-            if text.strip():
-                yield line, {"text": text.rstrip("\r\n")}
+    told = {"path": path, "sha256": file_digest(path), "preprocessor": preprocessor}
+    return TextRows(**told, texts=tuple(texts), labels=tuple(lines), truths=True), tuple(kinds) if labelled else ()
 
 
 def _judged(path: Path, documents: Mapping[str, int], corpus: Path, *, graded: bool = True) -> Judged:
     """Judgements, or candidates, whose grade nobody needs."""
     found: dict[str, dict[int, float]] = {}
-    for line, record in (
-        _trec(path) if path.suffix == ".txt" else records(path, QUERY, DOCUMENT, GRADE if graded else None)
-    ):
-        query, document = str(record[QUERY]), str(record[DOCUMENT])
+    trec = path.suffix == ".txt"
+    columns = (QUERY, DOCUMENT, GRADE if graded else None)
+    for line, record in records(path, *(() if trec else columns)):
+        fields = record["text"].split() if trec else [record[QUERY], "", record[DOCUMENT], record.get(GRADE)]
+        if len(fields) < _TREC_FIELDS:
+            rule = f"{len(fields)} fields, where TREC's lines have {_TREC_FIELDS}: query, 0, document, grade."
+            raise ConfigError(rule, file=path, line=line)
+        query, document = str(fields[0]), str(fields[2])
         if document not in documents:
             rule = f"no document of {corpus.name} has the id {document!r}."
             hint = nearest(document, documents) if len(documents) <= _MOST_K else None
             raise ConfigError(rule, file=path, line=line, hint=hint)
         try:
-            grade = float(record[GRADE]) if graded else 0.0
+            grade = float(fields[3]) if graded else 0.0
         except (TypeError, ValueError):
             grade = math.nan
         if not math.isfinite(grade):
-            rule = f"{GRADE!r} must be a number, got {record[GRADE]!r}."
-            raise ConfigError(rule, file=path, line=line)
-        own = found.setdefault(query, {})
-        if documents[document] in own:
+            raise ConfigError(f"{GRADE!r} must be a number, got {fields[3]!r}.", file=path, line=line)
+        if documents[document] in found.setdefault(query, {}):
             raise ConfigError(f"document {document!r} stands twice for query {query!r}.", file=path, line=line)
-        own[documents[document]] = grade
+        found[query][documents[document]] = grade
     if not found:
         raise ConfigError("has no rows.", file=path)
     return {query: tuple(own.items()) for query, own in found.items()}
-
-
-def _trec(path: Path) -> Iterator[Record]:
-    with open_lines(path, limit_bytes=MOST_BYTES) as lines:
-        for line, text in enumerate(lines, start=1):
-            fields = text.split()
-            if not fields:
-                continue
-            if len(fields) < _TREC_FIELDS:
-                rule = f"{len(fields)} fields, where TREC's lines have {_TREC_FIELDS}: query, 0, document, grade."
-                raise ConfigError(rule, file=path, line=line)
-            yield line, {QUERY: fields[0], DOCUMENT: fields[2], GRADE: fields[3]}

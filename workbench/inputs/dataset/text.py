@@ -187,12 +187,15 @@ def _label(at: tuple[Path, int], value: object, ids: Mapping[str, int]) -> int:
 
 
 def records(path: Path, *columns: str | None) -> Iterator[Record]:
-    """Records of a CSV, TSV or JSONL file, each of which has all `columns`."""
+    """Records of a CSV, TSV or JSONL file, each of which has all `columns`; of a TXT file a line each, as 'text'."""
     names = [c for c in columns if c is not None]
     csv_file = path.suffix in (".csv", ".tsv")
     # JSON may hold a carriage return as white space, and a quoted CSV field any line end
     with open_lines(path, limit_bytes=MOST_BYTES, newline="" if csv_file else "\n") as lines:
-        yield from (_csv_records if csv_file else _json_records)(path, lines, names)
+        if path.suffix == ".txt":
+            yield from ((line, {"text": said}) for line, text in enumerate(lines, 1) if (said := text.strip()))
+        else:
+            yield from (_csv_records if csv_file else _json_records)(path, lines, names)
 
 
 def _csv_records(path: Path, lines: Iterator[str], columns: Sequence[str]) -> Iterator[Record]:
