@@ -210,7 +210,7 @@ def _documents(
         kinds.append(str(record[own[LABEL]]) if labelled else "")
     if not texts:
         raise ConfigError("has no documents.", file=path, key="retrieval.corpus")
-    told = {"path": path, "sha256": file_digest(path), "preprocessor": preprocessor}
+    told: Any = {"path": path, "sha256": file_digest(path), "preprocessor": preprocessor}
     return TextRows(**told, texts=tuple(texts), labels=tuple(lines), truths=True), tuple(kinds) if labelled else ()
 
 
