@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from workbench.values.paired_scores import PairedScores
-from workbench.values.significance import certain_violation, compare, mcnemar
+from workbench.values.sequential import certain_violation
+from workbench.values.significance import compare, mcnemar
 
 
 def scores(numerators: object, denominators: object = None, **settings: object) -> PairedScores:

@@ -14,10 +14,8 @@ from workbench.values.paired_scores import PairedScores
 from workbench.values.significance import (
     all_pairs,
     bootstrap_rounds,
-    certain_violation,
     compare,
     indistinguishable,
-    look_schedule,
     may_be_equal,
     mcnemar,
     midmean,
@@ -151,74 +149,6 @@ def test_outcomes_that_cannot_be_compared_are_refused() -> None:
     ):
         with pytest.raises(ValueError, match=message):
             compare(a, b)
-        with pytest.raises(ValueError, match=message):
-            certain_violation(a, b, limit_pp=0.5)
-
-
-# --- growing subsets --------------------------------------------------------------------------------------------
-
-
-def test_looks_are_an_eighth_a_quarter_and_a_half_and_never_tiny() -> None:
-    assert look_schedule(4000) == (500, 1000, 2000)
-    assert [look_schedule(total) for total in (400, 127)] == [(100, 200), ()]
-
-
-def stopped_at(share_lost: float, share_won: float, total: int, *, limit_pp: float, alpha: float, runs: int) -> Counts:
-    """How many of `runs` simulated candidates stop at each look; the last count is of those that never do."""
-    generator = np.random.default_rng(5)
-    shares = [share_lost, share_won, 1 - share_lost - share_won]
-    seen, verdicts = np.zeros((runs, 2), dtype=np.int64), {}
-    running, stops, before = np.ones(runs, dtype=bool), [], 0
-    for look in look_schedule(total):
-        seen += generator.multinomial(look - before, shares, size=runs)[:, :2]
-        before = look
-        for pair in {(int(lost), int(won)) for lost, won in seen[running]}:
-            verdicts[look, pair] = certain_violation(*outcomes(*pair, look), limit_pp=limit_pp, alpha=alpha) is not None
-        hit = running & np.array([verdicts.get((look, (int(a), int(b))), False) for a, b in seen])
-        stops.append(int(hit.sum()))
-        running &= ~hit
-    return np.array([*stops, int(running.sum())])
-
-
-def test_a_candidate_right_at_the_limit_is_stopped_at_most_as_often_as_alpha_says() -> None:
-    for share_won, total, limit_pp, alpha, runs in (
-        (0.0, 2000, 1.0, 0.02, 4000),
-        (0.05, 2000, 1.0, 0.02, 4000),
-        (0.02, 2000, 0.5, 0.001, 10_000),
-    ):
-        stops = stopped_at(share_won + limit_pp / 100, share_won, total, limit_pp=limit_pp, alpha=alpha, runs=runs)
-
-        assert stops[:-1].sum() / runs <= alpha
-
-
-def test_a_candidate_five_points_over_the_limit_stops_at_the_first_looks() -> None:
-    stops = stopped_at(0.065, 0.01, 4000, limit_pp=0.5, alpha=0.001, runs=2000)
-
-    assert stops[:2].sum() / 2000 >= 0.95
-
-
-def test_the_certain_excess_is_a_lower_bound_that_grows_with_the_evidence_and_none_of_the_equal_or_better() -> None:
-    excess = [certain_violation(*outcomes(n // 10, n // 100, n), limit_pp=0.5) or 0 for n in (400, 1000, 4000)]
-    collapsed = certain_violation(*outcomes(30, 0, 64), limit_pp=0.5)
-
-    assert 0 < excess[0] <= excess[1] <= excess[2] < 8.5
-    assert 15 < collapsed < 100 * 30 / 64
-    for lost, won in [(0, 0), (0, 50), (10, 60), (40, 40)]:
-        assert certain_violation(*outcomes(lost, won, 500), limit_pp=0.5) is None
-
-
-def test_a_tagger_right_at_the_limit_is_stopped_at_most_as_often_as_alpha_says() -> None:
-    many = sentences(np.random.default_rng(0), 1_000_000, lose=0.05, gain=0.1)
-    limit_pp = 100 * (f1(many[0]) - f1(many[1]))
-    stops = 0
-    for seed in range(400):
-        baseline, candidate = sentences(np.random.default_rng(seed), 400, lose=0.05, gain=0.1)
-        stops += any(
-            certain_violation(baseline[:n], candidate[:n], limit_pp=limit_pp, alpha=0.05) is not None
-            for n in look_schedule(800)
-        )
-
-    assert stops / 400 <= 0.05
 
 
 # --- estimates of times -----------------------------------------------------------------------------------------

@@ -74,7 +74,7 @@ _PANELS: dict[str, str] = {
     "Trust": "trusted_keys policy",
     "Pages": "metrics",
     "Limits": "max_requests timeout connections connections_of_address queue no_worker_s max_loss_pp "
-    "max_loss require_proof max_p99_increase min_throughput max_size_increase cosine max_abs mae compare.error",
+    "max_loss require_proof zone max_p99_increase min_throughput max_size_increase cosine max_abs mae compare.error",
     "Load of the comparison": "promote.load promote.concurrency promote.load_seconds promote.rounds",
     "Output": "as_json verbose to html workspace seed",
 }

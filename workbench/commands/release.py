@@ -48,6 +48,10 @@ def promote(
     require_proof: Annotated[
         bool, typer.Option("--require-proof", help="the whole 95 % interval of the loss must be within it")
     ] = False,
+    zone: Annotated[
+        float | None,
+        typer.Option(min=0, help="around the limit, in its unit, where either answer is right; undecided fails then"),
+    ] = None,
     max_p99_increase: Annotated[str, typer.Option(help="P99 under load, above the current one's")] = "20%",
     min_throughput: Annotated[str, typer.Option(help="requests per second, of the current one's")] = "80%",
     max_size_increase: Annotated[str, typer.Option(help="model files, above the current one's")] = "20%",
@@ -65,7 +69,8 @@ def promote(
 ) -> None:
     """Make a bundle the champion if it is no worse than the current one; exit code 1 when a check failed.
 
-    The accuracy that was lost decides; where its interval reaches beyond the limit the check passes as "not proven".
+    The accuracy that was lost decides, against the float model and the current bundle; a gate says how often it is
+    wrong (--zone), and where the interval reaches beyond the limit the check passes as "not proven".
     Nothing moves when a check failed. What was champion stays at hand as `previous`: see `workbench rollback`.
     """
     from workbench.api.registered import kept_bundle, version_of, versions_of
@@ -85,6 +90,7 @@ def promote(
         max_loss_pp=max_loss_pp,
         max_loss=max_loss,
         require_proof=require_proof,
+        zone=zone,
         max_p99_increase=share(max_p99_increase, "--max-p99-increase"),
         min_throughput=share(min_throughput, "--min-throughput"),
         max_size_increase=share(max_size_increase, "--max-size-increase"),

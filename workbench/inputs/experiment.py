@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from workbench.graph.door import open_foreign
 from workbench.graph.intake.prepared import prepared, workspace_folder
@@ -29,10 +29,11 @@ from workbench.values.documents.canonical import digest, encode
 from workbench.values.documents.yaml_reader import Section, read_yaml
 from workbench.values.errors import ConfigError, nearest
 from workbench.values.measurement import LanguageLoad, Split, current_name, former_name
-from workbench.values.metrics import FLOAT_INDEX_LOSS, METRICS, loss_metric
+from workbench.values.metrics import FLOAT_INDEX_LOSS, LOSSES, METRICS, loss_metric
 from workbench.values.model import Model
 from workbench.values.objectives import Constraint, Objective
 from workbench.values.preprocess import LONGEST_TEXT
+from workbench.values.sequential import WhenUndecided
 from workbench.values.service import ServiceQuestion
 
 _log = logging.getLogger(__name__)
@@ -183,10 +184,10 @@ def read_experiment(path: Path, workspace: Path | None = None) -> Experiment:
             confirmed = section.optional("samples", lambda key: section.integer(key, minimum=1))
         objectives = _objectives(top)
         with top.section("constraints") as section:
-            limits = {_current(top, metric): section.number(metric) for metric in section.names()}
+            limits = {_current(top, metric): _limit(section, metric) for metric in section.names()}
             for metric in limits.keys() - METRICS:
                 section.refuse(metric, "not a metric.", nearest(metric, METRICS))
-            constraints = tuple(Constraint(metric=m, limit=limits[m]) for m in limits if m in METRICS)
+            constraints = tuple(Constraint(metric=m, **limits[m]) for m in limits if m in METRICS)
         with top.section("budget") as section:
             trials = section.integer("trials", 40, minimum=1, maximum=MOST_TRIALS)
             timeout_s = section.seconds("timeout", 24 * 3600.0)
@@ -279,6 +280,18 @@ def read_experiment(path: Path, workspace: Path | None = None) -> Experiment:
         device=device,
         compile=compile_first,  # type: ignore[arg-type]  # checked, as the sampler is
     )
+
+
+def _limit(constraints: Section, metric: str) -> dict[str, Any]:
+    """`0.5`; of a loss also `{limit: 0.5, zone: 0.2, undecided: refuse}`, the zone in the unit of the limit."""
+    if current_name(metric) not in LOSSES or not isinstance(constraints.raw(metric), dict):
+        return {"limit": constraints.number(metric)}
+    with constraints.section(metric) as section:
+        return {
+            "limit": section.number("limit"),
+            "zone": section.optional("zone", lambda key: section.number(key, minimum=0.0)),
+            "undecided": section.optional("undecided", lambda key: section.text(key, choices=get_args(WhenUndecided))),
+        }
 
 
 _EARLIER = {"parts": "auto", "tpe": "auto", "gp": "auto", "nsga2": "auto", "promising": "deferred"}

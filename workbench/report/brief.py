@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from workbench.report.recommendation import headline
+from workbench.report.recommendation import gate_sentence, headline
 from workbench.report.summary import Summary
 from workbench.report.table import Line, laid_out, shown, wrapped, written
 from workbench.report.text import damage_words, verdict_lines
@@ -47,6 +47,7 @@ def brief_lines(summary: Summary, next_commands: Sequence[str] = ()) -> list[Lin
         widths = [max((len(row[i]) for row in rows), default=0) for i in range(2)]
         found += [(f"  {a:<{widths[0]}}  {b:<{widths[1]}}  {c}".rstrip(), "") for a, b, c in rows]
         minded = (f"Mind: {warning}" for warning in recommended.warnings[:_WARNINGS])
+        found += wrapped(gate_sentence(summary), width=WIDTH, most=2)
         found += wrapped(*minded, style="yellow", width=WIDTH, most=2)
         if len(recommended.warnings) > _WARNINGS:
             found.append((f"  and {len(recommended.warnings) - _WARNINGS} more to mind: -v", "yellow"))

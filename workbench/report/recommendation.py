@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from workbench.report.alike import Alike
@@ -25,7 +24,7 @@ from workbench.values.evidence import level_for, sources_of
 from workbench.values.measurement import Accuracy, AccuracyComparison
 from workbench.values.metrics import METRICS
 from workbench.values.results import Evaluation
-from workbench.values.significance import times_the_data
+from workbench.values.sequential import Decision
 
 _MOST_NAMED = 3
 _HELD = 0.8
@@ -317,19 +316,25 @@ def _warnings(summary: Summary, chosen: Evaluation, lead: str) -> tuple[str, ...
             )
     if baseline is not None and (accuracy := baseline.measurement.accuracy) is not None and accuracy.alike:
         found.append(accuracy.alike)
-    drop = summary.drop(chosen)
-    by = scored(summary.evaluations)
-    limit = next((c.limit for c in summary.constraints if c.metric == by.loss_metric), None)
-    if drop is not None and limit is not None and drop.value <= limit < drop.high:
-        times = times_the_data(drop, limit) if drop.value < limit else math.inf
-        more = f"about {times:.1f} times as many samples" if times < 1000 else "very many more samples"
-        found.append(
-            f"The limit of {limit:g} {by.loss_unit} lies inside the interval of its accuracy loss (up to "
-            f"{drop.high:+.2f} {by.loss_unit}): {more} would be needed to be sure of it."
-        )
+    decided = summary.decision(summary.strongest(chosen))
+    if decided is not None and decided.outcome == "undecided":
+        found.append(sentence(decided))
     if chosen.candidate.id not in summary.confirmations:
         found.append("It was not confirmed on held-out data.")
     return tuple(found)
+
+
+def gate_sentence(summary: Summary) -> str:
+    """What the gate on accuracy says of the recommended candidate; '' where it is undecided, which is a warning, and
+    where there is none."""
+    chosen = summary.chosen
+    decided = None if chosen is None else summary.decision(summary.strongest(chosen))
+    return "" if decided is None or decided.outcome == "undecided" else sentence(decided)
+
+
+def sentence(decision: Decision) -> str:
+    words = str(decision)
+    return f"{words[0].upper()}{words[1:]}."
 
 
 def losses_sentence(summary: Summary, evaluation: Evaluation) -> str:

@@ -18,6 +18,7 @@ from workbench.values.evidence import Evidence, level_for
 from workbench.values.measurement import Estimate, ServiceResult
 from workbench.values.objectives import Closest, Constraint, Objective, violations
 from workbench.values.results import Damage, Evaluation, Failure
+from workbench.values.sequential import Decision, decide
 
 Basis = Literal["load", "held out", "search"]
 """A measurement of the service under load, on held-out data; the confirmation without it; the search."""
@@ -168,7 +169,26 @@ class Summary:
             return "on held-out data it breaks " + ", ".join(over(name, by) for name, by in broken.items())
         if service is not None and service.best is None:
             return service.note or "its service keeps no limit on held-out data"
-        return ""
+        found = self.decision(confirmed)
+        return "" if found is None or found.keeps else f"on held-out data its {found}"
+
+    def decision(self, evaluation: Evaluation) -> Decision | None:
+        """What the gate on accuracy says of one evaluation; None without such a limit, or of the baseline, which loses
+        nothing. On held-out data it holds for all that were confirmed at once: the best of them is taken."""
+        gate = next((c.gate for c in self.constraints if c.gate is not None), None)
+        accuracy = evaluation.measurement.accuracy
+        if (
+            gate is None
+            or accuracy is None
+            or accuracy.comparison is None
+            or self.baseline_id == evaluation.candidate.id
+        ):
+            return None
+        confirmed = [e.measurement.accuracy for i, e in self.confirmations.items() if i != self.baseline_id]
+        at_once = [a.comparison.drop_pp for a in confirmed if a is not None and a.comparison is not None]
+        among = at_once if evaluation.split == "holdout" else []
+        compared = accuracy.comparison
+        return decide(gate, compared.drop_pp, samples=accuracy.samples, unit=compared.unit, among=among)
 
     def broken_by(self, confirmed: Evaluation) -> dict[str, float]:
         """Constraints that a confirmation breaks, metric → by how much."""

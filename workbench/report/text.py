@@ -7,7 +7,7 @@ from collections import Counter
 from typing import Any
 
 from workbench.report.factors import taken_apart
-from workbench.report.recommendation import headline, settling_sentence
+from workbench.report.recommendation import gate_sentence, headline, settling_sentence
 from workbench.report.rests_on import (
     confirmation_sentences,
     error_lines,
@@ -196,7 +196,8 @@ def verdict_sentences(summary: Summary) -> list[str]:
     found, factors = summary.recommended, taken_apart(summary)
     assert found is not None, "there is a recommendation"
     evidence = "" if found.evidence is None else f"Evidence: {found.evidence} ({MEANINGS[found.evidence]})."
-    said = [found.reason, evidence, "" if factors is None else factors.sentence(), settling_sentence(found)]
+    parts = "" if factors is None else factors.sentence()
+    said = [found.reason, gate_sentence(summary), evidence, parts, settling_sentence(found)]
     return [sentence for sentence in said if sentence]
 
 
@@ -219,7 +220,7 @@ def verdict_lines(summary: Summary) -> list[Line]:
     assert nearest is not None, "the closest candidate was evaluated"
     broken = " and ".join(over(name, by) for name, by in closest.violations.items()) or "nothing that was measured"
     words = f"Closest: {nearest.candidate.short_id} ({summary.title(nearest.candidate)}) breaks {broken}"
-    words += " at least, as far as it was measured." if nearest.status == "stopped" else "."
+    words += ", as far as it was measured." if nearest.status == "stopped" else "."
     confirmed = summary.confirmations.get(closest.candidate_id)
     words += f" Not to be shipped: {confirmed.overflow}" if confirmed is not None and confirmed.overflow else ""
     if closest.unknown:

@@ -60,6 +60,7 @@ class DeclaredMetric(Metric):
     bounds: bool = False
 
 
+LOSSES = ("accuracy_loss_pp", "accuracy_loss")
 FLOAT_INDEX_LOSS = "accuracy_loss_pp_float_index"
 
 

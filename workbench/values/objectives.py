@@ -14,7 +14,8 @@ import numpy.typing as npt
 
 from workbench.values.documents.canonical import added_later
 from workbench.values.errors import ConfigError, nearest
-from workbench.values.metrics import METRICS, Direction, Metric
+from workbench.values.metrics import LOSSES, METRICS, Direction, Metric
+from workbench.values.sequential import Gate, WhenUndecided
 
 Numbers = Mapping[str, float]
 """Metric name → value; what was not measured is absent."""
@@ -50,6 +51,7 @@ class Constraint:
     Attributes:
         of_output: how to read a metric of one of the model's outputs, which `METRICS` does not know; None for those
             that it does.
+        zone, undecided: of a limit on a loss, as of its `gate`; None where the user states neither.
 
     Raises:
         ConfigError: no such metric, or the limit is not a finite number.
@@ -58,6 +60,8 @@ class Constraint:
     metric: str
     limit: float
     of_output: Metric | None = added_later(None)  # noqa: RUF009  # it gives a dataclass field
+    zone: float | None = added_later(None)
+    undecided: WhenUndecided | None = added_later(None)  # noqa: RUF009
 
     def __post_init__(self) -> None:
         if self.of_output is None:
@@ -74,6 +78,13 @@ class Constraint:
         if math.isnan(value):
             raise ValueError(f"{self.metric} is NaN")
         return value - self.limit if self.known.direction == "minimize" else self.limit - value
+
+    @property
+    def gate(self) -> Gate | None:
+        """With known errors, of a limit on a loss; no other metric is kept sample by sample."""
+        if self.metric not in LOSSES:
+            return None
+        return Gate.around(self.limit, self.zone, self.undecided)
 
     @property
     def known(self) -> Metric:

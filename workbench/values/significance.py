@@ -1,4 +1,4 @@
-"""Which differences are real: paired tests, intervals, and the test that stops a hopeless candidate early.
+"""Which differences are real: paired tests and intervals.
 
 Outcomes of two models over the same samples come in one of three forms, sample by sample in the same order:
 
@@ -26,15 +26,11 @@ from workbench.values.paired_scores import PairedScores
 Arrays = npt.NDArray[np.bool_] | npt.NDArray[np.integer]
 Outcomes = Arrays | PairedScores
 Floats = npt.NDArray[np.float64]
+Counts = int | npt.NDArray[np.int64]
 
-FALSE_STOP = 0.001
-"""Largest probability that a candidate within the limit is ever stopped, over all looks together."""
-SMALLEST_LOOK = 64
 _CHUNK_VALUES, _RESAMPLES = 2_000_000, 2000
 _HALVINGS = 50
 """Of an interval of length 2: as exact as a float64."""
-_BETS = np.geomspace(0.2, 0.95, 5)
-"""Sizes of bet as shares of the largest that a single sample cannot ruin; together they suit drops of 2 to 10 pp."""
 
 
 def compare(baseline: Outcomes, candidate: Outcomes, *, seed: int = 0) -> AccuracyComparison:
@@ -43,7 +39,7 @@ def compare(baseline: Outcomes, candidate: Outcomes, *, seed: int = 0) -> Accura
     Raises:
         ValueError: they are not of the same samples, or of different forms.
     """
-    _check_pair(baseline, candidate)
+    check_pair(baseline, candidate)
     if isinstance(baseline, PairedScores) and isinstance(candidate, PairedScores):
         if baseline.are_right_or_wrong and candidate.are_right_or_wrong:
             return mcnemar(baseline.numerators == 1, candidate.numerators == 1)
@@ -69,9 +65,8 @@ def mcnemar(baseline: Arrays, candidate: Arrays) -> AccuracyComparison:
     lost = int(np.count_nonzero(baseline & ~candidate))
     won = int(np.count_nonzero(~baseline & candidate))
     p_value = min(1.0, 2.0 * float(special.bdtr(min(lost, won), lost + won, 0.5)))
-    z = -float(special.ndtri((1.0 - CONFIDENCE) / 2))
-    bounds = _score_bound(lost, won, n, z), -_score_bound(won, lost, n, z)
-    return _comparison((lost - won) / n, *bounds, p_value, scale=100.0, unit="pp", test="McNemar exact")
+    low, high = map(float, score_interval(lost, won, n))
+    return _comparison((lost - won) / n, low, high, p_value, scale=100.0, unit="pp", test="McNemar exact")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -152,7 +147,7 @@ def paired_bootstrap(baseline: PairedScores, candidate: PairedScores, *, seed: i
     The interval is the expanded percentile one (Hesterberg, The American Statistician 69, 2015, 371-386, section 5.3).
     Where the metric counts and has bounds, two pseudo-samples of the mean weight join in, as in `paired_bootstrap_f1`.
     """
-    _check_pair(baseline, candidate)
+    check_pair(baseline, candidate)
     rows = np.column_stack([baseline.turned, baseline.denominators, candidate.turned, candidate.denominators])
     drawn_from = rows
     if baseline.bounds is not None and baseline.are_counts and candidate.are_counts:
@@ -233,73 +228,6 @@ def may_be_equal(a: Estimate, b: Estimate) -> bool:
     return difference <= math.hypot(math.log(larger.value / larger.low), math.log(smaller.high / smaller.value))
 
 
-def look_schedule(total: int) -> tuple[int, ...]:
-    """How many samples have been scored at each look before the whole split: an eighth, a quarter, a half of `total`.
-
-    Looks at fewer than 64 samples can stop nobody and are left out, so a split below 128 samples has no look.
-    """
-    return tuple(size for size in (total // 8, total // 4, total // 2) if size >= SMALLEST_LOOK)
-
-
-def certain_violation(
-    baseline: Outcomes, candidate: Outcomes, *, limit_pp: float, alpha: float = FALSE_STOP
-) -> float | None:
-    """By how much the drop certainly exceeds the limit, in percentage points; None while it may still be within.
-
-    A bet against the claim "the drop is at most m": each sample multiplies a stake by a factor whose expectation is at
-    most 1 while the claim is true. By Ville's inequality such a stake ever reaches 1 / alpha with probability at most
-    alpha, **however often one looks**, so no alpha is shared out over looks and any schedule is sound (Waudby-Smith
-    and Ramdas, JRSS B 86, 2024, 1-27). The stake is the mean over five fixed sizes of bet, hence depends on the
-    counts alone. The result is the largest m that the stake refutes, less the limit.
-
-    With f the baseline's ratio, the claim reads E[(a - a') - f (b - b') - m b'] <= 0 for numerators a and denominators
-    b, those of the candidate primed; of F1 these are twice the correct entities, and predicted and gold ones together.
-    Where both have the same denominators f plays no part and the guarantee is exact for any n. Elsewhere f is taken at
-    the worse end of four standard errors around its estimate, and of F1 the size of a bet is bounded by the sentences
-    seen, so the guarantee is approximate. A metric without bounds is never certain, because one sample yet to come
-    could outweigh all that were seen.
-
-    Args:
-        baseline, candidate: outcomes of the first n samples of a split *in random order*. A sorted file makes its
-            first samples unlike the rest, and then no test on them is sound.
-        limit_pp: the constraint on the drop, in percentage points; for scores with a unit of their own, in that unit,
-            as the result then is.
-    """
-    from scipy import special  # a quarter of a second that whoever tests nothing need not spend
-
-    _check_pair(baseline, candidate)
-    least = 2.0 if isinstance(baseline, np.ndarray) and baseline.ndim == 2 else None
-    before, after = _scores(baseline), _scores(candidate)
-    if before.bounds is None:
-        return None
-    width, scale = before.bounds[1] - before.bounds[0], before.drop_scale
-    won, weight, exposure = before.turned - after.turned, before.denominators - after.denominators, after.denominators
-    gains = [won - f * weight for f in _ratio_range(before)]
-    heaviest = float(np.maximum(before.denominators, exposure).max())
-    worst_gain = max(width * heaviest if least is None else least, *(float(-gain.min()) for gain in gains))
-    if least is not None:
-        heaviest = float(exposure.max())
-
-    def log_stake(claim: float) -> float:
-        bets = _BETS[:, None] / (worst_gain + max(claim, 0.0) * heaviest)
-        # each bet's log stake is concave in f: its minimum over the range of f lies at an end
-        logs = [np.log1p(bets * (gain - claim * exposure)).sum(axis=1) for gain in gains]
-        return float(special.logsumexp(np.minimum(*logs)) - math.log(len(_BETS)))
-
-    if log_stake(limit_pp / scale) < -math.log(alpha):
-        return None
-    return scale * _largest(lambda claim: log_stake(claim) >= -math.log(alpha), limit_pp / scale, width, 30) - limit_pp
-
-
-def _largest(holds: Callable[[float], bool], low: float, high: float, halvings: int) -> float:
-    """The largest number between the two of which it holds, as it does of the lower; by halving, since importing
-    scipy.optimize costs every evaluation process a second."""
-    for _ in range(halvings):
-        middle = (low + high) / 2
-        low, high = (middle, high) if holds(middle) else (low, middle)
-    return low
-
-
 def midmean(values: Floats) -> Floats:
     """Mean of the middle half along the last axis: as deaf to outliers as a median needs, and less jumpy."""
     cut = values.shape[-1] // 4
@@ -330,41 +258,34 @@ def bootstrap_rounds(
     return Estimate(value=value, low=min(float(low), value), high=max(float(high), value))
 
 
-def _score_bound(lost: int, won: int, n: int, z: float) -> float:
+def score_interval(lost: Counts, won: Counts, n: int) -> tuple[Floats, Floats]:
+    """Tango's 95 % interval of (lost - won) / n, of as many pairs of models as one likes at once."""
+    from scipy import special  # a quarter of a second that whoever tests nothing need not spend
+
+    z = -float(special.ndtri((1.0 - CONFIDENCE) / 2))
+    return _score_bound(lost, won, n, z), -_score_bound(won, lost, n, z)
+
+
+def _score_bound(lost: Counts, won: Counts, n: int, z: float) -> Floats:
     """Lower end of Tango's interval of (lost - won) / n: where the score statistic equals z."""
 
-    def statistic(delta: float) -> float:
+    def statistic(delta: Floats) -> Floats:
         # the maximum-likelihood estimate of the share won, given that the difference is delta
         a, b, c = 2.0 * n, -lost - won + (2 * n - lost + won) * delta, -won * delta * (1 - delta)
-        share_won = (math.sqrt(max(b * b - 4 * a * c, 0.0)) - b) / (2 * a)
+        share_won = (np.sqrt(np.maximum(b * b - 4 * a * c, 0.0)) - b) / (2 * a)
         variance = n * (2 * share_won + delta * (1 - delta))
-        return (lost - won - n * delta) / math.sqrt(max(variance, 1e-12)) - z
+        return np.asarray((lost - won - n * delta) / np.sqrt(np.maximum(variance, 1e-12)) - z)
 
-    drop = (lost - won) / n
-    if drop <= -1.0:
-        return -1.0
-    return _largest(lambda delta: statistic(delta) > 0, -1.0 + 1e-12, drop, _HALVINGS)
-
-
-def _ratio_range(scores: PairedScores) -> tuple[float, float]:
-    """The ratio give or take four standard errors (by linearization), within its bounds."""
-    total = float(scores.denominators.sum()) or 1.0
-    ratio = float(scores.turned.sum()) / total
-    margin = 4 * math.sqrt(float(np.square(scores.turned - ratio * scores.denominators).sum())) / total
-    least, most = scores.turned_bounds
-    return max(ratio - margin, least), min(ratio + margin, most)
+    high = drop = np.asarray((lost - won) / n, dtype=np.float64)
+    low = np.full(drop.shape, -1.0 + 1e-12)
+    for _ in range(_HALVINGS):  # importing scipy.optimize costs every evaluation process a second
+        middle = (low + high) / 2
+        beyond = statistic(middle) > 0
+        low, high = np.where(beyond, middle, low), np.where(beyond, high, middle)
+    return np.where(drop <= -1.0, -1.0, low)
 
 
-def _scores(outcomes: Outcomes) -> PairedScores:
-    if isinstance(outcomes, PairedScores):
-        return outcomes
-    counts = outcomes.astype(np.float64)
-    if counts.ndim == 1:
-        return PairedScores(numerators=counts, denominators=np.ones(len(counts)))
-    return PairedScores(numerators=2 * counts[:, 0], denominators=counts[:, 1] + counts[:, 2])
-
-
-def _check_pair(baseline: Outcomes, candidate: Outcomes) -> None:
+def check_pair(baseline: Outcomes, candidate: Outcomes) -> None:
     """Raise ValueError for outcomes that are not of one metric over the same samples."""
     if isinstance(baseline, PairedScores) or isinstance(candidate, PairedScores):
         if not (isinstance(baseline, PairedScores) and isinstance(candidate, PairedScores)):

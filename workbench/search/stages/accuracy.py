@@ -36,6 +36,7 @@ from workbench.values.measurement import FLOAT_INDEX, SAME_ANSWERS, Accuracy, Ac
 from workbench.values.metrics import METRICS, accuracy_metrics, agreement_metrics, loss_metric
 from workbench.values.results import Evaluation
 from workbench.values.reuse import Reuse, audit_of_answers
+from workbench.values.sequential import ERROR, certain_violation, decide, look_schedule
 
 
 def take_answers(request: Request, result: StageResult, scores: AccuracyPass, opened: Opened) -> StageResult:
@@ -77,20 +78,32 @@ def _audited(request: Request, result: StageResult, outcomes: Outcomes) -> Stage
 
 
 def growing_subsets(request: Request, result: StageResult, scores: AccuracyPass) -> StageResult:
-    """Score 1/8, 1/4, 1/2 … of the split; stop once the drop is certainly over its limit."""
+    """Score 1/16, 1/8 … of the split; stop once the drop is over its limit, and certainly over the zone's lower end."""
     metric = loss_metric(scores.scorer.unit)
-    limit = next((c.limit for c in request.experiment.constraints if c.metric == metric), None)
-    if not request.gated or limit is None:
+    gate = next((c.gate for c in request.experiment.constraints if c.metric == metric), None)
+    if not request.gated or gate is None:
         return result
-    for look in significance.look_schedule(request.experiment.dataset.size(request.split)):
+    least = gate.limit - gate.zone
+    looks = look_schedule(request.experiment.dataset.size(request.split))
+    for look in looks:
         candidate = scores.first(look)
         reference = take(scores.reference_outcomes(), size(candidate))
+        beyond = certain_violation(per_sample(reference), per_sample(candidate), limit_pp=least)
+        if beyond is None and look != looks[-1]:
+            continue
         result = with_accuracy(request, result, candidate, reference)
-        excess = significance.certain_violation(per_sample(reference), per_sample(candidate), limit_pp=limit)
-        if excess is not None:
+        accuracy = result.measurement.accuracy
+        assert accuracy is not None  # just measured
+        assert accuracy.comparison is not None  # it is not the baseline
+        loss = accuracy.comparison.drop_pp.value
+        if beyond is not None and loss > gate.limit:
             what = "accuracy loss" if scores.scorer.primary == "accuracy" else f"loss in {scores.scorer.primary}"
-            reason = f"after {size(candidate)} samples the {what} is certainly at least {limit + excess:.2f} "
-            return result.stopped(f"{reason}{scores.scorer.unit or 'pp'}; the limit is {limit:g}", {metric: excess})
+            reason = (
+                f"after {size(candidate)} samples the {what} is {loss:.2f} {accuracy.comparison.unit}, certainly at "
+                f"least {least + beyond:.2f}; the limit is {gate.limit:g}, false alarm at most {ERROR:.0%} "
+                f"at {least:g} or less"
+            )
+            return result.stopped(reason, {metric: loss - gate.limit})
     return result
 
 
@@ -119,8 +132,11 @@ def with_rejection(
         return result
     if metric not in stop.violations:
         return result
-    limit = next(c.limit for c in request.experiment.constraints if c.metric == metric)
-    said = rejection(metric, accuracy.comparison, limit, per_sample(reference), per_sample(outcomes))
+    limit = next(c for c in request.experiment.constraints if c.metric == metric)
+    said = rejection(metric, accuracy.comparison, limit.limit, per_sample(reference), per_sample(outcomes))
+    if (gate := limit.gate) is not None:
+        compared = accuracy.comparison
+        said += f"; {decide(gate, compared.drop_pp, samples=accuracy.samples, unit=compared.unit)}"
     others = {name: by for name, by in stop.violations.items() if name != metric}
     further = [f"{name} is over its limit by {by:.4g}" for name, by in sorted(others.items())]
     return replace(result, stop=replace(stop, reason="; ".join([said, *further])))

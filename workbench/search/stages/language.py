@@ -39,6 +39,7 @@ from workbench.values.metrics import accuracy_metrics
 from workbench.values.modelled_times.figures import at_errors, interval, with_intervals
 from workbench.values.modelled_times.statement import ModelledCalls
 from workbench.values.reuse import Reuse
+from workbench.values.sequential import EARLY
 
 SMOKE_WINDOWS = 1
 _SMALLEST_LOOK = 8
@@ -169,8 +170,8 @@ def certainly_worse(
 ) -> float | None:
     """By how many nats a token ours are certainly worse than the reference, where that is more than the limit.
 
-    −log p has no bounds, so the betting test of other sweeps (`significance.certain_violation`) can never be certain of
-    it. Instead Student's lower bound of the paired difference is taken at `FALSE_STOP` divided among the looks: a model
+    −log p has no bounds, so the betting test of other sweeps (`sequential.certain_violation`) can never be certain of
+    it. Instead Student's lower bound of the paired difference is taken at `EARLY` divided among the looks: a model
     within the limit is stopped with about that probability at most over all looks, where differences of windows are
     near to normal [inferred: they are means over hundreds of tokens].
 
@@ -185,7 +186,7 @@ def certainly_worse(
     apart = ours.numerators[:, 0] - reference.numerators[:, 0]
     mean = apart.sum() / weights.sum()
     error = math.sqrt(count / (count - 1) * float(np.square(apart - mean * weights).sum())) / weights.sum()
-    quantile = float(special.stdtrit(count - 1, significance.FALSE_STOP / max(planned_looks, 1)))
+    quantile = float(special.stdtrit(count - 1, EARLY / max(planned_looks, 1)))
     low = float(mean + quantile * error)
     return low if low > limit_nats else None
 

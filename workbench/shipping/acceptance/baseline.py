@@ -21,6 +21,8 @@ from workbench.values.errors import MeasureError
 from workbench.values.measurement import Estimate, former_name
 from workbench.values.system.files import write_text_atomically
 
+ZONE = "accuracy_zone_pp"
+"""Beside the limits: the zone of the gate on the accuracy loss (`values.sequential`), in percentage points."""
 Level = Literal["published", "measured"]
 ResourceOf = Literal["device", "service", "host"]
 """What a resource is of: the whole card, whoever uses it; what the service itself holds of the card; all processes of
@@ -140,7 +142,7 @@ class Baseline:
         source: who measured the figures, and what is known about how.
         level: 'published' figures have no intervals, and nobody here saw them measured.
         memory, power: under the load of the throughput.
-        limits: what a bundle must keep, by the keys in `LIMITED`; what is not there has no limit.
+        limits: what a bundle must keep, by the keys in `LIMITED`; what is not there has no limit. And the `ZONE`.
         answers: what the platform answered (`workbench.inputs.answers`), for `workbench agreement --reference`.
     """
 
@@ -201,7 +203,7 @@ def read_baseline(path: Path) -> Baseline:
     """
     with read_yaml(path) as top:
         with top.section("limits") as section:
-            former = {former_name(known.limit): known.limit for known in LIMITED.values()}
+            former = {former_name(known.limit): known.limit for known in LIMITED.values()} | {ZONE: ZONE}
             asked = {limit: _positive(section, name if section.has(name) else limit) for name, limit in former.items()}
             for name, limit in former.items():
                 if name != limit and section.has(name):

@@ -8,11 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from workbench.load.result import P99_ANSWERS
-from workbench.shipping.acceptance.baseline import LIMITED, TIMED, Baseline, LoadFigures, Resource
-from workbench.shipping.acceptance.verdict import Criterion, Key, Verdict, data_needed, decided, exact, share
+from workbench.shipping.acceptance.baseline import LIMITED, TIMED, ZONE, Baseline, LoadFigures, Resource
+from workbench.shipping.acceptance.verdict import Criterion, Key, Outcome, Verdict, data_needed, decided, exact, share
 from workbench.values.agreement import Agreement, AgreementPath, Agreements
 from workbench.values.evidence import Evidence
 from workbench.values.measurement import Estimate
+from workbench.values.sequential import Gate, decide
 
 
 def evaluate(
@@ -262,7 +263,12 @@ def _drop(
         level = "modelled" if served.emulated else "measured"
     if drop is None:
         return replace(asked, note="the bundle has no comparison of accuracy")
-    return _judged(replace(asked, figure=drop, level=level, note=note), drop, asked.limit, samples, "samples")
+    asked, zone = replace(asked, figure=drop, level=level, note=note), baseline.limits.get(ZONE)
+    if asked.limit is None or not samples or zone is None:
+        return _judged(asked, drop, asked.limit, samples, "samples")
+    found = decide(Gate.around(asked.limit, zone), drop, samples=samples, unit=asked.unit)
+    outcome: Outcome = "not provable" if found.outcome == "undecided" else found.outcome
+    return replace(asked, outcome=outcome, note=f"{note}; {found}")
 
 
 def _float_path(agreement: Agreements | None) -> tuple[Agreement | None, str]:

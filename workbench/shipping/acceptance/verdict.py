@@ -169,6 +169,7 @@ def read_verdict(path: Path) -> Verdict:
         raise ConfigError(f"holds no verdict of this workbench: {error}.", file=path) from error
 
 
+_ERRORS = "passed and failed is said of whole intervals: false pass and false alarm at most 2.5 % each at the limit"
 _REHEARSAL = "a rehearsal: figures of the device are modelled, and prove nothing of one"
 
 
@@ -192,6 +193,7 @@ def verdict_lines(verdict: Verdict) -> list[str]:
         cells = [cell.ljust(width) for cell, width in zip(row[:6], widths, strict=True)]
         lines.append(("  " + "  ".join([*cells, row[6]])).rstrip())
     mark = f" ({_REHEARSAL})" if verdict.level == "modelled" else ""
+    lines.append(_ERRORS)
     lines.append(f"verdict: {verdict.outcome}{mark}")
     return lines
 

@@ -16,6 +16,7 @@ from workbench.shipping.promotion.verdict import Check, Limits, checked
 from workbench.targets import open_target
 from workbench.values.errors import BundleError, ConfigError, MeasureError
 from workbench.values.measurement import AccuracyComparison
+from workbench.values.sequential import Gate, decide
 from workbench.values.significance import compare
 
 NAME = "accuracy"
@@ -48,35 +49,43 @@ def accuracy_check(new: Bundle, old: Bundle, limits: Limits, holdout: Dataset | 
     except ValueError as error:
         return _failed(f"they cannot be paired: {error}", limits)
     words = f"on {size(ours)} holdout samples ({source}; {seen.test}, p = {seen.p_value:.2g})"
-    return _judged(NAME, seen, words, limits)
+    return _judged(NAME, seen, words, limits, size(ours))
 
 
-def float_check(manifest: Manifest, limits: Limits) -> Check:
-    """The first bundle has only its own float model to be compared with, which its confirmation was."""
+def float_check(manifest: Manifest, limits: Limits, *, first: bool = True) -> Check:
+    """Against its own float model, which its confirmation compared it with: the reference stays while champions change,
+    so that small losses of several releases cannot add up unseen.
+
+    Args:
+        first: there is no current bundle: then it must have been compared, and with `require_proof` be proven.
+    """
     name, limit = f"{NAME} against float", limits.max_loss_pp
+    limits = limits if first else replace(limits, require_proof=False)
     found = next((e for e in manifest.evaluations if e.split == "holdout"), None)
     accuracy = found.measurement.accuracy if found is not None else None
     if accuracy is None:
         why = "it was not confirmed on holdout; confirm it by `workbench sweep`, export it again"
-        return _failed(why, limits, name)
+        if first:
+            return _failed(why, limits, name)
+        return checked(name, None, f"losses of several releases could add up unseen: {why}")
     if accuracy.comparison is None:
         return checked(name, True, "it is the float model", figure=0.0, limit=limit, unit="pp", proven=True)
-    return _judged(name, accuracy.comparison, f"on {accuracy.samples} holdout samples", limits)
+    return _judged(name, accuracy.comparison, f"on {accuracy.samples} holdout samples", limits, accuracy.samples)
 
 
-def _judged(name: str, seen: AccuracyComparison, words: str, limits: Limits) -> Check:
+def _judged(name: str, seen: AccuracyComparison, words: str, limits: Limits, samples: int) -> Check:
     drop, unit = seen.drop_pp, seen.unit
     limit = limits.max_loss_pp if seen.is_share else limits.max_loss
     reason = f"{drop.value:+.2f} {unit} lost [{drop.low:.2f}, {drop.high:.2f}] {words}"
     if limit is None:
         reason += f"; say how much may be lost, in {unit}: --max-loss NUMBER"
         return checked(name, False, reason, figure=drop.value, unit=unit, interval=drop)
-    kept, proven = drop.value <= limit, drop.high <= limit
-    if kept and not proven:
-        reason += f"; so few samples cannot exclude a loss over {limit:g} {unit}"
-        if limits.require_proof:
-            reason += ", and proof was asked for (--require-proof): score on more of them with --experiment"
-    passed = proven or (kept and not limits.require_proof)
+    decision, proven = decide(Gate.around(limit, limits.zone), drop, samples=samples, unit=unit), drop.high <= limit
+    reason += f"; {decision}"
+    if limits.require_proof and drop.value <= limit and not proven:
+        reason += f"; so few samples cannot exclude a loss over {limit:g} {unit}, and proof was asked for "
+        reason += "(--require-proof): score on more of them with --experiment"
+    passed = proven or (decision.keeps and not limits.require_proof)
     return checked(name, passed, reason, figure=drop.value, limit=limit, unit=unit, interval=drop, proven=proven)
 
 

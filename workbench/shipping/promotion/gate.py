@@ -102,8 +102,7 @@ def evaluate(
             paired = same.outcome == "passed"
             unpaired = checked(NAME, None, "they answer different questions")
             checks += [same, accuracy_check(new, old, limits, holdout) if paired else unpaired]
-        else:
-            checks.append(float_check(new.manifest, limits))
+        checks.append(float_check(new.manifest, limits, first=old is None))
         checks.append(_size(new, old, limits))
         why = _why_no_load(checks, new, old, load)
         if why or old is None or load is None:

@@ -21,6 +21,8 @@ class Limits:
         max_p99_increase, max_size_increase: shares of the current one's; 0.2 is 20 % more.
         min_throughput: share of the current one's.
         require_proof: the whole interval of a figure that has one must keep its limit, not the figure alone.
+        zone: of the gate on accuracy, in the unit of its limit; None for half the limit, and where the samples do not
+            suffice the figure decides then; of who states one, undecided fails.
     """
 
     max_loss_pp: float = 0.5
@@ -29,6 +31,7 @@ class Limits:
     max_size_increase: float = 0.2
     require_proof: bool = False
     max_loss: float | None = None
+    zone: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
