@@ -56,7 +56,7 @@ VALUES = (
     (
         *("candidate", "device_profile", "evidence", "artifact", "interface", "measurement", "metrics"),
         *("model", "objectives", "preprocess", "normalizer", "results", "device_use", "reuse", "agreement"),
-        *("finding", "service", "setting_groups", "significance", "paired_scores"),
+        *("finding", "service", "setting_groups", "significance", "sequential", "paired_scores"),
         *("bins", "modelled_times", "compile_settings", "dimension", "installed_targets", "pipeline"),
     ),
     ("documents", "system", "exit_codes"),

@@ -7,6 +7,7 @@ import pytest
 from tests.tiny import EXPERIMENT, write_workspace
 from workbench.inputs.experiment import read_experiment, workspace_of
 from workbench.values.errors import ConfigError
+from workbench.values.sequential import Gate
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +43,18 @@ def test_the_identity_ignores_budget_and_words_but_no_limit(shared: Path) -> Non
     assert read_experiment(variant(shared, "accuracy_loss_pp: 2.0", "accuracy_loss_pp: 1.0")).identity != first
 
 
+def test_a_limit_on_a_loss_may_state_its_zone_and_what_undecided_means(shared: Path) -> None:
+    plain, written = "accuracy_loss_pp: 2.0", "accuracy_loss_pp: {limit: 2.0, zone: 0.2, undecided: figure}"
+    first = read_experiment(shared / "experiments" / "tiny.yaml")
+    found = read_experiment(variant(shared, plain, written))
+    strict = read_experiment(variant(shared, plain, written.replace(", undecided: figure", "")))
+
+    assert first.constraints[0].gate == Gate(limit=2.0, zone=1.0, undecided="figure")
+    assert found.constraints[0].gate == Gate(limit=2.0, zone=0.2, undecided="figure")
+    assert strict.constraints[0].gate == Gate(limit=2.0, zone=0.2, undecided="refuse")
+    assert len({first.identity, found.identity, strict.identity}) == 3
+
+
 def test_mistakes_are_named_with_file_and_key(shared: Path) -> None:
     for old, new, message in (
         (
@@ -55,6 +68,9 @@ def test_mistakes_are_named_with_file_and_key(shared: Path) -> None:
         ("latency_p50_ms, accuracy]", "accuracy, accuracy]", "one to three different metrics"),
         ("accuracy_loss_pp: 2.0", "acuracy_loss_pp: 2.0", "Did you mean 'accuracy_loss_pp'"),
         ("accuracy_loss_pp: 2.0", "accuracy_loss_pp: much", "expected a number, got 'much'"),
+        ("accuracy_loss_pp: 2.0", "accuracy_loss_pp: {limit: 2, zone: -1}", "-1 is less than 0"),
+        ("accuracy_loss_pp: 2.0", "accuracy_loss_pp: {limit: 2, zones: 1}", "Did you mean 'zone'"),
+        ("accuracy_loss_pp: 2.0", "size_mb: {limit: 2}", "expected a number"),
         ("samples: 32", "samples: 3200", "3200 is more than the 48 samples of the calibration split"),
         ("model: ../data/model.onnx", "model: ../data/absent.onnx", "absent.onnx does not exist"),
         ("../data/model.onnx", "../data/cut.onnx", r"cut\.onnx"),

@@ -98,7 +98,9 @@ def test_a_broken_limit_stops_a_candidate_where_it_is_certain_with_its_amount(op
     wrong = evaluate(question, DYNAMIC, bench)
     assert wrong.stop.stage == "accuracy_subset"
     assert wrong.measurement.accuracy.samples < 320
-    assert 0 < wrong.stop.violations["accuracy_loss_pp"] <= 50
+    lost = wrong.measurement.accuracy.comparison.drop_pp.value
+    assert wrong.stop.violations["accuracy_loss_pp"] == pytest.approx(lost + 50)
+    assert "certainly at least" in wrong.stop.reason
     assert wrong.measurement.latency is None
 
     question, bench = opened("latency_p99_ms: 0.0000001")
