@@ -37,7 +37,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from workbench.values.documents.input_files import read_text
-from workbench.values.errors import ConfigError, ToolchainError
+from workbench.values.errors import ConfigError
+from workbench.values.system.files import writing
 
 if TYPE_CHECKING:  # the library is imported where a key is used
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -363,11 +364,9 @@ def _private(seed: bytes) -> Ed25519PrivateKey:
 
 def _write_new(file: Path, text: str, mode: int) -> None:
     """A file that did not exist, with its rights from the start."""
-    try:
+    with writing(file, "Choose another folder."):
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
         with os.fdopen(descriptor, "w", encoding="ascii") as stream:
             stream.write(text)
             stream.flush()
             os.fsync(stream.fileno())
-    except OSError as error:
-        raise ToolchainError(f"{file} cannot be written: {error.strerror}. Choose another folder.") from error

@@ -22,10 +22,10 @@ import numpy.typing as npt
 
 from workbench.evaluation.noise import read_counters, steadiness, verdict
 from workbench.targets.base import DeviceSession, DeviceTimes, Feeds, Session, times_of
-from workbench.values.errors import MeasureError, ToolchainError
+from workbench.values.errors import MeasureError
 from workbench.values.measurement import DeviceFigures, Estimate, Latency
 from workbench.values.significance import bootstrap_rounds, midmean
-from workbench.values.system.files import temporary_beside
+from workbench.values.system.files import temporary_beside, writing
 
 _WINDOW_CALLS = 5
 """Calls of one warm-up window."""
@@ -351,10 +351,7 @@ def load_raw_times(path: Path) -> RawTimes | None:
 
 def save_raw_times(raw: RawTimes, path: Path) -> None:
     """Write the four arrays to an .npz file, whole or not at all; its folder must exist."""
-    try:
-        with temporary_beside(path) as draft, draft.open("wb") as stream:
-            np.savez_compressed(
-                stream, candidate_ms=raw.candidate_ms, baseline_ms=raw.baseline_ms, feed=raw.feed, round=raw.round
-            )
-    except OSError as error:
-        raise ToolchainError(f"{path}: raw times cannot be written: {error}. Free or change the disk.") from error
+    with writing(path), temporary_beside(path) as draft, draft.open("wb") as stream:
+        np.savez_compressed(
+            stream, candidate_ms=raw.candidate_ms, baseline_ms=raw.baseline_ms, feed=raw.feed, round=raw.round
+        )

@@ -11,7 +11,7 @@ from pathlib import Path
 from workbench.evaluation.journal import CONTENTS, NOTHING, SWEEP, VERSION, Journal
 from workbench.values.documents.sealed_json import Unsound, read_sealed, write_sealed
 from workbench.values.errors import ConfigError, ToolchainError
-from workbench.values.system.files import lock_file
+from workbench.values.system.files import lock_file, writing
 from workbench.values.system.scratch import scratch_folder
 
 
@@ -57,7 +57,7 @@ def open_journal(workspace: Path, experiment_name: str, identity: str, *, fresh:
     root = folder / f"{(numbers[-1] + 1) if numbers else 1:04d}"
     # to the microsecond: sweeps of several machines that begin together are told apart by it on a shared server
     began = datetime.datetime.now(datetime.UTC).isoformat(timespec="microseconds")
-    try:
+    with writing(root, "Check its owner and free space."):
         folder.mkdir(parents=True, exist_ok=True)
         with scratch_folder("new", inside=folder) as made:
             draft = made / root.name
@@ -66,8 +66,6 @@ def open_journal(workspace: Path, experiment_name: str, identity: str, *, fresh:
             write_sealed(draft / SWEEP, sweep)
             write_sealed(draft / CONTENTS, {**NOTHING, "sweep": sweep})
             draft.rename(root)
-    except OSError as error:
-        raise ToolchainError(f"{root} cannot be written: {error.strerror}. Check its owner and free space.") from error
     return Journal(root=root)
 
 

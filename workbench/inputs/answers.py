@@ -33,10 +33,10 @@ from workbench.inputs.dataset.splits import Dataset
 from workbench.inputs.dataset.stored import load_array, npz_arrays
 from workbench.values.documents.canonical import canonical_json, digest
 from workbench.values.documents.json_reader import JsonError, loads
-from workbench.values.errors import ConfigError, ToolchainError
+from workbench.values.errors import ConfigError
 from workbench.values.measurement import Split
 from workbench.values.preprocess import Array, Feeds, Text
-from workbench.values.system.files import temporary_beside
+from workbench.values.system.files import temporary_beside, writing
 
 DIGESTS, ROWS, ABOUT = "sample_digests", "sample_rows", "answers_about"
 _TEXTS = frozenset({DIGESTS, ABOUT})
@@ -145,12 +145,10 @@ def write_answers(path: Path, answers: Sequence[Answer], *, source: str, **about
     if None not in rows:
         arrays[ROWS] = np.array(rows, dtype=np.int64)
     arrays[ABOUT] = np.array([canonical_json({"version": _VERSION, "source": source, **about})])
-    try:
+    with writing(path, "Choose another folder."):
         path.parent.mkdir(parents=True, exist_ok=True)
         with temporary_beside(path) as draft, draft.open("wb") as stream:
             np.savez(stream, allow_pickle=False, **arrays)
-    except OSError as error:
-        raise ToolchainError(f"{path} cannot be written: {error.strerror}. Choose another folder.") from error
 
 
 def read_answers(path: Path) -> Answers:

@@ -43,8 +43,9 @@ from workbench.quantization.sessions import open_session
 from workbench.study.comparison import Differences
 from workbench.study.model_data import open_data, opened_for
 from workbench.values.documents.input_files import read_text
-from workbench.values.errors import CalibrationError, ConfigError, ToolchainError
+from workbench.values.errors import CalibrationError, ConfigError
 from workbench.values.model import Model
+from workbench.values.system.files import writing
 from workbench.values.system.scratch import scratch_folder
 
 _log = logging.getLogger(__name__)
@@ -187,7 +188,7 @@ def _agreement(model: Model, deploy: onnx.ModelProto, qdq: onnx.ModelProto, feed
 def _write(
     to: Path, texts: Mapping[str, str], models: Mapping[str, onnx.ModelProto], record: QuantizationRecord
 ) -> tuple[Path, ...]:
-    try:
+    with writing(to, "Free space or choose another folder."):
         to.mkdir(parents=True, exist_ok=True)
         with scratch_folder("calibrate", inside=to) as scratch:
             for name, text in texts.items():
@@ -205,7 +206,3 @@ def _write(
                 file.replace(to / file.name)
                 written.append(to / file.name)
             return tuple(written)
-    except OSError as error:
-        raise ToolchainError(
-            f"{to} cannot be written: {error.strerror}. Free space or choose another folder."
-        ) from error

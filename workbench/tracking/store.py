@@ -25,7 +25,7 @@ from workbench.tracking.server import (
     words,
 )
 from workbench.values.errors import ConfigError, ToolchainError
-from workbench.values.system.files import temporary_beside
+from workbench.values.system.files import temporary_beside, writing
 from workbench.values.system.scratch import scratch_folder
 
 if TYPE_CHECKING:  # importing mlflow takes a second and reads the environment, which `mlflow_errors` sets first
@@ -55,18 +55,13 @@ def prepare(store: Path) -> None:
     linked into place, which also lets two first sweeps start at once: the slower one finds the file there.
     """
     database = store / "mlflow.db"
-    try:
+    with writing(store, "Check its owner, its mount and free space, or choose another folder with --workspace."):
         (store / ARTIFACTS).mkdir(parents=True, exist_ok=True)
         with scratch_folder("new", inside=store) as folder:
             if not database.exists():
                 _make_empty(folder / "mlflow.db")
                 with contextlib.suppress(FileExistsError):
                     os.link(folder / "mlflow.db", database)
-    except OSError as error:
-        raise ToolchainError(
-            f"{store} cannot be written: {error.strerror or error}. "
-            "Check its owner, its mount and free space, or choose another folder with --workspace."
-        ) from error
     check_database(database, write=True)
     follow_move(database)
 

@@ -14,10 +14,10 @@ from workbench.graph.door import call_apart, libraries, open_foreign, user_cache
 from workbench.graph.intake.preparation import prepare, wanted
 from workbench.graph.read import read_model
 from workbench.values.documents.canonical import decode, digest, encode
-from workbench.values.errors import ConfigError, ToolchainError
+from workbench.values.errors import ConfigError
 from workbench.values.interface import NOTHING_DECLARED, Interface
 from workbench.values.model import Model, Origin
-from workbench.values.system.files import lock_file, write_json_atomically
+from workbench.values.system.files import lock_file, write_json_atomically, writing
 from workbench.values.system.scratch import scratch_folder
 from workbench.values.system.source_closure import closure_digest
 
@@ -90,7 +90,7 @@ def _kept(source: Model, place: Path) -> Model | None:
 
 
 def _made(source: Model, interface: Interface, place: Path) -> Model:
-    try:
+    with writing(place, "Free space or choose another workspace."):
         place.parent.mkdir(parents=True, exist_ok=True)
         with lock_file(place.with_suffix(".lock"), wait=True, remove=True):
             if (found := _kept(source, place)) is not None:
@@ -104,10 +104,6 @@ def _made(source: Model, interface: Interface, place: Path) -> Model:
                     place.rename(draft / "damaged")
                 inside.rename(place)
             return _opened(source, place)
-    except OSError as error:
-        raise ToolchainError(
-            f"{place} cannot be written: {error.strerror}. Free space or choose another workspace."
-        ) from error
 
 
 def prepare_here(path: str, interface: Any, folder: str) -> None:

@@ -50,7 +50,7 @@ from workbench.values.documents.canonical import digest, file_digest
 from workbench.values.documents.input_files import is_file, size_text
 from workbench.values.documents.sealed_json import Unsound, read_sealed, write_sealed
 from workbench.values.errors import ConfigError, ToolchainError
-from workbench.values.system.files import check_apart, lock_file, temporary_beside
+from workbench.values.system.files import check_apart, lock_file, temporary_beside, writing
 from workbench.values.system.source_closure import closure_digest
 from workbench.values.system.steps import time_words
 
@@ -160,7 +160,8 @@ def quantize_samples(
     warnings = refused_by_engine(recipe, model)
     if strict and warnings:
         raise ConfigError(f"vLLM-Ascend would not serve it: {warnings[0]}", file=cfg, hint="Change the recipe.")
-    try:
+    hint = "Free space or choose another folder; the same command goes on behind the last finished block."
+    with writing(to, hint):
         work = to / WORK
         work.mkdir(parents=True, exist_ok=True)
         with lock_file(work / "lock") as lock:
@@ -180,11 +181,6 @@ def quantize_samples(
                 report(f"block {block.index + 1} of {model.config.layers}: {told}")
             files = _assemble(model, recipe, read, work, to)
         shutil.rmtree(work)
-    except OSError as error:
-        raise ToolchainError(
-            f"{to} cannot be written: {error.strerror or error}. Free space or choose another folder; "
-            "the same command goes on behind the last finished block."
-        ) from error
     return CalibratedLlm(
         folder=to,
         files=files,

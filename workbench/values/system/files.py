@@ -66,19 +66,23 @@ def _remove_drafts_of_the_dead(path: Path) -> None:
                 Path(entry.path).unlink(missing_ok=True)
 
 
+@contextlib.contextmanager
+def writing(path: Path, hint: str = "Free space or choose another disk.") -> Iterator[None]:
+    """Raises ToolchainError where the disk fails within the block, with what to do."""
+    try:
+        yield
+    except OSError as error:
+        raise ToolchainError(f"{path} cannot be written: {error.strerror or error}. {hint}") from error
+
+
 def write_bytes_atomically(path: Path, data: bytes) -> None:
     """Write a file whole or not at all, and durably.
 
     Raises:
         ToolchainError: the disk cannot be written; what stood there before stands.
     """
-    try:
-        with temporary_beside(path) as draft:
-            draft.write_bytes(data)
-    except OSError as error:
-        raise ToolchainError(
-            f"{path} cannot be written: {error.strerror}. Free space or choose another disk."
-        ) from error
+    with writing(path), temporary_beside(path) as draft:
+        draft.write_bytes(data)
 
 
 def write_text_atomically(path: Path, text: str) -> None:

@@ -35,8 +35,9 @@ from workbench.targets.ascend.amct.process import LOG, AmctInstallation, ask, fi
 from workbench.targets.base import Array, Feeds
 from workbench.values.candidate import Candidate
 from workbench.values.documents.canonical import digest, encode
-from workbench.values.errors import CalibrationError, ConfigError, ToolchainError
+from workbench.values.errors import CalibrationError, ConfigError
 from workbench.values.model import Model
+from workbench.values.system.files import writing
 from workbench.values.system.scratch import scratch_folder
 
 TIMEOUT_S = 3600.0
@@ -95,7 +96,7 @@ def calibrate_with_amct(
         raise CalibrationError(str(error)) from error
     batch_num = (parsed.message if isinstance(parsed, Body) else parsed).batch_num
     log = to / LOG
-    try:
+    with writing(to, "Free space or choose another folder."):
         to.mkdir(parents=True, exist_ok=True)
         with scratch_folder("amct", inside=to) as folder:  # results leave it by rename only
             proto = _written_model(model, folder / "model.onnx", installation)
@@ -117,10 +118,6 @@ def calibrate_with_amct(
                     simulated.append({name: arrays[f"arr_{i}"] for i, name in enumerate(answer["outputs"])})
             for file in (*_made_by(folder), folder / RECORD, folder / CONFIG):
                 file.replace(to / file.name)
-    except OSError as error:
-        raise ToolchainError(
-            f"{to} cannot be written: {error.strerror or error}. Free space or choose another folder."
-        ) from error
     versions = {n if n == "amct_onnx" else f"amct_onnx.{n}": version for n, version in installation.versions.items()}
     recipe = {
         "producer": f"amct_onnx {installation.versions['amct_onnx']}",
