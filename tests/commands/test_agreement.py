@@ -13,7 +13,8 @@ from tests.tiny import write_model, write_workspace
 from workbench.api.bundle import export
 from workbench.bundle import bundle_agreement, read_bundle
 from workbench.inputs.experiment import read_experiment
-from workbench.values.agreement import agreements_from_json
+from workbench.values.agreement import Agreements
+from workbench.values.documents.canonical import decode
 from workbench.values.errors import BundleError, ConfigError
 
 
@@ -29,6 +30,10 @@ def run(*arguments: object) -> str:
     if done.exception is not None:
         raise done.exception
     return done.stdout
+
+
+def told_of(text: str) -> Agreements:
+    return decode(Agreements, json.loads(text), version=1)
 
 
 def preset(file: Path) -> str:
@@ -56,9 +61,9 @@ def test_a_agreement_is_printed_kept_and_shown(swept: Path, tmp_path: Path) -> N
     assert "what ships" in said
     assert "PyTorch: no checkpoint is known" in said
     assert "50 samples of holdout" in said
-    kept = agreements_from_json(json.loads((tmp_path / "f.json").read_text(encoding="utf-8")))
+    kept = told_of((tmp_path / "f.json").read_text(encoding="utf-8"))
     assert kept.candidate_id == chosen
-    told = agreements_from_json(json.loads(run("agreement", swept, "--candidate", chosen, "--samples", 50, "--json")))
+    told = told_of(run("agreement", swept, "--candidate", chosen, "--samples", 50, "--json"))
     assert kept == replace(told, command=kept.command)
 
 
@@ -67,8 +72,8 @@ def test_a_bundle_says_what_was_measured_and_is_measured_anew(swept: Path, bundl
 
     assert kept is not None
     assert "agreement.json" in read_bundle(bundle).manifest.files
-    assert kept == agreements_from_json(json.loads(run("agreement", bundle, "--json")))
-    anew = agreements_from_json(json.loads(run("agreement", bundle, "--experiment", swept, "--json")))
+    assert kept == told_of(run("agreement", bundle, "--json"))
+    anew = told_of(run("agreement", bundle, "--experiment", swept, "--json"))
     ours, theirs = kept.find("served"), anew.find("served")
     assert ours is not None
     assert theirs is not None

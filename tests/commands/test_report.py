@@ -62,7 +62,7 @@ def test_what_is_no_such_document_is_refused_before_anything_is_written(
     for asked, message in (
         ("--to report.pdf", "none of .docx, .html"),
         ("--to r.html --candidate ffff", "no candidate"),
-        ("--to r.html --verdict junk.json", "holds no verdict"),
+        ("--to r.html --verdict junk.json", "is no verdict"),
         ("--to r.html --agreement junk.json", "no agreement"),
         ("--to r.html --load junk.json", "no result of a load"),
         ("--to r.html --load empty", "holds no load-"),

@@ -16,8 +16,9 @@ from workbench.shipping.agreement import Asked, agreement_of_candidate, agreemen
 from workbench.shipping.agreement.compared import Comparison, Pair
 from workbench.shipping.agreement.ways import Shape, Way
 from workbench.space.space import build, complete
-from workbench.values.agreement import Agreements, agreements_from_json
+from workbench.values.agreement import Agreements
 from workbench.values.candidate import Candidate
+from workbench.values.documents.canonical import decode
 from workbench.values.errors import ConfigError
 from workbench.values.metrics import agreement_metrics
 from workbench.values.service import ServiceSettings
@@ -98,7 +99,7 @@ def test_the_float_path_agrees_and_int8_is_scored_beside_it(of_int8: Agreements)
     assert served.drop.drop_pp.value == pytest.approx(100 * (theirs - ours))
     assert theirs == 1.0  # labels are the float model's answers
     assert set(of_int8.missing) == {"pytorch", "float16 compiled", "old platform"}
-    assert agreements_from_json(of_int8.to_json()) == of_int8
+    assert decode(Agreements, of_int8.to_json(), version=1) == of_int8
 
 
 def test_what_another_platform_said_is_held_against_every_way(

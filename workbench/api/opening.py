@@ -12,7 +12,6 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench.values.documents.canonical import DecodeError
 from workbench.values.errors import ConfigError, ToolchainError
 from workbench.values.system.scratch import scratch_folder
 
@@ -180,16 +179,11 @@ def find_candidate(text: str, journal: Journal) -> Candidate:
 
 
 def _candidate_file(text: str) -> Candidate:
-    from workbench.values.candidate import candidate_from_json
-    from workbench.values.documents.json_reader import read_json
+    from workbench.values.candidate import Candidate
+    from workbench.values.documents.json_reader import read_document
 
-    data = read_json(Path(text))
-    if not isinstance(data, dict):
-        raise ConfigError("not a candidate file: it holds no object.", file=text)
     try:
-        return candidate_from_json(data)
-    except DecodeError as error:
-        raise ConfigError(f"not a candidate file: {error}.", file=text) from error
+        return read_document(Candidate, Path(text), "candidate")
     except ConfigError as error:
         raise ConfigError(error.rule, file=text, key=error.key, hint=error.hint) from error
 

@@ -26,8 +26,7 @@ from workbench.shipping.acceptance.verdict import read_verdict
 from workbench.shipping.handover import service_settings
 from workbench.study.compared import Comparison
 from workbench.values.agreement import read_agreement
-from workbench.values.documents.canonical import DecodeError, decode
-from workbench.values.documents.json_reader import loads, read_json
+from workbench.values.documents.json_reader import loads, read_document, read_json
 from workbench.values.errors import ConfigError
 from workbench.values.measurement import Split
 from workbench.values.results import Evaluation
@@ -203,19 +202,12 @@ def _loads(paths: Iterable[Path]) -> Iterator[LoadResult]:
 
 
 def _comparison(path: Path) -> Comparison:
-    body = _object(path)
-    if isinstance(device := body.get("device"), dict):
-        device.pop("single", None)  # of comparisons made while an operator could be run by itself
-    derived = ("version", "passed", "equal", "first_jump", "first_beyond_limits")
-    try:
-        return decode(Comparison, {k: v for k, v in body.items() if k not in derived}, "comparison")
-    except DecodeError as error:
-        raise ConfigError(
-            f"is no comparison of this workbench: {error}.",
-            file=path,
-            key="--layers",
-            hint="workbench compare … --json",
-        ) from error
+    derived, key, hint = (
+        ("passed", "equal", "first_jump", "first_beyond_limits"),
+        "--layers",
+        "workbench compare … --json",
+    )
+    return read_document(Comparison, path, "comparison", derived=derived, limit_bytes=_MOST_JSON, key=key, hint=hint)
 
 
 def _object(path: Path) -> dict[str, Any]:

@@ -20,8 +20,8 @@ from workbench.bundle.bounds import LANGUAGE, absolute_fault, json_object
 from workbench.bundle.manifest import Manifest
 from workbench.bundle.opened import Bundle
 from workbench.targets.base import Array, Feeds
-from workbench.values.agreement import Agreements, agreements_from_json
-from workbench.values.documents.canonical import DecodeError, decode
+from workbench.values.agreement import Agreements
+from workbench.values.documents.canonical import decode
 from workbench.values.documents.json_reader import loads
 from workbench.values.errors import BundleError, ConfigError
 from workbench.values.preprocess import Preprocessor, Text, open_preprocessor
@@ -144,8 +144,8 @@ def bundle_agreement(bundle: Bundle) -> Agreements | None:
     if name is None:
         return None
     try:
-        found = agreements_from_json(json_object(bundle.read(name), name))
-    except (DecodeError, ValueError) as error:
+        found = decode(Agreements, json_object(bundle.read(name), name), "agreement", version=1)
+    except ValueError as error:
         raise BundleError(f"{bundle.directory}: {name} cannot be used: {error}.") from error
     if found.candidate_id != bundle.manifest.candidate_id:
         raise BundleError(

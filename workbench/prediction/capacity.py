@@ -21,8 +21,8 @@ from typing import Any, Literal
 from workbench.inputs.dataset.batch import IntArray
 from workbench.prediction.search import best_settings
 from workbench.targets import described
-from workbench.values.documents.canonical import DecodeError, added_later, decode, encode
-from workbench.values.documents.json_reader import read_json
+from workbench.values.documents.canonical import added_later, encode
+from workbench.values.documents.json_reader import read_document
 from workbench.values.errors import ConfigError
 from workbench.values.measurement import Clock, ServiceFigures, ServiceResult
 from workbench.values.results import Evaluation
@@ -121,15 +121,8 @@ def read_capacity(path: Path) -> CapacityPlan:
     Raises:
         ConfigError: no such document, or of another version.
     """
-    body = read_json(path)
-    if not isinstance(body, dict) or body.pop("version", None) != _VERSION:
-        raise ConfigError(
-            "is no plan of capacity of this workbench.", file=path, hint="Write one: workbench plan-capacity … --json"
-        )
-    try:
-        return decode(CapacityPlan, body, "plan")
-    except DecodeError as error:
-        raise ConfigError(f"is no plan of capacity of this workbench: {error}.", file=path) from error
+    hint = "Write one: workbench plan-capacity … --json"
+    return read_document(CapacityPlan, path, "plan of capacity", version=_VERSION, hint=hint)
 
 
 def cards_needed(demand: Demand, highest_rate_per_s: float) -> int:

@@ -4,7 +4,7 @@ compiled model on its device, the first bad operator."""
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from workbench.study.limits import INT8, Limits
 from workbench.targets.inside import Remedy
@@ -130,6 +130,7 @@ class DeviceFindings:
     folder: of the device's own files.
     """
 
+    EARLIER: ClassVar = {"single": None}  # made while an operator could be run by itself
     about: str
     emulated: bool
     operators: int

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from workbench.values.documents.canonical import DecodeError, added_later, decode, encode
-from workbench.values.documents.json_reader import read_json
-from workbench.values.errors import ConfigError
+from workbench.values.documents.canonical import added_later, encode
+from workbench.values.documents.json_reader import read_document
 from workbench.values.measurement import AccuracyComparison, Estimate
 
 _MOST_BYTES = 1 << 26
@@ -111,14 +110,6 @@ class Agreements:
         return {"version": 1, **encode(self)}
 
 
-def agreements_from_json(data: dict[str, Any]) -> Agreements:
-    """Rebuild what `Agreements.to_json` gave; DecodeError where it does not fit this version."""
-    return decode(Agreements, data, "agreement", version=1)
-
-
 def read_agreement(file: Path) -> Agreements:
     """What `workbench agreement --to` wrote."""
-    try:
-        return agreements_from_json(read_json(file, limit_bytes=_MOST_BYTES))
-    except DecodeError as error:
-        raise ConfigError(f"is no agreement of this workbench: {error}.", file=file, key="--agreement") from error
+    return read_document(Agreements, file, "agreement", limit_bytes=_MOST_BYTES, key="--agreement")

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from workbench.load.text import short
-from workbench.values.documents.canonical import added_later, decode, encode
-from workbench.values.documents.json_reader import read_json
-from workbench.values.errors import ConfigError
+from workbench.values.documents.canonical import added_later, encode
+from workbench.values.documents.json_reader import read_document
 from workbench.values.evidence import Evidence, weakest
 from workbench.values.measurement import Estimate
 from workbench.values.significance import times_the_data
@@ -153,20 +152,8 @@ def read_verdict(path: Path) -> Verdict:
     Raises:
         ConfigError: it holds no verdict, or one of another version.
     """
-    body = read_json(path)
-    if isinstance(body, dict) and isinstance(body.get("verdict"), dict):
-        body = body["verdict"]
-    if not isinstance(body, dict) or "criteria" not in body:
-        raise ConfigError(
-            "holds no verdict of this workbench.", file=path, hint="Write one: workbench load … --baseline … --to DIR"
-        )
-    fields = {name: value for name, value in body.items() if name not in ("version", "outcome", "level")}
-    try:
-        if body.get("version") != 2:
-            raise ValueError(f"verdict version {body.get('version')!r} is unknown; this workbench reads version 2")
-        return decode(Verdict, fields, "verdict")
-    except ValueError as error:
-        raise ConfigError(f"holds no verdict of this workbench: {error}.", file=path) from error
+    hint = "Write one: workbench load … --baseline … --to DIR"
+    return read_document(Verdict, path, "verdict", version=2, derived=("outcome", "level"), hint=hint)
 
 
 _ERRORS = "passed and failed is said of whole intervals: false pass and false alarm at most 2.5 % each at the limit"

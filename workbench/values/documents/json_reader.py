@@ -10,12 +10,15 @@ nesting are refused: each of them is a mistake, or an attack on whatever reads t
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from workbench.values.documents.canonical import DecodeError, decode
 from workbench.values.documents.input_files import read_text
 from workbench.values.errors import ConfigError
 
+T = TypeVar("T")
 MOST_BYTES = 1 << 24
 """Of a file that people or tools write by hand or once for a model. Empty lists, as objects, take twenty times that."""
 MOST_DEPTH = 64
@@ -82,6 +85,29 @@ def read_json(path: Path, *, limit_bytes: int = MOST_BYTES) -> Any:
         ConfigError: missing, not a regular file, too large, not UTF-8, not JSON, or beyond a bound.
     """
     return parse_json(read_text(path, limit_bytes=limit_bytes), file=path)
+
+
+def read_document(
+    kind: type[T],
+    path: Path,
+    what: str,
+    *,
+    version: int = 1,
+    derived: Collection[str] = (),
+    limit_bytes: int = MOST_BYTES,
+    key: str | None = None,
+    hint: str | None = None,
+) -> T:
+    """A value that a command of ours wrote as JSON, alone or under the name of `what`, with what is derived beside its
+    fields; ConfigError where there is none, or one of another version."""
+    body = read_json(path, limit_bytes=limit_bytes)
+    if isinstance(body, dict):
+        found = body.get(what)
+        body = {n: v for n, v in (found if isinstance(found, dict) else body).items() if n not in derived}
+    try:
+        return decode(kind, body, what, version=version)
+    except DecodeError as error:
+        raise ConfigError(f"is no {what} of this workbench: {error}.", file=path, key=key, hint=hint) from error
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
