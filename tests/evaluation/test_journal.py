@@ -54,39 +54,19 @@ def test_the_first_kept_baseline_time_is_the_anchor(tmp_path: Path) -> None:
     assert (*first, journal.anchor("holdout", 1, 7.0, length=64)) == (5.0, 5.0, 9.0, 7.0), "of a curve their own"
 
 
-def test_a_sweep_and_a_device_belong_to_one_process_and_a_killed_one_frees_them(tmp_path: Path) -> None:
+def test_a_sweep_and_a_device_belong_to_one_process_at_a_time(tmp_path: Path) -> None:
+    """The kernel frees them when it dies: `tests/values/system/test_files.py`."""
     journal, said = open_journal(tmp_path, "demo", "a" * 64), list[str]()
 
     def device(place: Path) -> AbstractContextManager[None]:
-        return device_lock(place / "device.lock", wait_s=0.3, report=said.append)
+        return device_lock(place / "device.lock", wait_s=0.1, report=said.append)
 
-    for held, taken, rule in (
-        ("exclusive(Journal(root=place))", lambda: exclusive(journal), "process {} is running this sweep"),
-        (
-            "device_lock(place / 'device.lock', wait_s=0, report=print)",
-            lambda: device(journal.root),
-            r"still in use by process {} .* after 0\.3 s",
-        ),
-    ):
-        code = f"""
-            import sys, pathlib
-            from workbench.evaluation.bench import device_lock
-            from workbench.evaluation.journal import Journal
-            from workbench.evaluation.sweep_folders import exclusive
-            place = pathlib.Path(sys.argv[1])
-            with {held}:
-                print("held", flush=True)
-                sys.stdin.read()
-            """
-        with child(code, journal.root) as holder:
-            assert holder.stdout.readline() == "held\n"
-            with pytest.raises(ToolchainError, match=rule.format(holder.pid)), taken():
-                pytest.fail("entered a lock that another process holds")
-            holder.kill()
-        with taken():  # kill -9 frees it
-            pass
-    assert (journal.root / "lock").read_text() == str(os.getpid())
-    assert [f"process {holder.pid}" in one for one in said] == [True], "who is waited for is said once"
+    with exclusive(journal), device(tmp_path):
+        with pytest.raises(ToolchainError, match=f"process {os.getpid()} is running this sweep"), exclusive(journal):
+            pytest.fail("entered a lock that is held")
+        with pytest.raises(ToolchainError, match=rf"in use by process {os.getpid()} .* after 0\.1 s"), device(tmp_path):
+            pytest.fail("entered a lock that is held")
+    assert [f"process {os.getpid()}" in one for one in said] == [True], "who is waited for is said once"
     (tmp_path / "file").write_text("")
     with pytest.raises(ToolchainError, match="lock file cannot be opened"), device(tmp_path / "file"):
         pytest.fail("entered without a lock file")
