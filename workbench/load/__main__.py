@@ -7,15 +7,13 @@ standard output tell when the window that counts begins and ends.
 from __future__ import annotations
 
 import asyncio
-import functools
 import gc
 import json
 import signal
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import uvloop
@@ -25,9 +23,6 @@ from workbench.load.plan import LoadPlan
 from workbench.load.run import END, TIMES
 from workbench.values.documents.canonical import decode
 from workbench.values.system.environment import open_files
-
-if TYPE_CHECKING:
-    from workbench.load.openai.answer import Streams
 
 _ORDER = 100_000
 """Requests whose texts are drawn before; a longer run begins again."""
@@ -43,13 +38,9 @@ def main(folder: Path) -> None:
     random = np.random.default_rng([plan.seed, 1])  # beside the stream of arrival times
     rounds = -(-_ORDER // len(requests))
     order = np.concatenate([random.permutation(len(requests)) for _ in range(rounds)])
-    streams: Streams | None = None
-    connection: Callable[[Clients, float], Connection] = Connection
+    connection = Connection
     if plan.streams:  # what reads streams is imported only for them
-        from workbench.load.openai.answer import StreamConnection, Streams
-
-        streams = Streams()
-        connection = functools.partial(StreamConnection, streams=streams)
+        from workbench.load.openai.answer import StreamConnection as connection
     clients = Clients(plan, requests, order, connection)
     cpu_s: dict[str, float] = {}
 
@@ -70,18 +61,10 @@ def main(folder: Path) -> None:
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(load())
     spent_s = cpu_s.get("measured", time.process_time()) - cpu_s.get("measuring", 0.0)
-    recording = clients.recording
-    begin = recording.begin_s
-    of_streams: dict[str, Any] = streams.arrays(begin) if streams is not None else {}
-    np.savez(
-        folder / TIMES,
-        begin_s=begin,  # of time.perf_counter, the one clock of all processes of a host
-        intended_s=np.array(recording.intended_s) - begin,
-        sent_s=np.array(recording.sent_s) - begin,
-        done_s=np.array(recording.done_s) - begin,
-        outcome=np.array(recording.outcome, dtype=np.int16),
-        **of_streams,
-    )
+    begin = clients.begin_s  # of time.perf_counter, the one clock of all processes of a host
+    columns: dict[str, Any] = {name: np.array(values) for name, values in clients.columns.items()}
+    seconds = {name: values - begin for name, values in columns.items() if name.endswith("_s")}
+    np.savez(folder / TIMES, begin_s=begin, **{**columns, **seconds})
     end = {
         "began_at": began_at,
         "end_s": clients.end_s - begin,
@@ -90,9 +73,9 @@ def main(folder: Path) -> None:
         "interrupted": clients.interrupted,
         "loop": "uvloop",
         "woken_late_p99_s": float(np.quantile(clients.woken_late_s, 0.99)) if clients.woken_late_s else 0.0,
+        "server_error": clients.server_error,
+        "full": clients.full,
     }
-    if streams is not None:
-        end |= {"server_error": streams.error, "full": streams.full}
     (folder / END).write_text(json.dumps(end), encoding="utf-8")
 
 

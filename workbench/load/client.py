@@ -14,8 +14,7 @@ import time
 from array import array
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -35,36 +34,16 @@ _CLOCK_MONOTONIC, _ABSOLUTE = 1, 1  # <time.h>, TFD_TIMER_ABSTIME
 _SOONEST_NS = 1  # a time of zero would disarm the timer
 
 
-@dataclass(slots=True, kw_only=True)
-class Recording:
-    """Every request in the order of its end; seconds of `time.perf_counter`.
-
-    Attributes:
-        outcome: the HTTP status, or one of the negative codes of this module.
-        begin_s: when the load began; its warm-up comes first.
-    """
-
-    begin_s: float
-    intended_s: array[float] = field(default_factory=lambda: array("d"))
-    sent_s: array[float] = field(default_factory=lambda: array("d"))
-    done_s: array[float] = field(default_factory=lambda: array("d"))
-    outcome: array[int] = field(default_factory=lambda: array("h"))
-
-    def add(self, intended_s: float, sent_s: float, done_s: float, outcome: int) -> None:
-        self.intended_s.append(intended_s)
-        self.sent_s.append(sent_s)
-        self.done_s.append(done_s)
-        self.outcome.append(outcome)
-
-
 class Connection(asyncio.Protocol):
     """One HTTP/1.1 connection with at most one request in flight."""
 
-    __slots__ = ("busy", "clients", "failed", "idle_since_s", "intended_s", "reader", "sent_s", "transport")
+    COLUMNS: ClassVar[dict[str, str]] = {"intended_s": "d", "sent_s": "d", "done_s": "d", "outcome": "h"}
+    """What is kept of requests, and its type as `array` has it: times by `time.perf_counter`; the HTTP status, or a
+    negative code of `workbench.load.http1`."""
+    reader_type: ClassVar[type[AnswerReader]] = AnswerReader
 
-    def __init__(self, clients: Clients, intended_s: float, reader: AnswerReader | None = None) -> None:
-        """Args: reader: of answers that are read beyond their end."""
-        self.clients, self.intended_s, self.reader = clients, intended_s, reader or AnswerReader()
+    def __init__(self, clients: Clients, intended_s: float) -> None:
+        self.clients, self.intended_s, self.reader = clients, intended_s, self.reader_type()
         self.transport: asyncio.Transport | None = None
         self.busy = False
         self.failed = True  # until the first answer: a server that accepts and closes is not asked in a tight loop
@@ -118,20 +97,26 @@ class Connection(asyncio.Protocol):
     def _finish(self, outcome: int, done_s: float | None = None) -> None:
         self.busy, self.failed = False, outcome < 0
         done_s = time.perf_counter() if done_s is None else done_s
-        self.clients.recording.add(self.intended_s, self.sent_s, done_s, outcome)
+        self.clients.record(self.intended_s, self.sent_s, done_s, outcome)
 
 
 class Clients:
-    """All connections of one run and the rule by which requests are due. `run` is the whole life of one."""
+    """All connections of one run and the rule by which requests are due. `run` is the whole life of one.
+
+    Attributes:
+        columns: of every request in the order of its end, by the names of `Connection.COLUMNS`.
+        begin_s: when the load began; its warm-up comes first.
+        server_error: the first that a server reported in a stream.
+        full: no more is kept.
+    """
 
     def __init__(
         self,
         plan: LoadPlan,
         requests: Sequence[bytes],
         order: npt.NDArray[np.int64],
-        connection: Callable[[Clients, float], Connection],
+        connection: type[Connection] = Connection,
     ) -> None:
-        """`connection` makes one more, for a request intended at that moment."""
         self.plan, self._requests, self._order = plan, requests, order.tolist()
         self._connection = connection
         self._closed_loop = plan.load.arrivals == "closed"
@@ -149,8 +134,16 @@ class Clients:
         self.woken_late_s = array("d")  # every 50 ms: how late the loop came, which is in all that it times
         self.failed_connections = 0
         self.interrupted = False
-        self.end_s = 0.0
-        self.recording = Recording(begin_s=0.0)
+        self.begin_s = self.end_s = 0.0
+        self.columns: dict[str, array[Any]] = {name: array(kind) for name, kind in connection.COLUMNS.items()}
+        self.server_error, self.full = "", False
+
+    def record(self, intended_s: float, sent_s: float, done_s: float, outcome: int) -> None:
+        columns = self.columns
+        columns["intended_s"].append(intended_s)
+        columns["sent_s"].append(sent_s)
+        columns["done_s"].append(done_s)
+        columns["outcome"].append(outcome)
 
     async def run(self, phase: Callable[[str], None]) -> None:
         """Load until the plan's time or count is over, and wait for the answers that are still out.
@@ -162,7 +155,7 @@ class Clients:
         plan = self.plan
         self._loop = loop
         self._timer = PreciseTimer(loop, self._send_due)
-        self.recording.begin_s = begin = time.perf_counter()
+        self.begin_s = begin = time.perf_counter()
         self.end_s = begin + plan.warmup_s + plan.duration_s
         self._sending = True
         handles = [
@@ -287,7 +280,7 @@ class Clients:
                 return
             connection.close()
         if len(self._waiting) + len(self._connections) >= self.plan.outstanding:
-            self.recording.add(intended_s, float("nan"), time.perf_counter(), UNSENT)
+            self.record(intended_s, float("nan"), time.perf_counter(), UNSENT)
             return
         self._waiting.append(intended_s)
         self._open_more()
@@ -324,7 +317,7 @@ class Clients:
             self.failed_connections += 1
             now = time.perf_counter()
             if self._closed_loop:
-                self.recording.add(at_s, float("nan"), now, REFUSED)
+                self.record(at_s, float("nan"), now, REFUSED)
                 if self._sending:
                     self._connect(now + _BACKOFF_S)
             else:
@@ -343,7 +336,7 @@ class Clients:
                 if connection.busy and now - connection.sent_s > self.plan.timeout_s:
                     connection.close(TIMEOUT)
             while self._waiting and now - self._waiting[0] > self.plan.timeout_s:
-                self.recording.add(self._waiting.popleft(), float("nan"), now, TIMEOUT)
+                self.record(self._waiting.popleft(), float("nan"), now, TIMEOUT)
             if not self._closed_loop:
                 self._open_more()
             if os.getppid() != self._parent:

@@ -62,7 +62,7 @@ def run_load(
             of this machine.
         times_to: file (npz) that receives every request's times: `intended_s`, `sent_s`, `done_s` from the load's
             begin (its warm-up included), `outcome` (a status, or a code of `workbench.load.http1`), and `begin_s`
-            by the host's monotonic clock; of streams those of `Streams` besides. None to keep none.
+            by the host's monotonic clock; of streams those of `StreamConnection` besides. None to keep none.
         devices: the server's cards, where they are in this machine; None to look for their gauges in its /metrics.
 
     Raises:

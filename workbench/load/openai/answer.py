@@ -8,17 +8,10 @@ import json
 import re
 import time
 from array import array
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
-import numpy.typing as npt
+from typing import Any, ClassVar, cast
 
 from workbench.load.client import Connection
 from workbench.load.http1 import BROKEN, CLOSED, CUT, GARBAGE, NO_STREAM, TIMEOUT, AnswerReader, ProtocolError
-
-if TYPE_CHECKING:
-    from workbench.load.client import Clients
 
 DONE = b"[DONE]"
 _TEXTS = ("content", "reasoning_content", "reasoning", "refusal", "tool_calls", "function_call")
@@ -181,62 +174,32 @@ MOST_CHUNKS = 20_000_000
 _UNTOLD = -1
 
 
-@dataclass(slots=True, kw_only=True)
-class Streams:
-    """Streams in the order of their ends, beside a `Recording`.
+class StreamConnection(Connection):
+    """One client. A request is over when the body of its answer is; its time ends where the stream said it is done.
 
-    Attributes:
-        row: place of the request in the recording.
-        chunks: with text; their times stand in `chunk_s` one stream behind the other.
-        tokens, prompt_tokens: by the server's usage, -1 where it told none.
-        error: the first that a server reported in a stream.
+    Of streams are kept, in the order of their ends: the place of the request among all, how many chunks had text, the
+    tokens by the server's usage (-1 where it told none); and the chunks' times, one stream behind the other.
     """
 
-    row: array[int] = field(default_factory=lambda: array("q"))
-    chunks: array[int] = field(default_factory=lambda: array("q"))
-    tokens: array[int] = field(default_factory=lambda: array("q"))
-    prompt_tokens: array[int] = field(default_factory=lambda: array("q"))
-    chunk_s: array[float] = field(default_factory=lambda: array("d"))
-    error: str = ""
-
-    @property
-    def full(self) -> bool:
-        return len(self.chunk_s) >= MOST_CHUNKS
-
-    def add(self, row: int, answer: StreamReader) -> None:
-        self.row.append(row)
-        self.chunks.append(len(answer.text_s))
-        self.tokens.append(_UNTOLD if answer.tokens is None else answer.tokens)
-        self.prompt_tokens.append(_UNTOLD if answer.prompt_tokens is None else answer.prompt_tokens)
-        self.chunk_s.extend(answer.text_s)
-        self.error = self.error or answer.error
-
-    def arrays(self, begin_s: float) -> dict[str, npt.NDArray[np.generic]]:
-        """For the file of times; seconds from the load's begin."""
-        return {
-            "stream_row": np.array(self.row, dtype=np.int64),
-            "stream_chunks": np.array(self.chunks, dtype=np.int64),
-            "stream_tokens": np.array(self.tokens, dtype=np.int64),
-            "stream_prompt_tokens": np.array(self.prompt_tokens, dtype=np.int64),
-            "chunk_s": np.array(self.chunk_s, dtype=np.float64) - begin_s,
-        }
-
-
-class StreamConnection(Connection):
-    """One client. A request is over when the body of its answer is; its time ends where the stream said it is done."""
-
-    __slots__ = ("stream", "streams")
-
-    def __init__(self, clients: Clients, intended_s: float, streams: Streams) -> None:
-        self.stream, self.streams = StreamReader(), streams
-        super().__init__(clients, intended_s, self.stream)
+    COLUMNS: ClassVar[dict[str, str]] = {
+        **Connection.COLUMNS,
+        **dict.fromkeys(("stream_row", "stream_chunks", "stream_tokens", "stream_prompt_tokens"), "q"),
+        "chunk_s": "d",
+    }
+    reader_type = StreamReader
 
     def _finish(self, outcome: int, done_s: float | None = None) -> None:
-        stream, streams = self.stream, self.streams
+        stream, columns = cast(StreamReader, self.reader), self.clients.columns
         if outcome in (CLOSED, TIMEOUT, GARBAGE) and stream.ended:  # whole for its reader; only the framing is not
             outcome = stream.status
         if stream.events:
-            streams.add(len(self.clients.recording.done_s), stream)
+            columns["stream_row"].append(len(columns["done_s"]))
+            columns["stream_chunks"].append(len(stream.text_s))
+            columns["stream_tokens"].append(_UNTOLD if stream.tokens is None else stream.tokens)
+            columns["stream_prompt_tokens"].append(_UNTOLD if stream.prompt_tokens is None else stream.prompt_tokens)
+            columns["chunk_s"].extend(stream.text_s)
+            self.clients.server_error = self.clients.server_error or stream.error
         super()._finish(outcome, stream.done_s if outcome > 0 else done_s)
-        if streams.full:
+        if len(columns["chunk_s"]) >= MOST_CHUNKS:
+            self.clients.full = True
             self.clients.stop()
