@@ -1,5 +1,6 @@
 """A tokenizer of BERT's kind with a handful of words, for tests of everything that reads texts."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
@@ -9,7 +10,7 @@ VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "pay", "##ment", "loan", "due"
 PAD, UNK, CLS, SEP, PAY, MENT, LOAN, DUE, ZHANG, SAN, _ = range(len(VOCABULARY))
 
 
-def write_tokenizer(path: Path, vocabulary: list[str] = VOCABULARY, pad_to: int | None = None) -> Path:
+def write_tokenizer(path: Path, vocabulary: Sequence[str] = VOCABULARY, pad_to: int | None = None) -> Path:
     """A WordPiece tokenizer as BERT's, with a handful of words."""
     vocab = {token: index for index, token in enumerate(vocabulary)}
     tokenizer = Tokenizer(models.WordPiece(vocab, unk_token="[UNK]"))

@@ -2,53 +2,34 @@
 
     python -m tests.hostile.files [--count 5000] [--seed 0] [--workers 2] [--format NAME ...] [--keep FOLDER]
 
-Each file is read in a worker process, which is ended where one file takes longer than 5 s or the worker, its children
-included, more than 1 GB. Prints a table; exit code 1 on any traceback, hang or excess. A finding is named by format
-and seed, and made again by `--format NAME --seed SEED --count 1`; --keep writes the files there.
+Files are read in worker processes. One that takes longer than 5 s ends its worker, and more than 1 GB is a finding (a
+process gets no more than `MOST_BYTES`). Prints a table; exit code 1 on any traceback, hang or excess. A finding is
+named by format and seed, and made again by `--format NAME --seed SEED --count 1`; --keep writes the files there.
 """
 
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import json
 import os
-import selectors
+import resource
 import subprocess
 import sys
 import tempfile
 import time
 import traceback
-from collections import Counter, deque
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import psutil
+from tests.hostile.formats import prepare
 
-LIMIT_S, LIMIT_BYTES = 5.0, 1 << 30
+LIMIT_S, LIMIT_BYTES, MOST_BYTES = 5.0, 1 << 30, 4 << 30
 _PART = 250
-_POLL_S = 0.1
-
-
-@dataclass(slots=True)
-class Tally:
-    """What became of one format's files."""
-
-    ends: Counter[str] = field(default_factory=Counter)
-    slowest_s: float = 0.0
-    peak_bytes: int = 0
-    findings: list[str] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class Worker:
-    """A process that reads files `next` to `stop` of a format."""
-
-    name: str
-    next: int
-    stop: int
-    process: subprocess.Popen[bytes]
-    started: float | None = None
+_WRONG = ("traceback", "hang", "memory", "crash")
 
 
 def main() -> None:
@@ -63,146 +44,68 @@ def main() -> None:
     if given.work:
         _work(given.work[0], int(given.work[1]), int(given.work[2]))
         return
-    names = given.format or _names()
-    waiting = deque(
-        (name, start, min(start + _PART, given.seed + given.count))
-        for name in names
-        for start in range(given.seed, given.seed + given.count, _PART)
-    )
-    tallies = {name: Tally() for name in names}
-    running: list[Worker] = []
-    with selectors.DefaultSelector() as ready:
-        while waiting or running:
-            while waiting and len(running) < given.workers:
-                worker = _start(*waiting.popleft())
-                running.append(worker)
-                ready.register(worker.process.stdout, selectors.EVENT_READ, worker)
-            for key, _ in ready.select(_POLL_S):
-                _hear(key.data, tallies[key.data.name])
-            for worker in list(running):
-                if _ended(worker, tallies[worker.name]):
-                    ready.unregister(worker.process.stdout)
-                    worker.process.communicate()
-                    running.remove(worker)
-                    if worker.next < worker.stop:
-                        waiting.appendleft((worker.name, worker.next, worker.stop))
-    raise SystemExit(_report(tallies, given.keep))
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(given.workers) as pool:
+        made = prepare(Path(folder))
+        names, end = given.format or list(made), given.seed + given.count
+        parts = {
+            name: [pool.submit(_read, name, at, min(at + _PART, end)) for at in range(given.seed, end, _PART)]
+            for name in names
+        }
+        found = {name: [one for part in parts[name] for one in part.result()] for name in names}
+        failed = _report(found)
+        for name, each in found.items() if given.keep else ():
+            given.keep.mkdir(parents=True, exist_ok=True)
+            for one in each:
+                if one["end"] in _WRONG:
+                    (given.keep / f"{one['seed']}-{name}").write_bytes(made[name].hostile(one["seed"]))
+    raise SystemExit(int(failed))
 
 
-def _names() -> list[str]:
-    from tests.hostile.formats import prepare
-
-    with tempfile.TemporaryDirectory() as folder:
-        return list(prepare(Path(folder)))
-
-
-def _start(name: str, start: int, stop: int) -> Worker:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tests.hostile.files", "--work", name, str(start), str(stop)],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-    )
-    assert process.stdout is not None
-    os.set_blocking(process.stdout.fileno(), False)
-    return Worker(name=name, next=start, stop=stop, process=process)
+def _read(name: str, start: int, stop: int) -> list[dict[str, Any]]:
+    """What became of each file; a worker that a file ended is followed by another."""
+    found: list[dict[str, Any]] = []
+    while start < stop:
+        command = [sys.executable, "-m", "tests.hostile.files", "--work", name, str(start), str(stop)]
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+        found += [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+        start = found[-1]["seed"] + 1 if found else start
+        if start < stop and done.returncode:
+            hung = "Timeout (" in done.stderr
+            words = " | ".join(done.stderr.strip().splitlines()[-7:])[-700:]
+            end = {"end": "hang" if hung else "crash", "words": f"exit code {done.returncode}: {words}"}
+            found.append({"seed": start, "seconds": LIMIT_S if hung else 0.0, "bytes": 0, **end})
+            start += 1
+    return found
 
 
-def _hear(worker: Worker, tally: Tally) -> None:
-    assert worker.process.stdout is not None
-    while line := worker.process.stdout.readline():
-        said: dict[str, Any] = json.loads(line)
-        if "starts" in said:
-            worker.started = time.monotonic()
-            continue
-        worker.started, worker.next = None, said["seed"] + 1
-        tally.ends[said["end"]] += 1
-        tally.slowest_s = max(tally.slowest_s, said["seconds"])
-        if said["end"] == "traceback":
-            tally.findings.append(f"seed {said['seed']}: {said['words']}")
-
-
-def _ended(worker: Worker, tally: Tally) -> bool:
-    """Whether the worker is done, or had to be ended; what it was reading then is a finding."""
-    used = _resident_bytes(worker.process.pid)
-    tally.peak_bytes = max(tally.peak_bytes, used)
-    if used > LIMIT_BYTES:
-        end, words = "memory", f"{used / 1e9:.2f} GB"
-    elif worker.started is not None and time.monotonic() - worker.started > LIMIT_S:
-        end, words = "hang", f"more than {LIMIT_S:g} s"
-    elif worker.process.poll() is None:
-        return False
-    else:
-        _hear(worker, tally)
-        if worker.next == worker.stop:
-            return True
-        end, words = "crash", f"the process ended with {worker.process.returncode}"
-    tally.ends[end] += 1
-    tally.findings.append(f"seed {worker.next}: {end}: {words}")
-    worker.next += 1
-    for process in (*_children(worker.process.pid), psutil.Process(worker.process.pid)):
-        process.kill()
-    return True
-
-
-def _children(pid: int) -> list[psutil.Process]:
-    try:
-        return psutil.Process(pid).children(recursive=True)
-    except psutil.NoSuchProcess:
-        return []
-
-
-def _resident_bytes(pid: int) -> int:
-    used = 0
-    for process in (psutil.Process(pid), *_children(pid)) if psutil.pid_exists(pid) else ():
-        try:
-            # what a child shares with who started it counts once
-            used += process.memory_full_info().uss if process.pid != pid else process.memory_info().rss
-        except psutil.Error:
-            continue
-    return used
-
-
-def _report(tallies: dict[str, Tally], keep: Path | None) -> int:
+def _report(found: dict[str, Sequence[dict[str, Any]]]) -> bool:
     print(f"{'format':20} {'files':>6} {'refused':>8} {'accepted':>9} {'wrong':>11} {'slowest s':>10} {'peak MB':>8}")
-    failed = 0
-    for name, tally in tallies.items():
-        wrong = sum(tally.ends[end] for end in ("traceback", "hang", "memory", "crash"))
-        failed += wrong
+    failed = False
+    for name, each in found.items():
+        ends = Counter(one["end"] for one in each)
+        wrong = sum(ends[end] for end in _WRONG)
+        failed = failed or wrong > 0
         print(
-            f"{name:20} {tally.ends.total():6} {tally.ends['refused']:8} {tally.ends['accepted']:9} {wrong:11} "
-            f"{tally.slowest_s:10.2f} {tally.peak_bytes / 1e6:8.0f}"
+            f"{name:20} {ends.total():6} {ends['refused']:8} {ends['accepted']:9} {wrong:11} "
+            f"{max(one['seconds'] for one in each):10.2f} {max(one['bytes'] for one in each) / 1e6:8.0f}"
         )
-    for name, tally in tallies.items():
-        for finding in tally.findings[:20]:
-            print(f"{name} {finding}")
-            if keep is not None:
-                _keep(name, int(finding.split()[1].rstrip(":")), keep)
-    return int(failed > 0)
-
-
-def _keep(name: str, seed: int, keep: Path) -> None:
-    from tests.hostile.formats import prepare
-
-    with tempfile.TemporaryDirectory() as folder:
-        made = prepare(Path(folder))[name].hostile(seed)
-    keep.mkdir(parents=True, exist_ok=True)
-    (keep / f"{seed}-{name}").write_bytes(made)
+    for name, each in found.items():
+        for one in [one for one in each if one["end"] in _WRONG][:20]:
+            print(f"{name} seed {one['seed']}: {one['end']}: {one['words']}")
+    return failed
 
 
 def _work(name: str, start: int, stop: int) -> None:
-    """The worker: one line before each file and one after it."""
+    """The worker: one line behind each file."""
+    resource.setrlimit(resource.RLIMIT_DATA, (MOST_BYTES, resource.getrlimit(resource.RLIMIT_DATA)[1]))
     with tempfile.TemporaryDirectory() as folder:
         os.environ["XDG_CACHE_HOME"] = str(Path(folder) / "cache")
-        from tests.hostile.formats import prepare
-
         form = prepare(Path(folder))[name]
         path = form.place(Path(folder))
         for seed in range(start, stop):
             path.write_bytes(form.hostile(seed))
-            _say({"starts": seed})
-            began = time.monotonic()
-            end, words = "accepted", ""
+            faulthandler.dump_traceback_later(LIMIT_S, exit=True)
+            began, end, words = time.monotonic(), "accepted", ""
             try:
                 form.read(path)
             except form.refusals:
@@ -210,12 +113,15 @@ def _work(name: str, start: int, stop: int) -> None:
             except BaseException:
                 end = "traceback"
                 words = " | ".join(traceback.format_exc(limit=-3).strip().splitlines()[-7:])[-700:]
-            _say({"seed": seed, "end": end, "seconds": time.monotonic() - began, "words": words})
-
-
-def _say(what: dict[str, Any]) -> None:
-    sys.stdout.write(json.dumps(what) + "\n")
-    sys.stdout.flush()
+            seconds = time.monotonic() - began
+            faulthandler.cancel_dump_traceback_later()
+            peaks = [resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+            size = 1024 * sum(peaks)
+            if size > LIMIT_BYTES and end != "traceback":
+                end, words = "memory", f"{size / 1e9:.2f} GB"
+            print(json.dumps({"seed": seed, "end": end, "seconds": seconds, "bytes": size, "words": words}), flush=True)
+            if size > LIMIT_BYTES:  # what comes is measured in a new process
+                return
 
 
 if __name__ == "__main__":

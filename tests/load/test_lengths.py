@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
+from tests.word_pieces import write_tokenizer
 from workbench.load.requests import texts_of_length
 from workbench.values.errors import ConfigError
 from workbench.values.preprocess import Preprocessor, encode, open_preprocessor
@@ -18,13 +18,7 @@ VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *"abcdefgh", *(f"##{c}" for c 
 @pytest.fixture(scope="module")
 def preprocessor(tmp_path_factory: pytest.TempPathFactory) -> Preprocessor:
     """Pieces of one letter: a word of three letters has three tokens; [CLS] and [SEP] around a text."""
-    tokenizer = Tokenizer(models.WordPiece({word: i for i, word in enumerate(VOCABULARY)}, unk_token="[UNK]"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
-    )
-    file = tmp_path_factory.mktemp("pieces") / "tokenizer.json"
-    tokenizer.save(str(file))
+    file = write_tokenizer(tmp_path_factory.mktemp("pieces") / "tokenizer.json", VOCABULARY)
     return open_preprocessor(file, max_length=40)
 
 

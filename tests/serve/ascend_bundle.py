@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from tokenizers import Tokenizer, models, pre_tokenizers
 
 from tests.emulated_cann import emulated_environment, switched_on
 from tests.serve.making import bundle_of
+from tests.word_pieces import write_tokenizer
 from workbench.bundle import read_bundle
 from workbench.targets.ascend.settings import ASCEND, AscendCompile
 from workbench.targets.ascend.target import AscendTarget
@@ -47,11 +47,8 @@ def make_ascend_bundle(root: Path) -> Made:
     )
     with switched_on(environment):
         file = save(tiny_encoder(), root / "model.onnx")
-        tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(WORDS)}, unk_token="[UNK]"))
-        tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-        tokenizer.save(str(root / "tokenizer.json"))
-        inputs = [TokenInput(name="ids", role="ids")]
-        preprocessor = open_preprocessor(root / "tokenizer.json", max_length=BINS[-1], bins=BINS, inputs=inputs)
+        tokenizer, inputs = write_tokenizer(root / "tokenizer.json", WORDS), [TokenInput(name="ids", role="ids")]
+        preprocessor = open_preprocessor(tokenizer, max_length=BINS[-1], bins=BINS, inputs=inputs)
         bundle = bundle_of(
             root,
             candidate,

@@ -16,6 +16,36 @@ LIMIT_BYTES = 1 << 20
 
 HOST = b"Host: 127.0.0.1\r\n"
 JSON_TYPE = b"Content-Type: application/json\r\n"
+PLAIN = b"POST /predict HTTP/1.1\r\n" + HOST + JSON_TYPE + b"Content-Length: 2\r\n"
+CHUNKED = b"POST /predict HTTP/1.1\r\n" + HOST + JSON_TYPE + b"Transfer-Encoding: chunked\r\n"
+TWO_READINGS = (
+    PLAIN + b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    PLAIN + b"Content-Length: 2\r\n\r\n{}",
+    PLAIN + b"Content-Length: 3\r\n\r\n{} ",
+    PLAIN + b"X: a\r\n folded\r\n\r\n{}",
+    PLAIN.replace(b"h: 2", b"h : 2") + b"\r\n{}",
+    PLAIN.replace(b"h: 2", b"h: +2") + b"\r\n{}",
+    PLAIN.replace(b"\r\n", b"\n") + b"\n{}",
+    PLAIN + b"X: a\rY: b\r\n\r\n{}",
+    PLAIN.replace(b"HTTP/1.1", b"HTTP/2.0") + b"\r\n{}",
+    PLAIN.replace(b"HTTP/1.1", b"HTTP/0.9") + b"\r\n{}",
+    PLAIN.replace(b"/predict", b"/predict#x") + b"\r\n{}",
+    PLAIN.replace(b"/predict", b"http://evil/predict") + b"\r\n{}",
+    PLAIN.replace(b"/predict", b"http://a@127.0.0.1/predict") + b"\r\n{}",
+    PLAIN.replace(b"/predict", b"http://127.0.0.1/predict") + b"Host: b\r\n\r\n{}",
+    b"CONNECT evil:443 HTTP/1.1\r\nHost: evil:443\r\n\r\n",
+    CHUNKED.replace(b"HTTP/1.1", b"HTTP/1.0") + b"\r\n0\r\n\r\n",
+    CHUNKED.replace(b"chunked", b"identity, chunked") + b"\r\n0\r\n\r\n",
+    CHUNKED.replace(b"chunked", b"xchunked") + b"\r\n0\r\n\r\n",
+    CHUNKED.replace(b"chunked", b"chunked, chunked") + b"\r\n0\r\n\r\n",
+    CHUNKED + b"Transfer-Encoding: identity\r\n\r\n0\r\n\r\n",
+    CHUNKED + b"\r\n2;x\n{}\r\n0\r\n\r\n",
+    CHUNKED + b"\r\n2\r\n{}XX0\r\n\r\n",
+    CHUNKED + b"\r\n" + b"1\r\nx\r\n" * 40_000 + b"0\r\n\r\n",
+    CHUNKED + b"\r\n0\r\n" + b"X: y\r\n" * 20_000 + b"\r\n",
+    CHUNKED + b"\r\n" + b"1;%s\r\nx\r\n" % (b"x" * 100) * 2000 + b"0\r\n\r\n",
+)
+"""Requests of which two servers could see different ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,7 +201,7 @@ def chunked(rng: random.Random) -> Attack:
         size = rng.randint(1, max(1, len(content) // 3))
         pieces.append(b"%x\r\n%s\r\n" % (len(rest[:size]), rest[:size]))
         rest = rest[size:]
-    head = b"POST /predict HTTP/1.1\r\n" + HOST + JSON_TYPE + b"Transfer-Encoding: chunked\r\n\r\n"
+    head = CHUNKED + b"\r\n"
     return Attack(
         name="chunked",
         parts=(head, *pieces, b"0\r\n\r\n"),
@@ -184,7 +214,7 @@ def too_large(rng: random.Random) -> Attack:
     content = b'{"text": "' + b"x" * (LIMIT_BYTES + rng.randint(0, LIMIT_BYTES)) + b'"}'
     if rng.random() < 0.5:
         return Attack(name="too large", parts=(posted(content),), statuses=(frozenset({413}),), may_close=True)
-    head = b"POST /predict HTTP/1.1\r\n" + HOST + JSON_TYPE + b"Transfer-Encoding: chunked\r\n\r\n"
+    head = CHUNKED + b"\r\n"
     whole = head + b"%x\r\n%s\r\n0\r\n\r\n" % (len(content), content)
     return Attack(name="too large, chunked", parts=(whole,), statuses=(frozenset({413}),), may_close=True)
 

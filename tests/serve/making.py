@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 import psutil
 from onnx import TensorProto, helper
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
 from tests.bundle.making import contents_of
 from tests.small_graphs import write_graph
+from tests.word_pieces import write_tokenizer
 from workbench.bundle.signing import SecretKey
 from workbench.serve.metrics import Metrics
 from workbench.serve.pool import Pool
@@ -88,13 +88,6 @@ def write_model(path: Path, task: str, slow: int = 0) -> None:
     write_graph(path, nodes, fed, {"logits": shape}, **weights)
 
 
-def write_tokenizer(path: Path) -> None:
-    tokenizer = Tokenizer(models.WordPiece({word: i for i, word in enumerate(WORDS)}, unk_token="[UNK]"))
-    tokenizer.normalizer = normalizers.BertNormalizer()
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    tokenizer.save(str(path))
-
-
 def make_bundle(
     root: Path,
     task: str = "classification",
@@ -111,7 +104,7 @@ def make_bundle(
         spoilt: its golden outputs are not what the model gives.
     """
     write_model(root / "model.onnx", task, slow)
-    write_tokenizer(root / "tokenizer.json")
+    write_tokenizer(root / "tokenizer.json", WORDS)
     inputs = [TokenInput(name="input_ids", role="ids"), TokenInput(name="attention_mask", role="mask")]
     preprocessor = open_preprocessor(root / "tokenizer.json", max_length=16, bins=BINS, inputs=inputs)
     texts = ("anna paid", "loan due in paris")

@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.serve.making import BINS, write_tokenizer
+from tests.serve.making import BINS, WORDS
+from tests.word_pieces import write_tokenizer
 from workbench.inputs.metrics.outcomes import CORRECT, GOLD, PREDICTED
 from workbench.inputs.metrics.score import count_entities, tag_set
 from workbench.serve.samples import NotFinite, TextSample, Tokenizing, classes, entities
@@ -17,7 +18,7 @@ TAGS = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
 @pytest.fixture(scope="module")
 def preprocessor(tmp_path_factory: pytest.TempPathFactory) -> Preprocessor:
     file = tmp_path_factory.mktemp("answers") / "tokenizer.json"
-    write_tokenizer(file)
+    write_tokenizer(file, WORDS)
     return open_preprocessor(file, max_length=16, bins=BINS, inputs=[TokenInput(name="input_ids", role="ids")])
 
 

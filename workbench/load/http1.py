@@ -211,6 +211,20 @@ def asked(
         return status, None, content
 
 
+def only_name(listed: Any, key: str, otherwise: str) -> str:
+    """The one name that a server's list of models has.
+
+    Raises:
+        ConfigError: it has several, or none; that is said by `otherwise`.
+    """
+    entries = listed if isinstance(listed, list) else []
+    names = sorted({str(entry[key]) for entry in entries if isinstance(entry, dict) and entry.get(key)})
+    if len(names) == 1:
+        return names[0]
+    known = f"It has {', '.join(names[:20])}: " if names else otherwise
+    raise ConfigError("which model is asked?", key="--model", hint=f"{known}name it with --model NAME.")
+
+
 def body_words(content: bytes) -> str:
     """The beginning of an answer's body, for an error."""
     return " ".join(content[:300].decode("utf-8", "replace").split()) or "nothing"

@@ -101,7 +101,7 @@ def _encoded(plan: LoadPlan, bodies: Sequence[str | Request], api_key: str | Non
 def _run_child(folder: Path, plan: LoadPlan, requests: list[bytes], watch: ServerWatch) -> None:
     """Start the clients' process, follow its phases, and see to its end in every case."""
     limit_s = plan.warmup_s + plan.duration_s + 2 * plan.timeout_s + _SLACK_S
-    log = folder / "stderr.log"
+    log, overdue = folder / "stderr.log", threading.Event()
     with log.open("w", encoding="utf-8") as errors:
         child = subprocess.Popen(
             tied([sys.executable, "-P", "-m", "workbench.load", str(folder)]),
@@ -110,50 +110,35 @@ def _run_child(folder: Path, plan: LoadPlan, requests: list[bytes], watch: Serve
             stderr=errors,
             start_new_session=True,  # Ctrl-C comes to us, and we tell it
         )
-        follower = threading.Thread(target=_follow, args=(child, watch), daemon=True)
-        follower.start()
-        try:
-            assert child.stdin is not None  # piped
-            with contextlib.suppress(BrokenPipeError), child.stdin as told:  # why it ended, its exit code says
-                lengths = [len(request) for request in requests]
-                told.write(canonical_json({"plan": plan, "lengths": lengths}).encode() + b"\n")
-                told.writelines(requests)
-            _wait(child, limit_s)
-        finally:
-            if child.poll() is None:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(child.pid, signal.SIGKILL)
+    late = threading.Timer(limit_s, lambda: (overdue.set(), child.kill()))
+    late.start()
+    try:
+        assert child.stdin is not None  # piped
+        with contextlib.suppress(BrokenPipeError), child.stdin as told:  # why it ended, its exit code says
+            lengths = [len(request) for request in requests]
+            told.write(canonical_json({"plan": plan, "lengths": lengths}).encode() + b"\n")
+            told.writelines(requests)
+        while child.poll() is None:
+            try:
+                for line in child.stdout or ():
+                    (watch.begin if json.loads(line)["phase"] == "measuring" else watch.end)()
                 child.wait()
-            follower.join(timeout=10)
-            if child.stdout is not None and not follower.is_alive():
-                child.stdout.close()
+            except KeyboardInterrupt:  # said twice, it does not wait for answers that are still out
+                child.send_signal(signal.SIGINT)
+    finally:
+        late.cancel()
+        if child.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+        if child.stdout is not None:
+            child.stdout.close()
     watch.end()
+    if overdue.is_set():
+        raise ToolchainError(f"The load generator did not end within {limit_s:g} s.")
     if child.returncode != 0:
         tail = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:] or ["it wrote nothing"]
         raise ToolchainError(f"The load generator ended with code {child.returncode}: {tail[0]}")
-
-
-def _wait(child: subprocess.Popen[bytes], limit_s: float) -> None:
-    try:
-        child.wait(timeout=limit_s)
-    except KeyboardInterrupt:
-        child.send_signal(signal.SIGINT)
-        try:
-            child.wait(timeout=limit_s)
-        except KeyboardInterrupt:  # said twice: do not wait for answers that are still out
-            child.send_signal(signal.SIGINT)
-            child.wait(timeout=_SLACK_S)
-    except subprocess.TimeoutExpired:
-        raise ToolchainError(f"The load generator did not end within {limit_s:g} s.") from None
-
-
-def _follow(child: subprocess.Popen[bytes], watch: ServerWatch) -> None:
-    for line in child.stdout or ():
-        phase = json.loads(line)["phase"]
-        if phase == "measuring":
-            watch.begin()
-        else:
-            watch.end()
 
 
 def _result(folder: Path, plan: LoadPlan, end: dict[str, Any], watch: ServerWatch, prompts: int) -> LoadResult:

@@ -168,14 +168,11 @@ class Dispatch(Pool[Worker]):
         """Once the event loop has read what else has come: requests of one moment share a batch."""
         if not self._pump_is_due:
             self._pump_is_due = True
-            self._loop.call_soon(self._pump_now)
-
-    def _pump_now(self) -> None:
-        self._pump_is_due = False
-        self._pump()
+            self._loop.call_soon(self._pump)
 
     def _pump(self) -> None:
         """Form batches and hand them out, as long as workers are free and bins ready."""
+        self._pump_is_due = False
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

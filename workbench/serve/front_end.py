@@ -6,11 +6,11 @@ answers of outputs, and leaves queues and workers to that process.
                    of a row that shares its batch with none
                    {"drop": [n, …]}                       nobody waits for these any more
                    {"beat": {…}, "metrics"}                four times a second
-                   {"ask": id, "metrics"}                 the metrics of the whole service; `metrics` are this one's
+                   {"ask": true, "metrics"}               the metrics of the whole service; `metrics` are this one's
     there → here   {"answered": [n, …], "company", "depth", "retry"} and the outputs' rows
                    {"failed": [n, …], "refusal": [kind, message, retry_after_s]}
                    {"state": {…}}                         how workers and queues are, and whether all drain
-                   {"text": …, "id"}
+                   {"text": …}
 
 This process ends when its link does.
 """
@@ -62,8 +62,9 @@ class FrontEndProcess:
         self._health: tuple[int, dict[str, Any]] = 503, {}
         self.depth, self._retry_after_s = 0, 1
         self._metrics = Metrics()
-        self._app = Application(Service(bundle, settings, self._metrics, self))
-        self._asked: dict[int, asyncio.Future[bytes]] = {}
+        self._service = Service(bundle, settings, self._metrics, self)
+        self._app = Application(self._service)
+        self._asked: list[asyncio.Future[bytes]] = []
 
     # --- what the service asks --------------------------------------------------------------------------------------
 
@@ -95,13 +96,10 @@ class FrontEndProcess:
 
     async def metrics_text(self) -> bytes:
         """Of the whole service."""
-        number = next(self._numbers)
-        waiting = self._asked[number] = asyncio.get_running_loop().create_future()
-        self.link.say({"ask": number, "metrics": snapshot(self._metrics)})
-        try:
-            return await asyncio.wait_for(waiting, _ASK_S)
-        finally:
-            self._asked.pop(number, None)
+        waiting = [one for one in self._asked if not one.done()]  # those that waited in vain are done
+        self._asked = [*waiting, asyncio.get_running_loop().create_future()]
+        self.link.say({"ask": True, "metrics": snapshot(self._metrics)})
+        return await asyncio.wait_for(self._asked[-1], _ASK_S)
 
     # --- the link ---------------------------------------------------------------------------------------------------
 
@@ -116,7 +114,7 @@ class FrontEndProcess:
                 feeds = batch_of(rows, self._preprocessor).feeds
             except Exception as error:  # a defect must not leave its callers waiting
                 log_defect(error)
-                rows[0].asker.failed(rows, Refusal("internal", "The batch could not be made; the log says where."))
+                self._service.failed(rows, Refusal("internal", "The batch could not be made; the log says where."))
                 continue
             for row in rows:
                 row.number = next(self._numbers)
@@ -138,8 +136,7 @@ class FrontEndProcess:
         elif "failed" in head:
             kind, text, retry_after_s = head["refusal"]
             rows = [row for n in head["failed"] if (row := self._rows.pop(n, None)) is not None]
-            if rows:
-                rows[0].asker.failed(rows, Refusal(kind, text, retry_after_s))
+            self._service.failed(rows, Refusal(kind, text, retry_after_s))
         elif "state" in head:
             state = head["state"]
             self.proved, self.none_starts, self.worker_facts = state["proved"], state["none_starts"], state["facts"]
@@ -148,9 +145,10 @@ class FrontEndProcess:
             self.draining = state["draining"]
             self.told.set()
         elif "text" in head:
-            waiting = self._asked.pop(head["id"], None)
-            if waiting is not None and not waiting.done():
-                waiting.set_result(head["text"].encode())
+            waiting, self._asked = self._asked, []
+            for one in waiting:
+                if not one.done():
+                    one.set_result(head["text"].encode())
 
     def _gone(self) -> None:
         self.ended.set()
@@ -168,7 +166,7 @@ class FrontEndProcess:
             outputs = {name: array[kept] for name, array in outputs.items()}
         for row in rows:
             row.company = head["company"]
-        rows[0].asker.answered(rows, outputs)
+        self._service.answered(rows, outputs)
 
     async def _beats(self) -> None:
         while True:

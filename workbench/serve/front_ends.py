@@ -126,9 +126,9 @@ class FrontEnds(Pool[FrontEnd], Collector):
             beat = head["beat"]
             front.connections, front.open, front.drains = beat["connections"], beat["open"], beat["draining"]
         if "metrics" in head:
-            self._merged.put(front.number, head["metrics"])
+            self._merged.last[front.number] = head["metrics"]
         if "ask" in head:
-            front.say({"id": head["ask"], "text": self._merged.text(self._dispatch.metrics).decode()})
+            front.say({"text": self._merged.text(self._dispatch.metrics).decode()})
 
     def _rows(self, front: FrontEnd, message: Message) -> None:
         """What it hands over, as rows of which it is told."""
@@ -198,12 +198,12 @@ class FrontEnds(Pool[FrontEnd], Collector):
             "the log, and at the limits of memory, processes and open files."
         )
 
-    async def drain(self, grace_s: float) -> bool:
-        """Let all take nothing new and answer what they have; True when all of it was answered in time."""
+    async def drain(self, grace_s: float, now: asyncio.Event) -> bool:
+        """Let all take nothing new and answer what they have until `now`; True when all of it was answered in time."""
         self._dispatch.draining = True
         self.tell_state()
         until_s = time.monotonic() + grace_s
-        while time.monotonic() < until_s:
+        while time.monotonic() < until_s and not now.is_set():
             if all(f.state != "ready" or (f.drains and not f.open) for f in self.all):
                 return True
             await asyncio.sleep(_POLL_S)

@@ -197,12 +197,7 @@ async def _main_of_pipeline(
 
 async def _drained(front: Application | FrontEnds, grace_s: float, now: asyncio.Event) -> None:
     log("draining", requests=front.open_requests)
-    draining = asyncio.ensure_future(front.drain(grace_s))
-    second = asyncio.ensure_future(now.wait())
-    await asyncio.wait({draining, second}, return_when=asyncio.FIRST_COMPLETED)
-    whole = draining.done() and draining.result()
-    for task in (draining, second):
-        task.cancel()
+    whole = await front.drain(grace_s, now)
     log("drained", unanswered=front.open_requests, whole=whole)
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Iterable, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 from prometheus_client import (
@@ -23,7 +24,6 @@ from prometheus_client import (
     disable_created_metrics,
     generate_latest,
 )
-from prometheus_client.registry import Collector
 
 from workbench.bundle import Manifest
 
@@ -192,47 +192,37 @@ def snapshot(metrics: Metrics) -> Snapshot:
     ]
 
 
-class Merged(Collector):
+class Merged:
     """Front ends' snapshots beside the families of the process that has queues and workers.
 
     What a front end had counted when it died stays counted, so that no counter falls.
     """
 
     def __init__(self) -> None:
-        self._last: dict[int, Snapshot] = {}
+        self.last: dict[int, Snapshot] = {}
+        """By front end."""
         self._gone: _Sums = collections.Counter()
-        self._own: Snapshot = []
-
-    def put(self, front_end: int, found: Snapshot) -> None:
-        self._last[front_end] = found
 
     def lost(self, front_end: int) -> None:
         """Its process ended; the next snapshot of this number begins at nothing."""
-        _add(self._gone, self._last.pop(front_end, []))
+        _add(self._gone, self.last.pop(front_end, []))
 
     def text(self, own: Metrics) -> bytes:
         """Everything in Prometheus' text format."""
-        self._own = snapshot(own)
-        registry = CollectorRegistry()
-        registry.register(self)
-        return generate_latest(registry)
-
-    def collect(self) -> Iterable[Metric]:
         families: dict[str, Metric] = {}
         sums = collections.Counter(self._gone)
-        for number, found in [(None, self._own), *sorted(self._last.items())]:
+        for number, found in [(None, snapshot(own)), *sorted(self.last.items())]:
             _add(sums, found)
+            of = {} if number is None else {"front_end": str(number)}
             for name, kind, help_text, samples in found:
                 family = families.setdefault(name, Metric(name, help_text, kind))
-                if kind in _SUMMED or not (number is None or name.startswith(_GAUGES_OF_FRONT_ENDS)):
-                    continue
-                of = {} if number is None else {"front_end": str(number)}
-                for series, labels, value in samples:
-                    family.add_sample(series, {**dict(labels), **of}, value)
+                if kind not in _SUMMED and (number is None or name.startswith(_GAUGES_OF_FRONT_ENDS)):
+                    for series, labels, value in samples:
+                        family.add_sample(series, {**dict(labels), **of}, value)
         for (name, series, pairs), total in sums.items():
             if name in families:
                 families[name].add_sample(series, dict(pairs), total)
-        return families.values()
+        return generate_latest(SimpleNamespace(collect=families.values))  # type: ignore[arg-type]  # it collects, no more
 
 
 def _add(sums: _Sums, found: Snapshot) -> None:

@@ -400,12 +400,12 @@ class PipelineService:
                 "internal", f"The pipeline's code gave what no stage takes ({glue}); the log says what."
             ) from None
 
-    async def drain(self, grace_s: float) -> bool:
-        """Take nothing new, answer what is there; True when all of it was answered in time."""
+    async def drain(self, grace_s: float, now: asyncio.Event) -> bool:
+        """Take nothing new, answer what is there until `now`; True when all of it was answered in time."""
         self.draining = True
         self.queue.drain()
         until_s = time.perf_counter() + grace_s
-        while self._open and time.perf_counter() < until_s:
+        while self._open and time.perf_counter() < until_s and not now.is_set():
             await asyncio.sleep(0.02)
         return not self._open
 

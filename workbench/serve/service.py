@@ -244,11 +244,11 @@ class Service:
         for request in [request for request in self._open if request.deadline_s <= now_s]:
             self.failed(request.rows, Refusal("timeout", f"No answer within {limit:g} s.", self.queue.retry_after_s()))
 
-    async def drain(self, grace_s: float) -> bool:
-        """Take nothing new, answer what is there; True when all of it was answered in time."""
+    async def drain(self, grace_s: float, now: asyncio.Event) -> bool:
+        """Take nothing new, answer what is there until `now`; True when all of it was answered in time."""
         self.queue.draining = True
         until_s = time.perf_counter() + grace_s
-        while self._open and time.perf_counter() < until_s:
+        while self._open and time.perf_counter() < until_s and not now.is_set():
             await asyncio.sleep(0.02)
         return not self._open
 

@@ -24,8 +24,6 @@ if TYPE_CHECKING:  # types only: whoever asks for the options alone need not wai
 _GIVE_KEYS = "Give --api-keys FILE, or WORKBENCH_API_KEY in the environment."
 MOST_FRONT_ENDS = 64
 API_KEY_VARIABLE = "WORKBENCH_API_KEY"
-ALL_CARDS = "all"
-_FORMS = "all, a number of cards, or names with commas such as 0,1,3 (a single one: 3,)."
 
 
 def _option(default: Any, help_text: str, flag: str = "") -> Any:
@@ -121,8 +119,6 @@ class ServeSettings:
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65535:
             raise ConfigError(f"{self.port} is no port.", key="--port", hint="Ports are 0 (any free one) to 65535.")
-        if self.devices is not None:
-            _check_devices(self.devices)
         if self.front_ends != "auto":
             if not self.front_ends.isdecimal():
                 raise ConfigError(f"{self.front_ends!r} is neither a number nor auto.", key="--front-ends")
@@ -156,17 +152,3 @@ def options_of(kind: type[Any]) -> Iterator[tuple[str, str, Any, Any, str]]:
         if "help" in one.metadata:
             flag = one.metadata["flag"] or f"--{one.name.replace('_', '-')}"
             yield one.name, flag, hints[one.name], one.default, one.metadata["help"]
-
-
-def card_names(text: str) -> list[str]:
-    """What stands between the commas of `--devices`."""
-    return [name for word in text.split(",") if (name := word.strip())]
-
-
-def _check_devices(text: str) -> None:
-    names = card_names(text)
-    if text == ALL_CARDS or (text.isdecimal() and int(text)):
-        return
-    if "," not in text or not names or len(set(names)) < len(names):
-        why = "names a card twice" if len(set(names)) < len(names) else "names no cards"
-        raise ConfigError(f"{text!r} {why}.", key="--devices", hint=f"Write {_FORMS}")

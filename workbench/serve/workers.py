@@ -17,7 +17,6 @@ from prometheus_client.registry import Collector
 from workbench.serve.batcher import Batch
 from workbench.serve.metrics import labelled
 from workbench.serve.pool import Member, Pool
-from workbench.serve.settings import ALL_CARDS, card_names
 from workbench.targets import described, device_count
 from workbench.values.errors import ConfigError, ToolchainError
 
@@ -37,6 +36,8 @@ class Place:
     environment: Mapping[str, str]
 
 
+ALL_CARDS = "all"
+_FORMS = "all, a number of cards, or names with commas such as 0,1,3 (a single one: 3,)."
 HERE = Place(environment={})
 """The host."""
 
@@ -48,10 +49,15 @@ def places_of(target: str, wanted: str | None) -> tuple[Place, ...]:
         wanted: as `--devices` gives it; None for all.
 
     Raises:
-        ConfigError: cards are wanted of a target that computes on the host.
+        ConfigError: `wanted` names none, or cards of a target that computes on the host.
         ToolchainError: there are fewer, or none of that name.
     """
-    found = described(target)
+    found, given = described(target), ALL_CARDS if wanted is None else wanted
+    names, count = [name for word in given.split(",") if (name := word.strip())], int(given) if given.isdecimal() else 0
+    twice = len(set(names)) < len(names)
+    if given != ALL_CARDS and not count and ("," not in given or not names or twice):
+        why = "names a card twice" if twice else "names no cards"
+        raise ConfigError(f"{wanted!r} {why}.", key="--devices", hint=f"Write {_FORMS}")
     if found.on_host:
         if wanted is not None:
             raise ConfigError(
@@ -64,14 +70,13 @@ def places_of(target: str, wanted: str | None) -> tuple[Place, ...]:
     if not there:  # a target that counts devices and leaves them all to every process
         there = tuple(Place(card=str(n), device=n, environment={}) for n in range(device_count(target)))
     check = f", or check {found.devices_hint}" if found.devices_hint else ""
-    if wanted is None or wanted == ALL_CARDS:
+    if given == ALL_CARDS:
         return there
-    if wanted.isdecimal():
-        if int(wanted) > len(there):
-            sees = f"this process sees {len(there)} of target {target}"
-            raise ToolchainError(f"--devices {wanted}: {sees}. Name fewer{check}.")
-        return there[: int(wanted)]
-    names = card_names(wanted)
+    if count > len(there):
+        sees = f"this process sees {len(there)} of target {target}"
+        raise ToolchainError(f"--devices {wanted}: {sees}. Name fewer{check}.")
+    if count:
+        return there[:count]
     missing = [name for name in names if name not in {place.card for place in there}]
     if missing:
         sees = ", ".join(place.card for place in there)

@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 import numpy as np
 
-from workbench.load.http1 import asked, body_words
+from workbench.load.http1 import asked, body_words, only_name
 from workbench.load.plan import Wire
 from workbench.load.requests import Request
 from workbench.values.documents.json_reader import JsonError, loads
@@ -163,7 +163,9 @@ def served_model(
         ConfigError: nobody answers, not with this protocol, or there is no such model, input or output.
     """
     server = _got(url, "/v2", "is no server of the protocol kserve-v2")
-    name = name or _only_model(url)
+    if not name:  # by the repository's index, which Triton and MLServer have
+        status, listed, _ = asked(url, "POST", "/v2/repository/index", b"{}", {})
+        name = only_name(listed if status == 200 else None, "name", "")
     body = _got(url, path_of(name, version), f"has no model {name!r}" + (f" version {version}" if version else ""))
     try:
         found = ServedModel(
@@ -271,18 +273,6 @@ def _output(entry: Mapping[str, Any], part: bytes) -> Array:
     if len(part) != (wanted := kind.itemsize * math.prod(shape)):
         raise MeasureError(f"output {name!r} has {len(part)} bytes; {datatype} of the shape {shape} has {wanted}.")
     return np.frombuffer(part, dtype=kind).reshape(shape)
-
-
-def _only_model(url: str) -> str:
-    """Its name, by the repository's index, which Triton and MLServer have."""
-    headers = {"Content-Type": "application/json"}
-    status, entries, _ = asked(url, "POST", "/v2/repository/index", b"{}", headers)
-    entries = entries if status == 200 and isinstance(entries, list) else []
-    names = sorted({str(entry.get("name")) for entry in entries if isinstance(entry, dict) and entry.get("name")})
-    if len(names) == 1:
-        return names[0]
-    known = f"It has {', '.join(names[:20])}: " if names else ""
-    raise ConfigError("which model is asked?", key="--model", hint=f"{known}name it with --model NAME.")
 
 
 def _got(url: str, path: str, otherwise: str) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
-from workbench.load.http1 import ERROR_KINDS, ProtocolError, asked, body_words, converse, encode_request
+from workbench.load.http1 import ERROR_KINDS, ProtocolError, asked, body_words, converse, encode_request, only_name
 from workbench.load.openai.answer import StreamReader, error_words
 from workbench.load.openai.prompts import PATHS, Endpoint
 from workbench.values.documents.json_reader import JsonError, loads
@@ -34,13 +34,8 @@ def only_model(address: str, base: str, api_key: str | None) -> str:
         ConfigError: nobody answers; it has none, several, or does not tell.
     """
     status, body, _ = asked(address, "GET", f"{base}/models", None, bearer(api_key))
-    entries = body.get("data") if status == 200 and isinstance(body, dict) else None
-    listed = entries if isinstance(entries, list) else []
-    names = sorted({str(entry["id"]) for entry in listed if isinstance(entry, dict) and entry.get("id")})
-    if len(names) == 1:
-        return names[0]
-    told = f"It has {', '.join(names[:20])}: " if names else f"{base}/models tells none (status {status}): "
-    raise ConfigError("which model is asked?", key="--model", hint=f"{told}name it with --model NAME.")
+    listed = body.get("data") if status == 200 and isinstance(body, dict) else None
+    return only_name(listed, "id", f"{base}/models tells none (status {status}): ")
 
 
 def bearer(api_key: str | None) -> dict[str, str]:

@@ -152,17 +152,16 @@ def _prompt(value: Any, path: Path, number: int) -> dict[str, Any]:
         value = {"text": value}
     if not isinstance(value, dict) or sum(name in value for name in ("messages", "prompt", "text")) != 1:
         raise wrong("is no prompt, or more than one.", "--data")
-    messages, prompt, text = value.get("messages"), value.get("prompt"), value.get("text")
-    if "messages" in value and not (
-        isinstance(messages, list)
-        and messages
-        and all(isinstance(each, dict) and isinstance(each.get("role"), str) for each in messages)
-    ):
+    messages, prompt, text = value.get("messages", [{"role": ""}]), value.get("prompt", "…"), value.get("text", "…")
+    listed = isinstance(messages, list) and all(
+        isinstance(each, dict) and isinstance(each.get("role"), str) for each in messages
+    )
+    if not (messages and listed):
         raise wrong("is no list of messages with a role each.", "messages")
-    ids = isinstance(prompt, list) and prompt and all(type(each) is int and each >= 0 for each in prompt)
-    if "prompt" in value and not (ids or (isinstance(prompt, str) and prompt)):
+    ids = isinstance(prompt, list) and all(type(each) is int and each >= 0 for each in prompt)
+    if not (prompt and (ids or isinstance(prompt, str))):
         raise wrong("is neither a text nor a list of token ids.", "prompt")
-    if "text" in value and not (isinstance(text, str) and text):
+    if not (text and isinstance(text, str)):
         raise wrong("is no text.", "text")
     for key in ("max_tokens", "max_completion_tokens"):
         most = value.get(key, 1)
