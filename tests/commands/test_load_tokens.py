@@ -80,7 +80,7 @@ def test_what_means_nothing_beside_streams_is_refused(prompts: Path, tmp_path: P
     cases: tuple[tuple[tuple[object, ...], str], ...] = (
         ((*openai, "--length", 5), "one prompt of its own length"),
         ((*openai, "--batch", 5), "one prompt of its own length"),
-        ((*openai, "--endpoint", "embeddings"), "none of auto, chat, completions"),
+        ((*openai, "--endpoint", "embeddings", "--data", prompts), "none of auto, chat, completions"),
         ((*openai, "--ttft-ms", 0), "is no limit"),
         (openai, "does not say what to ask"),
         (("--max-tokens", 5), "is for --protocol openai"),

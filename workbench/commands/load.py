@@ -55,9 +55,10 @@ class Loading(Asking):
         if self.protocol != OPENAI:
             return super().question(server, common)
         from workbench.load import bodies_of_dataset
-        from workbench.load.openai.asking import address_of, only_model, probed
-        from workbench.load.openai.prompts import (
-            Generation,
+        from workbench.load.openai.asking import (
+            address_of,
+            only_model,
+            probed,
             prompts_of_bodies,
             prompts_of_file,
             requests_of,
@@ -67,9 +68,6 @@ class Loading(Asking):
 
         _, base, told = address_of(server.named)
         named: Any = told if self.endpoint == _AUTO else self.endpoint
-        generation = Generation(
-            endpoint=named, max_tokens=self.max_tokens, ignore_eos=self.ignore_eos, seed=common["seed"]
-        )
         limits = TokenLimits(ttft_ms=self.ttft_ms, tpot_ms=self.tpot_ms, latency_ms=self.latency_ms)
         if (chosen := self.dataset) is not None:
             prompts = prompts_of_bodies(bodies_of_dataset(chosen[0], model=chosen[1]), chosen[0].path)
@@ -81,7 +79,8 @@ class Loading(Asking):
             )
             raise ConfigError("a URL does not say what to ask.", key="--data", hint=hint)
         model = self.model or only_model(server.url, base, server.api_key)
-        asked, path, endpoint = requests_of(prompts, generation, model, base)
+        asking: dict[str, Any] = {"endpoint": named, "max_tokens": self.max_tokens, "ignore_eos": self.ignore_eos}
+        asked, path, endpoint = requests_of(prompts, model, base, **asking, seed=common["seed"])
         requests, with_usage = probed(server.url, path, asked, api_key=server.api_key, timeout_s=common["timeout_s"])
         tell(f"asking {model}: {len(requests)} prompts ready, {path}")
         if unsent := unsent_keys(prompts):

@@ -101,7 +101,7 @@ def _encoded(plan: LoadPlan, bodies: Sequence[str | Request], api_key: str | Non
 def _run_child(folder: Path, plan: LoadPlan, requests: list[bytes], watch: ServerWatch) -> None:
     """Start the clients' process, follow its phases, and see to its end in every case."""
     limit_s = plan.warmup_s + plan.duration_s + 2 * plan.timeout_s + _SLACK_S
-    log, overdue = folder / "stderr.log", threading.Event()
+    log = folder / "stderr.log"
     with log.open("w", encoding="utf-8") as errors:
         child = subprocess.Popen(
             tied([sys.executable, "-P", "-m", "workbench.load", str(folder)]),
@@ -110,7 +110,7 @@ def _run_child(folder: Path, plan: LoadPlan, requests: list[bytes], watch: Serve
             stderr=errors,
             start_new_session=True,  # Ctrl-C comes to us, and we tell it
         )
-    late = threading.Timer(limit_s, lambda: (overdue.set(), child.kill()))
+    late = threading.Timer(limit_s, child.kill)
     late.start()
     try:
         assert child.stdin is not None  # piped
@@ -126,6 +126,7 @@ def _run_child(folder: Path, plan: LoadPlan, requests: list[bytes], watch: Serve
             except KeyboardInterrupt:  # said twice, it does not wait for answers that are still out
                 child.send_signal(signal.SIGINT)
     finally:
+        overdue = late.finished.is_set()  # it has come to that
         late.cancel()
         if child.poll() is None:
             with contextlib.suppress(ProcessLookupError):
@@ -134,7 +135,7 @@ def _run_child(folder: Path, plan: LoadPlan, requests: list[bytes], watch: Serve
         if child.stdout is not None:
             child.stdout.close()
     watch.end()
-    if overdue.is_set():
+    if overdue:
         raise ToolchainError(f"The load generator did not end within {limit_s:g} s.")
     if child.returncode != 0:
         tail = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:] or ["it wrote nothing"]

@@ -222,7 +222,7 @@ class Merged:
         for (name, series, pairs), total in sums.items():
             if name in families:
                 families[name].add_sample(series, dict(pairs), total)
-        return generate_latest(SimpleNamespace(collect=families.values))  # type: ignore[arg-type]  # it collects, no more
+        return generate_latest(SimpleNamespace(collect=families.values))  # which collects, no more
 
 
 def _add(sums: _Sums, found: Snapshot) -> None:

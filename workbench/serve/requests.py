@@ -25,15 +25,6 @@ KINDS: tuple[Kind, ...] = ("text", "texts", "words", "inputs")
 Text = str | tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
-    """What a client asks: texts, or arrays [rows, ...] of the model's inputs; one of the two is empty."""
-
-    kind: Kind
-    texts: tuple[Text, ...] = ()
-    inputs: Mapping[str, Array] | None = None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputRule:
     """What a raw input must be.
@@ -85,8 +76,8 @@ def rules_of(
     return rules
 
 
-def parse(body: bytes, limits: Limits) -> Question:
-    """The question in a body, its texts within the limits; raw inputs are still lists.
+def parse(body: bytes, limits: Limits) -> tuple[Kind, tuple[Text, ...], Mapping[str, Any]]:
+    """(kind, texts within the limits, raw inputs that are still lists) of a body; texts or inputs are empty.
 
     Raises:
         Refusal: kind 'not_json', or 'fields' with the place of what is wrong.
@@ -112,14 +103,14 @@ def parse(body: bytes, limits: Limits) -> Question:
     if kind == "words" and not isinstance(value, list):
         _refuse(kind, f"must be a list of 1 to {limits.words} words")
     if kind in ("text", "words"):
-        return Question(kind, (text_or_words(value, kind, limits),))
+        return kind, (text_or_words(value, kind, limits),), {}
     if kind == "texts":
         if not isinstance(value, list) or not 1 <= len(value) <= limits.texts:
             raise Refusal("fields", f"texts must be a list of 1 to {limits.texts} texts.")
-        return Question(kind, tuple(text_or_words(item, f"texts[{i}]", limits) for i, item in enumerate(value)))
+        return kind, tuple(text_or_words(item, f"texts[{i}]", limits) for i, item in enumerate(value)), {}
     if not isinstance(value, dict):
         raise Refusal("fields", "inputs must be an object: name of the input, nested lists of numbers.")
-    return Question("inputs", (), value)
+    return kind, (), value
 
 
 def arrays(

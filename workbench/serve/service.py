@@ -21,7 +21,7 @@ from workbench.serve.dispatch import Dispatch
 from workbench.serve.events import every, log_defect
 from workbench.serve.metrics import Metrics
 from workbench.serve.refusals import Refusal, overloaded
-from workbench.serve.requests import Question, arrays, input_rules, parse
+from workbench.serve.requests import Text, arrays, input_rules, parse
 from workbench.serve.samples import (
     Answer,
     ArraySample,
@@ -149,14 +149,14 @@ class Service:
         Raises:
             Refusal: the body is wrong, or the queue is full.
         """
-        question, limit = parse(body, self.settings.limits), self.settings.limits.queue
-        if question.texts and self.queue.depth >= limit:  # before the tokenizer works for nothing
+        (kind, texts, inputs), limit = parse(body, self.settings.limits), self.settings.limits.queue
+        if texts and self.queue.depth >= limit:  # before the tokenizer works for nothing
             raise overloaded(self.queue.depth, limit, self.queue.retry_after_s())
-        items = await self._items(question)
+        items = await self._tokenized(kind, texts) if kind != "inputs" else self._rows(inputs)
         if len(items) > limit:
             raise Refusal("fields", f"{len(items)} samples are more than may wait ({limit}).")
         deadline_s = arrived_s + self.settings.limits.request_timeout_s
-        request = Request(question.kind, self.loop.create_future(), deadline_s, len(items), [None] * len(items))
+        request = Request(kind, self.loop.create_future(), deadline_s, len(items), [None] * len(items))
         request.rows = [
             Row(key=key, item=item, asker=self, owner=request, index=i, arrived_s=arrived_s)
             for i, (key, item) in enumerate(items)
@@ -171,19 +171,21 @@ class Service:
         self.queue.discard(request.rows)
         request.done.cancel()
 
-    async def _items(self, question: Question) -> list[tuple[Any, Any]]:
-        """(key, sample) of each row. Others get their turn while many long texts are tokenized."""
-        if question.inputs is not None:
-            found = arrays(question.inputs, self._rules, self.settings.limits, self._longest)
-            padded, sizes = self._padding.padded(found)
-            key = ("raw", *((name, array.shape[1:]) for name, array in sorted(padded.items())))
-            rows = len(next(iter(padded.values())))
-            return [(key, ArraySample(feeds=padded, place=row, sizes=sizes)) for row in range(rows)]
+    def _rows(self, inputs: Mapping[str, Any]) -> list[tuple[Any, Any]]:
+        """(key, sample) of each row of raw inputs."""
+        found = arrays(inputs, self._rules, self.settings.limits, self._longest)
+        padded, sizes = self._padding.padded(found)
+        key = ("raw", *((name, array.shape[1:]) for name, array in sorted(padded.items())))
+        rows = len(next(iter(padded.values())))
+        return [(key, ArraySample(feeds=padded, place=row, sizes=sizes)) for row in range(rows)]
+
+    async def _tokenized(self, kind: str, texts: Sequence[Text]) -> list[tuple[Any, Any]]:
+        """(key, sample) of each text. Others get their turn while many long texts are tokenized."""
         tokenizing = self._tokenizing
         if tokenizing is None:
             raise Refusal("fields", "This model takes arrays, not texts: send inputs.")
         samples, characters = [], 0
-        for text in question.texts:
+        for text in texts:
             if characters > _CHARACTERS_AT_ONCE:
                 characters = 0
                 await asyncio.sleep(0)
@@ -191,7 +193,7 @@ class Service:
             samples.append(tokenizing.sample(text))
             characters += len(text) if isinstance(text, str) else sum(map(len, text))
         if any(not sample.encoded.ids for sample in samples):
-            raise Refusal("fields", f"{question.kind} holds a text that becomes no token.")
+            raise Refusal("fields", f"{kind} holds a text that becomes no token.")
         return [(tokenizing.bin(sample), sample) for sample in samples]
 
     # --- what comes back --------------------------------------------------------------------------------------------

@@ -26,8 +26,7 @@ from tests.load.openai.streams import (
 )
 from tests.load.servers import Handler, Server, answer, delayed, serving
 from workbench.load import LoadPlan, LoadResult, run_load
-from workbench.load.openai.asking import only_model, probed
-from workbench.load.openai.prompts import Generation, requests_of
+from workbench.load.openai.asking import only_model, probed, requests_of
 from workbench.values.errors import ConfigError, MeasureError
 from workbench.values.service import ServiceLoad
 
@@ -35,7 +34,7 @@ PATH = "/v1/chat/completions"
 
 
 def bodies(*texts: str, tokens: int = 6) -> list[dict[str, Any]]:
-    return requests_of([{"text": text} for text in texts], Generation(max_tokens=tokens), "m", "/v1")[0]
+    return requests_of([{"text": text} for text in texts], "m", "/v1", max_tokens=tokens)[0]
 
 
 def loaded(url: str, *texts: str, load: ServiceLoad | None = None, **plan: Any) -> LoadResult:

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from workbench.load.openai.asking import address_of
-from workbench.load.openai.prompts import Generation, prompts_of_file, requests_of, unsent_keys
+from workbench.load.openai.asking import address_of, prompts_of_file, requests_of, unsent_keys
 from workbench.values.errors import ConfigError
 
 CHAT = {"messages": [{"role": "user", "content": "你好"}]}
@@ -22,7 +21,7 @@ def written(path: Path, *lines: Any) -> Path:
 
 def test_a_chat_is_greedy_streamed_and_asks_for_usage(tmp_path: Path) -> None:
     prompts = prompts_of_file(written(tmp_path / "p.jsonl", {**CHAT, "id": 1}, {**CHAT, "max_tokens": 9}, "text"))
-    bodies, path, endpoint = requests_of(prompts, Generation(max_tokens=5, ignore_eos=True, seed=3), "m", "/v1")
+    bodies, path, endpoint = requests_of(prompts, "m", "/v1", max_tokens=5, ignore_eos=True, seed=3)
 
     assert (path, endpoint) == ("/v1/chat/completions", "chat")
     assert bodies[0] == {
@@ -37,7 +36,7 @@ def test_a_chat_is_greedy_streamed_and_asks_for_usage(tmp_path: Path) -> None:
 
 def test_a_prompt_is_a_completion_unless_chats_are_asked_for(tmp_path: Path) -> None:
     prompts = prompts_of_file(written(tmp_path / "p.jsonl", {"prompt": "a", "temperature": 0.7}, {"prompt": [1, 2]}))
-    bodies, path, _ = requests_of(prompts, Generation(), "m", "/api/v1")
+    bodies, path, _ = requests_of(prompts, "m", "/api/v1")
 
     assert path == "/api/v1/completions"
     assert [(body["prompt"], body["max_tokens"], body["temperature"]) for body in bodies] == [
@@ -45,7 +44,7 @@ def test_a_prompt_is_a_completion_unless_chats_are_asked_for(tmp_path: Path) -> 
         ([1, 2], 128, 0),
     ]
     with pytest.raises(ConfigError, match="prompt 2 is of token ids"):
-        requests_of(prompts, Generation(endpoint="chat"), "m", "/v1")
+        requests_of(prompts, "m", "/v1", endpoint="chat")
 
 
 def test_texts_and_tables_are_prompts_too(tmp_path: Path) -> None:
@@ -59,9 +58,9 @@ def test_texts_and_tables_are_prompts_too(tmp_path: Path) -> None:
 def test_chats_and_completions_are_not_mixed(tmp_path: Path) -> None:
     prompts = prompts_of_file(written(tmp_path / "p.jsonl", CHAT, {"prompt": "a"}))
     with pytest.raises(ConfigError, match="some prompts are chats"):
-        requests_of(prompts, Generation(), "m", "/v1")
+        requests_of(prompts, "m", "/v1")
     with pytest.raises(ConfigError, match="prompt 1 has messages"):
-        requests_of(prompts, Generation(endpoint="completions"), "m", "/v1")
+        requests_of(prompts, "m", "/v1", endpoint="completions")
 
 
 def test_a_line_that_is_no_prompt_is_named(tmp_path: Path) -> None:

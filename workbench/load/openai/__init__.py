@@ -2,7 +2,7 @@
 
     root, base, endpoint = address_of("http://127.0.0.1:8000/v1")
     entries = prompts_of_file(path)                                 # one for each line of a file
-    bodies, path = requests_of(entries, Generation(max_tokens=128), model, base)
+    bodies, path, _ = requests_of(entries, model, base, max_tokens=128)
     bodies = probed(root, path, bodies, api_key=None)               # one answer first, in the server's own words
     result = run_load(LoadPlan(url=root, path=path, wire="openai/chat", …), bodies)
 
