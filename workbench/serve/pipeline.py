@@ -352,10 +352,10 @@ class PipelineService:
             except ValueError as error:
                 raise Refusal("inputs", f"The body cannot be read: {error}.") from None
         else:
-            question = parse(body, limits)
-            if question.inputs is None:
+            wanted, _, inputs = parse(body, limits)
+            if wanted != "inputs":
                 raise Refusal("fields", "This pipeline takes arrays: send inputs.")
-            found = arrays(question.inputs, self._rules, limits, None)
+            found = arrays(inputs, self._rules, limits, None)
         if len(next(iter(found.values()))) != 1:
             raise Refusal("inputs", "inputs must have one row: a request is one.")
         return {name: array[0] for name, array in found.items()}
