@@ -44,6 +44,7 @@ from workbench.values.errors import BundleError, CandidateError, ConfigError
 from workbench.values.model import TensorSpec
 from workbench.values.pipeline import Item
 from workbench.values.service import HostCosts
+from workbench.values.setting_groups import describe
 from workbench.values.system.files import write_json_atomically
 from workbench.values.system.scratch import scratch_folder
 
@@ -72,8 +73,16 @@ def sweep_pipeline(pipeline: Pipeline, *, timeout_s: float | None = None, report
         question = float_run.experiments[name]
         before = current_journal(question.workspace, question.name)
         other = before is not None and before.identity() != question.identity  # this file was changed since
-        found = sweep(question, timeout_s=share_s, fresh=other, on_message=report)
-        report(f"stage {name}: {len(found.summary.evaluations)} recipes measured")
+        found = sweep(
+            question,
+            timeout_s=share_s,
+            fresh=other,
+            on_message=report,
+            on_trying=lambda candidate, why, name=name: report(
+                f"stage {name}: {candidate.short_id}, {describe(candidate)}"
+            ),
+        )
+        report(f"stage {name}: {len(found.summary.evaluations)} recipes measured in {found.took_s:.0f} s")
     with joint_search(pipeline, float_run, report) as search:
         baseline = search.joint_at(search.floats, search.first_settings(), search.loss(search.floats, "validation"))
         if not search.emulated:

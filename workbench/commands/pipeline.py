@@ -60,7 +60,8 @@ def show(file: Path, workspace: Path | None, *, as_json: bool = False) -> None:
         print_json({"pipeline": pipeline.name, "recommended": encode(chosen), "found": encode(found)})
         return
     width = out.width if out.is_terminal else WIDTH
-    for line in pipeline_lines(pipeline.name, found, chosen, _recipes(pipeline), _limits(pipeline), width):
+    names, limits = [each.name for each in pipeline.stages], _limits(pipeline)
+    for line in pipeline_lines(pipeline.name, names, found, chosen, _recipes(pipeline), limits, width):
         out.print(line, soft_wrap=not out.is_terminal, markup=False, highlight=False)
 
 

@@ -40,6 +40,8 @@ from workbench.values.model import Model
 from workbench.values.pipeline import Item, ItemError, checked_answer, items_of, runs_once, taken
 
 _SCORED_AT_ONCE = 16
+_ALIKE = 0.01
+"""Of a number, or of the largest of its array."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -195,7 +197,8 @@ def _answer(pipeline: Pipeline, request: Item, outputs: Mapping[str, list[Item]]
 
 
 def scored(pipeline: Pipeline, answers: Sequence[Any], reference: Sequence[Any], split: Split) -> MeasuredOutcomes:
-    """What each answer is worth, by the manifest's metric; without one, whether it is the float pipeline's very own.
+    """What each answer is worth, by the manifest's metric; without one, whether it is the float pipeline's: texts and
+    whole numbers exactly, others within a hundredth.
 
     Args:
         reference: of the float pipeline.
@@ -217,7 +220,10 @@ def _same(a: Any, b: Any) -> bool:
         return a.keys() == b.keys() and all(_same(a[key], b[key]) for key in a)
     if isinstance(a, list) and isinstance(b, list):
         return len(a) == len(b) and all(map(_same, a, b))
-    return bool(np.array_equal(a, b))
+    ours, theirs = np.asarray(a), np.asarray(b)
+    if ours.dtype.kind == "f" and ours.shape == theirs.shape:
+        return bool(np.allclose(ours, theirs, rtol=_ALIKE, atol=_ALIKE * float(np.abs(theirs).max(initial=0.0))))
+    return bool(np.array_equal(ours, theirs))
 
 
 def requests_of(dataset: Dataset, split: Split, most: int | None = None) -> list[Item]:

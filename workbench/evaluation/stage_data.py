@@ -19,13 +19,16 @@ from workbench.evaluation.carried import open_reference
 from workbench.evaluation.pipeline_pass import OpenStage, Trace, requests_of, run_pipeline
 from workbench.graph.door import open_foreign
 from workbench.graph.intake.prepared import prepared, workspace_folder
+from workbench.graph.read import load_graph
 from workbench.inputs.dataset.interface_reader import read_interface
 from workbench.inputs.experiment import Experiment, read_experiment
+from workbench.inputs.metrics import infer_outputs
 from workbench.inputs.pipeline import Pipeline, Stage
 from workbench.values.documents.canonical import file_digest
 from workbench.values.documents.input_files import read_text
 from workbench.values.errors import ConfigError
 from workbench.values.measurement import Split
+from workbench.values.model import Model
 from workbench.values.pipeline import Item
 from workbench.values.system.files import temporary_beside, write_text_atomically
 
@@ -33,6 +36,7 @@ FEWEST_ITEMS = 8
 """Of a split: a stage that the requests reach more seldom can be neither calibrated nor judged."""
 MOST_ITEMS = 2000
 """Of a split, evenly from all; more tell nothing of a recipe that these do not."""
+_LOOKED_AT = 32
 SERVICE = {"max_batch_size": [1, 4, 8], "batch_timeout_ms": [0, 2], "workers": [1, 2]}
 """What may be told to a stage's service, where its search space does not say it."""
 HOST = {"cores": 2, "request_ms": 0.1, "batch_ms": 0.2, "worker_batch_ms": 0.1, "origin": "a stage alone"}
@@ -81,11 +85,11 @@ def float_pipeline(pipeline: Pipeline, report: Callable[[str], None] = lambda sa
             requests = requests_of(pipeline.dataset, split, pipeline.samples[split])
             report(f"the float pipeline answers {len(requests)} requests of {split}")
             traces[split] = run_pipeline(pipeline, stages, requests)
-    experiments = {stage.name: _experiment(pipeline, stage, traces) for stage in pipeline.stages}
+    experiments = {each.name: _experiment(pipeline, each, stages[each.name].model, traces) for each in pipeline.stages}
     return FloatPipeline(experiments=experiments, traces=traces)
 
 
-def _experiment(pipeline: Pipeline, stage: Stage, traces: Mapping[Split, Sequence[Trace]]) -> Experiment:
+def _experiment(pipeline: Pipeline, stage: Stage, model: Model, traces: Mapping[Split, Sequence[Trace]]) -> Experiment:
     folder, files, counts = pipeline.folder / stage.name, {}, {}
     for split, found in traces.items():
         items = [item for trace in found for item in trace.items[stage.name]]
@@ -101,7 +105,8 @@ def _experiment(pipeline: Pipeline, stage: Stage, traces: Mapping[Split, Sequenc
         files[split], counts[split] = f"{split}.npz", len(items)
         with temporary_beside(folder / files[split]) as draft, draft.open("wb") as stream:
             np.savez(stream, **_arrays(items))  # type: ignore[arg-type]  # arrays by name
-    _write_yaml(folder / "data.yaml", _manifest(stage, files))
+    gave = [one for trace in traces["calibration"] for one in trace.outputs[stage.name]][:_LOOKED_AT]
+    _write_yaml(folder / "data.yaml", _outputs(stage, model, gave) | _manifest(stage, files))
     written: dict[str, Any] = {
         "version": 1,
         "name": f"{pipeline.name}.{stage.name}",
@@ -120,6 +125,19 @@ def _experiment(pipeline: Pipeline, stage: Stage, traces: Mapping[Split, Sequenc
     }
     _write_yaml(folder / "experiment.yaml", written)
     return read_experiment(folder / "experiment.yaml", pipeline.workspace)
+
+
+def _outputs(stage: Stage, model: Model, gave: Sequence[Item]) -> dict[str, Any]:
+    """What outputs mean where neither the user nor the model's file says it of all: by their values as far as these
+    tell, else compared as values without a limit, since the whole pipeline's answers decide."""
+    alike = all(each[name].shape == first.shape for name, first in gave[0].items() for each in gave)
+    samples = {name: np.stack([each[name] for each in gave]) for name in gave[0]} if alike else None
+    if "outputs" in stage.manifest or all(one.use is not None for one in infer_outputs(model, load_graph(model))):
+        return {}
+    found = infer_outputs(model, load_graph(model), samples)
+    known = {o.name: {"meaning": o.use.meaning, **dict(o.use.options)} for o in found if o.use is not None}
+    others = {one.name: {"meaning": "values", "limited": False} for one in found if one.use is None}
+    return {"outputs": known | others}
 
 
 def _space(stage: Stage, folder: Path) -> Path:

@@ -12,7 +12,13 @@ COLUMNS = ("", "requests/s", "P99 ms", "loss", "evidence")
 
 
 def pipeline_lines(
-    name: str, joints: Sequence[Joint], chosen: Joint | None, recipes: Mapping[str, str], limits: str, width: int
+    name: str,
+    stages: Sequence[str],
+    joints: Sequence[Joint],
+    chosen: Joint | None,
+    recipes: Mapping[str, str],
+    limits: str,
+    width: int,
 ) -> list[str]:
     """The verdict, a row for each combination that was measured end to end, and what the chosen one consists of.
 
@@ -23,7 +29,7 @@ def pipeline_lines(
     """
     baseline, others = joints[0], sorted(joints[1:], key=lambda one: -_rate(one))
     emulated = " [emulated]" if all(one.measured_per_s is None for one in joints) else ""
-    found = [f"{name}: {' → '.join(baseline.recipes)}{emulated}", ""]
+    found = [f"{name}: {' → '.join(stages)}{emulated}", ""]
     if chosen is None or chosen is baseline:
         found.append(f"No combination keeps {limits} and serves more than float.")
     else:
@@ -34,7 +40,8 @@ def pipeline_lines(
     found += ["", *(line for row in laid_out(rows, width) for line in row)]
     if chosen is not None:
         found.append("")
-        for stage, identity in chosen.recipes.items():
+        for stage in stages:
+            identity = chosen.recipes[stage]
             found.append(f"{stage}: {identity[:12]}  {recipes.get(identity, '')}; {chosen.settings[stage]}")
     found += [f"left out: {_who(one, baseline, chosen)}: {one.note}" for one in joints if one.note]
     return found

@@ -74,9 +74,8 @@ def items_of(
         return checked_items(glue(taken(stage.takes, request, outputs)), stage, specs)
     counts = {len(outputs[source]) for source in stage.takes if source != REQUEST}
     if len(counts) > 1:
-        raise ItemError(
-            f"{stage.name}: its inputs come from stages that ran {sorted(counts)} times; glue can join them"
-        )
+        ran = " and ".join(map(str, sorted(counts)))
+        raise ItemError(f"{stage.name}: its inputs come from stages that ran {ran} times; glue can join them")
     found = []
     for place in range(counts.pop() if counts else 1):
         item = {}
