@@ -166,6 +166,10 @@ class Journal:
             write_sealed(self.root / ANCHORS, {**anchors, name: baseline_p50_ms})
         return float(anchors.get(name, baseline_p50_ms))
 
+    def identity(self) -> str | None:
+        """Of the experiment that this sweep belongs to; None where nothing sound is left that says it."""
+        return (self._sweep() or {}).get("identity")
+
     def sweep(self) -> dict[str, Any]:
         """What sweep.json says, such as the identity of the experiment that this sweep belongs to.
 
