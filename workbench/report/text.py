@@ -78,43 +78,45 @@ def reproduce(summary: Summary, evaluation: Evaluation) -> str:
 
 def to_json(summary: Summary) -> dict[str, Any]:
     """Everything `lines` says, as data: keys and metric names are stable, absent means not measured."""
-    recommended = summary.recommended
-    return {
-        "version": 1,
-        "experiment": summary.experiment_name,
-        "emulated": summary.emulated,
-        "objectives": [encode(o) | {"direction": o.direction} for o in summary.objectives],
-        "constraints": encode(summary.constraints),
-        "factors": None if (factors := taken_apart(summary)) is None else encode(factors),
-        "run": None if summary.run is None else encode(summary.run),
-        "baseline": summary.baseline_id,
-        "recommended": None if recommended is None else encode(recommended),
-        "headline": headline(summary),
-        "nothing_recommended": "" if recommended is not None else summary.why_none,
-        "modelled_errors": encode(modelled_errors(summary)),
-        "closest": None if summary.closest is None else encode(summary.closest),
-        "front": [_member_json(summary, member) for member in summary.front],
-        "fallen": [_member_json(summary, member) for member in summary.fallen],
-        "candidates": [
-            {
-                "id": e.candidate.id,
-                "what": summary.title(e.candidate),
-                "standing": summary.standing(e),
-                "evidence": summary.evidence(e),
-                "shared_with": sources_of(e),
-                "stage_reached": e.stage_reached,
-                "parameters": e.candidate.parameters(),
-                "metrics": summary.numbers(e),
-                **({"compiled_files": e.compiled, "shared_files": e.shared} if e.compiled or e.shared else {}),
-            }
-            for e in summary.evaluations
-        ],
-        **({"recipes": [encode(recipe) for recipe in summary.recipes]} if summary.recipes else {}),
-        "stopped_reuse": [encode(kind) for kind in stopped_reuse(summary.evaluations)],
-        "damage": [encode(damage) for damage in summary.damage],
-        "stops": dict(summary.stops),
-        "failures": dict(summary.failures),
-    }
+    found: dict[str, Any] = encode(
+        {
+            "version": 1,
+            "experiment": summary.experiment_name,
+            "emulated": summary.emulated,
+            "objectives": [encode(o) | {"direction": o.direction} for o in summary.objectives],
+            "constraints": summary.constraints,
+            "factors": taken_apart(summary),
+            "run": summary.run,
+            "baseline": summary.baseline_id,
+            "recommended": summary.recommended,
+            "headline": headline(summary),
+            "nothing_recommended": "" if summary.recommended is not None else summary.why_none,
+            "modelled_errors": modelled_errors(summary),
+            "closest": summary.closest,
+            "front": [_member_json(summary, member) for member in summary.front],
+            "fallen": [_member_json(summary, member) for member in summary.fallen],
+            "candidates": [
+                {
+                    "id": e.candidate.id,
+                    "what": summary.title(e.candidate),
+                    "standing": summary.standing(e),
+                    "evidence": summary.evidence(e),
+                    "shared_with": sources_of(e),
+                    "stage_reached": e.stage_reached,
+                    "parameters": e.candidate.parameters(),
+                    "metrics": summary.numbers(e),
+                    **({"compiled_files": e.compiled, "shared_files": e.shared} if e.compiled or e.shared else {}),
+                }
+                for e in summary.evaluations
+            ],
+            **({"recipes": summary.recipes} if summary.recipes else {}),
+            "stopped_reuse": stopped_reuse(summary.evaluations),
+            "damage": summary.damage,
+            "stops": summary.stops,
+            "failures": summary.failures,
+        }
+    )
+    return found
 
 
 # --- the report, part by part --------------------------------------------------------------------------------------
@@ -134,12 +136,7 @@ def report_lines(summary: Summary, width: int) -> list[Line]:
         error_lines(summary),
         _rejected(summary),
     ]
-    found: list[Line] = []
-    for part in parts:
-        if part and found:
-            found.append(("", ""))
-        found += part
-    return found
+    return [line for part in parts if part for line in (("", ""), *part)][1:]
 
 
 def _heading(summary: Summary) -> list[Line]:
@@ -292,15 +289,16 @@ def _all_numbers(evaluation: Evaluation) -> list[str]:
         if name in estimates:
             text += f"  [{estimates[name].low:.4g}, {estimates[name].high:.4g}]"
         found.append(f"  {name:<34} {text} {unit}".rstrip() + (f"  {level}" if level is not None else ""))
-    tests = []
     if m.accuracy is not None:
-        to = m.accuracy.reference or "the baseline"
-        tests = [(f"difference to {to}", "", m.accuracy.comparison)]
-        if (beyond := m.accuracy.against_baseline) is not None:
-            tests.append((f"loss beyond the baseline's, {beyond.unit}", f"{interval(beyond.drop_pp, '', 2)}  ", beyond))
-    found += [f"  {what:<34} {of}p = {t.p_value:.3g}, {t.test}" for what, of, t in tests if t is not None]
-    if m.accuracy is not None and m.accuracy.proof:
-        found.append(f"  {'planted noise':<34} {m.accuracy.proof}")
+        own, beyond = m.accuracy.comparison, m.accuracy.against_baseline
+        if own is not None:
+            to = f"difference to {m.accuracy.reference or 'the baseline'}"
+            found.append(f"  {to:<34} p = {own.p_value:.3g}, {own.test}")
+        if beyond is not None:
+            lost, words = f"loss beyond the baseline's, {beyond.unit}", interval(beyond.drop_pp, "", 2)
+            found.append(f"  {lost:<34} {words}  p = {beyond.p_value:.3g}, {beyond.test}")
+        if m.accuracy.proof:
+            found.append(f"  {'planted noise':<34} {m.accuracy.proof}")
     if m.latency is not None:
         timed = "calls" if m.latency.clock == "modelled" else f"{m.latency.samples} calls"
         found.append(f"  {'timing':<34} {timed} of batch {m.latency.batch}; {m.latency.verdict}")
@@ -317,8 +315,8 @@ def _member_json(summary: Summary, member: Member) -> dict[str, Any]:
         "parameters": member.evaluation.candidate.parameters(),
         "validation": summary.numbers(member.evaluation),
         "holdout": None if confirmed is None else summary.numbers(confirmed),
-        "cut": [] if confirmed is None else list(confirmed.cut),
-        "broken_on_holdout": dict(member.broken_on_holdout),
+        "cut": [] if confirmed is None else confirmed.cut,
+        "broken_on_holdout": member.broken_on_holdout,
         "against": member.against,
         "reproduce": reproduce(summary, member.evaluation),
     }

@@ -28,8 +28,8 @@ from workbench.report.written.serving import fleet, serving
 from workbench.report.written.wording import (
     SPLIT,
     Row,
-    as_figure,
     candidate_name,
+    figure,
     heading,
     key,
     metric_name,
@@ -76,7 +76,7 @@ def environment(m: Material) -> Section:
         *([(say("prepared by"), "\n".join(steps))] if steps else []),
     ]
     data = [
-        (say(SPLIT[split]) if split in SPLIT else split, as_figure("–" if count is None else number(count)), digest)
+        (say(SPLIT[split]) if split in SPLIT else split, figure("–" if count is None else number(count)), digest)
         for split, (digest, count) in m.data.items()
     ]
     return section(
@@ -127,8 +127,8 @@ def conversion(m: Material) -> Section:
         files: list[Row] = [
             (
                 each.file,
-                *(as_figure(say("any") if n is None else str(n)) for n in (each.batch, each.sequence_bin)),
-                as_figure(f"{each.size_bytes / 1e6:.1f}"),
+                *(figure(say("any") if n is None else str(n)) for n in (each.batch, each.sequence_bin)),
+                figure(f"{each.size_bytes / 1e6:.1f}"),
                 each.sha256[:16] + "…",
             )
             for each in m.files[:_MOST_FILES]
@@ -140,7 +140,7 @@ def conversion(m: Material) -> Section:
 
 
 def risks(m: Material) -> Section:
-    found = [(as_figure(str(index)), what, do) for index, (what, do) in enumerate(_found(m), 1)]
+    found = [(figure(str(index)), what, do) for index, (what, do) in enumerate(_found(m), 1)]
     if not found:
         return section(_RISKS, (paragraph("Nothing was found that would have to be said."),))
     return section(_RISKS, [table(_RISKS, "no.|risk or open point|what to do about it", found)])

@@ -11,7 +11,6 @@ from workbench.report.written.material import Material
 from workbench.report.written.wording import (
     SPLIT,
     about_words,
-    as_figure,
     candidate_name,
     criterion_name,
     estimate_words,
@@ -135,7 +134,7 @@ def goals(m: Material) -> Section:
             table(
                 "Goals against results",
                 "goal|limit|result|old platform|state",
-                [(g.name, g.limit, g.result, as_figure(g.published), g.state(m)) for g in found],
+                [(g.name, g.limit, g.result, figure(g.published), g.state(m)) for g in found],
                 note=say(
                     "In brackets: 95 % intervals. A figure with an interval meets or misses its limit where all of it "
                     "does, so false pass and false alarm are at most 2.5 % each; of an accuracy loss they are at most "

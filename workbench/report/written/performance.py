@@ -16,7 +16,6 @@ from workbench.report.written.material import Material
 from workbench.report.written.wording import (
     DASH,
     Row,
-    as_figure,
     candidate_name,
     chinese,
     criterion_name,
@@ -236,10 +235,10 @@ def on_the_model(summary: Summary) -> Iterator[Block]:
     named = chinese()["clock"] if spoken() == "zh" else {}
     rows = [
         (
-            as_figure(str(index)),
+            figure(str(index)),
             str(named.get(one.unknown, one.about)),
-            as_figure(f"{one.share:.0%}"),
-            as_figure(f"{one.factor_95:.2f}"),
+            figure(f"{one.share:.0%}"),
+            figure(f"{one.factor_95:.2f}"),
             one.source,
         )
         for index, one in enumerate(modelled_errors(summary), 1)

@@ -13,7 +13,6 @@ from workbench.report.written.wording import (
     DASH,
     SPLIT,
     Row,
-    as_figure,
     candidate_name,
     figure,
     heading,
@@ -125,7 +124,7 @@ def _paths(found: Agreements | None) -> Table:
 
 def _cosine(value: float, known: Evidence | None = None) -> Cell:
     """Six digits: limits on it lie at 0.999 and above."""
-    return as_figure(f"{value:.6f}", known)
+    return figure(f"{value:.6f}", known)
 
 
 def _path(path: str) -> str:
@@ -162,7 +161,7 @@ def _tested(compared: AccuracyComparison | None, known: Evidence | None, unit: s
     """The drop, and how likely chance gives it."""
     if compared is None:
         return DASH, DASH
-    return _drop_cell(compared, known, unit), as_figure(f"{compared.p_value:.3g}")
+    return _drop_cell(compared, known, unit), figure(f"{compared.p_value:.3g}")
 
 
 def _accuracy(m: Material) -> Iterator[Block]:
@@ -202,7 +201,7 @@ def _by_layers(found: Comparison) -> list[Block]:
         rows.append(
             (
                 *(row.node or row.tensor, row.op_type, _cosine(row.cosine), figure(row.max_abs)),
-                *(as_figure("∞" if row.sqnr_db is None else f"{row.sqnr_db:.1f}"), figure(row.added_error)),
+                *(figure("∞" if row.sqnr_db is None else f"{row.sqnr_db:.1f}"), figure(row.added_error)),
                 Cell(text=say(state), state="missed" if state in (_JUMP, _BEYOND) else "plain"),
             )
         )

@@ -12,7 +12,6 @@ from workbench.report.written.material import Material
 from workbench.report.written.wording import (
     DASH,
     Row,
-    as_figure,
     figure,
     heading,
     level_words,
@@ -85,8 +84,8 @@ def _figures(m: Material, service: ServiceResult, before: str) -> Iterator[Block
         return (
             name,
             *(figure(each, known) for each in (found.throughput_per_s, found.p50_ms, found.p99_ms)),
-            as_figure(f"{found.mean_batch:.1f}"),
-            as_figure(f"{found.padding_share:.0%}"),
+            figure(f"{found.mean_batch:.1f}"),
+            figure(f"{found.padding_share:.0%}"),
         )
 
     if service.best is None:
@@ -124,8 +123,8 @@ def _loads(m: Material) -> Iterator[Block]:
         [
             (
                 loaded_name(one),
-                as_figure(f"{one.window_s:.0f}"),
-                as_figure(f"{number(one.answered)}/{number(one.requests)}"),
+                figure(f"{one.window_s:.0f}"),
+                figure(f"{number(one.answered)}/{number(one.requests)}"),
                 *(figure(f, "measured") for f in (one.throughput_per_s, one.p50_ms, one.p95_ms, one.p99_ms)),
                 Cell(text=say("yes" if one.reliable else "no"), state="plain" if one.reliable else "missed"),
             )
@@ -150,7 +149,7 @@ def _server_row(one: LoadResult) -> Row:
     return (
         loaded_name(one),
         figure(batch),
-        figure(None) if padding is None else as_figure(f"{padding:.0%}"),
+        figure(None) if padding is None else figure(f"{padding:.0%}"),
         *(figure(queue), figure(model)),
         figure(None if one.processes is None else one.processes.resident_peak_bytes / 1e6, digits=0),
     )
@@ -162,7 +161,7 @@ def _card_row(one: LoadResult, card: DeviceUse) -> Row:
     def cell(spread: Spread | None, scale: float = 1.0) -> Cell:
         if spread is None:
             return figure(None)
-        return as_figure(f"{number(spread.median * scale)} / {number(spread.peak * scale)}", known)
+        return figure(f"{number(spread.median * scale)} / {number(spread.peak * scale)}", known)
 
     uses = cell(card.memory_bytes, 1e-9), *map(cell, (card.power_w, card.utilization_percent, card.temperature_c))
     return loaded_name(one), card.card, *uses, note_words(card.source)

@@ -115,27 +115,24 @@ def table(
     )
 
 
-def as_figure(words: str, evidence: Evidence | None = None) -> Cell:
-    return Cell(text=words, evidence=evidence, figure=True)
-
-
-DASH = as_figure("–")
-
-
 def figure(
-    value: float | Estimate | None,
+    value: float | Estimate | str | None,
     evidence: Evidence | None = None,
     *,
     signed: bool = False,
     digits: int | None = None,
     unit: str = "",
 ) -> Cell:
-    """A figure with how well it is known; 'not measured' for None."""
+    """A figure, or its words, with how well it is known; 'not measured' for None."""
     if value is None:
         return Cell(text=say("not measured"), state="open", figure=True)
-    known = value if isinstance(value, Estimate) else Estimate(value=value, low=value, high=value)
-    words = estimate_words(known, signed=signed, digits=digits)
-    return as_figure(f"{words} {unit_words(unit)}".rstrip(), evidence)
+    if not isinstance(value, str):
+        known = value if isinstance(value, Estimate) else Estimate(value=value, low=value, high=value)
+        value = f"{estimate_words(known, signed=signed, digits=digits)} {unit_words(unit)}".rstrip()
+    return Cell(text=value, evidence=evidence, figure=True)
+
+
+DASH = figure("–")
 
 
 _MARKED: dict[Evidence, str] = {
