@@ -53,7 +53,9 @@ from benchmarks.predicted_runs import (
     without_quiet_runs,
     write_record,
 )
-from workbench.bundle import BundleContents, GoldenBatch, Tolerance, write_bundle
+from workbench.bundle.golden import GoldenBatch
+from workbench.bundle.manifest import Tolerance
+from workbench.bundle.write import BundleContents, write_bundle
 from workbench.graph.read import read_model
 from workbench.inputs.dataset import Dataset, read_manifest
 from workbench.load import LoadPlan, bodies_of_dataset, run_load

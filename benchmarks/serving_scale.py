@@ -30,7 +30,9 @@ import psutil
 import yaml
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from workbench.bundle import BundleContents, GoldenBatch, Tolerance, write_bundle
+from workbench.bundle.golden import GoldenBatch
+from workbench.bundle.manifest import Tolerance
+from workbench.bundle.write import BundleContents, write_bundle
 from workbench.cann_emulator import acl
 from workbench.cann_emulator.tree import search_paths, variables, write_tree
 from workbench.graph.read import read_model

@@ -19,7 +19,8 @@ from tests.serve.making import make_bundle, running
 from tests.tiny import write_workspace
 from tests.tiny_texts import LABELS, WORDS, write_text_workspace
 from workbench.api.result import search_rows
-from workbench.bundle import golden_batches, read_bundle
+from workbench.bundle.golden import golden_batches
+from workbench.bundle.opened import read_bundle
 from workbench.bundle.signing import make_keys
 from workbench.commands.cli import app
 from workbench.evaluation.sweep_folders import current_journal

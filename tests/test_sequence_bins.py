@@ -9,7 +9,8 @@ import pytest
 
 from tests.binned_texts import write_binned_workspace
 from tests.tiny import bench_of
-from workbench.bundle import read_bundle, write_bundle
+from workbench.bundle.opened import read_bundle
+from workbench.bundle.write import write_bundle
 from workbench.evaluation.bench import Bench
 from workbench.evaluation.data_check import check_data
 from workbench.inputs.experiment import Experiment, read_experiment

@@ -12,8 +12,8 @@ from onnx import TensorProto, helper, numpy_helper
 from tests.spaces import space_of
 from tests.tiny import write_workspace
 from workbench.api.bundle import load_bundle
-from workbench.bundle import write_bundle
 from workbench.bundle.verify import verify_bundle
+from workbench.bundle.write import write_bundle
 from workbench.evaluation.bench import Bench, open_bench
 from workbench.evaluation.build import artifact_of, lowered_file
 from workbench.evaluation.carried import open_reference

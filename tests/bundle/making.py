@@ -16,18 +16,13 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from tests.evaluations import evaluation
 from tests.small_graphs import write_graph
 from tests.tiny import EXPERIMENT, write_workspace
-from workbench.bundle import (
-    BundleContents,
-    GoldenBatch,
-    Tolerance,
-    check_files,
-    description,
-    golden_batches,
-    provenance,
-    read_bundle,
-    verify_bundle,
-)
+from workbench.bundle.golden import GoldenBatch, golden_batches
+from workbench.bundle.manifest import Tolerance
+from workbench.bundle.opened import read_bundle
 from workbench.bundle.paths import sums_text
+from workbench.bundle.readme import description, provenance
+from workbench.bundle.verify import check_files, verify_bundle
+from workbench.bundle.write import BundleContents
 from workbench.evaluation.bench import open_bench
 from workbench.evaluation.store import Store
 from workbench.evaluation.sweep_folders import open_journal

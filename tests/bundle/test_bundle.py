@@ -13,13 +13,10 @@ import pytest
 
 from tests.bundle.making import body_of, emulated, exported, reseal, seal
 from tests.evaluations import evaluation
-from workbench.bundle import (
-    BundleContents,
-    GoldenBatch,
-    golden_batches,
-    read_bundle,
-    verify_bundle,
-)
+from workbench.bundle.golden import GoldenBatch, golden_batches
+from workbench.bundle.opened import read_bundle
+from workbench.bundle.verify import verify_bundle
+from workbench.bundle.write import BundleContents
 from workbench.quantization.record import read_record
 from workbench.shipping.handover import hand_over
 from workbench.values.errors import BundleError, ConfigError, ToolchainError

@@ -21,9 +21,11 @@ from onnx import TensorProto, helper
 from tests.bundle.making import BENT, Keys, body_of, places, put, reseal, seal, use
 from tests.serve.making import make_bundle
 from workbench.api.bundle import load_bundle
-from workbench.bundle import check_files, golden_batches, provenance, read_bundle, verify_bundle
-from workbench.bundle.golden import read_npz
+from workbench.bundle.golden import golden_batches, read_npz
+from workbench.bundle.opened import read_bundle
 from workbench.bundle.paths import name_fault, open_inside
+from workbench.bundle.readme import provenance
+from workbench.bundle.verify import check_files, verify_bundle
 from workbench.graph.door import SECONDS_VARIABLE
 from workbench.serve.worker import open_proved
 from workbench.shipping.promotion import Limits

@@ -18,8 +18,11 @@ from tests.bundle.making import places, put, reseal
 from tests.targets.ascend_llm.checkpoints import DYNAMIC, STATIC
 from tests.targets.ascend_llm.folders import TEXTS
 from workbench.api.bundle import load_bundle
-from workbench.bundle import description, golden_batches, provenance, read_bundle, verify_bundle
+from workbench.bundle.golden import golden_batches
+from workbench.bundle.opened import read_bundle
 from workbench.bundle.prompts import MOST_SHARE, PROMPTS, golden_prompts, replay_prompts
+from workbench.bundle.readme import description, provenance
+from workbench.bundle.verify import verify_bundle
 from workbench.targets.ascend_llm.prompted import prompted
 from workbench.values.errors import BundleError
 

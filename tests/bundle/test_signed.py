@@ -12,8 +12,10 @@ import pytest
 from tests.bundle.making import needs_minisign, reseal
 from tests.serve.making import make_bundle, running
 from tests.shipping.deployment.manifests import TARGETS, manifest
-from workbench.bundle import read_bundle, sign_bundle, verify_bundle
+from workbench.bundle.opened import read_bundle
 from workbench.bundle.signing import SecretKey, make_keys, read_secret_key, read_trusted_keys
+from workbench.bundle.verify import verify_bundle
+from workbench.bundle.write import sign_bundle
 from workbench.commands import signing as signing_command
 from workbench.shipping.deployment import DeploymentSettings, deployment_files
 from workbench.shipping.promotion import Limits, evaluate

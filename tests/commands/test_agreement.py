@@ -11,7 +11,8 @@ from tests.bundle.making import reseal
 from tests.commands.running import run as workbench
 from tests.tiny import write_model, write_workspace
 from workbench.api.bundle import export
-from workbench.bundle import bundle_agreement, read_bundle
+from workbench.bundle.golden import bundle_agreement
+from workbench.bundle.opened import read_bundle
 from workbench.inputs.experiment import read_experiment
 from workbench.values.agreement import Agreements
 from workbench.values.documents.canonical import decode

@@ -14,7 +14,7 @@ from tests.load.kserve.servers import TRITON, over_http, sums
 from tests.load.servers import delayed, serving
 from tests.tiny_texts import write_text_workspace
 from workbench.inputs.answers import read_answers, text_digest
-from workbench.shipping.acceptance import read_baseline
+from workbench.shipping.acceptance.baseline import read_baseline
 from workbench.values.errors import ConfigError, MeasureError
 
 record = partial(run, "baseline", "record")

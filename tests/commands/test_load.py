@@ -9,7 +9,7 @@ import pytest
 
 from tests.commands.running import run
 from tests.load.servers import delayed, serving
-from workbench.bundle import BundleContents, write_bundle
+from workbench.bundle.write import BundleContents, write_bundle
 from workbench.load import read_result
 from workbench.values.errors import ConfigError
 

@@ -37,7 +37,7 @@ from workbench.prediction.capacity import read_capacity
 from workbench.quantization.amct.config import parse_config
 from workbench.quantization.amct.record_file import parse_record
 from workbench.quantization.lowering.normalize import normalized
-from workbench.shipping.acceptance import read_baseline
+from workbench.shipping.acceptance.baseline import read_baseline
 from workbench.shipping.acceptance.verdict import read_verdict
 from workbench.space.reader import read_space
 from workbench.space.service_reader import read_trace

@@ -11,7 +11,7 @@ import numpy as np
 from tests.emulated_cann import emulated_environment, switched_on
 from tests.serve.making import bundle_of
 from tests.word_pieces import write_tokenizer
-from workbench.bundle import read_bundle
+from workbench.bundle.opened import read_bundle
 from workbench.targets.ascend.settings import ASCEND, AscendCompile
 from workbench.targets.ascend.target import AscendTarget
 from workbench.testing.conformance import STATIC

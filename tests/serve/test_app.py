@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.serve.making import make_bundle
-from workbench.bundle import read_bundle
+from workbench.bundle.opened import read_bundle
 from workbench.serve.app import Application
 from workbench.serve.dispatch import Dispatch
 from workbench.serve.http import Head

@@ -10,7 +10,8 @@ import pytest
 
 from tests.emulated_cann import emulated_environment, switched_on
 from tests.serve.making import make_bundle
-from workbench.bundle import preprocessor_of, read_bundle
+from workbench.bundle.golden import preprocessor_of
+from workbench.bundle.opened import read_bundle
 from workbench.serve.batcher import Row
 from workbench.serve.dispatch import Dispatch
 from workbench.serve.metrics import Metrics

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.serve.making import Running, make_bundle, running
-from workbench.bundle import read_bundle
+from workbench.bundle.opened import read_bundle
 from workbench.serve.__main__ import start
 from workbench.serve.access import drawn_key
 from workbench.serve.lifecycle import with_room

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from tests.serve.making import LABELS, WORDS, Running, make_bundle, metric, running
-from workbench.bundle import Bundle, preprocessor_of, read_bundle
+from workbench.bundle.golden import preprocessor_of
+from workbench.bundle.opened import Bundle, read_bundle
 from workbench.targets import open_target
 from workbench.values.preprocess import collate, encode
 from workbench.values.service import ServiceSettings

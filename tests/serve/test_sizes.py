@@ -10,7 +10,7 @@ from onnx import helper
 from tests.serve.making import SERVICE, bundle_of, running
 from tests.small_graphs import write_graph
 from workbench.api.bundle import load_bundle
-from workbench.bundle import read_bundle
+from workbench.bundle.opened import read_bundle
 from workbench.values.candidate import Candidate
 from workbench.values.errors import ConfigError
 from workbench.values.interface import AxisUse

@@ -8,18 +8,16 @@ import pytest
 
 from tests.report.written.materials import LOAD, SERVER
 from workbench.load import LoadResult, ServerProcesses
-from workbench.shipping.acceptance import (
+from workbench.shipping.acceptance.baseline import (
     Baseline,
-    Criterion,
     LoadFigures,
     Resource,
-    Verdict,
-    evaluate,
     of_load,
     read_baseline,
     write_baseline,
 )
-from workbench.shipping.acceptance.verdict import read_verdict, verdict_lines
+from workbench.shipping.acceptance.criteria import evaluate
+from workbench.shipping.acceptance.verdict import Criterion, Verdict, read_verdict, verdict_lines
 from workbench.values.agreement import Agreement, AgreementPath, Agreements, OutputAgreement
 from workbench.values.errors import ConfigError
 from workbench.values.measurement import Estimate

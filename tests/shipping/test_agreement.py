@@ -12,8 +12,8 @@ from workbench.api.opening import opened
 from workbench.evaluation.bench import Bench
 from workbench.inputs.answers import text_digest, write_answers
 from workbench.inputs.experiment import Experiment
-from workbench.shipping.agreement import Asked, agreement_of_candidate, agreement_of_sessions
-from workbench.shipping.agreement.compared import Comparison, Pair
+from workbench.shipping.agreement.compared import Asked, Comparison, Pair
+from workbench.shipping.agreement.measure import agreement_of_candidate, agreement_of_sessions
 from workbench.shipping.agreement.ways import Shape, Way
 from workbench.space.space import build, complete
 from workbench.values.agreement import Agreements

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from workbench.api.opening import opened
-from workbench.shipping.agreement import Asked, agreement_of_candidate
+from workbench.shipping.agreement.compared import Asked
+from workbench.shipping.agreement.measure import agreement_of_candidate
 from workbench.space.space import build, complete
 from workbench.values.agreement import Agreements
 from workbench.values.service import ServiceSettings

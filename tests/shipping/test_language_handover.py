@@ -9,8 +9,9 @@ import pytest
 from tests.llm_workspace import language_bench, write_language_workspace
 from tests.targets.ascend_llm.checkpoints import checkpoint
 from tests.targets.ascend_llm.folders import TEXTS
-from workbench.bundle import read_bundle, verify_bundle
+from workbench.bundle.opened import read_bundle
 from workbench.bundle.prompts import golden_prompts, prompt_faults
+from workbench.bundle.verify import verify_bundle
 from workbench.evaluation.bench import Bench
 from workbench.inputs.experiment import Experiment
 from workbench.search.confirmation import confirm

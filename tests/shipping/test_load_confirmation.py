@@ -10,7 +10,9 @@ import psutil
 import pytest
 
 from tests.bundle.making import emulated
-from workbench.bundle import BundleContents, GoldenBatch, read_bundle, write_bundle
+from workbench.bundle.golden import GoldenBatch
+from workbench.bundle.opened import read_bundle
+from workbench.bundle.write import BundleContents, write_bundle
 from workbench.load import bodies_of_texts
 from workbench.load.service_process import running_service
 from workbench.shipping.load_confirmation import check_answers, confirm_bundle, load_bundle, load_seconds

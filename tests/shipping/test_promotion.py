@@ -13,7 +13,7 @@ import pytest
 from tests.bundle.making import body_of, exact, exported, reseal
 from tests.commands.running import run
 from workbench.api.registered import register
-from workbench.bundle import read_bundle
+from workbench.bundle.opened import read_bundle
 from workbench.inputs.experiment import read_experiment
 from workbench.inputs.metrics.outcomes import ClassificationOutcomes, load_outcomes, save_outcomes
 from workbench.shipping.promotion import Check, Limits, Verdict, evaluate

@@ -15,18 +15,12 @@ import numpy.typing as npt
 
 from workbench.api.opening import journal_of, named_candidate, opened, recommended_of, summary_of
 from workbench.api.registered import register as add_version
-from workbench.bundle import (
-    Bundle,
-    VerifyReport,
-    check_bundle,
-    check_free,
-    preprocessor_of,
-    read_bundle,
-    verify_bundle,
-)
 from workbench.bundle.fingerprint import Policy
+from workbench.bundle.golden import preprocessor_of
+from workbench.bundle.opened import Bundle, read_bundle
 from workbench.bundle.signing import SecretKey, only_key, trusted_keys_of
-from workbench.bundle.verify import replay_apart
+from workbench.bundle.verify import VerifyReport, check_bundle, replay_apart, verify_bundle
+from workbench.bundle.write import check_free
 from workbench.inputs.experiment import Experiment
 from workbench.serve.refusals import Refusal
 from workbench.serve.requests import fitted, input_rules, text_or_words

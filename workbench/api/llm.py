@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from workbench.bundle import read_bundle
+from workbench.bundle.opened import read_bundle
 from workbench.bundle.prompts import golden_prompts
 from workbench.load.openai.asking import address_of, only_model
 from workbench.load.openai.golden import ServedReplay, asked_of_server

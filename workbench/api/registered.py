@@ -6,7 +6,9 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from workbench.bundle import Bundle, check_files, description, provenance, read_bundle
+from workbench.bundle.opened import Bundle, read_bundle
+from workbench.bundle.readme import description, provenance
+from workbench.bundle.verify import check_files
 from workbench.tracking.champion import open_versions
 from workbench.tracking.releases import Act
 from workbench.tracking.versions import Version, Versions

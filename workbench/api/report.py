@@ -11,7 +11,9 @@ from typing import Any, get_args
 
 from workbench import __version__
 from workbench.api.opening import find_candidate, journal_of, read_experiment, refuse_language_model, summary_of
-from workbench.bundle import Bundle, bundle_agreement, check_files, read_bundle
+from workbench.bundle.golden import bundle_agreement
+from workbench.bundle.opened import Bundle, read_bundle
+from workbench.bundle.verify import check_files
 from workbench.evaluation.journal import Journal
 from workbench.inputs.experiment import Experiment
 from workbench.load.result import LoadResult, read_result

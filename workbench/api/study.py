@@ -9,8 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from workbench.api.opening import named_candidate, opened, refuse_language_model
-from workbench.bundle import read_bundle
 from workbench.bundle.manifest import MANIFEST
+from workbench.bundle.opened import read_bundle
 from workbench.evaluation.bench import Bench
 from workbench.evaluation.build import artifact_of, lowered_file
 from workbench.evaluation.carried import calibration_feeds

@@ -78,8 +78,7 @@ def record(
 ) -> None:
     """Load a server and keep its figures with their conditions and intervals, memory and power where they can be read,
     and its answers for `agreement --reference`."""
-    from workbench.shipping.acceptance import read_baseline, recorded, write_baseline
-    from workbench.shipping.acceptance.baseline import USUAL_LIMITS
+    from workbench.shipping.acceptance.baseline import USUAL_LIMITS, read_baseline, recorded, write_baseline
     from workbench.values.service import ServiceLoad
 
     if "://" not in url:

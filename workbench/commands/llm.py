@@ -105,8 +105,9 @@ def export_llm(
 ) -> None:
     """Write the bundle of a finished language model checkpoint and verify it: files for vLLM-Ascend and MindIE, golden
     prompts, sums."""
-    from workbench.bundle import check_free, verify_bundle
     from workbench.bundle.signing import only_key, read_secret_key
+    from workbench.bundle.verify import verify_bundle
+    from workbench.bundle.write import check_free
     from workbench.shipping.handover import hand_over
     from workbench.shipping.language_handover import checkpoint_contents
     from workbench.targets.ascend_llm.target import AscendLlmTarget

@@ -20,7 +20,8 @@ from workbench.values.system.files import write_json_atomically
 
 if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
     from workbench.load import LoadResult
-    from workbench.shipping.acceptance import Baseline, LoadFigures, Verdict
+    from workbench.shipping.acceptance.baseline import Baseline, LoadFigures
+    from workbench.shipping.acceptance.verdict import Verdict
     from workbench.values.service import ServiceLoad
 
 _WARMUP_SHARE = 0.1
@@ -151,7 +152,7 @@ def load(
     server does and counts latency from the intended moment, so a stall is seen by every request it delays. Of servers
     that stream tokens, times to the first token and between tokens, tokens per second and goodput besides.
     """
-    from workbench.shipping.acceptance import of_load, read_baseline
+    from workbench.shipping.acceptance.baseline import of_load, read_baseline
     from workbench.shipping.acceptance.verdict import verdict_lines
 
     asked = _load(concurrency, rate, trace)
@@ -232,8 +233,9 @@ def _verdict(
     facts: Mapping[str, Any],
     agreement: Path | None,
 ) -> Verdict:
-    from workbench.bundle import bundle_agreement
-    from workbench.shipping.acceptance import evaluate, of_load
+    from workbench.bundle.golden import bundle_agreement
+    from workbench.shipping.acceptance.baseline import of_load
+    from workbench.shipping.acceptance.criteria import evaluate
     from workbench.values.agreement import read_agreement
     from workbench.values.measurement import Estimate
 

@@ -27,12 +27,12 @@ from workbench.values.system.files import write_json_atomically
 from workbench.values.system.scratch import scratch_folder
 
 if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
-    from workbench.bundle import Bundle
+    from workbench.bundle.opened import Bundle
     from workbench.inputs.dataset import Dataset
     from workbench.load import LoadResult, Request
     from workbench.load.kserve.served import ServedModel
     from workbench.load.server import DeviceReaders
-    from workbench.shipping.acceptance import LoadFigures
+    from workbench.shipping.acceptance.baseline import LoadFigures
     from workbench.values.model import Model
     from workbench.values.preprocess import Text
     from workbench.values.service import ServiceLoad
@@ -182,7 +182,7 @@ def open_server(
         return
     if how.protocol != PREDICT:
         raise ConfigError("a bundle is served by our own service.", key="--protocol", hint="Name the URL of a server.")
-    from workbench.bundle import read_bundle
+    from workbench.bundle.opened import read_bundle
     from workbench.bundle.pipeline import is_pipeline_bundle
 
     bundle = None if is_pipeline_bundle(Path(target)) else read_bundle(Path(target))
@@ -319,7 +319,7 @@ def _of_another_platform(server: Server, how: Asking) -> Question:
 
 
 def _bodies(server: Server, how: Asking) -> Sequence[str | Request]:
-    from workbench.bundle import preprocessor_of
+    from workbench.bundle.golden import preprocessor_of
     from workbench.bundle.pipeline import is_pipeline_bundle, read_pipeline_bundle
     from workbench.load import bodies_of_bundle, bodies_of_dataset, bodies_of_file
     from workbench.load.requests import MOST_BODIES, bodies_of_texts, npz_bodies, texts_of_length

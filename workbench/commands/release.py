@@ -20,7 +20,7 @@ from workbench.values.errors import BundleError, ConfigError, ToolchainError
 from workbench.values.exit_codes import FAILED
 
 if TYPE_CHECKING:  # types only: quick to start without them
-    from workbench.bundle import Bundle
+    from workbench.bundle.opened import Bundle
     from workbench.inputs.dataset import Dataset
     from workbench.shipping.promotion import LoadOnce, Verdict
     from workbench.tracking.champion import Moved
@@ -74,8 +74,8 @@ def promote(
     Nothing moves when a check failed. What was champion stays at hand as `previous`: see `workbench rollback`.
     """
     from workbench.api.registered import kept_bundle, version_of, versions_of
-    from workbench.bundle import read_bundle
     from workbench.bundle.fingerprint import Policy
+    from workbench.bundle.opened import read_bundle
     from workbench.bundle.signing import trusted_keys_of
     from workbench.inputs.experiment import read_experiment
     from workbench.shipping.promotion import Limits, evaluate
@@ -159,8 +159,8 @@ def rollback(
     Nothing moves otherwise. A bundle that is served already has to be started anew.
     """
     from workbench.api.registered import kept_bundle
-    from workbench.bundle import verify_bundle
     from workbench.bundle.signing import trusted_keys_of
+    from workbench.bundle.verify import verify_bundle
     from workbench.tracking.champion import open_versions, restorable
     from workbench.tracking.champion import rollback as restore
 
@@ -188,7 +188,7 @@ def rollback(
 def _current(against: str, champion: Version | None, versions: Versions, new: Bundle) -> Path | None:
     """The folder of what is to be replaced; None for nothing."""
     from workbench.api.registered import kept_bundle
-    from workbench.bundle import read_bundle
+    from workbench.bundle.opened import read_bundle
 
     def refused(rule: str, hint: str | None = "Compare with what would be replaced: --against champion") -> ConfigError:
         return ConfigError(rule, key="--against", hint=hint)

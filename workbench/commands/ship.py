@@ -54,7 +54,7 @@ def export(
     """Write the production bundle of the recommended candidate, or of the one named, and verify it."""
     from workbench.api.bundle import export as run
     from workbench.api.opening import read_experiment
-    from workbench.bundle import read_bundle
+    from workbench.bundle.opened import read_bundle
     from workbench.bundle.requirements import read_lock
     from workbench.bundle.signing import read_secret_key
     from workbench.shipping.deployment import DeploymentSettings, unpinned
@@ -104,9 +104,9 @@ def verify(
     api_key_env: ApiKeyEnv = "WORKBENCH_API_KEY",
 ) -> None:
     """Check a bundle: its signature where one is required, every byte, then its golden samples on this machine."""
-    from workbench.bundle import verify_bundle
     from workbench.bundle.pipeline import is_pipeline_bundle
     from workbench.bundle.signing import trusted_keys_of
+    from workbench.bundle.verify import verify_bundle
 
     if url is None and model is not None:
         raise ConfigError("means something beside --url alone.", key="--model")
@@ -155,11 +155,13 @@ def agreement(
 ) -> None:
     """Compare what ships with float32, PyTorch, today's float model and the old platform, over the same samples."""
     from workbench.api.opening import journal_of, named_candidate, opened, read_experiment, recommended_of, summary_of
-    from workbench.bundle import bundle_agreement, read_bundle
+    from workbench.bundle.golden import bundle_agreement
+    from workbench.bundle.opened import read_bundle
     from workbench.evaluation.sweep_folders import exclusive
     from workbench.report.written.files import on_terminal
     from workbench.report.written.precision import agreement as written
-    from workbench.shipping.agreement import Asked, agreement_of_bundle, agreement_of_candidate
+    from workbench.shipping.agreement.compared import Asked
+    from workbench.shipping.agreement.measure import agreement_of_bundle, agreement_of_candidate
     from workbench.shipping.handover import evaluations_of, service_settings
 
     chosen_split: Split = one_of(split, Split, "--split")

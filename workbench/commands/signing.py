@@ -46,8 +46,10 @@ def sign(
     key: Annotated[Path, typer.Option(help="secret key (minisign's)")],
 ) -> None:
     """Sign a bundle that was exported without --sign, or sign it again; every byte of it is checked first."""
-    from workbench.bundle import check_files, read_bundle, sign_bundle
+    from workbench.bundle.opened import read_bundle
     from workbench.bundle.signing import read_secret_key
+    from workbench.bundle.verify import check_files
+    from workbench.bundle.write import sign_bundle
 
     opened = read_bundle(bundle)
     check_files(opened)

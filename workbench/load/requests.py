@@ -24,7 +24,7 @@ from workbench.values.measurement import Split
 from workbench.values.preprocess import Preprocessor, Text, encoder
 
 if TYPE_CHECKING:  # types only: the clients' process imports this package too, and must start quickly
-    from workbench.bundle import Bundle
+    from workbench.bundle.opened import Bundle
     from workbench.inputs.dataset import Dataset
     from workbench.values.model import Model
     from workbench.values.preprocess import Feeds, Text
@@ -110,7 +110,7 @@ def bodies_of_dataset(
 
 def bodies_of_bundle(bundle: Bundle) -> list[str]:
     """Bodies of the golden samples: their texts where it has them, else their arrays. Few, but always there."""
-    from workbench.bundle import golden_batches
+    from workbench.bundle.golden import golden_batches
 
     bodies: list[str] = []
     for batch in golden_batches(bundle):

@@ -47,7 +47,7 @@ def start(bundle: Path, settings: ServeSettings, limits: Limits) -> None:
     Raises:
         WorkbenchError: see `workbench.serve.lifecycle.serve`.
     """
-    from workbench.bundle import read_bundle
+    from workbench.bundle.opened import read_bundle
     from workbench.bundle.pipeline import is_pipeline_bundle, read_pipeline_bundle
     from workbench.bundle.signing import trusted_keys_of
     from workbench.serve.lifecycle import serve, serve_pipeline

@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from workbench.bundle import Bundle, preprocessor_of
+from workbench.bundle.golden import preprocessor_of
+from workbench.bundle.opened import Bundle
 from workbench.serve import worker
 from workbench.serve.batcher import Batch, Batcher, Row, by_asker, fail, to_run_alone, whole_ms
 from workbench.serve.events import every, log, log_defect

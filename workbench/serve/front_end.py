@@ -28,7 +28,8 @@ from typing import Any
 import numpy as np
 import uvloop
 
-from workbench.bundle import Bundle, preprocessor_of, read_bundle
+from workbench.bundle.golden import preprocessor_of
+from workbench.bundle.opened import Bundle, read_bundle
 from workbench.serve.app import Application
 from workbench.serve.batcher import Alone, Row
 from workbench.serve.events import log_defect, log_libraries, log_loop_defect

@@ -21,7 +21,7 @@ from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from workbench.bundle import Bundle
+from workbench.bundle.opened import Bundle
 from workbench.serve import front_end
 from workbench.serve.batcher import Alone, Row
 from workbench.serve.dispatch import Dispatch

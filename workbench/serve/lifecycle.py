@@ -15,8 +15,10 @@ from functools import partial
 
 import uvloop
 
-from workbench.bundle import Bundle, check_bundle, golden_batches
+from workbench.bundle.golden import golden_batches
+from workbench.bundle.opened import Bundle
 from workbench.bundle.pipeline import PipelineBundle, check_pipeline
+from workbench.bundle.verify import check_bundle
 from workbench.serve.access import watched_keys
 from workbench.serve.app import EMULATED, Application
 from workbench.serve.dispatch import Dispatch

@@ -25,7 +25,7 @@ from prometheus_client import (
     generate_latest,
 )
 
-from workbench.bundle import Manifest
+from workbench.bundle.manifest import Manifest
 
 SECONDS = (
     *(0.001, 0.0015, 0.002, 0.003, 0.004, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.04, 0.05, 0.075),

@@ -22,9 +22,9 @@ from prometheus_client import Metric, generate_latest
 from prometheus_client.registry import Collector
 
 from workbench import __version__
-from workbench.bundle import check_bundle
 from workbench.bundle.pipeline import PipelineBundle, arrays_of_npz, check_pipeline
 from workbench.bundle.signing import TrustedKeys
+from workbench.bundle.verify import check_bundle
 from workbench.serve.access import watched_keys
 from workbench.serve.batcher import Row, to_run_alone
 from workbench.serve.dispatch import Dispatch

@@ -13,7 +13,7 @@ from typing import Any, Literal, NoReturn
 
 import numpy as np
 
-from workbench.bundle import Manifest
+from workbench.bundle.manifest import Manifest
 from workbench.serve.refusals import Refusal
 from workbench.serve.settings import Limits
 from workbench.targets.base import Array

@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 from tokenizers import Encoding
 
-from workbench.bundle import Manifest
 from workbench.bundle.golden import scored_output
+from workbench.bundle.manifest import Manifest
 from workbench.serve.batcher import Batch, Row
 from workbench.serve.refusals import Refusal
 from workbench.serve.requests import Text

@@ -14,7 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from workbench.bundle import Bundle, preprocessor_of
+from workbench.bundle.golden import preprocessor_of
+from workbench.bundle.opened import Bundle
 from workbench.serve.access import watched_keys
 from workbench.serve.batcher import Row, to_run_alone
 from workbench.serve.dispatch import Dispatch

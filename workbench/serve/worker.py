@@ -14,8 +14,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from workbench.bundle import Bundle, golden_batches, preprocessor_of, read_bundle
 from workbench.bundle.fingerprint import Policy, admit
+from workbench.bundle.golden import golden_batches, preprocessor_of
+from workbench.bundle.opened import Bundle, read_bundle
 from workbench.bundle.verify import replay_golden
 from workbench.serve.pool import live_and_die_with
 from workbench.serve.wire import Message, messages, pack

@@ -11,8 +11,10 @@ from typing import Any, get_args
 
 import numpy as np
 
-from workbench.bundle import BundleContents, GoldenBatch, Manifest, Tolerance, write_bundle
+from workbench.bundle.golden import GoldenBatch
+from workbench.bundle.manifest import Manifest, Tolerance
 from workbench.bundle.signing import SecretKey
+from workbench.bundle.write import BundleContents, write_bundle
 from workbench.evaluation.bench import Bench
 from workbench.evaluation.build import artifact_of
 from workbench.evaluation.carried import calibration_feeds

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-from workbench.bundle import BundleContents
 from workbench.bundle.bounds import value_fault
 from workbench.bundle.manifest import Tolerance
 from workbench.bundle.prompts import MOST_CHARACTERS, MOST_SHARE, GoldenPrompt, GoldenPrompts, KeptStep, kept_step
+from workbench.bundle.write import BundleContents
 from workbench.evaluation.bench import Bench
 from workbench.inputs.dataset.language import windows
 from workbench.inputs.experiment import Experiment

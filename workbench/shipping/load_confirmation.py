@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from workbench.bundle import Bundle, GoldenBatch, golden_batches, read_bundle
+from workbench.bundle.golden import GoldenBatch, golden_batches
+from workbench.bundle.opened import Bundle, read_bundle
 from workbench.load import LoadPlan, bodies_of_bundle, run_load
 from workbench.load.http1 import exchange
 from workbench.load.result import P99_ANSWERS

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from workbench.bundle import write_bundle
+from workbench.bundle.write import write_bundle
 from workbench.evaluation.bench import Bench, device_lock
 from workbench.evaluation.journal import Journal
 from workbench.inputs.experiment import Experiment

@@ -14,7 +14,7 @@ from tests.bundle.language import language_bundle
 from tests.load import servers
 from tests.load.servers import Server
 from workbench.api.llm import verify_served
-from workbench.bundle import read_bundle
+from workbench.bundle.opened import read_bundle
 from workbench.bundle.prompts import golden_prompts
 from workbench.commands.cli import app
 from workbench.targets.ascend_llm.prompted import prompted

@@ -6,7 +6,9 @@ import numpy as np
 
 from tests.prediction.host_costs.data import CLASSES, classification
 from tests.tiny import write_workspace
-from workbench.bundle import Bundle, golden_batches, preprocessor_of, read_bundle, verify_bundle
+from workbench.bundle.golden import golden_batches, preprocessor_of
+from workbench.bundle.opened import Bundle, read_bundle
+from workbench.bundle.verify import verify_bundle
 from workbench.inputs.experiment import read_experiment
 from workbench.prediction.host_costs.probe import write_probe
 from workbench.targets import open_target

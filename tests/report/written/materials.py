@@ -10,7 +10,7 @@ from workbench.load.result import LoadResult, ServerFigures
 from workbench.prediction.capacity import CapacityPlan, Demand, MemberPlan
 from workbench.report import Summary
 from workbench.report.written.material import Material, QuantizedLayers
-from workbench.shipping.acceptance import Criterion, Verdict
+from workbench.shipping.acceptance.verdict import Criterion, Verdict
 from workbench.study.compared import Comparison, DeviceFindings, FirstBad
 from workbench.study.limits import FLOAT
 from workbench.targets.inside import Remedy

@@ -39,8 +39,8 @@ from workbench.report.written.document import (
     Table,
 )
 from workbench.report.written.wording import about_words, chinese, marked, note_words, speaking
-from workbench.shipping.acceptance import evaluate, of_load, read_baseline
-from workbench.shipping.acceptance.baseline import LIMITED
+from workbench.shipping.acceptance.baseline import LIMITED, of_load, read_baseline
+from workbench.shipping.acceptance.criteria import evaluate
 from workbench.values.metrics import METRICS
 from workbench.values.service import ServiceLoad
 

@@ -9,8 +9,7 @@ from ruamel.yaml import YAML
 
 from tests.evaluations import evaluation
 from tests.serve.making import ready_workers, show_workers
-from workbench.bundle import Manifest, Tolerance
-from workbench.bundle.manifest import SourceModel
+from workbench.bundle.manifest import Manifest, SourceModel, Tolerance
 from workbench.serve.connections import Connections
 from workbench.serve.metrics import Metrics, bundle_labels
 from workbench.targets.ascend.settings import AscendCompile

@@ -17,7 +17,9 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from workbench.bundle import BundleContents, GoldenBatch, Tolerance, write_bundle
+from workbench.bundle.golden import GoldenBatch
+from workbench.bundle.manifest import Tolerance
+from workbench.bundle.write import BundleContents, write_bundle
 from workbench.evaluation.carried import calibration_feeds
 from workbench.graph.read import read_model
 from workbench.inputs.dataset import Dataset

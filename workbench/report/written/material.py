@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from workbench.load.result import LoadResult
 from workbench.prediction.capacity import CapacityPlan
 from workbench.report.summary import Summary
-from workbench.shipping.acceptance import Verdict
+from workbench.shipping.acceptance.verdict import Verdict
 from workbench.study.compared import Comparison
 from workbench.values.agreement import Agreements
 from workbench.values.artifact import CompiledFile

@@ -30,7 +30,7 @@ from workbench.report.written.wording import (
     table,
     unit_words,
 )
-from workbench.shipping.acceptance import Criterion
+from workbench.shipping.acceptance.verdict import Criterion
 from workbench.values.evidence import level_of, service_level
 from workbench.values.metrics import INFORMING, METRICS, Source, declared, intervals, metrics
 from workbench.values.results import Evaluation

@@ -31,8 +31,7 @@ from workbench.report.written.document import (
     Table,
 )
 from workbench.report.written.drawing import chinese_font
-from workbench.shipping.acceptance import Criterion
-from workbench.shipping.acceptance.verdict import Key
+from workbench.shipping.acceptance.verdict import Criterion, Key
 from workbench.values.candidate import Candidate
 from workbench.values.evidence import Evidence
 from workbench.values.measurement import Estimate, Split

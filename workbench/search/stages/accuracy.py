@@ -29,7 +29,8 @@ from workbench.inputs.metrics.score import Outputs, agreement, cut_alike
 from workbench.inputs.metrics.scorer import not_by_distance
 from workbench.search.limits import rejection
 from workbench.search.stages.request import Opened, Request, StageResult
-from workbench.shipping.agreement import Asked, agreement_of_sessions
+from workbench.shipping.agreement.compared import Asked
+from workbench.shipping.agreement.measure import agreement_of_sessions
 from workbench.values import significance
 from workbench.values.errors import MeasureError
 from workbench.values.measurement import FLOAT_INDEX, SAME_ANSWERS, Accuracy, AccuracyComparison, Estimate

@@ -7,29 +7,3 @@ Compared is like with like: as many clients, as long texts, as many samples a re
 was not measured is not passed, and neither is what this much data cannot prove: an interval that holds the limit.
 What is known of an emulated device decides a rehearsal at most, and the verdict says so.
 """
-
-from workbench.shipping.acceptance.baseline import (
-    Baseline,
-    LoadFigures,
-    Resource,
-    of_load,
-    read_baseline,
-    recorded,
-    write_baseline,
-)
-from workbench.shipping.acceptance.criteria import evaluate
-from workbench.shipping.acceptance.verdict import Criterion, Outcome, Verdict
-
-__all__ = [
-    "Baseline",
-    "Criterion",
-    "LoadFigures",
-    "Outcome",
-    "Resource",
-    "Verdict",
-    "evaluate",
-    "of_load",
-    "read_baseline",
-    "recorded",
-    "write_baseline",
-]

@@ -7,17 +7,3 @@
 
 What comes of it is `values.agreement.Agreements`; nothing here judges it (`shipping.acceptance` does).
 """
-
-from workbench.shipping.agreement.compared import Asked
-from workbench.shipping.agreement.measure import (
-    agreement_of_bundle,
-    agreement_of_candidate,
-    agreement_of_sessions,
-)
-
-__all__ = [
-    "Asked",
-    "agreement_of_bundle",
-    "agreement_of_candidate",
-    "agreement_of_sessions",
-]

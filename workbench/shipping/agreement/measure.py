@@ -6,7 +6,7 @@ import contextlib
 import functools
 from collections.abc import Callable
 
-from workbench.bundle import Bundle
+from workbench.bundle.opened import Bundle
 from workbench.evaluation.bench import Bench
 from workbench.inputs.answers import read_answers
 from workbench.inputs.experiment import Experiment

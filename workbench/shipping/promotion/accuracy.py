@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 from dataclasses import replace
 
-from workbench.bundle import Bundle, HoldoutOutcomes, Manifest, preprocessor_of
-from workbench.bundle.golden import read_npz
+from workbench.bundle.golden import preprocessor_of, read_npz
+from workbench.bundle.manifest import HoldoutOutcomes, Manifest
+from workbench.bundle.opened import Bundle
 from workbench.evaluation.carried import whole_samples
 from workbench.inputs.dataset import Dataset
 from workbench.inputs.dataset.text import TextRows

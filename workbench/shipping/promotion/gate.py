@@ -6,9 +6,11 @@ import statistics
 from collections.abc import Callable
 from pathlib import Path
 
-from workbench.bundle import Bundle, Manifest, read_bundle, verify_bundle
 from workbench.bundle.fingerprint import Policy, admit
+from workbench.bundle.manifest import Manifest
+from workbench.bundle.opened import Bundle, read_bundle
 from workbench.bundle.signing import TrustedKeys
+from workbench.bundle.verify import verify_bundle
 from workbench.inputs.dataset import Dataset
 from workbench.shipping.promotion.accuracy import NAME, accuracy_check, float_check
 from workbench.shipping.promotion.verdict import Check, Limits, LoadRound, Verdict, checked
