@@ -26,10 +26,42 @@ def sbom(manifest: Manifest) -> dict[str, Any]:
     Raises:
         ToolchainError: a package that serving needs is not installed here.
     """
-    data = [_data(split, found) for split, found in sorted(manifest.datasets.items())]
+    artifact, language, version = manifest.artifact, manifest.task == LANGUAGE, manifest.candidate_id[:12]
+    said = {
+        "candidate": manifest.candidate_id,
+        "target": artifact.target,
+        "device": artifact.toolchain.device,
+        "emulated": str(artifact.toolchain.emulated).lower(),
+        **{f"toolchain:{name}": version for name, version in sorted(artifact.toolchain.components.items())},
+    }
+    model = _component("machine-learning-model", _MODEL, manifest.name, properties=_properties(said))
+    if len(artifact.files) == 1:
+        model["hashes"] = [{"alg": "SHA-256", "content": artifact.files[0].sha256}]
+    kind = "language model, a folder," if language else "ONNX model"
+    # its digest is no file's hash where it has external data, so it stands as a property
+    source_said = {"sha256": manifest.model.sha256} | ({} if language else {"opset": str(manifest.model.opset)})
+    source = _component(
+        "machine-learning-model",
+        _SOURCE,
+        manifest.model.file,
+        scope="excluded",
+        description=f"the float {kind} that the bundle's was made from; it is not in the bundle",
+        properties=_properties(source_said),
+    )
+    data = [
+        _component(
+            "data",
+            f"data:{split}",
+            split,
+            scope="excluded",
+            description=f"the {split} split that the model was calibrated, chosen or confirmed with; not in the bundle",
+            properties=_properties({"digest": found}),
+        )
+        for split, found in sorted(manifest.datasets.items())
+    ]
     packages = [_package(pin) for pin in serving_pins(manifest)]
-    version = {"version": manifest.candidate_id[:12]}
     serial = uuid.uuid5(uuid.NAMESPACE_OID, digest([manifest.candidate_id, manifest.created_at]))
+    about = manifest.about or "a compiled model with what serving it needs"
     return {
         "$schema": f"http://cyclonedx.org/schema/bom-{SPEC_VERSION}.schema.json",
         "bomFormat": "CycloneDX",
@@ -39,15 +71,9 @@ def sbom(manifest: Manifest) -> dict[str, Any]:
         "metadata": {
             "timestamp": manifest.created_at,
             "tools": {"components": [_component("application", _TOOL, version=manifest.workbench)]},
-            "component": _component(
-                "application",
-                _ROOT,
-                manifest.name,
-                **version,
-                description=manifest.about or "a compiled model with what serving it needs",
-            ),
+            "component": _component("application", _ROOT, manifest.name, version=version, description=about),
         },
-        "components": [_model(manifest) | version, _source(manifest), *data, *packages],
+        "components": [model | {"version": version}, source, *data, *packages],
         "dependencies": [
             {"ref": _ROOT, "dependsOn": [_MODEL, *(found["bom-ref"] for found in packages)]},
             {"ref": _MODEL, "dependsOn": [_SOURCE, *(found["bom-ref"] for found in data)]},
@@ -57,46 +83,6 @@ def sbom(manifest: Manifest) -> dict[str, Any]:
 
 def _component(kind: str, ref: str, name: str | None = None, **more: Any) -> dict[str, Any]:
     return {"type": kind, "bom-ref": ref, "name": name or ref, **more}
-
-
-def _model(manifest: Manifest) -> dict[str, Any]:
-    """The compiled model, with its hash where it is one file."""
-    artifact = manifest.artifact
-    said = {
-        "candidate": manifest.candidate_id,
-        "target": artifact.target,
-        "device": artifact.toolchain.device,
-        "emulated": str(artifact.toolchain.emulated).lower(),
-        **{f"toolchain:{name}": version for name, version in sorted(artifact.toolchain.components.items())},
-    }
-    hashes = {"hashes": [{"alg": "SHA-256", "content": artifact.files[0].sha256}]} if len(artifact.files) == 1 else {}
-    return _component("machine-learning-model", _MODEL, manifest.name, properties=_properties(said), **hashes)
-
-
-def _source(manifest: Manifest) -> dict[str, Any]:
-    """The float model; its digest is no file's hash where it has external data, so it stands as a property."""
-    language = manifest.task == LANGUAGE
-    kind = "language model, a folder," if language else "ONNX model"
-    said = {"sha256": manifest.model.sha256} | ({} if language else {"opset": str(manifest.model.opset)})
-    return _component(
-        "machine-learning-model",
-        _SOURCE,
-        manifest.model.file,
-        scope="excluded",
-        description=f"the float {kind} that the bundle's was made from; it is not in the bundle",
-        properties=_properties(said),
-    )
-
-
-def _data(split: str, found: str) -> dict[str, Any]:
-    return _component(
-        "data",
-        f"data:{split}",
-        split,
-        scope="excluded",
-        description=f"the {split} split that the model was calibrated, chosen or confirmed with; not in the bundle",
-        properties=_properties({"digest": found}),
-    )
 
 
 def _package(pin: str) -> dict[str, Any]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -104,7 +103,7 @@ def write_bundle(
     """
     check_free(to)
     _refuse_unfit(contents, allow_emulated)
-    with _disk(to.parent):
+    try:
         to.parent.mkdir(parents=True, exist_ok=True)
         with scratch_folder("bundle", inside=to.parent) as scratch:
             building = scratch / to.name
@@ -114,6 +113,10 @@ def write_bundle(
                 sign_bundle(building, contents.name, file_digest(building / MANIFEST), secret)
             _flush(building)
             building.rename(to)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM):
+            raise
+        raise ToolchainError(f"The bundle cannot be written to {to.parent}: {error}. Choose another folder.") from error
     return to
 
 
@@ -268,16 +271,3 @@ def _flush(root: Path) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-
-
-@contextlib.contextmanager
-def _disk(folder: Path) -> Iterator[None]:
-    """Turns a full or forbidden disk into a ToolchainError."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM):
-            raise ToolchainError(
-                f"The bundle cannot be written to {folder}: {error}. Choose another folder."
-            ) from error
-        raise
