@@ -1,7 +1,7 @@
 """A headline speed-up taken apart: which group of settings it comes from, by candidates measured in between.
 
     factors = taken_apart(summary)
-    factors.sentence()  # '… 2.90x [2.81, 2.99] = 1.92x [1.90, 1.94] by lengths × 1.51x [1.45, 1.56] by INT8, …'
+    factors.words()     # '2.90x [2.81, 2.99] = 1.92x [1.90, 1.94] by lengths × 1.51x [1.45, 1.56] by INT8, …'
 
 A step leads from one measured candidate to another that has one group of settings more from the recommended one, so
 the product is the total, and every factor holds on top of those before it. Where the candidate between two steps was
@@ -59,14 +59,18 @@ class Factors:
     total: Estimate
     factors: tuple[Factor, ...]
 
-    def sentence(self) -> str:
-        """'6.80x [6.61, 7.02] = 2.90x [2.80, 3.01] by lengths × 2.34x [2.21, 2.48] by INT8', with what it means."""
-        total = interval(self.total, "x", 2)
-        if len(self.factors) == 1 and len(self.factors[0].names) == 1:
-            return f"All of its {total} on the validation split comes from {self.factors[0].names[0]}."
+    def words(self) -> str:
+        """'6.80x [6.61, 7.02] = 2.90x [2.80, 3.01] by lengths × 2.34x [2.21, 2.48] by INT8'."""
         unit = " samples a second" if self.metric == "throughput_per_s" else ""
         product = " \N{MULTIPLICATION SIGN} ".join(factor.words() for factor in self.factors)
-        words = f"Where its speed on the validation split comes from: {total}{unit} = {product}"
+        return f"{interval(self.total, 'x', 2)}{unit} = {product}"
+
+    def sentence(self) -> str:
+        """The same with what it means."""
+        if len(self.factors) == 1 and len(self.factors[0].names) == 1:
+            total, name = interval(self.total, "x", 2), self.factors[0].names[0]
+            return f"All of its {total} on the validation split comes from {name}."
+        words = f"Where its speed on the validation split comes from: {self.words()}"
         words += ", each on top of those before it" if len(self.factors) > 1 else ""
         joint = any(len(factor.names) > 1 for factor in self.factors)
         return words + ("; what is given together was not measured apart." if joint else ".")
