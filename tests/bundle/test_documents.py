@@ -11,7 +11,7 @@ from tests.serve.making import make_bundle
 from tests.shipping.deployment.manifests import manifest
 from workbench.bundle.opened import Bundle, read_bundle
 from workbench.bundle.readme import readme
-from workbench.bundle.sbom import SBOM
+from workbench.bundle.requirements import SBOM
 from workbench.shipping.deployment import serving_pins
 from workbench.values.documents.canonical import canonical_json, decode, encode
 from workbench.values.model import Origin, PreparationStep, TensorSpec

@@ -34,7 +34,7 @@ from workbench.bundle.opened import read_bounded
 from workbench.bundle.paths import MOST_SUMS_BYTES, SIGNATURE, SUMS, entries, name_fault, sums_text
 from workbench.bundle.prompts import PROMPTS, GoldenPrompts
 from workbench.bundle.readme import readme
-from workbench.bundle.sbom import SBOM, sbom
+from workbench.bundle.requirements import SBOM, sbom
 from workbench.bundle.signing import COMMENT, SecretKey, sign
 from workbench.targets.base import Array
 from workbench.values.agreement import Agreements

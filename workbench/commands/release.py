@@ -218,7 +218,7 @@ def _current(against: str, champion: Version | None, versions: Versions, new: Bu
 def _loader(new: Bundle, holdout: Dataset | None, concurrency: int, seconds: float) -> LoadOnce:
     """Both bundles get the same requests: the holdout texts, else the golden samples of the new one."""
     from workbench.load import bodies_of_bundle, bodies_of_dataset
-    from workbench.shipping.load_confirmation import load_bundle
+    from workbench.shipping.service_confirmation import load_bundle
     from workbench.values.service import ServiceLoad
 
     asked = ServiceLoad(arrivals="closed", concurrency=concurrency)

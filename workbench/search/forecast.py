@@ -21,7 +21,7 @@ from workbench.prediction.stage import SURFACE_ROUNDS, service_choices, serving_
 from workbench.search.effort import EFFORTS, FULL, Effort
 from workbench.search.front import front_of
 from workbench.search.stages.accuracy import SEARCHED
-from workbench.shipping.load_confirmation import LOAD_START_S, LONGEST_LOAD, SHORTEST_LOAD_S, load_seconds
+from workbench.shipping.service_confirmation import LOAD_START_S, LONGEST_LOAD, SHORTEST_LOAD_S, load_seconds
 from workbench.values.evidence import source_of
 from workbench.values.results import Evaluation
 from workbench.values.reuse import ReuseKind

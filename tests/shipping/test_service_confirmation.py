@@ -15,7 +15,7 @@ from workbench.bundle.opened import read_bundle
 from workbench.bundle.write import BundleContents, write_bundle
 from workbench.load import bodies_of_texts
 from workbench.load.service_process import running_service
-from workbench.shipping.load_confirmation import check_answers, confirm_bundle, load_bundle, load_seconds
+from workbench.shipping.service_confirmation import check_answers, confirm_bundle, load_bundle, load_seconds
 from workbench.values.errors import MeasureError
 from workbench.values.measurement import Estimate, ServiceFigures
 from workbench.values.service import ServiceLoad, ServiceSettings
