@@ -1,10 +1,12 @@
 """Sweeps of evaluations with chosen numbers, judged."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from tests.evaluations import evaluation
 from workbench.evaluation.run_notes import Neighbour
 from workbench.report import Summary, summarize
+from workbench.values.measurement import ServiceResult
 from workbench.values.objectives import Constraint, Objective
 from workbench.values.results import Evaluation
 from workbench.values.significance import Outcomes
@@ -54,3 +56,13 @@ def member(
         p50_ms=4.0 / speedup,
         speedup=speedup,
     )
+
+
+def held_out(found: Evaluation, served: ServiceResult | None = None, accuracy: float | None = None) -> Evaluation:
+    """The same confirmed on held-out data, with the service and the accuracy there where they are given."""
+    of = found.measurement.accuracy
+    assert of is not None
+    values = of.values if accuracy is None else {**of.values, "accuracy": accuracy}
+    scored, service = replace(of, values=values, split="holdout"), served or found.measurement.service
+    measurement = replace(found.measurement, accuracy=scored, service=service)
+    return replace(found, split="holdout", measurement=measurement)

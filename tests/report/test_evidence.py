@@ -4,14 +4,14 @@ from dataclasses import replace
 from functools import partial
 
 from tests.evaluations import candidate, estimate, evaluation, figures, service
-from tests.report.summaries import chosen
+from tests.report.summaries import chosen, held_out
 from tests.report.summaries import judge as judged
 from workbench.report import lines, to_json
 from workbench.report.page import pareto_html
 from workbench.report.rests_on import reuse_sentences
 from workbench.tracking.run import candidate_tags
 from workbench.values.evidence import LEVELS, level_of, said_of, weakest
-from workbench.values.measurement import Estimate, ServiceResult
+from workbench.values.measurement import Estimate
 from workbench.values.results import Evaluation
 from workbench.values.reuse import Audit, Reuse
 
@@ -39,13 +39,6 @@ def loaded(found: Evaluation, per_s: Estimate, p99_ms: float = 60.0, accuracy: f
     assert known is not None
     measured = replace(figures(per_s.value, p99_ms, measured=True), throughput_per_s=per_s)
     return held_out(found, replace(known, confirmed=measured), accuracy)
-
-
-def held_out(found: Evaluation, served: ServiceResult | None, accuracy: float = 0.94) -> Evaluation:
-    of = found.measurement.accuracy
-    assert of is not None
-    scored = replace(of, values={**of.values, "accuracy": accuracy}, split="holdout")
-    return replace(found, split="holdout", measurement=replace(found.measurement, service=served, accuracy=scored))
 
 
 def test_the_measured_one_is_recommended_over_one_that_was_only_predicted_to_be_better() -> None:
@@ -92,7 +85,7 @@ def test_a_prediction_is_not_held_against_a_measurement() -> None:
     measured, predicted = searched(500), searched(520, keep_float=2, accuracy=0.94)
     confirmed = [loaded(BASELINE, estimate(190)), loaded(measured, estimate(430))]
 
-    waiting = judge(measured, predicted, confirmed=[*confirmed, held_out(predicted, service(500))])
+    waiting = judge(measured, predicted, confirmed=[*confirmed, held_out(predicted, service(500), 0.94)])
 
     assert chosen(waiting) == measured.candidate.id
     assert {m.id for m in waiting.front} == {measured.candidate.id, predicted.candidate.id}

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tests.evaluations import evaluation, figures, service
-from tests.report.summaries import judge
+from tests.report.summaries import held_out, judge
 from workbench.report import lines
 from workbench.report.alike import Alike
 from workbench.report.page import pareto_html
@@ -41,10 +41,6 @@ def quantized(served: ServiceResult, keep_float: int = 0, accuracy: float = 0.95
         p50_ms=2.7,
         served=served,
     )
-
-
-def held_out(found: Evaluation, served: ServiceResult) -> Evaluation:
-    return replace(found, split="holdout", measurement=replace(found.measurement, service=served))
 
 
 def test_the_table_shows_predicted_measured_and_untuned_or_todays_side_by_side() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.evaluations import estimate
 from tests.report.written.materials import LOAD, SERVER
 from workbench.load import LoadResult, ServerProcesses
 from workbench.shipping.acceptance.baseline import (
@@ -24,10 +25,6 @@ from workbench.values.measurement import Estimate
 from workbench.values.service import ServiceLoad
 
 FILE = Path(__file__).parents[2] / "experiments" / "baselines" / "a100-triton.yaml"
-
-
-def estimate(value: float, spread: float = 0.01) -> Estimate:
-    return Estimate(value=value, low=value * (1 - spread), high=value * (1 + spread))
 
 
 def result(concurrency: int, *, rate: float = 2000.0, p99_ms: float = 9.0, answered: int = 50_000) -> LoadResult:
@@ -93,15 +90,16 @@ def outcomes(verdict: Verdict) -> dict[str, str]:
     return {c.name: c.outcome for c in verdict.criteria}
 
 
-def test_the_shipped_verdict_can_be_passed() -> None:
-    verdict = complete()
+def test_the_shipped_verdict_can_be_passed_and_nothing_measured_is_nothing_passed() -> None:
+    verdict, nothing = complete(), evaluate(read_baseline(FILE))
 
+    assert (nothing.outcome, set(outcomes(nothing).values())) == ("not decided", {"not measured"})
     assert verdict.outcome == "passed", "\n".join(verdict_lines(verdict))
     assert verdict.level == "measured"
     assert row(verdict, "INT8 throughput over float's").outcome == "does not apply"
 
 
-def test_one_broken_limit_fails_the_verdict() -> None:
+def test_one_broken_limit_fails_the_verdict_by_its_criterion() -> None:
     for rate, p99_ms, drop, name in (
         (1300, 9.0, 0.1, "throughput"),
         (2000, 15.0, 0.1, "P99"),
@@ -113,9 +111,6 @@ def test_one_broken_limit_fails_the_verdict() -> None:
 
         assert {c.name for c in verdict.criteria if c.outcome == "failed"} == {name}
         assert verdict.outcome == "failed"
-
-
-def test_outputs_that_lie_too_far_apart_fail_by_their_criterion() -> None:
     for changed, name in (
         ({"worst_cosine": 0.998}, "cosine of the float path"),
         ({"max_abs": 2e-3}, "max abs of the float path"),
@@ -125,9 +120,7 @@ def test_outputs_that_lie_too_far_apart_fail_by_their_criterion() -> None:
         made = agreement("float32 compiled", "float32")
         far = replace(made, outputs=(replace(made.outputs[0], **changed),))  # type: ignore[arg-type]  # fields
 
-        verdict = complete(agreement=agreements(far, agreement("served", "float32")))
-
-        assert row(verdict, name).outcome == "failed"
+        assert row(complete(agreement=agreements(far, agreement("served", "float32"))), name).outcome == "failed"
 
 
 def test_answers_of_the_old_platform_come_before_our_own_reference() -> None:
@@ -167,13 +160,6 @@ def test_a_recorded_baselines_own_interval_counts() -> None:
     assert "record the baseline longer" in row(uncertain, "throughput").needed
 
 
-def test_nothing_measured_is_nothing_passed() -> None:
-    verdict = evaluate(read_baseline(FILE))
-
-    assert set(outcomes(verdict).values()) == {"not measured"}
-    assert verdict.outcome == "not decided"
-
-
 def test_a_load_under_other_conditions_is_no_figure() -> None:
     for changed, says in (
         ({"length": None}, "ours with 1 client, texts of their own lengths, theirs with 1 client, length 512"),
@@ -189,11 +175,7 @@ def test_a_load_under_other_conditions_is_no_figure() -> None:
 
         assert p99.outcome == "not measured"
         assert says in p99.note
-
-
-def test_where_the_baseline_has_no_length_a_load_at_one_says_how_to_compare() -> None:
     rate = row(complete(loads=figures(result(1), replace(result(100), length=512))), "throughput")
-
     assert rate.outcome == "not measured"
     assert "load with --concurrency 100 and without --length" in rate.note
 

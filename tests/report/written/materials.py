@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tests.evaluations import evaluation, service
-from tests.report.summaries import judge
+from tests.report.summaries import held_out, judge
 from tests.report.test_layers import GOOD
 from workbench.load.result import LoadResult, ServerFigures
 from workbench.prediction.capacity import CapacityPlan, Demand, MemberPlan
@@ -33,13 +33,6 @@ def emulated(found: Evaluation) -> Evaluation:
     assert latency is not None
     measurement = replace(found.measurement, latency=replace(latency, clock="modelled"))
     return replace(found, measurement=measurement, toolchain=replace(found.toolchain, emulated=True))
-
-
-def on_holdout(found: Evaluation) -> Evaluation:
-    accuracy = found.measurement.accuracy
-    assert accuracy is not None
-    measurement = replace(found.measurement, accuracy=replace(accuracy, split="holdout"))
-    return replace(found, split="holdout", measurement=measurement)
 
 
 def summary_of(*evaluations: Evaluation, confirmed: tuple[Evaluation, ...] = ()) -> Summary:
@@ -79,12 +72,12 @@ def least(*, is_emulated: bool = False) -> Material:
 
 def most() -> Material:
     """The same confirmed, with every document there is."""
-    confirmed = on_holdout(INT8)
+    confirmed = held_out(INT8)
     return replace(
         least(),
         confirmed=confirmed,
-        baseline_confirmed=on_holdout(BASELINE),
-        summary=summary_of(BASELINE, INT8, confirmed=(confirmed, on_holdout(BASELINE))),
+        baseline_confirmed=held_out(BASELINE),
+        summary=summary_of(BASELINE, INT8, confirmed=(confirmed, held_out(BASELINE))),
         settings=ServiceSettings(max_batch_size=8, batch_timeout_ms=2.0, workers=2),
         layers=QuantizedLayers(by="native", kinds={"MatMul": 24, "Gemm": 2}, float_layers=("/l0/MatMul", "/l1/MatMul")),
         verdict=VERDICT,

@@ -9,6 +9,8 @@ from typing import get_args
 
 import pytest
 
+from tests.evaluations import service
+from tests.report.summaries import held_out
 from tests.report.written.materials import (
     AGREEMENT,
     BAD,
@@ -20,7 +22,6 @@ from tests.report.written.materials import (
     estimate,
     least,
     most,
-    on_holdout,
 )
 from workbench.load.run import _doubts
 from workbench.prediction.capacity import LimitedBy
@@ -153,7 +154,7 @@ def test_a_missed_goal_fails_the_whole_and_is_named(language: Language) -> None:
 def test_goals_that_are_all_kept_pass_and_one_that_is_not_provable_or_predicted_decides_nothing() -> None:
     kept = replace(VERDICT, criteria=(criterion("throughput", estimate(1659.0), 800.0, "passed"),))
     unsure = replace(VERDICT, criteria=(*kept.criteria, criterion("p99", estimate(12.0, 1.0), 12.0, "not provable")))
-    confirmed = replace(most(), confirmed=loaded(on_holdout(INT8)))
+    confirmed = replace(most(), confirmed=held_out(INT8, service(700.0, measured_per_s=690.0)))
 
     passed = written_report(replace(confirmed, verdict=kept), "en")
     undecided = written_report(replace(confirmed, verdict=unsure), "en")
@@ -165,14 +166,6 @@ def test_goals_that_are_all_kept_pass_and_one_that_is_not_provable_or_predicted_
     doubtful = replace(most(), loads=(replace(LOAD, reliable=False, notes=("interrupted: shorter than asked",)),))
     said, doubted = (words(written_report(one, "en")) for one in (most(), doubtful))
     assert ("A load test is not to be relied on" in doubted, "not to be relied on" in said) == (True, False)
-
-
-def loaded(found: object) -> object:
-    """With its service measured under load, so that the experiment's own limit on P99 is decided too."""
-    from tests.evaluations import service
-
-    measurement = replace(found.measurement, service=service(700.0, measured_per_s=690.0))  # type: ignore[attr-defined]  # an evaluation
-    return replace(found, measurement=measurement)  # type: ignore[type-var]  # the same
 
 
 @BOTH
