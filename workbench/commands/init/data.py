@@ -237,7 +237,7 @@ def _examine_texts(
     if label is None and labels is not None:
         raise _no_label_column(first, record)
     if apart:
-        return _examine_retrieval(files, model, tokenizer, text, record, apart)
+        return _examine_retrieval(files, model, tokenizer, text, apart)
     task: Task = "ner" if words else "tensors" if label is None else "classification"
     lengths = _lengths(files, tokenizer, text, task)  # reads every row strictly, so `_labels` need not
     keys = ("tokens", "tags") if task == "ner" else ("text", "label")
@@ -252,12 +252,7 @@ def _examine_texts(
 
 
 def _examine_retrieval(
-    files: Mapping[Split, Path],
-    model: Model,
-    tokenizer: Path,
-    text: str,
-    record: Mapping[str, Any],
-    apart: Mapping[str, Path],
+    files: Mapping[Split, Path], model: Model, tokenizer: Path, text: str, apart: Mapping[str, Path]
 ) -> Corpus:
     if "corpus" not in apart:
         rule = f"{', '.join(path.name for path in apart.values())} without documents."
@@ -265,22 +260,20 @@ def _examine_retrieval(
     for key, path in apart.items():
         check_file(path, key="--data", hint=f"It is the {key} by its name.")
     corpus = apart["corpus"]
-    document = {} if corpus.suffix == ".txt" else next(records(corpus), (0, {}))[1]
+    query, document = (next(records(path), (0, {}))[1] for path in (files["calibration"], corpus))
     content = match(document, TEXT_COLUMNS)
-    if document and content is None:
+    if content is None:
         rule = f"none of its columns ({', '.join(document)}) is known to hold the text."
         raise _unusable(rule, "Call it 'text'.", file=corpus)
-    found = searched(apart, record, document, content, model)
-    lengths = _lengths(files, tokenizer, text, "tensors")
-    if content is not None:
-        lengths = tuple(sorted((*lengths, *_lengths({"calibration": corpus}, tokenizer, content, "tensors"))))
+    found = searched(apart, query, document, content, model)
+    lengths = (*_lengths(files, tokenizer, text, "tensors"), *_lengths({"": corpus}, tokenizer, content, "tensors"))
     return Corpus(
         task="tensors",
         files=files,
         columns={"text": text, **found.queries},
         labels=None,
         tokenizer=tokenizer,
-        lengths=lengths,
+        lengths=tuple(sorted(lengths)),
         searched=found,
     )
 
@@ -382,7 +375,7 @@ def _distinct(path: Path, column: str) -> set[str]:
         return {str(record[column]) for record in records if isinstance(record, dict) and column in record}
 
 
-def _lengths(files: Mapping[Split, Path], tokenizer: Path, text: str, task: Task) -> tuple[int, ...]:
+def _lengths(files: Mapping[Any, Path], tokenizer: Path, text: str, task: Task) -> tuple[int, ...]:
     """The tokens of up to `_MEASURED_TEXTS` evenly spaced texts of each file, ascending."""
     preprocessor = open_preprocessor(tokenizer, max_length=_LONGEST_MEASURED)
     found = []

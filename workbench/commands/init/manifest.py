@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from workbench.commands.init.data import Corpus, FreeAxis
 from workbench.commands.init.interface import Declared
 from workbench.commands.init.model import Outline
+from workbench.commands.init.retrieval import Searched
 from workbench.commands.options import pairs
 from workbench.inputs.library_metrics import NAMED, WHOLE_SET
 from workbench.inputs.metrics.agreement import AGAINST
@@ -98,11 +99,11 @@ def manifest_text(name: str, show: Show, subject: Subject) -> str:
             "split: {holdout_fraction: 0.5, seed: 0}",
         ]
     if corpus.columns:
-        lines.append(f"columns: {{{', '.join(f'{key}: {scalar(text)}' for key, text in corpus.columns.items())}}}")
+        lines.append(f"columns: {_mapping(corpus.columns)}")
     if metric is not None:
         lines += ["# Decides what accuracy is, instead of what outputs mean.", f"metric: {metric(show)}"]
     elif corpus.searched is not None:
-        lines += corpus.searched.lines(lambda path: scalar(show(path)))
+        lines += _retrieval_lines(corpus.searched, show)
     elif corpus.task == "tensors":
         lines.append(_compared_with(corpus, declared))
     if corpus.labels is not None:
@@ -119,6 +120,20 @@ def manifest_text(name: str, show: Show, subject: Subject) -> str:
     lines += interface_lines(declared, roles)
     lines += _axis_lines(subject.axes, padded=subject.padded)
     return "\n".join(lines) + "\n"
+
+
+def _retrieval_lines(found: Searched, show: Show) -> list[str]:
+    lines = ["# Decides what accuracy is: which documents each query finds.", "retrieval:"]
+    lines += [f"  {key}: {scalar(show(path))}" for key, path in found.files.items()]
+    lines += [f"  columns: {_mapping(found.documents)}"] if found.documents else []
+    return [
+        *lines,
+        *(f"  {key}: {v if v.isdigit() else scalar(v)}{_because(why)}" for key, (v, why) in found.words.items()),
+    ]
+
+
+def _mapping(columns: Mapping[str, str]) -> str:
+    return f"{{{', '.join(f'{key}: {scalar(text)}' for key, text in columns.items())}}}"
 
 
 def _compared_with(corpus: Corpus, declared: Declared) -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from workbench.commands.init.meanings import LABEL_COLUMNS, match
-from workbench.inputs.dataset.retrieval import FLOAT, LABEL, Pooling
+from workbench.inputs.dataset.retrieval import FLOAT, LABEL
 from workbench.values.documents.input_files import read_text
 from workbench.values.errors import ConfigError
 from workbench.values.model import Model
@@ -29,84 +30,60 @@ class Searched:
     """What is written of a retrieval.
 
     Attributes:
-        queries: keys and values of the manifest's `columns`, beside that of the text.
+        queries, documents: key of `columns` → column, where it is not the usual one.
         files: key of `retrieval:` → file.
-        words: its other keys, and why.
+        words: its other keys → value, and why.
     """
 
     queries: Mapping[str, str]
+    documents: Mapping[str, str]
     files: Mapping[str, Path]
     words: Mapping[str, tuple[str, str]]
 
-    def lines(self, written: Callable[[Path], str]) -> list[str]:
-        keys = {key: (written(path), "") for key, path in self.files.items()} | dict(self.words)
-        order = sorted(keys, key=lambda key: key != "corpus")
-        found = [f"  {key}: {keys[key][0]}" + (f"  # {keys[key][1]}" if keys[key][1] else "") for key in order]
-        return ["# Decides what accuracy is: which documents each query finds.", "retrieval:", *found]
-
 
 def searched(
-    files: Mapping[str, Path],
-    query: Collection[str],
-    document: Collection[str],
-    content: str | None,
-    model: Model,
+    files: Mapping[str, Path], query: Collection[str], document: Collection[str], content: str, model: Model
 ) -> Searched:
     """
     Args:
         files: key of `retrieval:` → file; a corpus among them.
-        query, document: columns of a split's file, and of the corpus; of a file of lines none.
+        query, document: columns of a split's file, and of the corpus.
         content: the column of the documents' texts.
     """
     ids, kinds = match(query, _IDS), (match(query, LABEL_COLUMNS), match(document, LABEL_COLUMNS))
-    words, queries = dict[str, tuple[str, str]](), dict[str, str]()
-    labelled = "relevance" not in files and "candidates" not in files and None not in kinds
+    labelled, asked = len(files) == 1 and None not in kinds, [key for key in files if key != "corpus"]
+    if asked and ids is None:
+        rule = f"queries have no id among their columns ({', '.join(query)}), which {' and '.join(asked)} name them by."
+        raise ConfigError(rule, key="--data", hint="Call it 'id'.")
+    words = {}
     if "relevance" not in files:
-        why = "documents of the query's label are right" if labelled else "what the float model finds is right"
-        words["relevance"] = (LABEL, why) if labelled else (FLOAT, f"{why}; a file of judgements named qrels would say")
-    if labelled:
-        queries["label"] = str(kinds[0])
-    elif len(files) > 1 and ids is None:
-        raise ConfigError(
-            f"queries have no id among their columns ({', '.join(query)}), which {', '.join(files)} are by.",
-            key="--data",
-            hint="Call it 'id'.",
+        right = (LABEL, "documents of the query's label are right")
+        words["relevance"] = (
+            right if labelled else (FLOAT, "right is what the float model finds; a file qrels.tsv says")
         )
-    elif len(files) > 1 and ids != "id":
-        queries["id"] = str(ids)
-    own = {"id": match(document, _IDS), "text": content, "label": kinds[1] if labelled else None}
-    columns = ", ".join(f"{key}: {name}" for key, name in own.items() if name not in (None, key))
-    words |= {"columns": (f"{{{columns}}}", "")} if columns else {}
-    words["k"] = ("10", "so many of the first documents are looked at")
-    output, pooling, why = _embedding(model, pairs="candidates" in files)
-    words |= {"output": (output, why)} | ({"pooling": (pooling, "")} if "candidates" not in files else {})
-    return Searched(queries=queries, files=files, words=words)
+    words |= {"k": ("10", "so many of the first documents count"), **_embedding(model, pairs="candidates" in files)}
+    of_queries = {LABEL: kinds[0]} if labelled else {"id": ids} if asked else {}
+    of_documents = {"id": match(document, _IDS), "text": content, LABEL: kinds[1] if labelled else None}
+    usual = [{key: name for key, name in of.items() if name not in (None, key)} for of in (of_queries, of_documents)]
+    return Searched(queries=usual[0], documents=usual[1], files=files, words=words)
 
 
-def _embedding(model: Model, *, pairs: bool) -> tuple[str, Pooling, str]:
-    """(output, pooling, why)."""
+def _embedding(model: Model, *, pairs: bool) -> dict[str, tuple[str, str]]:
+    """Keys → value, and why."""
     ranks = {spec.name: len(spec.shape) for spec in model.outputs}
     whole, tokens = ([name for name, rank in ranks.items() if rank == axes] for axes in (_WHOLE, _PER_TOKEN))
     if pairs:
-        return next(iter(ranks)), "none", "the score of a pair"
+        return {"output": (next(iter(ranks)), "the score of a pair")}
     named = [name for name in whole if "sentence" in name.lower() or "embed" in name.lower()]
     if named or (whole and not tokens):
-        return (named or whole)[0], "none", "a vector for each text"
+        return {"output": ((named or whole)[0], "a vector for each text")}
     if not tokens:
         raise ConfigError("no output is an embedding.", file=model.path, hint="Export the encoder with its vectors.")
-    declared = _declared_pooling(model.path)
-    return tokens[0], declared or "mean", "1_Pooling beside the model says so" if declared else "the usual pooling"
-
-
-def _declared_pooling(model: Path) -> Pooling | None:
-    """What sentence-transformers wrote beside a checkpoint; None where it says nothing that is known here."""
-    places: Sequence[Path] = [folder / "1_Pooling" / "config.json" for folder in (model.parent, model.parent.parent)]
-    for path in (place for place in places if place.is_file()):
-        try:
-            said = json.loads(read_text(path, limit_bytes=_MOST_CONFIG_BYTES))
-        except (ConfigError, ValueError):
-            continue
-        for key, pooling in (("pooling_mode_cls_token", "cls"), ("pooling_mode_mean_tokens", "mean")):
-            if isinstance(said, dict) and said.get(key) is True:
-                return pooling  # type: ignore[return-value]  # one of the two
-    return None
+    pooling, why = "mean", "the usual one"
+    for path in (folder / "1_Pooling" / "config.json" for folder in (model.path.parent, model.path.parent.parent)):
+        if path.is_file():  # what sentence-transformers wrote of the checkpoint
+            with contextlib.suppress(ConfigError, ValueError):
+                said = json.loads(read_text(path, limit_bytes=_MOST_CONFIG_BYTES))
+                if isinstance(said, dict) and said.get("pooling_mode_cls_token") is True:
+                    pooling, why = "cls", "1_Pooling beside the model says so"
+    return {"output": (tokens[0], "a vector for each token"), "pooling": (pooling, why)}

@@ -233,18 +233,17 @@ class RetrievalScorer(Scorer):
         own, exact = self._sides
         theirs = list(self._pair_scores(exact, rows, listed))
         ours = theirs if own is exact else list(self._pair_scores(own, rows, listed))
-        parts = []
-        for query, found in enumerate(listed):
-            first = [found[np.lexsort((found, -one[query]))][:k] for one in (ours, theirs)]
-            # a list that is shorter than k ends with documents that nobody has
-            order, wanted = (np.pad(one, (0, k - len(one)), constant_values=-1)[None] for one in first)
-            places = [int(np.flatnonzero(found == row)[0]) for row in first[1]]
-            agreed = rank_agreement(ours[query][places][None], theirs[query][places][None])
-            parts.append(self._columns(order, wanted, said[query : query + 1], np.array([-1]), agreed))
-        joined = {
-            name: [np.concatenate(each) for each in zip(*(p[name] for p in parts), strict=True)] for name in parts[0]
-        }
-        return self._outcomes({name: (tops, lows) for name, (tops, lows) in joined.items()})
+        orders: tuple[list[IntArray], list[IntArray]] = ([], [])
+        agreed = []
+        for found, *scores in zip(listed, ours, theirs, strict=True):
+            first = [np.lexsort((found, -one))[:k] for one in scores]
+            agreed.append(rank_agreement(*(one[first[1]][None] for one in scores)))
+            for order, places in zip(orders, first, strict=True):
+                # a list that is shorter than k ends with documents that nobody has
+                order.append(np.pad(found[places], (0, k - len(places)), constant_values=-1))
+        told = np.concatenate([each for each, _ in agreed]), np.concatenate([each for _, each in agreed])
+        nobody = np.full(len(rows), -1, dtype=np.int64)
+        return self._outcomes(self._columns(np.array(orders[0]), np.array(orders[1]), said, nobody, told))
 
     def _pair_scores(self, side: Side, rows: IntArray, listed: list[IntArray]) -> Iterator[Vectors]:
         """Of each query the scores of its candidates."""
