@@ -38,6 +38,7 @@ from workbench.search.joint import (
 )
 from workbench.serve.pipeline import PipelineReport, verify_pipeline
 from workbench.user_code import UserCode
+from workbench.values.candidate import Candidate
 from workbench.values.documents.canonical import DecodeError, decode, encode
 from workbench.values.documents.json_reader import read_json
 from workbench.values.errors import BundleError, CandidateError, ConfigError
@@ -98,6 +99,10 @@ def sweep_pipeline(pipeline: Pipeline, *, timeout_s: float | None = None, report
     body = {"version": 1, "identity": pipeline.identity, "found": encode(joints)}
     write_json_atomically(pipeline.folder / FOUND, body)
     return joints
+
+
+def _tried(report: Callable[[str], None], stage: str, candidate: Candidate, why: str) -> None:
+    report(f"stage {stage}: {candidate.short_id}, {describe(candidate)}")
 
 
 def _confirmed(search: JointSearch, joints: Sequence[Joint], until: float) -> list[Joint]:
