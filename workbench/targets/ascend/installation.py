@@ -130,10 +130,12 @@ def read_installation(home: Path, environment: Mapping[str, str] = os.environ) -
 
 def compiler_of_another(installation: Installation, environment: Mapping[str, str] = os.environ) -> Installation | None:
     """The CANN that the compiler belongs to, where that is not this one; links are followed to find it."""
-    atc, home = installation.atc, installation.home
-    if atc is None or any(place.is_relative_to(root) for place, root in product(_both(atc), _both(home))):
+    if installation.atc is None:
         return None
-    others = [read_installation(place.parents[1], environment) for place in _both(atc)]
+    atc, home = ((path.absolute(), path.resolve()) for path in (installation.atc, installation.home))
+    if any(place.is_relative_to(root) for place, root in product(atc, home)):
+        return None
+    others = [read_installation(place.parents[1], environment) for place in atc]
     return next((other for other in others if other.version), others[0])
 
 
@@ -166,10 +168,6 @@ def read_version_info(file: Path) -> dict[str, str]:
         return {}
     pairs = (line.partition("=") for line in text.splitlines())
     return {key.strip().lower(): value.strip().strip('"') for key, sign, value in reversed(list(pairs)) if sign}
-
-
-def _both(path: Path) -> tuple[Path, Path]:
-    return path.absolute(), path.resolve()
 
 
 def tool_of(

@@ -58,7 +58,7 @@ class Card:
     logic_id: int | None = None
 
 
-def npu_smi_path(environment: Mapping[str, str] = os.environ) -> Path | None:
+def npu_smi_path(environment: Mapping[str, str]) -> Path | None:
     """The program on PATH, or where the driver puts it; None where it is not."""
     found = shutil.which("npu-smi", path=environment.get("PATH", os.defpath))
     return Path(found) if found else next((place for place in USUAL_PLACES if os.access(place, os.X_OK)), None)

@@ -69,7 +69,7 @@ class AscendTarget:
         return file
 
     def compile(self, lowered: Path, candidate: Candidate, to: Path) -> Artifact:
-        made = self._compiled(lowered, candidate, to, lambda shape: to)
+        made = self._compiled(lowered, candidate, to, lambda shape: to, lambda artifact, place: None)
         files = (*(artifact.files[0] for artifact in made), made[-1].files[-1])
         return replace(made[-1], files=files)  # counts of the largest shape; the others differ in shapes
 
@@ -88,7 +88,7 @@ class AscendTarget:
         candidate: Candidate,
         to: Path,
         place_of: Callable[[CompiledShape], Path],
-        made: Callable[[Artifact, Path], None] = lambda artifact, place: None,
+        made: Callable[[Artifact, Path], None],
     ) -> list[Artifact]:
         try:
             interface = interface_of(read_model(lowered))

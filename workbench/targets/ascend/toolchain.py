@@ -205,12 +205,8 @@ def _amct(environment: Mapping[str, str]) -> str:
 
 def _features(card: Card | None, common: Mapping[str, str], installation: Installation) -> tuple[str, ...]:
     """Facts that select kernels or bound speed, and do not move while the machine runs."""
-    facts = [f"kernels {name}" for name in installation.kernels]
-    if card is not None and card.reading.memory_total_bytes is not None:
-        facts.append(f"{card.reading.memory_total_bytes / MIB:.0f} MB HBM")
+    hbm = None if card is None else card.reading.memory_total_bytes
     cores, clock = (number(common.get(key, "")) for key in ("aicore count", "aicore freq(mhz)"))
-    if cores is not None:
-        facts.append(f"{cores:.0f} AI cores")
-    if clock is not None:
-        facts.append(f"{clock:.0f} MHz AI core clock")
-    return tuple(sorted(facts))
+    told = ((hbm and hbm / MIB, "MB HBM"), (cores, "AI cores"), (clock, "MHz AI core clock"))
+    facts = [f"{value:.0f} {what}" for value, what in told if value is not None]
+    return tuple(sorted([*facts, *(f"kernels {name}" for name in installation.kernels)]))

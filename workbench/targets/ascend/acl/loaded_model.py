@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
@@ -99,8 +99,7 @@ _HUGE_FIRST = 0
 """Policy of acl.rt.malloc: 2 MB pages where the block is large enough."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Slot:
+class Slot(NamedTuple):
     """What pyACL says of one input or output, and its memory.
 
     Attributes:
@@ -197,11 +196,7 @@ class LoadedModel:
 
 
 def _slots(side: str, desc: int, gear_index: int | None, file: str, undo: ExitStack) -> tuple[int, tuple[Slot, ...]]:
-    """The inputs or outputs with their memory, and the dataset of it in their order.
-
-    Raises:
-        MeasureError: there is not enough memory (transient).
-    """
+    """The dataset of the inputs or outputs, and these with their memory in its order."""
     found, handles = [], []
     # 0 inputs or outputs, and float32, are numbers like others here; only a missing value is a failure
     for index in range(read(f"mdl.get_num_{side}s", desc, null=(None,))):
@@ -221,11 +216,7 @@ def _slots(side: str, desc: int, gear_index: int | None, file: str, undo: ExitSt
             content = np.frombuffer(memoryview(block).cast("B"), np.uint8)
         handles.append(read("create_data_buffer", device, size, about=about))
         undo.callback(do, "destroy_data_buffer", handles[-1])
-        found.append(
-            Slot(
-                name=name, index=index, kind=kind, dims=dims, size_bytes=size, device=device, host=host, content=content
-            )
-        )
+        found.append(Slot(name, index, kind, dims, size, device, host, content))
     dataset: int = read("mdl.create_dataset")
     undo.callback(do, "mdl.destroy_dataset", dataset)
     for handle in handles:
@@ -273,11 +264,7 @@ def _bound(port: Port, slot: Slot, shapes: Dims, file: str) -> Bound:
 
 def _gears(desc: int, interface: Interface, inputs: Mapping[str, Slot], file: str) -> dict[Gear | None, Dims]:
     """Each gear that a model was compiled with, and the shapes of its inputs (pyacl.md §7). Its values name all axes of
-    all inputs in the order of --input_shape, which is the interface's.
-
-    Raises:
-        MeasureError: gears of another kind, or such as the interface does not describe.
-    """
+    all inputs in the order of --input_shape, which is the interface's."""
     count = take("mdl.get_input_dynamic_gear_count", desc, -1)
     if not count:
         raise MeasureError(
@@ -306,11 +293,7 @@ def _gears(desc: int, interface: Interface, inputs: Mapping[str, Slot], file: st
 
 
 def _shape_of(interface: Interface, dims: Dims, file: str) -> Shape:
-    """The batch and length of one set of input shapes.
-
-    Raises:
-        MeasureError: they are not what the interface describes.
-    """
+    """The batch and length of one set of input shapes."""
     found: dict[str, int] = {}
     for port in interface.inputs:
         sizes = dims[port.name]

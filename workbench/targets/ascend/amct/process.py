@@ -115,9 +115,11 @@ def ask(
     answer = answer if isinstance(answer, dict) else None
     if ended.code == 0 and answer is not None and answer.get("ok") is True:
         return answer
+    lines = [line.strip() for line in ended.output.splitlines() if line.strip() and not line.startswith("----")]
+    said = str((answer or {}).get("error") or (lines[-1][:300] if lines else "it said nothing"))
     if stage in ("", "import"):
-        raise ToolchainError(f"{_broken(python, ended, answer, timeout_s)} See {log}.")
-    raise _failure(python, stage, ended, answer, timeout_s, log)
+        raise ToolchainError(f"{_broken(python, ended, said, timeout_s)} See {log}.")
+    raise _failure(python, stage, ended, answer, said, timeout_s, log)
 
 
 def write_feeds(batches: Iterable[Feeds], folder: Path, name: str) -> dict[str, Any]:
@@ -138,31 +140,25 @@ def write_feeds(batches: Iterable[Feeds], folder: Path, name: str) -> dict[str, 
 _CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGILL)
 
 
-def _said(ended: Ended, answer: Mapping[str, Any] | None) -> str:
-    lines = [line.strip() for line in ended.output.splitlines() if line.strip() and not line.startswith("----")]
-    return str((answer or {}).get("error") or (lines[-1][:300] if lines else "it said nothing"))
-
-
 def _signal(code: int) -> str:
     return signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
 
 
-def _broken(python: Path, ended: Ended, answer: Mapping[str, Any] | None, timeout_s: float) -> str:
+def _broken(python: Path, ended: Ended, said: str, timeout_s: float) -> str:
     """Of a child that did not come past the import."""
     if ended.code is None:
         return f"importing amct_onnx in {python} took longer than {timeout_s:.0f} s."
     if ended.code < 0:
         remedy = _SEGFAULT if -ended.code in _CRASHES else "Try again; see the machine's memory."
         return f"{python} died of {_signal(ended.code)} while it imported amct_onnx. {remedy}"
-    said = _said(ended, answer)
     remedy = _remedy(f"{said}\n{ended.output}") or "Try `import amct_onnx` in it."
     return f"amct_onnx cannot be used in {python}: {said}. {remedy}"
 
 
 def _failure(
-    python: Path, stage: str, ended: Ended, answer: Mapping[str, Any] | None, timeout_s: float, log: Path
+    python: Path, stage: str, ended: Ended, answer: Mapping[str, Any] | None, said: str, timeout_s: float, log: Path
 ) -> ToolchainError | CalibrationError:
-    said, transient = _said(ended, answer), False
+    transient = False
     if ended.code is None:
         words, transient = f"AMCT's {stage} took longer than {timeout_s:.0f} s.", True
     elif ended.code < 0 and -ended.code in _CRASHES:

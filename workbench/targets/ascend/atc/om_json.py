@@ -235,11 +235,7 @@ def operators_in(content: bytes) -> dict[str, OmOperator]:
 
 
 def read_operators(file: Path) -> dict[str, OmOperator]:
-    """`operators_in` of a file that somebody kept.
-
-    Raises:
-        ConfigError: it cannot be read, or is no model that ATC wrote.
-    """
+    """`operators_in` of a file that somebody kept; ConfigError where it is no model that ATC wrote."""
     try:
         return operators_in(read_bytes(file, limit_bytes=MOST_BYTES))
     except ValueError as error:

@@ -66,7 +66,8 @@ class AscendInside:
                 ran = executions(to / DUMP)
             except ConfigError as error:
                 raise MeasureError(f"the device dumped nothing into {to / DUMP}.", log_path=to / "run.log") from error
-            compiled = {_plain(Path(file.file).stem): directory / file.file for file in whole.files}
+            # as a dump folder calls a model
+            compiled = {re.sub(r"[./\\ ]", "_", Path(file.file).stem): directory / file.file for file in whole.files}
             with suppress(ToolchainError):  # without an ATC the dump alone has to do
                 find_atc(os.environ)
                 for name in compiled.keys() & {execution.model for execution in ran}:
@@ -81,15 +82,9 @@ class AscendInside:
 
     def remedies(self, beyond_half: Sequence[DeviceOperator], layers: Sequence[str]) -> tuple[Remedy, ...]:
         found = []
-        names = tuple(dict.fromkeys(node for operator in beyond_half for node in operator.nodes))
-        if names:
-            found.append(
-                Remedy(
-                    setting="compile.keep_dtype",
-                    lines=names,
-                    what="these nodes are computed in the float model's type (a file of --keep_dtype has one a line)",
-                )
-            )
+        if names := tuple(dict.fromkeys(node for operator in beyond_half for node in operator.nodes)):
+            what = "these nodes are computed in the float model's type (a file of --keep_dtype has one a line)"
+            found.append(Remedy(setting="compile.keep_dtype", lines=names, what=what))
         if layers:
             skipped = tuple(dict.fromkeys(layers))
             text = print_message(AMCT_CONFIG(skip_layers=skipped))
@@ -101,9 +96,7 @@ class AscendInside:
         return tuple(found)
 
     def changes(self, candidate: Candidate, operators: Sequence[DeviceOperator]) -> tuple[Change, ...]:
-        """The smallest change first: nodes that keep the model's type, types on the black list of mixed precision,
-        another mode for the whole model in the place of both. Those that go beside the rest of the candidate, as INT8
-        excludes some modes."""
+        """The smallest change first. Those that go beside the rest of the candidate, as INT8 excludes some modes."""
         return tuple(_changes(candidate, operators))
 
 
@@ -143,11 +136,6 @@ def _complete(files: Path, artifact: Artifact | None, model: Model) -> Iterator[
         )
 
 
-def _plain(name: str) -> str:
-    """As a dump folder calls a model."""
-    return "".join("_" if character in "./\\ " else character for character in name)
-
-
 # --- what may help: the candidates that `workbench repair` tries ---
 
 _MIXED = "allow_mix_precision"
@@ -156,6 +144,8 @@ _MODES = ("allow_fp32_to_fp16", _MIXED, "must_keep_origin_dtype")
 
 
 def _changes(candidate: Candidate, operators: Sequence[DeviceOperator]) -> Iterator[Change]:
+    """Nodes that keep the model's type, types on the black list of mixed precision, another mode for the whole model in
+    the place of both."""
     settings, mode = AscendCompile.of(candidate), candidate.precision.mode
     tried: list[tuple[str, str, AscendCompile, str]] = []
     names = tuple(dict.fromkeys(node for operator in operators for node in operator.nodes))
