@@ -11,17 +11,19 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from workbench.cann_emulator.revision import emulator
-from workbench.cann_emulator.state import RESERVED_HBM_MB, aicore_percent, device_count, hbm_mb, processes, soc_version
+from workbench.cann_emulator.state import RESERVED_HBM_MB, device_count, hbm_mb, processes, soc_version
 from workbench.cann_emulator.tree import DRIVER_VERSION, FIRMWARE_VERSION
 from workbench.values.errors import ConfigError
 from workbench.values.modelled_times.device_data import DeviceData, load_device_data
 
 _LINE = "+---------------------------+---------------+----------------------------------------------------+"
 _DOUBLE = _LINE.replace("-", "=")
+_FRESH_S = 2.0
 _FULL = "+" + "-" * (len(_LINE) - 2) + "+"
 
 _USAGE = """\
@@ -94,10 +96,11 @@ def _answer(words: Sequence[str], name: str, chip: DeviceData) -> list[str] | st
 
 
 def _cards(chip: DeviceData) -> list[_Card]:
-    uses, cards = processes(), []
+    uses, now, cards = processes(), time.time(), []
     for npu in range(device_count()):
         held = tuple((u.pid, u.name, u.devices[npu].hbm_bytes // 2**20) for u in uses if npu in u.devices)
-        load = round(aicore_percent(npu, uses))
+        loads = [u.devices[npu] for u in uses if npu in u.devices and now - u.devices[npu].updated_s < _FRESH_S]
+        load = round(min(100.0, sum(use.aicore_percent for use in loads)))
         used_mb = min(hbm_mb(), RESERVED_HBM_MB + sum(megabytes for _, _, megabytes in held))
         power_w = f"{chip.idle_w + (chip.busy_w - chip.idle_w) * load / 100:.1f}"
         cards.append(_Card(npu, f"0000:{0xC1 + npu:02X}:00.0", load, used_mb, power_w, 36 + round(0.3 * load), held))

@@ -24,6 +24,7 @@ from workbench.values.modelled_times.kernels import Dtype as Dtype
 MAGIC = b"EMULATED-OM-v1\0\0"
 _LENGTHS = struct.Struct("<QQ")
 
+GearKind = Literal["", "dynamic_batch_size", "dynamic_image_size", "dynamic_dims"]
 Core = Literal["cube", "vector", "mix", "aicpu", "none"]
 """What executes a kernel; 'mix' is cube with vector work fused behind it, 'none' costs nothing (a view, a constant)."""
 
@@ -113,7 +114,7 @@ class OfflineModel:
     name: str
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
-    gear_kind: Literal["", "dynamic_batch_size", "dynamic_image_size", "dynamic_dims"]
+    gear_kind: GearKind
     gears: tuple[Gear, ...]
     graph_fusions: Mapping[str, tuple[int, int]]
     ub_fusions: Mapping[str, tuple[int, int]]

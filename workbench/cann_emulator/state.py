@@ -29,8 +29,6 @@ HBM_MB = 65536
 RESERVED_HBM_MB = 3358
 """HBM that an idle 910B3 shows as used [inferred: captures of idle cards show 3350 to 4487 of 65536 MB]."""
 
-_FRESH_S = 2.0
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceUse:
@@ -111,10 +109,3 @@ def processes() -> tuple[ProcessUse, ...]:
         devices = {int(device): DeviceUse(**use) for device, use in body["devices"].items()}
         found.append(ProcessUse(body["pid"], body["name"], devices))
     return tuple(found)
-
-
-def aicore_percent(device: int, uses: tuple[ProcessUse, ...]) -> float:
-    """Load of a device now, over all processes, at most 100."""
-    now = time.time()
-    loads = [p.devices[device] for p in uses if device in p.devices]
-    return min(100.0, sum(use.aicore_percent for use in loads if now - use.updated_s < _FRESH_S))

@@ -13,16 +13,15 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from math import prod
-from typing import Literal
 
 from onnx import TypeProto
 
 from workbench.cann_emulator.atc.failure import AtcFailure, failure, inner_error, invalid
 from workbench.cann_emulator.atc.onnx_parser import Parsed
+from workbench.cann_emulator.om import GearKind
 
 Shape = tuple[int, ...]
 Options = Mapping[str, str]
-GearKind = Literal["", "dynamic_batch_size", "dynamic_image_size", "dynamic_dims"]
 
 _GEAR_FLAGS: tuple[GearKind, ...] = ("dynamic_batch_size", "dynamic_image_size", "dynamic_dims")
 _IMAGE_AXES = {"NCHW": (2, 3), "NHWC": (1, 2)}
@@ -157,12 +156,12 @@ def _check_gear_text(flag: GearKind, text: str, open_axes: int) -> None:
     Args:
         open_axes: number of -1 over all inputs, which every gear of dims must fill. A part counts although it is empty.
     """
-    allowed = {
-        "dynamic_batch_size": (r"[^0-9,]", "it may hold digits and commas only"),
-        "dynamic_image_size": (r"[^0-9,; ]", "it may hold digits, commas, blanks and semicolons only"),
-    }
-    if flag in allowed and re.search(allowed[flag][0], text):
-        raise failure("E10003", parameter=flag, value=text, reason=allowed[flag][1])
+    refused, words = {
+        "dynamic_batch_size": (r"[^0-9,]", "digits and commas"),
+        "dynamic_image_size": (r"[^0-9,; ]", "digits, commas, blanks and semicolons"),
+    }.get(flag, (r"(?!)", ""))
+    if re.search(refused, text):
+        raise failure("E10003", parameter=flag, value=text, reason=f"it may hold {words} only")
     groups = [group.split(",") for group in text.removesuffix(";").split(";")]
     if flag == "dynamic_image_size" and any(len(parts) != 2 for parts in groups):
         raise failure("E10020", dynamic_image_size=text)
