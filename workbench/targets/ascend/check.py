@@ -36,7 +36,15 @@ def candidate_issues(model: Model, candidate: Candidate) -> tuple[OperatorIssue,
     # bins and batches give every input its shape
     issues += [found for found in _operator_issues(proto) if "are dynamic" not in found.problem]
     if candidate.quantization.scheme != "none":
-        issues += _int8_issues(proto, candidate)
+        layers = quantizable_layers(normalized(proto))
+        products = [layer.name for layer in layers if layer.second is not None]
+        if not layers:
+            issues.append(nothing_to_quantize())
+        elif products and candidate.quantization.attention_matmul:
+            what = f"products of two activations ({len(products)})"
+            problem = f"{what} become INT8 by a layout that no page shows [inferred]"
+            remedy = "If ATC refuses it, set quantization.attention_matmul to false."
+            issues.append(OperatorIssue("warning", products[0], problem, remedy, "amct.md §13, question 4", "MatMul"))
     return _errors_first(issues)
 
 
@@ -77,14 +85,3 @@ def _shape_issues(model: Model, settings: AscendCompile) -> Iterator[OperatorIss
         problem = f"the model's own batch is {fixed}, not {list(settings.batches)}"
         remedy = "Compile that one, or export the model with a free first axis."
         yield OperatorIssue("error", "compile.batches", problem, remedy, own)
-
-
-def _int8_issues(proto: ModelProto, candidate: Candidate) -> Iterator[OperatorIssue]:
-    layers = quantizable_layers(normalized(proto))
-    if not layers:
-        yield nothing_to_quantize()
-    products = [layer.name for layer in layers if layer.second is not None]
-    if products and candidate.quantization.attention_matmul:
-        problem = f"products of two activations ({len(products)}) become INT8 by a layout that no page shows [inferred]"
-        remedy = "If ATC refuses it, set quantization.attention_matmul to false."
-        yield OperatorIssue("warning", products[0], problem, remedy, "amct.md §13, question 4", operator="MatMul")

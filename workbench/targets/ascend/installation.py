@@ -105,8 +105,13 @@ def no_cann(environment: Mapping[str, str]) -> tuple[str, str]:
     if named and Path(named).is_dir():
         return "", ""
     why = f"ASCEND_HOME_PATH names {named}, which is no folder" if named else "ASCEND_HOME_PATH is not set"
-    if dormant := dormant_installations(environment):
-        return f"{why}, but CANN is at {dormant[0]}", f"Run: source {dormant[0]}/set_env.sh"
+    # at the vendor's default places, whether or not set_env.sh was sourced (atc.md §7.1)
+    roots = [DRIVER_ROOT / "cann", DRIVER_ROOT / "ascend-toolkit/latest"]
+    if home := environment.get("HOME"):
+        roots += [Path(home) / "Ascend/cann", Path(home) / "Ascend/ascend-toolkit/latest"]
+    for root in roots:
+        if (root / "set_env.sh").is_file() or (root.parent / "set_env.sh").is_file():
+            return f"{why}, but CANN is at {root}", f"Run: source {root}/set_env.sh"
     return why, REMEDY
 
 
@@ -137,15 +142,6 @@ def compiler_of_another(installation: Installation, environment: Mapping[str, st
         return None
     others = [read_installation(place.parents[1], environment) for place in atc]
     return next((other for other in others if other.version), others[0])
-
-
-def dormant_installations(environment: Mapping[str, str] = os.environ) -> tuple[Path, ...]:
-    """CANN roots at the vendor's default places, whether or not set_env.sh was sourced (atc.md §7.1)."""
-    user = Path(environment["HOME"]) if environment.get("HOME") else None
-    roots = [DRIVER_ROOT / "cann", DRIVER_ROOT / "ascend-toolkit/latest"]
-    if user is not None:
-        roots += [user / "Ascend/cann", user / "Ascend/ascend-toolkit/latest"]
-    return tuple(root for root in roots if (root / "set_env.sh").is_file() or (root.parent / "set_env.sh").is_file())
 
 
 def driver_files(root: Path = Path("/")) -> tuple[Path, str, str]:

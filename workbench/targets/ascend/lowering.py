@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import GraphProto, ModelProto, NodeProto, helper, numpy_helper
+from onnx import ModelProto, NodeProto, helper, numpy_helper
 
 from workbench.graph.apart import tensor_of
 from workbench.graph.form import graph_form
@@ -185,23 +185,19 @@ def _without_factors(proto: ModelProto) -> ModelProto:
     """The same graph, with factors, offsets and integer biases of quantized layers set to zero."""
     model = copied(proto)
     held = {tensor.name: tensor for tensor in model.graph.initializer}
+    made_by, chosen = {output: node for node in model.graph.node for output in node.output}, list[str]()
     for node in model.graph.node:
         if node.op_type in (QUANT, ANTI_QUANT):
             for attribute in node.attribute:
                 if attribute.name in _CHOSEN:
                     attribute.f = 0.0
-    for name in _factors_and_biases(model.graph):
+        if node.op_type == DEQUANT:
+            chosen += node.input[1:]
+            source = made_by.get(node.input[0])
+            if source is not None:  # an Add of the bias behind its product, or a product that holds its bias
+                chosen += source.input if source.op_type == "Add" else source.input[2:]
+    for name in chosen:
         if name in held:
             zeros = numpy_helper.to_array(held[name]) * 0
             held[name].CopyFrom(numpy_helper.from_array(np.asarray(zeros), name))
     return model
-
-
-def _factors_and_biases(graph: GraphProto) -> Iterator[str]:
-    made_by = {output: node for node in graph.node for output in node.output}
-    for node in graph.node:
-        if node.op_type == DEQUANT:
-            yield from node.input[1:]
-            source = made_by.get(node.input[0])
-            if source is not None:  # an Add of the bias behind its product, or a product that holds its bias
-                yield from source.input if source.op_type == "Add" else source.input[2:]

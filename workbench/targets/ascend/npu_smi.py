@@ -32,6 +32,16 @@ MIB = 1 << 20
 _ONE_AT_A_TIME = threading.Lock()
 """npu-smi is not to be run by several threads at once (its manual)."""
 _STOPPING_S = 5.0
+_UNLOADED = ". The driver is not loaded, or /dev/davinci* is not visible here."
+_HINTS = (
+    (
+        "-8020",
+        ". Another container holds a card that this one was given too: give each container its own cards "
+        "(ASCEND_VISIBLE_DEVICES), or stop the other.",
+    ),
+    ("-8005", _UNLOADED),
+    ("initialize failed", _UNLOADED),
+)
 _ID_DIGITS = 9
 
 
@@ -90,7 +100,8 @@ def run_npu_smi(
         )
     if done.code != 0:
         words = " ".join(done.output.split())[:300] or "no output"
-        raise ToolchainError(f"`{said}` failed with exit code {done.code}: {words}{_failure_hint(words)}")
+        hint = next((hint for word, hint in _HINTS if word in words), "")
+        raise ToolchainError(f"`{said}` failed with exit code {done.code}: {words}{hint}")
     return done.output
 
 
@@ -312,14 +323,3 @@ def _card(first: Sequence[str], second: Sequence[str]) -> Card:
             memory_total_bytes=None if total is None else total * MIB,
         ),
     )
-
-
-def _failure_hint(words: str) -> str:
-    if "-8020" in words:
-        return (
-            ". Another container holds a card that this one was given too: give each container its own cards "
-            "(ASCEND_VISIBLE_DEVICES), or stop the other."
-        )
-    if "-8005" in words or "initialize failed" in words:
-        return ". The driver is not loaded, or /dev/davinci* is not visible here."
-    return ""

@@ -142,22 +142,18 @@ def _int64(proto: onnx.ModelProto) -> Iterator[OperatorIssue]:
     known = constants(proto)
     types = {v.name: v.type.tensor_type.elem_type for v in (*proto.graph.value_info, *proto.graph.input)}
     types.update({name: tensor.data_type for name, tensor in known.items()})
-    work = [n for n in _fed(proto) if n.op_type in _INTEGER_WORK and types.get(n.input[0]) == TensorProto.INT64]
+    # what depends on shapes alone is folded when compiling
+    fed, work = {value.name for value in proto.graph.input if value.name not in known}, []
+    for node in proto.graph.node:
+        if node.op_type not in ("Shape", "Size") and not fed.isdisjoint(node.input):
+            fed.update(node.output)
+            if node.op_type in _INTEGER_WORK and types.get(node.input[0]) == TensorProto.INT64:
+                work.append(node)
     if work:
         problem = "computes on 64-bit integers, which the cores handle slowly and may leave to an AI CPU"
         remedy = "Cast to int32 (float32 for products beyond 2^31) before it, when exporting; feeds may stay int64."
         problem += f"; where one does, {len(work) * AICPU_START_US:g} us a call (modelled)"
         yield _of_nodes(work, "warning", problem, remedy, f"{_AICPU}; atc.md §8 (int64)", slow=True)
-
-
-def _fed(proto: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
-    """Nodes whose result depends on the values that are fed; what depends on shapes alone is folded when compiling."""
-    known = constants(proto)
-    fed = {value.name for value in proto.graph.input if value.name not in known}
-    for node in proto.graph.node:
-        if node.op_type not in ("Shape", "Size") and not fed.isdisjoint(node.input):
-            fed.update(node.output)
-            yield node
 
 
 def _half_precision(proto: onnx.ModelProto) -> Iterator[OperatorIssue]:
@@ -283,7 +279,9 @@ def space_start(model: Path) -> SpaceStart:
 def groups_that_can_fire(proto: onnx.ModelProto) -> tuple[str, ...]:
     """Fusion groups on by default that find a pattern of theirs in a float graph, by operators and neighbours."""
     operators = {node.op_type for node in proto.graph.node}
-    pairs = set(_neighbours(proto))
+    makers = {name: node.op_type for node in proto.graph.node for name in node.output}
+    read = ((name, node.op_type) for node in proto.graph.node for name in node.input)
+    pairs = {(makers[name], reader) for name, reader in read if name in makers}
     small_norm = {"ReduceMean", "Sqrt", "Div", "Sub"} <= operators
     found = {
         "layer_norm": small_norm or "LayerNormalization" in operators,
@@ -295,15 +293,6 @@ def groups_that_can_fire(proto: onnx.ModelProto) -> tuple[str, ...]:
         "elementwise": any(a in _ELEMENTWISE and b in _ELEMENTWISE for a, b in pairs),
     }
     return tuple(name for name, fires in found.items() if fires)
-
-
-def _neighbours(proto: onnx.ModelProto) -> Iterator[tuple[str, str]]:
-    """(operator, operator that reads its output)."""
-    producers = {name: node.op_type for node in proto.graph.node for name in node.output}
-    for node in proto.graph.node:
-        for name in node.input:
-            if name in producers:
-                yield producers[name], node.op_type
 
 
 def _small_channels(proto: onnx.ModelProto) -> dict[str, tuple[bool, ...]]:

@@ -333,7 +333,14 @@ def operator_files(place: Path) -> Iterator[OperatorFile]:
             names = [entry.name for entry in entries if entry.is_file(follow_symlinks=False)]
     except OSError as error:
         _unreadable(error)
-    mapping = _mapping(place / MAPPING) if MAPPING in names else {}
+    mapping: dict[str, str] = {}
+    if MAPPING in names:
+        try:
+            lines = read_bytes(place / MAPPING, limit_bytes=_MOST_MAPPING_BYTES).decode("utf-8", errors="replace")
+        except ConfigError as error:
+            raise MeasureError(str(error)) from error
+        pairs = (line.partition(",") for line in lines.splitlines())
+        mapping = {short: long for short, comma, long in pairs if comma}
     for name in names:
         told = mapping.get(name, name)
         match = _NAME.fullmatch(told)
@@ -347,12 +354,3 @@ def operator_files(place: Path) -> Iterator[OperatorFile]:
             stream=int((match["stream"] or "0")[:18]),
             stamp=int(match["stamp"][:18]),
         )
-
-
-def _mapping(file: Path) -> Mapping[str, str]:
-    try:
-        lines = read_bytes(file, limit_bytes=_MOST_MAPPING_BYTES).decode("utf-8", errors="replace").splitlines()
-    except ConfigError as error:
-        raise MeasureError(str(error)) from error
-    pairs = (line.partition(",") for line in lines)
-    return {short: long for short, comma, long in pairs if comma}
