@@ -108,7 +108,7 @@ class Slot(NamedTuple):
     """
 
     name: str
-    index: int
+    number: int
     kind: int
     dims: tuple[int, ...]
     size_bytes: int
@@ -177,7 +177,7 @@ class LoadedModel:
         self.plans: dict[Shape, Plan] = {}
         for gear, shapes in gears.items():
             self.choose(gear)
-            results = {name: tuple(take(told, desc, slot.index)["dims"]) for name, slot in outputs.items()}
+            results = {name: tuple(take(told, desc, slot.number)["dims"]) for name, slot in outputs.items()}
             self.plans[_shape_of(interface, shapes, file)] = Plan(
                 model=self,
                 gear=gear,
@@ -226,7 +226,7 @@ def _slots(side: str, desc: int, gear_index: int | None, file: str, undo: ExitSt
 
 def _inputs(slots: Sequence[Slot], interface: Interface, gear_index: int | None, file: str) -> dict[str, Slot]:
     """By name and never by position: swapped inputs of one shape give wrong numbers and no error (§4, row 13)."""
-    found = {slot.name: slot for slot in slots if slot.index != gear_index}
+    found = {slot.name: slot for slot in slots if slot.number != gear_index}
     wanted = {port.name for port in interface.inputs}
     if found.keys() != wanted:
         raise MeasureError(
@@ -244,7 +244,7 @@ def _outputs(slots: Sequence[Slot], interface: Interface, file: str) -> dict[str
         )
     names = [port.name for port in interface.outputs]
     matching = [[s for s in slots if s.name == name or s.name.endswith(f":{name}")] for name in names]
-    if all(len(each) == 1 for each in matching) and len({each[0].index for each in matching}) == len(names):
+    if all(len(each) == 1 for each in matching) and len({each[0].number for each in matching}) == len(names):
         return {name: slot for name, (slot,) in zip(names, matching, strict=True)}
     return dict(zip(names, slots, strict=True))
 
