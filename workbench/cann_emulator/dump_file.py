@@ -9,7 +9,6 @@ emulator carry one more field, which other readers skip, so that nobody takes th
 
 from __future__ import annotations
 
-import functools
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,33 +16,33 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory  # type: ignore[import-untyped]  # no stubs
-from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # the same
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # protobuf ships no stubs
 
 from workbench.cann_emulator.om import Dtype, Kernel
+from workbench.quantization.amct.protobuf_text import message_class
 
 VERSION = "2.0"
-EMULATED_FIELD = 20000
 DATA_TYPES: Mapping[Dtype, int] = {
     **{"float32": 1, "float16": 2, "int8": 3, "uint8": 4, "int32": 7, "int64": 8, "uint64": 10, "bool": 11},
     "bfloat16": 27,
 }
 _LENGTH = struct.Struct("<Q")
-_STRING, _UINT64, _INT32, _UINT32, _MESSAGE = 9, 4, 5, 13, 11
-_OF_DATA = "toolkit.dumpdata"
-_Fields = tuple[tuple[int, str, int | str], ...]
-_TENSOR: _Fields = ((1, "data_type", _INT32), (2, "format", _INT32), (3, "shape", "Shape"))
-_FIELDS: Mapping[str, _Fields] = {
-    "OriginalOp": ((1, "name", _STRING), (2, "output_index", _UINT32), (3, "data_type", _INT32), (4, "format", _INT32)),
-    "Shape": ((1, "*dim", _UINT64),),
-    "OpOutput": (*_TENSOR, (4, "original_op", "OriginalOp"), (6, "size", _UINT64), (7, "original_shape", "Shape")),
-    "OpInput": (*_TENSOR, (5, "size", _UINT64), (6, "original_shape", "Shape")),
-    "DumpData": (
-        *((1, "version", _STRING), (2, "dump_time", _UINT64), (3, "*output", "OpOutput"), (4, "*input", "OpInput")),
-        *((6, "op_name", _STRING), (EMULATED_FIELD, "emulated", _STRING)),
-    ),
-}
-"""(number, name, type or message; * before the name of a list). Enumerations are plain numbers on the wire."""
+_TENSOR = {"data_type": "int32", "format": "int32", "shape": "Shape"}
+_DUMP_DATA = message_class(
+    "DumpData",
+    {
+        "OriginalOp": {"name": "string", "output_index": "uint32", "data_type": "int32", "format": "int32"},
+        "Shape": {"dim": "repeated uint64"},
+        "OpOutput": {**_TENSOR, "original_op": "OriginalOp", "size=6": "uint64", "original_shape=7": "Shape"},
+        "OpInput": {**_TENSOR, "size=5": "uint64", "original_shape=6": "Shape"},
+        "DumpData": {
+            **{"version": "string", "dump_time": "uint64", "output": "repeated OpOutput", "input": "repeated OpInput"},
+            **{"op_name=6": "string", "emulated=20000": "string"},
+        },
+    },
+    "proto3",
+)
+"""Enumerations are plain numbers on the wire."""
 
 
 class NoDumpFile(Exception):
@@ -76,7 +75,7 @@ def dump_bytes(
     op_name: str, inputs: Sequence[Values], outputs: Sequence[Values], *, time_us: int, emulator: str
 ) -> bytes:
     """A dump file's content."""
-    header = _message("DumpData")(version=VERSION, dump_time=time_us, op_name=op_name, emulated=emulator)
+    header = _DUMP_DATA(version=VERSION, dump_time=time_us, op_name=op_name, emulated=emulator)
     arrays = [np.ascontiguousarray(values.array) for values in (*inputs, *outputs)]
     for values in inputs:
         _describe(header.input.add(), values)
@@ -95,7 +94,7 @@ def outputs_in(content: bytes) -> list[bytes]:
     """The bytes of each output; NoDumpFile where lengths do not fit, or the header cannot be read."""
     try:
         (length,) = _LENGTH.unpack_from(content)
-        header = _message("DumpData").FromString(content[_LENGTH.size : _LENGTH.size + length])
+        header = _DUMP_DATA.FromString(content[_LENGTH.size : _LENGTH.size + length])
     except (struct.error, DecodeError) as error:
         raise NoDumpFile(f"the header cannot be read: {error}") from error
     at, parts = _LENGTH.size + length, []
@@ -111,19 +110,3 @@ def _describe(entry: Any, values: Values) -> None:
     entry.data_type, entry.format, entry.size = DATA_TYPES[values.dtype], values.format, values.array.nbytes
     entry.shape.dim.extend(values.array.shape)
     entry.original_shape.dim.extend(values.array.shape)
-
-
-@functools.cache
-def _message(name: str) -> Any:
-    """The class of one of the messages, built from the table above: no generated code, and no compiler for it."""
-    file = descriptor_pb2.FileDescriptorProto(name="emulated_dump.proto", package=_OF_DATA, syntax="proto3")
-    for message, fields in _FIELDS.items():
-        described = file.message_type.add(name=message)
-        for number, field, kind in fields:
-            entry = described.field.add(name=field.lstrip("*"), number=number, label=3 if field[0] == "*" else 1)
-            entry.type = _MESSAGE if isinstance(kind, str) else kind
-            if isinstance(kind, str):
-                entry.type_name = f".{_OF_DATA}.{kind}"
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{_OF_DATA}.{name}"))

@@ -38,24 +38,28 @@ _KINDS = {
     "bool": (8, "true or false"),
     "string": (9, "a string in quotes"),
     "uint32": (13, f"a whole number in [0, {2**32 - 1}]"),
+    "uint64": (4, f"a whole number in [0, {2**64 - 1}]"),
+    "bytes": (12, "a string in quotes"),
 }
 _MESSAGE, _ENUM = 11, 14
 
 
-def message_class(root: str, schema: Mapping[str, Mapping[str, str]]) -> Any:
+def message_class(root: str, schema: Mapping[str, Mapping[str, str]], syntax: str = "proto2") -> Any:
     """The class of the message `root`.
 
     Args:
         schema: message → field → its type, in the order that they are printed in: `repeated string`, `float 0.5` with
-            a default, `enum INT8 INT16`, or a message, with the oneof it belongs to as a second word.
+            a default, `enum INT8 INT16`, or a message, with the oneof it belongs to as a second word. Fields are
+            numbered from 1, where the name does not say its number: `size=6`.
     """
-    file = descriptor_pb2.FileDescriptorProto(name=f"{root}.proto", package=root, syntax="proto2")
+    file = descriptor_pb2.FileDescriptorProto(name=f"{root}.proto", package=root, syntax=syntax)
     for name, fields in schema.items():
         message = file.message_type.add(name=name)
         oneofs: list[str] = []
-        for number, (field_name, kind) in enumerate(fields.items(), start=1):
-            first, *rest = kind.removeprefix("repeated ").split()
-            field = message.field.add(name=field_name, number=number, label=3 if kind.startswith("repeated") else 1)
+        for place, (named, kind) in enumerate(fields.items(), start=1):
+            (field_name, _, number), (first, *rest) = named.partition("="), kind.removeprefix("repeated ").split()
+            label = 3 if kind.startswith("repeated") else 1
+            field = message.field.add(name=field_name, number=int(number or place), label=label)
             if first in _KINDS:
                 field.type = _KINDS[first][0]
                 if rest:

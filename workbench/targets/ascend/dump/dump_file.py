@@ -14,7 +14,6 @@ of it is believed. Field numbers are those of dump_data.proto as MindSpore publi
 
 from __future__ import annotations
 
-import functools
 import math
 import os
 import re
@@ -26,9 +25,9 @@ from typing import Any, NoReturn
 
 import ml_dtypes
 import numpy as np
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory  # type: ignore[import-untyped]  # no stubs
-from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # the same
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # protobuf ships no stubs
 
+from workbench.quantization.amct.protobuf_text import message_class
 from workbench.targets.base import Array
 from workbench.values.documents.input_files import read_bytes
 from workbench.values.errors import ConfigError, MeasureError
@@ -44,19 +43,22 @@ _DTYPES: Mapping[int, str] = {
 NC1HWC0, FRACTAL_NZ = 3, 29
 """Formats of acl (pyacl.md §2.4)."""
 
-_TENSOR = {"data_type": 1, "format": 2, "Shape shape": 3}
-_MESSAGES: Mapping[str, Mapping[str, int]] = {
-    "DumpData": {
-        **{"*Output output": 3, "*Input input": 4, "*Plain buffer": 5, "bytes op_name": 6, "*Plain space": 8},
-        "bytes emulator": 20000,
+_TENSOR = {"data_type=1": "uint64", "format=2": "uint64", "shape=3": "Shape"}
+_DUMP_DATA = message_class(
+    "DumpData",
+    {
+        "DumpData": {
+            **{"output=3": "repeated Output", "input=4": "repeated Input", "buffer=5": "repeated Plain"},
+            **{"op_name=6": "bytes", "space=8": "repeated Plain", "emulator=20000": "bytes"},
+        },
+        "Output": {**_TENSOR, "origin=4": "Origin", "size=6": "uint64", "original_shape=7": "Shape"},
+        "Input": {**_TENSOR, "size=5": "uint64", "original_shape=6": "Shape"},
+        "Plain": {"size=3": "uint64"},
+        "Shape": {"dim=1": "repeated uint64"},
+        "Origin": {"name=1": "bytes", "output_index=2": "uint64"},
     },
-    "Output": {**_TENSOR, "Origin origin": 4, "size": 6, "Shape original_shape": 7},
-    "Input": {**_TENSOR, "size": 5, "Shape original_shape": 6},
-    "Plain": {"size": 3},
-    "Shape": {"*dim": 1},
-    "Origin": {"bytes name": 1, "output_index": 2},
-}
-"""Message → field → number: uint64 where no type stands before the name, repeated with an asterisk."""
+    "proto3",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +140,7 @@ def _damaged(file: Path, why: str) -> MeasureError:
 
 
 def _parsed(file: Path, header: bytes, start: int, size: int) -> DumpFile:
-    told = _dump_data()()
+    told = _DUMP_DATA()
     try:
         told.ParseFromString(header)
     except DecodeError as error:
@@ -187,26 +189,6 @@ def _numpy_type(name: str) -> np.dtype[Any]:
 
 def _text(content: bytes) -> str:
     return content.decode("utf-8", errors="replace")
-
-
-@functools.cache
-def _dump_data() -> Any:
-    """The class of the header: no generated code, and no compiler for it."""
-    package, kinds = "ascend_dump", descriptor_pb2.FieldDescriptorProto
-    file = descriptor_pb2.FileDescriptorProto(name=f"{package}.proto", package=package, syntax="proto3")
-    for message, fields in _MESSAGES.items():
-        described = file.message_type.add(name=message)
-        for written, number in fields.items():
-            kind, _, name = written.removeprefix("*").rpartition(" ")
-            label = kinds.LABEL_REPEATED if written.startswith("*") else kinds.LABEL_OPTIONAL
-            field = described.field.add(name=name, number=number, label=label)
-            if kind in _MESSAGES:
-                field.type, field.type_name = kinds.TYPE_MESSAGE, f".{package}.{kind}"
-            else:
-                field.type = kinds.TYPE_BYTES if kind else kinds.TYPE_UINT64
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{package}.DumpData"))
 
 
 # --- orders of elements that the device keeps tensors in (graph engine, data formats) --------------------------------
