@@ -70,13 +70,6 @@ def _largest_output(model: OfflineModel, index: int) -> tuple[int, ...]:
     return max((gear.outputs[index].shape for gear in model.gears), key=prod)
 
 
-def _input_bytes(model: OfflineModel, index: int) -> int:
-    """Size of an input, of the largest gear."""
-    if index == len(model.inputs):
-        return 4 * gear_values(model)
-    return max(prod(input_shapes(model, gear)[index]) for gear in model.gears) * item_bytes(model.inputs[index].dtype)
-
-
 # --- descriptions ---
 
 
@@ -118,8 +111,14 @@ def _tensor(desc: int, which: str, index: int) -> Tensor:
 
 
 def _bytes(desc: int, which: str, index: int) -> int:
+    """Of the largest gear."""
     _tensor(desc, which, index)
-    return (_input_bytes if which == "input" else output_bytes)(_load_of(desc).model, index)
+    model = _load_of(desc).model
+    if which == "output":
+        return output_bytes(model, index)
+    if index == len(model.inputs):
+        return 4 * gear_values(model)
+    return max(prod(input_shapes(model, gear)[index]) for gear in model.gears) * item_bytes(model.inputs[index].dtype)
 
 
 def _dims(desc: int, which: str, index: int, *, current: bool = False) -> Dims:
