@@ -104,14 +104,10 @@ class Team:
             store.close()
 
 
-def builder(content: bytes = b"content", *, at: str = "deep/file.bin") -> "Builder":
-    return Builder(content, at)
-
-
 class Builder:
     """Writes two files and counts how often."""
 
-    def __init__(self, content: bytes, at: str) -> None:
+    def __init__(self, content: bytes = b"content", at: str = "deep/file.bin") -> None:
         self.content, self.at, self.calls = content, at, 0
 
     def __call__(self, to: Path) -> None:
@@ -172,6 +168,6 @@ def file_of(content: bytes) -> str:
 
 def published(team: Team, content: bytes = b"content", name: str = "one") -> None:
     store, said, _ = team.machine(name)
-    store.get_or_build("artifact", KEY, builder(content))
+    store.get_or_build("artifact", KEY, Builder(content))
     store.close()
     assert said == []

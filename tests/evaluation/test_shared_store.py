@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.evaluation.shared_places import ENTRY, KEY, NAME, Team, builder, file_of, published, put, sha, stored
+from tests.evaluation.shared_places import ENTRY, KEY, NAME, Builder, Team, file_of, published, put, sha, stored
 from workbench.evaluation.shared_store.remote import checked_url, words_of
 from workbench.values.documents.canonical import digest
 from workbench.values.documents.sealed_json import sealed
@@ -16,7 +16,7 @@ from workbench.values.errors import ConfigError
 def test_what_one_machine_built_another_has(team: Team) -> None:
     published(team)
     other, said, _ = team.machine("two")
-    build = builder(b"mine")
+    build = Builder(b"mine")
 
     entry = other.get_or_build("artifact", KEY, build)
 
@@ -62,7 +62,7 @@ def test_damage_is_said_never_used_and_mended(team: Team, path: str, left: bytes
     else:
         put(shared, path, left)
     two, said, _ = team.machine("two")
-    build = builder()
+    build = Builder()
 
     entry = two.get_or_build("artifact", KEY, build)
     two.close()
@@ -175,7 +175,7 @@ def test_a_store_that_is_away_is_said_once_done_without_and_asked_again_after_a_
     store, said, faults = team.machine("two")
     faults.refuse_all()
 
-    entries = [store.get_or_build("artifact", {"number": n}, builder()) for n in range(5)]
+    entries = [store.get_or_build("artifact", {"number": n}, Builder()) for n in range(5)]
     assert store.find("artifact", KEY) is None
 
     assert not any(entry.cached for entry in entries)
@@ -193,7 +193,7 @@ def test_a_store_that_never_answers_holds_nobody(team: Team) -> None:
     store.shared.remote.patience_s = 0.1
     faults.hang = {"info", "cat_file", "open", "makedirs"}
 
-    assert not store.get_or_build("artifact", KEY, builder()).cached
+    assert not store.get_or_build("artifact", KEY, Builder()).cached
     store.close()
 
     assert "no answer within 0.1 s" in said[0]
@@ -232,7 +232,7 @@ def test_a_place_that_is_not_there_is_away_and_never_made(tmp_path: Path) -> Non
     missing = Team(str(tmp_path / "not-mounted"), tmp_path)
     store, said, _ = missing.machine("one")
 
-    store.get_or_build("artifact", KEY, builder())
+    store.get_or_build("artifact", KEY, Builder())
     store.close()
 
     assert not (tmp_path / "not-mounted").exists()

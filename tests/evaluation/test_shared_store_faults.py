@@ -4,7 +4,6 @@ import os
 import resource
 import signal
 import subprocess
-import textwrap
 import time
 from pathlib import Path
 
@@ -42,7 +41,7 @@ FULL = """
 
 
 def writer(root: Path, url: str, who: str) -> "subprocess.Popen[str]":
-    return child(textwrap.dedent(PUBLISH) + textwrap.dedent(ONE_ENTRY), root, url, who)
+    return child(PUBLISH + ONE_ENTRY, root, url, who)
 
 
 def contents(team: Team, name: str) -> bytes | None:
@@ -92,9 +91,10 @@ def test_kill_9_of_writers_at_any_moment_leaves_only_what_nobody_reads(team: Tea
 
 def test_a_full_disk_below_a_shared_folder_keeps_results_here(tmp_path: Path) -> None:
     (tmp_path / "team").mkdir()
-    program = textwrap.dedent(PUBLISH) + textwrap.dedent(FULL)
 
-    said, state = on_its_own_mount(tmp_path / "team", "size=256k", program, tmp_path / "one", tmp_path / "team", "x")
+    said, state = on_its_own_mount(
+        tmp_path / "team", "size=256k", PUBLISH + FULL, tmp_path / "one", tmp_path / "team", "x"
+    )
 
     assert "takes no results now (OSError: [Errno 28] No space left on device" in said
     assert state == "2 []"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.evaluation.shared_places import Builder, builder, child, on_its_own_mount
+from tests.evaluation.shared_places import Builder, child, on_its_own_mount
 from workbench.evaluation.store import Store
 from workbench.values.candidate import Precision
 from workbench.values.documents.sealed_json import write_sealed
@@ -33,7 +33,7 @@ def store(tmp_path: Path, reports: list[str]) -> Iterator[Store]:
 
 
 def write(content: str = "content") -> Builder:
-    return builder(content.encode(), at="deep/model.bin")
+    return Builder(content.encode(), at="deep/model.bin")
 
 
 def opening(root: Path, body: str) -> "subprocess.Popen[str]":

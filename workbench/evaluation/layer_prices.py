@@ -6,7 +6,7 @@ otherwise in INT8, so kernels are mapped to nodes and what belongs together in e
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
@@ -17,6 +17,7 @@ from onnx import ModelProto
 from workbench.evaluation.bench import Bench
 from workbench.evaluation.build import artifact_of, lowered_file
 from workbench.evaluation.replay import kernels_of
+from workbench.graph.nodes import reached
 from workbench.graph.read import load_graph, read_model
 from workbench.inputs.experiment import Experiment
 from workbench.targets.base import Feeds
@@ -182,18 +183,13 @@ def _reached(
     start: str, goals: AbstractSet[str], step: Callable[[str], list[str]], *, through: AbstractSet[str]
 ) -> list[str]:
     """Goals in the order of their distance, along nodes that may be passed."""
-    found, seen, waiting = [], {start}, deque([(start, 0)])
-    while waiting:
-        at, far = waiting.popleft()
-        for one in step(at):
-            if one in seen:
-                continue
-            seen.add(one)
-            if one in goals:
-                found.append(one)
-            elif one in through and far < _NEAR:
-                waiting.append((one, far + 1))
-    return found
+
+    def onward(at: tuple[str, int]) -> list[tuple[str, int]]:
+        name, far = at
+        passed = name == start or (name in through and name not in goals)
+        return [(one, far + 1) for one in step(name)] if passed and far <= _NEAR else []
+
+    return [name for name in dict.fromkeys(name for name, _ in reached([(start, 0)], onward)) if name in goals]
 
 
 def _profiled(
